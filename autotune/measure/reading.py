@@ -1,0 +1,64 @@
+"""One reading: what the stack delivered at one offered rate."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True)
+class Reading:
+    """Counts of one reading at a fixed offered ``rate`` (requests/s) over ``seconds``.
+
+    ``intended`` counts the requests the generator set out to send; ``violations`` those of them that
+    were late, failed, answered wrongly or never sent. ``errors`` are the violations that are not
+    merely late, by kind. ``histogram`` maps the upper edge of a latency bin in seconds to its count
+    (right answers only): histograms can be summed, percentiles cannot. ``truncated`` readings were
+    cut short on clear failure; they can never count as a pass. ``limited`` says why the *generator*
+    could not make the offered load, in which case the reading says nothing about the server.
+    """
+
+    rate: float
+    seconds: float
+    intended: int
+    violations: int
+    errors: Mapping[str, int] = field(default_factory=dict)
+    histogram: Mapping[float, int] = field(default_factory=dict)
+    truncated: bool = False
+    limited: str | None = None
+
+    @classmethod
+    def from_counts(
+        cls, *, rate: float, seconds: float, intended: int, violations: int
+    ) -> Reading:
+        """A reading known only by its counts, as a simulator or a user's own generator gives it."""
+        return cls(rate=rate, seconds=seconds, intended=intended, violations=violations)
+
+    @property
+    def fraction(self) -> float:
+        """Violations over intended requests; 1.0 when nothing was intended."""
+        return self.violations / self.intended if self.intended else 1.0
+
+    @property
+    def failed(self) -> int:
+        """Violations that are errors, not lateness."""
+        return sum(self.errors.values())
+
+    @property
+    def goodput(self) -> float:
+        """Requests/s that were answered right and in time."""
+        return (self.intended - self.violations) / self.seconds if self.seconds > 0 else 0.0
+
+    def percentile(self, q: float) -> float | None:
+        """Latency in seconds within which the fraction ``q`` of *intended* requests was answered.
+
+        ``None`` when more than ``1 - q`` of them never got a right answer: the percentile is then
+        beyond anything that was observed.
+        """
+        wanted = q * self.intended
+        seen = 0
+        for edge in sorted(self.histogram):
+            seen += self.histogram[edge]
+            if seen >= wanted:
+                return edge
+        return None

@@ -1,0 +1,9 @@
+"""What can go wrong on the way to a host."""
+
+from __future__ import annotations
+
+from autotune.errors import AutotuneError
+
+
+class HostUnreachable(AutotuneError):
+    """A host did not answer, refused the connection or did not finish in time."""
