@@ -141,9 +141,7 @@ class Nginx:
     def effective(self, site: Site) -> tuple[Readback, ...]:
         return (
             Readback((*self._command(site), "-T"), directives(IN_EFFECT)),
-            Readback(
-                ("ss", "-ltnH", f"sport = :{site.listen.port}"), listen_backlog()
-            ),
+            Readback(("ss", "-ltnH", f"sport = :{site.listen.port}"), listen_backlog()),
         )
 
     def _command(self, site: Site) -> Argv:

@@ -5,7 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from autotune.services.base import Action, Argv, ConfigFile, Parameter, Readback, Role, Settings, Site
+from autotune.services.base import (
+    Action,
+    Argv,
+    ConfigFile,
+    Parameter,
+    Readback,
+    Role,
+    Settings,
+    Site,
+)
 from autotune.services.readback import directives, listen_backlog
 
 SOURCE = "php.net, FPM configuration"

@@ -58,12 +58,12 @@ class Redis:
         return (ConfigFile("redis.conf", "redis/redis.conf.j2"),)
 
     def validate(self, site: Site, files: Mapping[str, bytes]) -> TrialStart:
-        argv = (site.programs["redis-server"], "redis.conf", "--port", "0",
+        argv = (*self.start(site, files), "--port", "0",
                 "--unixsocket", "trial.sock", "--dbfilename", "trial.rdb")  # fmt: skip
         return TrialStart(argv, "trial.sock")
 
     def start(self, site: Site, files: Mapping[str, bytes]) -> Argv:
-        return (site.programs["redis-server"], "redis.conf")
+        return (*_as(site), site.programs["redis-server"], "redis.conf")
 
     def socket(self, site: Site) -> Endpoint:
         return site.listen
@@ -72,3 +72,10 @@ class Redis:
         argv = (site.programs["redis-cli"], "-h", site.listen.host, "-p", str(site.listen.port),
                 "CONFIG", "GET", "*")  # fmt: skip
         return (Readback(argv, alternating(IN_EFFECT)),)
+
+
+def _as(site: Site) -> Argv:
+    """Redis has no option to drop to another user: util-linux' ``setpriv`` does it before it runs."""
+    if site.user is None:
+        return ()
+    return ("setpriv", f"--reuid={site.user}", f"--regid={site.group}", "--init-groups")
