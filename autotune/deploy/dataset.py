@@ -40,9 +40,7 @@ def unheard(done: int, total: int) -> None:
     """Progress that nobody follows."""
 
 
-def load(
-    site: Site, data: Data, transport: Transport, progress: Progress = unheard
-) -> bool:
+def load(site: Site, data: Data, transport: Transport, progress: Progress = unheard) -> bool:
     """Fill the store with ``data.pairs`` pairs; whether anything had to be written.
 
     ``progress`` hears of pairs written and pairs in all. Raises AutotuneError with the store's own

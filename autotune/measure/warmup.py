@@ -1,0 +1,92 @@
+"""Load that is not counted: until caches, pools and connections have settled."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from autotune.measure.reading import Reading
+
+WINDOW = 1.5  # seconds
+MOST_WINDOWS = 20
+GENTLE = 200.0  # requests/s when nothing is known yet
+SHARE = 0.6  # of the expected peak: busy, not overloaded
+SAME_HITS = 0.01  # consecutive windows agree when their hit rates differ by less than a point …
+SAME_LATENCY = 0.25  # … and their median latencies by less than a quarter
+
+
+@dataclass(frozen=True)
+class Window:
+    """One stretch of warm-up load. ``hits`` is the cache's hit rate in it, ``None`` without one."""
+
+    rate: float
+    overloaded: bool
+    median: float | None
+    hits: float | None
+
+
+@dataclass(frozen=True)
+class Warmth:
+    """How the warm-up went; ``settled`` is false when the windows ran out first."""
+
+    settled: bool
+    windows: tuple[Window, ...]
+
+    @property
+    def hits(self) -> float | None:
+        return self.windows[-1].hits if self.windows else None
+
+
+def warm_up(
+    probe: Callable[[float, float], Reading],
+    lookups: Callable[[], tuple[int, int] | None],
+    expected: float | None,
+    *,
+    max_rate: float,
+) -> Warmth:
+    """Load the stack until two consecutive windows agree.
+
+    ``probe(rate, seconds)`` makes the load, ``lookups()`` gives the cache's hits and misses so far,
+    ``expected`` is the peak to expect in requests/s. Without one, and while the stack keeps up, the
+    rate grows from window to window; whenever it does not keep up, the rate is halved.
+    """
+    ceiling = min(max_rate, SHARE * expected) if expected else max_rate
+    rate = min(ceiling, GENTLE) if expected is None else ceiling
+    windows: list[Window] = []
+    while len(windows) < MOST_WINDOWS:
+        before = lookups()
+        reading = probe(rate, WINDOW)
+        windows.append(_window(reading, before, lookups()))
+        if len(windows) > 1 and agree(windows[-2], windows[-1]):
+            return Warmth(True, tuple(windows))
+        if windows[-1].overloaded:
+            rate = max(rate / 2, 1.0)
+        elif expected is None and not _cold(windows):
+            rate = min(rate * 1.5, ceiling)
+    return Warmth(False, tuple(windows))
+
+
+def agree(one: Window, other: Window) -> bool:
+    """Whether nothing moved from one window to the next."""
+    if one.overloaded or other.overloaded or one.median is None or other.median is None:
+        return False
+    still = abs(other.median - one.median) <= max(SAME_LATENCY * one.median, 0.001)
+    if one.hits is None or other.hits is None:
+        return still
+    return still and abs(other.hits - one.hits) < SAME_HITS
+
+
+def _cold(windows: list[Window]) -> bool:
+    """Whether the hit rate still moves: then more load would only overload the store."""
+    hits = [window.hits for window in windows[-2:] if window.hits is not None]
+    return len(hits) == 2 and abs(hits[1] - hits[0]) >= SAME_HITS
+
+
+def _window(
+    reading: Reading, before: tuple[int, int] | None, after: tuple[int, int] | None
+) -> Window:
+    hits = None
+    if before is not None and after is not None:
+        gained, lost = after[0] - before[0], after[1] - before[1]
+        hits = gained / (gained + lost) if gained + lost > 0 else None
+    return Window(reading.rate, reading.fraction > 0.1, reading.percentile(0.5), hits)
