@@ -27,7 +27,7 @@ def is_free(address: str, port: int) -> bool:
 
 
 def allocate(file: TargetFile) -> dict[tuple[str, str], int]:
-    """A port for every host of every tier, as the target says or else free below the ephemeral ones.
+    """A port for every host of every tier: the target's own, or a free one below ephemeral ones.
 
     Above them the load's own connections could take a port while its server restarts. Raises
     AutotuneError where a port the target names is in use.

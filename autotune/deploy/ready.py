@@ -22,7 +22,7 @@ def answer(endpoint: Endpoint, path: str, timeout: float = 2.0) -> tuple[int, by
 
 
 def wait(endpoint: Endpoint, path: str, expect: bytes | None, seconds: float) -> str | None:
-    """Wait until a request is answered right; in words what was answered instead, if it never is."""
+    """Wait until a request is answered right; if it never is, in words what came instead."""
     deadline = time.monotonic() + seconds
     while True:
         got = answer(endpoint, path)
@@ -31,3 +31,12 @@ def wait(endpoint: Endpoint, path: str, expect: bytes | None, seconds: float) ->
         if time.monotonic() > deadline:
             return got if isinstance(got, str) else f"status {got[0]}, body {got[1][:200]!r}"
         time.sleep(0.02)
+
+
+def latency(endpoint: Endpoint, path: str) -> float | None:
+    """Seconds one request takes; ``None`` unless it is answered with success."""
+    started = time.monotonic()
+    got = answer(endpoint, path)
+    if isinstance(got, str) or not 200 <= got[0] < 300:
+        return None
+    return time.monotonic() - started

@@ -78,7 +78,9 @@ def build(target: Target, grounds: Grounds) -> Stack:
         tier = target.tiers[name]
         for host in tier.hosts:
             for service, role in _services(tier):
-                built.append(Part(service, _site(target, name, host, service, role, grounds)))
+                built.append(
+                    Part(service, _site(target, grounds, name, host, service=service, role=role))
+                )
     first = entry_tier(target)
     return Stack(tuple(built), _endpoint(target, first, target.tiers[first].hosts[0], grounds))
 
@@ -89,7 +91,7 @@ def _services(tier: Tier) -> tuple[tuple[Service, Role], ...]:
 
 
 def _site(
-    target: Target, name: str, host: str, service: Service, role: Role, grounds: Grounds
+    target: Target, grounds: Grounds, name: str, host: str, *, service: Service, role: Role
 ) -> Site:
     tier = target.tiers[name]
 

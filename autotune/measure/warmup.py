@@ -58,12 +58,12 @@ def warm_up(
         reading = probe(rate, WINDOW)
         windows.append(_window(reading, before, lookups()))
         if len(windows) > 1 and agree(windows[-2], windows[-1]):
-            return Warmth(True, tuple(windows))
+            return Warmth(settled=True, windows=tuple(windows))
         if windows[-1].overloaded:
             rate = max(rate / 2, 1.0)
         elif expected is None and not _cold(windows):
             rate = min(rate * 1.5, ceiling)
-    return Warmth(False, tuple(windows))
+    return Warmth(settled=False, windows=tuple(windows))
 
 
 def agree(one: Window, other: Window) -> bool:

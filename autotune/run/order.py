@@ -48,15 +48,18 @@ Step = Measure | Ask | Conclude
 
 
 def next_step(state: State, space: Space, budget: Budget, elapsed: float) -> Step:
-    """The next step; ``elapsed`` are the seconds spent on the study so far, all sessions together."""
-    for phase in (_interrupted, _opening, _searching, _finals, _confirming):
-        step = phase(state, space, budget, elapsed)
-        if step is not None:
-            return step
-    return Conclude()
+    """The next step; ``elapsed`` are the seconds spent on the study, all sessions together."""
+    return (
+        _interrupted(state)
+        or _opening(state, space, budget, elapsed)
+        or _searching(state, space, budget, elapsed)
+        or _finals(state, budget, elapsed)
+        or _confirming(state, budget, elapsed)
+        or Conclude()
+    )
 
 
-def _interrupted(state: State, space: Space, budget: Budget, elapsed: float) -> Step | None:
+def _interrupted(state: State) -> Step | None:
     last = state.trials[-1] if state.trials else None
     if last is None or last.over:
         return None
@@ -100,7 +103,7 @@ def trial_seconds(state: State) -> float:
 
 
 def scored(trials: Sequence[Trial]) -> list[Scored]:
-    """Trials that met the objective, by what they stand for (their own number or the one repeated)."""
+    """Trials that met the objective, by the configuration they stand for."""
     return [
         Scored(t.number if t.of is None else t.of, t.peak.peak, t.peak.sd)
         for t in trials
@@ -113,7 +116,7 @@ def contenders(state: State) -> list[Scored]:
     return scored([t for t in state.finished(*COUNTED) if t.phase is not Phase.BASELINE])
 
 
-def _finals(state: State, space: Space, budget: Budget, elapsed: float) -> Step | None:
+def _finals(state: State, budget: Budget, elapsed: float) -> Step | None:
     if elapsed >= budget.time or state.finished(Phase.CONFIRM):
         return None
     measured = {trial.of for trial in state.finished(Phase.FINALIST)}
@@ -143,7 +146,7 @@ def confirmations(state: State, challenger: int) -> list[Measured]:
     ]
 
 
-def _confirming(state: State, space: Space, budget: Budget, elapsed: float) -> Step | None:
+def _confirming(state: State, budget: Budget, elapsed: float) -> Step | None:
     stock, challenger = baseline(state), best(state)
     if stock is None or challenger is None or stock.peak is None or not stock.peak.feasible:
         return None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from autotune.deploy.fleet import Deployed, DeployFailed, Fleet
+from autotune.deploy.fleet import DeployFailed, Fleet
 from autotune.measure import Capacity, Reading, search
 from autotune.measure.capacity import Limits
 from autotune.measure.noise import Noise
@@ -27,7 +27,7 @@ SCREENED = frozenset({Phase.SEARCH, Phase.RECOMMENDED, Phase.PUBLISHED})
 
 @dataclass
 class Bench:
-    """All that a trial works with; effects are behind ``fleet``, ``store``, ``take`` and ``lookups``.
+    """All that a trial works with; effects are behind ``fleet``, ``store``, ``take``, ``lookups``.
 
     ``take(rate, seconds)`` offers load and returns the reading; ``lookups()`` are the cache's hits
     and misses so far; ``drain()`` waits until a backlog is gone.
@@ -70,12 +70,12 @@ def run(step: Measure, bench: Bench, prior: Prior | None, incumbent: float | Non
         return _failed(bench, trial, error.message)
     store.deployed(trial, deployed)
     bench.narrator.deployed(trial, deployed)
-    _warm_up(bench, trial, prior, deployed)
+    _warm_up(bench, trial, prior)
     capacity = _peak(bench, trial, prior, incumbent)
     return _measured(bench, trial, capacity)
 
 
-def _warm_up(bench: Bench, trial: Trial, prior: Prior | None, deployed: Deployed) -> None:
+def _warm_up(bench: Bench, trial: Trial, prior: Prior | None) -> None:
     def probe(rate: float, seconds: float) -> Reading:
         return _take(bench, trial, "warm-up", rate, seconds)
 

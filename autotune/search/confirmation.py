@@ -1,7 +1,7 @@
 """The gain of a winner over the baseline, from alternating readings taken after it was chosen.
 
-Measurements come in the order A B B A A B B A …, so that a steady drift of the machine cancels. Each
-neighbouring pair gives one log-ratio. Their spread is estimated with what the peak searches say of
+Measurements come in the order A B B A A B B A …, so that steady drift cancels.
+Each neighbouring pair gives one log-ratio. Their spread is estimated with what the peak searches say of
 their own uncertainty as prior knowledge (scaled inverse-chi-square, ``PRIOR_WEIGHT`` pairs' worth),
 so that two pairs which happen to agree do not pretend to certainty; the interval is Student's.
 """

@@ -1,4 +1,4 @@
-"""Dimensions of the space as Optuna distributions, and back: flat, every parameter always suggested.
+"""Dimensions of the space as Optuna distributions: flat, every parameter always suggested.
 
 Flat beats define-by-run for samplers that model the space (SEARCH.md): inactive values are simply
 without effect.

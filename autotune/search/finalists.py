@@ -1,7 +1,7 @@
 """Which configurations deserve a second look, and which of them wins.
 
-The best reading of a search overstates itself by about a tenth (SEARCH.md): the leaders are measured
-afresh, and the winner is chosen by both measurements together.
+The best reading of a search overstates itself by about a tenth (SEARCH.md): the leaders are
+measured afresh, and the winner is chosen by both measurements together.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def finalists(scored: Sequence[Scored], most: int) -> tuple[int, ...]:
 
 
 def winner(first: Sequence[Scored], again: Mapping[int, Sequence[Scored]]) -> int | None:
-    """The trial with the highest pooled peak among those measured again (or of all, if none was)."""
+    """The trial with the highest pooled peak among those measured again (of all, if none was)."""
     pooled = {
         item.trial: pooled_peak([item, *again.get(item.trial, ())])
         for item in first

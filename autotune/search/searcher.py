@@ -64,7 +64,7 @@ class Searcher:
         return Suggestion(trial.number, plain(trial.params))
 
     def record(self, asked: int | None, values: Settings, told: Told) -> None:
-        """What came of a configuration, suggested (``asked``) or not; recording it again is no harm.
+        """What came of a configuration, suggested (``asked``) or not; the second time is free.
 
         A configuration that the sampler never suggested, or whose suggestion was taken back, enters
         as a finished trial of its own: the sampler learns from it all the same.

@@ -110,7 +110,7 @@ class Readback:
 
 @dataclass(frozen=True)
 class TrialStart:
-    """Proof that a configuration starts: run ``argv`` aside until ``socket`` accepts, then end it."""
+    """Proof that a configuration starts: ``argv`` runs aside until ``socket`` accepts."""
 
     argv: Argv
     socket: str

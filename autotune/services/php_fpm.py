@@ -115,7 +115,7 @@ class PhpFpm:
 
 
 def socket_name(site: Site) -> str:
-    """The pool's socket, relative to the site; named for it because ``ss`` lists all of a host's."""
+    """The pool's socket, relative to the site; its name tells it apart in what ``ss`` lists."""
     return f"{site.tier}.{site.host}.php-fpm.sock"
 
 

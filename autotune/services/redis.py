@@ -75,7 +75,7 @@ class Redis:
 
 
 def _as(site: Site) -> Argv:
-    """Redis has no option to drop to another user: util-linux' ``setpriv`` does it before it runs."""
+    """Redis cannot drop to another user by itself: util-linux' ``setpriv`` does it before."""
     if site.user is None:
         return ()
     return ("setpriv", f"--reuid={site.user}", f"--regid={site.group}", "--init-groups")

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from autotune.services.base import Argv, ConfigFile, Parameter, Readback, Site
+from autotune.target.model import Data
 
 
 @dataclass(frozen=True)
@@ -36,3 +37,8 @@ class ReferenceApp:
 
     def effective(self, site: Site) -> tuple[Readback, ...]:
         return ()
+
+
+def expected_body(data: Data) -> bytes:
+    """What a right answer says: every key was found."""
+    return f"found {data.keys_per_request:04d} of {data.keys_per_request:04d}\n".encode()

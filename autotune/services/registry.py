@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from autotune.services import reference_app
 from autotune.services.base import Role, Service
 from autotune.services.memcached import Memcached
 from autotune.services.nginx import Nginx
 from autotune.services.php_fpm import PhpFpm
 from autotune.services.redis import Redis
 from autotune.services.reference_app import ReferenceApp
+from autotune.target.model import Target
 
 SERVICES: dict[str, Service] = {
     "nginx": Nginx(),
@@ -30,3 +32,9 @@ DEPLOYMENTS: dict[str, tuple[tuple[str, Role], ...]] = {
 def parts(deployment: str) -> tuple[tuple[Service, Role], ...]:
     """The services of a deployment such as ``nginx+php-fpm``, in the order they start."""
     return tuple((SERVICES[name], role) for name, role in DEPLOYMENTS[deployment])
+
+
+def expected_body(target: Target) -> bytes | None:
+    """The body that proves a request was served right, where the application is one of ours."""
+    apps = {tier.app for tier in target.tiers.values()}
+    return reference_app.expected_body(target.data) if "reference" in apps else None

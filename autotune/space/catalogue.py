@@ -122,7 +122,7 @@ def _adjusted(file: TargetFile, dimension: Dimension, rule: ParameterRule) -> Di
         low, high = (read(value, "range") for value in rule.range)
         if dimension.choices:
             raise file.document.error(
-                [*place, "range"], f"{dimension.name} takes choices, no range"
+                [*place, "range"], f"{dimension.name} has choices, no range"
             )
         if float(low) >= float(high):
             raise file.document.error(

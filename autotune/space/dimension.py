@@ -10,7 +10,7 @@ from autotune.services.base import Parameter, Value
 
 @dataclass(frozen=True)
 class Dimension:
-    """``name`` is ``tier.service.parameter``; ``baseline`` is what a trial has unless told otherwise.
+    """``name`` is ``tier.service.parameter``; ``baseline`` is its value unless told otherwise.
 
     Either ``low`` and ``high`` are numbers (inclusive) or ``choices`` is not empty.
     """

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from autotune.services.base import Settings, Value
+
+Record = Mapping[str, Any]
 
 
 class Phase(enum.StrEnum):
@@ -91,7 +93,7 @@ class State:
         return next(trial for trial in self.trials if trial.number == number)
 
 
-def replay(records: Iterable[Mapping[str, Any]]) -> State:
+def replay(records: Iterable[Record]) -> State:
     """The state after these records, in the order they were written."""
     state = State()
     for record in records:
@@ -99,39 +101,42 @@ def replay(records: Iterable[Mapping[str, Any]]) -> State:
     return state
 
 
-def after(state: State, record: Mapping[str, Any]) -> State:
+def after(state: State, record: Record) -> State:
     """The state one record later. Unknown records are left out: older readers, newer studies."""
-    match record["event"]:
-        case "study":
-            return replace(state, started=record["started"])
-        case "trial":
-            return replace(state, trials=(*state.trials, _trial(record)))
-        case "deployed":
-            return _changed(
-                state,
-                record["trial"],
-                effective=record["effective"],
-                differences=tuple(record["differences"]),
-            )
-        case "measured":
-            peak = Peak(**{key: record[key] for key in Peak.__dataclass_fields__})
-            return _changed(state, record["trial"], peak=peak)
-        case "failed":
-            return _changed(state, record["trial"], failure=record["why"])
-        case "spent":
-            seconds = dict(state.seconds)
-            for kind, value in record["seconds"].items():
-                seconds[kind] = seconds.get(kind, 0.0) + value
-            return replace(state, seconds=seconds)
-        case "noise":
-            return replace(state, noise=record)
-        case "bottleneck":
-            found = {**state.bottlenecks, record["trial"]: record}
-            return replace(state, bottlenecks=found)
-        case "verdict":
-            return replace(state, verdict=record)
-        case _:
-            return state
+    change = _CHANGES.get(record["event"])
+    return change(state, record) if change else state
+
+
+def _deployed(state: State, record: Record) -> State:
+    differences = tuple(record["differences"])
+    return _changed(state, record, effective=record["effective"], differences=differences)
+
+
+def _measured(state: State, record: Record) -> State:
+    peak = Peak(**{key: record[key] for key in Peak.__dataclass_fields__})
+    return _changed(state, record, peak=peak)
+
+
+def _spent(state: State, record: Record) -> State:
+    seconds = dict(state.seconds)
+    for kind, value in record["seconds"].items():
+        seconds[kind] = seconds.get(kind, 0.0) + value
+    return replace(state, seconds=seconds)
+
+
+_CHANGES: Mapping[str, Callable[[State, Record], State]] = {
+    "study": lambda state, record: replace(state, started=record["started"]),
+    "trial": lambda state, record: replace(state, trials=(*state.trials, _trial(record))),
+    "deployed": _deployed,
+    "measured": _measured,
+    "failed": lambda state, record: _changed(state, record, failure=record["why"]),
+    "spent": _spent,
+    "noise": lambda state, record: replace(state, noise=record),
+    "bottleneck": lambda state, record: replace(
+        state, bottlenecks={**state.bottlenecks, record["trial"]: record}
+    ),
+    "verdict": lambda state, record: replace(state, verdict=record),
+}
 
 
 def _trial(record: Mapping[str, Any]) -> Trial:
@@ -146,7 +151,8 @@ def _trial(record: Mapping[str, Any]) -> Trial:
     )
 
 
-def _changed(state: State, number: int, **changes: Any) -> State:
+def _changed(state: State, record: Record, **changes: Any) -> State:
+    number = record["trial"]
     return replace(
         state,
         trials=tuple(replace(t, **changes) if t.number == number else t for t in state.trials),

@@ -42,11 +42,13 @@ class Store:
         self._events.close()
         self._readings.close()
 
-    def open_study(self, name: str, target_text: str, facts: Mapping[str, Any]) -> None:
-        """The first record of a new study, and the target as it is run."""
-        (self.directory / "target.yaml").write_text(target_text)
+    def open_study(
+        self, name: str, target_text: str, *, source: str, facts: Mapping[str, Any]
+    ) -> None:
+        """The first record of a new study, and the target as it is run; ``source`` is its path."""
+        (self.directory / "target.yaml").write_text(target_text, encoding="utf-8")
         self._write("study", schema=SCHEMA, name=name, started=now(), autotune=__version__,
-                    facts=facts)  # fmt: skip
+                    source=source, facts=facts)  # fmt: skip
 
     def open_session(self, versions: Mapping[str, str]) -> None:
         self._write("session", at=now(), versions=versions)

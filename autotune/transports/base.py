@@ -50,13 +50,13 @@ class Transport(Protocol):
         self,
         argv: Argv,
         *,
-        input: bytes | None = None,
+        input: bytes | None = None,  # noqa: A002  # as subprocess calls it
         timeout: float = 30.0,
         sudo: bool = False,
         cwd: str | None = None,
         env: Mapping[str, str] | None = None,
     ) -> Completed:
-        """Run ``argv`` to its end, within ``timeout`` seconds; a failing command is no exception."""
+        """Run ``argv`` to its end within ``timeout`` seconds; failing is no exception."""
         ...
 
     def put(self, content: bytes, path: str, *, mode: int = 0o644, sudo: bool = False) -> None:

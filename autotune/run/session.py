@@ -1,0 +1,176 @@
+"""One sitting of a study: everything opened, the study run as far as it goes, everything put back."""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from autotune import __version__
+from autotune.deploy import ground, ports, ready, stack
+from autotune.deploy.embedded import EmbeddedFleet
+from autotune.deploy.stack import Stack
+from autotune.errors import AutotuneError
+from autotune.loads.base import Request
+from autotune.loads.registry import LOADS
+from autotune.measure.capacity import Limits
+from autotune.measure.drain import drain
+from autotune.run.clock import Clock
+from autotune.run.gauge import Gauge
+from autotune.run.narrator import Narrator
+from autotune.run.studies import clear_left_behind
+from autotune.run.trial import Bench
+from autotune.services.registry import expected_body, parts
+from autotune.space import space as spaces
+from autotune.space.space import Space
+from autotune.study.lock import Lock
+from autotune.study.store import Store
+from autotune.target.read import TargetFile
+from autotune.transports.base import Transport
+from autotune.transports.facts import host_facts
+from autotune.transports.local import LocalTransport
+
+# Servers are asked for at most this much by a single peak search, in seconds under load.
+LOAD_SECONDS = 60.0
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A target understood on its hosts: what may be tried and where it would run."""
+
+    file: TargetFile
+    space: Space
+    transport: Transport
+    programs: dict[str, str]
+    facts: dict[str, dict[str, float]]
+
+
+def prepare(file: TargetFile) -> Prepared:
+    """Look at the hosts and work out the space; read-only.
+
+    Raises TargetError for a target that does not fit its hosts, AutotuneError for missing programs.
+    """
+    for name, tier in file.target.tiers.items():
+        if tier.runtime != "embedded":
+            raise file.document.error(
+                ["tiers", name], f"tier {name}: only `runtime: embedded` can be run so far"
+            )
+    transport = LocalTransport()
+    here = host_facts(transport)
+    facts = {name: here.within(host) for name, host in file.target.hosts.items()}
+    space = spaces.build(file, facts)
+    used = [service for tier in file.target.tiers.values()
+            for deployment in tier.service for service, _ in parts(deployment)]  # fmt: skip
+    load = LOADS.get(file.target.load.generator)
+    if load is None:
+        raise file.document.unknown(["load", "generator"], "generator", LOADS)
+    programs = ground.programs([*used, load])
+    return Prepared(
+        file, space, transport, programs, {k: dict(v.names()) for k, v in facts.items()}
+    )
+
+
+def lay_out(prepared: Prepared, directory: str) -> Stack:
+    """The stack below ``directory``, on ports that are free now. Raises AutotuneError."""
+    owner = ground.account()
+    facts = {name: host_facts(prepared.transport) for name in prepared.file.target.hosts}
+    grounds = stack.Grounds(
+        directory,
+        ports.allocate(prepared.file),
+        prepared.programs,
+        facts,
+        *(owner or (None, None)),
+    )
+    return stack.build(prepared.file.target, grounds)
+
+
+@contextmanager
+def opened(prepared: Prepared, directory: Path, narrator: Narrator) -> Iterator[Bench]:
+    """The study's lock held, its store open and its fleet at hand; all given back at the end.
+
+    Raises LockedError when another tuner has the study.
+    """
+    target = prepared.file.target
+    for left in clear_left_behind(directory.parent):
+        narrator.note(f"ended a server that a killed tuner had left: {left}")
+    with Lock(directory / "lock"):
+        store = Store(directory)
+        try:
+            where = ground.run_directory(directory, ground.account())
+            laid = lay_out(prepared, str(where))
+            body = expected_body(target)
+            fleet = EmbeddedFleet(
+                target,
+                prepared.space,
+                laid,
+                directory,
+                prepared.transport,
+                expect=body,
+                overrides=overrides(prepared.file),
+                progress=lambda done, total: narrator.note(f"loading data: {done} of {total} pairs")
+                if done == total
+                else None,
+            )
+            try:
+                yield _bench(prepared, laid, fleet, store, narrator, body)
+            finally:
+                fleet.restore()
+        finally:
+            store.close()
+
+
+def _bench(
+    prepared: Prepared,
+    laid: Stack,
+    fleet: EmbeddedFleet,
+    store: Store,
+    narrator: Narrator,
+    body: bytes | None,
+) -> Bench:
+    target = prepared.file.target
+    slo = target.slo.slo
+    gauge = Gauge(
+        LOADS[target.load.generator],
+        Request(laid.entry, target.load.path, body),
+        slo,
+        prepared.transport,
+        laid,
+        timeout=target.load.timeout,
+        programs=prepared.programs,
+    )
+    return Bench(
+        space=prepared.space,
+        slo=slo,
+        fleet=fleet,
+        store=store,
+        clock=Clock(),
+        narrator=narrator,
+        limits=Limits(max_rate=target.load.max_rate, load_seconds=LOAD_SECONDS),
+        take=gauge.take,
+        lookups=gauge.lookups,
+        drain=lambda: _drain(laid, target.load.path, slo.limit),
+    )
+
+
+def _drain(laid: Stack, path: str, limit: float) -> None:
+    drain(lambda: ready.latency(laid.entry, path), limit)
+
+
+def overrides(file: TargetFile) -> Path | None:
+    """The directory whose templates come before the shipped ones. Raises AutotuneError."""
+    named = {tier.templates for tier in file.target.tiers.values() if tier.templates}
+    if len(named) > 1:
+        raise AutotuneError("all tiers must share one `templates:` directory")
+    return (file.path.parent / named.pop()).resolve() if named else None
+
+
+def versions(prepared: Prepared) -> dict[str, str]:
+    """What the study's numbers depend on beside the settings."""
+    return {
+        "autotune": __version__,
+        "python": platform.python_version(),
+        "kernel": platform.release(),
+        "machine": platform.machine(),
+    }

@@ -1,0 +1,82 @@
+"""Starting a study and continuing one."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+
+from autotune.errors import AutotuneError, TargetError
+from autotune.run import session, tuner
+from autotune.run.narrator import Narrator
+from autotune.run.session import Prepared
+from autotune.run.studies import new_directory
+from autotune.run.verdict import Verdict
+from autotune.search.searcher import Searcher
+from autotune.study import journal
+from autotune.study.store import state_of
+from autotune.target.compare import differences
+from autotune.target.read import TargetFile, read
+
+
+def start(prepared: Prepared, root: Path, narrator: Narrator) -> Path:
+    """Run a new study of a target to its end; its directory."""
+    directory = new_directory(root, prepared.file.target.name)
+    narrator.opened(directory, prepared.file.target)
+    with session.opened(prepared, directory, narrator) as bench:
+        text = prepared.file.path.read_text(encoding="utf-8")
+        bench.store.open_study(
+            directory.name, text, source=str(prepared.file.path.resolve()), facts=prepared.facts
+        )
+        _run(prepared, bench, directory)
+    return directory
+
+
+def resume(directory: Path, narrator: Narrator) -> Path:
+    """Continue a study where it stopped; nothing that was measured is measured again.
+
+    Raises TargetError when the target has changed so that earlier readings no longer speak of it.
+    """
+    state = state_of(directory)
+    if state.verdict is not None:
+        raise AutotuneError(
+            f"study {directory.name} is finished",
+            hint=f"autotune report {shlex.quote(directory.name)}",
+        )
+    prepared = session.prepare(_target_of(directory))
+    narrator.opened(directory, prepared.file.target)
+    with session.opened(prepared, directory, narrator) as bench:
+        _run(prepared, bench, directory)
+    return directory
+
+
+def _run(prepared: Prepared, bench: session.Bench, directory: Path) -> Verdict:
+    target = prepared.file.target
+    bench.store.open_session(session.versions(prepared))
+    with bench.clock.on("search"):
+        searcher = Searcher(
+            f"sqlite:///{directory.resolve()}/study.db",
+            directory.name,
+            prepared.space.tunable,
+            target.search.sampler,
+            target.search.seed,
+        )
+    return tuner.tune(bench, searcher, target.budget)
+
+
+def _target_of(directory: Path) -> TargetFile:
+    """The target as the user has it now, if it still means the same; else as the study ran it."""
+    kept = read(directory / "target.yaml")
+    first = next(journal.read(directory / "events.jsonl"))
+    source = Path(first["source"])
+    if not source.exists():
+        return kept
+    today = read(source)
+    changes = differences(kept.target, today.target)
+    if breaking := [change for change in changes if change.breaks]:
+        listed = "\n".join(f"  {change}" for change in breaking)
+        raise TargetError(
+            f"{source} has changed since study {directory.name} began, and its readings no longer "
+            f"speak of it:\n{listed}",
+            hint="change it back to resume, or start a new study with `autotune run`",
+        )
+    return today
