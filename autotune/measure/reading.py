@@ -28,7 +28,9 @@ class Reading:
     limited: str | None = None
 
     @classmethod
-    def from_counts(cls, *, rate: float, seconds: float, intended: int, violations: int) -> Reading:
+    def from_counts(
+        cls, *, rate: float, seconds: float, intended: int, violations: int
+    ) -> Reading:
         """A reading known only by its counts, as a simulator or a user's own generator gives it."""
         return cls(rate=rate, seconds=seconds, intended=intended, violations=violations)
 
