@@ -1,0 +1,103 @@
+"""How much a configuration's capacity varies from reading to reading, learned over a study.
+
+A reading sees the configuration's capacity times ``exp(e)``: ``e`` is normal with a standard deviation
+that is not known, and now and then something takes a part of the machine away for a while (a cron
+job, a neighbour, a collection pause). That disturbance is one-sided: nothing ever lends a machine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[np.float64]
+
+STEP: Final = 0.005
+"""Lattice step of every log rate in the posterior."""
+REACH: Final = 500
+"""Likelihoods are tabulated up to this many steps (a factor of 12) either side of the peak."""
+SIGMAS: Final = (0.007, 0.012, 0.02, 0.03, 0.045, 0.065, 0.095, 0.14)
+"""Standard deviations of the log capacity that are weighed against each other."""
+
+_DISTURBED = 0.07  # fraction of readings that are disturbed
+_LOSS = 0.3  # mean log capacity a disturbance takes; exponential, so any loss is thinkable
+_KEPT = 0.8  # weight of what earlier trials taught, against the first guess: machines change
+_SIZE = 2048  # FFT length: table, the kernel's reach and no wrap-around into the part that is read
+_AHEAD, _BACK = 340, 120  # kernel reach in steps towards less, and towards more, capacity
+
+
+def _first_guess() -> tuple[float, ...]:
+    """Weights before any reading: log-normal about 4 %, a factor of 2 either way."""
+    score = (np.log(SIGMAS) - np.log(0.04)) / np.log(2.0)
+    weights = np.exp(-0.5 * score**2)
+    return tuple(float(w) for w in weights / weights.sum())
+
+
+@dataclass(frozen=True)
+class Noise:
+    """What is believed of the spread of log capacity: a weight for each of ``SIGMAS``.
+
+    Carry ``Capacity.noise`` from one search of a study to the next; the first search of a study
+    starts with ``Noise()``. ``readings`` counts the readings it was learned from.
+    """
+
+    weights: tuple[float, ...] = field(default_factory=_first_guess)
+    readings: int = 0
+
+    def __post_init__(self) -> None:
+        """Raise ``ValueError`` unless there is one non-negative weight a level, not all zero."""
+        if len(self.weights) != len(SIGMAS) or min(self.weights) < 0 or sum(self.weights) <= 0:
+            raise ValueError(f"noise needs {len(SIGMAS)} weights >= 0, not all zero")
+
+    @property
+    def sigma(self) -> float:
+        """Expected standard deviation of log capacity between readings of one configuration."""
+        return float(np.dot(self.weights, SIGMAS) / sum(self.weights))
+
+    def opening(self) -> Array:
+        """Weights to start a search with: what was learned, loosened so that it can be unlearned."""
+        learned = np.asarray(self.weights) / sum(self.weights)
+        return _KEPT * learned + (1.0 - _KEPT) * np.asarray(_first_guess())
+
+    def learned(self, weights: Sequence[float] | Array, readings: int) -> Noise:
+        """The belief after a search of ``readings`` readings that ended with ``weights``."""
+        total = float(np.sum(weights))
+        return Noise(tuple(float(w) / total for w in weights), self.readings + readings)
+
+
+@cache
+def _kernels() -> NDArray[np.complex128]:
+    """Transforms of the density of a reading's capacity loss, one row for each of ``SIGMAS``."""
+    loss = STEP * np.arange(-_BACK, _AHEAD + 1)
+    rows = []
+    for sigma in SIGMAS:
+        normal = np.exp(-0.5 * (loss / sigma) ** 2)
+        normal /= normal.sum()
+        decay = np.where(loss > 0, np.exp(-loss / _LOSS), 0.0)
+        disturbed = np.convolve(normal, decay)[_BACK : _BACK + loss.size]
+        disturbed /= disturbed.sum()
+        mixed = (1.0 - _DISTURBED) * normal + _DISTURBED * disturbed
+        wrapped = np.zeros(_SIZE)
+        wrapped[np.arange(-_BACK, _AHEAD + 1) % _SIZE] = mixed
+        rows.append(np.conj(np.fft.rfft(wrapped)))
+    return np.asarray(rows)
+
+
+def blur(likelihood: Array) -> Array:
+    """Average ``likelihood[shape, x]`` over the capacity loss: ``[sigma, shape, x]``.
+
+    ``x`` is the log of rate over undisturbed peak; a loss moves a reading to the right. Beyond the
+    table a likelihood keeps its last value.
+    """
+    width = likelihood.shape[1]
+    padded = np.empty((likelihood.shape[0], _SIZE))
+    padded[:, :width] = likelihood
+    padded[:, width : width + _AHEAD] = likelihood[:, -1:]
+    padded[:, width + _AHEAD :] = likelihood[:, :1]
+    spectrum = np.fft.rfft(padded)[None, :, :] * _kernels()[:, None, :]
+    return np.fft.irfft(spectrum, n=_SIZE)[:, :, :width]

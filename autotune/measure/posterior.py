@@ -1,0 +1,171 @@
+"""What the readings say of the peak: a posterior over log peak, shape of onset, and noise."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from math import exp, floor, log
+
+import numpy as np
+
+from autotune.measure import onset
+from autotune.measure.noise import REACH, STEP, Array, Noise, blur
+from autotune.measure.reading import Reading
+from autotune.target.slo import Slo
+
+_TAIL = 3.0  # degrees of freedom of the prior: heavy enough for a peak three times the expected one
+_ANYWHERE = 0.05  # part of the prior that is flat over all rates
+_UNMEETABLE = 0.03  # prior chance that no rate at all meets the objective
+_TIME_GRAIN = 0.1  # a reading's seconds are rounded to this log step, so that tables are shared
+
+
+@dataclass(frozen=True)
+class Prior:
+    """What is expected before the first reading: ``peak`` in requests/s, ``sd`` of its log.
+
+    The tails are heavy: a peak several times higher or lower is found at the cost of a few readings.
+    """
+
+    peak: float
+    sd: float = 0.35
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """A reading in the terms of the objective it is closest to breaking: a count out of ``intended``
+    of which ``allowed`` (a fraction) may be violations.
+    """
+
+    violations: float
+    intended: float
+    allowed: float
+
+    @property
+    def passed(self) -> bool:
+        """Whether the fraction stayed within the allowed one."""
+        return self.violations <= self.allowed * self.intended
+
+
+def judge(reading: Reading, slo: Slo) -> Verdict:
+    """``reading`` against the part of ``slo``, lateness or errors, that it is closest to breaking."""
+    late, broken = max(slo.allowed, 1e-6), max(slo.errors, 1e-6)
+    n = max(reading.intended, 1)
+    violations = min(max(reading.violations, reading.failed), n)
+    if reading.intended <= 0:
+        return Verdict(1.0, 1.0, late)
+    if min(reading.failed, n) / broken > violations / late:
+        return Verdict(float(min(reading.failed, n)), float(n), broken)
+    return Verdict(float(violations), float(n), late)
+
+
+def passed(reading: Reading, slo: Slo) -> bool:
+    """Whether ``reading`` met ``slo``; never for one that was cut short or that the generator limited."""
+    return not reading.truncated and reading.limited is None and judge(reading, slo).passed
+
+
+@lru_cache(maxsize=256)
+def _likelihood(counts: Verdict, limit: float, grain: int, truncated: bool) -> Array:  # noqa: FBT001 - cache key
+    """``[sigma, shape, offset]`` log likelihood of one reading, noise averaged out."""
+    expected = onset.fractions(counts.allowed, limit, exp(grain * _TIME_GRAIN))
+    score = onset.at_least if truncated else onset.chance
+    return np.log(np.maximum(blur(score(counts.violations, counts.intended, expected)), 1e-300))
+
+
+@dataclass(frozen=True)
+class Posterior:
+    """Log weights ``[sigma, shape, peak]`` on a lattice of log peak, and of servers without a peak."""
+
+    origin: float
+    live: Array
+    flat: Array
+
+    @classmethod
+    def opening(
+        cls, prior: Prior | None, noise: Noise, *, lowest: float, highest: float, through: float
+    ) -> Posterior:
+        """Before any reading. Peaks from ``lowest`` to ``highest``; ``through`` lies on the lattice."""
+        below = floor(log(through / lowest) / STEP)
+        origin = log(through) - below * STEP
+        peaks = origin + STEP * np.arange(below + floor(log(highest / through) / STEP) + 1)
+        density = np.full(peaks.size, 1.0 / peaks.size)
+        if prior is not None:
+            score = (peaks - log(prior.peak)) / prior.sd
+            student = (1.0 + score**2 / _TAIL) ** (-(_TAIL + 1.0) / 2.0)
+            density = _ANYWHERE * density + (1.0 - _ANYWHERE) * student / student.sum()
+        shapes = len(onset.SHAPES)
+        live = (
+            np.log((1.0 - _UNMEETABLE) * density / shapes)[None, None, :]
+            + np.log(noise.opening())[:, None, None]
+            + np.zeros((1, shapes, 1))
+        )
+        return cls(origin, live, np.full(onset.FLAT.size, log(_UNMEETABLE / onset.FLAT.size)))
+
+    def after(self, reading: Reading, slo: Slo) -> Posterior:
+        """With one more reading. One that the generator limited says nothing of the server."""
+        if reading.limited is not None:
+            return self
+        counts = _as_failure(judge(reading, slo)) if reading.truncated else judge(reading, slo)
+        grain = round(log(max(reading.seconds, 0.05)) / _TIME_GRAIN)
+        table = _likelihood(counts, slo.limit, grain, reading.truncated)
+        size = self.live.shape[2]
+        offset = round((log(reading.rate) - self.origin) / STEP)
+        at = np.clip(offset - np.arange(size) + REACH, 0, 2 * REACH)
+        share = np.minimum(onset.FLAT * counts.allowed, 1.0 - 1e-4)
+        score = onset.at_least if reading.truncated else onset.chance
+        flat = self.flat + np.log(score(counts.violations, counts.intended, share))
+        live = self.live + table[:, :, at]
+        top = max(float(live.max()), float(flat.max()))
+        return replace(self, live=live - top, flat=flat - top)
+
+    def summary(self) -> Summary:
+        """Marginals of the posterior."""
+        weights = np.exp(self.live)
+        flat = float(np.exp(self.flat).sum())
+        total = float(weights.sum())
+        return Summary(
+            self.origin,
+            np.cumsum(weights.sum(axis=(0, 1))) / total,
+            weights.sum(axis=(1, 2)) / total,
+            weights.sum(axis=(0, 2)) / total,
+            flat / (flat + total),
+        )
+
+
+@dataclass(frozen=True)
+class Summary:
+    """Marginals of a posterior: ``below`` is the distribution function of log peak on its lattice,
+    ``sigmas`` and ``shapes`` the weights of noise and shape; ``unmeetable`` the chance that there is
+    no peak, which the others leave out.
+    """
+
+    origin: float
+    below: Array
+    sigmas: Array
+    shapes: Array
+    unmeetable: float
+
+    def quantile(self, q: float) -> float:
+        """Log rate below which the peak lies with chance ``q``."""
+        at = int(np.searchsorted(self.below, q))
+        if at == 0:
+            return self.origin
+        low, high = float(self.below[at - 1]), float(self.below[at])
+        return self.origin + STEP * (at - 0.5 + (q - low) / max(high - low, 1e-12))
+
+    def chance_above(self, log_rate: float, sd: float = 0.0) -> float:
+        """Chance that the peak exceeds a rate whose log is known to within ``sd``."""
+        density = np.diff(self.below, prepend=0.0)
+        gap = self.origin + STEP * np.arange(self.below.size) - log_rate
+        weight = 1.0 / (1.0 + np.exp(-np.clip(1.702 * gap / max(sd, STEP / 2), -60.0, 60.0)))
+        return float(np.dot(density, weight))
+
+    @property
+    def sd(self) -> float:
+        """Standard deviation of log peak, from its 90 % interval."""
+        return (self.quantile(0.95) - self.quantile(0.05)) / 3.29
+
+
+def _as_failure(counts: Verdict) -> Verdict:
+    """A reading that was cut short failed, however few violations it had time to count."""
+    least = min(3.0 * counts.allowed, 0.5) * counts.intended
+    return replace(counts, violations=max(counts.violations, least))

@@ -1,0 +1,1 @@
+"""Benchmarks: tables printed, deterministic under a seed."""
