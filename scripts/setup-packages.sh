@@ -2,7 +2,7 @@
 # by name, so that a machine of any distribution that has everything can go on.
 
 fpm_has() { # a PHP-FPM, or one that has a given module
-  for fpm in php-fpm php-fpm8.5 php-fpm8.4 php-fpm8.3 php-fpm8.2 php-fpm8.1; do
+  for fpm in php-fpm "$root"/usr/sbin/php-fpm[0-9]*; do
     if have "$fpm" && { [ $# -eq 0 ] || "$fpm" -m 2>/dev/null | grep -qix "$1"; }; then return; fi
   done
   return 1
@@ -48,7 +48,7 @@ as_root() { # prints how a command gets to be run as root: "" or "sudo"
 stop_with_list() { # reason, packages
   say "autotune needs programs that are not on this machine, and $1." \
       "Nothing was installed."
-  say "Missing: $2"
+  say "Missing: ${2:-the rest of an installation that was cut off}"
   if debian_like; then
     say "Have an administrator run, in $PWD:"
     say "  scripts/install-packages $2"
@@ -74,7 +74,7 @@ ensure_packages() {
   say "(with what they depend on; none of their services is started or enabled)"
   # The names are split into words on purpose.
   # shellcheck disable=SC2086
-  $sudo scripts/install-packages $needed || {
+  $sudo scripts/install-packages $needed 9<&- || {
     say "The packages could not be installed; see above. Run the same command again once it is solved."
     exit 1
   }
