@@ -138,7 +138,7 @@ class EmbeddedFleet:
             running = processes.start(part.service.name, argv, directory)
             self._running[part.name] = running
         processes.wait_until(
-            lambda: processes.accepts(place, directory), running, READY_SECONDS, "starting"
+            lambda: processes.is_up(running, place), running, READY_SECONDS, "starting"
         )
         if part.site.role is Role.STORE:
             dataset.load(part.site, self.target.data, self._transport, self._progress)

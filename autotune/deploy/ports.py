@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import socket
+from collections.abc import Iterator
 from pathlib import Path
+from zlib import crc32
 
 from autotune.errors import AutotuneError
 from autotune.target.read import TargetFile
@@ -32,7 +35,7 @@ def allocate(file: TargetFile) -> dict[tuple[str, str], int]:
     Above them the load's own connections could take a port while its server restarts. Raises
     AutotuneError where a port the target names is in use.
     """
-    candidates = iter(range(FIRST, _first_ephemeral()))
+    candidates = _candidates(file)
     chosen: dict[tuple[str, str], int] = {}
     for name, tier in file.target.tiers.items():
         for host in tier.hosts:
@@ -48,6 +51,13 @@ def allocate(file: TargetFile) -> dict[tuple[str, str], int]:
             else:
                 chosen[name, host] = next(p for p in candidates if is_free(address, p))
     return chosen
+
+
+def _candidates(file: TargetFile) -> Iterator[int]:
+    """From a place that depends on the target and this process: two studies seldom meet."""
+    ports = range(FIRST, _first_ephemeral())
+    start = crc32(f"{file.path.resolve()} {os.getpid()}".encode()) % len(ports)
+    yield from (*ports[start:], *ports[:start])
 
 
 def _first_ephemeral() -> int:

@@ -49,6 +49,14 @@ class Running:
         except psutil.NoSuchProcess:
             return frozenset()
 
+    def listening(self) -> frozenset[int]:
+        """TCP ports this server itself listens on."""
+        try:
+            connections = psutil.Process(self.pid).net_connections(kind="tcp")
+        except psutil.Error:
+            return frozenset()
+        return frozenset(c.laddr.port for c in connections if c.status == psutil.CONN_LISTEN)
+
     def last_words(self, lines: int = 12) -> str:
         """The end of what it printed."""
         try:
@@ -86,14 +94,17 @@ def wait_until(condition: Callable[[], bool], running: Running, seconds: float, 
         time.sleep(0.005)
 
 
-def accepts(place: Endpoint | str, directory: Path) -> bool:
-    """Whether something accepts connections at an endpoint, or at a socket in ``directory``."""
+def is_up(running: Running, place: Endpoint | str) -> bool:
+    """Whether this very server listens at an endpoint, or accepts at a socket in its directory.
+
+    Asking the endpoint would not do: another server may have it while ours still tries to.
+    """
     if isinstance(place, Endpoint):
-        try:
-            socket.create_connection((place.host, place.port), timeout=1.0).close()
-        except OSError:
-            return False
-        return True
+        return place.port in running.listening()
+    return _accepts(running.directory, place)
+
+
+def _accepts(directory: Path, name: str) -> bool:
     # Through the open directory: a socket's own path may be longer than the kernel takes.
     try:
         handle = os.open(directory, os.O_PATH | os.O_DIRECTORY)
@@ -102,7 +113,7 @@ def accepts(place: Endpoint | str, directory: Path) -> bool:
     try:
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as client:
             client.settimeout(1.0)
-            client.connect(f"/proc/self/fd/{handle}/{place}")
+            client.connect(f"/proc/self/fd/{handle}/{name}")
     except OSError:
         return False
     finally:

@@ -54,7 +54,7 @@ def _start_aside(part: Part, trial: TrialStart, staging: Path) -> None:
     running = processes.start(part.service.name, trial.argv, staging)
     try:
         processes.wait_until(
-            lambda: processes.accepts(trial.socket, staging), running, 10.0, "starting on trial"
+            lambda: processes.is_up(running, trial.socket), running, 10.0, "starting on trial"
         )
     except processes.ProcessFailed as error:
         raise Invalid(f"{part.name}: {error.message}") from error

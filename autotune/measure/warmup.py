@@ -24,6 +24,11 @@ class Window:
     median: float | None
     hits: float | None
 
+    @property
+    def dead(self) -> bool:
+        """Not even half of the requests got a right answer: more load will not warm anything."""
+        return self.overloaded and self.median is None
+
 
 @dataclass(frozen=True)
 class Warmth:
@@ -59,6 +64,8 @@ def warm_up(
         windows.append(_window(reading, before, lookups()))
         if len(windows) > 1 and agree(windows[-2], windows[-1]):
             return Warmth(settled=True, windows=tuple(windows))
+        if len(windows) > 1 and windows[-1].dead and windows[-2].dead:
+            return Warmth(settled=False, windows=tuple(windows))
         if windows[-1].overloaded:
             rate = max(rate / 2, 1.0)
         elif expected is None and not _cold(windows):

@@ -109,9 +109,11 @@ def opened(prepared: Prepared, directory: Path, narrator: Narrator) -> Iterator[
                 prepared.transport,
                 expect=body,
                 overrides=overrides(prepared.file),
-                progress=lambda done, total: narrator.note(f"loading data: {done} of {total} pairs")
-                if done == total
-                else None,
+                progress=lambda done, total: (
+                    narrator.note(f"loading data: {done} of {total} pairs")
+                    if done == total
+                    else None
+                ),
             )
             try:
                 yield _bench(prepared, laid, fleet, store, narrator, body)
@@ -166,7 +168,7 @@ def overrides(file: TargetFile) -> Path | None:
     return (file.path.parent / named.pop()).resolve() if named else None
 
 
-def versions(prepared: Prepared) -> dict[str, str]:
+def versions() -> dict[str, str]:
     """What the study's numbers depend on beside the settings."""
     return {
         "autotune": __version__,

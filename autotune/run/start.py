@@ -5,15 +5,16 @@ from __future__ import annotations
 import shlex
 from pathlib import Path
 
+from autotune.deploy import stack
 from autotune.errors import AutotuneError, TargetError
 from autotune.run import session, tuner
 from autotune.run.narrator import Narrator
 from autotune.run.session import Prepared
 from autotune.run.studies import new_directory
+from autotune.run.trial import Bench
 from autotune.run.verdict import Verdict
 from autotune.search.searcher import Searcher
-from autotune.study import journal
-from autotune.study.store import state_of
+from autotune.study.store import first_record, state_of
 from autotune.target.compare import differences
 from autotune.target.read import TargetFile, read
 
@@ -49,9 +50,21 @@ def resume(directory: Path, narrator: Narrator) -> Path:
     return directory
 
 
-def _run(prepared: Prepared, bench: session.Bench, directory: Path) -> Verdict:
+def what_it_does(prepared: Prepared) -> str:
+    """One sentence before the first request: where load goes, how much of it, for how long."""
     target = prepared.file.target
-    bench.store.open_session(session.versions(prepared))
+    tier = stack.entry_tier(target)
+    host = target.tiers[tier].hosts[0]
+    return (
+        f"Load goes to tier {tier} on {target.hosts[host].address}, path {target.load.path}, and "
+        f"nowhere else: up to {target.load.max_rate:g} requests/s for about "
+        f"{target.budget.time / 60:g} minutes."
+    )
+
+
+def _run(prepared: Prepared, bench: Bench, directory: Path) -> Verdict:
+    target = prepared.file.target
+    bench.store.open_session(session.versions())
     with bench.clock.on("search"):
         searcher = Searcher(
             f"sqlite:///{directory.resolve()}/study.db",
@@ -66,8 +79,7 @@ def _run(prepared: Prepared, bench: session.Bench, directory: Path) -> Verdict:
 def _target_of(directory: Path) -> TargetFile:
     """The target as the user has it now, if it still means the same; else as the study ran it."""
     kept = read(directory / "target.yaml")
-    first = next(journal.read(directory / "events.jsonl"))
-    source = Path(first["source"])
+    source = Path(first_record(directory)["source"])
     if not source.exists():
         return kept
     today = read(source)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from autotune.deploy.fleet import DeployFailed, Fleet
 from autotune.measure import Capacity, Reading, search
@@ -21,6 +21,8 @@ from autotune.target.slo import Slo
 
 # A confirmation knows where to look: a few readings around the peak already measured.
 CONFIRM_SD = 0.02
+# A configuration that cannot carry this share of the expected peak need not be measured lower down.
+HOPELESS = 0.02
 TRIAL_SD = 0.02
 SCREENED = frozenset({Phase.SEARCH, Phase.RECOMMENDED, Phase.PUBLISHED})
 
@@ -99,7 +101,9 @@ def _peak(bench: Bench, trial: Trial, prior: Prior | None, incumbent: float | No
         target_sd=CONFIRM_SD if trial.phase is Phase.CONFIRM else TRIAL_SD,
         incumbent=incumbent if trial.phase in SCREENED else None,
         noise=bench.noise,
-        limits=bench.limits,
+        limits=replace(bench.limits, min_rate=max(1.0, prior.peak * HOPELESS))
+        if prior
+        else bench.limits,
     )
 
 

@@ -18,7 +18,6 @@ def tpe(seed: int) -> BaseSampler:
         multivariate=True,
         group=False,
         constant_liar=False,
-        warn_independent_sampling=False,
         seed=seed,
     )
 

@@ -6,6 +6,7 @@ import enum
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
+from zlib import crc32
 
 Value = bool | int | float | str
 Bound = int | float | str  # text is an expression over the host's facts, such as "2 * cpus"
@@ -89,6 +90,11 @@ class Site:
     group: str | None = None
     programs: Mapping[str, str] = field(default_factory=dict)
     facts: Mapping[str, Value] = field(default_factory=dict)
+
+    @property
+    def socket_name(self) -> str:
+        """A unix socket's name that no other study's has: ``ss`` lists those of the whole host."""
+        return f"{self.tier}.{self.host}.{crc32(self.directory.encode()):08x}.sock"
 
 
 @dataclass(frozen=True)

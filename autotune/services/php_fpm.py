@@ -102,21 +102,16 @@ class PhpFpm:
         return (*self._command(site), "--nodaemonize")
 
     def socket(self, site: Site) -> str:
-        return socket_name(site)
+        return site.socket_name
 
     def effective(self, site: Site) -> tuple[Readback, ...]:
         return (
             Readback((*self._command(site), "-tt"), directives(IN_EFFECT)),
-            Readback(("ss", "-lxH"), _backlog_of(socket_name(site))),
+            Readback(("ss", "-lxH"), _backlog_of(site.socket_name)),
         )
 
     def _command(self, site: Site) -> Argv:
         return (site.programs["php-fpm"], "-p", ".", "-y", "php-fpm.conf")
-
-
-def socket_name(site: Site) -> str:
-    """The pool's socket, relative to the site; its name tells it apart in what ``ss`` lists."""
-    return f"{site.tier}.{site.host}.php-fpm.sock"
 
 
 def _backlog_of(socket: str) -> Callable[[str], Settings]:

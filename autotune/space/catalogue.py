@@ -121,9 +121,7 @@ def _adjusted(file: TargetFile, dimension: Dimension, rule: ParameterRule) -> Di
     if rule.range is not None:
         low, high = (read(value, "range") for value in rule.range)
         if dimension.choices:
-            raise file.document.error(
-                [*place, "range"], f"{dimension.name} has choices, no range"
-            )
+            raise file.document.error([*place, "range"], f"{dimension.name} has choices, no range")
         if float(low) >= float(high):
             raise file.document.error(
                 [*place, "range"], f"{dimension.name}: the range [{low}, {high}] is empty"

@@ -145,6 +145,12 @@ def state_of(directory: Path) -> State:
     return replay(journal.read(events))
 
 
+def first_record(directory: Path) -> dict[str, Any]:
+    """How a study began. Raises AutotuneError where there is none."""
+    state_of(directory)
+    return next(journal.read(directory / "events.jsonl"))
+
+
 def readings_of(directory: Path) -> list[dict[str, Any]]:
     """Every reading of a study, in the order taken."""
     return list(journal.read(directory / "readings.jsonl"))

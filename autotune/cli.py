@@ -1,0 +1,294 @@
+"""The command line: parse, call, print. What a command does lives in the rooms it calls.
+
+Every import that costs time is inside the command that needs it.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from autotune import __version__, errors
+from autotune.errors import AutotuneError
+
+app = typer.Typer(
+    no_args_is_help=True,
+    add_completion=True,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    help="Finds the settings with which a whole stack carries the most load within its latency "
+    "objective, proves the gain, and hands over the files.",
+)
+
+TargetPath = Annotated[Path, typer.Argument(help="The target file.", show_default=False)]
+StudyName = Annotated[str, typer.Argument(help="A study's name or directory.", show_default=False)]
+Studies = Annotated[Path, typer.Option("--studies", help="Directory that studies live in.")]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON object on standard output.")]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask before sending load.")]
+Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Also show each reading.")]
+ExitCode = Annotated[
+    bool, typer.Option("--exit-code", help="End with 4 when there is no proven improvement.")
+]
+STUDIES = Path("studies")
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"autotune {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    version: Annotated[
+        bool,
+        typer.Option("--version", callback=_version, is_eager=True, help="Print the version."),
+    ] = False,
+) -> None:
+    pass
+
+
+@app.command()
+def init(
+    example: Annotated[str, typer.Option(help="Which shipped target to start from.")] = "local",
+    out: Annotated[
+        Path | None, typer.Option(help="Where to write it (targets/EXAMPLE.yaml).")
+    ] = None,
+) -> None:
+    """Write a target file to start from."""
+    from autotune.run.examples import write_example
+
+    written = write_example(example, out or Path("targets") / f"{example}.yaml")
+    typer.echo(f"wrote {written}")
+    typer.echo(f"next: autotune check {written}", err=True)
+
+
+@app.command()
+def check(target: TargetPath, json_: Json = False) -> None:
+    """Read, render and natively validate a target; changes nothing."""
+    from autotune.run import check as checks
+    from autotune.run.session import prepare
+    from autotune.target.read import read
+
+    found = checks.check(prepare(read(target)))
+    if json_:
+        _print({"schema": 1, "held": found.held, "not_checked": found.not_checked})
+        return
+    for line in found.held:
+        typer.echo(f"✓ {line}")
+    for line in found.not_checked:
+        typer.echo(f"  not checked: {line}")
+
+
+@app.command()
+def plan(
+    target: TargetPath,
+    json_: Json = False,
+    exit_code: Annotated[
+        bool, typer.Option("--exit-code", help="End with 6 when a run would change anything.")
+    ] = False,
+) -> None:
+    """Show what a run would do: files, restarts, memory, load and time. Changes nothing."""
+    from autotune.run.plan import plan as plans
+    from autotune.run.plan import text
+    from autotune.run.session import prepare
+    from autotune.target.read import read
+
+    planned = plans(prepare(read(target)))
+    if json_:
+        _print(planned)
+    else:
+        typer.echo(text(planned))
+    if exit_code and planned["diff"]:
+        raise typer.Exit(errors.CHANGES_PRESENT)
+
+
+@app.command()
+def run(
+    target: TargetPath,
+    yes: Yes = False,
+    json_: Json = False,
+    verbose: Verbose = False,
+    exit_code: ExitCode = False,
+    studies: Studies = STUDIES,
+) -> None:
+    """Run a study: baseline, search, confirmation, verdict."""
+    from autotune.run import start
+    from autotune.run.session import prepare
+    from autotune.target.read import read
+
+    prepared = prepare(read(target))
+    _ask_leave(start.what_it_does(prepared), yes=yes)
+    directory = start.start(prepared, studies, _narrator(verbose=verbose))
+    _report(directory, json_=json_, exit_code=exit_code)
+
+
+@app.command()
+def resume(
+    study: StudyName,
+    json_: Json = False,
+    verbose: Verbose = False,
+    exit_code: ExitCode = False,
+    studies: Studies = STUDIES,
+) -> None:
+    """Continue a study that was stopped or killed; nothing is measured twice."""
+    from autotune.report.studies import find
+    from autotune.run import start
+
+    directory = start.resume(find(study, studies), _narrator(verbose=verbose))
+    _report(directory, json_=json_, exit_code=exit_code)
+
+
+@app.command()
+def status(
+    study: Annotated[str | None, typer.Argument(help="A study; all of them without one.")] = None,
+    json_: Json = False,
+    studies: Studies = STUDIES,
+) -> None:
+    """Where a study stands, also while it runs."""
+    from autotune.report.status import status as statuses
+    from autotune.report.status import status_text
+    from autotune.report.studies import find, list_studies
+
+    directories = [find(study, studies)] if study else list_studies(studies)
+    if json_:
+        _print({"schema": 1, "studies": [statuses(directory) for directory in directories]})
+        return
+    if not directories:
+        typer.echo(f"no studies in {studies}: `autotune run TARGET` makes one", err=True)
+    for directory in directories:
+        typer.echo(status_text(statuses(directory)))
+
+
+@app.command()
+def report(study: StudyName, json_: Json = False, studies: Studies = STUDIES) -> None:
+    """The verdict of a study and what stands behind it."""
+    from autotune.report.studies import find
+
+    _report(find(study, studies), json_=json_, exit_code=False)
+
+
+@app.command()
+def diff(
+    study: StudyName,
+    trials: Annotated[
+        list[int] | None, typer.Argument(help="Two trials; else the baseline and the best.")
+    ] = None,
+    studies: Studies = STUDIES,
+) -> None:
+    """What two configurations of a study have different, file by file."""
+    from autotune.report.diff import diff_text
+    from autotune.report.studies import find
+
+    chosen = trials or []
+    if len(chosen) not in (0, 2):
+        raise typer.BadParameter("name two trials, or none for the baseline and the best")
+    a, b = chosen or (None, None)
+    text = diff_text(find(study, studies), a, b, colour=sys.stdout.isatty())
+    typer.echo(text, nl=False)
+
+
+@app.command()
+def export(
+    study: StudyName,
+    out: Annotated[Path, typer.Option(help="A directory that is empty or not there yet.")],
+    format_: Annotated[str, typer.Option("--format", help="files, yaml or json.")] = "files",
+    studies: Studies = STUDIES,
+) -> None:
+    """Write the winner's configuration, its diff against the baseline, and its provenance."""
+    from autotune.report.export import write_export
+    from autotune.report.studies import find
+
+    for path in write_export(find(study, studies), out, format_):
+        typer.echo(str(path))
+
+
+@app.command()
+def restore(
+    what: Annotated[str, typer.Argument(help="A target file or a study.", show_default=False)],
+    studies: Studies = STUDIES,
+) -> None:
+    """Put back whatever a killed study has left: its servers ended, its run directory gone."""
+    from autotune.run.restore import restore as restores
+
+    for line in restores(what, studies):
+        typer.echo(line)
+
+
+@app.command()
+def measure(
+    target: TargetPath,
+    config: Annotated[
+        Path | None, typer.Option(help="An export whose settings are measured.")
+    ] = None,
+    against: Annotated[
+        str | None, typer.Option(help="`baseline`: alternate with it and give the gain.")
+    ] = None,
+    repeat: Annotated[int, typer.Option(min=1, max=100, help="Measure this many times.")] = 1,
+    yes: Yes = False,
+    json_: Json = False,
+    verbose: Verbose = False,
+    studies: Studies = STUDIES,
+) -> None:
+    """The peak of the stack as it is, or of an exported configuration, with its interval."""
+    from autotune.run import measuring, start
+    from autotune.run.session import prepare
+    from autotune.target.read import read
+
+    prepared = prepare(read(target))
+    request = measuring.request(prepared, config, against, repeat)
+    _ask_leave(start.what_it_does(prepared), yes=yes)
+    found = measuring.measure(prepared, request, studies, _narrator(verbose=verbose))
+    if json_:
+        _print(found)
+    else:
+        typer.echo(measuring.text(found))
+
+
+def _narrator(*, verbose: bool) -> Any:
+    from autotune.report.progress import narrator
+
+    return narrator(sys.stderr, verbose=verbose)
+
+
+def _report(directory: Path, *, json_: bool, exit_code: bool) -> None:
+    from autotune.report.summary import summary_of
+    from autotune.report.text import render_text
+
+    found = summary_of(directory)
+    if json_:
+        _print(found)
+    else:
+        typer.echo(render_text(found, colour=sys.stdout.isatty()))
+    if exit_code and found["verdict"] != "improved":
+        raise typer.Exit(errors.NOT_IMPROVED)
+
+
+def _ask_leave(what: str, *, yes: bool) -> None:
+    typer.echo(what, err=True)
+    if yes:
+        return
+    if not sys.stdin.isatty():
+        raise AutotuneError("load is not sent without leave", hint="pass --yes to give it")
+    if not typer.confirm("Go ahead?", err=True):
+        raise typer.Exit(errors.OPERATIONAL)
+
+
+def _print(found: Any) -> None:
+    typer.echo(json.dumps(found, ensure_ascii=False))
+
+
+def main() -> None:
+    """Entry point: every way to end has its exit code, and none is a traceback."""
+    sys.exit(_guarded(lambda: app(standalone_mode=False), as_json="--json" in sys.argv))
+
+
+def _guarded(act: Callable[[], Any], *, as_json: bool) -> int:
+    from autotune.outcome import end
+
+    return end(act, as_json=as_json)
