@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import platform
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from autotune import __version__
 from autotune.deploy import ground, ports, ready, stack
 from autotune.deploy.embedded import EmbeddedFleet
+from autotune.deploy.render import render
 from autotune.deploy.stack import Stack
+from autotune.deploy.validate import Invalid, validate
 from autotune.errors import AutotuneError
 from autotune.loads.base import Request
 from autotune.loads.registry import LOADS
@@ -22,8 +25,10 @@ from autotune.run.gauge import Gauge
 from autotune.run.narrator import Narrator
 from autotune.run.studies import clear_left_behind
 from autotune.run.trial import Bench
+from autotune.services.base import Value
 from autotune.services.registry import expected_body, parts
 from autotune.space import space as spaces
+from autotune.space.facts import HostFacts
 from autotune.space.space import Space
 from autotune.study.lock import Lock
 from autotune.study.store import Store
@@ -44,7 +49,8 @@ class Prepared:
     space: Space
     transport: Transport
     programs: dict[str, str]
-    facts: dict[str, dict[str, float]]
+    facts: dict[str, HostFacts]
+    dropped: tuple[str, ...] = ()
 
 
 def prepare(file: TargetFile) -> Prepared:
@@ -61,26 +67,54 @@ def prepare(file: TargetFile) -> Prepared:
     here = host_facts(transport)
     facts = {name: here.within(host) for name, host in file.target.hosts.items()}
     space = spaces.build(file, facts)
-    used = [service for tier in file.target.tiers.values()
+    used: list[ground.NeedsPrograms] = [service for tier in file.target.tiers.values()
             for deployment in tier.service for service, _ in parts(deployment)]  # fmt: skip
     load = LOADS.get(file.target.load.generator)
     if load is None:
         raise file.document.unknown(["load", "generator"], "generator", LOADS)
     programs = ground.programs([*used, load])
-    return Prepared(
-        file, space, transport, programs, {k: dict(v.names()) for k, v in facts.items()}
-    )
+    return _as_built(Prepared(file, space, transport, programs, facts))
+
+
+def _as_built(prepared: Prepared) -> Prepared:
+    """Without the choices that the programs of these hosts were built without."""
+    space, dropped = prepared.space, []
+    with tempfile.TemporaryDirectory(prefix="autotune-choices-") as directory:
+        Path(directory).chmod(0o755)
+        laid = lay_out(prepared, directory)
+        for dimension in prepared.space.tunable:
+            for choice in dimension.choices if dimension.parameter.built_in else ():
+                said = refusal(prepared, laid, dimension.name, choice)
+                if said is not None and choice != dimension.baseline:
+                    space = space.without(dimension.name, choice)
+                    dropped.append(f"{dimension.name}: {choice} is left out: {said}")
+    return replace(prepared, space=space, dropped=tuple(dropped))
+
+
+def refusal(prepared: Prepared, laid: Stack, name: str, value: Value) -> str | None:
+    """What the service says against one value on top of the baseline; ``None`` if nothing."""
+    settings = prepared.space.candidate({name: value}).settings
+    for part in laid.parts:
+        if name.startswith(f"{part.site.tier}.{part.service.name}."):
+            files = render(
+                part.service, part.site, settings, prepared.file.target.data,
+                overrides(prepared.file),
+            )  # fmt: skip
+            try:
+                validate(part, files, Path(part.site.directory), prepared.transport)
+            except Invalid as error:
+                return error.message.splitlines()[0]
+    return None
 
 
 def lay_out(prepared: Prepared, directory: str) -> Stack:
     """The stack below ``directory``, on ports that are free now. Raises AutotuneError."""
     owner = ground.account()
-    facts = {name: host_facts(prepared.transport) for name in prepared.file.target.hosts}
     grounds = stack.Grounds(
         directory,
         ports.allocate(prepared.file),
         prepared.programs,
-        facts,
+        prepared.facts,
         *(owner or (None, None)),
     )
     return stack.build(prepared.file.target, grounds)
@@ -93,6 +127,8 @@ def opened(prepared: Prepared, directory: Path, narrator: Narrator) -> Iterator[
     Raises LockedError when another tuner has the study.
     """
     target = prepared.file.target
+    for line in prepared.dropped:
+        narrator.note(line)
     for left in clear_left_behind(directory.parent):
         narrator.note(f"ended a server that a killed tuner had left: {left}")
     with Lock(directory / "lock"):

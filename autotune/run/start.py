@@ -26,7 +26,10 @@ def start(prepared: Prepared, root: Path, narrator: Narrator) -> Path:
     with session.opened(prepared, directory, narrator) as bench:
         text = prepared.file.path.read_text(encoding="utf-8")
         bench.store.open_study(
-            directory.name, text, source=str(prepared.file.path.resolve()), facts=prepared.facts
+            directory.name,
+            text,
+            source=str(prepared.file.path.resolve()),
+            facts={k: dict(v.names()) for k, v in prepared.facts.items()},
         )
         _run(prepared, bench, directory)
     return directory

@@ -20,10 +20,12 @@ from autotune.study.store import Store
 from autotune.target.slo import Slo
 
 # A confirmation knows where to look: a few readings around the peak already measured.
-CONFIRM_SD = 0.02
+CONFIRM_SD = 0.03
 # A configuration that cannot carry this share of the expected peak need not be measured lower down.
 HOPELESS = 0.02
-TRIAL_SD = 0.02
+TRIAL_SD = 0.03
+# How far a configuration nobody has measured may be from what is expected: sd of the log peak.
+UNKNOWN_SD = 0.5
 SCREENED = frozenset({Phase.SEARCH, Phase.RECOMMENDED, Phase.PUBLISHED})
 
 
@@ -72,12 +74,12 @@ def run(step: Measure, bench: Bench, prior: Prior | None, incumbent: float | Non
         return _failed(bench, trial, error.message)
     store.deployed(trial, deployed)
     bench.narrator.deployed(trial, deployed)
-    _warm_up(bench, trial, prior)
-    capacity = _peak(bench, trial, prior, incumbent)
+    carried = _warm_up(bench, trial, prior)
+    capacity = _peak(bench, trial, prior or _guess(carried), incumbent)
     return _measured(bench, trial, capacity)
 
 
-def _warm_up(bench: Bench, trial: Trial, prior: Prior | None) -> None:
+def _warm_up(bench: Bench, trial: Trial, prior: Prior | None) -> float | None:
     def probe(rate: float, seconds: float) -> Reading:
         return _take(bench, trial, "warm-up", rate, seconds)
 
@@ -85,6 +87,12 @@ def _warm_up(bench: Bench, trial: Trial, prior: Prior | None) -> None:
     warmth = warm_up(probe, bench.lookups, expected, max_rate=bench.limits.max_rate)
     bench.narrator.warm(trial, warmth)
     bench.drain()
+    return warmth.carried
+
+
+def _guess(carried: float | None) -> Prior | None:
+    """A first idea of a peak nobody has measured: somewhat above what warm-up went through."""
+    return Prior(1.5 * carried, UNKNOWN_SD) if carried else None
 
 
 def _peak(bench: Bench, trial: Trial, prior: Prior | None, incumbent: float | None) -> Capacity:
