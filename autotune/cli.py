@@ -120,11 +120,14 @@ def run(
     """Run a study: baseline, search, confirmation, verdict."""
     from autotune.run import start
     from autotune.run.session import prepare
+    from autotune.run.studies import new_directory
     from autotune.target.read import read
 
     prepared = prepare(read(target))
     _ask_leave(start.what_it_does(prepared), yes=yes)
-    directory = start.start(prepared, studies, _narrator(verbose=verbose))
+    directory = new_directory(studies, prepared.file.target.name)
+    narrator = _narrator(verbose=verbose)
+    _sit(lambda: start.start(prepared, directory, narrator), directory, json_=json_)
     _report(directory, json_=json_, exit_code=exit_code)
 
 
@@ -140,7 +143,9 @@ def resume(
     from autotune.report.studies import find
     from autotune.run import start
 
-    directory = start.resume(find(study, studies), _narrator(verbose=verbose))
+    directory = find(study, studies)
+    narrator = _narrator(verbose=verbose)
+    _sit(lambda: start.resume(directory, narrator), directory, json_=json_)
     _report(directory, json_=json_, exit_code=exit_code)
 
 
@@ -248,6 +253,22 @@ def measure(
         _print(found)
     else:
         typer.echo(measuring.text(found))
+
+
+def _sit(act: Callable[[], None], directory: Path, *, json_: bool) -> None:
+    """A sitting of a study; one that is stopped says how to go on."""
+    try:
+        act()
+    except KeyboardInterrupt:
+        if json_:
+            from autotune.report.summary import summary_of
+
+            _print(summary_of(directory))
+        typer.echo(
+            f"stopped, and everything is put back; continue with: autotune resume {directory.name}",
+            err=True,
+        )
+        raise typer.Exit(errors.INTERRUPTED) from None
 
 
 def _narrator(*, verbose: bool) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import platform
+import signal
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -39,6 +40,7 @@ from autotune.transports.local import LocalTransport
 
 # Servers are asked for at most this much by a single peak search, in seconds under load.
 LOAD_SECONDS = 60.0
+STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 @dataclass(frozen=True)
@@ -121,6 +123,17 @@ def lay_out(prepared: Prepared, directory: str) -> Stack:
 
 
 @contextmanager
+def uninterrupted() -> Iterator[None]:
+    """Put back what was changed even if somebody loses patience meanwhile."""
+    kept = {number: signal.signal(number, signal.SIG_IGN) for number in STOPPING}
+    try:
+        yield
+    finally:
+        for number, handler in kept.items():
+            signal.signal(number, handler)
+
+
+@contextmanager
 def opened(prepared: Prepared, directory: Path, narrator: Narrator) -> Iterator[Bench]:
     """The study's lock held, its store open and its fleet at hand; all given back at the end.
 
@@ -154,7 +167,8 @@ def opened(prepared: Prepared, directory: Path, narrator: Narrator) -> Iterator[
             try:
                 yield _bench(prepared, laid, fleet, store, narrator, body)
             finally:
-                fleet.restore()
+                with uninterrupted():
+                    fleet.restore()
         finally:
             store.close()
 

@@ -10,7 +10,6 @@ from autotune.errors import AutotuneError, TargetError
 from autotune.run import session, tuner
 from autotune.run.narrator import Narrator
 from autotune.run.session import Prepared
-from autotune.run.studies import new_directory
 from autotune.run.trial import Bench
 from autotune.run.verdict import Verdict
 from autotune.search.searcher import Searcher
@@ -19,23 +18,26 @@ from autotune.target.compare import differences
 from autotune.target.read import TargetFile, read
 
 
-def start(prepared: Prepared, root: Path, narrator: Narrator) -> Path:
-    """Run a new study of a target to its end; its directory."""
-    directory = new_directory(root, prepared.file.target.name)
+def start(prepared: Prepared, directory: Path, narrator: Narrator) -> None:
+    """Run a new study of a target to its end, in a directory that is not there yet."""
     narrator.opened(directory, prepared.file.target)
     with session.opened(prepared, directory, narrator) as bench:
-        text = prepared.file.path.read_text(encoding="utf-8")
-        bench.store.open_study(
-            directory.name,
-            text,
-            source=str(prepared.file.path.resolve()),
-            facts={k: dict(v.names()) for k, v in prepared.facts.items()},
-        )
+        open_study(prepared, bench, directory)
         _run(prepared, bench, directory)
-    return directory
 
 
-def resume(directory: Path, narrator: Narrator) -> Path:
+def open_study(prepared: Prepared, bench: Bench, directory: Path) -> None:
+    """Put on record what is run, from where and on what."""
+    bench.store.open_study(
+        directory.name,
+        prepared.file.path.read_text(encoding="utf-8"),
+        source=str(prepared.file.path.resolve()),
+        facts={name: dict(facts.names()) for name, facts in prepared.facts.items()},
+    )
+    bench.store.open_session(session.versions())
+
+
+def resume(directory: Path, narrator: Narrator) -> None:
     """Continue a study where it stopped; nothing that was measured is measured again.
 
     Raises TargetError when the target has changed so that earlier readings no longer speak of it.
@@ -49,8 +51,8 @@ def resume(directory: Path, narrator: Narrator) -> Path:
     prepared = session.prepare(_target_of(directory))
     narrator.opened(directory, prepared.file.target)
     with session.opened(prepared, directory, narrator) as bench:
+        bench.store.open_session(session.versions())
         _run(prepared, bench, directory)
-    return directory
 
 
 def what_it_does(prepared: Prepared) -> str:
@@ -67,7 +69,6 @@ def what_it_does(prepared: Prepared) -> str:
 
 def _run(prepared: Prepared, bench: Bench, directory: Path) -> Verdict:
     target = prepared.file.target
-    bench.store.open_session(session.versions())
     with bench.clock.on("search"):
         searcher = Searcher(
             f"sqlite:///{directory.resolve()}/study.db",
