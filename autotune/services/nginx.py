@@ -96,12 +96,12 @@ PARAMETERS = (
         meaning="Idle connections to PHP-FPM each worker keeps.",
     ),
     Parameter(
-        name="fastcgi_buffer_size", choices=(4, 8, 16, 32), stock=4, unit="KB", roles=WEB,
+        name="fastcgi_buffer_size", choices=(4, 8, 16), stock=4, unit="KB", roles=WEB,
         action=Action.RELOAD, source=FASTCGI,
         meaning="Buffer for the first part of PHP's answer, its headers.",
     ),
     Parameter(
-        name="fastcgi_buffers", low=4, high=64, log=True, stock=8, roles=WEB,
+        name="fastcgi_buffers", low=8, high=64, log=True, stock=8, roles=WEB,
         action=Action.RELOAD, source=FASTCGI,
         meaning="Number of 4 KB buffers for the rest of PHP's answer.",
     ),
