@@ -1,57 +1,70 @@
 """The look at whole answers that load generators do not take.
 
-httperf counts any 200 as a success. While it runs, a slow trickle of requests fetches the same page
-with its body; the share of wrong bodies in it stands for the share among all.
+httperf takes any 200 for a success. While it runs, curl fetches the same page now and then, each
+time over a connection of its own as the load does; the share of wrong bodies in this sample stands
+for the share among all right statuses. A sample of n finds a share s of wrong bodies with the
+probability 1 − (1 − s)ⁿ: one web host of two that answers nonsense is found for certain, one answer
+in a thousand is not.
 """
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
+from math import ceil
 
-from autotune.loads.base import Argv, Request
+from autotune.loads.base import Order, Request, Tally
+from autotune.services.base import Argv
 
-PER_SECOND = 10
-LEAST = 5
-_AFTER_BODY, _AFTER_STATUS = "\x1e", "\x1f"
+PER_SECOND = 6.0
+SHARE = 0.01  # of the load that the look may add
+LEAST = 2
+
+_ANSWER = re.compile(r"(.*?)\n<autotune (\d{3})>\n", re.DOTALL)
+_GLOB = re.compile(r"([\[\]{}\\])")
 
 
 @dataclass(frozen=True)
-class Bodies:
-    """Answers with a status of success that were looked at, and how many had a wrong body."""
+class Look:
+    """Answers with a 2xx status that were looked at, and how many of them had a wrong body."""
 
     seen: int
     wrong: int
 
-    @property
-    def share(self) -> float:
-        return self.wrong / self.seen if self.seen else 0.0
+    def blame(self, tally: Tally) -> Tally:
+        """``tally`` with its share of wrong bodies, beyond those found otherwise."""
+        if not self.wrong:
+            return tally
+        known = tally.errors.get("wrong body", 0)
+        wrong = ceil(self.wrong / self.seen * (tally.replies_ok + known))
+        return tally.blame("wrong body", wrong - known)
 
 
-def command(request: Request, seconds: float, timeout: float) -> Argv:
-    """curl, asking ``PER_SECOND`` times a second for ``seconds``."""
-    count = max(LEAST, round(seconds * PER_SECOND))
+def count(order: Order) -> int:
+    """How many answers are looked at: a few a second, never more than a trace of the load."""
+    return max(LEAST, round(order.seconds * min(PER_SECOND, SHARE * order.rate)))
+
+
+def argv(request: Request, order: Order) -> Argv:
+    """curl, spread over ``order.seconds``, ended after them.
+
+    The counter stands in the fragment of the URL, which is not sent: the request is the load's own.
+    """
+    times = count(order)
+    url = _GLOB.sub(r"\\\1", request.url)
     return (
-        "timeout", "--kill-after=1", f"{seconds + timeout + 5:.0f}",
-        "curl", "--silent", "--globoff", "--rate", f"{PER_SECOND}/s",
-        "--max-time", f"{timeout:g}", "--write-out", f"{_AFTER_BODY}%{{http_code}}{_AFTER_STATUS}",
-        *[request.url] * count,
+        "timeout", "--kill-after=1", str(ceil(order.seconds + order.timeout)),
+        "curl", "--silent", "--no-buffer", "--max-time", f"{order.timeout:g}",
+        "--header", "Connection: close", "--rate", f"{ceil(60 * times / order.seconds)}/m",
+        "--write-out", r"\n<autotune %{http_code}>\n", f"{url}#[1-{times}]",
     )  # fmt: skip
 
 
-def parse(printed: str, expect: bytes) -> Bodies:
-    """Bodies of answers with status 2xx against the expected one; the rest is counted elsewhere."""
-    right = expect.decode(errors="replace")
-    answers = [answer.split(_AFTER_BODY) for answer in printed.split(_AFTER_STATUS)[:-1]]
-    bodies = [a[0] for a in answers if len(a) == 2 and a[1].startswith("2")]
-    return Bodies(len(bodies), sum(body != right for body in bodies))
+def parse(printed: str, expect: bytes) -> Look:
+    """Bodies that came with a 2xx status against the expected one, byte for byte.
 
-
-def wrong_by_size(mean: float | None, expect: bytes, answered: int) -> int:
-    """At least how many of ``answered`` bodies were wrong, by their mean size alone.
-
-    A wrong body that differs by one byte moves the mean least, so each byte of difference stands for
-    one wrong answer. The mean is printed with one decimal: less than that is rounding.
+    Other statuses, and no answer at all, are the load generator's to count.
     """
-    if mean is None or abs(mean - len(expect)) <= 0.05:
-        return 0
-    return min(answered, max(1, round(abs(mean - len(expect)) * answered)))
+    right = expect.decode(errors="replace")
+    bodies = [body for body, status in _ANSWER.findall(printed) if status.startswith("2")]
+    return Look(len(bodies), sum(body != right for body in bodies))

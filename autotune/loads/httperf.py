@@ -1,159 +1,179 @@
 """httperf: one request per new connection, Poisson arrivals, an open loop.
 
-Facts about httperf 0.9.0 that this file is built on are in MEASUREMENT.md: the lifetime histogram
-(``-v -v``) is per connection, so it is request latency only with one call each; connections without
-an answer are missing from it; it exits with 0 whatever happened; one process holds about a thousand
-connections (FD_SETSIZE) and counts those it could not open outside of ``connections``.
+How many processes. httperf polls without sleeping, so each process takes whatever a core has to
+spare, which on one machine is the servers' core. So there are as few as can do the job: one process
+opens up to ``LIMITS.rate`` connections/s, and FD_SETSIZE keeps it to about a thousand at a time. It
+is enough that these last ``PATIENCE`` latency limits; they need not last until the timeout. Once a
+server holds that many requests (``prlimit`` sets the number), by Little's law the average one waits
+several latency limits: the objective is missed beyond doubt, and what is not sent because of it
+(``fd-unavailable``) is a violation like the late answer it would have got. This is also what cuts an
+overload short: the queue that a reading can build up is bounded.
 
-httperf spins, so each process takes a core that the servers may need: there are only as many as keep
-a thousand connections from being used up before requests wait four times the latency limit. Where
-they are used up after that, the server has long failed, and what was not sent counts against it.
+A request that was due is never forgotten, but a starved httperf sends it later, together with the
+others that were due (``Maximum connect burst length``). As long as it has caught up in the end the
+reading stands. If it has not, the load that was ordered was not made; see ``_fell_short``.
 """
 
 from __future__ import annotations
 
-import itertools
-import re
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from math import ceil, sqrt
+import secrets
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from math import ceil
 
-from autotune.loads.base import Argv, Order, Request, Tally, without_fastest
+from autotune.loads import arrivals
+from autotune.loads.base import Limits, Order, Process, Request, Tally
+from autotune.loads.httperf_output import Printed
 
-# Connections one process may have open at a time, out of FD_SETSIZE = 1024.
-OPEN_AT_ONCE = 1000
-# Waiting that a process must be able to hold connections for, in latency limits.
-PATIENCE = 4.0
-# New connections/s of one process that leave it headroom (it manages about 12 000).
-RATE_AT_ONCE = 6000.0
-# A process that takes this much longer to send than it was told did not make the offered load;
-# beyond what chance does to Poisson arrivals (4 standard deviations).
-LATE_SENDING = 1.05
-
-_BIN = re.compile(r"^\s*(\d+(?:\.\d+)?)\s+(\d+)\s*$")
-_TOTAL = re.compile(
-    r"^Total: connections (\d+) requests (\d+) replies (\d+) test-duration ([\d.]+) s", re.MULTILINE
-)
-_STATUS = re.compile(r"^Reply status: 1xx=(\d+) 2xx=(\d+) 3xx=(\d+) 4xx=(\d+) 5xx=(\d+)", re.M)
-_CONTENT = re.compile(r"^Reply size \[B\]: header [\d.]+ content ([\d.]+)", re.MULTILINE)
-_ERRORS = re.compile(r"([a-z][a-z-]*) (\d+)")
-_KINDS = {
-    "client-timo": "timeout",
-    "socket-timo": "timeout",
-    "connrefused": "refused",
-    "connreset": "reset",
-    "addrunavail": "no free port",
-    "fd-unavail": "not sent",
-    "ftab-full": "not sent",
-    "other": "other",
-}
-
-_client = itertools.count()
+LIMITS = Limits(open_connections=1000, rate=6000.0)  # FD_SETSIZE is 1024; about 12 000/s at most
+PATIENCE = 5.0  # latency limits that a process's connections must last …
+ENOUGH = 10.0  # … and how many of them it may hold connections for, where it has so many
+LEAST_OPEN = 64
+OTHER_DESCRIPTORS = 16
+ACHIEVED = 0.99  # of the intended rate, as a valid reading must have
+PROVEN = 0.05  # fraction of requests that failed beyond what a starved generator can explain
+EXPLAINED = "the load generator fell behind: give the load host more CPU, or add load hosts"
+NO_PORTS = "the load host ran out of ports: widen net.ipv4.ip_local_port_range or add load hosts"
+NO_FILES = "the load host ran out of open files: raise fs.file-max there"
 
 
 @dataclass(frozen=True)
 class Httperf:
-    """Several processes where one would run out of connections; their sum is the offered rate."""
+    """Debian's httperf 0.9.0 (httperf.github.io), each process bounded by ``timeout``."""
 
     name: str = "httperf"
     packages: tuple[str, ...] = ("httperf",)
+    limits: Limits = LIMITS
 
     @property
     def programs(self) -> Mapping[str, tuple[str, ...]]:
         return {"httperf": ("httperf",)}
 
-    def processes(self, request: Request, order: Order) -> tuple[Argv, ...]:
-        waiting = order.rate * min(PATIENCE * order.limit, order.timeout)
-        count = max(1, ceil(waiting / OPEN_AT_ONCE), ceil(order.rate / RATE_AT_ONCE))
-        return tuple(self._process(request, order, index, count) for index in range(count))
+    def processes(self, request: Request, order: Order, hosts: int = 1) -> tuple[Process, ...]:
+        lasting = min(PATIENCE * order.limit, order.timeout)
+        count = max(
+            hosts,
+            ceil(order.rate * lasting / self.limits.open_connections),
+            ceil(order.rate / self.limits.rate),
+        )
+        count = min(count, order.requests)
+        first = secrets.randbelow(arrivals.CLIENTS) if order.seed is None else order.seed * count
+        return tuple(self._process(request, order, first, i, count) for i in range(count))
 
-    def _process(self, request: Request, order: Order, index: int, count: int) -> Argv:
-        requests = share(order.requests, index, count)
-        bound = order.seconds * 2 + order.timeout + 10
-        return (
-            # Ends by itself even when whoever started it is gone.
-            "timeout", "--signal=INT", "--kill-after=2", f"{bound:.0f}",
-            "httperf", f"--client={next(_client) % 4096}/4096",
+    def _process(
+        self, request: Request, order: Order, first: int, index: int, count: int
+    ) -> Process:
+        rate = order.rate / count
+        requests = order.requests // count + (index < order.requests % count)
+        client = (first + index) % arrivals.CLIENTS
+        gap = arrivals.mean_gap(client, requests, rate)
+        held = ceil(rate * min(ENOUGH * order.limit, order.timeout))
+        held = min(self.limits.open_connections, max(LEAST_OPEN, held))
+        span = (requests - 1) / rate
+        bound = ceil(1.5 * span + 2 * order.timeout + 2)  # a timeout each to connect and to answer
+        argv = (
+            "prlimit", f"--nofile={held + OTHER_DESCRIPTORS}",
+            # It ends by itself even if nobody is left to end it; told INT, it prints what it has.
+            "timeout", "--signal=INT", "--kill-after=1", str(bound),
+            "httperf", "-v", "-v", f"--client={client}/{arrivals.CLIENTS}",
             "--server", request.endpoint.host, "--port", str(request.endpoint.port),
-            "--uri", request.path, f"--period=e{count / order.rate:.9g}",
-            f"--num-conns={requests}", "--num-calls=1", f"--timeout={order.timeout:g}",
-            "-v", "-v",
+            "--uri", request.path, f"--period=e{gap:.12f}", f"--num-conns={requests}",
+            "--num-calls=1", f"--timeout={order.timeout:g}",
         )  # fmt: skip
+        return Process(argv, requests, span, bound + 1.0, held)
 
-    def parse(self, printed: str, order: Order, processes: int) -> Tally:
-        """Raises nothing: what cannot be read is a generator that failed (``limited``)."""
-        intended = max(1, round(order.requests / processes))
-        found = _TOTAL.search(printed)
+    def parse(self, process: Process, printed: str, request: Request, order: Order) -> Tally:
+        found = Printed.read(printed)
         if found is None:
-            said = printed.strip().splitlines()[-1:] or ["nothing"]
-            return Tally(intended=intended, limited=f"httperf printed no result: {said[0]}")
-        connections, _, replies, duration = (float(number) for number in found.groups())
-        errors = dict(_errors(printed))
-        intended = int(connections) + errors.get("not sent", 0)
-        wrong = dict(_wrong_statuses(printed))
-        unanswered = int(connections - replies) - sum(
-            n for kind, n in errors.items() if kind != "not sent"
-        )
-        if unanswered > 0:
-            errors["no answer"] = unanswered
-        content = _CONTENT.search(printed)
-        histogram = dict(_histogram(printed))
-        # The last request may have been sent this long before the process was done.
-        longest = order.timeout if "timeout" in errors else max(histogram, default=0.0)
-        return Tally(
-            intended=intended,
-            errors={kind: n for kind, n in {**errors, **wrong}.items() if n > 0},
-            histogram=without_fastest(histogram, sum(wrong.values())),
-            sending=duration,
-            body_bytes=float(content[1]) if content else None,
-            limited=_limited(errors, longest, duration, intended, order.rate / processes),
-        )
+            said = (printed.strip().splitlines() or ["nothing"])[-1]
+            return Tally(
+                intended=process.requests,
+                errors={"not sent": process.requests},
+                limited=f"httperf printed no result: {said[:200]}",
+            )
+        tally = counted(found, process.requests)
+        if request.expect is not None:
+            tally = tally.blame("wrong body", wrong_by_size(found, len(request.expect)))
+        return _judged(tally, found, process, order)
 
 
-def share(requests: int, index: int, count: int) -> int:
-    """How many of ``requests`` the ``index``-th of ``count`` processes sends."""
-    return requests // count + (1 if index < requests % count else 0)
+def counted(found: Printed, intended: int) -> Tally:
+    """Every intended request either answered right or an error of one kind."""
+    errors = {kind: n for kind, n in found.errors.items() if n}
+    statuses = {kind: n for kind, n in found.statuses.items() if kind != "2xx" and n}
+    ok = min(
+        found.statuses.get("2xx", 0), max(0, sum(found.lifetimes.values()) - sum(statuses.values()))
+    )
+    missing = intended - ok - sum(statuses.values()) - sum(errors.values())
+    if missing < 0:  # an answer was complete and its connection failed after it: it is an answer
+        errors = _fewer(errors, -missing)
+    unsent = max(0, min(missing, intended - found.connections - errors.get("fd-unavailable", 0)))
+    extra = {"not sent": unsent, "unanswered": max(0, missing - unsent)}
+    answered = Tally(
+        intended=intended,
+        sent=found.requests,
+        histogram=found.lifetimes,
+        duration=found.duration,
+    )
+    kept = answered.blame("", answered.replies_ok - ok).histogram
+    everything = {**errors, **statuses, **extra}
+    return replace(answered, histogram=kept, errors={k: n for k, n in everything.items() if n})
 
 
-def _histogram(printed: str) -> Iterator[tuple[float, int]]:
-    """Upper edges in seconds: a bin is a millisecond wide and printed by its middle."""
-    inside = False
-    for line in printed.splitlines():
-        if line.startswith("Connection lifetime histogram"):
-            inside = True
-        elif inside and (match := _BIN.match(line)):
-            yield round((float(match[1]) + 0.5) / 1000, 6), int(match[2])
-        elif inside and line.strip() not in ("", ":"):
-            inside = False
+def _fewer(errors: Mapping[str, int], surplus: int) -> dict[str, int]:
+    left = dict(errors)
+    for kind in ("reset", "other", "timeout"):
+        taken = min(surplus, left.get(kind, 0))
+        surplus -= taken
+        left[kind] = left.get(kind, 0) - taken
+    return {kind: n for kind, n in left.items() if n}
 
 
-def _errors(printed: str) -> Iterator[tuple[str, int]]:
-    found: dict[str, int] = {}
-    for line in printed.splitlines():
-        if line.startswith("Errors:"):
-            for name, count in _ERRORS.findall(line):
-                if kind := _KINDS.get(name):
-                    found[kind] = found.get(kind, 0) + int(count)
-    yield from found.items()
+def wrong_by_size(found: Printed, expected: int) -> int:
+    """How many bodies were wrong, going by the mean size of all of them; 0 when it is as expected.
+
+    An estimate: it takes a wrong body for an empty one (or one of twice the size). The mean covers
+    answers of all kinds and has one decimal, so it says nothing once there are error pages.
+    """
+    right = found.statuses.get("2xx", 0)
+    if found.content is None or right == 0 or right != found.replies:
+        return 0
+    off = abs(found.content - expected)
+    if off <= 0.051:
+        return 0
+    return max(1, ceil(right * min(1.0, off / max(1, expected))))
 
 
-def _wrong_statuses(printed: str) -> Iterator[tuple[str, int]]:
-    if match := _STATUS.search(printed):
-        for kind, count in zip(("1xx", "2xx", "3xx", "4xx", "5xx"), match.groups(), strict=True):
-            if kind != "2xx":
-                yield kind, int(count)
+def _judged(tally: Tally, found: Printed, process: Process, order: Order) -> Tally:
+    if tally.errors.get("no free port"):
+        return replace(tally, limited=NO_PORTS)
+    if tally.errors.get("file table full"):
+        return replace(tally, limited=NO_FILES)
+    if not _fell_short(tally, found, process, order):
+        return replace(tally, truncated="unanswered" in tally.errors)
+    lag = found.burst * process.span / max(1, process.requests - 1)
+    servers = tally.later_than(order.limit + 2 * lag) + tally.failed
+    servers -= sum(tally.errors.get(kind, 0) for kind in ("fd-unavailable", "not sent"))
+    if servers > PROVEN * tally.intended:
+        return replace(tally, truncated=True)
+    return replace(tally, limited=EXPLAINED)
 
 
-def _limited(
-    errors: Mapping[str, int], longest: float, duration: float, intended: int, rate: float
-) -> str | None:
-    """In words why this process did not offer what it should have, with what to add."""
-    if errors.get("no free port"):
-        return "the load host ran out of ports: widen ip_local_port_range or add load hosts"
-    expected = intended / rate * LATE_SENDING * (1 + 4 / sqrt(intended))
-    if duration - longest > expected:
-        return (
-            f"httperf took {duration - longest:.1f} s to send what was due in {intended / rate:.1f}"
-            " s: give the load host more CPU, or add load hosts"
-        )
-    return None
+def _fell_short(tally: Tally, found: Printed, process: Process, order: Order) -> bool:
+    """Whether the load ordered was not made, through no fault of the server.
+
+    When the last request went out is not printed, but it was no later than the end, and no earlier
+    than the longest wait before the end. Connections used up by a burst of the generator's own
+    count too.
+
+    On a machine that it shares with overloaded servers httperf starves with them. Then the answers
+    decide: those later than the limit by more than twice the longest stall (``lag``) were late
+    because of the server, at *less* load than ordered, so it fails the ordered load as well.
+    """
+    if tally.errors.get("not sent"):
+        return True
+    if tally.errors.get("fd-unavailable") and found.burst > process.open_connections / 2:
+        return True
+    timed_out = tally.errors.get("timeout", 0) > 0
+    longest = 2 * order.timeout if timed_out else found.longest
+    return found.duration - longest > process.span / ACHIEVED + 0.010

@@ -1,48 +1,116 @@
-"""Taking one reading: every process started together, every answer counted once."""
+"""Taking one reading: every process started together, every intended request counted once.
+
+A reading has two parts. The ramp-in offers the same load for ``order.ramp`` seconds and is thrown
+away: httperf prints one histogram for all it did, so its first second cannot be taken out
+afterwards. What it found is not wasted: where its errors ran away, the counted part is never
+offered, and the ramp-in is handed back as a truncated reading. The counted part starts when the
+ramp-in's last answer is there, or at once when that is more than a latency limit overdue, so a queue
+that has built up is still there. During the counted part the queue is bounded by the generator
+(``httperf``), and its length by ``order.seconds``.
+"""
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import replace
+from math import ceil
 
-from autotune.loads import bodies
-from autotune.loads.base import Argv, Load, Order, Request, Tally, total, without_fastest
-from autotune.transports.base import Transport
-from autotune.transports.errors import HostUnreachable
+from autotune.loads import bodies, ports
+from autotune.loads.base import Load, Order, Process, Request, Tally, total
+from autotune.loads.errors import LoadError
+from autotune.services.base import Argv
+from autotune.transports.base import Completed, Transport
 
-GRACE = 20.0  # seconds beyond the reading before a generator that hangs is given up
-
-
-def take(load: Load, request: Request, order: Order, transport: Transport) -> Tally:
-    """Offer ``order`` with as many processes as it needs, looking at some bodies meanwhile."""
-    commands = load.processes(request, order)
-    patience = 2 * order.seconds + order.timeout + GRACE
-
-    def run(argv: Argv) -> str:
-        try:
-            done = transport.run(argv, timeout=patience)
-        except HostUnreachable as error:
-            return str(error)
-        return f"{done.stdout}\n{done.stderr}" if done.ok else f"{done.stdout}\n{done.said}"
-
-    with ThreadPoolExecutor(len(commands) + 1) as pool:
-        looked = None
-        if request.expect is not None:
-            looked = pool.submit(run, bodies.command(request, order.seconds, order.timeout))
-        printed = list(pool.map(run, commands))
-        tally = total(load.parse(text, order, len(commands)) for text in printed)
-        if looked is None or request.expect is None:
-            return tally
-        return _with_bodies(tally, bodies.parse(looked.result(), request.expect), request.expect)
+RUNAWAY = 0.25  # fraction of a ramp-in's requests in error that ends the reading
+MARGIN = 10.0  # seconds a transport waits beyond the bound that a process keeps by itself
+MISSING = (126, 127)  # how ``timeout`` says that it could not start the program
 
 
-def _with_bodies(tally: Tally, seen: bodies.Bodies, expect: bytes) -> Tally:
-    wrong = round(seen.share * tally.answered)
-    statuses = sum(tally.errors.get(kind, 0) for kind in ("1xx", "3xx", "4xx", "5xx"))
-    if not statuses:
-        # Error pages have sizes of their own: with some of them the mean says nothing.
-        wrong = max(wrong, bodies.wrong_by_size(tally.body_bytes, expect, tally.answered))
-    if not wrong:
+def take(load: Load, request: Request, order: Order, *transports: Transport) -> Tally:
+    """Offer ``order`` from all load hosts together and count what came of it.
+
+    Raises HostUnreachable when a load host is lost, LoadError when it lacks the generator.
+    """
+    short = ports.shortage(transports, request, order)
+    if short:
+        return Tally(order.requests, errors={"not sent": order.requests}, limited=short)
+    ramp = replace(order, seconds=order.ramp)
+    ramping = load.processes(request, ramp, len(transports)) if order.ramp > 0 else ()
+    counting = load.processes(request, order, len(transports))
+    with ThreadPoolExecutor(len(ramping) + len(counting) + 1) as pool:
+        warm = _start(pool, ramping, transports)
+        if warm:
+            cut = _runaway(load, request, ramp, ramping, warm)
+            if cut is not None:
+                return cut
+        started = _start(pool, counting, transports)
+        looking = _look(pool, request, order, transports[0])
+        tally = total(_tallies(load, request, order, counting, started))
+        if looking is not None and request.expect is not None:
+            tally = bodies.parse(_output(looking.result(), "curl"), request.expect).blame(tally)
         return tally
-    kept = without_fastest(tally.histogram, wrong)
-    return replace(tally, histogram=kept, errors={**tally.errors, "wrong body": wrong})
+
+
+def _start(
+    pool: ThreadPoolExecutor, processes: Sequence[Process], transports: Sequence[Transport]
+) -> list[Future[Completed]]:
+    """Processes dealt out to the hosts in turn."""
+    return [
+        pool.submit(_run, transports[i % len(transports)], process.argv, process.bound)
+        for i, process in enumerate(processes)
+    ]
+
+
+def _run(transport: Transport, argv: Argv, bound: float) -> Completed:
+    return transport.run(argv, timeout=bound + MARGIN)
+
+
+def _look(
+    pool: ThreadPoolExecutor, request: Request, order: Order, transport: Transport
+) -> Future[Completed] | None:
+    if request.expect is None:
+        return None
+    bound = ceil(order.seconds + order.timeout) + 1.0
+    return pool.submit(_run, transport, bodies.argv(request, order), bound)
+
+
+def _runaway(
+    load: Load,
+    request: Request,
+    ramp: Order,
+    processes: Sequence[Process],
+    running: Sequence[Future[Completed]],
+) -> Tally | None:
+    """The ramp-in as a truncated reading if its errors ran away, known soon after its last send."""
+    due = max(process.span for process in processes) + ramp.limit
+    _, late = wait(running, timeout=due)
+    if late:
+        return None
+    tally = total(_tallies(load, request, ramp, processes, running))
+    if tally.limited is None and tally.failed > RUNAWAY * tally.intended:
+        return replace(tally, truncated=True)
+    return None
+
+
+def _tallies(
+    load: Load,
+    request: Request,
+    order: Order,
+    processes: Sequence[Process],
+    running: Sequence[Future[Completed]],
+) -> list[Tally]:
+    return [
+        load.parse(process, _output(future.result(), load.name), request, order)
+        for process, future in zip(processes, running, strict=True)
+    ]
+
+
+def _output(completed: Completed, program: str) -> str:
+    """Standard output, or the last words of a program that printed nothing there."""
+    if completed.returncode in MISSING:
+        raise LoadError(
+            f"{program} cannot be started on the load host: {completed.said}",
+            hint=f"install it there: sudo apt-get install {program}",
+        )
+    return completed.stdout if completed.stdout.strip() else completed.said
