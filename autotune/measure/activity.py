@@ -16,6 +16,7 @@ GAUGES = frozenset(
     {"curr_connections", "max_connections", "accepting_conns", "bytes", "limit_maxbytes",
      "threads", "connected_clients", "maxclients", "blocked_clients", "used_memory", "maxmemory"}
 )  # fmt: skip
+STARTING = 0.5  # seconds a generator may take until its load is there
 
 
 @dataclass(frozen=True)
@@ -52,7 +53,8 @@ class HostActivity:
 @dataclass(frozen=True)
 class PartActivity:
     """A service on a host over a reading: ``cpu`` in CPUs; ``delay`` seconds/s its processes were
-    runnable and had no CPU; ``waiting`` and ``accepted`` the mean connections at its socket."""
+    runnable and had no CPU; ``waiting`` and ``accepted`` the mean connections at its socket, and
+    ``queued`` the fraction of looks that found some waiting, ``occupied`` the accepted then."""
 
     name: str
     tier: str
@@ -70,6 +72,8 @@ class PartActivity:
     waiting_max: int = 0
     backlog: int | None = None
     accepted: float = 0.0
+    queued: float = 0.0
+    occupied: float = 0.0
     counters: Mapping[str, float] = field(default_factory=dict)
     answers: int = 0
     unanswered: int = 0
@@ -116,10 +120,11 @@ def host_activity(host: WatchedHost, seen: Seen, seconds: float) -> HostActivity
 def part_activity(part: Part, seen: Seen, seconds: float) -> PartActivity:
     """What is known of one service; what could not be seen stays zero or ``None``."""
     samples = within(seen.samples.get(part.site.host, ()), seconds)
-    groups = [s.processes[part.name] for s in samples if part.name in s.processes]
+    at = {s.at: s.processes[part.name] for s in samples if part.name in s.processes}
+    groups = tuple(at.values())
     queues = [queue for s in samples if (queue := queue_of(part, s.queues))]
+    crowded = [queue for queue in queues if queue.waiting]
     answers = seen.counters.get(part.name, ())
-    passed = max(samples[-1].at - samples[0].at, 1e-6) if samples else 1.0
     return PartActivity(
         name=part.name,
         tier=part.site.tier,
@@ -128,8 +133,8 @@ def part_activity(part: Part, seen: Seen, seconds: float) -> PartActivity:
         role=part.site.role,
         workers=max((g.workers for g in groups), default=0),
         threads=max((g.threads for g in groups), default=0),
-        cpu=_rate(groups, passed, lambda g: g.cpu) or 0.0,
-        delay=_rate(groups, passed, lambda g: g.delay),
+        cpu=_rate(at, lambda g: g.cpu) or 0.0,
+        delay=_rate(at, lambda g: g.delay),
         rss=max((g.rss for g in groups), default=0),
         descriptors=max((g.descriptors for g in groups if g.descriptors), default=None),
         descriptor_limit=min((g.descriptor_limit for g in groups if g.descriptor_limit),
@@ -138,6 +143,8 @@ def part_activity(part: Part, seen: Seen, seconds: float) -> PartActivity:
         waiting_max=max((q.waiting for q in queues), default=0),
         backlog=queues[-1].backlog if queues else None,
         accepted=fmean(q.accepted for q in queues) if queues else 0.0,
+        queued=len(crowded) / len(queues) if queues else 0.0,
+        occupied=fmean(q.accepted for q in crowded) if crowded else 0.0,
         counters=counted([answer for answer in answers if answer and answer.values]),
         answers=sum(answer is not None for answer in answers),
         unanswered=sum(answer is None for answer in answers),
@@ -149,7 +156,7 @@ def part_activity(part: Part, seen: Seen, seconds: float) -> PartActivity:
 def within(samples: Sequence[Sample], seconds: float) -> Sequence[Sample]:
     """The samples up to ``seconds`` after the first: a generator that waits for its last answers
     outlives the load it made."""
-    return [s for s in samples if s.at <= samples[0].at + seconds]
+    return [s for s in samples if s.at <= samples[0].at + seconds + STARTING]
 
 
 def queue_of(part: Part, queues: Sequence[Queue]) -> Queue | None:
@@ -183,11 +190,12 @@ def counted(answers: Sequence[Counters]) -> dict[str, float]:
     }
 
 
-def _rate(
-    groups: Sequence[Processes], seconds: float, of: Callable[[Processes], float | None]
-) -> float | None:
-    known = [value for group in groups if (value := of(group)) is not None]
-    return max(0.0, known[-1] - known[0]) / seconds if len(known) > 1 else None
+def _rate(at: Mapping[float, Processes], of: Callable[[Processes], float | None]) -> float | None:
+    known = [(when, value) for when, group in at.items() if (value := of(group)) is not None]
+    if len(known) < 2:
+        return None
+    (begun, first), (ended, last) = known[0], known[-1]
+    return max(0.0, last - first) / max(ended - begun, 1e-6)
 
 
 def _grown(first: Mapping[str, int], last: Mapping[str, int], name: str) -> int:

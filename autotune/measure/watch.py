@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,6 +21,7 @@ from autotune.transports.base import Transport
 
 INTERVAL = 0.25  # seconds between samples of this machine: queues come and go
 SHARE = 0.006  # of one CPU that sampling may take: what costs more is done less often
+PROCESSES_EVERY = 1.0  # seconds: there may be hundreds
 COUNTERS_EVERY = 1.0  # seconds
 _COMM = 15  # letters the kernel keeps of a program's name
 T = TypeVar("T")
@@ -124,15 +126,17 @@ class Watch:
 
     def _sample_here(self, host: WatchedHost) -> None:
         sampler = LocalSampler(owners(host))
-        while True:
-            over = self._over.is_set()
-            before = sampler.cost
-            found = sampler.sample()
-            self._samples[host.name] = (*self._samples.get(host.name, ()), found)
-            self._cost[host.name] = sampler.cost
-            if over:
-                return
-            self._over.wait(max(INTERVAL, (sampler.cost - before) / SHARE))
+        due = 0.0
+        try:
+            while not self._over.is_set():
+                before, full = sampler.cost, time.monotonic() >= due
+                if full:
+                    due = time.monotonic() + PROCESSES_EVERY
+                sampler.look(processes=full)
+                self._over.wait(max(INTERVAL, (sampler.cost - before) / SHARE))
+            sampler.look(processes=True)
+        finally:
+            self._samples[host.name], self._cost[host.name] = sampler.samples(), sampler.cost
 
     def _sample_there(self, host: WatchedHost) -> None:
         assert host.transport is not None
