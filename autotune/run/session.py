@@ -21,6 +21,7 @@ from autotune.loads.base import Request
 from autotune.loads.registry import LOADS
 from autotune.measure.capacity import Limits
 from autotune.measure.drain import drain
+from autotune.measure.watch import hosts_of
 from autotune.run.clock import Clock
 from autotune.run.gauge import Gauge
 from autotune.run.narrator import Narrator
@@ -189,8 +190,8 @@ def _bench(
         slo,
         prepared.transport,
         laid,
+        hosts_of(laid, {n: f.cpus for n, f in prepared.facts.items()}, {}),
         timeout=target.load.timeout,
-        programs=prepared.programs,
     )
     return Bench(
         space=prepared.space,
@@ -201,6 +202,7 @@ def _bench(
         narrator=narrator,
         limits=Limits(max_rate=target.load.max_rate, load_seconds=LOAD_SECONDS),
         take=gauge.take,
+        diagnose=gauge.diagnose,
         lookups=gauge.lookups,
         drain=lambda: _drain(laid, target.load.path, slo.limit),
     )
