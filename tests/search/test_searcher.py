@@ -76,6 +76,16 @@ def test_an_infeasible_one_lies_below_the_worst_and_breaks_the_constraint(url: s
     assert trials(url)[0].constraints[FEASIBLE] <= 0
 
 
+def test_a_kill_between_notes_and_value_does_not_hide_the_value(url: str) -> None:
+    asked = searcher(url).ask()
+    study = optuna.load_study(study_name="s", storage=url)
+    optuna.trial.Trial(study, study.trials[asked.number]._trial_id).set_user_attr("trial", 3)
+    again = searcher(url)
+    again.record(asked.number, asked.values, told(3, 800.0))
+    again.take_back()
+    assert [(t.value, t.state.name) for t in trials(url)] == [(800.0, "COMPLETE")]
+
+
 def test_a_suggestion_lost_to_a_kill_is_taken_back_and_can_be_repeated(url: str) -> None:
     lost = searcher(url).ask()
     again = searcher(url)

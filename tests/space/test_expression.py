@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import re
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -49,9 +51,8 @@ def test_arithmetic(text: str, value: float) -> None:
     ],
 )
 def test_nonsense_is_said_where_it_is(text: str, said: str) -> None:
-    with pytest.raises(ValueError) as caught:
+    with pytest.raises(ValueError, match=re.escape(said)):
         parse(text)
-    assert said in str(caught.value)
 
 
 def test_a_comparison_needs_a_sign() -> None:

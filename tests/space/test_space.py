@@ -49,7 +49,10 @@ def suggestions(space: Space) -> st.SearchStrategy[dict[str, Any]]:
 def test_every_candidate_keeps_every_rule_and_every_bound(local: Space, data: Any) -> None:
     suggested = data.draw(suggestions(local))
     candidate = local.candidate(suggested)
-    names = {**local.facts, **{n: v for n, v in candidate.settings.items() if not isinstance(v, str)}}
+    names = {
+        **local.facts,
+        **{n: v for n, v in candidate.settings.items() if not isinstance(v, str)},
+    }
     assert all(rule.holds(names) for rule in local.constraints)
     for dimension in local.dimensions:
         value = candidate.settings[dimension.name]
