@@ -104,7 +104,7 @@ def _cpu(rows: Mapping[str, list[str]]) -> dict[str, float]:
 def _memory(text: str) -> dict[str, int]:
     rows = _rows(text)
     wanted = ("MemTotal", "MemAvailable", "SwapTotal", "SwapFree")
-    return {name: int(rows[name][0]) * 1024 for name in wanted if name in rows}
+    return {name: int(rows[name][0]) * 1024 for name in wanted if rows.get(name)}
 
 
 def _counters(text: str) -> dict[str, int]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -79,9 +79,8 @@ class LocalSampler:
         self.cost += time.thread_time() - begun
 
     def samples(self) -> tuple[Sample, ...]:
-        return tuple(
-            parse({**look.texts, **self._links}, self._owners, look.queues) for look in self._looks
-        )
+        looks = (({**look.texts, **self._links}, look.queues) for look in self._looks)
+        return tuple(_parsed(looks, self._owners))
 
     def _process(self, pid: str) -> dict[str, str]:
         if not self._is_ours(pid):
@@ -122,11 +121,18 @@ def stream(transport: Transport, owners: Owners, seconds: int) -> tuple[tuple[Sa
 def read_stream(text: str, owners: Owners) -> tuple[tuple[Sample, ...], float]:
     """What ``stream``'s command printed. Its last part is the shell's own ``times``."""
     *blocks, end = text.split(f"{_SAMPLE}\n")[1:] or [""]
-    samples = []
-    for block in blocks:
-        texts = dict(_files(block))
-        samples.append(parse(texts, owners, parse_ss(texts.get(_SS, ""))))
-    return tuple(samples), sum(_minutes(word) for word in end.split())
+    files = (dict(_files(block)) for block in blocks)
+    looks = ((texts, tuple(parse_ss(texts.get(_SS, "")))) for texts in files)
+    return tuple(_parsed(looks, owners)), sum(_minutes(word) for word in end.split())
+
+
+def _parsed(
+    looks: Iterable[tuple[Mapping[str, str], tuple[Queue, ...]]], owners: Owners
+) -> Iterator[Sample]:
+    """The samples that can be read: one that was cut short or garbled is a missing sample."""
+    for texts, queues in looks:
+        with contextlib.suppress(ValueError, IndexError):
+            yield parse(texts, owners, queues)
 
 
 def _files(block: str) -> Iterator[tuple[str, str]]:
