@@ -39,6 +39,11 @@ class Warmth:
     windows: tuple[Window, ...]
 
     @property
+    def hits(self) -> float | None:
+        """The cache's hit rate in the last window; ``None`` without a cache."""
+        return self.windows[-1].hits if self.windows else None
+
+    @property
     def carried(self) -> float | None:
         """The last rate the stack kept up with, in requests/s."""
         rates = [window.rate for window in self.windows if not window.overloaded]

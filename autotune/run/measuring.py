@@ -17,7 +17,6 @@ from autotune.run.narrator import Narrator
 from autotune.run.order import Measure
 from autotune.run.session import Prepared
 from autotune.run.start import open_study
-from autotune.run.studies import new_directory
 from autotune.run.trial import Bench
 from autotune.run.tuner import KNOWN_SD
 from autotune.search import confirmation
@@ -60,11 +59,10 @@ def _settings(prepared: Prepared, config: Path) -> Settings:
     return dict(settings)
 
 
-def measure(prepared: Prepared, wanted: Request, root: Path, narrator: Narrator) -> dict[str, Any]:
+def measure(
+    prepared: Prepared, wanted: Request, directory: Path, narrator: Narrator
+) -> dict[str, Any]:
     """Measure and keep every reading in a directory like a study's; the result as JSON."""
-    name = f"{prepared.file.target.name}-measured"
-    directory = new_directory(root, name)
-    narrator.opened(directory, prepared.file.target)
     with session.opened(prepared, directory, narrator) as bench:
         open_study(prepared, bench, directory)
         if wanted.against_baseline:

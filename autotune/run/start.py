@@ -20,7 +20,6 @@ from autotune.target.read import TargetFile, read
 
 def start(prepared: Prepared, directory: Path, narrator: Narrator) -> None:
     """Run a new study of a target to its end, in a directory that is not there yet."""
-    narrator.opened(directory, prepared.file.target)
     with session.opened(prepared, directory, narrator) as bench:
         open_study(prepared, bench, directory)
         _run(prepared, bench, directory)
@@ -37,8 +36,8 @@ def open_study(prepared: Prepared, bench: Bench, directory: Path) -> None:
     bench.store.open_session(session.versions())
 
 
-def resume(directory: Path, narrator: Narrator) -> None:
-    """Continue a study where it stopped; nothing that was measured is measured again.
+def unfinished(directory: Path) -> Prepared:
+    """A study that can be continued, understood on today's hosts.
 
     Raises TargetError when the target has changed so that earlier readings no longer speak of it.
     """
@@ -48,8 +47,11 @@ def resume(directory: Path, narrator: Narrator) -> None:
             f"study {directory.name} is finished",
             hint=f"autotune report {shlex.quote(directory.name)}",
         )
-    prepared = session.prepare(_target_of(directory))
-    narrator.opened(directory, prepared.file.target)
+    return session.prepare(_target_of(directory))
+
+
+def resume(prepared: Prepared, directory: Path, narrator: Narrator) -> None:
+    """Continue a study where it stopped; nothing that was measured is measured again."""
     with session.opened(prepared, directory, narrator) as bench:
         bench.store.open_session(session.versions())
         _run(prepared, bench, directory)

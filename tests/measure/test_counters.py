@@ -27,7 +27,11 @@ def cache_at(port: int) -> Part:
 @pytest.mark.parametrize(
     ("role", "fixture", "expected"),
     [
-        (Role.CACHE, "memcached-stats.txt", {"max_connections": 1024.0, "listen_disabled_num": 0.0}),
+        (
+            Role.CACHE,
+            "memcached-stats.txt",
+            {"max_connections": 1024.0, "listen_disabled_num": 0.0},
+        ),
         (Role.STORE, "redis-info.txt", {"maxclients": 10000.0, "rejected_connections": 0.0}),
     ],
 )
