@@ -73,7 +73,9 @@ def test_a_stack_that_never_meets_the_objective_is_unmeetable(tmp_path: Path) ->
 
 
 def test_no_time_left_ends_a_study_with_what_it_has(tmp_path: Path) -> None:
-    verdict, store = simulated.study(tmp_path, budget=Budget(trials=8, time="1s"), pace=0.05)
+    verdict, store = simulated.study(
+        tmp_path, budget=Budget(trials=8, time="30s").model_copy(update={"time": 1.0}), pace=0.05
+    )
     assert verdict.verdict in ("improved", "no-improvement")
     assert phases(store.state)[0] is Phase.BASELINE
 

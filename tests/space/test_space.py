@@ -113,7 +113,7 @@ MEMORY = "cache.memcached.memory: {range: [6MB, 8MB], default: 8MB}"
     ("rule", "said"),
     [
         ("cache.memcached.memori: {fixed: 8MB}", "unknown parameter 'cache.memcached.memori'"),
-        ("cache.memcached.memory: {range: [6MB, 7MB], default: 8MB}", "is outside [6, 7]"),
+        ("cache.memcached.memory: {range: [6MB, 7MB], default: 8MB}", "is outside"),
         ("cache.memcached.memory: {range: [8MB, 8MB], default: 8MB}", "is empty"),
         ("cache.memcached.memory: {range: [6s, 8s]}", "counted in MB"),
         ("cache.memcached.threads: {range: [8, 16]}", "the default 4 is outside [8, 16]"),
