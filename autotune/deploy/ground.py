@@ -14,6 +14,9 @@ from typing import Protocol
 
 from autotune.errors import AutotuneError
 
+# Servers live in sbin, which an unprivileged user's PATH often leaves out.
+SYSTEM_PATH = "/usr/local/sbin:/usr/sbin:/sbin"
+
 
 class NeedsPrograms(Protocol):
     """A service or a load generator."""
@@ -98,7 +101,4 @@ def programs(needing: Iterable[NeedsPrograms]) -> dict[str, str]:
 
 
 def _which(program: str) -> str | None:
-    # Servers live in sbin, which an unprivileged user's PATH often leaves out.
-    return shutil.which(
-        program, path=f"{os.environ.get('PATH', '')}:/usr/local/sbin:/usr/sbin:/sbin"
-    )
+    return shutil.which(program, path=os.pathsep.join((os.environ.get("PATH", ""), SYSTEM_PATH)))
