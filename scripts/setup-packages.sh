@@ -15,6 +15,7 @@ missing_packages() {
   fpm_has redis || echo php-redis
   have memcached || echo memcached
   have redis-server || echo redis-server
+  have redis-cli || echo redis-tools
   have httperf || echo httperf
   have curl || echo curl
   have ss || echo iproute2

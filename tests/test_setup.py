@@ -17,7 +17,7 @@ import pytest
 HERE = Path(__file__).resolve().parents[1]
 TOOLS = ["cat", "chmod", "comm", "cp", "cut", "dirname", "flock", "grep", "ln", "ls", "mkdir"]
 TOOLS += ["mv", "readlink", "rm", "sed", "sha256sum", "sh", "sort", "tr"]
-PROGRAMS = ("nginx", "memcached", "redis-server", "httperf", "curl", "ss")
+PROGRAMS = ("nginx", "memcached", "redis-server", "redis-cli", "httperf", "curl", "ss")
 
 # Each stand-in appends what it was asked to $LOG.
 STAND_INS = {
@@ -121,7 +121,7 @@ class Sandbox:
                 modules.remove(name.removeprefix("php-"))
                 (self.root / "modules").write_text("\n".join(modules))
             else:
-                paths = {"php-fpm": "php-fpm8.2", "iproute2": "ss"}
+                paths = {"php-fpm": "php-fpm8.2", "iproute2": "ss", "redis-tools": "redis-cli"}
                 (self.root / "usr/sbin" / paths.get(name, name)).unlink()
 
     def distribution(self, text: str) -> None:
@@ -176,7 +176,7 @@ def test_a_machine_that_has_everything_needs_neither_root_nor_debian(sandbox: Sa
 @pytest.mark.parametrize(
     ("lacking", "packages"),
     [(name, name) for name in ("nginx", "memcached", "redis-server", "httperf", "curl", "iproute2")]
-    + [("php-memcached", "php-memcached"), ("php-redis", "php-redis")]
+    + [(name, name) for name in ("redis-tools", "php-memcached", "php-redis")]
     # Without an FPM there is none that has the modules.
     + [("php-fpm", "php-fpm php-memcached php-redis")],
 )
