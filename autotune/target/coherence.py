@@ -98,7 +98,9 @@ def _ports(target: Target) -> Iterator[Finding]:
             other = taken.setdefault((target.hosts[host].address, tier.port), name)
             if other != name:
                 message = f"port {tier.port} on host {host!r} is that of tier {other!r} already"
-                yield Finding(("tiers", name, "port"), message, "leave one out to have a free one")
+                yield Finding(
+                    ("tiers", name, "port"), message, "leave `port:` out to have a free one"
+                )
 
 
 def _objective(target: Target) -> Iterator[Finding]:
@@ -107,8 +109,11 @@ def _objective(target: Target) -> Iterator[Finding]:
     if timeout < 2 * slo.limit:
         least = duration_text(2 * slo.limit)
         near = f"{duration_text(timeout)} is too near the latency limit, {duration_text(slo.limit)}"
-        yield Finding(("load", "timeout"), f"timeout: {near}", f"give it {least} or more")
+        written = "timeout" in target.load.model_fields_set
+        place = ("load", "timeout") if written else ("slo",)
+        yield Finding(place, f"timeout: {near}", f"give it more: `load: {{timeout: {least}}}`")
     # Errors are late requests too (Slo.allowed), so a larger allowance could never be used.
     if slo.errors > slo.allowed + 1e-12:
-        message = f"errors: {fraction_text(slo.errors)} is more than the percentile leaves"
-        yield Finding(("slo", "errors"), message, f"at most {slo.allowed * 100:g}%")
+        more = f"{fraction_text(slo.errors)} is more than the {slo.allowed * 100:g}%"
+        message = f"errors: {more} that may be late or fail together"
+        yield Finding(("slo", "errors"), message)

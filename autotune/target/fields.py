@@ -2,10 +2,22 @@
 
 from __future__ import annotations
 
+import re
+from math import isfinite
 from typing import Annotated, cast
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PlainValidator,
+    ValidationError,
+    WithJsonSchema,
+)
 from pydantic_core import InitErrorDetails, PydanticCustomError
+
+from autotune.target.shown import shown
 
 NAME = r"^[A-Za-z][A-Za-z0-9_-]{0,62}$"
 TIER = r"^[a-z][a-z0-9_]{0,62}$"
@@ -35,13 +47,17 @@ class Model(BaseModel):
 
 
 def _one_or_many(value: object) -> object:
-    return value if isinstance(value, list) else [value]
+    return value if isinstance(value, list | tuple) else [value]
 
 
-def _no_scalar(value: object) -> object:
+def _scalar(value: object) -> bool | int | float | str:
+    if isinstance(value, float) and not isfinite(value):
+        raise ValueError(f"{shown(value)} is not a number that can be used")
+    if isinstance(value, str) and not re.fullmatch(TEXT, value):
+        raise ValueError(f"{shown(value)} is not {WANTED[TEXT]}")
     if isinstance(value, bool | int | float | str):
         return value
-    raise ValueError("must be one number, word or true/false")
+    raise ValueError(f"must be one number, word or true/false, this is {shown(value)}")
 
 
 # Strict, or `true` would count as 1 and '2' as 2.
@@ -50,7 +66,11 @@ Number = Annotated[float, Field(strict=True, allow_inf_nan=False)]
 Switch = Annotated[bool, Field(strict=True)]
 Text = Annotated[str, Field(pattern=TEXT)]
 Port = Annotated[Whole, Field(ge=1, le=65535)]
-Scalar = Annotated[Switch | Whole | Number | Text, BeforeValidator(_no_scalar)]
+Scalar = Annotated[
+    bool | int | float | str,
+    PlainValidator(_scalar),
+    WithJsonSchema({"type": ["boolean", "number", "string"]}),
+]
 # One of them may be written without the brackets of a list.
 Some = Annotated[
     tuple[Text, ...],

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import ConfigDict, Field, model_validator
 from pydantic.config import JsonDict
@@ -27,7 +27,7 @@ from autotune.target.rule import ParameterRule
 from autotune.target.units import Bytes, MoreThanNothing, PerSecond, Seconds, at_least
 
 __all__ = [
-    "Budget", "Data", "Host", "Load", "Model", "ParameterRule", "Scalar", "Search", "SloSpec",
+    "Budget", "Data", "Host", "Load", "ParameterRule", "Scalar", "Search", "SloSpec",
     "Target", "Tier",
 ]  # fmt: skip
 
@@ -62,13 +62,12 @@ class Host(Model):
     memory: Annotated[Bytes, MoreThanNothing] | None = None
     """Memory the stack may use there."""
 
-    @model_validator(mode="before")
-    @classmethod
-    def _reachable(cls, value: Any) -> Any:
+    @model_validator(mode="after")
+    def _reachable(self) -> Host:
         # Without this a host that lacks its address would silently be this machine.
-        if isinstance(value, dict) and value.get("transport") != "local" and "address" not in value:
+        if self.transport != "local" and "address" not in self.model_fields_set:
             raise ValueError("'address' is missing; only a host with `transport: local` needs none")
-        return value
+        return self
 
 
 class Tier(Model):

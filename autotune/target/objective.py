@@ -28,7 +28,7 @@ class SloSpec(Model):
     quantile: float
     limit: Seconds
     errors: Fraction = 0.001
-    """Largest part of the requests that may fail outright, whatever their latency."""
+    """Largest part of the requests that may fail outright; no more than may be late."""
 
     @model_validator(mode="before")
     @classmethod
@@ -44,7 +44,8 @@ class SloSpec(Model):
         first, *more = percentiles
         if more:
             raise at(more[0], f"one percentile is the objective, and {first} is given already")
-        quantile = float(Decimal(first[1:]) / 100)
+        percent = Decimal(first[1:])
+        quantile = float(percent / 100)
         if not 0.5 <= quantile < 1:
             raise at(first, "the objective is a percentile from p50 to below p100")
         try:
@@ -53,8 +54,9 @@ class SloSpec(Model):
             raise at(first, f"{first}: {error}") from None
         if limit <= 0:
             raise at(first, f"{first}: the limit must be more than nothing")
-        rest = {key: item for key, item in value.items() if key == "errors"}
-        return {"quantile": quantile, "limit": value[first], **rest}
+        # Failed requests are late ones too, so no more may fail than may be late.
+        errors = value.get("errors", f"{min(Decimal('0.1'), 100 - percent)}%")
+        return {"quantile": quantile, "limit": value[first], "errors": errors}
 
     @model_serializer(mode="wrap")
     def _as_written(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:

@@ -4,11 +4,17 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import ConfigDict, Field, model_validator
+from pydantic import BeforeValidator, ConfigDict, Field, model_validator
 
 from autotune.target.fields import Model, Scalar, Switch, at
 from autotune.target.shown import shown
 from autotune.target.units import magnitude
+
+
+def _only_true(value: object) -> object:
+    if value is not True:
+        raise ValueError("only `true` means something; leave `drop` out to keep the parameter")
+    return value
 
 
 class ParameterRule(Model):
@@ -30,7 +36,7 @@ class ParameterRule(Model):
     """The one value it has in every trial, the baseline included."""
     default: Scalar | None = None
     """Its value in the baseline: where the stack stands today."""
-    drop: Literal[True] | None = None
+    drop: Annotated[Literal[True], BeforeValidator(_only_true)] | None = None
     """Leave it out of the search: it keeps its baseline."""
 
     @model_validator(mode="after")

@@ -14,6 +14,5 @@ def shown(value: object) -> str:
     if isinstance(value, str):
         return repr(value if len(value) <= LONGEST else value[: LONGEST - 1] + "…")
     if isinstance(value, int | float):
-        text = format(value, "g") if abs(value) >= 1e16 else str(value)
-        return {"inf": ".inf", "-inf": "-.inf", "nan": ".nan"}.get(text, text)
+        return {"inf": ".inf", "-inf": "-.inf", "nan": ".nan"}.get(str(value), str(value))
     return "a mapping" if isinstance(value, dict) else "a list"

@@ -26,6 +26,8 @@ SIZE = {"B": 1, "KB": 2**10, "kB": 2**10, "MB": 2**20, "GB": 2**30, "TB": 2**40,
         "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}  # fmt: skip
 RATE = {"/s": 1.0, "/min": 1 / 60, "/m": 1 / 60}
 FRACTION = {"%": 0.01}
+Reader = Callable[[object], float]
+Writer = Callable[[Any], str]
 KINDS: Mapping[str, Mapping[str, float]] = {
     "a duration": DURATION, "a size": SIZE, "a rate": RATE, "a fraction": FRACTION,
 }  # fmt: skip
@@ -95,6 +97,8 @@ def _quantity(text: object, kind: str) -> float:
     write = f"write {kind} as {EXAMPLES[kind]}"
     is_number = isinstance(text, int | float) and not isinstance(text, bool)
     match = _QUANTITY.fullmatch(str(text)) if isinstance(text, str) or is_number else None
+    if text is None:
+        raise ValueError(f"there is no value; {write}")
     if match is None:
         raise ValueError(f"{shown(text)} is not {kind}; {write}")
     if not match[2]:
@@ -176,7 +180,7 @@ def _schema(kind: str) -> WithJsonSchema:
     return WithJsonSchema({"type": "string", "pattern": rf"^\s*{_AMOUNT}\s*({names})\s*$"})
 
 
-def _text(written: Callable[[Any], str]) -> PlainSerializer:
+def _text(written: Writer) -> PlainSerializer:
     return PlainSerializer(written, return_type=str)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,18 +16,22 @@ if TYPE_CHECKING:
     from ruamel.yaml.error import StreamMark
     from ruamel.yaml.nodes import MappingNode, Node
 
-MOST_BYTES = 1_000_000
+MOST_BYTES = 200_000
 MOST_VALUES = 20_000  # an alias of aliases of aliases multiplies without end
 DEEPEST = 20
+MOST_OPEN = 100  # brackets; the parser's time grows with the square of them
 START = "`autotune init` writes a target to start from"
 CORE = "tag:yaml.org,2002:"
 
 
 def load(path: Path) -> Document:
     """Read a YAML 1.2 mapping. Raises TargetError (file:line:column) when it is not one."""
-    node = _compose(path, _text(path))
-    tree = _Tree(path)
-    root = None if node is None else tree.value(node, ())
+    text, tree = _text(path), _Tree(path)
+    try:
+        node = _compose(path, text)
+        root = None if node is None else tree.value(node, ())
+    except RecursionError:
+        raise TargetError(f"{path}:1:1: nested too deeply for a target") from None
     if not isinstance(root, dict):
         found = "this file is empty" if root is None else f"this is {shown(root)}"
         raise TargetError(f"{path}:1:1: a target is a mapping of settings; {found}", hint=START)
@@ -42,7 +47,7 @@ def _text(path: Path) -> str:
         reason = (error.strerror or str(error)).lower()
         raise TargetError(f"{path}: cannot be read: {reason}", hint=hint) from None
     if len(content) > MOST_BYTES:
-        raise TargetError(f"{path}: larger than {MOST_BYTES // 1_000_000} MB, so hardly a target")
+        raise TargetError(f"{path}: larger than {MOST_BYTES // 1000} kB, so hardly a target")
     try:
         return content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -55,11 +60,14 @@ def _compose(path: Path, text: str) -> Node | None:
     from ruamel.yaml.error import MarkedYAMLError, YAMLError
     from ruamel.yaml.reader import ReaderError
 
+    opened = 0
+    for bracket in re.findall(r"[][{}]", text):
+        opened += 1 if bracket in "[{" else -1
+        if opened > MOST_OPEN:
+            raise TargetError(f"{path}:1:1: nested too deeply for a target")
     try:
         # Composed only: values are made below, where the place of each is known.
         node: Node | None = YAML(typ="safe", pure=True).compose(text)
-    except RecursionError:
-        raise TargetError(f"{path}:1:1: nested too deeply for a target") from None
     except MarkedYAMLError as error:
         mark, message, hint = plainly(error)
         raise TargetError(f"{path}:{_at(mark)}: {message}", hint=hint) from None
@@ -121,8 +129,6 @@ class _Tree:
         for source in node.value if isinstance(node, SequenceNode) else [node]:
             if not isinstance(source, MappingNode):
                 raise self._error(node, "`<<` takes a mapping, or a list of mappings")
-            if node in (item for _, item in source.value):
-                raise self._error(node, "a mapping cannot be merged into itself")
             yield source
 
     def _key(self, node: Node) -> str:
@@ -139,19 +145,27 @@ class _Tree:
             return text
         if kind == "bool" and text.lower() in ("true", "false"):
             return text.lower() == "true"
-        try:
-            if kind == "int":
-                return int(
-                    text.replace("_", ""), 0 if text.lstrip("+-")[:2] in ("0x", "0o") else 10
-                )
-            if kind == "float":
-                return float(text.lower().replace(".inf", "inf").replace(".nan", "nan"))
-        except ValueError:
-            raise self._error(node, f"{shown(text)} is not a number that can be used") from None
-        raise self._error(node, f"the tag '{node.tag}' means nothing in a target")
+        if kind not in ("int", "float"):
+            raise self._error(node, f"the tag '{node.tag}' means nothing in a target")
+        number = _number(text, kind)
+        if number is None:
+            raise self._error(node, f"{shown(text)} is not a number that can be used")
+        return number
 
     def _error(self, node: Node, message: str) -> TargetError:
         return TargetError(f"{self.path}:{_at(node.start_mark)}: {message}")
+
+
+def _number(text: str, kind: str) -> int | float | None:
+    try:
+        if kind == "float":
+            return float(text.lower().replace(".inf", "inf").replace(".nan", "nan"))
+        base = 0 if text.lstrip("+-")[:2] in ("0x", "0o") else 10
+        number = int(text, base)
+    except ValueError:
+        return None
+    # Nothing that is tuned counts further, and larger ones overflow where floats are needed.
+    return number if abs(number) < 2**63 else None
 
 
 def _after(before: str) -> str:

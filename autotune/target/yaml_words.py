@@ -26,9 +26,13 @@ WORDS: tuple[tuple[str, str, str | None], ...] = (
         "indented differently from the lines it belongs with",
         "start it in the same column as the keys or items beside it",
     ),
-    (r"expected ',' or '(?P<it>.)'", "a ',' or the closing '{it}' is missing before this", None),
+    (r"expected ',' or '(?P<it>.)'", "a ',' or the closing '{it}' is missing", None),
     (r"expected the node content", "a value is missing before this", None),
-    (r"expected '<document start>'", "something after the end of the target", None),
+    (
+        r"expected '<document start>'",
+        "this does not go on from what is above it",
+        "a target is one setting a line, such as `name: shop`",
+    ),
     (r"unexpected end of stream", "a quote that is never closed", None),
     (r"could not find expected ':'", "a key without its ':'", None),
     (r"undefined alias '(?P<it>.*)'", "'*{it}' refers to an anchor that is not there", None),
@@ -36,15 +40,16 @@ WORDS: tuple[tuple[str, str, str | None], ...] = (
     (r"unknown escape character", "an unknown escape in a quoted text", "use single quotes"),
 )
 # Where these begin, not where the parser gave up, is what has to be mended.
-BEGINS_EARLIER = ("scanning a quoted scalar", "scanning a simple key")
+BEGINS_EARLIER = ("quoted scalar", "simple key", "flow mapping", "flow sequence")
 
 
 def plainly(error: MarkedYAMLError) -> tuple[StreamMark | None, str, str | None]:
     """Where the mistake is, what it is, and what to do about it."""
     problem, context = error.problem or "", error.context or ""
     mark = error.problem_mark or error.context_mark
-    if "end of stream" in problem and any(what in context for what in BEGINS_EARLIER):
-        mark = error.context_mark
+    begins = error.context_mark
+    if begins and mark and begins.line < mark.line and any(c in context for c in BEGINS_EARLIER):
+        mark = begins
     for pattern, words, hint in WORDS:
         if found := re.search(pattern, problem):
             return mark, f"not valid YAML: {words.format(**found.groupdict())}", hint
