@@ -22,7 +22,14 @@ def headline(summary: Summary, target: Target) -> str:
         case "unmeetable":
             return _unmeetable(summary, at)
         case _:
-            return f"unfinished: no verdict on {summary['study']} yet"
+            return _stopped(summary, at)
+
+
+def _stopped(summary: Summary, at: str) -> str:
+    name = summary["study"]
+    if summary["baseline"] is None and not sum(summary["trials"].values()):
+        return f"no verdict: {name} has compared nothing at {at}"
+    return f"unfinished: no verdict on {name} yet"
 
 
 def _gain(summary: Summary, at: str) -> str:

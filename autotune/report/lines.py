@@ -9,13 +9,15 @@ from autotune.report import figures
 from autotune.report.standing import counted, seconds_left, standing
 from autotune.report.tally import WARM_UP
 from autotune.services.base import Action
-from autotune.study.records import COUNTED, State, Trial
+from autotune.study.records import COUNTED, Phase, State, Trial
 from autotune.target.model import Budget
 from autotune.target.slo import Slo
 
 
 def trial_line(trial: Trial, state: State, budget: Budget) -> str:
     """Number, phase, peak, p99 at peak, best so far, change against the baseline, time left."""
+    if trial.phase is Phase.MEASURE:
+        return f"{trial_in_words(trial):<21} {outcome(trial)}"
     place = f"[{counted(state):>{len(str(budget.trials))}}/{budget.trials}]"
     return f"{place} {trial_in_words(trial):<21} {outcome(trial)}   {outlook(state, budget)}"
 
@@ -78,5 +80,5 @@ def verdict_mark(reading: Reading, slo: Slo) -> str:
     """Whether a reading kept within the objective."""
     if reading.limited is not None:
         return "?"
-    failing = reading.failed > slo.errors * reading.intended
-    return "✗" if failing or reading.fraction > slo.allowed else "✓"
+    broken = reading.failed > slo.errors * reading.intended
+    return "✗" if broken or reading.truncated or reading.fraction > slo.allowed else "✓"

@@ -33,10 +33,12 @@ ROWS = 8  # finished trials that are shown
 class Live:
     """A panel: trials, the ladder of the current one, the best so far and the time left."""
 
-    def __init__(self, target: Target, state: Callable[[], State], stream: TextIO) -> None:
+    def __init__(
+        self, target: Target, state: Callable[[], State], stream: TextIO, *, colour: bool = True
+    ) -> None:
         self._target, self._state = target, state
-        self._console = Console(file=stream)
-        self._redrawn = Redrawn(console=self._console, auto_refresh=False)
+        self._console = Console(file=stream, no_color=not colour)
+        self._redrawn = Redrawn(console=self._console, auto_refresh=False, redirect_stdout=False)
         self._trial: Trial | None = None
         self._step = "starting"
         self._ladder: list[Reading] = []

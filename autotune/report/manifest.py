@@ -4,10 +4,10 @@
 
 - ``parameters`` are the exported trial's, ``baseline`` those they are compared with, ``changes``
   those that differ and have an effect, with their unit and the action they need.
-- ``effective`` was read back from the software, ``differences`` is where that is not what was asked.
-- ``claim`` is what the study says of the trial (verdict, gain, peaks; ``null`` for all but the best),
+- ``effective`` was read back from the software, ``differences`` where that is otherwise.
+- ``claim`` is what the study says of the trial (verdict, gain, peaks; only the best has one),
   ``readings`` are those of the confirmation that it rests on, oldest first.
-- ``files`` are this export's own, with their SHA-256; ``verify`` is to be run beside them.
+- ``files`` are this export's own, with their SHA-256; ``verify`` is to be run among them.
 
 Peaks and rates are in requests/s, times in seconds, dates in UTC. Nothing depends on when it is
 exported: two exports of one trial are the same, byte for byte.
@@ -27,7 +27,7 @@ from autotune.report.tally import WARM_UP
 from autotune.study.records import Phase, Trial
 
 SCHEMA = 1
-VERIFY = "autotune measure --config . --against baseline"
+VERIFY = "autotune measure target.yaml --config . --against baseline"
 COUNTS = ("rate", "seconds", "intended", "violations", "truncated", "limited")
 
 

@@ -113,10 +113,10 @@ def narrator(
 ) -> Progress:
     """A live panel where ``stream`` is a terminal that can be redrawn, plain lines otherwise.
 
-    ``NO_COLOR``, ``TERM=dumb`` and ``verbose`` ask for lines.
+    ``TERM=dumb`` and ``verbose`` ask for lines; ``NO_COLOR`` for a panel without colours.
     """
-    if verbose or not colour.wanted(stream, environment):
+    if verbose or not stream.isatty() or environment.get("TERM") == "dumb":
         return Plain(target, state, stream, verbose=verbose)
     from autotune.report.live import Live
 
-    return Live(target, state, stream)
+    return Live(target, state, stream, colour=colour.wanted(stream, environment))

@@ -6,29 +6,33 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from autotune.report import figures
+from autotune.report.claim import Side, claim
 from autotune.report.headline import headline
-from autotune.report.standing import counted, seconds_left, standing
+from autotune.report.standing import counted, seconds_left
 from autotune.report.studies import Study
 from autotune.report.summary import summary, trial_counts
-from autotune.study.records import Peak, Phase, Trial
+from autotune.study.records import Phase
 
 SCHEMA = 1
 
 
 def status(study: Study) -> dict[str, Any]:
-    """One JSON object; peaks are the search's own here, and no claim.
+    """One JSON object. Peaks are pooled from later measurements where there are any, else the
+    search's own: no claim before the verdict.
 
     ``state`` is ``running`` (somebody holds the lock), ``stopped`` (resume goes on with it) or
-    ``finished``. ``trial`` is the one under way, ``seconds.left`` an estimate.
+    ``finished``, as what `autotune measure` keeps always is. ``trial`` is the one under way, ``seconds.left`` an estimate.
     """
     state, budget = study.state, study.target.budget
-    stands = standing(state)
+    found = claim(state)
+    baseline, best = _side(found.baseline), _side(found.best)
     holder = study.holder
-    running = "running" if holder else "stopped"
+    over = state.verdict or state.finished(Phase.MEASURE)
+    stopped = "finished" if over else "stopped"
     return {
         "schema": SCHEMA,
         "study": study.name,
-        "state": "finished" if state.verdict and not holder else running,
+        "state": "running" if holder else stopped,
         "holder": holder,
         "verdict": state.verdict["verdict"] if state.verdict else None,
         "trial": _under_way(study),
@@ -37,12 +41,12 @@ def status(study: Study) -> dict[str, Any]:
             "finalists": len(state.finished(Phase.FINALIST)),
             "confirmations": len(state.finished(Phase.CONFIRM)),
         },
-        "baseline": _trial(stands.baseline),
-        "best": _trial(stands.leader),
-        "ratio": round(stands.ratio, 4) if stands.ratio else None,
+        "baseline": baseline,
+        "best": best,
+        "ratio": _ratio(best, baseline),
         "seconds": {
             "elapsed": round(state.elapsed, 1),
-            "left": None if state.verdict else round(seconds_left(state, budget), 1),
+            "left": None if over else round(seconds_left(state, budget), 1),
             "budget": budget.time,
         },
     }
@@ -65,12 +69,19 @@ def _under_way(study: Study) -> dict[str, Any] | None:
     }
 
 
-def _trial(trial: Trial | None) -> dict[str, Any] | None:
-    if trial is None:
+def _side(side: Side | None) -> dict[str, Any] | None:
+    if side is None:
         return None
-    peak = trial.peak or Peak(0.0, 0.0, 0.0, 0.0, "failed")
-    numbers = {key: round(getattr(peak, key), 2) for key in ("peak", "low", "high")}
-    return {"trial": trial.number, **numbers}
+    known = side.fresh or side.own
+    numbers = {k: round(getattr(known, k), 2) if known else 0.0 for k in ("peak", "low", "high")}
+    return {"trial": side.trial.number, **numbers}
+
+
+def _ratio(best: Mapping[str, Any] | None, baseline: Mapping[str, Any] | None) -> float | None:
+    if not best or not baseline or not baseline["peak"]:
+        return None
+    ratio: float = best["peak"] / baseline["peak"]
+    return round(ratio, 4)
 
 
 def render_status(study: Study) -> str:
@@ -91,7 +102,8 @@ def _lines(study: Study, now: Mapping[str, Any]) -> Iterator[str]:
     if any(proof.values()):
         yield f"  proof     {_proof(proof)}"
     yield f"  baseline  {_peak(now['baseline'])}"
-    yield f"  best      {_peak(now['best'])}{_so_far(now)}"
+    if now["best"] or not now["verdict"]:
+        yield f"  best      {_peak(now['best'])}{_so_far(now)}"
     yield f"  time      {_time(now)}"
     if now["state"] == "stopped":
         yield f"  next      autotune resume {study.name}"
@@ -134,7 +146,7 @@ def _peak(side: Mapping[str, Any] | None) -> str:
 
 
 def _so_far(now: Mapping[str, Any]) -> str:
-    if now["best"] is None or now["best"] == now["baseline"] or now["verdict"]:
+    if now["best"] is None or now["verdict"]:
         return ""
     change = f", {figures.change(now['ratio'])} over the baseline" if now["ratio"] else ""
     return f"{change}: not yet a claim"

@@ -21,8 +21,9 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
-from autotune.report.caveats import Evidence, caveats
+from autotune.report.caveats import caveats
 from autotune.report.claim import Claim, Side, claim
+from autotune.report.evidence import Evidence
 from autotune.report.failures import unusable
 from autotune.report.pooled import Estimate
 from autotune.report.tally import Tally
