@@ -48,7 +48,9 @@ def take(load: Load, request: Request, order: Order, *transports: Transport) -> 
         looking = _look(pool, request, order, transports[0])
         tally = total(_tallies(load, request, order, counting, started))
         if looking is not None and request.expect is not None:
-            tally = bodies.parse(_output(looking.result(), "curl"), request.expect).blame(tally)
+            tally = bodies.parse(_output(looking.result(), bodies.PACKAGES), request.expect).blame(
+                tally
+            )
         return tally
 
 
@@ -101,16 +103,16 @@ def _tallies(
     running: Sequence[Future[Completed]],
 ) -> list[Tally]:
     return [
-        load.parse(process, _output(future.result(), load.name), request, order)
+        load.parse(process, _output(future.result(), load.packages), request, order)
         for process, future in zip(processes, running, strict=True)
     ]
 
 
-def _output(completed: Completed, program: str) -> str:
+def _output(completed: Completed, packages: Sequence[str]) -> str:
     """Standard output, or the last words of a program that printed nothing there."""
     if completed.returncode in MISSING:
         raise LoadError(
-            f"{program} cannot be started on the load host: {completed.said}",
-            hint=f"install it there: sudo apt-get install {program}",
+            f"the load host cannot make the load: {completed.said}",
+            hint=f"install it there: sudo apt-get install {' '.join(packages)}",
         )
     return completed.stdout if completed.stdout.strip() else completed.said
