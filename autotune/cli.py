@@ -6,6 +6,7 @@ Every import that costs time is inside the command that needs it.
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -120,17 +121,20 @@ def run(
     """Run a study: baseline, search, confirmation, verdict."""
     from autotune.run import start
     from autotune.run.session import prepare
+    from autotune.run.studies import new_directory
     from autotune.target.read import read
 
     prepared = prepare(read(target))
     _ask_leave(start.what_it_does(prepared), yes=yes)
-    directory = start.start(prepared, studies, _narrator(verbose=verbose))
+    directory = new_directory(studies, prepared.file.target.name)
+    _sit(start.start, prepared, directory, json_=json_, verbose=verbose)
     _report(directory, json_=json_, exit_code=exit_code)
 
 
 @app.command()
 def resume(
     study: StudyName,
+    yes: Yes = False,
     json_: Json = False,
     verbose: Verbose = False,
     exit_code: ExitCode = False,
@@ -140,7 +144,10 @@ def resume(
     from autotune.report.studies import find
     from autotune.run import start
 
-    directory = start.resume(find(study, studies), _narrator(verbose=verbose))
+    directory = find(study, studies)
+    prepared = start.unfinished(directory)
+    _ask_leave(start.what_it_does(prepared), yes=yes)
+    _sit(start.resume, prepared, directory, json_=json_, verbose=verbose)
     _report(directory, json_=json_, exit_code=exit_code)
 
 
@@ -151,18 +158,18 @@ def status(
     studies: Studies = STUDIES,
 ) -> None:
     """Where a study stands, also while it runs."""
-    from autotune.report.status import status as statuses
-    from autotune.report.status import status_text
-    from autotune.report.studies import find, list_studies
+    from autotune.report import status as statuses
+    from autotune.report.studies import find, names, open_study
 
-    directories = [find(study, studies)] if study else list_studies(studies)
+    chosen = [find(study, studies)] if study else [studies / name for name in names(studies)]
+    opened = [open_study(directory) for directory in chosen]
     if json_:
-        _print({"schema": 1, "studies": [statuses(directory) for directory in directories]})
+        _print({"schema": 1, "studies": [statuses.status(one) for one in opened]})
         return
-    if not directories:
+    if not opened:
         typer.echo(f"no studies in {studies}: `autotune run TARGET` makes one", err=True)
-    for directory in directories:
-        typer.echo(status_text(statuses(directory)))
+    for one in opened:
+        typer.echo(statuses.render_status(one))
 
 
 @app.command()
@@ -176,21 +183,21 @@ def report(study: StudyName, json_: Json = False, studies: Studies = STUDIES) ->
 @app.command()
 def diff(
     study: StudyName,
-    trials: Annotated[
-        list[int] | None, typer.Argument(help="Two trials; else the baseline and the best.")
-    ] = None,
+    a: Annotated[
+        str, typer.Argument(help="A trial: its number, `baseline` or `best`.")
+    ] = "baseline",
+    b: Annotated[str, typer.Argument(help="The trial to compare it with.")] = "best",
+    parameters: Annotated[
+        bool, typer.Option("--parameters", help="Compare the settings, not the files.")
+    ] = False,
     studies: Studies = STUDIES,
 ) -> None:
     """What two configurations of a study have different, file by file."""
     from autotune.report.diff import diff_text
-    from autotune.report.studies import find
+    from autotune.report.studies import find, open_study
 
-    chosen = trials or []
-    if len(chosen) not in (0, 2):
-        raise typer.BadParameter("name two trials, or none for the baseline and the best")
-    a, b = chosen or (None, None)
-    text = diff_text(find(study, studies), a, b, colour=sys.stdout.isatty())
-    typer.echo(text, nl=False)
+    opened = open_study(find(study, studies))
+    typer.echo(diff_text(opened, a, b, parameters=parameters, colour=_colour()), nl=False)
 
 
 @app.command()
@@ -198,14 +205,17 @@ def export(
     study: StudyName,
     out: Annotated[Path, typer.Option(help="A directory that is empty or not there yet.")],
     format_: Annotated[str, typer.Option("--format", help="files, yaml or json.")] = "files",
+    trial: Annotated[
+        str | None, typer.Option(help="Another trial than the winner, whatever it proved.")
+    ] = None,
     studies: Studies = STUDIES,
 ) -> None:
     """Write the winner's configuration, its diff against the baseline, and its provenance."""
     from autotune.report.export import write_export
-    from autotune.report.studies import find
+    from autotune.report.studies import find, open_study
 
-    for path in write_export(find(study, studies), out, format_):
-        typer.echo(str(path))
+    for path in write_export(open_study(find(study, studies)), out, format_, trial):
+        typer.echo(str(out / path))
 
 
 @app.command()
@@ -238,35 +248,72 @@ def measure(
     """The peak of the stack as it is, or of an exported configuration, with its interval."""
     from autotune.run import measuring, start
     from autotune.run.session import prepare
+    from autotune.run.studies import new_directory
     from autotune.target.read import read
 
     prepared = prepare(read(target))
     request = measuring.request(prepared, config, against, repeat)
     _ask_leave(start.what_it_does(prepared), yes=yes)
-    found = measuring.measure(prepared, request, studies, _narrator(verbose=verbose))
+    directory = new_directory(studies, f"{prepared.file.target.name}-measured")
+    with _narrator(prepared, directory, verbose=verbose) as narrator:
+        found = measuring.measure(prepared, request, directory, narrator)
     if json_:
         _print(found)
     else:
         typer.echo(measuring.text(found))
 
 
-def _narrator(*, verbose: bool) -> Any:
-    from autotune.report.progress import narrator
+def _sit(
+    act: Callable[[Any, Path, Any], None],
+    prepared: Any,
+    directory: Path,
+    *,
+    json_: bool,
+    verbose: bool,
+) -> None:
+    """A sitting of a study; one that is stopped says how to go on."""
+    try:
+        with _narrator(prepared, directory, verbose=verbose) as narrator:
+            act(prepared, directory, narrator)
+    except KeyboardInterrupt:
+        if json_ and (directory / "events.jsonl").exists():
+            _report(directory, json_=True, exit_code=False)
+        typer.echo(
+            f"stopped, and everything is put back; continue with: autotune resume {directory.name}",
+            err=True,
+        )
+        raise typer.Exit(errors.INTERRUPTED) from None
 
-    return narrator(sys.stderr, verbose=verbose)
+
+def _narrator(prepared: Any, directory: Path, *, verbose: bool) -> Any:
+    from autotune.report.progress import narrator
+    from autotune.study.follow import Follow
+
+    target = prepared.file.target
+    return narrator(target, Follow(directory), sys.stderr, os.environ, verbose=verbose)
 
 
 def _report(directory: Path, *, json_: bool, exit_code: bool) -> None:
-    from autotune.report.summary import summary_of
+    from autotune.report.studies import open_study
+    from autotune.report.summary import summary
     from autotune.report.text import render_text
 
-    found = summary_of(directory)
+    study = open_study(directory)
+    found = summary(study.name, study.target, study.state, study.tallies)
     if json_:
         _print(found)
     else:
-        typer.echo(render_text(found, colour=sys.stdout.isatty()))
+        typer.echo(
+            render_text(found, study.target, study.state, study.tallies, colour=_colour()), nl=False
+        )
     if exit_code and found["verdict"] != "improved":
         raise typer.Exit(errors.NOT_IMPROVED)
+
+
+def _colour() -> bool:
+    from autotune.report import colour
+
+    return colour.wanted(sys.stdout, os.environ)
 
 
 def _ask_leave(what: str, *, yes: bool) -> None:

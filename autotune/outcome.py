@@ -21,7 +21,7 @@ class Interrupted(KeyboardInterrupt):
     """SIGTERM or SIGHUP: ends a command just as Ctrl-C does, with everything put back."""
 
 
-def end(act: Callable[[], Any], *, as_json: bool) -> int:
+def end(act: Callable[[], Any], *, as_json: bool) -> int:  # noqa: PLR0911  # a line per ending
     """Run a command; its exit code. Tells the user what went wrong, never with a traceback."""
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, _interrupt)

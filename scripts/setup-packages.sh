@@ -1,7 +1,7 @@
 # Part of scripts/setup: the distribution packages. They are looked for by what they provide, not
 # by name, so that a machine of any distribution that has everything can go on.
 
-fpm_has() { # a PHP-FPM, or one that has a given module
+fpm_has() { # a PHP-FPM, or one that has a given module (so without FPM, no module counts)
   for fpm in php-fpm "$root"/usr/sbin/php-fpm[0-9]*; do
     if have "$fpm" && { [ $# -eq 0 ] || "$fpm" -m 2>/dev/null | grep -qix "$1"; }; then return; fi
   done

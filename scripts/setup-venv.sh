@@ -6,7 +6,7 @@ venv_stamp=.venv/autotune-setup
 find_python() { # prints the first Python >= 3.11 that can make environments
   for python in python3 "$root/usr/bin/python3" python3.14 python3.13 python3.12 python3.11; do
     if have "$python" && "$python" -c \
-      'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then
+      'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1; then
       echo "$python"
       return
     fi

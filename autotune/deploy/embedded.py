@@ -41,6 +41,7 @@ class EmbeddedFleet:
         self.target, self.space, self.stack = target, space, stack
         self._study, self._transport = study, transport
         self._expect, self._overrides, self._progress = expect, overrides, progress
+        self.ready_seconds = READY_SECONDS
         self._running: dict[str, Running] = {}
         self._in_place: Settings | None = None
         self._files: dict[str, Mapping[str, bytes]] = {}  # what is on disk, part by part
@@ -91,7 +92,9 @@ class EmbeddedFleet:
             if actions[part.name] is not Action.NONE:
                 self._write(part, rendered[part.name])
                 self._act(part, actions[part.name], rendered[part.name])
-        wrong = ready.wait(self.stack.entry, self.target.load.path, self._expect, READY_SECONDS)
+        wrong = ready.wait(
+            self.stack.entry, self.target.load.path, self._expect, self.ready_seconds
+        )
         if wrong:
             raise ProcessFailed(f"the stack does not answer right: {wrong}")
         return actions

@@ -8,11 +8,21 @@ import pwd
 import shutil
 import stat
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import Protocol
 
 from autotune.errors import AutotuneError
-from autotune.services.base import Service
+
+
+class NeedsPrograms(Protocol):
+    """A service or a load generator."""
+
+    @property
+    def programs(self) -> Mapping[str, tuple[str, ...]]: ...
+
+    @property
+    def packages(self) -> tuple[str, ...]: ...
 
 
 def account() -> tuple[str, str] | None:
@@ -64,18 +74,18 @@ def reachable_by_others(path: Path) -> bool:
     )
 
 
-def programs(services: Iterable[Service]) -> dict[str, str]:
-    """Full paths of the executables these services need.
+def programs(needing: Iterable[NeedsPrograms]) -> dict[str, str]:
+    """Full paths of the executables these services and generators need.
 
     Raises AutotuneError with every missing one and the command that brings it.
     """
     found: dict[str, str] = {}
     missing: dict[str, tuple[str, ...]] = {}
-    for service in services:
-        for name, alternatives in service.programs.items():
+    for one in needing:
+        for name, alternatives in one.programs.items():
             path = next(filter(None, map(_which, alternatives)), None)
             if path is None:
-                missing[name] = service.packages
+                missing[name] = one.packages
             else:
                 found[name] = path
     if missing:

@@ -9,7 +9,8 @@ from autotune.measure.reading import Reading
 
 WINDOW = 1.5  # seconds
 MOST_WINDOWS = 20
-GENTLE = 200.0  # requests/s when nothing is known yet
+GENTLE = 200.0  # requests/s to begin with when nothing is known yet …
+UNKNOWN = 1000.0  # … and to grow to while the stack keeps up
 SHARE = 0.6  # of the expected peak: busy, not overloaded
 SAME_HITS = 0.01  # consecutive windows agree when their hit rates differ by less than a point …
 SAME_LATENCY = 0.25  # … and their median latencies by less than a quarter
@@ -39,7 +40,14 @@ class Warmth:
 
     @property
     def hits(self) -> float | None:
+        """The cache's hit rate in the last window; ``None`` without a cache."""
         return self.windows[-1].hits if self.windows else None
+
+    @property
+    def carried(self) -> float | None:
+        """The last rate the stack kept up with, in requests/s."""
+        rates = [window.rate for window in self.windows if not window.overloaded]
+        return rates[-1] if rates else None
 
 
 def warm_up(
@@ -52,11 +60,11 @@ def warm_up(
     """Load the stack until two consecutive windows agree.
 
     ``probe(rate, seconds)`` makes the load, ``lookups()`` gives the cache's hits and misses so far,
-    ``expected`` is the peak to expect in requests/s. Without one, and while the stack keeps up, the
-    rate grows from window to window; whenever it does not keep up, the rate is halved.
+    ``expected`` is the peak to expect in requests/s. A stack that does not keep up is given half the
+    load, and more again once it does: a cold cache warms faster the more it is asked.
     """
-    ceiling = min(max_rate, SHARE * expected) if expected else max_rate
-    rate = min(ceiling, GENTLE) if expected is None else ceiling
+    ceiling = min(max_rate, SHARE * expected if expected else UNKNOWN)
+    rate = ceiling if expected else min(ceiling, GENTLE)
     windows: list[Window] = []
     while len(windows) < MOST_WINDOWS:
         before = lookups()
@@ -66,10 +74,7 @@ def warm_up(
             return Warmth(settled=True, windows=tuple(windows))
         if len(windows) > 1 and windows[-1].dead and windows[-2].dead:
             return Warmth(settled=False, windows=tuple(windows))
-        if windows[-1].overloaded:
-            rate = max(rate / 2, 1.0)
-        elif expected is None and not _cold(windows):
-            rate = min(rate * 1.5, ceiling)
+        rate = max(rate / 2, 1.0) if windows[-1].overloaded else min(rate * 1.5, ceiling)
     return Warmth(settled=False, windows=tuple(windows))
 
 
@@ -81,12 +86,6 @@ def agree(one: Window, other: Window) -> bool:
     if one.hits is None or other.hits is None:
         return still
     return still and abs(other.hits - one.hits) < SAME_HITS
-
-
-def _cold(windows: list[Window]) -> bool:
-    """Whether the hit rate still moves: then more load would only overload the store."""
-    hits = [window.hits for window in windows[-2:] if window.hits is not None]
-    return len(hits) == 2 and abs(hits[1] - hits[0]) >= SAME_HITS
 
 
 def _window(

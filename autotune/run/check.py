@@ -38,8 +38,11 @@ def check(prepared: Prepared) -> Checked:
     programs = ", ".join(sorted({Path(p).name for p in prepared.programs.values()}))
     return Checked(
         held=(
-            f"{prepared.file.path}: {len(target.tiers)} tiers, {len(space.dimensions)} parameters,"
-            f" {len(space.tunable)} of them tunable, {len(space.constraints)} constraints",
+            (
+                f"{prepared.file.path}: {len(target.tiers)} tiers, {len(space.dimensions)} "
+                f"parameters, {len(space.tunable)} of them tunable, {len(space.constraints)} rules"
+            ),
+            *prepared.dropped,
             f"programs: {programs}",
             f"ports: {', '.join(str(p.site.listen) for p in laid.parts if p.service.programs)}",
             f"{', '.join(PRESETS)}: rendered and accepted by the software itself",

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from autotune.deploy.stack import Stack
 from autotune.loads.base import Load, Order, Request, Tally
 from autotune.loads.take import take
+from autotune.measure.bottleneck import Bottleneck
+from autotune.measure.diagnosis import WatchedReading, diagnose
 from autotune.measure.reading import Reading
-from autotune.services.base import Role
+from autotune.measure.watch import Watch, WatchedHost
+from autotune.services.base import Role, Settings
 from autotune.services.readback import words
 from autotune.target.slo import Slo
 from autotune.transports.base import Transport
@@ -24,14 +27,22 @@ class Gauge:
     slo: Slo
     transport: Transport
     stack: Stack
+    hosts: tuple[WatchedHost, ...]
     timeout: float
-    programs: Mapping[str, str]
 
-    def take(self, rate: float, seconds: float) -> Reading:
-        """Offer ``rate`` requests/s for ``seconds`` to the stack's entry, and to nothing else."""
+    def take(self, rate: float, seconds: float) -> WatchedReading:
+        """Offer ``rate`` requests/s for ``seconds`` to the stack's entry, and to nothing else.
+
+        All hosts are watched meanwhile.
+        """
         order = Order(rate, seconds, self.timeout, self.slo.limit)
-        tally = take(self.load, self.request, order, self.transport)
-        return reading(tally, order, self.slo)
+        with Watch(self.hosts, order.ramp + seconds) as watch:
+            tally = take(self.load, self.request, order, self.transport)
+        return WatchedReading(reading(tally, order), watch.seen)
+
+    def diagnose(self, settings: Settings, watched: Sequence[WatchedReading]) -> Bottleneck | None:
+        """What holds the peak down, by the readings around it."""
+        return diagnose(self.stack, settings, watched, hosts=self.hosts, slo=self.slo)
 
     def lookups(self) -> tuple[int, int] | None:
         """Hits and misses of all caches since they started; ``None`` without a cache."""
@@ -48,14 +59,13 @@ class Gauge:
         return hits, misses
 
 
-def reading(tally: Tally, order: Order, slo: Slo) -> Reading:
-    """A tally held against the objective: late answers are those in bins beyond the limit."""
-    late = sum(count for edge, count in tally.histogram.items() if edge > slo.limit + 1e-9)
+def reading(tally: Tally, order: Order) -> Reading:
+    """A tally held against the objective: what failed and what came late are violations."""
     return Reading(
         rate=order.rate,
         seconds=order.seconds,
         intended=tally.intended,
-        violations=min(tally.intended, late + sum(tally.errors.values())),
+        violations=tally.later_than(order.limit) + tally.failed,
         errors=tally.errors,
         histogram=tally.histogram,
         truncated=tally.truncated,

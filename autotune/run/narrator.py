@@ -2,21 +2,15 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Protocol
 
 from autotune.deploy.fleet import Deployed
 from autotune.measure.reading import Reading
 from autotune.measure.warmup import Warmth
 from autotune.study.records import Trial
-from autotune.target.model import Target
 
 
 class Narrator(Protocol):
-    def opened(self, directory: Path, target: Target) -> None:
-        """A study begins, or is continued, in this directory."""
-        ...
-
     def trial_begins(self, trial: Trial) -> None: ...
 
     def deployed(self, trial: Trial, deployed: Deployed) -> None: ...

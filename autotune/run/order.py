@@ -18,8 +18,9 @@ from autotune.study.records import COUNTED, Phase, State, Trial
 from autotune.target.model import Budget
 
 FINALISTS = 2
-# The last share of the time that belongs to proof, not to search.
-RESERVE = 0.30
+# The last part of the time belongs to proof, not to search: enough for the finalists and the least
+# number of pairs at the pace of the study so far, but never more than this share.
+MOST_RESERVE = 0.45
 MOST_PAIRS = 6
 
 
@@ -93,13 +94,21 @@ def _may_search(state: State, budget: Budget, elapsed: float) -> bool:
     counted = len(state.finished(*COUNTED))
     if counted == 0:
         return True
-    return counted < budget.trials and elapsed + trial_seconds(state) <= budget.time * (1 - RESERVE)
+    return counted < budget.trials and elapsed + trial_seconds(state) <= budget.time - reserve(
+        state, budget
+    )
+
+
+def reserve(state: State, budget: Budget) -> float:
+    """Seconds kept for re-measuring the leaders and proving the winner."""
+    needed = (FINALISTS + 2 * confirmation.LEAST_PAIRS) * trial_seconds(state)
+    return min(needed, MOST_RESERVE * budget.time)
 
 
 def trial_seconds(state: State) -> float:
     """Seconds a trial has taken on average."""
-    over = state.finished()
-    return state.elapsed / len(over) if over else 0.0
+    measured = [trial for trial in state.finished() if trial.peak is not None]
+    return state.elapsed / len(measured) if measured else 0.0
 
 
 def scored(trials: Sequence[Trial]) -> list[Scored]:

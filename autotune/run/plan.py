@@ -7,7 +7,7 @@ from typing import Any
 
 from autotune.deploy.render import render
 from autotune.deploy.stack import Stack
-from autotune.run.order import FINALISTS, MOST_PAIRS, RESERVE
+from autotune.run.order import FINALISTS, MOST_PAIRS, MOST_RESERVE
 from autotune.run.session import Prepared, lay_out, overrides
 from autotune.services.base import Action, Settings
 from autotune.space.space import Candidate
@@ -31,7 +31,7 @@ def plan(prepared: Prepared) -> dict[str, Any]:
         "budget": {
             "trials": target.budget.trials,
             "seconds": target.budget.time,
-            "proof_seconds": target.budget.time * RESERVE,
+            "proof_seconds": target.budget.time * MOST_RESERVE,
             "finalists": FINALISTS,
             "most_pairs": MOST_PAIRS,
             "max_rate": target.load.max_rate,
@@ -45,9 +45,12 @@ def text(planned: dict[str, Any]) -> str:
     lines = [
         f"Load goes to {planned['entry']} only, up to {budget['max_rate']:g} requests/s.",
         f"Private servers, ended afterwards: {', '.join(planned['servers'])}.",
-        f"Up to {budget['trials']} configurations of {len(planned['tunable'])} parameters within "
-        f"{budget['seconds'] / 60:g} minutes; the last {budget['proof_seconds'] / 60:.1f} of them "
-        f"re-measure the {budget['finalists']} best and prove the winner.",
+        (
+            f"Up to {budget['trials']} configurations of {len(planned['tunable'])} parameters "
+            f"within {budget['seconds'] / 60:g} minutes; at most the last "
+            f"{budget['proof_seconds'] / 60:.1f} of them re-measure the {budget['finalists']} best "
+            "and prove the winner."
+        ),
         "From the baseline to the recommended settings:",
         *(f"  {action}: {', '.join(names)}" for action, names in planned["actions"].items()),
         *(f"  rule: {binding}" for binding in planned["bindings"]),
@@ -71,7 +74,7 @@ def _actions(prepared: Prepared, old: Candidate, new: Candidate) -> dict[str, li
 
 
 def _diff(prepared: Prepared, laid: Stack, old: Settings, new: Settings) -> str:
-    pieces = []
+    pieces: list[str] = []
     for part in laid.parts:
         before, after = (
             render(part.service, part.site, s, prepared.file.target.data, overrides(prepared.file))

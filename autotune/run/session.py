@@ -3,27 +3,34 @@
 from __future__ import annotations
 
 import platform
+import signal
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from autotune import __version__
 from autotune.deploy import ground, ports, ready, stack
 from autotune.deploy.embedded import EmbeddedFleet
+from autotune.deploy.render import render
 from autotune.deploy.stack import Stack
+from autotune.deploy.validate import Invalid, validate
 from autotune.errors import AutotuneError
 from autotune.loads.base import Request
 from autotune.loads.registry import LOADS
 from autotune.measure.capacity import Limits
 from autotune.measure.drain import drain
+from autotune.measure.watch import hosts_of
 from autotune.run.clock import Clock
 from autotune.run.gauge import Gauge
 from autotune.run.narrator import Narrator
 from autotune.run.studies import clear_left_behind
 from autotune.run.trial import Bench
+from autotune.services.base import Value
 from autotune.services.registry import expected_body, parts
 from autotune.space import space as spaces
+from autotune.space.facts import HostFacts
 from autotune.space.space import Space
 from autotune.study.lock import Lock
 from autotune.study.store import Store
@@ -34,6 +41,7 @@ from autotune.transports.local import LocalTransport
 
 # Servers are asked for at most this much by a single peak search, in seconds under load.
 LOAD_SECONDS = 60.0
+STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 @dataclass(frozen=True)
@@ -44,7 +52,8 @@ class Prepared:
     space: Space
     transport: Transport
     programs: dict[str, str]
-    facts: dict[str, dict[str, float]]
+    facts: dict[str, HostFacts]
+    dropped: tuple[str, ...] = ()
 
 
 def prepare(file: TargetFile) -> Prepared:
@@ -61,29 +70,68 @@ def prepare(file: TargetFile) -> Prepared:
     here = host_facts(transport)
     facts = {name: here.within(host) for name, host in file.target.hosts.items()}
     space = spaces.build(file, facts)
-    used = [service for tier in file.target.tiers.values()
+    used: list[ground.NeedsPrograms] = [service for tier in file.target.tiers.values()
             for deployment in tier.service for service, _ in parts(deployment)]  # fmt: skip
     load = LOADS.get(file.target.load.generator)
     if load is None:
         raise file.document.unknown(["load", "generator"], "generator", LOADS)
     programs = ground.programs([*used, load])
-    return Prepared(
-        file, space, transport, programs, {k: dict(v.names()) for k, v in facts.items()}
-    )
+    return _as_built(Prepared(file, space, transport, programs, facts))
+
+
+def _as_built(prepared: Prepared) -> Prepared:
+    """Without the choices that the programs of these hosts were built without."""
+    space, dropped = prepared.space, []
+    with tempfile.TemporaryDirectory(prefix="autotune-choices-") as directory:
+        Path(directory).chmod(0o755)
+        laid = lay_out(prepared, directory)
+        for dimension in prepared.space.tunable:
+            for choice in dimension.choices if dimension.parameter.built_in else ():
+                said = refusal(prepared, laid, dimension.name, choice)
+                if said is not None and choice != dimension.baseline:
+                    space = space.without(dimension.name, choice)
+                    dropped.append(f"{dimension.name}: {choice} is left out: {said}")
+    return replace(prepared, space=space, dropped=tuple(dropped))
+
+
+def refusal(prepared: Prepared, laid: Stack, name: str, value: Value) -> str | None:
+    """What the service says against one value on top of the baseline; ``None`` if nothing."""
+    settings = prepared.space.candidate({name: value}).settings
+    for part in laid.parts:
+        if name.startswith(f"{part.site.tier}.{part.service.name}."):
+            files = render(
+                part.service, part.site, settings, prepared.file.target.data,
+                overrides(prepared.file),
+            )  # fmt: skip
+            try:
+                validate(part, files, Path(part.site.directory), prepared.transport)
+            except Invalid as error:
+                return error.message.splitlines()[0]
+    return None
 
 
 def lay_out(prepared: Prepared, directory: str) -> Stack:
     """The stack below ``directory``, on ports that are free now. Raises AutotuneError."""
     owner = ground.account()
-    facts = {name: host_facts(prepared.transport) for name in prepared.file.target.hosts}
     grounds = stack.Grounds(
         directory,
         ports.allocate(prepared.file),
         prepared.programs,
-        facts,
+        prepared.facts,
         *(owner or (None, None)),
     )
     return stack.build(prepared.file.target, grounds)
+
+
+@contextmanager
+def uninterrupted() -> Iterator[None]:
+    """Put back what was changed even if somebody loses patience meanwhile."""
+    kept = {number: signal.signal(number, signal.SIG_IGN) for number in STOPPING}
+    try:
+        yield
+    finally:
+        for number, handler in kept.items():
+            signal.signal(number, handler)
 
 
 @contextmanager
@@ -93,6 +141,8 @@ def opened(prepared: Prepared, directory: Path, narrator: Narrator) -> Iterator[
     Raises LockedError when another tuner has the study.
     """
     target = prepared.file.target
+    for line in prepared.dropped:
+        narrator.note(line)
     for left in clear_left_behind(directory.parent):
         narrator.note(f"ended a server that a killed tuner had left: {left}")
     with Lock(directory / "lock"):
@@ -118,7 +168,8 @@ def opened(prepared: Prepared, directory: Path, narrator: Narrator) -> Iterator[
             try:
                 yield _bench(prepared, laid, fleet, store, narrator, body)
             finally:
-                fleet.restore()
+                with uninterrupted():
+                    fleet.restore()
         finally:
             store.close()
 
@@ -139,8 +190,8 @@ def _bench(
         slo,
         prepared.transport,
         laid,
+        hosts_of(laid, {n: f.cpus for n, f in prepared.facts.items()}, {}),
         timeout=target.load.timeout,
-        programs=prepared.programs,
     )
     return Bench(
         space=prepared.space,
@@ -151,6 +202,7 @@ def _bench(
         narrator=narrator,
         limits=Limits(max_rate=target.load.max_rate, load_seconds=LOAD_SECONDS),
         take=gauge.take,
+        diagnose=gauge.diagnose,
         lookups=gauge.lookups,
         drain=lambda: _drain(laid, target.load.path, slo.limit),
     )

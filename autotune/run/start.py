@@ -10,7 +10,6 @@ from autotune.errors import AutotuneError, TargetError
 from autotune.run import session, tuner
 from autotune.run.narrator import Narrator
 from autotune.run.session import Prepared
-from autotune.run.studies import new_directory
 from autotune.run.trial import Bench
 from autotune.run.verdict import Verdict
 from autotune.search.searcher import Searcher
@@ -19,21 +18,26 @@ from autotune.target.compare import differences
 from autotune.target.read import TargetFile, read
 
 
-def start(prepared: Prepared, root: Path, narrator: Narrator) -> Path:
-    """Run a new study of a target to its end; its directory."""
-    directory = new_directory(root, prepared.file.target.name)
-    narrator.opened(directory, prepared.file.target)
+def start(prepared: Prepared, directory: Path, narrator: Narrator) -> None:
+    """Run a new study of a target to its end, in a directory that is not there yet."""
     with session.opened(prepared, directory, narrator) as bench:
-        text = prepared.file.path.read_text(encoding="utf-8")
-        bench.store.open_study(
-            directory.name, text, source=str(prepared.file.path.resolve()), facts=prepared.facts
-        )
+        open_study(prepared, bench, directory)
         _run(prepared, bench, directory)
-    return directory
 
 
-def resume(directory: Path, narrator: Narrator) -> Path:
-    """Continue a study where it stopped; nothing that was measured is measured again.
+def open_study(prepared: Prepared, bench: Bench, directory: Path) -> None:
+    """Put on record what is run, from where and on what."""
+    bench.store.open_study(
+        directory.name,
+        prepared.file.path.read_text(encoding="utf-8"),
+        source=str(prepared.file.path.resolve()),
+        facts={name: dict(facts.names()) for name, facts in prepared.facts.items()},
+    )
+    bench.store.open_session(session.versions())
+
+
+def unfinished(directory: Path) -> Prepared:
+    """A study that can be continued, understood on today's hosts.
 
     Raises TargetError when the target has changed so that earlier readings no longer speak of it.
     """
@@ -43,11 +47,14 @@ def resume(directory: Path, narrator: Narrator) -> Path:
             f"study {directory.name} is finished",
             hint=f"autotune report {shlex.quote(directory.name)}",
         )
-    prepared = session.prepare(_target_of(directory))
-    narrator.opened(directory, prepared.file.target)
+    return session.prepare(_target_of(directory))
+
+
+def resume(prepared: Prepared, directory: Path, narrator: Narrator) -> None:
+    """Continue a study where it stopped; nothing that was measured is measured again."""
     with session.opened(prepared, directory, narrator) as bench:
+        bench.store.open_session(session.versions())
         _run(prepared, bench, directory)
-    return directory
 
 
 def what_it_does(prepared: Prepared) -> str:
@@ -64,7 +71,6 @@ def what_it_does(prepared: Prepared) -> str:
 
 def _run(prepared: Prepared, bench: Bench, directory: Path) -> Verdict:
     target = prepared.file.target
-    bench.store.open_session(session.versions())
     with bench.clock.on("search"):
         searcher = Searcher(
             f"sqlite:///{directory.resolve()}/study.db",

@@ -2,28 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 from autotune.deploy.fleet import DeployFailed, Fleet
 from autotune.measure import Capacity, Reading, search
+from autotune.measure.bottleneck import Bottleneck
 from autotune.measure.capacity import Limits
+from autotune.measure.diagnosis import WatchedReading
 from autotune.measure.noise import Noise
 from autotune.measure.posterior import Prior
 from autotune.measure.warmup import warm_up
 from autotune.run.clock import Clock
 from autotune.run.narrator import Narrator
 from autotune.run.order import Measure
+from autotune.services.base import Settings
 from autotune.space.space import Infeasible, Space
 from autotune.study.records import Phase, Trial
 from autotune.study.store import Store
 from autotune.target.slo import Slo
 
 # A confirmation knows where to look: a few readings around the peak already measured.
-CONFIRM_SD = 0.02
+CONFIRM_SD = 0.03
 # A configuration that cannot carry this share of the expected peak need not be measured lower down.
 HOPELESS = 0.02
-TRIAL_SD = 0.02
+TRIAL_SD = 0.03
+# How far a configuration nobody has measured may be from what is expected: sd of the log peak.
+UNKNOWN_SD = 0.5
 SCREENED = frozenset({Phase.SEARCH, Phase.RECOMMENDED, Phase.PUBLISHED})
 
 
@@ -31,8 +36,9 @@ SCREENED = frozenset({Phase.SEARCH, Phase.RECOMMENDED, Phase.PUBLISHED})
 class Bench:
     """All that a trial works with; effects are behind ``fleet``, ``store``, ``take``, ``lookups``.
 
-    ``take(rate, seconds)`` offers load and returns the reading; ``lookups()`` are the cache's hits
-    and misses so far; ``drain()`` waits until a backlog is gone.
+    ``take(rate, seconds)`` offers load and returns the reading with what was seen meanwhile;
+    ``diagnose`` names what held it down; ``lookups()`` are the cache's hits and misses so far;
+    ``drain()`` waits until a backlog is gone.
     """
 
     space: Space
@@ -42,7 +48,8 @@ class Bench:
     clock: Clock
     narrator: Narrator
     limits: Limits
-    take: Callable[[float, float], Reading]
+    take: Callable[[float, float], WatchedReading]
+    diagnose: Callable[[Settings, Sequence[WatchedReading]], Bottleneck | None]
     lookups: Callable[[], tuple[int, int] | None]
     drain: Callable[[], None]
     noise: Noise = field(default_factory=Noise)
@@ -72,29 +79,38 @@ def run(step: Measure, bench: Bench, prior: Prior | None, incumbent: float | Non
         return _failed(bench, trial, error.message)
     store.deployed(trial, deployed)
     bench.narrator.deployed(trial, deployed)
-    _warm_up(bench, trial, prior)
-    capacity = _peak(bench, trial, prior, incumbent)
+    carried = _warm_up(bench, trial, prior)
+    capacity = _peak(bench, trial, prior or _guess(carried), incumbent)
     return _measured(bench, trial, capacity)
 
 
-def _warm_up(bench: Bench, trial: Trial, prior: Prior | None) -> None:
+def _warm_up(bench: Bench, trial: Trial, prior: Prior | None) -> float | None:
     def probe(rate: float, seconds: float) -> Reading:
-        return _take(bench, trial, "warm-up", rate, seconds)
+        return _take(bench, trial, "warm-up", rate, seconds).reading
 
     expected = prior.peak if prior else None
     warmth = warm_up(probe, bench.lookups, expected, max_rate=bench.limits.max_rate)
     bench.narrator.warm(trial, warmth)
     bench.drain()
+    return warmth.carried
+
+
+def _guess(carried: float | None) -> Prior | None:
+    """A first idea of a peak nobody has measured: somewhat above what warm-up went through."""
+    return Prior(1.5 * carried, UNKNOWN_SD) if carried else None
 
 
 def _peak(bench: Bench, trial: Trial, prior: Prior | None, incumbent: float | None) -> Capacity:
+    watched: list[WatchedReading] = []
+
     def probe(rate: float, seconds: float) -> Reading:
-        reading = _take(bench, trial, "peak", rate, seconds)
+        watched.append(_take(bench, trial, "peak", rate, seconds))
+        reading = watched[-1].reading
         if reading.fraction > bench.slo.allowed:
             bench.drain()
         return reading
 
-    return search(
+    capacity = search(
         probe,
         bench.slo,
         prior,
@@ -105,15 +121,19 @@ def _peak(bench: Bench, trial: Trial, prior: Prior | None, incumbent: float | No
         if prior
         else bench.limits,
     )
+    found = bench.diagnose(trial.settings, watched)
+    if found is not None:
+        bench.store.bottleneck(trial, found)
+    return capacity
 
 
-def _take(bench: Bench, trial: Trial, purpose: str, rate: float, seconds: float) -> Reading:
+def _take(bench: Bench, trial: Trial, purpose: str, rate: float, seconds: float) -> WatchedReading:
     with bench.clock.on("load"):
-        reading = bench.take(rate, seconds)
-    bench.store.reading(trial, reading, purpose)
+        watched = bench.take(rate, seconds)
+    bench.store.reading(trial, watched.reading, purpose)
     bench.store.spent(bench.clock.collect())
-    bench.narrator.reading(trial, reading, purpose)
-    return reading
+    bench.narrator.reading(trial, watched.reading, purpose)
+    return watched
 
 
 def _measured(bench: Bench, trial: Trial, capacity: Capacity) -> Trial:

@@ -6,15 +6,13 @@ from autotune.measure.noise import Noise
 from autotune.measure.posterior import Prior
 from autotune.run import trial as trials
 from autotune.run.order import Ask, Conclude, Measure, next_step
-from autotune.run.trial import Bench
+from autotune.run.trial import UNKNOWN_SD, Bench
 from autotune.run.verdict import Verdict, conclude
 from autotune.search.searcher import Searcher, Told
 from autotune.study.records import COUNTED, Phase, State, Trial
 from autotune.target.model import Budget
 
-# How far a configuration's peak may be expected from what is known, as the sd of its logarithm:
-# an unknown configuration from the incumbent, a known one from its own earlier measurement.
-UNKNOWN_SD = 0.5
+# How far a configuration's peak may be from its own earlier measurement: sd of its logarithm.
 KNOWN_SD = 0.10
 
 

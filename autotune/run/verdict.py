@@ -7,7 +7,7 @@ from typing import Any
 
 from autotune.run import order
 from autotune.search.confirmation import Gain, gain
-from autotune.study.records import State
+from autotune.study.records import Phase, State
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ def conclude(state: State) -> Verdict:
     if not meets:
         # Nothing to compare with: that it meets the objective at all is the improvement, if a
         # second, fresh measurement found the same.
-        again = order.scored(state.finished(order.Phase.FINALIST))
+        again = order.scored(state.finished(Phase.FINALIST))
         proven = any(item.trial == challenger for item in again)
         return Verdict("improved" if proven else "unmeetable", challenger, None)
     found = gain(order.confirmations(state, challenger))

@@ -70,7 +70,7 @@ class Searcher:
         as a finished trial of its own: the sampler learns from it all the same.
         """
         trials = self._study.get_trials(deepcopy=False)
-        if any(trial.user_attrs.get("trial") == told.notes["trial"] for trial in trials):
+        if any(_is_told(trial, told) for trial in trials):
             return
         value = self._worst() if told.peak is None else told.peak
         if asked is None or trials[asked].state.is_finished():
@@ -101,6 +101,12 @@ class Searcher:
         done = self._study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
         peaks = [t.value for t in done if t.value is not None and t.constraints[FEASIBLE] <= 0]
         return INFEASIBLE_SHARE * min(peaks, default=0.0)
+
+
+def _is_told(trial: FrozenTrial, told: Told) -> bool:
+    # Notes alone do not make it told: a kill may have come between them and the value.
+    complete = trial.state is TrialState.COMPLETE
+    return complete and trial.user_attrs.get("trial") == told.notes["trial"]
 
 
 def _violation(told: Told) -> float:

@@ -39,7 +39,8 @@ class Parameter:
     A number has ``low`` and ``high`` (inclusive), anything else ``choices``. ``stock`` is the
     distribution's default, ``recommended`` what its documentation or common guides advise,
     ``published`` what the reference measurements of a multi-tier stack found best. ``when`` names
-    the sibling values under which the parameter has any effect.
+    the sibling values under which the parameter has any effect. ``built_in`` marks choices that
+    depend on how the program was built: each is shown to the program before the search.
     """
 
     name: str
@@ -56,6 +57,7 @@ class Parameter:
     published: Mapping[Role, Value] = field(default_factory=dict)
     when: tuple[tuple[str, tuple[Value, ...]], ...] = ()
     roles: frozenset[Role] | None = None
+    built_in: bool = False
 
 
 @dataclass(frozen=True)

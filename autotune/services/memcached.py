@@ -27,8 +27,8 @@ PARAMETERS = (
         meaning="Worker threads; beyond the CPUs they only wait for each other.",
     ),
     Parameter(
-        name="connections", low=64, high=65536, log=True, stock=1024, recommended=4096,
-        action=Action.RESTART, source=SOURCE,
+        name="connections", low=64, high="min(65536, nofile - 100)", log=True, stock=1024,
+        recommended=4096, action=Action.RESTART, source=SOURCE,
         meaning="Clients at one time; more wait until one leaves.",
     ),
     Parameter(

@@ -31,8 +31,8 @@ PARAMETERS = (
         meaning="Worker processes; `auto`, the stock value, is one per CPU.",
     ),
     Parameter(
-        name="worker_connections", low=64, high=16384, log=True, stock=768, recommended=4096,
-        published={Role.PROXY: 1500, Role.WEB: 1800}, action=Action.RELOAD, source=CORE,
+        name="worker_connections", low=64, high="min(16384, nofile / 2 - 64)", log=True, stock=768,
+        recommended=4096, published={Role.PROXY: 1500, Role.WEB: 1800}, action=Action.RELOAD, source=CORE,
         meaning="Connections one worker may hold, those to its upstreams included.",
     ),
     Parameter(
@@ -46,7 +46,8 @@ PARAMETERS = (
         meaning="Whether workers take turns to accept, instead of all waking up.",
     ),
     Parameter(
-        name="use", choices=("epoll", "poll"), stock="epoll", recommended="epoll",
+        name="use", choices=("epoll", "poll", "select"), stock="epoll", recommended="epoll",
+        built_in=True,
         published={Role.PROXY: "epoll", Role.WEB: "epoll"}, action=Action.RESTART, source=CORE,
         meaning="How workers wait for events.",
     ),
@@ -95,12 +96,12 @@ PARAMETERS = (
         meaning="Idle connections to PHP-FPM each worker keeps.",
     ),
     Parameter(
-        name="fastcgi_buffer_size", choices=(4, 8, 16, 32), stock=4, unit="KB", roles=WEB,
+        name="fastcgi_buffer_size", choices=(4, 8, 16), stock=4, unit="KB", roles=WEB,
         action=Action.RELOAD, source=FASTCGI,
         meaning="Buffer for the first part of PHP's answer, its headers.",
     ),
     Parameter(
-        name="fastcgi_buffers", low=4, high=64, log=True, stock=8, roles=WEB,
+        name="fastcgi_buffers", low=8, high=64, log=True, stock=8, roles=WEB,
         action=Action.RELOAD, source=FASTCGI,
         meaning="Number of 4 KB buffers for the rest of PHP's answer.",
     ),

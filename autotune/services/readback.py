@@ -61,7 +61,7 @@ def directives(names: Mapping[str, str]) -> Callable[[str], Settings]:
     def parse(text: str) -> Settings:
         found: dict[str, Value] = {}
         for directive, name in names.items():
-            pattern = rf"(?m)(?:^|\s){re.escape(directive)}(?:\s+|\s*=\s*)([^;\s]+)"
+            pattern = rf"(?m)(?:^|\s){re.escape(directive)}(?:\s*=\s*|\s+)([^;\s]+)"
             if match := re.search(pattern, text):
                 value = match[1]
                 found[name] = {"on": True, "off": False}.get(value, number(value))

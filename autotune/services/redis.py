@@ -31,7 +31,7 @@ PARAMETERS = (
         meaning="Connections that may wait to be accepted; the kernel caps it at somaxconn.",
     ),
     Parameter(
-        name="maxclients", low=128, high=65536, log=True, stock=10_000,
+        name="maxclients", low=128, high="min(65536, nofile - 100)", log=True, stock=10_000,
         action=Action.RESTART, source=SOURCE,
         meaning="Clients at one time; more are refused.",
     ),

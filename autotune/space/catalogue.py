@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from autotune.services.base import Bound, Parameter, Role, Service, Value
 from autotune.services.registry import DEPLOYMENTS, parts
@@ -88,22 +89,17 @@ def _including(dimension: Dimension, values: tuple[Value, ...]) -> Dimension:
     if dimension.choices:
         return dimension
     numbers = [float(value) for value in values]
-    low = min(dimension.low, *numbers) if dimension.low is not None else min(numbers)
-    high = max(dimension.high, *numbers) if dimension.high is not None else max(numbers)
-    kind = int if dimension.integer else float
-    return _replace(dimension, low=kind(low), high=kind(high))
-
-
-def _replace(dimension: Dimension, **changes: object) -> Dimension:
-    from dataclasses import replace
-
-    return replace(dimension, **changes)  # type: ignore[arg-type]  # fields by name
+    assert dimension.low is not None
+    assert dimension.high is not None
+    low, high = min(dimension.low, *numbers), max(dimension.high, *numbers)
+    return replace(dimension, low=dimension.number(low), high=dimension.number(high))
 
 
 def _fix(dimension: Dimension, value: Value) -> Dimension:
     if dimension.choices:
-        return _replace(dimension, choices=(value,), baseline=value)
-    return _replace(dimension, low=value, high=value, baseline=value)
+        return replace(dimension, choices=(value,), baseline=value)
+    number = dimension.number(value)
+    return replace(dimension, low=number, high=number, baseline=number)
 
 
 def _adjusted(file: TargetFile, dimension: Dimension, rule: ParameterRule) -> Dimension:
@@ -119,21 +115,21 @@ def _adjusted(file: TargetFile, dimension: Dimension, rule: ParameterRule) -> Di
     if rule.fixed is not None:
         return _fix(dimension, read(rule.fixed, "fixed"))
     if rule.range is not None:
-        low, high = (read(value, "range") for value in rule.range)
         if dimension.choices:
             raise file.document.error([*place, "range"], f"{dimension.name} has choices, no range")
-        if float(low) >= float(high):
+        low, high = (dimension.number(read(value, "range")) for value in rule.range)
+        if low >= high:
             raise file.document.error(
                 [*place, "range"], f"{dimension.name}: the range [{low}, {high}] is empty"
             )
-        dimension = _replace(dimension, low=low, high=high)
+        dimension = replace(dimension, low=low, high=high)
     if rule.choices is not None:
         values = tuple(read(value, "choices") for value in rule.choices)
-        dimension = _replace(dimension, choices=values, low=None, high=None)
+        dimension = replace(dimension, choices=values, low=None, high=None)
     if rule.log is not None:
-        dimension = _replace(dimension, log=rule.log)
+        dimension = replace(dimension, log=rule.log)
     if rule.default is not None:
-        dimension = _replace(dimension, baseline=read(rule.default, "default"))
+        dimension = replace(dimension, baseline=read(rule.default, "default"))
     return _with_baseline_inside(file, dimension, rule)
 
 

@@ -30,6 +30,10 @@ class Dimension:
     def integer(self) -> bool:
         return isinstance(self.low, int) and isinstance(self.high, int)
 
+    def number(self, value: Value) -> int | float:
+        """``value`` as a number of this dimension's kind."""
+        return int(value) if self.integer else float(value)
+
     def clip(self, value: Value) -> Value:
         """The nearest value that is allowed: bounds for a number, the baseline for a choice."""
         if self.choices:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from autotune.services.base import Settings, Value
 from autotune.services.registry import parts
@@ -65,6 +65,14 @@ class Space:
             value = getattr(dimension, kind)
             chosen[dimension.name] = dimension.baseline if value is None else dimension.clip(value)
         return chosen
+
+    def without(self, name: str, choice: Value) -> Space:
+        """The space with one choice less."""
+        dimensions = tuple(
+            replace(d, choices=tuple(c for c in d.choices if c != choice)) if d.name == name else d
+            for d in self.dimensions
+        )
+        return replace(self, dimensions=dimensions)
 
     def active(self, settings: Settings) -> frozenset[str]:
         """Names of the parameters that have any effect under ``settings``."""

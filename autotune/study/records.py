@@ -21,6 +21,7 @@ class Phase(enum.StrEnum):
     SEARCH = "search"
     FINALIST = "finalist"
     CONFIRM = "confirm"
+    MEASURE = "measure"
 
 
 # Phases whose configurations the budget of trials counts.

@@ -15,6 +15,7 @@ from typing import Any
 from autotune import __version__
 from autotune.deploy.fleet import Deployed
 from autotune.errors import AutotuneError
+from autotune.measure.bottleneck import Bottleneck
 from autotune.measure.capacity import Capacity
 from autotune.measure.noise import Noise
 from autotune.measure.reading import Reading
@@ -112,8 +113,9 @@ class Store:
         """The study's estimate of how much readings scatter, for the trials to come."""
         self._write("noise", **dataclasses.asdict(noise))
 
-    def bottleneck(self, trial: Trial, finding: Mapping[str, Any]) -> None:
-        self._write("bottleneck", trial=trial.number, **finding)
+    def bottleneck(self, trial: Trial, found: Bottleneck) -> None:
+        """What held the peak of this trial down."""
+        self._write("bottleneck", trial=trial.number, **dataclasses.asdict(found))
 
     def spent(self, seconds: Mapping[str, float]) -> None:
         """Wall-clock seconds since the last such record, by what they went into."""

@@ -2,77 +2,72 @@
 
 from __future__ import annotations
 
-import re
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator, model_validator
+from pydantic import ConfigDict, Field, model_validator
+from pydantic.config import JsonDict
 
-from autotune.target.slo import Slo
-from autotune.target.units import Bytes, Fraction, PerSecond, Seconds, duration
+from autotune.target.fields import (
+    ADDRESS,
+    NAME,
+    PATH,
+    TIER,
+    USER,
+    Model,
+    Names,
+    Number,
+    Port,
+    Scalar,
+    Some,
+    Text,
+    Whole,
+)
+from autotune.target.objective import SloSpec
+from autotune.target.rule import ParameterRule
+from autotune.target.units import Bytes, MoreThanNothing, PerSecond, Seconds, at_least
 
-NAME = r"^[A-Za-z][A-Za-z0-9_-]{0,62}$"
-_PERCENTILE = re.compile(r"^p(\d{1,2}(?:\.\d+)?)$")
-Scalar = bool | int | float | str
+__all__ = [
+    "Budget", "Data", "Host", "Load", "Model", "ParameterRule", "Scalar", "Search", "SloSpec",
+    "Target", "Tier",
+]  # fmt: skip
 
 
-def _one_or_many(value: object) -> object:
-    return value if isinstance(value, list | tuple) else [value]
+_NEEDS_ADDRESS: JsonDict = {
+    "anyOf": [
+        {"required": ["address"]},
+        {"required": ["transport"], "properties": {"transport": {"const": "local"}}},
+    ]
+}
 
 
-Names = Annotated[
-    tuple[Annotated[str, Field(min_length=1)], ...],
-    BeforeValidator(_one_or_many),
-    Field(min_length=1),
-]
-
-
-class Model(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=False)
-
-
-class SloSpec(Model):
-    """``{p99: 50ms, errors: 0.1%}``: one percentile key of the user's choosing."""
-
-    quantile: float
-    limit: Seconds
-    errors: Fraction = 0.001
-
-    @model_validator(mode="before")
-    @classmethod
-    def _percentile_key(cls, value: Any) -> Any:
-        if not isinstance(value, dict):
-            return value
-        found = [key for key in value if _PERCENTILE.match(str(key))]
-        if len(found) != 1:
-            raise ValueError("name one percentile and its limit, such as `p99: 50ms`")
-        rest = {key: item for key, item in value.items() if key != found[0]}
-        quantile = float(str(found[0])[1:]) / 100
-        if not 0.5 <= quantile < 1:
-            raise ValueError(f"{found[0]}: a percentile from p50 to below p100")
-        if duration(value[found[0]]) <= 0:
-            raise ValueError(f"{found[0]}: the limit must be more than nothing")
-        return {"quantile": quantile, "limit": value[found[0]], **rest}
-
-    @property
-    def slo(self) -> Slo:
-        return Slo(quantile=self.quantile, limit=self.limit, errors=self.errors)
+# At least one, and in the schema too nothing under a name that is none.
+_NAMED = Field(min_length=1, json_schema_extra={"additionalProperties": False})
 
 
 class Host(Model):
     """A machine. ``cpus`` and ``memory`` narrow what its own facts say."""
 
-    address: str = "127.0.0.1"
-    transport: Literal["local", "ssh"] = "ssh"
-    user: Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_.-]*$")] | None = None
-    port: Annotated[int, Field(ge=1, le=65535)] | None = None
-    cpus: Annotated[float, Field(gt=0)] | None = None
-    memory: Bytes | None = None
+    model_config = ConfigDict(json_schema_extra=_NEEDS_ADDRESS)
 
-    @field_validator("address")
+    address: Annotated[str, Field(pattern=ADDRESS)] = "127.0.0.1"
+    """Host name or address; needed unless the transport is local."""
+    transport: Literal["local", "ssh"] = "ssh"
+    """`ssh`, or `local` for the machine autotune runs on."""
+    user: Annotated[str, Field(pattern=USER)] | None = None
+    """Who to log in as; without it, what ~/.ssh/config says."""
+    port: Port | None = None
+    """SSH port; without it, what ~/.ssh/config says."""
+    cpus: Annotated[Number, Field(gt=0)] | None = None
+    """CPUs the stack may use there; may be a fraction."""
+    memory: Annotated[Bytes, MoreThanNothing] | None = None
+    """Memory the stack may use there."""
+
+    @model_validator(mode="before")
     @classmethod
-    def _no_option(cls, value: str) -> str:
-        if not re.match(r"^[A-Za-z0-9][A-Za-z0-9.:_-]*$", value):
-            raise ValueError(f"{value!r} is not a host name or address")
+    def _reachable(cls, value: Any) -> Any:
+        # Without this a host that lacks its address would silently be this machine.
+        if isinstance(value, dict) and value.get("transport") != "local" and "address" not in value:
+            raise ValueError("'address' is missing; only a host with `transport: local` needs none")
         return value
 
 
@@ -80,74 +75,84 @@ class Tier(Model):
     """Hosts that do the same job with the same settings; several services are a choice to make."""
 
     hosts: Names
+    """The hosts of this tier, by their names under `hosts:`."""
     service: Names
+    """What runs there; a list is a choice the search makes."""
     forwards_to: str | None = None
-    uses: Annotated[tuple[str, ...], BeforeValidator(_one_or_many)] = ()
-    app: str | None = None
+    """The tier that requests go on to."""
+    uses: Some = ()
+    """The tiers its application calls, such as a cache and a store."""
+    app: Text | None = None
+    """The application it serves."""
     runtime: Literal["embedded", "systemd"] = "systemd"
-    port: Annotated[int, Field(ge=1, le=65535)] | None = None
-    templates: str | None = None
-
-
-class ParameterRule(Model):
-    """Adjusts one parameter of the catalogue: narrow it, fix it, drop it, move its baseline."""
-
-    range: tuple[Scalar, Scalar] | None = None
-    log: bool | None = None
-    choices: Annotated[tuple[Scalar, ...], Field(min_length=1)] | None = None
-    fixed: Scalar | None = None
-    default: Scalar | None = None
-    drop: Literal[True] | None = None
-
-    @model_validator(mode="after")
-    def _one_kind(self) -> ParameterRule:
-        given = [k for k in ("range", "choices", "fixed", "drop") if getattr(self, k) is not None]
-        if len(given) > 1:
-            raise ValueError(f"{' and '.join(given)} exclude each other")
-        return self
+    """`systemd` reloads the distribution's units; `embedded` runs private processes."""
+    port: Port | None = None
+    """Where it listens; without it, a free port (embedded) or the service's own."""
+    templates: Text | None = None
+    """Directory of templates that override the shipped ones, relative to this file."""
 
 
 class Load(Model):
     """How load is made. It is only ever sent to the target's own entry point."""
 
-    generator: str = "httperf"
-    hosts: Annotated[tuple[str, ...], BeforeValidator(_one_or_many)] = ()
-    path: Annotated[str, Field(pattern=r"^/[!-~]*$")] = "/"
-    max_rate: PerSecond = 20_000.0
-    timeout: Seconds = 2.0
+    generator: Text = "httperf"
+    """The program that makes the load."""
+    hosts: Some = ()
+    """The hosts it runs on; without any, this machine."""
+    path: Annotated[str, Field(pattern=PATH)] = "/"
+    """What is requested from the entry point."""
+    max_rate: Annotated[PerSecond, MoreThanNothing] = 20_000.0
+    """No more than this is ever offered."""
+    timeout: Annotated[Seconds, MoreThanNothing] = 2.0
+    """When a request is given up; at least twice the latency limit."""
 
 
 class Data(Model):
-    """The data set behind the reference application (REFERENCE.md A)."""
+    """The data set behind the reference application."""
 
-    pairs: Annotated[int, Field(ge=1000, le=10**10)] = 100_000
-    keys_per_request: Annotated[int, Field(ge=1, le=1000)] = 100
-    skew: Annotated[float, Field(gt=0, lt=1)] = 0.9
+    pairs: Annotated[Whole, Field(ge=1000, le=10**10)] = 100_000
+    """Keys in the store."""
+    keys_per_request: Annotated[Whole, Field(ge=1, le=1000)] = 100
+    """Keys one request asks for."""
+    skew: Annotated[Number, Field(gt=0, lt=1)] = 0.9
+    """Popularity of the key of rank r falls as r to minus this."""
     store_latency: Seconds = 0.003
+    """Pause for a batch of misses: the disk behind the store."""
 
 
 class Budget(Model):
     """How long a study may take and how many configurations it may try, baseline included."""
 
-    trials: Annotated[int, Field(ge=3, le=10_000)] = 40
-    time: Seconds = 2700.0
+    trials: Annotated[Whole, Field(ge=3, le=10_000)] = 40
+    """Configurations to measure: baseline, at least one candidate, the confirmation."""
+    time: Annotated[Seconds, at_least("30s", " (the baseline alone takes that)")] = 2700.0
+    """Time for the whole study."""
 
 
 class Search(Model):
-    sampler: str = "auto"
-    seed: int = 1
+    """How the next configuration is chosen."""
+
+    sampler: Text = "auto"
+    """The method; `auto` chooses by the size of the space and the budget."""
+    seed: Annotated[Whole, Field(ge=0, lt=2**32)] = 1
+    """Makes the suggestions repeatable."""
 
 
 class Target(Model):
     """A stack, its latency objective, and what may be changed to meet it at a higher rate."""
 
     name: Annotated[str, Field(pattern=NAME)]
+    """Names the study."""
     slo: SloSpec
-    hosts: Annotated[dict[Annotated[str, Field(pattern=NAME)], Host], Field(min_length=1)]
-    tiers: Annotated[dict[Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]*$")], Tier],
-                     Field(min_length=1)]  # fmt: skip
-    parameters: dict[str, ParameterRule] = {}
-    constraints: tuple[str, ...] = ()
+    """The objective: a latency limit at a percentile, such as `{p99: 50ms, errors: 0.1%}`."""
+    hosts: Annotated[dict[Annotated[str, Field(pattern=NAME)], Host], _NAMED]
+    """The machines, by names of your choosing."""
+    tiers: Annotated[dict[Annotated[str, Field(pattern=TIER)], Tier], _NAMED]
+    """What runs on them, from the load balancer to the store."""
+    parameters: dict[Text, ParameterRule] = Field(default={})
+    """Adjusts the catalogue, by `tier.service.parameter`."""
+    constraints: tuple[Text, ...] = ()
+    """Rules every trial keeps, such as `web.php_fpm.max_children * 30 MB <= 70% of web.memory`."""
     load: Load = Load()
     data: Data = Data()
     budget: Budget = Budget()

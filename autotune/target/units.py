@@ -1,4 +1,4 @@
-"""Quantities as people write them, with their unit, to plain numbers in the base unit.
+"""Quantities as people write them, with their unit, to plain numbers in the base unit and back.
 
 Base units: seconds, bytes, requests/s, fraction of one. A bare number is refused wherever a unit
 would change its meaning.
@@ -7,58 +7,71 @@ would change its meaning.
 from __future__ import annotations
 
 import re
-from typing import Annotated
+from collections.abc import Callable, Mapping
+from decimal import Decimal
+from math import isfinite
+from typing import Annotated, Any
 
-from pydantic import BeforeValidator, PlainSerializer
+from pydantic import AfterValidator, BeforeValidator, PlainSerializer, WithJsonSchema
 
-_NUMBER = re.compile(r"^\s*([0-9]+(?:\.[0-9]+)?)\s*([A-Za-zµ%/]*)\s*$")
+from autotune.target.shown import shown
+
+_AMOUNT = r"[0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]{1,3})?"
+_QUANTITY = re.compile(rf"\s*({_AMOUNT})\s*([A-Za-zµ%/]*)\s*")
 
 DURATION = {"us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
 # Powers of 1024, as nginx, PHP, memcached and Redis read their own sizes.
 SIZE = {"B": 1, "KB": 2**10, "kB": 2**10, "MB": 2**20, "GB": 2**30, "TB": 2**40,
         "K": 2**10, "k": 2**10, "M": 2**20, "G": 2**30,
         "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}  # fmt: skip
-RATE = {"/s": 1.0, "/m": 1 / 60, "/min": 1 / 60}
+RATE = {"/s": 1.0, "/min": 1 / 60, "/m": 1 / 60}
 FRACTION = {"%": 0.01}
-
-
-def _split(text: object) -> tuple[float, str]:
-    match = _NUMBER.match(str(text)) if isinstance(text, str | int | float) else None
-    if match is None or isinstance(text, bool):
-        raise ValueError(f"{text!r} is not a number with a unit")
-    return float(match[1]), match[2]
-
-
-def _quantity(text: object, units: dict[str, float], what: str, example: str) -> float:
-    number, unit = _split(text)
-    if unit in units:
-        return number * units[unit]
-    if not unit:
-        raise ValueError(f"{text} has no unit; write {what} as {example}")
-    raise ValueError(f"unknown unit {unit!r} for {what}; write it as {example}")
+KINDS: Mapping[str, Mapping[str, float]] = {
+    "a duration": DURATION, "a size": SIZE, "a rate": RATE, "a fraction": FRACTION,
+}  # fmt: skip
+EXAMPLES = {
+    "a duration": "50ms, 3s or 45m", "a size": "64MB or 2GB", "a rate": "2000/s",
+    "a fraction": "0.1%",
+}  # fmt: skip
 
 
 def duration(text: object) -> float:
     """Seconds: ``50ms``, ``3 s``, ``45m``, ``2h``. Raises ValueError without a unit."""
-    return _quantity(text, DURATION, "a duration", "50ms, 3s or 45m")
+    return _quantity(text, "a duration")
 
 
 def size(text: object) -> int:
     """Bytes: ``64MB``, ``30 MB``, ``2GB`` (powers of 1024). Raises ValueError without a unit."""
-    return int(_quantity(text, {k: float(v) for k, v in SIZE.items()}, "a size", "64MB or 2GB"))
+    return round(_quantity(text, "a size"))
 
 
 def rate(text: object) -> float:
     """Requests/s: ``2000/s``, ``600/min``. Raises ValueError without a unit."""
-    return _quantity(text, RATE, "a rate", "2000/s")
+    return _quantity(text, "a rate")
 
 
 def fraction(text: object) -> float:
     """A fraction of one: ``0.1%``. Raises ValueError without the percent sign or beyond 100 %."""
-    value = _quantity(text, FRACTION, "a fraction", "0.1%")
+    value = _quantity(text, "a fraction")
     if value > 1:
         raise ValueError(f"{text} is more than 100%")
     return value
+
+
+def magnitude(value: object) -> tuple[str, float] | None:
+    """What kind of quantity ``value`` is and how much in the base unit; ``None`` for a word.
+
+    A bare number is of kind ``"a number"``.
+    """
+    if isinstance(value, bool):
+        return None
+    if isinstance(value, int | float):
+        return "a number", float(value)
+    match = _QUANTITY.fullmatch(value) if isinstance(value, str) else None
+    for kind, units in KINDS.items():
+        if match and match[2] in units:
+            return kind, _amount(match[1], units[match[2]])
+    return None
 
 
 def in_unit(value: object, unit: str) -> object:
@@ -67,34 +80,108 @@ def in_unit(value: object, unit: str) -> object:
     Text that is no quantity (a choice such as ``dynamic``) and bare numbers pass unchanged: a bare
     number is already in the parameter's own unit. Raises ValueError for a unit of another kind.
     """
-    if not isinstance(value, str):
-        return value
-    match = _NUMBER.match(value)
+    match = _QUANTITY.fullmatch(value) if isinstance(value, str) else None
     if match is None or not match[2]:
         return value
-    for units in (DURATION, {k: float(v) for k, v in SIZE.items()}):
+    for units in KINDS.values():
         if unit in units and match[2] in units:
-            number = float(match[1]) * units[match[2]] / units[unit]
+            number = _amount(match[1], units[match[2]]) / units[unit]
             return int(number) if number == int(number) else number
     expected = f"this parameter is counted in {unit}" if unit else "this parameter has no unit"
     raise ValueError(f"{value!r}: {expected}")
 
 
-def _seconds_text(value: float) -> str:
-    return f"{value * 1000:g}ms" if value < 1 else f"{value:g}s"
+def _quantity(text: object, kind: str) -> float:
+    write = f"write {kind} as {EXAMPLES[kind]}"
+    is_number = isinstance(text, int | float) and not isinstance(text, bool)
+    match = _QUANTITY.fullmatch(str(text)) if isinstance(text, str) or is_number else None
+    if match is None:
+        raise ValueError(f"{shown(text)} is not {kind}; {write}")
+    if not match[2]:
+        raise ValueError(f"{text} has no unit; {write}")
+    if match[2] not in KINDS[kind]:
+        raise ValueError(f"unknown unit {match[2]!r}; {write}")
+    return _amount(match[1], KINDS[kind][match[2]])
 
 
-def _dump(form: str) -> PlainSerializer:
-    return PlainSerializer(lambda value: form.format(value), return_type=str)
+def _amount(number: str, unit: float) -> float:
+    # Decimal, so that 0.7% is the float 0.007 and not its neighbour.
+    amount = float(Decimal(number) * Decimal(repr(unit)))
+    if not isfinite(amount):
+        raise ValueError(f"{number} is too large a number")
+    return amount
 
 
-Seconds = Annotated[
-    float, BeforeValidator(duration), PlainSerializer(_seconds_text, return_type=str)
-]
-Bytes = Annotated[int, BeforeValidator(size), _dump("{}B")]
-PerSecond = Annotated[float, BeforeValidator(rate), _dump("{:g}/s")]
-Fraction = Annotated[
-    float,
-    BeforeValidator(fraction),
-    PlainSerializer(lambda value: f"{value * 100:g}%", return_type=str),
-]
+def _written(value: float, units: Mapping[str, float], *names: str) -> str:
+    """``value`` in the first of the named units that makes it at least one, or in the last.
+
+    Reading it gives exactly ``value`` again.
+    """
+    for name in names:
+        if value >= units[name] or name == names[-1]:
+            break
+    # Units that are powers of ten shift the decimal point and nothing else.
+    digits = Decimal(repr(value)) / Decimal(repr(units[name]))
+    plain = format(digits, "f")
+    return f"{plain.rstrip('0').rstrip('.') if '.' in plain else plain}{name}"
+
+
+def duration_text(seconds: float) -> str:
+    """``50ms``, ``45m``: the inverse of ``duration``."""
+    for name in ("h", "m"):
+        if seconds and seconds % DURATION[name] == 0 and seconds < 2**53:
+            return f"{seconds / DURATION[name]:.0f}{name}"
+    return _written(seconds, DURATION, "s", "ms")
+
+
+def size_text(count: int) -> str:
+    """``64MB``: the inverse of ``size``."""
+    name = next((n for n in ("GB", "MB", "KB") if count and count % SIZE[n] == 0), "B")
+    return f"{count // int(SIZE[name])}{name}"
+
+
+def rate_text(per_second: float) -> str:
+    """``2000/s``: the inverse of ``rate``."""
+    return _written(per_second, RATE, "/s")
+
+
+def fraction_text(of_one: float) -> str:
+    """``0.1%``: the inverse of ``fraction``."""
+    return _written(of_one, FRACTION, "%")
+
+
+def at_least(text: str, why: str = "") -> AfterValidator:
+    """Refuses a duration below the one written in ``text``."""
+    least = duration(text)
+
+    def check(value: float) -> float:
+        if value < least:
+            raise ValueError(f"must be at least {text}{why}, this is {duration_text(value)}")
+        return value
+
+    return AfterValidator(check)
+
+
+def _some(value: float) -> float:
+    if value <= 0:
+        raise ValueError("must be more than nothing")
+    return value
+
+
+MoreThanNothing = AfterValidator(_some)
+
+
+def _schema(kind: str) -> WithJsonSchema:
+    names = "|".join(sorted(KINDS[kind], key=len, reverse=True))
+    return WithJsonSchema({"type": "string", "pattern": rf"^\s*{_AMOUNT}\s*({names})\s*$"})
+
+
+def _text(written: Callable[[Any], str]) -> PlainSerializer:
+    return PlainSerializer(written, return_type=str)
+
+
+# In the model a plain number in the base unit; in the file and the schema text with a unit.
+Seconds = Annotated[float, BeforeValidator(duration), _text(duration_text), _schema("a duration")]
+Bytes = Annotated[int, BeforeValidator(size), _text(size_text), _schema("a size")]
+PerSecond = Annotated[float, BeforeValidator(rate), _text(rate_text), _schema("a rate")]
+Fraction = Annotated[float, BeforeValidator(fraction), _text(fraction_text), _schema("a fraction")]

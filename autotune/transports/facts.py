@@ -8,12 +8,23 @@ from autotune.errors import AutotuneError
 from autotune.space.facts import HostFacts
 from autotune.transports.base import Transport
 
+UNLIMITED = 1_048_576  # what Linux allows where nobody has said otherwise (fs.nr_open)
+
 
 def host_facts(transport: Transport) -> HostFacts:
-    """CPUs this account may use, and memory in bytes. Raises AutotuneError if it does not say."""
+    """CPUs and descriptors this account may use, and memory in bytes.
+
+    Raises AutotuneError if the host does not say.
+    """
     cpus = transport.run(["nproc"])
+    files = transport.run(["sh", "-c", "ulimit -Hn"])
     memory = transport.get("/proc/meminfo")
     total = re.search(rb"MemTotal:\s+(\d+) kB", memory or b"")
     if not cpus.ok or total is None:
         raise AutotuneError(f"{transport.name} does not say what CPUs and memory it has")
-    return HostFacts(cpus=float(cpus.stdout), memory=int(total[1]) * 1024)
+    limit = files.stdout.strip()
+    return HostFacts(
+        cpus=float(cpus.stdout),
+        memory=int(total[1]) * 1024,
+        nofile=int(limit) if limit.isdigit() else UNLIMITED,
+    )

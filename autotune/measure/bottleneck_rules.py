@@ -1,0 +1,317 @@
+"""How the bottleneck is told, rule by rule.
+
+Everything queues once a stack is overloaded, so order decides: what was *refused* comes before what
+was slow, what a service waits *for* before the service that waits, a machine that is full before
+the queues that form in front of it. Each rule looks at one reading and names a part, or passes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from autotune.measure.activity import HostActivity, PartActivity
+from autotune.measure.bottleneck import Bottleneck, Resource
+from autotune.measure.situation import Situation
+from autotune.services.base import Role
+
+Rule = Callable[[Situation], Bottleneck | None]
+
+# How directly a rule sees its cause.
+TOLD, MEASURED, INFERRED = 0.95, 0.85, 0.7
+
+FULL = 0.90  # of a CPU, a link, a pool: what is left over is lost to bursts
+IDLE = 0.10  # of the CPUs: with more than this left, they are not what lacks
+STANDS = 5  # connections at memcached's own socket: it takes them at once unless it has stopped
+
+
+def generator(one: Situation) -> Bottleneck | None:
+    if not one.reading.limited:
+        return None
+    return Bottleneck("load", "generator", "", Resource.GENERATOR, one.reading.limited, TOLD)
+
+
+def cache_or_store_refuses(one: Situation) -> Bottleneck | None:
+    """memcached and Redis at their limit of clients turn the next one away, or let it stand."""
+    for part in one.of_role(Role.CACHE, Role.STORE):
+        refused = part.counters.get("rejected_connections", 0)
+        closed = part.counters.get("listen_disabled_num", 0)
+        standing = part.waiting_max if part.role is Role.CACHE else 0
+        if not (refused or closed or part.refused):
+            continue
+        name = "connections" if part.role is Role.CACHE else "maxclients"
+        wanted = one.of_role(Role.APP)
+        clients = sum(max(p.workers, 0) for p in wanted)
+        said = part.refused or f"it turned away {refused:g} and stopped accepting {closed:g} times"
+        return _at(
+            part,
+            Resource.CONNECTIONS,
+            f"{one.setting(part, name)} clients are its limit, {clients} processes want a"
+            f" connection each, {standing} stood at its socket ({said}): raise {name}",
+            TOLD,
+        )
+    return None
+
+
+def descriptors(one: Situation) -> Bottleneck | None:
+    """A server says so, and requests fail for it. In a deep overload it is said too, by servers
+    that hold thousands of requests for something slow: then most violations are late, not failed.
+    """
+    for part in _complaining(one, "open_files"):
+        return _at(
+            part,
+            Resource.DESCRIPTORS,
+            f"it logged “Too many open files” {part.complaints['open_files']} times,"
+            f" {_or_unknown(part.descriptor_limit)} are allowed a process, {one.reading.failed}"
+            " requests failed: raise the limit (LimitNOFILE, worker_rlimit_nofile)",
+            TOLD,
+        )
+    return None
+
+
+def connections(one: Situation) -> Bottleneck | None:
+    """nginx out of connections resets clients; without a free local port it answers 502."""
+    for part in _complaining(one, "worker_connections"):
+        limit = one.setting(part, "worker_connections")
+        workers = one.setting(part, "worker_processes") or part.workers
+        return _at(
+            part,
+            Resource.CONNECTIONS,
+            f"“worker_connections are not enough” in its log: {workers} workers of {limit}"
+            f" connections, two for each request; {one.reading.failed} requests failed:"
+            " raise worker_connections",
+            TOLD,
+        )
+    for part in _complaining(one, "no_ports"):
+        return _at(
+            part,
+            Resource.CONNECTIONS,
+            f"it found no free local port {part.complaints['no_ports']} times: keep connections"
+            " to its upstreams open, or widen net.ipv4.ip_local_port_range",
+            TOLD,
+        )
+    return None
+
+
+def memory(one: Situation) -> Bottleneck | None:
+    for host in one.hosts.values():
+        if host.memory >= 0.97 or host.swapped > 1 << 20:
+            part = max(one.on(host.name), key=lambda p: p.rss * max(1, p.workers), default=None)
+            if part:
+                return _at(
+                    part,
+                    Resource.MEMORY,
+                    f"{host.memory:.0%} of {host.name}'s memory is in use,"
+                    f" {host.swapped / 2**20:.0f} MB were swapped out;"
+                    f" {part.workers} processes of up to {part.rss / 2**20:.0f} MB each:"
+                    " run fewer of them",
+                    MEASURED,
+                )
+    return None
+
+
+def cpu(one: Situation) -> Bottleneck | None:
+    """No CPU left: by what the services used of what their host may use, or by how long their
+    processes were ready to run and were not running (a generator on the same host never idles,
+    so that idle time alone proves nothing there)."""
+    for host in one.hosts.values():
+        parts = one.on(host.name)
+        part = max(parts, key=lambda p: p.cpu, default=None)
+        used = sum(part.cpu for part in parts)
+        why = _quota_used(host, used) or _ready_but_not_running(one, host)
+        if part and why:
+            return _at(
+                part,
+                Resource.CPU,
+                f"{why}; it used {part.cpu:.2f} of the stack's {used:.2f} CPUs there: give it"
+                " more or faster CPUs, or less work a request",
+                MEASURED,
+            )
+    return None
+
+
+def _quota_used(host: HostActivity, used: float) -> str:
+    # Where more was used than allowed, the allowance is only written down, not kept by anybody.
+    if FULL * host.cpus <= used <= 1.25 * host.cpus:
+        return f"{used:.2f} of {host.name}'s {host.cpus:g} CPUs went to the stack"
+    if host.throttled >= 0.5 and used >= 0.5 * host.cpus:
+        return f"{host.name} was held back by its CPU quota for {host.throttled:.1f} s a second"
+    return ""
+
+
+def _ready_but_not_running(one: Situation, host: HostActivity) -> str:
+    idle = 1.0 - host.busy
+    waiting = [p for p in one.on(host.name) if p.delay and _ready_share(p) >= 0.5]
+    if idle > IDLE or not waiting:
+        return ""
+    worst = max(waiting, key=lambda p: p.delay or 0.0)
+    times = (worst.delay or 0.0) / max(worst.cpu, 1e-3)
+    return (
+        f"{host.name}'s {host.cpus:g} CPUs were {idle:.0%} idle and {worst.label}'s processes"
+        f" waited for one {times:.1f} × as long as they ran"
+    )
+
+
+def _ready_share(part: PartActivity) -> float:
+    """Part of the time in which requests were in its hands that its processes ran or were ready."""
+    in_hand = part.accepted if part.role is Role.APP else float(part.workers)
+    return (part.cpu + (part.delay or 0.0)) / max(in_hand, 1.0)
+
+
+def one_thread(one: Situation) -> Bottleneck | None:
+    """A service whose threads are all busy while its host has CPUs to spare."""
+    names = {"nginx": "worker_processes", "memcached": "threads", "redis": "io_threads"}
+    for part in one.parts:
+        name = names.get(part.service)
+        threads = one.setting(part, name) if name else None
+        if not name or not threads or part.cpu < FULL * threads:
+            continue
+        resource = Resource.STORE if part.role is Role.STORE else Resource.WORKERS
+        return _at(
+            part,
+            resource,
+            f"its {threads} threads used {part.cpu:.2f} CPUs, all they can: raise {name}",
+            MEASURED,
+        )
+    return None
+
+
+def network(one: Situation) -> Bottleneck | None:
+    for host in one.hosts.values():
+        busiest = max(one.on(host.name), key=lambda p: p.cpu, default=None)
+        if busiest is None:
+            continue
+        if host.link is not None and host.link >= FULL:
+            why = f"{host.name}'s link is {host.link:.0%} full at {host.network * 8e-9:.1f} Gb/s"
+            return _at(busiest, Resource.NETWORK, why, MEASURED)
+        if host.retransmits >= 0.02:
+            why = f"{host.retransmits:.1%} of the segments {host.name} sent had to be sent again"
+            return _at(busiest, Resource.NETWORK, why, INFERRED)
+    return None
+
+
+def store(one: Situation) -> Bottleneck | None:
+    """A request sleeps in PHP for much of the objective although nothing there is short: more
+    processes would carry more of them, none of them in time."""
+    for part in one.of_role(Role.APP):
+        inside = time_inside(one, part)
+        ready = (part.cpu + (part.delay or 0.0)) / max(one.answered, 1e-9)
+        asleep = inside - ready
+        if asleep < 0.5 * one.slo.limit or asleep < 0.6 * inside:
+            continue
+        behind, why = _slow_one(one)
+        if behind is None:
+            continue
+        resource = Resource.CACHE if behind.role is Role.CACHE else Resource.STORE
+        return _at(
+            behind,
+            resource,
+            f"a request spends {1e3 * inside:.0f} ms in {part.label}, {1e3 * asleep:.0f} ms of it"
+            f" waiting, of {1e3 * one.slo.limit:.0f} ms it may take; {why}",
+            INFERRED,
+        )
+    return None
+
+
+def time_inside(one: Situation, part: PartActivity) -> float:
+    """Seconds a request is in the hands of a PHP process: Little's law, requests in hand = rate ×
+    time. Not more than half of the requests took in all: kept connections are in hand, idle."""
+    hosts = sum(p.tier == part.tier and p.service == part.service for p in one.parts)
+    by_little = part.accepted * hosts / max(one.answered, 1e-9)
+    median = one.reading.percentile(0.5)
+    return min(by_little, median) if median is not None else by_little
+
+
+def _slow_one(one: Situation) -> tuple[PartActivity | None, str]:
+    """The cache where it did not answer in time, else the store where gets miss the cache."""
+    caches, stores = one.of_role(Role.CACHE), one.of_role(Role.STORE)
+    for cache in caches:
+        if cache.unanswered > cache.answers:
+            return cache, "the cache left most questions about its own state unanswered"
+    misses = sum(c.counters.get("get_misses", 0) for c in caches)
+    gets = sum(c.counters.get("cmd_get", 0) for c in caches)
+    if not stores or (caches and not misses):
+        return None, ""
+    share = f"{misses / gets:.0%} of the gets miss the cache" if gets else "there is no cache"
+    return stores[0], f"{share}, which answers at once: what misses waits for the store"
+
+
+def workers(one: Situation) -> Bottleneck | None:
+    """All PHP processes have a request in hand and more requests wait at the socket."""
+    for part in one.of_role(Role.APP):
+        limit = one.setting(part, "max_children") or part.workers
+        if part.queued < 0.25 or part.occupied < 0.75 * part.workers:
+            continue
+        idle = one.hosts[part.host].cpu.get("idle", 0.0) if part.host in one.hosts else None
+        meanwhile = f" while {idle:.0%} of the CPU was idle" if idle is not None else ""
+        remedy = "raise max_children"
+        if part.workers < FULL * limit:
+            remedy = "children are forked too slowly: raise start_servers, or pm = static"
+        return _at(
+            part,
+            Resource.WORKERS,
+            f"{part.occupied:.1f} of {part.workers} children busy, {limit} allowed,"
+            f" {part.waiting:.0f} requests waiting at its socket (up to {part.waiting_max})"
+            f"{meanwhile}: {remedy}",
+            MEASURED,
+        )
+    return None
+
+
+def small_cache(one: Situation) -> Bottleneck | None:
+    for part in one.of_role(Role.CACHE):
+        gets, misses = part.counters.get("cmd_get", 0), part.counters.get("get_misses", 0)
+        evicted = part.counters.get("evictions", 0)
+        if gets and evicted and misses / gets > 0.25:
+            return _at(
+                part,
+                Resource.CACHE,
+                f"{misses / gets:.0%} of {gets:.0f} gets missed and {evicted:.0f} items were"
+                f" evicted from {one.setting(part, 'memory')} MB: raise memory",
+                INFERRED,
+            )
+    return None
+
+
+def backlog(one: Situation) -> Bottleneck | None:
+    """A full queue of new connections, with nobody behind it short of anything seen above."""
+    for part in one.parts:
+        if part.backlog and part.waiting_max >= FULL * part.backlog:
+            dropped = one.hosts[part.host].listen_drops if part.host in one.hosts else 0
+            return _at(
+                part,
+                Resource.CONNECTIONS,
+                f"{part.waiting_max} connections waited at its socket, whose backlog is"
+                f" {part.backlog}; the kernel dropped {dropped}: raise backlog and"
+                " net.core.somaxconn",
+                INFERRED,
+            )
+    return None
+
+
+RULES: tuple[Rule, ...] = (
+    generator,
+    cache_or_store_refuses,
+    descriptors,
+    connections,
+    memory,
+    network,
+    cpu,
+    one_thread,
+    store,
+    workers,
+    small_cache,
+    backlog,
+)
+
+
+def _complaining(one: Situation, about: str) -> Iterable[PartActivity]:
+    if one.mostly_errors:
+        yield from (part for part in one.parts if part.complaints.get(about))
+
+
+def _or_unknown(value: int | None) -> str:
+    return "an unknown number" if value is None else str(value)
+
+
+def _at(part: PartActivity, resource: Resource, evidence: str, confidence: float) -> Bottleneck:
+    return Bottleneck(part.tier, part.service, part.host, resource, evidence, confidence)
