@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from autotune.loads.base import Tally, total, without_fastest
@@ -25,6 +25,7 @@ def tallies(draw: st.DrawFn) -> Tally:
     )
 
 
+@settings(max_examples=40)
 @given(st.lists(tallies(), max_size=5), st.randoms(use_true_random=False))
 def test_a_sum_does_not_depend_on_the_order_or_the_grouping(parts, rng) -> None:
     shuffled = list(parts)
@@ -34,6 +35,7 @@ def test_a_sum_does_not_depend_on_the_order_or_the_grouping(parts, rng) -> None:
     assert total([total(parts[:cut]), total(parts[cut:])]) == total(parts)
 
 
+@settings(max_examples=40)
 @given(st.lists(tallies(), max_size=5))
 def test_every_intended_request_is_counted_once_in_a_sum(parts) -> None:
     whole = total(parts)
