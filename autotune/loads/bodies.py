@@ -19,8 +19,10 @@ from autotune.services.base import Argv
 PER_SECOND = 6.0
 SHARE = 0.01  # of the load that the look may add
 LEAST = 2
+PACKAGES = ("curl",)  # Debian's names
 
-_ANSWER = re.compile(r"(.*?)\n<autotune (\d{3})>\n", re.DOTALL)
+_ANSWER = re.compile(r"(.*?)\n<autotune (\d{3}) (\d+)>\n", re.DOTALL)
+TIMED_OUT = "28"  # curl's exit code
 _GLOB = re.compile(r"([\[\]{}\\])")
 
 
@@ -56,15 +58,19 @@ def argv(request: Request, order: Order) -> Argv:
         "timeout", "--kill-after=1", str(ceil(order.seconds + order.timeout)),
         "curl", "--silent", "--no-buffer", "--max-time", f"{order.timeout:g}",
         "--header", "Connection: close", "--rate", f"{ceil(60 * times / order.seconds)}/m",
-        "--write-out", r"\n<autotune %{http_code}>\n", f"{url}#[1-{times}]",
+        "--write-out", r"\n<autotune %{http_code} %{exitcode}>\n", f"{url}#[1-{times}]",
     )  # fmt: skip
 
 
 def parse(printed: str, expect: bytes) -> Look:
     """Bodies that came with a 2xx status against the expected one, byte for byte.
 
-    Other statuses, and no answer at all, are the load generator's to count.
+    Other statuses, and answers that did not end in time, are the load generator's to count.
     """
     right = expect.decode(errors="replace")
-    bodies = [body for body, status in _ANSWER.findall(printed) if status.startswith("2")]
+    bodies = [
+        body
+        for body, status, code in _ANSWER.findall(printed)
+        if status.startswith("2") and code != TIMED_OUT
+    ]
     return Look(len(bodies), sum(body != right for body in bodies))

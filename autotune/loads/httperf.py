@@ -11,7 +11,8 @@ overload short: the queue that a reading can build up is bounded.
 
 A request that was due is never forgotten, but a starved httperf sends it later, together with the
 others that were due (``Maximum connect burst length``). As long as it has caught up in the end the
-reading stands. If it has not, the load that was ordered was not made; see ``_fell_short``.
+reading stands. If it has not, or the heap was a good part of the reading, the load that was ordered
+was not made (``limited``), unless the server failed what was made of it (``truncated``).
 """
 
 from __future__ import annotations
@@ -31,8 +32,10 @@ ENOUGH = 10.0  # … and how many of them it may hold connections for, where it 
 LEAST_OPEN = 64
 OTHER_DESCRIPTORS = 16
 ACHIEVED = 0.99  # of the intended rate, as a valid reading must have
+STALL = 0.1  # of a reading; a generator off the CPU for longer made another load than ordered
 PROVEN = 0.05  # fraction of requests that failed beyond what a starved generator can explain
-EXPLAINED = "the load generator fell behind: give the load host more CPU, or add load hosts"
+BEHIND = "the load generator fell behind: give the load host more CPU, or add load hosts"
+STOPPED = "the load generator was stopped before it had sent the load"
 NO_PORTS = "the load host ran out of ports: widen net.ipv4.ip_local_port_range or add load hosts"
 NO_FILES = "the load host ran out of open files: raise fs.file-max there"
 
@@ -145,32 +148,33 @@ def wrong_by_size(found: Printed, expected: int) -> int:
 
 
 def _judged(tally: Tally, found: Printed, process: Process, order: Order) -> Tally:
-    if tally.errors.get("no free port"):
-        return replace(tally, limited=NO_PORTS)
-    if tally.errors.get("file table full"):
-        return replace(tally, limited=NO_FILES)
-    if not _fell_short(tally, found, process, order):
-        return replace(tally, truncated="unanswered" in tally.errors)
-    lag = found.burst * process.span / max(1, process.requests - 1)
-    servers = tally.later_than(order.limit + 2 * lag) + tally.failed
-    servers -= sum(tally.errors.get(kind, 0) for kind in ("fd-unavailable", "not sent"))
-    if servers > PROVEN * tally.intended:
-        return replace(tally, truncated=True)
-    return replace(tally, limited=EXPLAINED)
-
-
-def _fell_short(tally: Tally, found: Printed, process: Process, order: Order) -> bool:
-    """Whether the load ordered was not made, through no fault of the server.
-
-    When the last request went out is not printed, but it was no later than the end, and no earlier
-    than the longest wait before the end. Connections used up by a burst of the generator's own
-    count too.
+    """The tally with the reason why it says nothing about the server, if there is one.
 
     On a machine that it shares with overloaded servers httperf starves with them. Then the answers
     decide: those later than the limit by more than twice the longest stall (``lag``) were late
     because of the server, at *less* load than ordered, so it fails the ordered load as well.
     """
-    if tally.errors.get("not sent"):
+    if tally.errors.get("no free port"):
+        return replace(tally, limited=NO_PORTS)
+    if tally.errors.get("file table full"):
+        return replace(tally, limited=NO_FILES)
+    lag = max(0, found.burst - 1) * process.span / max(1, process.requests - 1)
+    if not _fell_short(tally, found, process, order, lag):
+        return replace(tally, truncated="unanswered" in tally.errors)
+    unmade = sum(tally.errors.get(kind, 0) for kind in ("fd-unavailable", "not sent", "unanswered"))
+    if tally.later_than(order.limit + 2 * lag) + tally.failed - unmade > PROVEN * tally.intended:
+        return replace(tally, truncated=True)
+    stopped = tally.errors.get("not sent") and found.duration < process.span
+    return replace(tally, limited=STOPPED if stopped else BEHIND)
+
+
+def _fell_short(tally: Tally, found: Printed, process: Process, order: Order, lag: float) -> bool:
+    """Whether the load ordered was not made: not all, not in time, or in one heap.
+
+    When the last request went out is not printed, but it was no earlier than the longest wait
+    before the end. Connections used up by a burst of the generator's own count too.
+    """
+    if tally.errors.get("not sent") or lag > STALL * process.span + order.limit:
         return True
     if tally.errors.get("fd-unavailable") and found.burst > process.open_connections / 2:
         return True
