@@ -10,7 +10,7 @@ from autotune.deploy.stack import Stack
 from autotune.measure.bottleneck import Bottleneck
 from autotune.measure.bottleneck_rules import RULES
 from autotune.measure.reading import Reading
-from autotune.measure.situation import Situation, situation
+from autotune.measure.situation import Situation, floor, situation
 from autotune.measure.watch import Seen, WatchedHost
 from autotune.services.base import Settings
 from autotune.target.slo import Slo
@@ -49,7 +49,9 @@ def judge(situations: Sequence[Situation]) -> Bottleneck | None:
     Readings that the generator limited say nothing about the stack, and decide only where no
     reading of the stack itself failed. Where none failed at all, the highest rate is looked at.
     """
-    real = sorted((s for s in situations if not s.reading.limited), key=lambda s: s.reading.rate)
+    floors = [time for s in situations if (time := floor(s)) is not None]
+    calm = [replace(s, calm=min(floors, default=None)) for s in situations]
+    real = sorted((s for s in calm if not s.reading.limited), key=lambda s: s.reading.rate)
     failed = [s for s in real if not s.met][:NEAREST]
     limited = [s for s in situations if s.reading.limited]
     if not failed and limited:

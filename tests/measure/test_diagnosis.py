@@ -79,6 +79,8 @@ WORKERS = named("stock settings")
 CPU = named("plenty of children")
 LIMITED = named("a generator")
 SILENT = named("nothing to be seen")
+STORE = named("a store that takes 50 ms")
+SWIFT = replace(STORE, parts=tuple(replace(p, accepted=0.2) for p in STORE.parts))
 FINE = {"violations": 0, "errors": {}}
 
 
@@ -99,6 +101,9 @@ def resource(found: Bottleneck | None) -> str | None:
         ([at(WORKERS, 900), at(LIMITED, 3000)], "workers"),
         ([at(WORKERS, 500, **FINE), at(LIMITED, 3000)], "generator"),
         ([at(SILENT, 500)], None),
+        ([at(STORE, 300)], "store"),
+        # long waits in an overload alone are no slow store
+        ([at(SWIFT, 60, **FINE), at(STORE, 300)], None),
         ([at(WORKERS, 500, **FINE)], "workers"),  # none failed: what the highest rate shows
     ],
 )
