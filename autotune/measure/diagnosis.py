@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -44,7 +43,8 @@ def diagnose(
 
 
 def judge(situations: Sequence[Situation]) -> Bottleneck | None:
-    """The verdict of the readings just above the peak: what most of them show, the nearest first.
+    """The verdict of the readings just above the peak: what most of them show, by confidence, and
+    among equals what the nearest shows.
 
     Readings that the generator limited say nothing about the stack, and decide only where no
     reading of the stack itself failed. Where none failed at all, the highest rate is looked at.
@@ -59,10 +59,13 @@ def judge(situations: Sequence[Situation]) -> Bottleneck | None:
     found = [finding for s in failed or real[-1:] if (finding := explain(s))]
     if not found:
         return None
-    votes = Counter((f.tier, f.service, f.resource) for f in found)
-    chosen, count = votes.most_common(1)[0]
+    weights: dict[tuple[str, str, str], float] = {}
+    for finding in found:
+        named = (finding.tier, finding.service, finding.resource)
+        weights[named] = weights.get(named, 0.0) + finding.confidence
+    chosen = max(weights, key=lambda named: weights[named])  # the nearest of equals
     first = next(f for f in found if (f.tier, f.service, f.resource) == chosen)
-    return replace(first, confidence=first.confidence * count / max(1, len(failed)))
+    return replace(first, confidence=weights[chosen] / max(1, len(failed)))
 
 
 def explain(one: Situation) -> Bottleneck | None:
