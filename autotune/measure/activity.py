@@ -96,6 +96,7 @@ def host_activity(host: WatchedHost, seen: Seen, seconds: float) -> HostActivity
     whole = sum(spent.values()) or 1.0
     sent = _grown(first.tcp, last.tcp, "OutSegs")
     rates = {i: _grown(first.network, last.network, i) / passed for i in last.network}
+    links = {name: speed for sample in samples for name, speed in sample.link.items()}
     return HostActivity(
         name=host.name,
         cpus=host.cpus,
@@ -113,7 +114,7 @@ def host_activity(host: WatchedHost, seen: Seen, seconds: float) -> HostActivity
         listen_drops=_grown(first.tcp, last.tcp, "ListenDrops"),
         retransmits=_grown(first.tcp, last.tcp, "RetransSegs") / sent if sent else 0.0,
         network=sum(rates.values()),
-        link=max((rates[i] / last.link[i] for i in rates if i in last.link), default=None),
+        link=max((rates[i] / links[i] for i in rates if i in links), default=None),
     )
 
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 
 from autotune.measure.activity import HostActivity, PartActivity
 from autotune.measure.bottleneck import Bottleneck, Resource
-from autotune.measure.situation import Situation
+from autotune.measure.situation import Situation, floor, time_inside
 from autotune.services.base import Role
 
 Rule = Callable[[Situation], Bottleneck | None]
@@ -21,7 +21,9 @@ TOLD, MEASURED, INFERRED = 0.95, 0.85, 0.7
 
 FULL = 0.90  # of a CPU, a link, a pool: what is left over is lost to bursts
 IDLE = 0.10  # of the CPUs: with more than this left, they are not what lacks
-STANDS = 5  # connections at memcached's own socket: it takes them at once unless it has stopped
+SHARE = 0.5  # of a request's time in a service
+MINE = 0.25  # of the CPUs: with less than this used by the stack, others fill them
+CROWDED = 1.25  # processes ready to run for each CPU
 
 
 def generator(one: Situation) -> Bottleneck | None:
@@ -39,8 +41,7 @@ def cache_or_store_refuses(one: Situation) -> Bottleneck | None:
         if not (refused or closed or part.refused):
             continue
         name = "connections" if part.role is Role.CACHE else "maxclients"
-        wanted = one.of_role(Role.APP)
-        clients = sum(max(p.workers, 0) for p in wanted)
+        clients = sum(pool.workers for pool in one.pools)
         said = part.refused or f"it turned away {refused:g} and stopped accepting {closed:g} times"
         return _at(
             part,
@@ -110,21 +111,33 @@ def memory(one: Situation) -> Bottleneck | None:
 
 
 def cpu(one: Situation) -> Bottleneck | None:
-    """No CPU left: by what the services used of what their host may use, or by how long their
-    processes were ready to run and were not running (a generator on the same host never idles,
-    so that idle time alone proves nothing there)."""
+    """No CPU left: by what the services used of what their host may use, or because requests spent
+    most of their time ready to run and not running."""
+    return _without_cpu(one, MEASURED, lambda host, used: _quota_used(host, used)
+                        or _ready_but_not_running(one, host, SHARE))  # fmt: skip
+
+
+def crowded(one: Situation) -> Bottleneck | None:
+    """The CPUs are full and processes wait for them, with nothing more to be said for anything
+    else: what waits for a cache or a proxy that waits for a CPU is not seen to wait for one."""
+    return _without_cpu(one, INFERRED, lambda host, _: _ready_but_not_running(one, host, 0.0))
+
+
+def _without_cpu(
+    one: Situation, confidence: float, reason: Callable[[HostActivity, float], str]
+) -> Bottleneck | None:
     for host in one.hosts.values():
         parts = one.on(host.name)
         part = max(parts, key=lambda p: p.cpu, default=None)
         used = sum(part.cpu for part in parts)
-        why = _quota_used(host, used) or _ready_but_not_running(one, host)
+        why = reason(host, used)
         if part and why:
             return _at(
                 part,
                 Resource.CPU,
                 f"{why}; it used {part.cpu:.2f} of the stack's {used:.2f} CPUs there: give it"
                 " more or faster CPUs, or less work a request",
-                MEASURED,
+                confidence,
             )
     return None
 
@@ -138,16 +151,20 @@ def _quota_used(host: HostActivity, used: float) -> str:
     return ""
 
 
-def _ready_but_not_running(one: Situation, host: HostActivity) -> str:
-    idle = 1.0 - host.busy
-    waiting = [p for p in one.on(host.name) if p.delay and _ready_share(p) >= 0.5]
-    if idle > IDLE or not waiting:
+def _ready_but_not_running(one: Situation, host: HostActivity, share: float) -> str:
+    """A generator on the same host never idles, so that idle time alone proves nothing: the stack
+    lacks CPUs only if it could fill them alone. Two processes often pushed aside are still two."""
+    parts, idle = one.on(host.name), 1.0 - host.busy
+    wanted = sum(part.cpu + (part.delay or 0.0) for part in parts)
+    waiting = [part for part in parts if part.delay and _ready_share(part) >= share]
+    mine = sum(part.cpu for part in parts) >= MINE * host.cpus
+    if idle > IDLE or wanted < CROWDED * host.cpus or not waiting or not mine:
         return ""
     worst = max(waiting, key=lambda p: p.delay or 0.0)
     times = (worst.delay or 0.0) / max(worst.cpu, 1e-3)
     return (
-        f"{host.name}'s {host.cpus:g} CPUs were {idle:.0%} idle and {worst.label}'s processes"
-        f" waited for one {times:.1f} × as long as they ran"
+        f"{host.name}'s {host.cpus:g} CPUs were {idle:.0%} idle with {wanted:.1f} of the stack's"
+        f" processes ready to run; {worst.label}'s waited {times:.1f} × as long as they ran"
     )
 
 
@@ -190,35 +207,25 @@ def network(one: Situation) -> Bottleneck | None:
 
 
 def store(one: Situation) -> Bottleneck | None:
-    """A request sleeps in PHP for much of the objective although nothing there is short: more
-    processes would carry more of them, none of them in time."""
-    for part in one.of_role(Role.APP):
-        inside = time_inside(one, part)
-        ready = (part.cpu + (part.delay or 0.0)) / max(one.answered, 1e-9)
-        asleep = inside - ready
-        if asleep < 0.5 * one.slo.limit or asleep < 0.6 * inside:
-            continue
-        behind, why = _slow_one(one)
-        if behind is None:
-            continue
-        resource = Resource.CACHE if behind.role is Role.CACHE else Resource.STORE
-        return _at(
-            behind,
-            resource,
-            f"a request spends {1e3 * inside:.0f} ms in {part.label}, {1e3 * asleep:.0f} ms of it"
-            f" waiting, of {1e3 * one.slo.limit:.0f} ms it may take; {why}",
-            INFERRED,
-        )
-    return None
-
-
-def time_inside(one: Situation, part: PartActivity) -> float:
-    """Seconds a request is in the hands of a PHP process: Little's law, requests in hand = rate ×
-    time. Not more than half of the requests took in all: kept connections are in hand, idle."""
-    hosts = sum(p.tier == part.tier and p.service == part.service for p in one.parts)
-    by_little = part.accepted * hosts / max(one.answered, 1e-9)
-    median = one.reading.percentile(0.5)
-    return min(by_little, median) if median is not None else by_little
+    """Every request waits in PHP for much of the objective although nothing there is short, at the
+    lowest rate too: more processes would carry more of them, none of them in time."""
+    inside, fastest = time_inside(one), one.calm if one.calm is not None else floor(one)
+    if inside is None or fastest is None or inside < 0.5 * fastest:
+        return None
+    work = sum(part.cpu for part in one.pools) / one.answered
+    if fastest - work < 0.5 * one.slo.limit:
+        return None
+    behind, why = _slow_one(one)
+    if behind is None:
+        return None
+    return _at(
+        behind,
+        Resource.CACHE if behind.role is Role.CACHE else Resource.STORE,
+        f"even the fastest requests take {1e3 * fastest:.0f} ms where the load is lowest, of"
+        f" {1e3 * one.slo.limit:.0f} ms they may take, and work for {1e3 * work:.1f} ms of it in"
+        f" {one.pools[0].label}; {why}",
+        INFERRED,
+    )
 
 
 def _slow_one(one: Situation) -> tuple[PartActivity | None, str]:
@@ -237,7 +244,7 @@ def _slow_one(one: Situation) -> tuple[PartActivity | None, str]:
 
 def workers(one: Situation) -> Bottleneck | None:
     """All PHP processes have a request in hand and more requests wait at the socket."""
-    for part in one.of_role(Role.APP):
+    for part in one.pools:
         limit = one.setting(part, "max_children") or part.workers
         if part.queued < 0.25 or part.occupied < 0.75 * part.workers:
             continue
@@ -300,6 +307,7 @@ RULES: tuple[Rule, ...] = (
     store,
     workers,
     small_cache,
+    crowded,
     backlog,
 )
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -10,7 +9,7 @@ from autotune.deploy.stack import Stack
 from autotune.measure.bottleneck import Bottleneck
 from autotune.measure.bottleneck_rules import RULES
 from autotune.measure.reading import Reading
-from autotune.measure.situation import Situation, situation
+from autotune.measure.situation import Situation, floor, situation
 from autotune.measure.watch import Seen, WatchedHost
 from autotune.services.base import Settings
 from autotune.target.slo import Slo
@@ -44,12 +43,15 @@ def diagnose(
 
 
 def judge(situations: Sequence[Situation]) -> Bottleneck | None:
-    """The verdict of the readings just above the peak: what most of them show, the nearest first.
+    """The verdict of the readings just above the peak: what most of them show, by confidence, and
+    among equals what the nearest shows.
 
     Readings that the generator limited say nothing about the stack, and decide only where no
     reading of the stack itself failed. Where none failed at all, the highest rate is looked at.
     """
-    real = sorted((s for s in situations if not s.reading.limited), key=lambda s: s.reading.rate)
+    floors = [time for s in situations if (time := floor(s)) is not None]
+    calm = [replace(s, calm=min(floors, default=None)) for s in situations]
+    real = sorted((s for s in calm if not s.reading.limited), key=lambda s: s.reading.rate)
     failed = [s for s in real if not s.met][:NEAREST]
     limited = [s for s in situations if s.reading.limited]
     if not failed and limited:
@@ -57,10 +59,13 @@ def judge(situations: Sequence[Situation]) -> Bottleneck | None:
     found = [finding for s in failed or real[-1:] if (finding := explain(s))]
     if not found:
         return None
-    votes = Counter((f.tier, f.service, f.resource) for f in found)
-    chosen, count = votes.most_common(1)[0]
+    weights: dict[tuple[str, str, str], float] = {}
+    for finding in found:
+        named = (finding.tier, finding.service, finding.resource)
+        weights[named] = weights.get(named, 0.0) + finding.confidence
+    chosen = max(weights, key=lambda named: weights[named])  # the nearest of equals
     first = next(f for f in found if (f.tier, f.service, f.resource) == chosen)
-    return replace(first, confidence=first.confidence * count / max(1, len(failed)))
+    return replace(first, confidence=weights[chosen] / max(1, len(failed)))
 
 
 def explain(one: Situation) -> Bottleneck | None:

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import os
-import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from autotune.measure.sample import Processes
 
 TICKS = 100.0
 PAGE = os.sysconf("SC_PAGE_SIZE")
-_PID_FILE = re.compile(r"^/proc/(\d+)/(stat|schedstat|descriptors|limit)$")
 
 
 @dataclass(frozen=True)
@@ -29,8 +27,20 @@ class Owners:
 
 
 @dataclass(frozen=True)
+class ProcessFiles:
+    """What was read about one process: ``/proc/PID/stat`` and ``schedstat``, how many descriptors
+    it has open and how many it may (``None``: not seen)."""
+
+    stat: str
+    schedstat: str = ""
+    descriptors: int | None = None
+    descriptor_limit: int | None = None
+
+
+@dataclass(frozen=True)
 class Process:
-    """One line of ``/proc/PID/stat``; times in seconds, memory in bytes."""
+    """One line of ``/proc/PID/stat``; times in seconds, memory in bytes. ``ended`` is the CPU time of
+    its children that have ended."""
 
     pid: int
     program: str
@@ -38,6 +48,7 @@ class Process:
     parent: int
     session: int
     cpu: float
+    ended: float
     threads: int
     rss: int
 
@@ -49,63 +60,56 @@ def process(text: str) -> Process | None:
     fields = tail.split()
     if len(fields) < 22 or not pid.isdigit():
         return None
-    # user, system, and those of children that ended and were waited for
-    cpu = sum(int(ticks) for ticks in fields[11:15]) / TICKS
+    user, system, ended_user, ended_system = (int(ticks) / TICKS for ticks in fields[11:15])
     return Process(
         pid=int(pid),
         program=name,
         state=fields[0],
         parent=int(fields[1]),
         session=int(fields[3]),
-        cpu=cpu,
+        cpu=user + system,
+        ended=ended_user + ended_system,
         threads=int(fields[17]),
         rss=int(fields[21]) * PAGE,
     )
 
 
-def group(texts: Mapping[str, str], owners: Owners) -> dict[str, Processes]:
-    """Processes of each service among the ``/proc/PID/…`` files in ``texts``."""
-    members: dict[str, list[Process]] = {}
-    for found in _processes(texts):
-        if name := owners.of(found):
-            members.setdefault(name, []).append(found)
-    return {name: _sum(processes, texts) for name, processes in members.items()}
+def group(files: Iterable[ProcessFiles], owners: Owners) -> dict[str, Processes]:
+    """The processes of each service, summed up."""
+    members: dict[str, list[tuple[Process, ProcessFiles]]] = {}
+    for read in files:
+        if (found := process(read.stat)) and (name := owners.of(found)):
+            members.setdefault(name, []).append((found, read))
+    return {name: _sum(those) for name, those in members.items()}
 
 
-def _processes(texts: Mapping[str, str]) -> Iterator[Process]:
-    for path, text in texts.items():
-        match = _PID_FILE.match(path)
-        if match and match[2] == "stat" and (found := process(text)):
-            yield found
-
-
-def _sum(processes: list[Process], texts: Mapping[str, str]) -> Processes:
+def _sum(members: list[tuple[Process, ProcessFiles]]) -> Processes:
+    processes = [found for found, _ in members]
     parents = {p.parent for p in processes}
     workers = [p for p in processes if p.pid not in parents] or processes
-    busiest = max(processes, key=lambda p: _number(texts, p.pid, "descriptors") or 0)
-    delays = [_delay(texts.get(f"/proc/{p.pid}/schedstat", "")) for p in processes]
+    fullest = max((read for _, read in members), key=lambda read: read.descriptors or 0)
+    scheduled = [_scheduled(read.schedstat) for _, read in members]
+    delays = [times[1] for times in scheduled if times]
     return Processes(
         workers=len(workers),
         running=sum(p.state == "R" for p in processes),
         threads=sum(p.threads for p in workers),
-        cpu=sum(p.cpu for p in processes),
-        delay=_total(delays),
+        cpu=sum(map(_cpu, processes, scheduled)),
+        delay=sum(delays) if delays else None,
         rss=max(p.rss for p in processes),
-        descriptors=_number(texts, busiest.pid, "descriptors"),
-        descriptor_limit=_number(texts, busiest.pid, "limit"),
+        descriptors=fullest.descriptors,
+        descriptor_limit=fullest.descriptor_limit,
     )
 
 
-def _number(texts: Mapping[str, str], pid: int, name: str) -> int | None:
-    text = texts.get(f"/proc/{pid}/{name}", "").strip()
-    return int(text) if text.isdigit() else None
-
-
-def _delay(text: str) -> float | None:
+def _scheduled(text: str) -> tuple[float, float] | None:
+    """Seconds that a process' first thread ran, and was ready to run, by the scheduler's account."""
     fields = text.split()
-    return int(fields[1]) / 1e9 if len(fields) == 3 else None
+    return (int(fields[0]) / 1e9, int(fields[1]) / 1e9) if len(fields) == 3 else None
 
 
-def _total(values: Iterable[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return sum(known) if known else None
+def _cpu(process: Process, scheduled: tuple[float, float] | None) -> float:
+    # In whole hundredths of a second, hundreds of processes that do a little each seem to do
+    # nothing: where there is but one thread the scheduler's nanoseconds are taken.
+    own = scheduled[0] if scheduled and process.threads == 1 else process.cpu
+    return own + process.ended

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 
-from autotune.measure.process_table import Owners, group
+from autotune.measure.process_table import Owners, ProcessFiles, group
 from autotune.measure.sample import Queue, Sample
 
 TICKS = 100.0  # USER_HZ, which Linux fixes at 100 for what it shows to programs
@@ -38,8 +39,19 @@ _LISTENS = "00010000"  # __SO_ACCEPTCON
 _CONNECTED = "03"  # SS_CONNECTED; what waits to be accepted is shown as SS_CONNECTING
 
 
-def parse(texts: Mapping[str, str], owners: Owners, queues: Iterable[Queue] = ()) -> Sample:
-    """One sample of what was read; ``queues`` are the listening TCP sockets, found otherwise."""
+@dataclass(frozen=True)
+class Look:
+    """All that was read at one instant, not yet parsed: files by path, those about processes, and
+    the listening TCP sockets, which are found otherwise."""
+
+    texts: Mapping[str, str]
+    processes: tuple[ProcessFiles, ...] = ()
+    queues: tuple[Queue, ...] = ()
+
+
+def parse(look: Look, owners: Owners) -> Sample:
+    """One sample of what was read."""
+    texts = look.texts
     stat = _rows(texts.get("/proc/stat", ""))
     return Sample(
         at=_first_number(texts.get("/proc/uptime", "")),
@@ -54,8 +66,8 @@ def parse(texts: Mapping[str, str], owners: Owners, queues: Iterable[Queue] = ()
         link=_links(texts),
         files=_files(texts.get("/proc/sys/fs/file-nr", "")),
         throttled=_throttled(texts),
-        queues=(*queues, *unix_queues(texts.get("/proc/net/unix", ""))),
-        processes=group(texts, owners),
+        queues=(*look.queues, *unix_queues(texts.get("/proc/net/unix", ""))),
+        processes=group(look.processes, owners),
     )
 
 

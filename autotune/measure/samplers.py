@@ -6,13 +6,12 @@ import contextlib
 import os
 import time
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
 from autotune.measure.listening import parse_ss, tcp_queues
-from autotune.measure.process_table import Owners
-from autotune.measure.procfs import FILES, parse
-from autotune.measure.sample import Queue, Sample
+from autotune.measure.process_table import Owners, ProcessFiles
+from autotune.measure.procfs import FILES, Look, parse
+from autotune.measure.sample import Sample
 from autotune.transports.base import Transport
 
 _LINKS = Path("/sys/class/net")
@@ -22,35 +21,28 @@ _HEADERS = "==> "
 _SAMPLE = "== sample =="
 
 # No value ever becomes part of this text: the number of samples and the files are arguments. `tail`
-# prints each file below a line with its name. It ends by itself. Where there are many processes they
-# are looked at less often, and at the end.
+# prints each file below a line with its name. It ends by itself. What costs most, looking at
+# processes and at listening sockets, is done by turns, and where there are many processes seldom.
 _STREAM = f"""
 count=$1; shift
 number() {{ echo $#; }}
-stride=$((1 + $(number /proc/[0-9]*) / 150))
+stride=$((2 + $(number /proc/[0-9]*) / 100))
 while :; do
     echo '{_SAMPLE}'
-    tail -n +1 -- "$@" /sys/class/net/*/speed 2>/dev/null
     if [ $((count % stride)) -eq 0 ]; then
-        tail -n +1 -- /proc/[0-9]*/stat /proc/[0-9]*/schedstat 2>/dev/null
+        tail -n +1 -- "$@" /sys/class/net/*/speed /proc/[0-9]*/stat /proc/[0-9]*/schedstat
+    else
+        tail -n +1 -- "$@"
+        echo; echo '==> {_SS} <=='
+        {_SS}
     fi
-    echo; echo '==> {_SS} <=='
-    {_SS} 2>/dev/null
     [ "$count" -gt 0 ] || break
     count=$((count - 1))
     sleep 1
-done
+done 2>/dev/null
 echo '{_SAMPLE}'
 times
 """
-
-
-@dataclass(frozen=True)
-class Look:
-    """Files as read at one instant, not yet parsed."""
-
-    texts: Mapping[str, str]
-    queues: tuple[Queue, ...]
 
 
 class LocalSampler:
@@ -63,38 +55,34 @@ class LocalSampler:
     def __init__(self, owners: Owners) -> None:
         self._owners = owners
         self._others: set[str] = set()  # processes already seen to be nobody's: not looked at again
-        self._limits: dict[str, str] = {}
+        self._limits: dict[str, int | None] = {}
         self._links = {f"{path}/speed": _read(f"{path}/speed") for path in _LINKS.glob("*")}
         self._looks: list[Look] = []
         self.cost = 0.0
 
     def look(self, *, processes: bool) -> None:
         begun = time.thread_time()
-        texts = {path: _read(path) for path in FILES}
-        if processes:
-            for pid in filter(str.isdigit, os.listdir("/proc")):  # noqa: PTH208 - a Path costs 5 ×
-                if pid not in self._others:
-                    texts |= self._process(pid)
-        self._looks.append(Look(texts, tcp_queues()))
+        texts = self._links | {path: _read(path) for path in FILES}
+        found = tuple(self._processes()) if processes else ()
+        self._looks.append(Look(texts, found, tcp_queues()))
         self.cost += time.thread_time() - begun
 
     def samples(self) -> tuple[Sample, ...]:
-        looks = (({**look.texts, **self._links}, look.queues) for look in self._looks)
-        return tuple(_parsed(looks, self._owners))
+        return tuple(_parsed(self._looks, self._owners))
 
-    def _process(self, pid: str) -> dict[str, str]:
-        if not self._is_ours(pid):
-            self._others.add(pid)
-            return {}
-        base = f"/proc/{pid}"
-        return {
-            f"{base}/stat": _read(f"{base}/stat"),
-            f"{base}/schedstat": _read(f"{base}/schedstat"),
-            f"{base}/descriptors": _open_descriptors(pid),
-            f"{base}/limit": self._limit(pid),
-        }
+    def _processes(self) -> Iterator[ProcessFiles]:
+        for pid in filter(str.isdigit, os.listdir("/proc")):  # noqa: PTH208 - a Path each costs 5 ×
+            if pid in self._others:
+                continue
+            if not self._is_ours(pid):
+                self._others.add(pid)
+                continue
+            base = f"/proc/{pid}"
+            yield ProcessFiles(
+                _read(f"{base}/stat"), _read(f"{base}/schedstat"), _open(pid), self._limit(pid)
+            )
 
-    def _limit(self, pid: str) -> str:
+    def _limit(self, pid: str) -> int | None:
         if pid not in self._limits:
             self._limits[pid] = _descriptor_limit(pid)
         return self._limits[pid]
@@ -121,18 +109,24 @@ def stream(transport: Transport, owners: Owners, seconds: int) -> tuple[tuple[Sa
 def read_stream(text: str, owners: Owners) -> tuple[tuple[Sample, ...], float]:
     """What ``stream``'s command printed. Its last part is the shell's own ``times``."""
     *blocks, end = text.split(f"{_SAMPLE}\n")[1:] or [""]
-    files = (dict(_files(block)) for block in blocks)
-    looks = ((texts, tuple(parse_ss(texts.get(_SS, "")))) for texts in files)
+    looks = (_look(dict(_files(block))) for block in blocks)
     return tuple(_parsed(looks, owners)), sum(_minutes(word) for word in end.split())
 
 
-def _parsed(
-    looks: Iterable[tuple[Mapping[str, str], tuple[Queue, ...]]], owners: Owners
-) -> Iterator[Sample]:
+def _parsed(looks: Iterable[Look], owners: Owners) -> Iterator[Sample]:
     """The samples that can be read: one that was cut short or garbled is a missing sample."""
-    for texts, queues in looks:
+    for look in looks:
         with contextlib.suppress(ValueError, IndexError):
-            yield parse(texts, owners, queues)
+            yield parse(look, owners)
+
+
+def _look(files: Mapping[str, str]) -> Look:
+    processes = tuple(
+        ProcessFiles(text, files.get(f"{path.removesuffix('/stat')}/schedstat", ""))
+        for path, text in files.items()
+        if path.endswith("/stat") and path != "/proc/stat"
+    )
+    return Look(files, processes, tuple(parse_ss(files.get(_SS, ""))))
 
 
 def _files(block: str) -> Iterator[tuple[str, str]]:
@@ -172,17 +166,18 @@ def _pieces(descriptor: int) -> Iterator[bytes]:
         yield piece
 
 
-def _open_descriptors(pid: str) -> str:
-    """Linux 6.2 and later give the number as the directory's size; before, they are counted."""
+def _open(pid: str) -> int | None:
+    """Open descriptors. Linux 6.2 and later give them as the directory's size; before, they are
+    counted."""
     with contextlib.suppress(OSError):
         place = f"/proc/{pid}/fd"
-        return str(os.stat(place).st_size or len(os.listdir(place)))  # noqa: PTH116, PTH208 - cost
-    return ""
+        return os.stat(place).st_size or len(os.listdir(place))  # noqa: PTH116, PTH208 - cost
+    return None
 
 
-def _descriptor_limit(pid: str) -> str:
+def _descriptor_limit(pid: str) -> int | None:
     # Asking for another user's limits by system call takes a privilege; reading them does not.
     for line in _read(f"/proc/{pid}/limits").splitlines():
-        if line.startswith("Max open files"):
-            return line.split()[3]
-    return ""
+        if line.startswith("Max open files") and line.split()[3].isdigit():
+            return int(line.split()[3])
+    return None

@@ -15,16 +15,25 @@ from autotune.target.slo import Slo
 
 @dataclass(frozen=True)
 class Situation:
-    """Everything known of one reading. Pure data: the rules do no more than look at it."""
+    """Everything known of one reading. Pure data: the rules do no more than look at it.
+
+    ``calm`` is ``floor`` in whichever reading of the same settings it was shortest.
+    """
 
     reading: Reading
     slo: Slo
     settings: Settings
     hosts: Mapping[str, HostActivity]
     parts: tuple[PartActivity, ...]
+    calm: float | None = None
 
     def of_role(self, *roles: Role) -> tuple[PartActivity, ...]:
         return tuple(part for part in self.parts if part.role in roles)
+
+    @property
+    def pools(self) -> tuple[PartActivity, ...]:
+        """Processes that run the application."""
+        return tuple(part for part in self.of_role(Role.APP) if part.workers)
 
     def on(self, host: str) -> tuple[PartActivity, ...]:
         return tuple(part for part in self.parts if part.host == host)
@@ -70,3 +79,17 @@ def situation(
         {name: activity for name, activity in found.items() if activity is not None},
         tuple(part_activity(part, seen, reading.seconds) for part in stack.parts),
     )
+
+
+def floor(one: Situation) -> float | None:
+    """Seconds that even the fastest tenth of the requests took: a queue comes and goes, what every
+    request has to wait for does not. Without latencies, by Little's law: the time a request is in
+    the hands of PHP. ``None`` where neither was seen."""
+    return one.reading.percentile(0.1) if one.reading.histogram else time_inside(one)
+
+
+def time_inside(one: Situation) -> float | None:
+    """Seconds a request is in the hands of a PHP process (Little's law: in hand = rate × time)."""
+    if one.answered <= 0 or not one.pools:
+        return None
+    return sum(part.accepted for part in one.pools) / one.answered

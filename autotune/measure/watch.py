@@ -20,7 +20,7 @@ from autotune.measure.server_log import LogPosition, complaints, log_of, positio
 from autotune.transports.base import Transport
 
 INTERVAL = 0.25  # seconds between samples of this machine: queues come and go
-SHARE = 0.006  # of one CPU that sampling may take: what costs more is done less often
+SHARE = 0.005  # of one CPU that sampling may take: what costs more is done less often
 PROCESSES_EVERY = 1.0  # seconds: there may be hundreds
 COUNTERS_EVERY = 1.0  # seconds
 _COMM = 15  # letters the kernel keeps of a program's name

@@ -15,10 +15,17 @@ from autotune.services.base import Endpoint, Role, Service, Site
 from autotune.services.nginx import Nginx
 from autotune.services.php_fpm import PhpFpm
 
-POOL = Site(
-    tier="web", host="web1", role=Role.APP, directory="/x", listen=Endpoint("10.0.0.1", 80)
-).socket_name
 
+def placed(service: Service, role: Role, tier: str = "web") -> Part:
+    return Part(
+        service,
+        Site(tier=tier, host="web1", role=role, directory="/x", listen=Endpoint("10.0.0.1", 80)),
+    )
+
+
+FPM = placed(PhpFpm(), Role.APP)
+WEB = placed(Nginx(), Role.WEB)
+SOCKET = str(FPM.service.socket(FPM.site))
 FIRST = Sample(
     at=100.0,
     cpu={"user": 10.0, "system": 5.0, "idle": 50.0, "iowait": 0.0},
@@ -31,7 +38,7 @@ FIRST = Sample(
     link={"eth0": 1000.0},
     files=(10, 100),
     throttled=1.0,
-    queues=(Queue(":80", 0, 511), Queue(f"x/{POOL}", 0, None, 0)),
+    queues=(Queue(":80", 0, 511), Queue(f"././{SOCKET}", 0, None, 0)),
     processes={"web.web1.php_fpm": Processes(2, 1, 2, 1.0, 0.5, 30, 9, 1024)},
 )
 LAST = Sample(
@@ -47,20 +54,9 @@ LAST = Sample(
     link={"eth0": 1000.0},
     files=(30, 100),
     throttled=1.5,
-    queues=(Queue(":80", 2, 511), Queue(":80", 3, 511), Queue(f"x/{POOL}", 8, None, 5)),
+    queues=(Queue(":80", 2, 511), Queue(":80", 3, 511), Queue(f"././{SOCKET}", 8, None, 5)),
     processes={"web.web1.php_fpm": Processes(5, 2, 5, 2.5, 1.5, 40, 11, 1024)},
 )  # fmt: skip
-
-
-def placed(service: Service, role: Role, tier: str = "web") -> Part:
-    return Part(
-        service,
-        Site(tier=tier, host="web1", role=role, directory="/x", listen=Endpoint("10.0.0.1", 80)),
-    )
-
-
-FPM = placed(PhpFpm(), Role.APP)
-WEB = placed(Nginx(), Role.WEB)
 HOST = WatchedHost("web1", 2.0, (FPM, WEB))
 SEEN = Seen(samples={"web1": (FIRST, LAST)})
 

@@ -79,6 +79,9 @@ WORKERS = named("stock settings")
 CPU = named("plenty of children")
 LIMITED = named("a generator")
 SILENT = named("nothing to be seen")
+REFUSED = named("memcached turns")
+STORE = named("a store that takes 50 ms")
+SWIFT = replace(STORE, parts=tuple(replace(p, accepted=0.2) for p in STORE.parts))
 FINE = {"violations": 0, "errors": {}}
 
 
@@ -98,7 +101,12 @@ def resource(found: Bottleneck | None) -> str | None:
         ([at(WORKERS, r) for r in (900, 950)] + [at(CPU, r) for r in (990, 5000, 6000)], "workers"),
         ([at(WORKERS, 900), at(LIMITED, 3000)], "workers"),
         ([at(WORKERS, 500, **FINE), at(LIMITED, 3000)], "generator"),
+        # what a server said of itself outweighs what was concluded
+        ([at(WORKERS, 900), at(REFUSED, 1000)], "connections"),
         ([at(SILENT, 500)], None),
+        ([at(STORE, 300)], "store"),
+        # long waits in an overload alone are no slow store
+        ([at(SWIFT, 60, **FINE), at(STORE, 300)], None),
         ([at(WORKERS, 500, **FINE)], "workers"),  # none failed: what the highest rate shows
     ],
 )

@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from autotune.measure.listening import parse_ss, tcp_queues
-from autotune.measure.process_table import Owners, process
-from autotune.measure.procfs import parse, unix_queues
+from autotune.measure.process_table import Owners, ProcessFiles, group, process
+from autotune.measure.procfs import unix_queues
 from autotune.measure.sample import Queue
 from autotune.measure.samplers import LocalSampler, read_stream
 
@@ -78,16 +78,22 @@ def test_process_names_may_hold_anything(line: str, program: str, session: int) 
 
 
 def test_a_process_that_was_waited_for_still_counts() -> None:
-    found = process("1 (x) S 0 1 1 0 -1 0 0 0 0 0 100 50 30 20 20 0 4 0 7 0 3 0")
-    assert found is not None
-    assert found.cpu == 2.0
+    stat = "1 (x) S 0 1 1 0 -1 0 0 0 0 0 100 50 30 20 20 0 4 0 7 0 3 0"
+    assert group([ProcessFiles(stat)], Owners(programs={"x": "x"}))["x"].cpu == 2.0
+
+
+def test_the_scheduler_knows_better_than_hundredths_of_a_second() -> None:
+    stat = "{0} (x) S 9 9 9 0 -1 0 0 0 0 0 0 0 0 0 20 0 1 0 7 0 3 0"
+    files = [ProcessFiles(stat.format(pid), "4000000 2000000 9\n") for pid in (1, 2)]
+    found = group(files, Owners(programs={"x": "x"}))["x"]
+    assert found.cpu == pytest.approx(0.008)
+    assert found.delay == pytest.approx(0.004)
 
 
 def test_sessions_come_before_names() -> None:
     owners = Owners(sessions={7: "lb"}, programs={"nginx": "web"})
     stat = "12 (nginx) S 7 7 {} 0 -1 0 0 0 0 0 0 0 0 0 20 0 1 0 7 0 3 0"
-    texts = {"/proc/12/stat": stat.format(7), "/proc/13/stat": stat.format(8)}
-    assert set(parse(texts, owners).processes) == {"lb"}
+    assert set(group([ProcessFiles(stat.format(n)) for n in (7, 8)], owners)) == {"lb"}
 
 
 @pytest.mark.parametrize(

@@ -30,13 +30,8 @@ AT = "2026/11/21 04:50:12 [alert] 812#812: "
         (AT + "*3 no live upstreams while connecting to upstream", "no_live_upstreams"),
         (AT + "*3 connect() to 127.0.0.1:80 failed (99: Cannot assign requested address)",
          "no_ports"),
-        (
-            (
-                "[21-Nov-2026 05:01:01] WARNING: [pool www] server reached pm.max_children "
-                "setting (5), consider raising it"
-            ),
-            "max_children",
-        ),
+        ("[21-Nov-2026 05:01:01] WARNING: [pool www] server reached pm.max_children setting (5)",
+         "max_children"),
         (AT + "signal process started", None),
     ],
 )  # fmt: skip
