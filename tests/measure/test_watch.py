@@ -30,7 +30,7 @@ class Elsewhere(LocalTransport):
         self,
         argv: Argv,
         *,
-        input: bytes | None = None,  # noqa: A002  # as the Protocol has it
+        input: bytes | None = None,  # as the Protocol has it
         timeout: float = 30.0,
         sudo: bool = False,
         cwd: str | None = None,
