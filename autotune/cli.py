@@ -9,6 +9,7 @@ import json
 import os
 import sys
 from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -78,10 +79,12 @@ def check(target: TargetPath, json_: Json = False) -> None:
 
     found = checks.check(prepare(read(target)))
     if json_:
-        _print({"schema": 1, "held": found.held, "not_checked": found.not_checked})
+        _print({"schema": 1, **asdict(found)})
         return
     for line in found.held:
         typer.echo(f"✓ {line}")
+    for line in found.left_out:
+        typer.echo(f"  left out: {line}")
     for line in found.not_checked:
         typer.echo(f"  not checked: {line}")
 

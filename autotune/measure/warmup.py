@@ -61,7 +61,8 @@ def warm_up(
 
     ``probe(rate, seconds)`` makes the load, ``lookups()`` gives the cache's hits and misses so far,
     ``expected`` is the peak to expect in requests/s. A stack that does not keep up is given half the
-    load, and more again once it does: a cold cache warms faster the more it is asked.
+    load, and more again once it does (a cold cache warms faster the more it is asked), but never
+    near again to what was too much.
     """
     ceiling = min(max_rate, SHARE * expected if expected else UNKNOWN)
     rate = ceiling if expected else min(ceiling, GENTLE)
@@ -74,7 +75,10 @@ def warm_up(
             return Warmth(settled=True, windows=tuple(windows))
         if len(windows) > 1 and windows[-1].dead and windows[-2].dead:
             return Warmth(settled=False, windows=tuple(windows))
-        rate = max(rate / 2, 1.0) if windows[-1].overloaded else min(rate * 1.5, ceiling)
+        if windows[-1].overloaded:
+            rate, ceiling = max(rate / 2, 1.0), SHARE * rate
+        else:
+            rate = min(rate * 1.5, ceiling)
     return Warmth(settled=False, windows=tuple(windows))
 
 

@@ -20,6 +20,7 @@ class Checked:
     """What held, and what cannot be known before a run."""
 
     held: tuple[str, ...]
+    left_out: tuple[str, ...]
     not_checked: tuple[str, ...]
 
 
@@ -42,11 +43,11 @@ def check(prepared: Prepared) -> Checked:
                 f"{prepared.file.path}: {len(target.tiers)} tiers, {len(space.dimensions)} "
                 f"parameters, {len(space.tunable)} of them tunable, {len(space.constraints)} rules"
             ),
-            *prepared.dropped,
             f"programs: {programs}",
             f"ports: {', '.join(str(p.site.listen) for p in laid.parts if p.service.programs)}",
             f"{', '.join(PRESETS)}: rendered and accepted by the software itself",
         ),
+        left_out=prepared.dropped,
         not_checked=(
             "whether the stack answers and what it carries: `autotune measure` does",
             "how much load the generator can make on this machine",

@@ -30,6 +30,7 @@ from autotune.run.trial import Bench
 from autotune.services.base import Value
 from autotune.services.registry import expected_body, parts
 from autotune.space import space as spaces
+from autotune.space.dimension import Dimension
 from autotune.space.facts import HostFacts
 from autotune.space.space import Space
 from autotune.study.lock import Lock
@@ -86,12 +87,20 @@ def _as_built(prepared: Prepared) -> Prepared:
         Path(directory).chmod(0o755)
         laid = lay_out(prepared, directory)
         for dimension in prepared.space.tunable:
-            for choice in dimension.choices if dimension.parameter.built_in else ():
-                said = refusal(prepared, laid, dimension.name, choice)
-                if said is not None and choice != dimension.baseline:
-                    space = space.without(dimension.name, choice)
-                    dropped.append(f"{dimension.name}: {choice} is left out: {said}")
+            refused = _refused(prepared, laid, dimension)
+            for choice in refused:
+                space = space.without(dimension.name, choice)
+            if refused:
+                names, said = ", ".join(map(str, refused)), next(iter(refused.values()))
+                dropped.append(f"{dimension.name}: not built with {names} ({said})")
     return replace(prepared, space=space, dropped=tuple(dropped))
+
+
+def _refused(prepared: Prepared, laid: Stack, dimension: Dimension) -> dict[Value, str]:
+    """The choices that the program refuses, each with its words."""
+    tried = dimension.choices if dimension.parameter.built_in else ()
+    answers = {choice: refusal(prepared, laid, dimension.name, choice) for choice in tried}
+    return {c: said for c, said in answers.items() if said and c != dimension.baseline}
 
 
 def refusal(prepared: Prepared, laid: Stack, name: str, value: Value) -> str | None:

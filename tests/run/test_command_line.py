@@ -182,7 +182,7 @@ def test_a_server_that_answers_502_fast_carries_nothing(tmp_path: Path) -> None:
     # It answers forty requests a second, and all others at once, with an error page.
     shedding = shipped.replace(
         "    upstream php {",
-        "    limit_req_zone $server_name zone=all:1m rate=40r/s;\n"
+        "    limit_req_zone $server_port zone=all:1m rate=40r/s;\n"
         "    limit_req zone=all burst=8 nodelay;\n    limit_req_status 502;\n    upstream php {",
     )
     (templates / "web.conf.j2").write_text(shedding)
