@@ -49,18 +49,18 @@ def test_least_action_and_what_is_in_effect(opened: Opened) -> None:
         assert set(again.actions.values()) == {Action.NONE}
 
         reloaded = fleet(bench).deploy(
-            settings(bench, web__php_fpm__max_children=9, lb__nginx__worker_processes=1)
+            settings(bench, web__php_fpm__max_children=9, lb__nginx__worker_processes=3)
         )
         acted = {n: a for n, a in reloaded.actions.items() if a is not Action.NONE}
         assert acted == {"web.here.php_fpm": Action.RELOAD, "lb.here.nginx": Action.RELOAD}
         assert reloaded.effective["web.php_fpm.max_children"] == 9
-        assert reloaded.effective["lb.nginx.worker_processes"] == 1
+        assert reloaded.effective["lb.nginx.worker_processes"] == 3
 
         restarted = fleet(bench).deploy(
             settings(
                 bench,
                 web__php_fpm__max_children=9,
-                lb__nginx__worker_processes=1,
+                lb__nginx__worker_processes=3,
                 cache__memcached__threads=2,
             )
         )
