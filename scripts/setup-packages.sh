@@ -22,7 +22,7 @@ missing_packages() {
   [ -n "$(find_python)" ] || echo python3 python3-venv
 }
 
-# Debian 12 and 13, Ubuntu 24.04: where the installation has been tried.
+# Tried on Debian 12 and 13; Ubuntu 24.04 has the same packages and the same way to install them.
 supported() {
   case "$(. "$os_release" 2>/dev/null && echo "${ID-} ${VERSION_ID-}")" in
     "debian 12" | "debian 13" | "ubuntu 24.04") ;;
