@@ -22,7 +22,7 @@ missing_packages() {
   [ -n "$(find_python)" ] || echo python3 python3-venv
 }
 
-# Debian 12 and 13, Ubuntu 24.04: where the installation has been tried.
+# Tried on Debian 12 and 13; Ubuntu 24.04 has the same packages and the same way to install them.
 supported() {
   case "$(. "$os_release" 2>/dev/null && echo "${ID-} ${VERSION_ID-}")" in
     "debian 12" | "debian 13" | "ubuntu 24.04") ;;
@@ -71,12 +71,14 @@ ensure_packages() {
   supported || stop_with_list "this is not Debian 12, Debian 13 or Ubuntu 24.04" "$needed"
   sudo=$(as_root) || stop_with_list "you are neither root nor allowed to use sudo here" "$needed"
 
-  say "Going to install from the distribution${sudo:+, with sudo}: ${needed:-what was cut off before}"
+  say "Going to install from the distribution${sudo:+, with sudo}:" \
+      "${needed:-what was cut off before}"
   say "(with what they depend on; none of their services is started or enabled)"
   # The names are split into words on purpose.
   # shellcheck disable=SC2086
   $sudo scripts/install-packages $needed 9<&- || {
-    say "The packages could not be installed; see above. Run the same command again once it is solved."
+    say "The packages could not be installed; see above."
+    say "Run the same command again once it is solved."
     exit 1
   }
   needed=$(missing_packages | tr '\n' ' ')
