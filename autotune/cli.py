@@ -227,9 +227,12 @@ def restore(
     studies: Studies = STUDIES,
 ) -> None:
     """Put back whatever a killed study has left: its servers ended, its run directory gone."""
-    from autotune.run.restore import restore as restores
+    from autotune.report.studies import find
+    from autotune.run import restore as restores
 
-    for line in restores(what, studies):
+    path = Path(what)
+    chosen = restores.studies_of(path, studies) if path.is_file() else [find(what, studies)]
+    for line in restores.restore(chosen) or [f"{what}: nothing was left behind"]:
         typer.echo(line)
 
 

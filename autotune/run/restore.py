@@ -2,30 +2,29 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from autotune.deploy.ground import remove_run_directory
 from autotune.deploy.processes import end_left_behind
 from autotune.errors import AutotuneError, LockedError
-from autotune.report.studies import find
 from autotune.study.lock import holder, is_held
 from autotune.study.store import first_record
 from autotune.target.read import read
 
 
-def restore(what: str, root: Path) -> list[str]:
-    """Restore a study, or every study of a target file; what was done, a line each.
+def studies_of(target: Path, root: Path) -> list[Path]:
+    """The studies under ``root`` that were made of this target file. Raises TargetError."""
+    name = read(target).target.name
+    return [study for study in sorted(root.glob(f"{name}*")) if _is_of(study, target)]
+
+
+def restore(studies: Sequence[Path]) -> list[str]:
+    """Restore studies; what was done, a line each.
 
     Raises LockedError when a living tuner holds one of them: end that first.
     """
-    path = Path(what)
-    if path.is_file():
-        name = read(path).target.name
-        studies = [d for d in sorted(root.glob(f"{name}*")) if _is_of(d, path)]
-    else:
-        studies = [find(what, root)]
-    lines = [line for study in studies for line in _restore(study)]
-    return lines or [f"{what}: nothing was left behind"]
+    return [line for study in studies for line in _restore(study)]
 
 
 def _is_of(study: Path, target: Path) -> bool:
