@@ -21,7 +21,8 @@ def status(study: Study) -> dict[str, Any]:
     search's own: no claim before the verdict.
 
     ``state`` is ``running`` (somebody holds the lock), ``stopped`` (resume goes on with it) or
-    ``finished``, as what `autotune measure` keeps always is. ``trial`` is the one under way, ``seconds.left`` an estimate.
+    ``finished``, as what `autotune measure` keeps always is. ``trial`` is the one under way,
+    ``seconds.left`` an estimate.
     """
     state, budget = study.state, study.target.budget
     found = claim(state)
