@@ -17,7 +17,7 @@ def latency(seconds: float | None) -> str:
     """``38 ms``, ``1.2 s``; a dash for what never got an answer."""
     if seconds is None:
         return "–"
-    return f"{seconds:.2g} s" if seconds >= 1 else f"{seconds * 1000:.3g} ms"
+    return f"{seconds:.2g} s" if seconds >= 0.9995 else f"{seconds * 1000:.3g} ms"
 
 
 def duration(seconds: float) -> str:
@@ -72,7 +72,7 @@ def plural(count: int, what: str) -> str:
 
 def _digits(ratio: float) -> int:
     """Small changes need a decimal to be told from none."""
-    return 0 if abs(ratio - 1) >= 0.10 else 1
+    return 0 if abs(ratio - 1) >= 0.0995 else 1
 
 
 def _signed(number: float, digits: int) -> str:

@@ -43,9 +43,10 @@ def outlook(state: State, budget: Budget) -> str:
     """The best so far, by how much it beats the baseline, and the time left."""
     stands = standing(state)
     best = "nothing meets the objective yet"
-    if stands.leader is not None and stands.leader.peak is not None:
+    leader = stands.leader
+    if leader is not None and leader.peak is not None and leader.peak.feasible:
         change = f", {figures.change(stands.ratio)}" if stands.ratio else ""
-        best = f"best {figures.rate(stands.leader.peak.peak)}/s (#{stands.leader.number}{change})"
+        best = f"best {figures.rate(leader.peak.peak)}/s (#{leader.number}{change})"
     return f"{best}   {figures.duration(seconds_left(state, budget))} left"
 
 

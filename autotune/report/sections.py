@@ -28,7 +28,7 @@ def peaks(summary: Summary, state: State, tallies: Tallies) -> Iterator[str]:
         where = f"trial {side.trial.number}"
         if said["peak"]:
             interval = f"[{figures.rate(said['low'])}, {figures.rate(said['high'])}]"
-            again = f", measured {len(side.repeats)} × again" if side.fresh else ""
+            again = f", measured {side.fresh.measurements} × again" if side.fresh else ""
             yield f"{label:9}{figures.rate(said['peak'])} requests/s {interval}  {where}{again}"
         elif side.own is not None and side.own.feasible:
             yield f"{label:9}{figures.rate(side.own.peak)} requests/s in the search  {where}"

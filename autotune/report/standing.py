@@ -12,26 +12,28 @@ from autotune.target.model import Budget
 
 @dataclass(frozen=True)
 class Standing:
-    """``leader`` stands to win; its peak in the search is no claim yet."""
+    """``leader`` carries the most so far, the baseline included: no claim yet."""
 
     baseline: Trial | None
     leader: Trial | None
 
     @property
     def ratio(self) -> float | None:
-        """The leader's first measurement over the baseline's."""
-        if not self.baseline or not self.leader or not self.baseline.peak or not self.leader.peak:
-            return None
-        return self.leader.peak.peak / self.baseline.peak.peak if self.baseline.peak.peak else None
+        """The leader's first measurement over the baseline's; ``None`` while it leads itself."""
+        stock, best = _peak(self.baseline), _peak(self.leader)
+        return best / stock if best and stock and self.leader != self.baseline else None
 
 
 def standing(state: State) -> Standing:
-    """The baseline and the best other configuration; the baseline leads until there is one."""
+    """The baseline, and the best of it and the configuration that stands to win."""
     baseline, number = order.baseline(state), order.best(state)
     leader = None if number is None else state.by_number(number)
-    if leader is None and baseline and baseline.peak and baseline.peak.feasible:
-        leader = baseline
-    return Standing(baseline, leader)
+    return Standing(baseline, leader if _peak(leader) > _peak(baseline) else baseline)
+
+
+def _peak(trial: Trial | None) -> float:
+    """Requests/s within the objective."""
+    return trial.peak.peak if trial and trial.peak and trial.peak.feasible else 0.0
 
 
 def counted(state: State) -> int:
