@@ -20,7 +20,7 @@ from autotune.deploy.fleet import Deployed
 from autotune.measure.reading import Reading
 from autotune.measure.warmup import Warmth
 from autotune.report import figures, lines
-from autotune.report.progress import harmless
+from autotune.report.harmless import harmless
 from autotune.report.standing import counted, standing
 from autotune.report.tally import WARM_UP
 from autotune.study.records import State, Trial

@@ -4,41 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from functools import wraps
-from typing import Concatenate, ParamSpec, Protocol, Self, TextIO, TypeVar
+from typing import Protocol, Self, TextIO
 
 from autotune.deploy.fleet import Deployed
 from autotune.measure.reading import Reading
 from autotune.measure.warmup import Warmth
 from autotune.report import colour, lines
+from autotune.report.harmless import harmless
 from autotune.run.narrator import Narrator
 from autotune.study.records import State, Trial
 from autotune.target.model import Target
-
-
-class Troubled(Protocol):
-    def trouble(self, error: Exception) -> None:
-        """Say once that the display itself went wrong."""
-        ...
-
-
-P = ParamSpec("P")
-T = TypeVar("T", bound=Troubled)
-
-
-def harmless(
-    method: Callable[Concatenate[T, P], None],
-) -> Callable[Concatenate[T, P], None]:
-    """Whatever goes wrong in telling must not end what is told about."""
-
-    @wraps(method)
-    def careful(self: T, /, *args: P.args, **kwargs: P.kwargs) -> None:
-        try:
-            method(self, *args, **kwargs)
-        except Exception as error:  # noqa: BLE001  a study is worth more than its display
-            self.trouble(error)
-
-    return careful
 
 
 class Plain:

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import exp, inf, log, sqrt
 
-from scipy.stats import t as student
+from scipy.special import stdtrit  # not scipy.stats: it takes a second to import
 
 PRIOR_WEIGHT = 4.0
 COVERAGE = 0.90
@@ -64,7 +64,7 @@ def gain(measured: Sequence[Measured], coverage: float = COVERAGE) -> Gain | Non
     scatter = sum((ratio - mean) ** 2 for ratio in ratios)
     freedom = PRIOR_WEIGHT + pairs - 1
     variance = (PRIOR_WEIGHT * sum(variances) / pairs + scatter) / freedom
-    half = float(student.ppf(0.5 + coverage / 2, freedom)) * sqrt(variance / pairs)
+    half = float(stdtrit(freedom, 0.5 + coverage / 2)) * sqrt(variance / pairs)
     return Gain(exp(mean), exp(mean - half), exp(mean + half), pairs)
 
 
