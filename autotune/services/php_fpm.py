@@ -15,7 +15,7 @@ from autotune.services.base import (
     Settings,
     Site,
 )
-from autotune.services.readback import directives, listen_backlog
+from autotune.services.readback import assignments, listen_backlog
 
 SOURCE = "php.net, FPM configuration"
 DYNAMIC = (("pm", ("dynamic",)),)
@@ -69,6 +69,7 @@ IN_EFFECT = {
     "pm.start_servers": "start_servers",
     "pm.min_spare_servers": "min_spare_servers",
     "pm.max_spare_servers": "max_spare_servers",
+    "pm.process_idle_timeout": "process_idle_timeout",
     "pm.max_requests": "max_requests",
 }
 
@@ -106,7 +107,7 @@ class PhpFpm:
 
     def effective(self, site: Site) -> tuple[Readback, ...]:
         return (
-            Readback((*self._command(site), "-tt"), directives(IN_EFFECT)),
+            Readback((*self._command(site), "-tt"), assignments(IN_EFFECT)),
             Readback(("ss", "-lxH"), _backlog_of(site.socket_name)),
         )
 

@@ -62,7 +62,7 @@ def _compose(path: Path, text: str) -> Node | None:
 
     opened = 0
     for bracket in re.findall(r"[][{}]", text):
-        opened += 1 if bracket in "[{" else -1
+        opened = max(0, opened + (1 if bracket in "[{" else -1))
         if opened > MOST_OPEN:
             raise TargetError(f"{path}:1:1: nested too deeply for a target")
     try:

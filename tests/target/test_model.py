@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -93,7 +92,7 @@ def test_refused(key: str, part: object) -> None:
 def test_nothing_can_be_changed_after_reading() -> None:
     target = Target.model_validate(SHOP)
     with pytest.raises(ValidationError, match="frozen"):
-        target.name = "other"  # type: ignore[misc]  # that is the point
+        target.name = "other"
 
 
 @pytest.mark.parametrize("part", MODELS, ids=lambda part: part.__name__)
@@ -105,8 +104,8 @@ def test_every_key_is_documented(part: type[BaseModel]) -> None:
     assert undocumented - hidden - sections == set()
 
 
-def test_host_names_stay_in_the_file(tmp_path: Path) -> None:
-    """A study's directory is named by `name`: it must not lead anywhere else."""
-    for name in ("a/b", "..", ".", "a\\b", "a b", ""):
-        with pytest.raises(ValidationError):
-            Target.model_validate({**SHOP, "name": name})
+@pytest.mark.parametrize("name", ["a/b", "..", ".", "a\\b", ""])
+def test_a_name_leads_nowhere_else(name: str) -> None:
+    """A study's directory is named by it."""
+    with pytest.raises(ValidationError):
+        Target.model_validate({**SHOP, "name": name})
