@@ -124,6 +124,8 @@ def part_activity(part: Part, seen: Seen, seconds: float) -> PartActivity:
     at = {s.at: s.processes[part.name] for s in samples if part.name in s.processes}
     groups = tuple(at.values())
     queues = [queue for s in samples if (queue := queue_of(part, s.queues))]
+    # The first look is taken before there is load, the last one after.
+    queues = queues[1:-1] or queues
     crowded = [queue for queue in queues if queue.waiting]
     answers = seen.counters.get(part.name, ())
     return PartActivity(

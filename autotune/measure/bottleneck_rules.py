@@ -113,8 +113,9 @@ def memory(one: Situation) -> Bottleneck | None:
 def cpu(one: Situation) -> Bottleneck | None:
     """No CPU left: by what the services used of what their host may use, or because requests spent
     most of their time ready to run and not running."""
-    return _without_cpu(one, MEASURED, lambda host, used: _quota_used(host, used)
-                        or _ready_but_not_running(one, host, SHARE))  # fmt: skip
+    return _without_cpu(one, MEASURED, _quota_used) or _without_cpu(
+        one, MEASURED, lambda host, _: _ready_but_not_running(one, host, SHARE)
+    )
 
 
 def crowded(one: Situation) -> Bottleneck | None:

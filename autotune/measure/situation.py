@@ -50,9 +50,11 @@ class Situation:
 
     @property
     def answered(self) -> float:
-        """Requests/s that got a right answer, late ones included."""
-        whole = self.reading.intended - self.reading.failed
-        return whole / self.reading.seconds if self.reading.seconds > 0 else 0.0
+        """Requests/s that got a right answer, late ones included, while load was offered: a reading
+        cut short offered it for less than its seconds."""
+        reading = self.reading
+        seconds = min(reading.seconds, reading.intended / reading.rate) if reading.rate > 0 else 0
+        return (reading.intended - reading.failed) / seconds if seconds > 0 else 0.0
 
     @property
     def met(self) -> bool:

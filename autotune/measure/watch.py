@@ -21,6 +21,7 @@ from autotune.transports.base import Transport
 
 INTERVAL = 0.25  # seconds between samples of this machine: queues come and go
 SHARE = 0.005  # of one CPU that sampling may take: what costs more is done less often
+CREDIT = 0.005  # CPU seconds: a reading that is cut short is over before its share would allow much
 PROCESSES_EVERY = 1.0  # seconds: there may be hundreds
 COUNTERS_EVERY = 1.0  # seconds
 _COMM = 15  # letters the kernel keeps of a program's name
@@ -126,14 +127,15 @@ class Watch:
 
     def _sample_here(self, host: WatchedHost) -> None:
         sampler = LocalSampler(owners(host))
-        due = 0.0
+        begun = due = time.monotonic()
         try:
             while not self._over.is_set():
-                before, full = sampler.cost, time.monotonic() >= due
+                now = time.monotonic()
+                full = now >= due
                 if full:
-                    due = time.monotonic() + PROCESSES_EVERY
+                    due = now + PROCESSES_EVERY
                 sampler.look(processes=full)
-                self._over.wait(max(INTERVAL, (sampler.cost - before) / SHARE))
+                self._over.wait(max(INTERVAL, pause(sampler.cost, now - begun)))
             sampler.look(processes=True)
         finally:
             self._samples[host.name], self._cost[host.name] = sampler.samples(), sampler.cost
@@ -164,6 +166,12 @@ class Watch:
     def _read_log(self, part: str) -> None:
         begun, transport = self._logs[part]
         self._complaints[part] = complaints(since(begun, transport))
+
+
+def pause(cost: float, elapsed: float) -> float:
+    """Seconds until ``cost`` CPU seconds of sampling are no more than its share of the time since
+    it began, ``elapsed`` seconds ago, and the credit it starts with."""
+    return (cost - CREDIT) / SHARE - elapsed
 
 
 def owners(host: WatchedHost) -> Owners:

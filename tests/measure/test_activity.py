@@ -97,6 +97,16 @@ def test_samples_without_processes_are_skipped() -> None:
     assert part_activity(FPM, Seen(samples={"web1": (FIRST, between, LAST)}), 3.0).cpu == 0.75
 
 
+def test_looks_before_and_after_the_load_say_nothing_of_its_queues() -> None:
+    first, amid, last = (
+        replace(FIRST, at=100.0),
+        replace(LAST, at=101.0),
+        replace(FIRST, at=102.0),
+    )
+    found = part_activity(FPM, Seen(samples={"web1": (first, amid, last)}), 3.0)
+    assert (found.waiting, found.accepted, found.queued, found.occupied) == (8.0, 5.0, 1.0, 5.0)
+
+
 def test_nothing_seen_of_a_part() -> None:
     found = part_activity(FPM, Seen(), 3.0)
     assert (found.workers, found.cpu, found.delay, found.descriptors) == (0, 0.0, None, None)

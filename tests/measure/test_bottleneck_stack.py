@@ -88,15 +88,17 @@ SHORTAGES = (
         "worker_connections",
         {**PLENTY, "lb.nginx.worker_connections": 64, "lb.nginx.worker_processes": 1},
         ("lb", "nginx", Resource.CONNECTIONS),
-        limit="300ms",
-        latency="20ms",
+        limit="1s",
+        latency="100ms",
+        first=100.0,
     ),
     Shortage(
         "descriptors",
         {**PLENTY, "lb.nginx.worker_processes": 1},
         ("lb", "nginx", Resource.DESCRIPTORS),
-        limit="300ms",
-        latency="20ms",
+        limit="1s",
+        latency="100ms",
+        first=100.0,
         overrides={
             "nginx/core.conf.j2": lambda text: text.replace(
                 "worker_rlimit_nofile {{",

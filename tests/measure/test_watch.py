@@ -11,7 +11,7 @@ import pytest
 
 from autotune.deploy.processes import PID_SUFFIX
 from autotune.deploy.stack import Part
-from autotune.measure.watch import Watch, WatchedHost, owners
+from autotune.measure.watch import Watch, WatchedHost, owners, pause
 from autotune.services.base import Endpoint, Role, Site
 from autotune.services.memcached import Memcached
 from autotune.services.nginx import Nginx
@@ -103,3 +103,13 @@ def test_private_processes_are_known_by_their_session(tmp_path: Path) -> None:
     elsewhere = owners(host(tmp_path, Elsewhere()))
     assert elsewhere.sessions == {}
     assert elsewhere.programs["nginx"] == "lb.a.nginx"
+
+
+@pytest.mark.parametrize(
+    ("cost", "elapsed", "expected"),
+    [(0.005, 0.0, 0.0), (0.010, 0.0, 1.0), (0.010, 0.4, 0.6), (0.001, 0.0, -0.8)],
+)
+def test_sampling_pauses_until_it_is_within_its_share(
+    cost: float, elapsed: float, expected: float
+) -> None:
+    assert pause(cost, elapsed) == pytest.approx(expected)
