@@ -44,7 +44,9 @@ def test_a_study_goes_from_the_baseline_to_a_proven_gain(tmp_path: Path) -> None
 
 def test_without_effect_there_is_no_claim(tmp_path: Path) -> None:
     verdicts = [
-        simulated.study(tmp_path / str(seed), simulated.flat, seed=seed)[0].verdict
+        simulated.study(
+            tmp_path / str(seed), simulated.flat, seed=seed, budget=Budget(trials=4, time="10m")
+        )[0].verdict
         for seed in range(3)
     ]
     assert verdicts.count("no-improvement") >= 2
