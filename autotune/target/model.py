@@ -23,8 +23,8 @@ from autotune.target.fields import (
     Whole,
 )
 from autotune.target.objective import SloSpec
+from autotune.target.quantities import Bytes, MoreThanNothing, PerSecond, Seconds, at_least
 from autotune.target.rule import ParameterRule
-from autotune.target.units import Bytes, MoreThanNothing, PerSecond, Seconds, at_least
 
 __all__ = [
     "Budget", "Data", "Host", "Load", "ParameterRule", "Scalar", "Search", "SloSpec",

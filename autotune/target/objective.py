@@ -16,8 +16,9 @@ from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema
 
 from autotune.target.fields import Model, at, unknown
+from autotune.target.quantities import Fraction, Seconds
 from autotune.target.slo import Slo
-from autotune.target.units import Fraction, Seconds, duration
+from autotune.target.units import duration
 
 _PERCENTILE = r"p[0-9]{1,2}(\.[0-9]+)?"
 

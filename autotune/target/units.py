@@ -10,14 +10,12 @@ import re
 from collections.abc import Callable, Mapping
 from decimal import Decimal
 from math import isfinite
-from typing import Annotated, Any
-
-from pydantic import AfterValidator, BeforeValidator, PlainSerializer, WithJsonSchema
+from typing import Any
 
 from autotune.target.shown import shown
 
-_AMOUNT = r"[0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]{1,3})?"
-_QUANTITY = re.compile(rf"\s*({_AMOUNT})\s*([A-Za-zµ%/]*)\s*")
+AMOUNT = r"[0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]{1,3})?"
+_QUANTITY = re.compile(rf"\s*({AMOUNT})\s*([A-Za-zµ%/]*)\s*")
 
 DURATION = {"us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
 # Powers of 1024, as nginx, PHP, memcached and Redis read their own sizes.
@@ -152,40 +150,3 @@ def rate_text(per_second: float) -> str:
 def fraction_text(of_one: float) -> str:
     """``0.1%``: the inverse of ``fraction``."""
     return _written(of_one, FRACTION, "%")
-
-
-def at_least(text: str, why: str = "") -> AfterValidator:
-    """Refuses a duration below the one written in ``text``."""
-    least = duration(text)
-
-    def check(value: float) -> float:
-        if value < least:
-            raise ValueError(f"must be at least {text}{why}, this is {duration_text(value)}")
-        return value
-
-    return AfterValidator(check)
-
-
-def _some(value: float) -> float:
-    if value <= 0:
-        raise ValueError("must be more than nothing")
-    return value
-
-
-MoreThanNothing = AfterValidator(_some)
-
-
-def _schema(kind: str) -> WithJsonSchema:
-    names = "|".join(sorted(KINDS[kind], key=len, reverse=True))
-    return WithJsonSchema({"type": "string", "pattern": rf"^\s*{_AMOUNT}\s*({names})\s*$"})
-
-
-def _text(written: Writer) -> PlainSerializer:
-    return PlainSerializer(written, return_type=str)
-
-
-# In the model a plain number in the base unit; in the file and the schema text with a unit.
-Seconds = Annotated[float, BeforeValidator(duration), _text(duration_text), _schema("a duration")]
-Bytes = Annotated[int, BeforeValidator(size), _text(size_text), _schema("a size")]
-PerSecond = Annotated[float, BeforeValidator(rate), _text(rate_text), _schema("a rate")]
-Fraction = Annotated[float, BeforeValidator(fraction), _text(fraction_text), _schema("a fraction")]

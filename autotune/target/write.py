@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from io import StringIO
 from typing import Any
 
 from autotune.target.model import Target
+
+_WORD = re.compile(r"[A-Za-z0-9/][A-Za-z0-9_./%+-]*")
 
 
 def written(target: Target) -> dict[str, Any]:
@@ -18,8 +21,21 @@ def dump(target: Target) -> str:
     from ruamel.yaml import YAML
 
     yaml = YAML(typ="rt")
-    yaml.width = 100
+    yaml.width = 10_000  # a rule stays on one line
     yaml.default_flow_style = None  # lists and the innermost mappings on one line
     text = StringIO()
-    yaml.dump(written(target), text)
+    yaml.dump(_quoted(written(target)), text)
     return text.getvalue()
+
+
+def _quoted(node: Any) -> Any:
+    """Text that is no plain word in quotes: the library leaves some bare that it cannot read."""
+    from ruamel.yaml.scalarstring import DoubleQuotedScalarString
+
+    if isinstance(node, dict):
+        return {_quoted(key): _quoted(item) for key, item in node.items()}
+    if isinstance(node, list):
+        return [_quoted(item) for item in node]
+    if isinstance(node, str) and not _WORD.fullmatch(node):
+        return DoubleQuotedScalarString(node)
+    return node

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import jsonschema
 import pytest
 
 from autotune.target import schema
@@ -24,7 +25,6 @@ BEYOND = re.compile(
 
 
 def errors(tree: Any) -> list[str]:
-    jsonschema = pytest.importorskip("jsonschema", reason="a development dependency")
     validator = jsonschema.Draft202012Validator(schema.schema())
     return [error.message for error in validator.iter_errors(tree)]
 
@@ -36,7 +36,6 @@ def test_the_file_is_what_the_models_say() -> None:
 
 
 def test_it_is_a_schema() -> None:
-    jsonschema = pytest.importorskip("jsonschema", reason="a development dependency")
     jsonschema.Draft202012Validator.check_schema(schema.schema())
 
 

@@ -26,8 +26,9 @@ def seconds(least: float, most: float) -> st.SearchStrategy[str]:
 
 # What a line of YAML may hold, words that look like other things among it.
 WORDS = st.sampled_from(
-    ["null", "true", "on", "1.0", "0x1", "~", "a: b", "#", "- x", "'", "é", " a "]
-)
+    ["null", "true", "on", "1.0", "0x1", "~", "a: b", "#", "- x", "'", '"', "\\", "é", " a ", "?0",
+     "-", "=", "a,b", "[x]", "%", "x" * 300]
+)  # fmt: skip
 TEXTS = WORDS | st.text(st.characters(codec="utf-8", exclude_categories=("C", "Z")), min_size=1)
 HOSTS = {
     "here": st.just({"transport": "local"}),
