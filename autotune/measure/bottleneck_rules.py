@@ -119,8 +119,8 @@ def cpu(one: Situation) -> Bottleneck | None:
 
 
 def crowded(one: Situation) -> Bottleneck | None:
-    """The CPUs are full and processes wait for them, with nothing more to be said for anything
-    else: what waits for a cache or a proxy that waits for a CPU is not seen to wait for one."""
+    """The CPUs are full and processes wait for them: PHP that waits for a cache or a proxy that
+    waits for a CPU is not seen to wait for one, and more processes would only wait as well."""
     return _without_cpu(one, INFERRED, lambda host, _: _ready_but_not_running(one, host, 0.0))
 
 
@@ -306,9 +306,9 @@ RULES: tuple[Rule, ...] = (
     cpu,
     one_thread,
     store,
+    crowded,
     workers,
     small_cache,
-    crowded,
     backlog,
 )
 
