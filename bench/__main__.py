@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bench import capacity
+from bench import probes
 
 if __name__ == "__main__":
-    capacity.main()
+    probes.main()

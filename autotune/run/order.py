@@ -22,6 +22,8 @@ FINALISTS = 2
 # number of pairs at the pace of the study so far, but never more than this share.
 MOST_RESERVE = 0.45
 MOST_PAIRS = 6
+# Measurements of the confirmation that may fail (the generator starved, say) and be made again.
+MOST_LOST = 2
 
 
 @dataclass(frozen=True)
@@ -164,7 +166,8 @@ def _confirming(state: State, budget: Budget, elapsed: float) -> Step | None:
     enough = len(done) >= 2 * MOST_PAIRS or confirmation.decided(measured)
     # An odd one out is always paired: half a pair says nothing.
     late = elapsed >= budget.time and len(measured) >= 2
-    if len(done) != len(measured) or (len(measured) % 2 == 0 and (enough or late)):
+    lost = len(done) - len(measured)
+    if lost > MOST_LOST or (len(measured) % 2 == 0 and (enough or late)):
         return None
     number = challenger if confirmation.side(len(measured)) else stock.number
     return Measure(Phase.CONFIRM, state.by_number(number).settings, of=number)

@@ -8,12 +8,13 @@ from typing import Any
 
 import pytest
 
-from autotune.deploy import ready
+from autotune.deploy import dataset, ready
 from autotune.deploy.embedded import EmbeddedFleet
 from autotune.deploy.fleet import DeployFailed
 from autotune.run.studies import clear_left_behind
 from autotune.run.trial import Bench
 from autotune.services.base import Action, Settings
+from autotune.transports.local import LocalTransport
 from tests.deploy.conftest import Opened, processes_below
 
 pytestmark = pytest.mark.stack
@@ -155,3 +156,43 @@ def test_servers_of_a_killed_tuner_are_recognised_and_ended(opened: Opened, tmp_
     assert not processes_below(run)
     assert not run.exists()
     assert clear_left_behind(tmp_path) == ()
+
+
+def test_nine_of_ten_gets_hit_at_the_defaults(opened: Opened) -> None:
+    with opened() as bench:
+        # The rate does not matter, so it is one that any machine carries with enough children.
+        fleet(bench).deploy(settings(bench, web__php_fpm__max_children=20))
+        shares = [0.0]
+        for _ in range(30):
+            before = bench.lookups()
+            bench.take(300, 2.0)
+            after = bench.lookups()
+            assert before is not None
+            assert after is not None
+            hits, misses = after[0] - before[0], after[1] - before[1]
+            shares.append(hits / (hits + misses))
+            if abs(shares[-1] - shares[-2]) < 0.004:
+                break
+        assert 0.87 <= shares[-1] <= 0.93
+
+
+def test_the_data_set_is_loaded_once_and_is_what_it_should_be(opened: Opened) -> None:
+    with opened() as bench:
+        fleet(bench).deploy(settings(bench))
+        site = next(p.site for p in fleet(bench).stack.parts if p.service.name == "redis")
+        data, transport = fleet(bench).target.data, LocalTransport()
+        assert not dataset.load(site, data, transport)
+
+        def ask(*command: str) -> str:
+            argv = (site.programs["redis-cli"], "-p", str(site.listen.port), *command)
+            return transport.run(argv).stdout.strip()
+
+        assert ask("DBSIZE") == str(data.pairs + 1)
+        lengths = [int(ask("STRLEN", f"k{index:010d}")) for index in range(0, data.pairs, 1000)]
+        assert min(lengths) >= 1
+        assert max(lengths) <= 100
+        assert 15 <= sum(lengths) / len(lengths) <= 35
+        # Restarted with other settings, the store has its data without being filled again.
+        fleet(bench).deploy(settings(bench, store__redis__maxclients=5000))
+        assert ask("DBSIZE") == str(data.pairs + 1)
+        assert not dataset.load(site, data, transport)

@@ -74,7 +74,7 @@ def test_the_baseline_is_stock_and_needs_no_repair(local: Space) -> None:
     assert candidate.bindings == ()
     assert candidate.settings["web.php_fpm.max_children"] == 5
     assert candidate.settings["lb.nginx.worker_processes"] == 2  # auto: one per CPU
-    assert candidate.settings["cache.memcached.memory"] == 8
+    assert candidate.settings["cache.memcached.memory"] == 7
 
 
 def test_presets_stay_inside_the_bounds(local: Space) -> None:
@@ -106,15 +106,15 @@ def test_bad_constraints_point_at_their_line(tmp_path: Path, more: str, said: st
     assert f"target.yaml:{LOCAL.count(chr(10)) + 1}:" in caught.value.message
 
 
-MEMORY = "cache.memcached.memory: {range: [6MB, 8MB], default: 8MB}"
+MEMORY = "cache.memcached.memory: {range: [5MB, 7MB], default: 7MB}"
 
 
 @pytest.mark.parametrize(
     ("rule", "said"),
     [
         ("cache.memcached.memori: {fixed: 8MB}", "unknown parameter 'cache.memcached.memori'"),
-        ("cache.memcached.memory: {range: [6MB, 7MB], default: 8MB}", "is outside"),
-        ("cache.memcached.memory: {range: [8MB, 8MB], default: 8MB}", "is empty"),
+        ("cache.memcached.memory: {range: [5MB, 6MB], default: 7MB}", "is outside"),
+        ("cache.memcached.memory: {range: [7MB, 7MB], default: 7MB}", "is empty"),
         ("cache.memcached.memory: {range: [6s, 8s]}", "counted in MB"),
         ("cache.memcached.threads: {range: [8, 16]}", "the default 4 is outside [8, 16]"),
         ("cache.memcached.threads: {fixed: many}", "'many' is not a number"),
