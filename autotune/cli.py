@@ -71,16 +71,29 @@ def init(
 
 
 @app.command()
-def check(target: TargetPath, json_: Json = False) -> None:
+def check(
+    target: TargetPath,
+    headroom: Annotated[
+        bool,
+        typer.Option(
+            "--headroom", help="Also load a private server, to see what load can be made."
+        ),
+    ] = False,
+    json_: Json = False,
+) -> None:
     """Read, render and natively validate a target; changes nothing."""
     from autotune.run import check as checks
     from autotune.run.session import prepare
     from autotune.target.read import read
 
-    found = checks.check(prepare(read(target)))
+    prepared = prepare(read(target))
+    found = checks.check(prepared)
+    made = checks.headroom(prepared) if headroom else None
     if json_:
-        _print({"schema": 1, **asdict(found)})
+        _print({"schema": 1, **asdict(found), "headroom": made})
         return
+    if made:
+        typer.echo(f"  generator: {made}")
     for line in found.held:
         typer.echo(f"✓ {line}")
     for line in found.left_out:

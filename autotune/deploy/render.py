@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 
@@ -71,9 +70,3 @@ def render(
             place = f"{file.template}:{line}" if line else file.template
             raise RenderError(f"{place}: {type(error).__name__}: {error.message}") from error
     return rendered
-
-
-def settings_of(settings: Settings, tier: str, service: str) -> Mapping[str, object]:
-    """The part of the study's settings that one service of one tier has."""
-    prefix = f"{tier}.{service}."
-    return {k: v for k, v in settings.items() if k.startswith(prefix)}

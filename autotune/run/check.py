@@ -6,9 +6,12 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
+from autotune.deploy import ports
 from autotune.deploy.render import render
 from autotune.deploy.stack import Stack
 from autotune.deploy.validate import validate
+from autotune.loads.headroom import calibrate
+from autotune.loads.registry import LOADS
 from autotune.run.session import Prepared, lay_out, overrides
 from autotune.services.base import Settings
 
@@ -50,9 +53,19 @@ def check(prepared: Prepared) -> Checked:
         left_out=prepared.dropped,
         not_checked=(
             "whether the stack answers and what it carries: `autotune measure` does",
-            "how much load the generator can make on this machine",
+            "how much load the generator can make on this machine: `--headroom` does",
         ),
     )
+
+
+def headroom(prepared: Prepared) -> str:
+    """What the generator can do here, against a private server that does nothing, in words."""
+    load = LOADS[prepared.file.target.load.generator]
+    port = next(iter(ports.allocate(prepared.file).values()))
+    found = calibrate(load, prepared.transport, nginx=prepared.programs["nginx"], port=port)
+    wanted = prepared.file.target.load.max_rate
+    short = found.shortage(wanted)
+    return short or f"{load.name} makes at least {min(found.rate, wanted):g} requests/s here"
 
 
 def _validate(prepared: Prepared, laid: Stack, settings: Settings, directory: Path) -> None:

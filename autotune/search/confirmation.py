@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import exp, inf, log, sqrt
+from math import exp, log, sqrt
 
 from scipy.special import stdtrit  # not scipy.stats: it takes a second to import
 
@@ -74,8 +74,3 @@ def decided(measured: Sequence[Measured]) -> bool:
         return False
     early = gain(measured, EARLY_COVERAGE)
     return early is not None and (early.low > 1.0 or early.high < 1.0)
-
-
-def precision(found: Gain | None) -> float:
-    """Half width of the interval on the log scale."""
-    return inf if found is None else log(found.high / found.low) / 2

@@ -28,15 +28,6 @@ class Completed:
         return (self.stderr.strip() or self.stdout.strip())[:4000]
 
 
-@dataclass(frozen=True)
-class Stat:
-    """Owner, group and permission bits of a file on a host."""
-
-    owner: str
-    group: str
-    mode: int
-
-
 class Transport(Protocol):
     """One host. Commands are argv lists: no value ever passes through a shell.
 
