@@ -11,12 +11,9 @@ from autotune.target.document import nearest
 
 
 def tpe(seed: int) -> BaseSampler:
-    """Optuna's tree-structured Parzen estimator, every argument said (SEARCH.md).
-
-    It starts early: the baseline and the presets that come first are worth more than random trials.
-    """
+    """Optuna's tree-structured Parzen estimator, every argument said (SEARCH.md)."""
     return TPESampler(
-        n_startup_trials=4,
+        n_startup_trials=8,
         n_ei_candidates=48,
         multivariate=True,
         group=False,
