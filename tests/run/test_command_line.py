@@ -83,9 +83,10 @@ def left_behind(directory: Path) -> list[str]:
     return found
 
 
+@pytest.mark.timeout(900)  # a whole study, if a small one
 def test_a_study_from_run_to_export(tmp_path: Path) -> None:
-    target = short(tmp_path)
-    done = autotune("run", str(target), "--yes", "--json", cwd=tmp_path)
+    target = short(tmp_path, time="3m")
+    done = autotune("run", str(target), "--yes", "--json", cwd=tmp_path, timeout=800)
     assert done.returncode == 0, done.stderr
     found: dict[str, Any] = json.loads(done.stdout)
     assert set(found) >= CONTRACT
