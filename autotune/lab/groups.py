@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import select
 import signal
 import time
 from collections.abc import Iterator
@@ -137,15 +138,21 @@ def _removed(group: Path) -> bool:
 
 
 def _kill(group: Path) -> None:
-    for pid in _members(group):
-        with contextlib.suppress(ProcessLookupError):
-            handle = os.pidfd_open(pid)
-            try:
+    """Kill every process in ``group`` and wait until they are gone."""
+    with contextlib.ExitStack() as stack:
+        handles = []
+        for pid in _members(group):
+            with contextlib.suppress(ProcessLookupError):
+                handle = os.pidfd_open(pid)
+                stack.callback(os.close, handle)
                 # Ask again, now that the number cannot pass to another process.
                 if pid in _members(group):
                     signal.pidfd_send_signal(handle, signal.SIGKILL)
-            finally:
-                os.close(handle)
+                    handles.append(handle)
+        deadline = time.monotonic() + 1.0
+        while handles and time.monotonic() < deadline:
+            (ended, _, _) = select.select(handles, [], [], deadline - time.monotonic())
+            handles = [handle for handle in handles if handle not in ended]
 
 
 def _members(group: Path) -> Iterator[int]:

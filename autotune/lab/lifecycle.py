@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-import contextlib
-import fcntl
-import os
 import shutil
 import socket
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable
 from pathlib import Path
 
-from autotune.errors import AutotuneError, LockedError
+from autotune.errors import AutotuneError
 from autotune.lab import disk, groups, journal, keys, machine, network, prerequisites
 from autotune.lab import plan as planning
 from autotune.lab.hosts import LabHost
+from autotune.lab.lock import alone
 from autotune.lab.plan import LabPlan, Names
 
 _BOOT = 30.0  # s for a host to answer on its SSH port
 _ANSWER = 1.0  # s for one try of it
+_GONE = 5.0  # s for a directory to be left by everybody
 
 
 def up(hosts: Iterable[LabHost], state_dir: Path) -> LabPlan:
@@ -32,7 +31,7 @@ def up(hosts: Iterable[LabHost], state_dir: Path) -> LabPlan:
     prerequisites.require()
     prerequisites.require_directory(wanted.names.directory)
     disk.require_one_filesystem(Path("/proc/self/mountinfo").read_text(encoding="utf-8"))
-    with _alone(wanted.names, make=True):
+    with alone(wanted.names, make=True):
         if _known(wanted.names) != wanted:
             _remove(wanted.names)
         fresh = not wanted.names.journal.exists()
@@ -52,7 +51,7 @@ def down(state_dir: Path) -> None:
     """
     names = planning.names(state_dir)
     prerequisites.require_root()
-    with _alone(names, make=False):
+    with alone(names, make=False):
         _remove(names)
 
 
@@ -61,7 +60,7 @@ def halt(state_dir: Path, host: str) -> None:
     plan = existing(state_dir)
     plan.host(host)
     prerequisites.require_root()
-    with _alone(plan.names, make=False):
+    with alone(plan.names, make=False):
         groups.remove_groups(plan.names, host)
 
 
@@ -95,17 +94,18 @@ def _make(plan: LabPlan) -> None:
     stopped = [host for host in plan.hosts if machine.pid(plan.names, host.name) is None]
     for host in stopped:
         groups.remove_groups(plan.names, host.name)
+        network.remove_cable(plan, host)
         disk.make_disk(plan, host)
     network.make_bridge(plan)
     trees = groups.make_groups(plan)
     if stopped:
         machine.boot(plan, stopped, trees)
-    _await(plan, stopped)
+    _await(plan)  # a host that was running already may still be booting
 
 
-def _await(plan: LabPlan, hosts: Sequence[LabHost]) -> None:
+def _await(plan: LabPlan) -> None:
     deadline = time.monotonic() + _BOOT
-    left = list(hosts)
+    left = list(plan.hosts)
     while left := [host for host in left if not answers(host.address)]:
         for host in left:
             if time.monotonic() > deadline or not groups.processes(plan.names, host.name):
@@ -127,35 +127,13 @@ def _remove(names: Names) -> None:
 
 
 def _delete(path: Path) -> None:
-    if path.is_dir():
-        shutil.rmtree(path)
-    else:
-        path.unlink(missing_ok=True)
-
-
-@contextlib.contextmanager
-def _alone(names: Names, *, make: bool) -> Iterator[None]:
-    """Hold the lab's directory: one ``up`` or ``down`` at a time. An empty one is removed."""
-    directory = names.directory
-    if make:
-        directory.mkdir(parents=True, exist_ok=True, mode=0o700)
-    try:
-        handle = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
-    except FileNotFoundError:
-        yield  # no directory: another process cannot be at work in it either
-        return
-    try:
+    deadline = time.monotonic() + _GONE
+    while path.is_dir():
         try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise LockedError(
-                f"another process is at work on the lab in {directory}",
-                hint="wait for it to end, or end it",
-            ) from None
-        try:
-            yield
-        finally:
-            with contextlib.suppress(OSError):
-                directory.rmdir()  # only if there is nothing left in it
-    finally:
-        os.close(handle)
+            shutil.rmtree(path)
+        except OSError:
+            # A process that was on its way to become a host writes its last words in there.
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.01)
+    path.unlink(missing_ok=True)

@@ -93,7 +93,7 @@ def boot(plan: LabPlan, hosts: Sequence[LabHost], trees: tuple[Hierarchy, ...]) 
             for host, (told, go) in zip(hosts, started, strict=True)
         ]
         pids = {launched.host.name: launched.pid for launched in waiting}
-        ran(["ip", "-batch", "-"], input=network.cables(plan, pids))
+        ran(["ip", "-batch", "-"], text=network.cables(plan, pids))
         for launched in waiting:
             launched.release()
 

@@ -7,8 +7,11 @@ from collections.abc import Mapping
 from ipaddress import IPv4Network
 
 from autotune.errors import AutotuneError
+from autotune.lab.hosts import LabHost
 from autotune.lab.plan import LabPlan, Names
 from autotune.lab.programs import ran
+
+_BRIDGE = 0xFFFF  # the number its address is made of; hosts count from 0
 
 
 def make_bridge(plan: LabPlan) -> None:
@@ -22,10 +25,20 @@ def make_bridge(plan: LabPlan) -> None:
     _refuse_overlap(plan)
     ran(
         ["ip", "-batch", "-"],
-        input=f"link add {bridge} type bridge\n"
+        text=f"link add {bridge} address {hardware_address(plan.names, _BRIDGE)} type bridge\n"
         f"addr add {plan.interface(str(plan.gateway))} dev {bridge}\n"
         f"link set {bridge} up\n",
     )
+
+
+def hardware_address(names: Names, number: int) -> str:
+    """A locally administered Ethernet address (IEEE 802) that is nobody else's.
+
+    It stays the same when a host stops and starts again, as that of a network card does: a
+    neighbour that remembered another one would not find the host for a while.
+    """
+    tag = [names.tag[i : i + 2] for i in (0, 2, 4)]
+    return ":".join(["02", *tag, f"{number >> 8:02x}", f"{number & 0xFF:02x}"])
 
 
 def cables(plan: LabPlan, pids: Mapping[str, int]) -> str:
@@ -34,7 +47,8 @@ def cables(plan: LabPlan, pids: Mapping[str, int]) -> str:
     lines = []
     for name, pid in pids.items():
         link = plan.names.link(numbers[name])
-        lines.append(f"link add {link} type veth peer name eth0 netns {pid}")
+        card = hardware_address(plan.names, numbers[name])
+        lines.append(f"link add {link} type veth peer name eth0 address {card} netns {pid}")
         lines.append(f"link set {link} master {plan.names.bridge} up")
     return "\n".join(lines) + "\n"
 
@@ -47,13 +61,24 @@ def links(names: Names) -> tuple[str, ...]:
 
 
 def remove_links(names: Names) -> None:
-    """Delete every link of the lab. A cable vanishes by itself with its namespace meanwhile."""
+    """Delete every link of the lab."""
     for link in links(names):
-        try:
-            ran(["ip", "link", "delete", link])
-        except AutotuneError:
-            if link in links(names):
-                raise
+        _remove(names, link)
+
+
+def remove_cable(plan: LabPlan, host: LabHost) -> None:
+    """Delete the cable of a host that has ended, which the kernel would do a little later."""
+    link = plan.names.link(plan.hosts.index(host))
+    if link in links(plan.names):
+        _remove(plan.names, link)
+
+
+def _remove(names: Names, link: str) -> None:
+    try:
+        ran(["ip", "link", "delete", link])
+    except AutotuneError:  # it may have vanished meanwhile, with its namespace
+        if link in links(names):
+            raise
 
 
 def _refuse_overlap(plan: LabPlan) -> None:

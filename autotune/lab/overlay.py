@@ -157,15 +157,10 @@ def root(plan: LabPlan, host: LabHost, keys: HostKeys, lower: Path) -> list[Entr
 
 def _hidden(lower: Path) -> Iterator[Entry]:
     for there in sorted(lower.iterdir()):
-        if there.name in SHARED:
-            continue
-        if there.is_dir() and not there.is_symlink():
-            yield Directory(there.name, FRESH.get(there.name, 0o755))
-        else:
+        if there.name not in SHARED and there.name not in FRESH:
             yield Absent(there.name)
     for name, mode in FRESH.items():
-        if not (lower / name).exists():
-            yield Directory(name, mode)
+        yield Directory(name, mode)
     for path in EMPTIED:
         if (lower / path).is_dir():
             yield _emptied(lower, lower / path)
@@ -197,6 +192,9 @@ def _identity(plan: LabPlan, host: LabHost, keys: HostKeys) -> Iterator[Entry]:
 
 
 def _boot(lower: Path) -> Iterator[Entry]:
+    sessions = lower / "etc/pam.d/common-session"
+    if sessions.exists():
+        yield File("etc/pam.d/common-session", without_logind(sessions.read_text("utf-8")))
     units = Path("/usr/lib/systemd/system")
     etc = "etc/systemd/system"
     sshd = "ssh" if (lower / units.relative_to("/") / "ssh.service").exists() else "sshd"
@@ -206,6 +204,11 @@ def _boot(lower: Path) -> Iterator[Entry]:
     yield Link(f"{etc}/multi-user.target.wants/{sshd}.service", str(units / f"{sshd}.service"))
     for unit in MASKED:
         yield Link(f"{etc}/{unit}", "/dev/null")
+
+
+def without_logind(pam: str) -> str:
+    """A PAM service without the module that asks logind, masked here, for a session."""
+    return "".join(line for line in pam.splitlines(keepends=True) if "pam_systemd.so" not in line)
 
 
 def hosts_file(plan: LabPlan) -> str:

@@ -9,11 +9,11 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable
 from dataclasses import dataclass
-from ipaddress import IPv4Address, IPv4Network, summarize_address_range
+from ipaddress import IPv4Address, IPv4Network
 from pathlib import Path
 
 from autotune.errors import AutotuneError
-from autotune.lab.hosts import LAB_NETWORK, LabHost, checked
+from autotune.lab.hosts import LabHost, checked
 
 
 @dataclass(frozen=True)
@@ -112,6 +112,4 @@ def _subnet(addresses: set[IPv4Address]) -> IPv4Network:
     network = IPv4Network((low, 24), strict=False)
     while high not in network:
         network = network.supernet()
-    if not network.subnet_of(LAB_NETWORK):  # both ends are in it, so this cannot be
-        raise AssertionError(list(summarize_address_range(low, high)))
     return network
