@@ -17,12 +17,16 @@ from autotune.lab.plan import LabPlan
 _LOWER = Path("/")
 _OPAQUE = "trusted.overlay.opaque"  # Linux, Documentation/filesystems/overlayfs.rst
 _DONE = "made"
+_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 
 def make_disk(plan: LabPlan, host: LabHost) -> None:
-    """Write what ``host`` has of its own; a disk that is already there is left as it is."""
+    """Write what ``host`` has of its own; a disk it had since this machine booted is kept."""
     directory = plan.names.machine(host.name)
-    if (directory / _DONE).exists():
+    booted = _BOOT_ID.read_text(encoding="ascii")
+    done = directory / _DONE
+    if done.exists() and done.read_text(encoding="ascii") == booted:
+        _trust(directory / "work")
         return
     remove_disk(directory, only_root=True)
     for name in ("upper", "work", "root"):
@@ -33,12 +37,12 @@ def make_disk(plan: LabPlan, host: LabHost) -> None:
     )
     lay(directory / "upper", overlay.root(plan, host, texts, _LOWER), _LOWER)
     _hide_labs(directory / "upper", plan.names.directory)
-    (directory / _DONE).touch()
+    done.write_text(booted, encoding="ascii")
 
 
 def lay(upper: Path, entries: Iterable[Entry], lower: Path) -> None:
     """Write ``entries`` into ``upper``; directories above them take the bits they have below."""
-    (upper).chmod(0o755)
+    upper.chmod(0o755)
     for entry in entries:
         path = upper / entry.path
         _parents(upper, path.parent, lower)
@@ -83,6 +87,14 @@ def remove_disk(directory: Path, *, only_root: bool = False) -> None:
                 shutil.rmtree(directory / name)
     else:
         shutil.rmtree(directory)
+
+
+def _trust(work: Path) -> None:
+    """A volatile overlay refuses to be mounted again, for it may have lost writes in a crash.
+
+    Of this machine, that is; its hosts stop at will, and nothing written is lost by that.
+    """
+    shutil.rmtree(work / "work" / "incompat", ignore_errors=True)
 
 
 def _hide_labs(upper: Path, directory: Path) -> None:

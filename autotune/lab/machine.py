@@ -38,6 +38,7 @@ done
 exec unshare --net --mount -- sh -c "$boot" sh "$directory" "$host" "$address" "$@"
 """
 # Says where the cable goes and waits for it. End of input instead: whoever wanted it is gone.
+# The disk is volatile: a host that waits for writes of this machine's disk would disturb the others.
 # Remaining words, `name source`: trees of control groups that this machine has no mount of.
 _BOOT = """
 set -eu
@@ -49,7 +50,7 @@ ip link set lo up
 ip address add "$address" dev eth0
 ip link set eth0 up
 mount -t overlay overlay \
-    -o "lowerdir=/,upperdir=$directory/upper,workdir=$directory/work" "$directory/root"
+    -o "volatile,lowerdir=/,upperdir=$directory/upper,workdir=$directory/work" "$directory/root"
 mount -t tmpfs -o mode=755 tmpfs /run
 if [ $# -gt 0 ]; then
     mkdir /run/cgroup
