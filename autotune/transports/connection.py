@@ -110,13 +110,14 @@ def _gateway(
 ) -> Connection | str | bool:
     """What the connection goes through: the last of the jump hosts, a command, or nothing."""
     jumps = host.jump or found.get("proxyjump", "none")
-    if jumps == "none" or host.address in through:
-        # A pattern that gives every host this jump gives it to the jump host too.
+    if jumps == "none":
         command = found.get("proxycommand", "none")
-        return False if command == "none" or host.jump else str(command)
+        return False if command == "none" else str(command)
     (*before, last) = jumps.split(",")
     (user, _, address) = last.strip().rpartition("@")
     (address, port) = _with_port(address)
+    if host.jump is None and address in (*through, host.address):
+        return False  # a pattern that gives every host this jump gives it to the jump host too
     hop = replace(
         host,
         name=f"{host.name} (jump host {last.strip()})",
@@ -125,7 +126,7 @@ def _gateway(
         port=port,
         jump=",".join(before) or None,
     )
-    return _connection(hop, config, (*through, host.address, address))
+    return _connection(hop, config, (*through, host.address))
 
 
 def _with_port(address: str) -> tuple[str, int | None]:
