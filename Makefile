@@ -15,12 +15,16 @@ setup:  ## what `make run` and `make test` begin with: packages and .venv, no mo
 test:  ## all tests: first those that need nothing, then those on real servers
 	@scripts/setup --dev
 	@$(MAKE) --no-print-directory test-hermetic
-	$(python) -m pytest -m "stack or lab"
+	$(python) -m pytest -m stack
 
 test-hermetic:  ## the tests that need no server, no network and no root
 	@scripts/setup --dev --venv
 	@started=$$(date +%s); $(python) -m pytest -n 2 -m "not stack and not lab" && \
 	  echo "Hermetic tests: $$(( $$(date +%s) - started )) s."
+
+test-lab:  ## boots whole hosts on this machine and takes them away (root, systemd-container)
+	@scripts/setup --dev --venv
+	$(python) -m pytest -m lab
 
 lint:  ## formatting, lint rules and types
 	@scripts/setup --dev --venv
@@ -44,4 +48,4 @@ clean:  ## remove what the above made here; studies stay
 	rm -rf .venv dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
-.PHONY: help run setup test test-hermetic lint bench lock wheel clean
+.PHONY: help run setup test test-hermetic test-lab lint bench lock wheel clean
