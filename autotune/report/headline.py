@@ -48,6 +48,8 @@ def _improved(summary: Summary, at: str) -> str:
 
 def _not_improved(summary: Summary, at: str) -> str:
     gain = summary["gain"]
+    if gain is None and sum(summary["trials"].values()) <= 1:
+        return f"no improvement at {at}: the time was up before anything but the baseline was tried"
     if gain is None:
         reason = "was confirmed" if summary["best"] else "met the objective"
         return f"no improvement at {at}: no other configuration {reason}"

@@ -59,6 +59,14 @@ CASES: list[tuple[str, dict[str, Any], str]] = [
         "no improvement at p99 ≤ 50 ms: no other configuration was confirmed",
     ),
     (
+        "no-improvement",
+        {"best": None, "trials": {"complete": 1, "failed": 0, "screened": 0}},
+        (
+            "no improvement at p99 ≤ 50 ms: "
+            "the time was up before anything but the baseline was tried"
+        ),
+    ),
+    (
         "unmeetable",
         {"best": None},
         "p99 ≤ 50 ms not met: no configuration carried any load within it",
