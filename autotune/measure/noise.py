@@ -1,14 +1,13 @@
 """How much a configuration's capacity varies from reading to reading, learned over a study.
 
-A reading sees the configuration's capacity times ``exp(e)``: ``e`` is normal with a standard deviation
-that is not known, and now and then something takes a part of the machine away for a while (a cron
-job, a neighbour, a collection pause). That disturbance is one-sided: nothing ever lends a machine.
+A reading sees the configuration's capacity times ``exp(e)``: ``e`` is normal with a standard
+deviation that is not known, and now and then something takes a part of the machine away for a while
+(a cron job, a neighbour, a collection pause). That is one-sided: nothing ever lends a machine.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cache
 from typing import Final
 
@@ -31,43 +30,52 @@ _SIZE = 2048  # FFT length: table, the kernel's reach and no wrap-around into th
 _AHEAD, _BACK = 340, 120  # kernel reach in steps towards less, and towards more, capacity
 
 
-def _first_guess() -> tuple[float, ...]:
-    """Weights before any reading: log-normal about 4 %, a factor of 2 either way."""
-    score = (np.log(SIGMAS) - np.log(0.04)) / np.log(2.0)
+def first_guess() -> Array:
+    """Weights before any reading: log-normal about 4.5 %, a factor of 2 either way."""
+    score = (np.log(SIGMAS) - np.log(0.045)) / np.log(2.0)
     weights = np.exp(-0.5 * score**2)
-    return tuple(float(w) for w in weights / weights.sum())
+    return np.asarray(weights / weights.sum())
 
 
 @dataclass(frozen=True)
 class Noise:
-    """What is believed of the spread of log capacity: a weight for each of ``SIGMAS``.
+    """What a study has learned of the spread of log capacity between readings of one configuration.
 
-    Carry ``Capacity.noise`` from one search of a study to the next; the first search of a study
-    starts with ``Noise()``. ``readings`` counts the readings it was learned from.
+    Carry ``Capacity.noise`` from one search of a study to the next; the first starts with
+    ``Noise()``. ``weights`` has a row for each of ``SIGMAS`` and a column for each shape of onset
+    (they are learned together: a steep onset scatters the violations as a noisy machine does), and
+    is empty before the first search. ``readings`` counts the readings it was learned from.
     """
 
-    weights: tuple[float, ...] = field(default_factory=_first_guess)
+    weights: tuple[tuple[float, ...], ...] = ()
     readings: int = 0
 
     def __post_init__(self) -> None:
-        """Raise ``ValueError`` unless there is one non-negative weight a level, not all zero."""
-        if len(self.weights) != len(SIGMAS) or min(self.weights) < 0 or sum(self.weights) <= 0:
-            raise ValueError(f"noise needs {len(SIGMAS)} weights >= 0, not all zero")
+        """Raise ``ValueError`` unless ``weights`` is empty or has a row for each of ``SIGMAS``."""
+        if self.weights and len(self.weights) != len(SIGMAS):
+            raise ValueError(f"noise needs a row of weights for each of {len(SIGMAS)} levels")
 
     @property
     def sigma(self) -> float:
         """Expected standard deviation of log capacity between readings of one configuration."""
-        return float(np.dot(self.weights, SIGMAS) / sum(self.weights))
+        if not self.weights:
+            return float(np.dot(first_guess(), SIGMAS))
+        return float(np.dot(np.sum(self.weights, axis=1), SIGMAS) / np.sum(self.weights))
 
-    def opening(self) -> Array:
-        """Weights to start a search with: what was learned, loosened so that it can be unlearned."""
-        learned = np.asarray(self.weights) / sum(self.weights)
-        return _KEPT * learned + (1.0 - _KEPT) * np.asarray(_first_guess())
+    def opening(self, shapes: Array) -> Array:
+        """``[sigma, shape, peak]`` weights to start with, given ``shapes[shape, peak]`` by default:
+        what was learned, loosened so that it can be unlearned.
+        """
+        guess = first_guess()[:, None, None] * shapes[None, :, :]
+        if not self.weights or len(self.weights[0]) != shapes.shape[0]:
+            return np.asarray(guess)
+        learned = np.asarray(self.weights)[:, :, None]
+        return np.asarray(_KEPT * learned + (1.0 - _KEPT) * guess)
 
-    def learned(self, weights: Sequence[float] | Array, readings: int) -> Noise:
+    def learned(self, weights: Array, readings: int) -> Noise:
         """The belief after a search of ``readings`` readings that ended with ``weights``."""
-        total = float(np.sum(weights))
-        return Noise(tuple(float(w) / total for w in weights), self.readings + readings)
+        rows = weights / weights.sum()
+        return Noise(tuple(tuple(map(float, row)) for row in rows), self.readings + readings)
 
 
 @cache
