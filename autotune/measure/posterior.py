@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 _TAIL = 3.0  # degrees of freedom of the prior: a peak three times the expected one is no surprise
 _ANYWHERE = 0.05  # part of the prior that is flat over all rates
 _UNMEETABLE = 0.03  # prior chance that no rate at all meets the objective
+_NEGLIGIBLE = 60.0  # peaks so many nats behind are let go: a dozen readings would not revive them
 _TIME_GRAIN = 0.1  # a reading's seconds are rounded to this log step, so that tables are shared
 
 
@@ -91,7 +92,7 @@ class Posterior:
         highest: float,
         through: float,
     ) -> Posterior:
-        """Before any reading: peaks from ``lowest`` to ``highest`` on a lattice with ``through``."""
+        """Before any reading: peaks from ``lowest`` to ``highest``, ``through`` among them."""
         below = floor(log(through / lowest) / STEP)
         origin = log(through) - below * STEP
         size = below + floor(log(highest / through) / STEP) + 1
@@ -118,8 +119,12 @@ class Posterior:
         score = _flat_at_least if reading.truncated else onset.flat_chance
         flat = self.flat + np.log(score(counts.violations, counts.intended, counts.allowed))
         live = self.live + table[:, :, at]
-        top = max(float(live.max()), float(flat.max()))
-        return replace(self, live=live - top, flat=flat - top)
+        best = live.max(axis=(0, 1))
+        top = max(float(best.max()), float(flat.max()))
+        kept = np.flatnonzero(best > top - _NEGLIGIBLE)
+        first, last = (int(kept[0]), int(kept[-1]) + 1) if kept.size else (0, size)
+        origin = self.origin + STEP * first
+        return Posterior(origin, live[:, :, first:last] - top, flat - top)
 
     def summary(self) -> Summary:
         """Marginals of the posterior."""
