@@ -3,11 +3,11 @@
 ``python -m bench.capacity [--runs 300] [--seed 1]``. In each column every method meets the same
 servers with the same seeds. Cells: median / 90th percentile of the absolute error in %, and median
 load-seconds: seconds under load, of which each reading costs one more than it counts (warm-up).
-A reading with more than half of its requests violated after a second is cut short there, for all
+A reading with more than half of its requests violated after a second is cut short, for all
 methods. The guess handed to a method is the true peak over the column's ratio, give or take 20 %.
 
-Our search is shown as a study runs it, each search handing its ``Noise`` to the next, and cold, each
-the first of its study; with the coverage of its 90 % interval.
+Our search is shown as a study runs it, each search handing its ``Noise`` to the next, and cold, the
+first of its study; with the coverage of its 90 % interval.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ COLUMNS = (
 
 @dataclass(frozen=True)
 class Row:
-    """Log errors and load-seconds of a method in a column, and its intervals' hits if it has any."""
+    """Log errors and load-seconds of a method in a column, and the hits of its intervals if any."""
 
     errors: tuple[float, ...]
     loads: tuple[float, ...]

@@ -31,6 +31,8 @@ from autotune.measure.reading import Reading
 if TYPE_CHECKING:
     from autotune.target.slo import Slo
 
+__all__ = ["Capacity", "Limits", "Probe", "search"]
+
 Probe = Callable[[float, float], Reading]
 """``probe(rate, seconds)``: offer ``rate`` requests/s and count for ``seconds``."""
 
@@ -44,9 +46,9 @@ class Capacity:
 
     Verdicts: ``measured``; ``screened``: will hardly beat the incumbent, the posterior so far is
     given; ``generator-limited``: the load could not be raised (by the generator or ``max_rate``) to
-    where the peak is: ``peak`` is about the highest rate that could be offered, ``low`` is sound,
-    ``high`` mostly prior; ``unmeetable``: no rate tried meets the objective, ``peak`` and ``low``
-    are 0, ``high`` the lowest rate that failed; ``unsettled``: the caps came first.
+    where the peak is: ``peak`` is the highest rate that met the objective, ``high`` mostly prior;
+    ``unmeetable``: no rate tried meets the objective, ``peak`` and ``low`` are 0, ``high`` the
+    lowest rate that failed; ``unsettled``: the caps came first.
     """
 
     peak: float
@@ -102,7 +104,8 @@ def _result(hunt: Hunt, verdict: CapacityVerdict) -> Capacity:
     low, peak, high = (exp(hunt.summary.quantile(q)) for q in (0.05, 0.5, 0.95))
     sd = hunt.summary.sd
     if verdict == "generator-limited":
-        peak = max(low, min(hunt.ceiling, peak))
+        peak = max(hunt.passes, default=0.0)
+        low = min(low, peak)
     if verdict == "unmeetable":
         low, peak, high, sd = 0.0, 0.0, min(hunt.failures), 0.0
     return Capacity(

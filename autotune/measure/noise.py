@@ -42,40 +42,42 @@ class Noise:
     """What a study has learned of the spread of log capacity between readings of one configuration.
 
     Carry ``Capacity.noise`` from one search of a study to the next; the first starts with
-    ``Noise()``. ``weights`` has a row for each of ``SIGMAS`` and a column for each shape of onset
-    (they are learned together: a steep onset scatters the violations as a noisy machine does), and
-    is empty before the first search. ``readings`` counts the readings it was learned from.
+    ``Noise()``. ``weights`` has, row after row, one row for each of ``SIGMAS`` with a weight for
+    each shape of onset (they are learned together: a steep onset scatters the violations as a noisy
+    machine does); it is empty before the first search. ``readings``: how many it was learned from.
     """
 
-    weights: tuple[tuple[float, ...], ...] = ()
+    weights: tuple[float, ...] = ()
     readings: int = 0
 
     def __post_init__(self) -> None:
-        """Raise ``ValueError`` unless ``weights`` is empty or has a row for each of ``SIGMAS``."""
-        if self.weights and len(self.weights) != len(SIGMAS):
+        """Raise ``ValueError`` unless ``weights`` is empty or made of a row for each level."""
+        if len(self.weights) % len(SIGMAS) or (self.weights and not sum(self.weights) > 0):
             raise ValueError(f"noise needs a row of weights for each of {len(SIGMAS)} levels")
 
     @property
     def sigma(self) -> float:
         """Expected standard deviation of log capacity between readings of one configuration."""
-        if not self.weights:
-            return float(np.dot(first_guess(), SIGMAS))
-        return float(np.dot(np.sum(self.weights, axis=1), SIGMAS) / np.sum(self.weights))
+        rows = self._rows().sum(axis=1) if self.weights else first_guess()
+        return float(np.dot(rows, SIGMAS) / rows.sum())
 
     def opening(self, shapes: Array) -> Array:
         """``[sigma, shape, peak]`` weights to start with, given ``shapes[shape, peak]`` by default:
-        what was learned, loosened so that it can be unlearned.
+        what was learned, loosened so that it can be unlearned. What was learned with another family
+        of shapes, by another version, is left out.
         """
         guess = first_guess()[:, None, None] * shapes[None, :, :]
-        if not self.weights or len(self.weights[0]) != shapes.shape[0]:
+        if len(self.weights) != len(SIGMAS) * shapes.shape[0]:
             return np.asarray(guess)
-        learned = np.asarray(self.weights)[:, :, None]
-        return np.asarray(_KEPT * learned + (1.0 - _KEPT) * guess)
+        return np.asarray(_KEPT * self._rows()[:, :, None] + (1.0 - _KEPT) * guess)
 
     def learned(self, weights: Array, readings: int) -> Noise:
         """The belief after a search of ``readings`` readings that ended with ``weights``."""
-        rows = weights / weights.sum()
-        return Noise(tuple(tuple(map(float, row)) for row in rows), self.readings + readings)
+        share = (weights / weights.sum()).ravel().tolist()
+        return Noise(tuple(share), self.readings + readings)
+
+    def _rows(self) -> Array:
+        return np.asarray(self.weights, dtype=np.float64).reshape(len(SIGMAS), -1)
 
 
 @cache

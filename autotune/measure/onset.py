@@ -101,23 +101,16 @@ def fractions(allowed: float, limit: float, seconds: float) -> Array:
 def chance(violations: float, intended: float, fraction: Array) -> Array:
     """Likelihood of ``fraction[shape, offset]`` given the counts."""
     anything = 1.0 / (intended + 1.0)
-    if violations > 0.5 * intended:
-        rough = np.full_like(_GRADES, _ROUGH)
-        fitted = _scattered(intended - violations, intended * (1.0 - fraction), rough)
-    else:
-        fitted = _scattered(violations, intended * fraction, _GRADES)
     failing = 2.5 * anything * ((violations + 0.5) * anything) ** 1.5  # density 2.5 f**1.5
-    fitted = np.where(np.isnan(fitted), failing, fitted)
+    fitted = _counted(violations, intended, fraction, _GRADES)
+    fitted = np.where(np.isnan(fraction), failing, fitted)
     return np.asarray((1.0 - _LAPSE) * fitted + _LAPSE * anything)
 
 
 def flat_chance(violations: float, intended: float, allowed: float) -> Array:
     """Likelihood of the servers ``FLAT`` given the counts."""
     share = np.minimum(FLAT * allowed, 1.0 - 1e-4)
-    rough = np.full((1, 1), _ROUGH)
-    if violations > 0.5 * intended:
-        return _scattered(intended - violations, intended * (1.0 - share[None, :]), rough)[0, :]
-    return _scattered(violations, intended * share[None, :], rough)[0, :]
+    return _counted(violations, intended, share[None, :], np.full((1, 1), _ROUGH))[0, :]
 
 
 def at_least(violations: float, intended: float, fraction: Array) -> Array:
@@ -126,6 +119,14 @@ def at_least(violations: float, intended: float, fraction: Array) -> Array:
     part = np.clip(np.where(np.isnan(fraction), 1.0, fraction), 1e-9, 1.0 - 1e-9)
     excess = np.log(part / (1.0 - part)) - log(seen / (1.0 - seen))
     return _LAPSE + (1.0 - _LAPSE) / (1.0 + np.exp(-np.clip(2.0 * excess, -60.0, 60.0)))
+
+
+def _counted(violations: float, intended: float, fraction: Array, grades: Array) -> Array:
+    """Chance of the counts; whichever of violations and good answers is rarer is scattered."""
+    few = _scattered(violations, intended * fraction, grades)
+    rough = np.full_like(grades, _ROUGH)
+    many = _scattered(intended - violations, intended * (1.0 - fraction), rough)
+    return np.where(fraction < 0.5, few, many)
 
 
 def _scattered(count: float, mean: Array, grades: Array) -> Array:
