@@ -1,3 +1,3 @@
-"""autotune: finds, proves and hands over the settings a whole web stack carries the most load with."""
+"""Finds, proves and hands over the settings with which a web stack carries the most load."""
 
 __version__ = "0.1.0"

@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 class Reading:
     """Counts of one reading at a fixed offered ``rate`` (requests/s) over ``seconds``.
 
-    ``intended`` counts the requests the generator set out to send; ``violations`` those of them that
-    were late, failed, answered wrongly or never sent. ``errors`` are the violations that are not
+    ``intended`` counts the requests the generator set out to send; ``violations`` those of them
+    that were late, failed, answered wrongly or never sent. ``errors`` are the violations that are not
     merely late, by kind. ``histogram`` maps the upper edge of a latency bin in seconds to its count
     (right answers only): histograms can be summed, percentiles cannot. ``truncated`` readings were
     cut short on clear failure; they can never count as a pass. ``limited`` says why the *generator*
@@ -28,9 +28,7 @@ class Reading:
     limited: str | None = None
 
     @classmethod
-    def from_counts(
-        cls, *, rate: float, seconds: float, intended: int, violations: int
-    ) -> Reading:
+    def from_counts(cls, *, rate: float, seconds: float, intended: int, violations: int) -> Reading:
         """A reading known only by its counts, as a simulator or a user's own generator gives it."""
         return cls(rate=rate, seconds=seconds, intended=intended, violations=violations)
 

@@ -28,15 +28,6 @@ class Completed:
         return (self.stderr.strip() or self.stdout.strip())[:4000]
 
 
-@dataclass(frozen=True)
-class Stat:
-    """Owner, group and permission bits of a file on a host."""
-
-    owner: str
-    group: str
-    mode: int
-
-
 class Transport(Protocol):
     """One host. Commands are argv lists: no value ever passes through a shell.
 
@@ -50,13 +41,13 @@ class Transport(Protocol):
         self,
         argv: Argv,
         *,
-        input: bytes | None = None,
+        input: bytes | None = None,  # noqa: A002  # as subprocess calls it
         timeout: float = 30.0,
         sudo: bool = False,
         cwd: str | None = None,
         env: Mapping[str, str] | None = None,
     ) -> Completed:
-        """Run ``argv`` to its end, within ``timeout`` seconds; a failing command is no exception."""
+        """Run ``argv`` to its end within ``timeout`` seconds; failing is no exception."""
         ...
 
     def put(self, content: bytes, path: str, *, mode: int = 0o644, sudo: bool = False) -> None:

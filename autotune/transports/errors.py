@@ -7,3 +7,7 @@ from autotune.errors import AutotuneError
 
 class HostUnreachable(AutotuneError):
     """A host did not answer, refused the connection or did not finish in time."""
+
+
+class HostKeyRefused(HostUnreachable):
+    """A host showed a key that is not known to be its own."""

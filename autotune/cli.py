@@ -1,0 +1,360 @@
+"""The command line: parse, call, print. What a command does lives in the rooms it calls.
+
+Every import that costs time is inside the command that needs it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from autotune import __version__, errors
+from autotune.errors import AutotuneError
+
+app = typer.Typer(
+    no_args_is_help=True,
+    add_completion=True,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    help="Finds the settings with which a whole stack carries the most load within its latency "
+    "objective, proves the gain, and hands over the files.",
+)
+
+TargetPath = Annotated[Path, typer.Argument(help="The target file.", show_default=False)]
+StudyName = Annotated[str, typer.Argument(help="A study's name or directory.", show_default=False)]
+Studies = Annotated[Path, typer.Option("--studies", help="Directory that studies live in.")]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON object on standard output.")]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask before sending load.")]
+Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Also show each reading.")]
+ExitCode = Annotated[
+    bool, typer.Option("--exit-code", help="End with 4 when there is no proven improvement.")
+]
+STUDIES = Path("studies")
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"autotune {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    version: Annotated[
+        bool,
+        typer.Option("--version", callback=_version, is_eager=True, help="Print the version."),
+    ] = False,
+) -> None:
+    pass
+
+
+@app.command()
+def init(
+    example: Annotated[str, typer.Option(help="Which shipped target to start from.")] = "local",
+    out: Annotated[
+        Path | None, typer.Option(help="Where to write it (targets/EXAMPLE.yaml).")
+    ] = None,
+) -> None:
+    """Write a target file to start from."""
+    from autotune.run.examples import write_example
+
+    written = write_example(example, out or Path("targets") / f"{example}.yaml")
+    typer.echo(f"wrote {written}")
+    typer.echo(f"next: autotune check {written}", err=True)
+
+
+@app.command()
+def check(
+    target: TargetPath,
+    headroom: Annotated[
+        bool,
+        typer.Option(
+            "--headroom", help="Also load a private server, to see what load can be made."
+        ),
+    ] = False,
+    json_: Json = False,
+) -> None:
+    """Read, render and natively validate a target; changes nothing."""
+    from autotune.run import check as checks
+    from autotune.run.session import prepare
+    from autotune.target.read import read
+
+    prepared = prepare(read(target))
+    found = checks.check(prepared)
+    made = checks.headroom(prepared) if headroom else None
+    if json_:
+        _print({"schema": 1, **asdict(found), "headroom": made})
+        return
+    if made:
+        typer.echo(f"  generator: {made}")
+    for line in found.held:
+        typer.echo(f"✓ {line}")
+    for line in found.left_out:
+        typer.echo(f"  left out: {line}")
+    for line in found.not_checked:
+        typer.echo(f"  not checked: {line}")
+
+
+@app.command()
+def plan(
+    target: TargetPath,
+    json_: Json = False,
+    exit_code: Annotated[
+        bool, typer.Option("--exit-code", help="End with 6 when a run would change anything.")
+    ] = False,
+) -> None:
+    """Show what a run would do: files, restarts, memory, load and time. Changes nothing."""
+    from autotune.run.plan import plan as plans
+    from autotune.run.plan import text
+    from autotune.run.session import prepare
+    from autotune.target.read import read
+
+    planned = plans(prepare(read(target)))
+    if json_:
+        _print(planned)
+    else:
+        typer.echo(text(planned))
+    if exit_code and planned["diff"]:
+        raise typer.Exit(errors.CHANGES_PRESENT)
+
+
+@app.command()
+def run(
+    target: TargetPath,
+    yes: Yes = False,
+    json_: Json = False,
+    verbose: Verbose = False,
+    exit_code: ExitCode = False,
+    studies: Studies = STUDIES,
+) -> None:
+    """Run a study: baseline, search, confirmation, verdict."""
+    from autotune.run import start
+    from autotune.run.session import prepare
+    from autotune.run.studies import new_directory
+    from autotune.target.read import read
+
+    prepared = prepare(read(target))
+    _ask_leave(start.what_it_does(prepared), yes=yes)
+    directory = new_directory(studies, prepared.file.target.name)
+    _sit(start.start, prepared, directory, json_=json_, verbose=verbose)
+    _report(directory, json_=json_, exit_code=exit_code)
+
+
+@app.command()
+def resume(
+    study: StudyName,
+    yes: Yes = False,
+    json_: Json = False,
+    verbose: Verbose = False,
+    exit_code: ExitCode = False,
+    studies: Studies = STUDIES,
+) -> None:
+    """Continue a study that was stopped or killed; nothing is measured twice."""
+    from autotune.report.studies import find
+    from autotune.run import start
+
+    directory = find(study, studies)
+    prepared = start.unfinished(directory)
+    _ask_leave(start.what_it_does(prepared), yes=yes)
+    _sit(start.resume, prepared, directory, json_=json_, verbose=verbose)
+    _report(directory, json_=json_, exit_code=exit_code)
+
+
+@app.command()
+def status(
+    study: Annotated[str | None, typer.Argument(help="A study; all of them without one.")] = None,
+    json_: Json = False,
+    studies: Studies = STUDIES,
+) -> None:
+    """Where a study stands, also while it runs."""
+    from autotune.report import status as statuses
+    from autotune.report.studies import find, names, open_study
+
+    chosen = [find(study, studies)] if study else [studies / name for name in names(studies)]
+    opened = [open_study(directory) for directory in chosen]
+    if json_:
+        _print({"schema": 1, "studies": [statuses.status(one) for one in opened]})
+        return
+    if not opened:
+        typer.echo(f"no studies in {studies}: `autotune run TARGET` makes one", err=True)
+    for one in opened:
+        typer.echo(statuses.render_status(one))
+
+
+@app.command()
+def report(study: StudyName, json_: Json = False, studies: Studies = STUDIES) -> None:
+    """The verdict of a study and what stands behind it."""
+    from autotune.report.studies import find
+
+    _report(find(study, studies), json_=json_, exit_code=False)
+
+
+@app.command()
+def diff(
+    study: StudyName,
+    a: Annotated[
+        str, typer.Argument(help="A trial: its number, `baseline` or `best`.")
+    ] = "baseline",
+    b: Annotated[str, typer.Argument(help="The trial to compare it with.")] = "best",
+    parameters: Annotated[
+        bool, typer.Option("--parameters", help="Compare the settings, not the files.")
+    ] = False,
+    studies: Studies = STUDIES,
+) -> None:
+    """What two configurations of a study have different, file by file."""
+    from autotune.report.diff import diff_text
+    from autotune.report.studies import find, open_study
+
+    opened = open_study(find(study, studies))
+    typer.echo(diff_text(opened, a, b, parameters=parameters, colour=_colour()), nl=False)
+
+
+@app.command()
+def export(
+    study: StudyName,
+    out: Annotated[Path, typer.Option(help="A directory that is empty or not there yet.")],
+    format_: Annotated[str, typer.Option("--format", help="files, yaml or json.")] = "files",
+    trial: Annotated[
+        str | None, typer.Option(help="Another trial than the winner, whatever it proved.")
+    ] = None,
+    studies: Studies = STUDIES,
+) -> None:
+    """Write the winner's configuration, its diff against the baseline, and its provenance."""
+    from autotune.report.export import write_export
+    from autotune.report.studies import find, open_study
+
+    for path in write_export(open_study(find(study, studies)), out, format_, trial):
+        typer.echo(str(out / path))
+
+
+@app.command()
+def restore(
+    what: Annotated[str, typer.Argument(help="A target file or a study.", show_default=False)],
+    studies: Studies = STUDIES,
+) -> None:
+    """Put back whatever a killed study has left: its servers ended, its run directory gone."""
+    from autotune.report.studies import find
+    from autotune.run import restore as restores
+
+    path = Path(what)
+    chosen = restores.studies_of(path, studies) if path.is_file() else [find(what, studies)]
+    for line in restores.restore(chosen) or [f"{what}: nothing was left behind"]:
+        typer.echo(line)
+
+
+@app.command()
+def measure(
+    target: TargetPath,
+    config: Annotated[
+        Path | None, typer.Option(help="An export whose settings are measured.")
+    ] = None,
+    against: Annotated[
+        str | None, typer.Option(help="`baseline`: alternate with it and give the gain.")
+    ] = None,
+    repeat: Annotated[int, typer.Option(min=1, max=100, help="Measure this many times.")] = 1,
+    yes: Yes = False,
+    json_: Json = False,
+    verbose: Verbose = False,
+    studies: Studies = STUDIES,
+) -> None:
+    """The peak of the stack as it is, or of an exported configuration, with its interval."""
+    from autotune.run import measuring, start
+    from autotune.run.session import prepare
+    from autotune.run.studies import new_directory
+    from autotune.target.read import read
+
+    prepared = prepare(read(target))
+    request = measuring.request(prepared, config, against, repeat)
+    _ask_leave(start.what_it_does(prepared), yes=yes)
+    directory = new_directory(studies, f"{prepared.file.target.name}-measured")
+    with _narrator(prepared, directory, verbose=verbose) as narrator:
+        found = measuring.measure(prepared, request, directory, narrator)
+    if json_:
+        _print(found)
+    else:
+        typer.echo(measuring.text(found))
+
+
+def _sit(
+    act: Callable[[Any, Path, Any], None],
+    prepared: Any,
+    directory: Path,
+    *,
+    json_: bool,
+    verbose: bool,
+) -> None:
+    """A sitting of a study; one that is stopped says how to go on."""
+    try:
+        with _narrator(prepared, directory, verbose=verbose) as narrator:
+            act(prepared, directory, narrator)
+    except KeyboardInterrupt:
+        if json_ and (directory / "events.jsonl").exists():
+            _report(directory, json_=True, exit_code=False)
+        typer.echo(
+            f"stopped, and everything is put back; continue with: autotune resume {directory.name}",
+            err=True,
+        )
+        raise typer.Exit(errors.INTERRUPTED) from None
+
+
+def _narrator(prepared: Any, directory: Path, *, verbose: bool) -> Any:
+    from autotune.report.progress import narrator
+    from autotune.study.follow import Follow
+
+    target = prepared.file.target
+    return narrator(target, Follow(directory), sys.stderr, os.environ, verbose=verbose)
+
+
+def _report(directory: Path, *, json_: bool, exit_code: bool) -> None:
+    from autotune.report.studies import open_study
+    from autotune.report.summary import summary
+    from autotune.report.text import render_text
+
+    study = open_study(directory)
+    found = summary(study.name, study.target, study.state, study.tallies)
+    if json_:
+        _print(found)
+    else:
+        typer.echo(
+            render_text(found, study.target, study.state, study.tallies, colour=_colour()), nl=False
+        )
+    if exit_code and found["verdict"] != "improved":
+        raise typer.Exit(errors.NOT_IMPROVED)
+
+
+def _colour() -> bool:
+    from autotune.report import colour
+
+    return colour.wanted(sys.stdout, os.environ)
+
+
+def _ask_leave(what: str, *, yes: bool) -> None:
+    typer.echo(what, err=True)
+    if yes:
+        return
+    if not sys.stdin.isatty():
+        raise AutotuneError("load is not sent without leave", hint="pass --yes to give it")
+    if not typer.confirm("Go ahead?", err=True):
+        raise typer.Exit(errors.OPERATIONAL)
+
+
+def _print(found: Any) -> None:
+    typer.echo(json.dumps(found, ensure_ascii=False))
+
+
+def main() -> None:
+    """Entry point: every way to end has its exit code, and none is a traceback."""
+    sys.exit(_guarded(lambda: app(standalone_mode=False), as_json="--json" in sys.argv))
+
+
+def _guarded(act: Callable[[], Any], *, as_json: bool) -> int:
+    from autotune.outcome import end
+
+    return end(act, as_json=as_json)

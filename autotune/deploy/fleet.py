@@ -1,0 +1,42 @@
+"""What a trial needs of the machines, whichever way their services are run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from autotune.deploy.effective import Difference
+from autotune.errors import AutotuneError
+from autotune.services.base import Action, Settings, Value
+
+
+class DeployFailed(AutotuneError):
+    """A configuration did not validate, start or answer; the last good one is back in place."""
+
+
+@dataclass(frozen=True)
+class Deployed:
+    """What a deployment did and what is in effect after it."""
+
+    files: Mapping[str, bytes]
+    actions: Mapping[str, Action]
+    effective: Mapping[str, Value] = field(default_factory=dict)
+    differences: tuple[Difference, ...] = ()
+
+    @property
+    def restarted(self) -> frozenset[str]:
+        """Parts that lost what they had in memory."""
+        return frozenset(n for n, action in self.actions.items() if action is Action.RESTART)
+
+
+class Fleet(Protocol):
+    """All tiers together: a deployment takes effect everywhere or nowhere."""
+
+    def deploy(self, settings: Settings) -> Deployed:
+        """Make ``settings`` take effect with the least action. Raises DeployFailed."""
+        ...
+
+    def restore(self) -> None:
+        """Leave every host as it was found."""
+        ...

@@ -1,0 +1,192 @@
+"""Server processes of a private stack: started, watched, reloaded, ended, and found again."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+
+from autotune.errors import AutotuneError
+from autotune.services.base import Endpoint
+
+# The shell only writes down its own process id before it *becomes* the server: a tuner killed at
+# any instant leaves no server that the next command could not recognise. Values are arguments.
+_RECORD_AND_EXEC = 'echo $$ > "$0" && exec "$@"'
+PID_SUFFIX = ".pid-of"
+
+
+class ProcessFailed(AutotuneError):
+    """A server did not start, did not come up in time, or died; the message holds its own words."""
+
+
+@dataclass(frozen=True)
+class Running:
+    """A server that was started in ``directory``; it leads a session of its own."""
+
+    name: str
+    process: subprocess.Popen[bytes]
+    directory: Path
+    log: Path
+
+    @property
+    def pid(self) -> int:
+        return self.process.pid
+
+    @property
+    def alive(self) -> bool:
+        return self.process.poll() is None
+
+    def children(self) -> frozenset[int]:
+        try:
+            return frozenset(child.pid for child in psutil.Process(self.pid).children())
+        except psutil.NoSuchProcess:
+            return frozenset()
+
+    def listening(self) -> frozenset[int]:
+        """TCP ports this server itself listens on."""
+        try:
+            connections = psutil.Process(self.pid).net_connections(kind="tcp")
+        except psutil.Error:
+            return frozenset()
+        return frozenset(c.laddr.port for c in connections if c.status == psutil.CONN_LISTEN)
+
+    def last_words(self, lines: int = 12) -> str:
+        """The end of what it printed."""
+        try:
+            return "\n".join(self.log.read_text(errors="replace").splitlines()[-lines:])
+        except FileNotFoundError:
+            return ""
+
+
+def start(name: str, argv: Sequence[str], directory: Path) -> Running:
+    """Start a server in the foreground of its own session, output to ``<name>.out``."""
+    log = directory / f"{name}.out"
+    record = directory / f"{name}{PID_SUFFIX}"
+    with log.open("ab") as output:
+        process = subprocess.Popen(
+            ["/bin/sh", "-c", _RECORD_AND_EXEC, str(record), *argv],
+            cwd=directory,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            start_new_session=True,
+        )
+    return Running(name, process, directory, log)
+
+
+def wait_until(condition: Callable[[], bool], running: Running, seconds: float, what: str) -> None:
+    """Wait for ``condition``. Raises ProcessFailed when the server dies or the time is up."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        if not running.alive:
+            raise ProcessFailed(f"{running.name} died while {what}: {running.last_words()}")
+        if time.monotonic() > deadline:
+            raise ProcessFailed(
+                f"{running.name} was not done {what} after {seconds:g} s: {running.last_words()}"
+            )
+        time.sleep(0.005)
+
+
+def is_up(running: Running, place: Endpoint | str) -> bool:
+    """Whether this very server listens at an endpoint, or accepts at a socket in its directory.
+
+    Asking the endpoint would not do: another server may have it while ours still tries to.
+    """
+    if isinstance(place, Endpoint):
+        return place.port in running.listening()
+    return _accepts(running.directory, place)
+
+
+def _accepts(directory: Path, name: str) -> bool:
+    # Through the open directory: a socket's own path may be longer than the kernel takes.
+    try:
+        handle = os.open(directory, os.O_PATH | os.O_DIRECTORY)
+    except FileNotFoundError:
+        return False
+    try:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as client:
+            client.settimeout(1.0)
+            client.connect(f"/proc/self/fd/{handle}/{name}")
+    except OSError:
+        return False
+    finally:
+        os.close(handle)
+    return True
+
+
+def reload(running: Running, signal_name: str, seconds: float = 10.0) -> None:
+    """Signal the server to read its files again and wait until its old workers are gone."""
+    old = running.children()
+    os.kill(running.pid, getattr(signal, f"SIG{signal_name}"))
+    wait_until(lambda: not (old & running.children()), running, seconds, "reloading")
+
+
+def stop(running: Running, seconds: float = 5.0) -> None:
+    """End the server and all of its session: politely, then not."""
+    _end(_session(running.pid, running.directory), seconds)
+    running.process.wait()
+    (running.directory / f"{running.name}{PID_SUFFIX}").unlink(missing_ok=True)
+
+
+def end_left_behind(directory: Path) -> tuple[str, ...]:
+    """End servers that an earlier, killed tuner left running under ``directory``; their names."""
+    ended = []
+    for record in sorted(directory.glob(f"*/*{PID_SUFFIX}")):
+        try:
+            pid = int(record.read_text())
+        except (OSError, ValueError):
+            pid = 0
+        processes = _session(pid, record.parent) if pid else []
+        if processes:
+            _end(processes, 5.0)
+            ended.append(record.name.removesuffix(PID_SUFFIX))
+        record.unlink(missing_ok=True)
+    return tuple(ended)
+
+
+def _session(leader: int, directory: Path) -> list[psutil.Process]:
+    """Processes of the session ``leader`` that work in ``directory``: a reused id never does."""
+    found = []
+    for process in psutil.process_iter():
+        try:
+            if os.getsid(process.pid) == leader and _works_in(process, directory):
+                found.append(process)
+        except (ProcessLookupError, psutil.NoSuchProcess, psutil.AccessDenied):
+            continue
+    return found
+
+
+def _works_in(process: psutil.Process, directory: Path) -> bool:
+    return Path(process.cwd()).is_relative_to(directory.resolve())
+
+
+def _end(processes: list[psutil.Process], seconds: float) -> None:
+    # The leader first: masters end their workers in good order.
+    leaders = [p for p in processes if p.pid == _sid(p)] or processes
+    for process in leaders:
+        _quietly(process.terminate)
+    _, alive = psutil.wait_procs(processes, timeout=seconds)
+    for process in alive:
+        _quietly(process.kill)
+    psutil.wait_procs(alive, timeout=seconds)
+
+
+def _sid(process: psutil.Process) -> int:
+    try:
+        return os.getsid(process.pid)
+    except ProcessLookupError:
+        return -1
+
+
+def _quietly(act: Callable[[], None]) -> None:
+    try:
+        act()
+    except psutil.NoSuchProcess:
+        return

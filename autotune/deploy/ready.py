@@ -1,0 +1,42 @@
+"""Whether the stack as a whole answers right: one real request, its whole answer looked at."""
+
+from __future__ import annotations
+
+import http.client
+import time
+
+from autotune.services.base import Endpoint
+
+
+def answer(endpoint: Endpoint, path: str, timeout: float = 2.0) -> tuple[int, bytes] | str:
+    """Status and body of one request, or in words why there is none."""
+    connection = http.client.HTTPConnection(endpoint.host, endpoint.port, timeout=timeout)
+    try:
+        connection.request("GET", path, headers={"Connection": "close"})
+        response = connection.getresponse()
+        return response.status, response.read(65_536)
+    except (OSError, http.client.HTTPException) as error:
+        return f"{type(error).__name__}: {error}"
+    finally:
+        connection.close()
+
+
+def wait(endpoint: Endpoint, path: str, expect: bytes | None, seconds: float) -> str | None:
+    """Wait until a request is answered right; if it never is, in words what came instead."""
+    deadline = time.monotonic() + seconds
+    while True:
+        got = answer(endpoint, path)
+        if isinstance(got, tuple) and 200 <= got[0] < 300 and expect in (None, got[1]):
+            return None
+        if time.monotonic() > deadline:
+            return got if isinstance(got, str) else f"status {got[0]}, body {got[1][:200]!r}"
+        time.sleep(0.02)
+
+
+def latency(endpoint: Endpoint, path: str) -> float | None:
+    """Seconds one request takes; ``None`` unless it is answered with success."""
+    started = time.monotonic()
+    got = answer(endpoint, path)
+    if isinstance(got, str) or not 200 <= got[0] < 300:
+        return None
+    return time.monotonic() - started

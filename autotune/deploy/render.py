@@ -1,0 +1,72 @@
+"""Settings and a site in, the exact bytes of its files out. Pure but for reading templates."""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined, TemplateError
+
+from autotune.errors import AutotuneError
+from autotune.services.base import Service, Settings, Site
+from autotune.target.model import Data
+
+
+class RenderError(AutotuneError):
+    """A template is missing, broken, or asks for a value that does not exist."""
+
+
+def shipped_templates() -> Path:
+    """Where autotune's own templates are: in the installed package, or in the checkout."""
+    return shipped("templates")
+
+
+def shipped(name: str) -> Path:
+    """A directory that ships with autotune (``templates``, ``targets``)."""
+    package = Path(__file__).resolve().parent.parent
+    installed = package / "_shipped" / name
+    return installed if installed.is_dir() else package.parent / name
+
+
+@cache
+def _environment(directories: tuple[Path, ...]) -> Environment:
+    # Configuration files are no HTML: escaping would corrupt them.
+    environment = Environment(
+        loader=FileSystemLoader([str(directory) for directory in directories]),
+        undefined=StrictUndefined,
+        autoescape=False,  # noqa: S701
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+    environment.filters["onoff"] = lambda value: "on" if value else "off"
+    return environment
+
+
+def render(
+    service: Service,
+    site: Site,
+    settings: Settings,
+    data: Data,
+    overrides: Path | None = None,
+) -> dict[str, bytes]:
+    """The files of one service on one site: path relative to the site → content.
+
+    ``settings`` are the whole study's; the template sees its own service's by their bare names.
+    ``overrides`` is the user's template directory, looked into before the shipped ones. Raises
+    RenderError.
+    """
+    prefix = f"{site.tier}.{service.name}."
+    own = {k.removeprefix(prefix): v for k, v in settings.items() if k.startswith(prefix)}
+    directories = (*((overrides,) if overrides else ()), shipped_templates())
+    environment = _environment(directories)
+    rendered: dict[str, bytes] = {}
+    for file in service.files(site):
+        try:
+            template = environment.get_template(file.template)
+            rendered[file.path] = template.render(own, site=site, data=data).encode()
+        except TemplateError as error:
+            line = getattr(error, "lineno", None)
+            place = f"{file.template}:{line}" if line else file.template
+            raise RenderError(f"{place}: {type(error).__name__}: {error.message}") from error
+    return rendered

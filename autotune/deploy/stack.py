@@ -1,0 +1,123 @@
+"""Which service runs where, in the order they start: the topology of a target made concrete."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from autotune.services.base import Endpoint, Role, Service, Site
+from autotune.services.registry import APPS, parts
+from autotune.space.facts import HostFacts
+from autotune.target.model import Target, Tier
+
+Ports = Mapping[tuple[str, str], int]
+
+
+@dataclass(frozen=True)
+class Part:
+    """One service on one host of one tier."""
+
+    service: Service
+    site: Site
+
+    @property
+    def name(self) -> str:
+        return f"{self.site.tier}.{self.site.host}.{self.service.name}"
+
+
+@dataclass(frozen=True)
+class Stack:
+    """All parts in dependency order, and where requests enter."""
+
+    parts: tuple[Part, ...]
+    entry: Endpoint
+
+    def of_role(self, role: Role) -> tuple[Part, ...]:
+        return tuple(part for part in self.parts if part.site.role is role)
+
+
+@dataclass(frozen=True)
+class Grounds:
+    """What the topology stands on: directories, ports, accounts, programs and facts per host."""
+
+    directory: str
+    ports: Ports
+    programs: Mapping[str, str]
+    facts: Mapping[str, HostFacts]
+    user: str | None = None
+    group: str | None = None
+
+
+def entry_tier(target: Target) -> str:
+    """The tier that no other one forwards to or uses: where load is sent."""
+    behind = {tier.forwards_to for tier in target.tiers.values()}
+    behind |= {name for tier in target.tiers.values() for name in tier.uses}
+    return next(name for name in target.tiers if name not in behind)
+
+
+def start_order(target: Target) -> tuple[str, ...]:
+    """Tiers such that each comes after all it depends on."""
+    order: list[str] = []
+
+    def visit(name: str) -> None:
+        tier = target.tiers[name]
+        for needed in (*tier.uses, *((tier.forwards_to,) if tier.forwards_to else ())):
+            visit(needed)
+        if name not in order:
+            order.append(name)
+
+    for name in target.tiers:
+        visit(name)
+    return tuple(order)
+
+
+def build(target: Target, grounds: Grounds) -> Stack:
+    """The stack of a target's first deployment of each tier."""
+    built: list[Part] = []
+    for name in start_order(target):
+        tier = target.tiers[name]
+        for host in tier.hosts:
+            for service, role in _services(tier):
+                built.append(
+                    Part(service, _site(target, grounds, name, host, service=service, role=role))
+                )
+    first = entry_tier(target)
+    return Stack(tuple(built), _endpoint(target, first, target.tiers[first].hosts[0], grounds))
+
+
+def _services(tier: Tier) -> tuple[tuple[Service, Role], ...]:
+    app = ((APPS[tier.app], Role.APP),) if tier.app else ()
+    return (*app, *parts(tier.service[0]))
+
+
+def _site(
+    target: Target, grounds: Grounds, name: str, host: str, *, service: Service, role: Role
+) -> Site:
+    tier = target.tiers[name]
+
+    def endpoints(tiers: tuple[str, ...], wanted: Role | None = None) -> tuple[Endpoint, ...]:
+        return tuple(
+            _endpoint(target, other, other_host, grounds)
+            for other in tiers
+            if wanted is None or wanted in {r for _, r in parts(target.tiers[other].service[0])}
+            for other_host in target.tiers[other].hosts
+        )
+
+    return Site(
+        tier=name,
+        host=host,
+        role=role,
+        directory=f"{grounds.directory}/{name}.{host}",
+        listen=_endpoint(target, name, host, grounds),
+        forwards_to=endpoints((tier.forwards_to,)) if tier.forwards_to else (),
+        caches=endpoints(tier.uses, Role.CACHE),
+        stores=endpoints(tier.uses, Role.STORE),
+        user=grounds.user,
+        group=grounds.group,
+        programs={key: grounds.programs[key] for key in service.programs},
+        facts=dict(grounds.facts[host].names()),
+    )
+
+
+def _endpoint(target: Target, tier: str, host: str, grounds: Grounds) -> Endpoint:
+    return Endpoint(target.hosts[host].address, grounds.ports[tier, host])

@@ -1,0 +1,139 @@
+"""A lab comes up, and goes down without a trace, whatever moment either was killed at."""
+
+from __future__ import annotations
+
+import shutil
+import socket
+import time
+from collections.abc import Iterable
+from pathlib import Path
+
+from autotune.errors import AutotuneError
+from autotune.lab import disk, groups, journal, keys, machine, network, prerequisites
+from autotune.lab import plan as planning
+from autotune.lab.hosts import LabHost
+from autotune.lab.lock import alone
+from autotune.lab.plan import LabPlan, Names
+
+_BOOT = 30.0  # s for a host to answer on its SSH port
+_ANSWER = 1.0  # s for one try of it
+_GONE = 5.0  # s for a directory to be left by everybody
+
+
+def up(hosts: Iterable[LabHost], state_dir: Path) -> LabPlan:
+    """Make and boot ``hosts``; returns when each answers on its SSH port.
+
+    Idempotent: hosts that run already are left alone, ones that stopped are started again with
+    their disks as they were, and a lab described differently is replaced. What a failed or
+    interrupted ``up`` has made is taken down again. Raises ``AutotuneError``.
+    """
+    wanted = planning.plan(hosts, state_dir)
+    prerequisites.require()
+    prerequisites.require_directory(wanted.names.directory)
+    disk.require_one_filesystem(Path("/proc/self/mountinfo").read_text(encoding="utf-8"))
+    with alone(wanted.names, make=True):
+        if _known(wanted.names) != wanted:
+            _remove(wanted.names)
+        fresh = not wanted.names.journal.exists()
+        try:
+            _make(wanted)
+        except BaseException:
+            if fresh:
+                _remove(wanted.names)
+            raise
+    return wanted
+
+
+def down(state_dir: Path) -> None:
+    """Remove the lab kept in ``state_dir``: processes, groups, links, mounts, disks, keys.
+
+    Idempotent, and needs no record of what was made. Raises ``AutotuneError``.
+    """
+    names = planning.names(state_dir)
+    prerequisites.require_root()
+    with alone(names, make=False):
+        _remove(names)
+
+
+def halt(state_dir: Path, host: str) -> None:
+    """Stop one host at once, as a power cut does; ``up`` starts it again with its disk."""
+    plan = existing(state_dir)
+    plan.host(host)
+    prerequisites.require_root()
+    with alone(plan.names, make=False):
+        groups.remove_groups(plan.names, host)
+
+
+def existing(state_dir: Path) -> LabPlan:
+    """The lab kept in ``state_dir``; raises ``AutotuneError`` if there is none."""
+    known = journal.read(planning.names(state_dir))
+    if known is None:
+        raise AutotuneError(f"there is no lab in {state_dir}", hint="`autotune lab up TARGET`")
+    return known
+
+
+def answers(address: str, port: int = 22, timeout: float = _ANSWER) -> bool:
+    """Whether an SSH server greets at ``address`` within ``timeout`` seconds (RFC 4253, 4.2)."""
+    try:
+        with socket.create_connection((address, port), timeout=timeout) as connection:
+            return connection.recv(4) == b"SSH-"
+    except OSError:
+        return False
+
+
+def _known(names: Names) -> LabPlan | None:
+    try:
+        return journal.read(names)
+    except AutotuneError:  # an unreadable record is a lab to be replaced
+        return None
+
+
+def _make(plan: LabPlan) -> None:
+    journal.write(plan)
+    keys.make_keys(plan)
+    stopped = [host for host in plan.hosts if machine.pid(plan.names, host.name) is None]
+    for host in stopped:
+        groups.remove_groups(plan.names, host.name)
+        network.remove_cable(plan, host)
+        disk.make_disk(plan, host)
+    network.make_bridge(plan)
+    trees = groups.make_groups(plan)
+    if stopped:
+        machine.boot(plan, stopped, trees)
+    _await(plan)  # a host that was running already may still be booting
+
+
+def _await(plan: LabPlan) -> None:
+    deadline = time.monotonic() + _BOOT
+    left = list(plan.hosts)
+    while left := [host for host in left if not answers(host.address)]:
+        for host in left:
+            if time.monotonic() > deadline or not groups.processes(plan.names, host.name):
+                raise AutotuneError(
+                    f"{host.name} did not boot: "
+                    + (machine.console(plan.names, host.name) or f"no answer within {_BOOT:g} s")
+                )
+        time.sleep(0.02)
+
+
+def _remove(names: Names) -> None:
+    groups.remove_groups(names)
+    network.remove_links(names)
+    for entry in (names.machines, names.key, names.key.with_suffix(".pub"), names.known_hosts):
+        _delete(entry)
+    # The record goes last: as long as anything is left, there is a lab to take down.
+    _delete(names.journal.with_suffix(".new"))
+    _delete(names.journal)
+
+
+def _delete(path: Path) -> None:
+    deadline = time.monotonic() + _GONE
+    while path.is_dir():
+        try:
+            shutil.rmtree(path)
+        except OSError:
+            # A process that was on its way to become a host writes its last words in there.
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.01)
+    path.unlink(missing_ok=True)

@@ -1,0 +1,73 @@
+"""What this machine must have before it can carry a lab."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+from autotune.errors import AutotuneError
+
+#: A program a lab runs, and the Debian package it comes in.
+PROGRAMS = {
+    "systemd-nspawn": "systemd-container",
+    "sshd": "openssh-server",
+    "ssh-keygen": "openssh-client",
+    "ip": "iproute2",
+    "mount": "mount",
+    "unshare": "util-linux",
+    "setsid": "util-linux",
+}
+PACKAGES = tuple(sorted(set(PROGRAMS.values())))
+_SBIN = "/usr/local/sbin:/usr/sbin:/sbin"
+
+
+def missing_packages(
+    found: Callable[[str], bool] = lambda program: _which(program) is not None,
+) -> tuple[str, ...]:
+    """The Debian packages a lab needs and this machine lacks."""
+    return tuple(sorted({package for name, package in PROGRAMS.items() if not found(name)}))
+
+
+def require() -> None:
+    """Raise ``AutotuneError``, with what is missing and how to get it, if no lab can be made."""
+    lacks = missing_packages()
+    root = os.geteuid() == 0
+    if root and not lacks:
+        return
+    wants = [] if root else ["it needs root (namespaces, mounts and a bridge are made)"]
+    if lacks:
+        wants.append("these packages are missing: " + ", ".join(lacks))
+    raise AutotuneError("a lab cannot be made here: " + "; ".join(wants), hint=_remedy(lacks))
+
+
+def require_root() -> None:
+    """Raise ``AutotuneError`` unless this is root."""
+    if os.geteuid() != 0:
+        raise AutotuneError("a lab is made and removed by root", hint=_remedy(()))
+
+
+def require_directory(directory: Path) -> None:
+    """Raise ``AutotuneError`` if the machines' disks cannot be kept in ``directory``."""
+    if directory.is_relative_to("/run"):
+        raise AutotuneError(
+            f"{directory}: a lab cannot be kept under /run, which each machine has its own of",
+            hint="choose a directory such as /var/lib/autotune/lab",
+        )
+    if any(character in str(directory) for character in ",:\\\n"):
+        raise AutotuneError(
+            f"{directory}: a lab's directory cannot have a comma, colon or backslash in its path",
+            hint="they separate the options of an overlay mount",
+        )
+
+
+def _remedy(packages: tuple[str, ...]) -> str:
+    if packages:
+        install = "apt-get install --no-install-recommends " + " ".join(packages)
+        return install if os.geteuid() == 0 else f"sudo {install}, then run it again with sudo"
+    return "run it again with sudo"
+
+
+def _which(program: str) -> str | None:
+    return shutil.which(program, path=os.environ.get("PATH", "") + ":" + _SBIN)

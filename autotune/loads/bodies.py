@@ -1,0 +1,76 @@
+"""The look at whole answers that load generators do not take.
+
+httperf takes any 200 for a success. While it runs, curl fetches the same page now and then, each
+time over a connection of its own as the load does; the share of wrong bodies in this sample stands
+for the share among all right statuses. A sample of n finds a share s of wrong bodies with the
+probability 1 − (1 − s)ⁿ: one web host of two that answers nonsense is found for certain, one answer
+in a thousand is not.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from math import ceil
+
+from autotune.loads.base import Order, Request, Tally
+from autotune.services.base import Argv
+
+PER_SECOND = 6.0
+SHARE = 0.01  # of the load that the look may add
+LEAST = 2
+PACKAGES = ("curl",)  # Debian's names
+
+_ANSWER = re.compile(r"(.*?)\n<autotune (\d{3}) (\d+)>\n", re.DOTALL)
+TIMED_OUT = "28"  # curl's exit code
+_GLOB = re.compile(r"([\[\]{}\\])")
+
+
+@dataclass(frozen=True)
+class Look:
+    """Answers with a 2xx status that were looked at, and how many of them had a wrong body."""
+
+    seen: int
+    wrong: int
+
+    def blame(self, tally: Tally) -> Tally:
+        """``tally`` with its share of wrong bodies, beyond those found otherwise."""
+        if not self.wrong:
+            return tally
+        known = tally.errors.get("wrong body", 0)
+        wrong = ceil(self.wrong / self.seen * (tally.replies_ok + known))
+        return tally.blame("wrong body", wrong - known)
+
+
+def count(order: Order) -> int:
+    """How many answers are looked at: a few a second, never more than a trace of the load."""
+    return max(LEAST, round(order.seconds * min(PER_SECOND, SHARE * order.rate)))
+
+
+def argv(request: Request, order: Order) -> Argv:
+    """curl, spread over ``order.seconds``, ended after them.
+
+    The counter stands in the fragment of the URL, which is not sent: the request is the load's own.
+    """
+    times = count(order)
+    url = _GLOB.sub(r"\\\1", request.url)
+    return (
+        "timeout", "--kill-after=1", str(ceil(order.seconds + order.timeout)),
+        "curl", "--silent", "--no-buffer", "--max-time", f"{order.timeout:g}",
+        "--header", "Connection: close", "--rate", f"{ceil(60 * times / order.seconds)}/m",
+        "--write-out", r"\n<autotune %{http_code} %{exitcode}>\n", f"{url}#[1-{times}]",
+    )  # fmt: skip
+
+
+def parse(printed: str, expect: bytes) -> Look:
+    """Bodies that came with a 2xx status against the expected one, byte for byte.
+
+    Other statuses, and answers that did not end in time, are the load generator's to count.
+    """
+    right = expect.decode(errors="replace")
+    bodies = [
+        body
+        for body, status, code in _ANSWER.findall(printed)
+        if status.startswith("2") and code != TIMED_OUT
+    ]
+    return Look(len(bodies), sum(body != right for body in bodies))

@@ -1,0 +1,135 @@
+"""What the generator itself can do from a load host, found against a server that does nothing.
+
+The server is an nginx worker that answers from its configuration, on the load host's own loopback:
+one event loop against another, each needing about as much CPU per request, so what is measured is a
+cautious figure wherever the generator has its host to itself in a real reading.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from autotune.loads.base import Load, Order, Request, Tally
+from autotune.loads.errors import LoadError
+from autotune.loads.take import take
+from autotune.services.base import Endpoint
+from autotune.transports.base import Completed, Transport
+
+RATES = (500.0, 1000.0, 2000.0, 4000.0, 8000.0, 16_000.0)  # requests/s, tried in turn
+SECONDS = 0.75
+LIMIT = 0.050  # seconds; a server that does nothing answers 99 % of requests within it
+TOLERATED = 0.01
+IN_USE = 0.8  # of the headroom that a reading may ask for
+BOUND = 60  # seconds after which the server ends by itself
+
+_BODY = "found 0000 of 0000\n"
+_CONFIG = """daemon off; master_process off; pid server.pid; error_log stderr crit;
+events {{ worker_connections 4096; }}
+http {{
+  access_log off; default_type text/plain;
+  client_body_temp_path body; proxy_temp_path proxy; fastcgi_temp_path fastcgi;
+  uwsgi_temp_path uwsgi; scgi_temp_path scgi;
+  server {{ listen 127.0.0.1:{port} backlog=4096; return 200 "{body}"; }}
+}}
+"""
+
+
+@dataclass(frozen=True)
+class Headroom:
+    """The highest rate (requests/s) the generator made, and why the next one failed, if one did."""
+
+    rate: float
+    stopped: str | None = None
+
+    def shortage(self, rate: float) -> str | None:
+        """Why ``rate`` is more than this load host should be asked for; ``None`` if it is not."""
+        if rate <= IN_USE * self.rate or self.stopped is None:
+            return None
+        return (
+            f"{rate:.0f}/s is more than {IN_USE:.0%} of the {self.rate:.0f}/s that the load host"
+            f" can make ({self.stopped}): add load hosts"
+        )
+
+
+def calibrate(load: Load, transport: Transport, *, nginx: str = "nginx", port: int) -> Headroom:
+    """Raise the load on a trivial server step by step, for about ``SECONDS`` each.
+
+    ``port`` must be free on the load host. Raises LoadError when the server does not start there.
+    """
+    with trivial_server(transport, nginx=nginx, port=port) as endpoint:
+        request = Request(endpoint, "/", _BODY.encode())
+        made = 0.0
+        for rate in RATES:
+            order = Order(rate, SECONDS, limit=LIMIT, ramp=0.25)
+            stopped = shortfall(take(load, request, order, transport), order)
+            if stopped:
+                return Headroom(made, stopped)
+            made = rate
+        return Headroom(made)
+
+
+def shortfall(tally: Tally, order: Order) -> str | None:
+    """What kept the generator from a clean reading of a server that does nothing."""
+    if tally.limited:
+        return tally.limited
+    if tally.failed > TOLERATED * tally.intended:
+        worst = max(tally.errors, key=lambda kind: tally.errors[kind])
+        return f"{tally.errors[worst]} of {tally.intended} requests at {order.rate:.0f}/s: {worst}"
+    late = tally.later_than(order.limit)
+    if late + tally.failed > TOLERATED * tally.intended:
+        return f"{late} of {tally.intended} requests late at {order.rate:.0f}/s"
+    return None
+
+
+@contextmanager
+def trivial_server(transport: Transport, *, nginx: str, port: int) -> Iterator[Endpoint]:
+    """nginx answering ``return 200`` on the host's loopback, gone when this is left."""
+    made = transport.run(("mktemp", "--directory", "--tmpdir", "autotune-headroom.XXXXXXXX"))
+    if not made.ok:
+        raise LoadError(f"no temporary directory on the load host: {made.said}")
+    directory = made.stdout.strip()
+    argv = (
+        "timeout",
+        "--kill-after=1",
+        str(BOUND),
+        nginx,
+        "-p",
+        f"{directory}/",
+        "-c",
+        "nginx.conf",
+    )
+    try:
+        transport.put(_CONFIG.format(port=port, body=_BODY.replace("\n", "\\n")).encode(),
+                      f"{directory}/nginx.conf")  # fmt: skip
+        with ThreadPoolExecutor(1) as pool:
+            serving = pool.submit(transport.run, argv, timeout=BOUND + 10.0)
+            try:
+                pid = _ready(transport, directory, serving)
+                if pid is None:
+                    raise LoadError(f"a trivial server did not start: {serving.result().said}")
+                yield Endpoint("127.0.0.1", port)
+            finally:
+                if (pid := _pid(transport, directory)) is not None:
+                    transport.run(("kill", pid))
+    finally:
+        transport.run(("rm", "-r", "--", directory))
+
+
+def _ready(transport: Transport, directory: str, serving: Future[Completed]) -> str | None:
+    """Its process id once it has bound its port (nginx writes the file after that)."""
+    for _ in range(100):
+        if (pid := _pid(transport, directory)) is not None:
+            return pid
+        if serving.done():
+            return None
+        time.sleep(0.05)
+    return None
+
+
+def _pid(transport: Transport, directory: str) -> str | None:
+    text = (transport.get(f"{directory}/server.pid") or b"").decode().strip()
+    return text if text.isdigit() else None

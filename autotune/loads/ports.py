@@ -1,0 +1,77 @@
+"""Client ports left on a load host, looked at before each reading.
+
+A closed connection keeps its port for a minute (TIME-WAIT), so an address with the stock range of
+28 232 ports opens 470 new connections/s for good, unless the kernel may use such a port again after
+a second: ``tcp_tw_reuse`` 1, or 2 (the default since Linux 4.19) for loopback alone.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from autotune.loads.base import Order, Request
+from autotune.transports.base import Transport
+
+FILES = (
+    "/proc/sys/net/ipv4/ip_local_port_range",
+    "/proc/sys/net/ipv4/tcp_tw_reuse",
+    "/proc/net/sockstat",
+)
+SPARE = 1000  # ports that everything else on the host may need
+
+
+@dataclass(frozen=True)
+class Ports:
+    """``size`` of the client port range, and how many sockets are in TIME-WAIT or in use."""
+
+    size: int
+    waiting: int
+    used: int
+    reuse: int
+
+    @classmethod
+    def read(cls, text: str) -> Ports | None:
+        """From ``FILES`` one after the other; ``None`` when they are not as Linux writes them."""
+        span = re.search(r"^(\d+)\s+(\d+)$", text, re.M)
+        reuse = re.search(r"^(\d)$", text, re.M)
+        sockets = re.search(r"^TCP: inuse (\d+) orphan \d+ tw (\d+)", text, re.M)
+        if span is None or reuse is None or sockets is None:
+            return None
+        size = int(span[2]) - int(span[1]) + 1
+        return cls(size, int(sockets[2]), int(sockets[1]), int(reuse[1]))
+
+    def shortage(self, rate: float, seconds: float, *, loopback: bool) -> str | None:
+        """Why ``rate`` new connections/s for ``seconds`` would run out of ports; else ``None``.
+
+        Sockets are counted whatever they connect to, so this errs on the side of caution.
+        """
+        if self.reuse == 1 or (self.reuse == 2 and loopback):
+            needed, free = rate * 2, self.size - self.used  # free again after a second, or two
+        else:
+            needed, free = rate * seconds, self.size - self.used - self.waiting
+        if needed + SPARE <= free:
+            return None
+        return (
+            f"{needed:.0f} client ports needed, {max(0, free)} free: set net.ipv4.tcp_tw_reuse=1"
+            " on the load host, widen net.ipv4.ip_local_port_range or add load hosts"
+        )
+
+
+def shortage(transports: Sequence[Transport], request: Request, order: Order) -> str | None:
+    """The first load host's reason not to start, ``None`` when all can. Raises HostUnreachable.
+
+    A host that does not say how many ports it has is taken to have enough; httperf counts the
+    connections for which there was none.
+    """
+    loopback = request.endpoint.host == "localhost" or request.endpoint.host.startswith("127.")
+    for transport in transports:
+        ports = Ports.read(transport.run(("cat", *FILES)).stdout)
+        if ports is None:
+            continue
+        rate = order.rate / len(transports)
+        short = ports.shortage(rate, order.seconds + order.ramp, loopback=loopback)
+        if short:
+            return f"{transport.name}: {short}"
+    return None

@@ -1,0 +1,90 @@
+"""Taking one reading: every process started together, every intended request counted once.
+
+A reading has two parts. The ramp-in offers the same load for ``order.ramp`` seconds and is not
+counted: httperf prints one histogram for all it did, so its first second cannot be taken out
+afterwards. What the ramp-in found is not wasted: where most of it failed, the counted part is never
+offered, and the ramp-in is handed back as a truncated reading. It gives up requests after
+``GIVEN_UP`` latency limits, so a clear overload ends within about a second. The counted part starts
+when the ramp-in's last answer is there, milliseconds after its last request where the stack keeps up
+(a queue worth keeping would itself be late). From then on the generator bounds the queue that can
+build up (``httperf``), and ``order.seconds`` the time.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from math import ceil
+
+from autotune.loads import bodies, ports
+from autotune.loads.base import Load, Order, Request, Tally, total
+from autotune.loads.errors import LoadError
+from autotune.services.base import Argv
+from autotune.transports.base import Completed, Transport
+
+ERRORS = 0.25  # fraction of a ramp-in's requests in error that ends the reading …
+VIOLATIONS = 0.7  # … and of those in error or late
+GIVEN_UP = 10.0  # latency limits after which the ramp-in gives up a request
+MARGIN = 10.0  # seconds a transport waits beyond the bound that a process keeps by itself
+MISSING = (126, 127)  # how ``timeout`` says that it could not start the program
+
+
+def take(load: Load, request: Request, order: Order, *transports: Transport) -> Tally:
+    """Offer ``order`` from all load hosts together and count what came of it.
+
+    Raises HostUnreachable when a load host is lost, LoadError when it lacks the generator.
+    """
+    short = ports.shortage(transports, request, order)
+    if short:
+        return Tally(order.requests, errors={"not sent": order.requests}, limited=short)
+    if order.ramp > 0:
+        gentle = min(order.timeout, GIVEN_UP * order.limit)
+        ramp = replace(order, seconds=order.ramp, timeout=gentle)
+        warm = _offer(load, request, ramp, transports)
+        if warm.limited is None and ran_away(warm, order.limit):
+            return replace(warm, truncated=True)
+    if request.expect is None:
+        return _offer(load, request, order, transports)
+    with ThreadPoolExecutor(1) as pool:
+        bound = ceil(order.seconds + order.timeout) + 1.0
+        looking = pool.submit(_run, transports[0], bodies.argv(request, order), bound)
+        tally = _offer(load, request, order, transports)
+        seen = bodies.parse(_output(looking.result(), bodies.PACKAGES), request.expect)
+        return seen.blame(tally)
+
+
+def ran_away(tally: Tally, limit: float) -> bool:
+    """Whether more load would only tell again that it fails; ``limit`` in seconds."""
+    violations = tally.failed + tally.later_than(limit)
+    return tally.failed > ERRORS * tally.intended or violations > VIOLATIONS * tally.intended
+
+
+def _offer(load: Load, request: Request, order: Order, transports: Sequence[Transport]) -> Tally:
+    """All processes of ``order``, dealt out to the hosts in turn and started together."""
+    processes = load.processes(request, order, len(transports))
+    hosts = itertools.cycle(transports)
+    with ThreadPoolExecutor(len(processes)) as pool:
+        running = [
+            pool.submit(_run, host, p.argv, p.bound)
+            for p, host in zip(processes, hosts, strict=False)
+        ]
+        return total(
+            load.parse(process, _output(future.result(), load.packages), request, order)
+            for process, future in zip(processes, running, strict=True)
+        )
+
+
+def _run(transport: Transport, argv: Argv, bound: float) -> Completed:
+    return transport.run(argv, timeout=bound + MARGIN)
+
+
+def _output(completed: Completed, packages: Sequence[str]) -> str:
+    """Standard output, or the last words of a program that printed nothing there."""
+    if completed.returncode in MISSING:
+        raise LoadError(
+            f"the load host cannot make the load: {completed.said}",
+            hint=f"install it there: sudo apt-get install {' '.join(packages)}",
+        )
+    return completed.stdout if completed.stdout.strip() else completed.said

@@ -1,0 +1,210 @@
+"""What hosts and services did during one reading: rates and levels out of samples. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from statistics import fmean
+
+from autotune.deploy.stack import Part
+from autotune.measure.counters import Counters
+from autotune.measure.sample import Processes, Queue, Sample
+from autotune.measure.watch import Seen, WatchedHost
+from autotune.services.base import Endpoint, Role
+
+GAUGES = frozenset(
+    {"curr_connections", "max_connections", "accepting_conns", "bytes", "limit_maxbytes",
+     "threads", "connected_clients", "maxclients", "blocked_clients", "used_memory", "maxmemory"}
+)  # fmt: skip
+STARTING = 0.5  # seconds a generator may take until its load is there
+
+
+@dataclass(frozen=True)
+class HostActivity:
+    """A host over a reading. CPU kinds are fractions of all its CPUs, 0 … 1; ``cpus`` how many it
+    may use; ``running`` the mean number of runnable threads; ``memory`` the fraction in use at
+    worst; ``descriptors`` the fraction of fs.file-max; ``retransmits`` the fraction of segments
+    sent again; ``network`` bytes/s and ``link`` the busiest link's utilisation, where known."""
+
+    name: str
+    cpus: float
+    seconds: float = 0.0
+    cpu: Mapping[str, float] = field(default_factory=dict)
+    throttled: float = 0.0
+    running: float = 0.0
+    load: float = 0.0
+    switches: float = 0.0
+    memory: float = 0.0
+    swapped: int = 0
+    descriptors: float = 0.0
+    sockets: int = 0
+    time_wait: int = 0
+    listen_drops: int = 0
+    retransmits: float = 0.0
+    network: float = 0.0
+    link: float | None = None
+
+    @property
+    def busy(self) -> float:
+        """Fraction of the CPUs' time that was not idle."""
+        return 1.0 - self.cpu.get("idle", 1.0) - self.cpu.get("iowait", 0.0)
+
+
+@dataclass(frozen=True)
+class PartActivity:
+    """A service on a host over a reading: ``cpu`` in CPUs; ``delay`` seconds/s its processes were
+    runnable and had no CPU; ``waiting`` and ``accepted`` the mean connections at its socket, and
+    ``queued`` the fraction of looks that found some waiting, ``occupied`` the accepted then."""
+
+    name: str
+    tier: str
+    host: str
+    service: str
+    role: Role
+    workers: int = 0
+    threads: int = 0
+    cpu: float = 0.0
+    delay: float | None = None
+    rss: int = 0
+    descriptors: int | None = None
+    descriptor_limit: int | None = None
+    waiting: float = 0.0
+    waiting_max: int = 0
+    backlog: int | None = None
+    accepted: float = 0.0
+    queued: float = 0.0
+    occupied: float = 0.0
+    counters: Mapping[str, float] = field(default_factory=dict)
+    answers: int = 0
+    unanswered: int = 0
+    refused: str | None = None
+    complaints: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def label(self) -> str:
+        return f"{self.tier}.{self.service}"
+
+
+def host_activity(host: WatchedHost, seen: Seen, seconds: float) -> HostActivity | None:
+    """``None`` when the host gave fewer than two samples within ``seconds`` of the first."""
+    samples = within(seen.samples.get(host.name, ()), seconds)
+    if len(samples) < 2:
+        return None
+    first, last = samples[0], samples[-1]
+    passed = max(last.at - first.at, 1e-6)
+    spent = {kind: last.cpu[kind] - first.cpu.get(kind, 0.0) for kind in last.cpu}
+    whole = sum(spent.values()) or 1.0
+    sent = _grown(first.tcp, last.tcp, "OutSegs")
+    rates = {i: _grown(first.network, last.network, i) / passed for i in last.network}
+    links = {name: speed for sample in samples for name, speed in sample.link.items()}
+    return HostActivity(
+        name=host.name,
+        cpus=host.cpus,
+        seconds=passed,
+        cpu={kind: value / whole for kind, value in spent.items()},
+        throttled=((last.throttled or 0.0) - (first.throttled or 0.0)) / passed,
+        running=fmean(s.running for s in samples),
+        load=last.load,
+        switches=(last.switches - first.switches) / passed,
+        memory=max(map(_memory_in_use, samples)),
+        swapped=max(0, first.memory.get("SwapFree", 0) - last.memory.get("SwapFree", 0)),
+        descriptors=max(s.files[0] / s.files[1] if s.files else 0.0 for s in samples),
+        sockets=max(s.sockets.get("inuse", 0) for s in samples),
+        time_wait=max(s.sockets.get("tw", 0) for s in samples),
+        listen_drops=_grown(first.tcp, last.tcp, "ListenDrops"),
+        retransmits=_grown(first.tcp, last.tcp, "RetransSegs") / sent if sent else 0.0,
+        network=sum(rates.values()),
+        link=max((rates[i] / links[i] for i in rates if i in links), default=None),
+    )
+
+
+def part_activity(part: Part, seen: Seen, seconds: float) -> PartActivity:
+    """What is known of one service; what could not be seen stays zero or ``None``."""
+    samples = within(seen.samples.get(part.site.host, ()), seconds)
+    at = {s.at: s.processes[part.name] for s in samples if part.name in s.processes}
+    groups = tuple(at.values())
+    queues = [queue for s in samples if (queue := queue_of(part, s.queues))]
+    # The first look is taken before there is load, the last one after.
+    queues = queues[1:-1] or queues
+    crowded = [queue for queue in queues if queue.waiting]
+    answers = seen.counters.get(part.name, ())
+    return PartActivity(
+        name=part.name,
+        tier=part.site.tier,
+        host=part.site.host,
+        service=part.service.name,
+        role=part.site.role,
+        workers=max((g.workers for g in groups), default=0),
+        threads=max((g.threads for g in groups), default=0),
+        cpu=_rate(at, lambda g: g.cpu) or 0.0,
+        delay=_rate(at, lambda g: g.delay),
+        rss=max((g.rss for g in groups), default=0),
+        descriptors=max((g.descriptors for g in groups if g.descriptors), default=None),
+        descriptor_limit=min((g.descriptor_limit for g in groups if g.descriptor_limit),
+                             default=None),
+        waiting=fmean(q.waiting for q in queues) if queues else 0.0,
+        waiting_max=max((q.waiting for q in queues), default=0),
+        backlog=queues[-1].backlog if queues else None,
+        accepted=fmean(q.accepted for q in queues) if queues else 0.0,
+        queued=len(crowded) / len(queues) if queues else 0.0,
+        occupied=fmean(q.accepted for q in crowded) if crowded else 0.0,
+        counters=counted([answer for answer in answers if answer and answer.values]),
+        answers=sum(answer is not None for answer in answers),
+        unanswered=sum(answer is None for answer in answers),
+        refused=next((a.refused for a in answers if a and a.refused), None),
+        complaints=seen.complaints.get(part.name, {}),
+    )  # fmt: skip
+
+
+def within(samples: Sequence[Sample], seconds: float) -> Sequence[Sample]:
+    """The samples up to ``seconds`` after the first: a generator that waits for its last answers
+    outlives the load it made."""
+    return [s for s in samples if s.at <= samples[0].at + seconds + STARTING]
+
+
+def queue_of(part: Part, queues: Sequence[Queue]) -> Queue | None:
+    """The listening sockets of a service as one; several share a port under ``reuseport``."""
+    place = part.service.socket(part.site)
+    if place is None:
+        return None
+    ending = f":{place.port}" if isinstance(place, Endpoint) else place
+    mine = [q for q in queues if q.place.endswith(ending)]
+    if not mine:
+        return None
+    backlogs = [q.backlog for q in mine if q.backlog is not None]
+    return Queue(
+        ending,
+        sum(q.waiting for q in mine),
+        sum(backlogs) if backlogs else None,
+        sum(q.accepted for q in mine),
+    )
+
+
+def counted(answers: Sequence[Counters]) -> dict[str, float]:
+    """Growth of what only grows; the largest of what goes up and down."""
+    if not answers:
+        return {}
+    first, last = answers[0].values, answers[-1].values
+    return {
+        name: max(a.values.get(name, 0.0) for a in answers)
+        if name in GAUGES
+        else value - first.get(name, 0.0)
+        for name, value in last.items()
+    }
+
+
+def _rate(at: Mapping[float, Processes], of: Callable[[Processes], float | None]) -> float | None:
+    known = [(when, value) for when, group in at.items() if (value := of(group)) is not None]
+    if len(known) < 2:
+        return None
+    (begun, first), (ended, last) = known[0], known[-1]
+    return max(0.0, last - first) / max(ended - begun, 1e-6)
+
+
+def _grown(first: Mapping[str, int], last: Mapping[str, int], name: str) -> int:
+    return last.get(name, 0) - first.get(name, 0)
+
+
+def _memory_in_use(sample: Sample) -> float:
+    total = sample.memory.get("MemTotal", 0)
+    return 1.0 - sample.memory.get("MemAvailable", total) / total if total else 0.0

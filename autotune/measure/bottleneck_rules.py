@@ -1,0 +1,326 @@
+"""How the bottleneck is told, rule by rule.
+
+Everything queues once a stack is overloaded, so order decides: what was *refused* comes before what
+was slow, what a service waits *for* before the service that waits, a machine that is full before
+the queues that form in front of it. Each rule looks at one reading and names a part, or passes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from autotune.measure.activity import HostActivity, PartActivity
+from autotune.measure.bottleneck import Bottleneck, Resource
+from autotune.measure.situation import Situation, floor, time_inside
+from autotune.services.base import Role
+
+Rule = Callable[[Situation], Bottleneck | None]
+
+# How directly a rule sees its cause.
+TOLD, MEASURED, INFERRED = 0.95, 0.85, 0.7
+
+FULL = 0.90  # of a CPU, a link, a pool: what is left over is lost to bursts
+IDLE = 0.10  # of the CPUs: with more than this left, they are not what lacks
+SHARE = 0.5  # of a request's time in a service
+MINE = 0.25  # of the CPUs: with less than this used by the stack, others fill them
+CROWDED = 1.25  # processes ready to run for each CPU
+
+
+def generator(one: Situation) -> Bottleneck | None:
+    if not one.reading.limited:
+        return None
+    return Bottleneck("load", "generator", "", Resource.GENERATOR, one.reading.limited, TOLD)
+
+
+def cache_or_store_refuses(one: Situation) -> Bottleneck | None:
+    """memcached and Redis at their limit of clients turn the next one away, or let it stand."""
+    for part in one.of_role(Role.CACHE, Role.STORE):
+        refused = part.counters.get("rejected_connections", 0)
+        closed = part.counters.get("listen_disabled_num", 0)
+        standing = part.waiting_max if part.role is Role.CACHE else 0
+        if not (refused or closed or part.refused):
+            continue
+        name = "connections" if part.role is Role.CACHE else "maxclients"
+        clients = sum(pool.workers for pool in one.pools)
+        said = part.refused or f"it turned away {refused:g} and stopped accepting {closed:g} times"
+        return _at(
+            part,
+            Resource.CONNECTIONS,
+            f"{one.setting(part, name)} clients are its limit, {clients} processes want a"
+            f" connection each, {standing} stood at its socket ({said}): raise {name}",
+            TOLD,
+        )
+    return None
+
+
+def descriptors(one: Situation) -> Bottleneck | None:
+    """A server says so, and requests fail for it. In a deep overload it is said too, by servers
+    that hold thousands of requests for something slow: then most violations are late, not failed.
+    """
+    for part in _complaining(one, "open_files"):
+        return _at(
+            part,
+            Resource.DESCRIPTORS,
+            f"it logged “Too many open files” {part.complaints['open_files']} times,"
+            f" {_or_unknown(part.descriptor_limit)} are allowed a process, {one.reading.failed}"
+            " requests failed: raise the limit (LimitNOFILE, worker_rlimit_nofile)",
+            TOLD,
+        )
+    return None
+
+
+def connections(one: Situation) -> Bottleneck | None:
+    """nginx out of connections resets clients; without a free local port it answers 502."""
+    for part in _complaining(one, "worker_connections"):
+        limit = one.setting(part, "worker_connections")
+        workers = one.setting(part, "worker_processes") or part.workers
+        return _at(
+            part,
+            Resource.CONNECTIONS,
+            f"“worker_connections are not enough” in its log: {workers} workers of {limit}"
+            f" connections, two for each request; {one.reading.failed} requests failed:"
+            " raise worker_connections",
+            TOLD,
+        )
+    for part in _complaining(one, "no_ports"):
+        return _at(
+            part,
+            Resource.CONNECTIONS,
+            f"it found no free local port {part.complaints['no_ports']} times: keep connections"
+            " to its upstreams open, or widen net.ipv4.ip_local_port_range",
+            TOLD,
+        )
+    return None
+
+
+def memory(one: Situation) -> Bottleneck | None:
+    for host in one.hosts.values():
+        if host.memory >= 0.97 or host.swapped > 1 << 20:
+            part = max(one.on(host.name), key=lambda p: p.rss * max(1, p.workers), default=None)
+            if part:
+                return _at(
+                    part,
+                    Resource.MEMORY,
+                    f"{host.memory:.0%} of {host.name}'s memory is in use,"
+                    f" {host.swapped / 2**20:.0f} MB were swapped out;"
+                    f" {part.workers} processes of up to {part.rss / 2**20:.0f} MB each:"
+                    " run fewer of them",
+                    MEASURED,
+                )
+    return None
+
+
+def cpu(one: Situation) -> Bottleneck | None:
+    """No CPU left: by what the services used of what their host may use, or because requests spent
+    most of their time ready to run and not running."""
+    return _without_cpu(one, MEASURED, _quota_used) or _without_cpu(
+        one, MEASURED, lambda host, _: _ready_but_not_running(one, host, SHARE)
+    )
+
+
+def crowded(one: Situation) -> Bottleneck | None:
+    """The CPUs are full and processes wait for them: PHP that waits for a cache or a proxy that
+    waits for a CPU is not seen to wait for one, and more processes would only wait as well."""
+    return _without_cpu(one, INFERRED, lambda host, _: _ready_but_not_running(one, host, 0.0))
+
+
+def _without_cpu(
+    one: Situation, confidence: float, reason: Callable[[HostActivity, float], str]
+) -> Bottleneck | None:
+    for host in one.hosts.values():
+        parts = one.on(host.name)
+        part = max(parts, key=lambda p: p.cpu, default=None)
+        used = sum(part.cpu for part in parts)
+        why = reason(host, used)
+        if part and why:
+            return _at(
+                part,
+                Resource.CPU,
+                f"{why}; it used {part.cpu:.2f} of the stack's {used:.2f} CPUs there: give it"
+                " more or faster CPUs, or less work a request",
+                confidence,
+            )
+    return None
+
+
+def _quota_used(host: HostActivity, used: float) -> str:
+    # Where more was used than allowed, the allowance is only written down, not kept by anybody.
+    if FULL * host.cpus <= used <= 1.25 * host.cpus:
+        return f"{used:.2f} of {host.name}'s {host.cpus:g} CPUs went to the stack"
+    if host.throttled >= 0.5 and used >= 0.5 * host.cpus:
+        return f"{host.name} was held back by its CPU quota for {host.throttled:.1f} s a second"
+    return ""
+
+
+def _ready_but_not_running(one: Situation, host: HostActivity, share: float) -> str:
+    """A generator on the same host never idles, so that idle time alone proves nothing: the stack
+    lacks CPUs only if it could fill them alone. Two processes often pushed aside are still two."""
+    parts, idle = one.on(host.name), 1.0 - host.busy
+    wanted = sum(part.cpu + (part.delay or 0.0) for part in parts)
+    waiting = [part for part in parts if part.delay and _ready_share(part) >= share]
+    mine = sum(part.cpu for part in parts) >= MINE * host.cpus
+    if idle > IDLE or wanted < CROWDED * host.cpus or not waiting or not mine:
+        return ""
+    worst = max(waiting, key=lambda p: p.delay or 0.0)
+    times = (worst.delay or 0.0) / max(worst.cpu, 1e-3)
+    return (
+        f"{host.name}'s {host.cpus:g} CPUs were {idle:.0%} idle with {wanted:.1f} of the stack's"
+        f" processes ready to run; {worst.label}'s waited {times:.1f} × as long as they ran"
+    )
+
+
+def _ready_share(part: PartActivity) -> float:
+    """Part of the time in which requests were in its hands that its processes ran or were ready."""
+    in_hand = part.accepted if part.role is Role.APP else float(part.workers)
+    return (part.cpu + (part.delay or 0.0)) / max(in_hand, 1.0)
+
+
+def one_thread(one: Situation) -> Bottleneck | None:
+    """A service whose threads are all busy while its host has CPUs to spare."""
+    names = {"nginx": "worker_processes", "memcached": "threads", "redis": "io_threads"}
+    for part in one.parts:
+        name = names.get(part.service)
+        threads = one.setting(part, name) if name else None
+        if not name or not threads or part.cpu < FULL * threads:
+            continue
+        resource = Resource.STORE if part.role is Role.STORE else Resource.WORKERS
+        return _at(
+            part,
+            resource,
+            f"its {threads} threads used {part.cpu:.2f} CPUs, all they can: raise {name}",
+            MEASURED,
+        )
+    return None
+
+
+def network(one: Situation) -> Bottleneck | None:
+    for host in one.hosts.values():
+        busiest = max(one.on(host.name), key=lambda p: p.cpu, default=None)
+        if busiest is None:
+            continue
+        if host.link is not None and host.link >= FULL:
+            why = f"{host.name}'s link is {host.link:.0%} full at {host.network * 8e-9:.1f} Gb/s"
+            return _at(busiest, Resource.NETWORK, why, MEASURED)
+        if host.retransmits >= 0.02:
+            why = f"{host.retransmits:.1%} of the segments {host.name} sent had to be sent again"
+            return _at(busiest, Resource.NETWORK, why, INFERRED)
+    return None
+
+
+def store(one: Situation) -> Bottleneck | None:
+    """Every request waits in PHP for much of the objective although nothing there is short, at the
+    lowest rate too: more processes would carry more of them, none of them in time."""
+    inside, fastest = time_inside(one), one.calm if one.calm is not None else floor(one)
+    if inside is None or fastest is None or inside < 0.5 * fastest:
+        return None
+    work = sum(part.cpu for part in one.pools) / one.answered
+    if fastest - work < 0.5 * one.slo.limit:
+        return None
+    behind, why = _slow_one(one)
+    if behind is None:
+        return None
+    return _at(
+        behind,
+        Resource.CACHE if behind.role is Role.CACHE else Resource.STORE,
+        f"even the fastest requests take {1e3 * fastest:.0f} ms where the load is lowest, of"
+        f" {1e3 * one.slo.limit:.0f} ms they may take, and work for {1e3 * work:.1f} ms of it in"
+        f" {one.pools[0].label}; {why}",
+        INFERRED,
+    )
+
+
+def _slow_one(one: Situation) -> tuple[PartActivity | None, str]:
+    """The cache where it did not answer in time, else the store where gets miss the cache."""
+    caches, stores = one.of_role(Role.CACHE), one.of_role(Role.STORE)
+    for cache in caches:
+        if cache.unanswered > cache.answers:
+            return cache, "the cache left most questions about its own state unanswered"
+    misses = sum(c.counters.get("get_misses", 0) for c in caches)
+    gets = sum(c.counters.get("cmd_get", 0) for c in caches)
+    if not stores or (caches and not misses):
+        return None, ""
+    share = f"{misses / gets:.0%} of the gets miss the cache" if gets else "there is no cache"
+    return stores[0], f"{share}, which answers at once: what misses waits for the store"
+
+
+def workers(one: Situation) -> Bottleneck | None:
+    """All PHP processes have a request in hand and more requests wait at the socket."""
+    for part in one.pools:
+        limit = one.setting(part, "max_children") or part.workers
+        if part.queued < 0.25 or part.occupied < 0.75 * part.workers:
+            continue
+        idle = one.hosts[part.host].cpu.get("idle", 0.0) if part.host in one.hosts else None
+        meanwhile = f" while {idle:.0%} of the CPU was idle" if idle is not None else ""
+        remedy = "raise max_children"
+        if part.workers < FULL * limit:
+            remedy = "children are forked too slowly: raise start_servers, or pm = static"
+        return _at(
+            part,
+            Resource.WORKERS,
+            f"{part.occupied:.1f} of {part.workers} children busy, {limit} allowed,"
+            f" {part.waiting:.0f} requests waiting at its socket (up to {part.waiting_max})"
+            f"{meanwhile}: {remedy}",
+            MEASURED,
+        )
+    return None
+
+
+def small_cache(one: Situation) -> Bottleneck | None:
+    for part in one.of_role(Role.CACHE):
+        gets, misses = part.counters.get("cmd_get", 0), part.counters.get("get_misses", 0)
+        evicted = part.counters.get("evictions", 0)
+        if gets and evicted and misses / gets > 0.25:
+            return _at(
+                part,
+                Resource.CACHE,
+                f"{misses / gets:.0%} of {gets:.0f} gets missed and {evicted:.0f} items were"
+                f" evicted from {one.setting(part, 'memory')} MB: raise memory",
+                INFERRED,
+            )
+    return None
+
+
+def backlog(one: Situation) -> Bottleneck | None:
+    """A full queue of new connections, with nobody behind it short of anything seen above."""
+    for part in one.parts:
+        if part.backlog and part.waiting_max >= FULL * part.backlog:
+            dropped = one.hosts[part.host].listen_drops if part.host in one.hosts else 0
+            return _at(
+                part,
+                Resource.CONNECTIONS,
+                f"{part.waiting_max} connections waited at its socket, whose backlog is"
+                f" {part.backlog}; the kernel dropped {dropped}: raise backlog and"
+                " net.core.somaxconn",
+                INFERRED,
+            )
+    return None
+
+
+RULES: tuple[Rule, ...] = (
+    generator,
+    cache_or_store_refuses,
+    descriptors,
+    connections,
+    memory,
+    network,
+    cpu,
+    one_thread,
+    store,
+    crowded,
+    workers,
+    small_cache,
+    backlog,
+)
+
+
+def _complaining(one: Situation, about: str) -> Iterable[PartActivity]:
+    if one.mostly_errors:
+        yield from (part for part in one.parts if part.complaints.get(about))
+
+
+def _or_unknown(value: int | None) -> str:
+    return "an unknown number" if value is None else str(value)
+
+
+def _at(part: PartActivity, resource: Resource, evidence: str, confidence: float) -> Bottleneck:
+    return Bottleneck(part.tier, part.service, part.host, resource, evidence, confidence)

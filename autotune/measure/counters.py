@@ -1,0 +1,140 @@
+"""What memcached and Redis count of themselves, asked for over one open connection each."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from autotune.deploy.stack import Part
+from autotune.services.base import Argv, Endpoint, Role
+from autotune.transports.base import Transport
+
+TIMEOUT = 0.5  # a server that takes longer to say how it is has its answer missing
+_LARGEST = 1 << 18
+MEMCACHED = frozenset(
+    (
+        "curr_connections", "max_connections", "listen_disabled_num", "rejected_connections",
+        "accepting_conns", "get_hits", "get_misses", "cmd_get", "cmd_set", "evictions",
+        "conn_yields", "bytes", "limit_maxbytes", "threads", "rusage_user", "rusage_system",
+    )
+)  # fmt: skip
+REDIS = frozenset(
+    (
+        "connected_clients", "maxclients", "rejected_connections", "used_cpu_user", "used_cpu_sys",
+        "blocked_clients", "total_commands_processed", "used_memory", "maxmemory", "evicted_keys",
+    )
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Counters:
+    """One answer: ``seconds`` it took, numbers by the server's own names, its refusal if any."""
+
+    seconds: float
+    values: Mapping[str, float] = field(default_factory=dict)
+    refused: str | None = None
+
+
+@dataclass(frozen=True)
+class Dialect:
+    """How a kind of server is asked over TCP and by a command, and its answer understood."""
+
+    question: bytes
+    complete: Callable[[bytes], bool]
+    command: Callable[[Part], Argv]
+    names: frozenset[str]
+
+
+def _whole_bulk(data: bytes) -> bool:
+    """A RESP bulk string, ``$<length>\\r\\n<bytes>\\r\\n``, has arrived; or an error has."""
+    head, end, rest = data.partition(b"\r\n")
+    if not end or not head.startswith(b"$"):
+        return bool(end)
+    return len(rest) >= int(head[1:]) + 2
+
+
+DIALECTS = {
+    Role.CACHE: Dialect(
+        b"stats\r\n",
+        lambda data: data.endswith(b"END\r\n") or data.startswith(b"ERROR"),
+        lambda part: (part.site.programs["memcached-tool"], str(part.site.listen), "stats"),
+        MEMCACHED,
+    ),
+    Role.STORE: Dialect(
+        b"INFO\r\n",
+        _whole_bulk,
+        lambda part: (
+            part.site.programs["redis-cli"],
+            "-h", part.site.listen.host, "-p", str(part.site.listen.port), "INFO",
+        ),
+        REDIS,
+    ),
+}  # fmt: skip
+
+
+class CounterReader:
+    """Reads one server's counters: over TCP from here, else by its own client on its host."""
+
+    def __init__(self, part: Part, transport: Transport | None) -> None:
+        self.part, self._transport = part, transport
+        self._dialect = DIALECTS[part.site.role]
+        self._connection: socket.socket | None = None
+
+    @property
+    def cheap(self) -> bool:
+        """Whether asking often costs next to nothing: a command on its host would not."""
+        return self._connection is not None
+
+    def read(self, *, by_command: bool = False) -> Counters | None:
+        """``None`` when the server gave no answer in time."""
+        begun = time.monotonic()
+        try:
+            data = self._ask(self.part.site.listen)
+        except OSError:
+            self.close()
+            data = self._command() if by_command else b""
+        if not data:
+            return None
+        return parse(data.decode(errors="replace"), self._dialect, time.monotonic() - begun)
+
+    def close(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+    def _ask(self, place: Endpoint) -> bytes:
+        if self._connection is None:
+            self._connection = socket.create_connection((place.host, place.port), TIMEOUT)
+        self._connection.sendall(self._dialect.question)
+        data = b""
+        while not self._dialect.complete(data):
+            piece = self._connection.recv(1 << 16)
+            data += piece
+            if not piece or len(data) > _LARGEST:
+                self.close()
+                break
+        return data
+
+    def _command(self) -> bytes:
+        if self._transport is None:
+            return b""
+        with contextlib.suppress(KeyError):  # a target without that program's path
+            done = self._transport.run(self._dialect.command(self.part), timeout=5.0)
+            return done.stdout.encode() if done.ok else b""
+        return b""
+
+
+def parse(text: str, dialect: Dialect, seconds: float) -> Counters:
+    """``STAT name value`` (memcached), ``name value`` (its tool), ``name:value`` (Redis)."""
+    if text.startswith(("ERROR", "-")):
+        return Counters(seconds, refused=text.strip().lstrip("-"))
+    values = {}
+    for line in text.splitlines():
+        name, _, value = line.removeprefix("STAT ").strip().replace(":", " ", 1).partition(" ")
+        if name in dialect.names:
+            with contextlib.suppress(ValueError):
+                values[name] = float(value)
+    return Counters(seconds, values)

@@ -1,0 +1,73 @@
+"""Which tier and which resource holds the peak down, with the evidence in a line. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from autotune.deploy.stack import Stack
+from autotune.measure.bottleneck import Bottleneck
+from autotune.measure.bottleneck_rules import RULES
+from autotune.measure.reading import Reading
+from autotune.measure.situation import Situation, floor, situation
+from autotune.measure.watch import Seen, WatchedHost
+from autotune.services.base import Settings
+from autotune.target.slo import Slo
+
+NEAREST = 3  # failed readings that have a say: those far above the peak show an overload's debris
+
+
+@dataclass(frozen=True)
+class WatchedReading:
+    """A reading and what was seen while it ran."""
+
+    reading: Reading
+    seen: Seen
+
+
+def diagnose(
+    stack: Stack,
+    settings: Settings,
+    watched: Sequence[WatchedReading],
+    *,
+    hosts: tuple[WatchedHost, ...],
+    slo: Slo,
+) -> Bottleneck | None:
+    """What limits the peak, by the readings around it; ``None`` when nothing seen explains it."""
+    return judge(
+        [
+            situation(w.reading, w.seen, stack=stack, hosts=hosts, settings=settings, slo=slo)
+            for w in watched
+        ]
+    )
+
+
+def judge(situations: Sequence[Situation]) -> Bottleneck | None:
+    """The verdict of the readings just above the peak: what most of them show, by confidence, and
+    among equals what the nearest shows.
+
+    Readings that the generator limited say nothing about the stack, and decide only where no
+    reading of the stack itself failed. Where none failed at all, the highest rate is looked at.
+    """
+    floors = [time for s in situations if (time := floor(s)) is not None]
+    calm = [replace(s, calm=min(floors, default=None)) for s in situations]
+    real = sorted((s for s in calm if not s.reading.limited), key=lambda s: s.reading.rate)
+    failed = [s for s in real if not s.met][:NEAREST]
+    limited = [s for s in situations if s.reading.limited]
+    if not failed and limited:
+        return explain(max(limited, key=lambda s: s.reading.rate))
+    found = [finding for s in failed or real[-1:] if (finding := explain(s))]
+    if not found:
+        return None
+    weights: dict[tuple[str, str, str], float] = {}
+    for finding in found:
+        named = (finding.tier, finding.service, finding.resource)
+        weights[named] = weights.get(named, 0.0) + finding.confidence
+    chosen = max(weights, key=lambda named: weights[named])  # the nearest of equals
+    first = next(f for f in found if (f.tier, f.service, f.resource) == chosen)
+    return replace(first, confidence=weights[chosen] / max(1, len(failed)))
+
+
+def explain(one: Situation) -> Bottleneck | None:
+    """The first rule that applies to one reading."""
+    return next((finding for rule in RULES if (finding := rule(one))), None)

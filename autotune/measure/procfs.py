@@ -1,0 +1,174 @@
+"""Linux' own accounts of a host, ``{path: text}``, read into a Sample. Pure; proc(5) is the source.
+
+A file that is missing or cut short leaves its part of the sample empty: kernels and containers
+differ in what they show, and a probe must never fail a reading.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from autotune.measure.process_table import Owners, ProcessFiles, group
+from autotune.measure.sample import Queue, Sample
+
+TICKS = 100.0  # USER_HZ, which Linux fixes at 100 for what it shows to programs
+CPU_KINDS = ("user", "nice", "system", "idle", "iowait", "irq", "softirq", "steal")
+TCP_COUNTERS = frozenset(
+    {"ListenOverflows", "ListenDrops", "RetransSegs", "OutSegs", "TCPReqQFullDrop", "CurrEstab"}
+)
+FILES = (
+    "/proc/uptime",
+    "/proc/stat",
+    "/proc/loadavg",
+    "/proc/meminfo",
+    "/proc/net/snmp",
+    "/proc/net/netstat",
+    "/proc/net/sockstat",
+    "/proc/net/sockstat6",
+    "/proc/net/dev",
+    "/proc/net/unix",
+    "/proc/sys/fs/file-nr",
+    "/sys/fs/cgroup/cpu.stat",
+    "/sys/fs/cgroup/cpu/cpu.stat",
+)
+_SPEED = re.compile(r"^/sys/class/net/([^/]+)/speed$")
+_LISTENS = "00010000"  # __SO_ACCEPTCON
+_CONNECTED = "03"  # SS_CONNECTED; what waits to be accepted is shown as SS_CONNECTING
+
+
+@dataclass(frozen=True)
+class Look:
+    """All that was read at one instant, not yet parsed: files by path, those about processes, and
+    the listening TCP sockets, which are found otherwise."""
+
+    texts: Mapping[str, str]
+    processes: tuple[ProcessFiles, ...] = ()
+    queues: tuple[Queue, ...] = ()
+
+
+def parse(look: Look, owners: Owners) -> Sample:
+    """One sample of what was read."""
+    texts = look.texts
+    stat = _rows(texts.get("/proc/stat", ""))
+    return Sample(
+        at=_first_number(texts.get("/proc/uptime", "")),
+        cpu=_cpu(stat),
+        running=_single(stat, "procs_running"),
+        switches=_single(stat, "ctxt"),
+        load=_first_number(texts.get("/proc/loadavg", "")),
+        memory=_memory(texts.get("/proc/meminfo", "")),
+        tcp=_counters(texts.get("/proc/net/snmp", "") + texts.get("/proc/net/netstat", "")),
+        sockets=_sockets(texts.get("/proc/net/sockstat", ""), texts.get("/proc/net/sockstat6", "")),
+        network=_network(texts.get("/proc/net/dev", "")),
+        link=_links(texts),
+        files=_files(texts.get("/proc/sys/fs/file-nr", "")),
+        throttled=_throttled(texts),
+        queues=(*look.queues, *unix_queues(texts.get("/proc/net/unix", ""))),
+        processes=group(look.processes, owners),
+    )
+
+
+def unix_queues(text: str) -> Iterator[Queue]:
+    """Named unix sockets that listen. The kernel lists a connection that waits under the same name,
+    connecting and without an inode, and an accepted one as connected."""
+    waiting: Counter[str] = Counter()
+    accepted: Counter[str] = Counter()
+    listening: set[str] = set()
+    for line in text.splitlines():
+        fields = line.split(None, 7)
+        if len(fields) < 8:
+            continue
+        flags, state, place = fields[3], fields[5], fields[7]
+        if flags == _LISTENS:
+            listening.add(place)
+        elif state == _CONNECTED:
+            accepted[place] += 1
+        else:
+            waiting[place] += 1
+    for place in sorted(listening):
+        yield Queue(place, waiting[place], None, accepted[place])
+
+
+def _rows(text: str) -> dict[str, list[str]]:
+    rows = (line.split() for line in text.splitlines())
+    return {row[0].rstrip(":"): row[1:] for row in rows if row}
+
+
+def _first_number(text: str) -> float:
+    try:
+        return float(text.split(None, 1)[0])
+    except (IndexError, ValueError):
+        return 0.0
+
+
+def _single(rows: Mapping[str, list[str]], name: str) -> int:
+    row = rows.get(name)
+    return int(row[0]) if row else 0
+
+
+def _cpu(rows: Mapping[str, list[str]]) -> dict[str, float]:
+    return {k: int(v) / TICKS for k, v in zip(CPU_KINDS, rows.get("cpu", ()), strict=False)}
+
+
+def _memory(text: str) -> dict[str, int]:
+    rows = _rows(text)
+    wanted = ("MemTotal", "MemAvailable", "SwapTotal", "SwapFree")
+    return {name: int(rows[name][0]) * 1024 for name in wanted if rows.get(name)}
+
+
+def _counters(text: str) -> dict[str, int]:
+    """Pairs of lines, names then values, as /proc/net/snmp and /proc/net/netstat have them."""
+    found: dict[str, int] = {}
+    lines = text.splitlines()
+    for names, values in zip(lines[::2], lines[1::2], strict=False):
+        if names.startswith(("Tcp:", "TcpExt:")):
+            pairs = zip(names.split()[1:], values.split()[1:], strict=False)
+            found |= {name: int(value) for name, value in pairs if name in TCP_COUNTERS}
+    return found
+
+
+def _sockets(four: str, six: str) -> dict[str, int]:
+    """TCP sockets by state: in use, orphaned, in TIME-WAIT."""
+    found: Counter[str] = Counter()
+    for row in (_rows(four).get("TCP", []), _rows(six).get("TCP6", [])):
+        for name, value in zip(row[::2], row[1::2], strict=False):
+            if name in ("inuse", "orphan", "tw"):
+                found[name] += int(value)
+    return dict(found)
+
+
+def _network(text: str) -> dict[str, int]:
+    found = {}
+    for name, row in _rows(text.replace(":", ": ")).items():
+        if len(row) >= 9 and row[0].isdigit():
+            found[name] = int(row[0]) + int(row[8])
+    return found
+
+
+def _links(texts: Mapping[str, str]) -> dict[str, float]:
+    """Bytes/s of each interface whose speed (Mb/s) is known; virtual ones say -1 or nothing."""
+    found = {}
+    for path, text in texts.items():
+        if (match := _SPEED.match(path)) and (speed := _first_number(text)) > 0:
+            found[match[1]] = speed * 1e6 / 8
+    return found
+
+
+def _files(text: str) -> tuple[int, int] | None:
+    fields = text.split()
+    return (int(fields[0]), int(fields[2])) if len(fields) == 3 else None
+
+
+def _throttled(texts: Mapping[str, str]) -> float | None:
+    """Seconds that a CPU quota has kept this host's processes waiting (cgroup v2, then v1)."""
+    for path, name, unit in (
+        ("/sys/fs/cgroup/cpu.stat", "throttled_usec", 1e-6),
+        ("/sys/fs/cgroup/cpu/cpu.stat", "throttled_time", 1e-9),
+    ):
+        rows = _rows(texts.get(path, ""))
+        if name in rows:
+            return _single(rows, name) * unit
+    return None

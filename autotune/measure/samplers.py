@@ -1,0 +1,183 @@
+"""Samples of a host: its own /proc read in this process, or a stream of it over a transport."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+
+from autotune.measure.listening import parse_ss, tcp_queues
+from autotune.measure.process_table import Owners, ProcessFiles
+from autotune.measure.procfs import FILES, Look, parse
+from autotune.measure.sample import Sample
+from autotune.transports.base import Transport
+
+_LINKS = Path("/sys/class/net")
+_LARGEST = 1 << 20  # bytes of one file; /proc/net/unix is the only one that could come near
+_SS = "ss -ltnH"
+_HEADERS = "==> "
+_SAMPLE = "== sample =="
+
+# No value ever becomes part of this text: the number of samples and the files are arguments. `tail`
+# prints each file below a line with its name. It ends by itself. What costs most, looking at
+# processes and at listening sockets, is done by turns, and where there are many processes seldom.
+_STREAM = f"""
+count=$1; shift
+number() {{ echo $#; }}
+stride=$((2 + $(number /proc/[0-9]*) / 100))
+while :; do
+    echo '{_SAMPLE}'
+    if [ $((count % stride)) -eq 0 ]; then
+        tail -n +1 -- "$@" /sys/class/net/*/speed /proc/[0-9]*/stat /proc/[0-9]*/schedstat
+    else
+        tail -n +1 -- "$@"
+        echo; echo '==> {_SS} <=='
+        {_SS}
+    fi
+    [ "$count" -gt 0 ] || break
+    count=$((count - 1))
+    sleep 1
+done 2>/dev/null
+echo '{_SAMPLE}'
+times
+"""
+
+
+class LocalSampler:
+    """Looks at this machine. ``cost`` is the CPU time they have taken so far, in seconds.
+
+    About 0.3 ms a look and 20 µs for each process of a service where those are looked at too. What
+    was read is parsed by ``samples``, once the reading is over.
+    """
+
+    def __init__(self, owners: Owners) -> None:
+        self._owners = owners
+        self._others: set[str] = set()  # processes already seen to be nobody's: not looked at again
+        self._limits: dict[str, int | None] = {}
+        self._links = {f"{path}/speed": _read(f"{path}/speed") for path in _LINKS.glob("*")}
+        self._looks: list[Look] = []
+        self.cost = 0.0
+
+    def look(self, *, processes: bool) -> None:
+        begun = time.thread_time()
+        texts = self._links | {path: _read(path) for path in FILES}
+        found = tuple(self._processes()) if processes else ()
+        self._looks.append(Look(texts, found, tcp_queues()))
+        self.cost += time.thread_time() - begun
+
+    def samples(self) -> tuple[Sample, ...]:
+        return tuple(_parsed(self._looks, self._owners))
+
+    def _processes(self) -> Iterator[ProcessFiles]:
+        for pid in filter(str.isdigit, os.listdir("/proc")):  # noqa: PTH208 - a Path each costs 5 ×
+            if pid in self._others:
+                continue
+            if not self._is_ours(pid):
+                self._others.add(pid)
+                continue
+            base = f"/proc/{pid}"
+            yield ProcessFiles(
+                _read(f"{base}/stat"), _read(f"{base}/schedstat"), _open(pid), self._limit(pid)
+            )
+
+    def _limit(self, pid: str) -> int | None:
+        if pid not in self._limits:
+            self._limits[pid] = _descriptor_limit(pid)
+        return self._limits[pid]
+
+    def _is_ours(self, pid: str) -> bool:
+        try:
+            if self._owners.sessions:
+                return os.getsid(int(pid)) in self._owners.sessions
+        except OSError:
+            return False
+        return _read(f"/proc/{pid}/comm").strip() in self._owners.programs
+
+
+def stream(transport: Transport, owners: Owners, seconds: int) -> tuple[tuple[Sample, ...], float]:
+    """Samples of another host, one a second for ``seconds``, and the CPU seconds they took there.
+
+    One command over the open connection; nothing is installed. It returns when the time is over.
+    """
+    argv = ("sh", "-c", _STREAM, "sh", str(seconds), *FILES)
+    done = transport.run(argv, timeout=seconds + 15.0, env={"LC_ALL": "C"})
+    return read_stream(done.stdout, owners)
+
+
+def read_stream(text: str, owners: Owners) -> tuple[tuple[Sample, ...], float]:
+    """What ``stream``'s command printed. Its last part is the shell's own ``times``."""
+    *blocks, end = text.split(f"{_SAMPLE}\n")[1:] or [""]
+    looks = (_look(dict(_files(block))) for block in blocks)
+    return tuple(_parsed(looks, owners)), sum(_minutes(word) for word in end.split())
+
+
+def _parsed(looks: Iterable[Look], owners: Owners) -> Iterator[Sample]:
+    """The samples that can be read: one that was cut short or garbled is a missing sample."""
+    for look in looks:
+        with contextlib.suppress(ValueError, IndexError):
+            yield parse(look, owners)
+
+
+def _look(files: Mapping[str, str]) -> Look:
+    processes = tuple(
+        ProcessFiles(text, files.get(f"{path.removesuffix('/stat')}/schedstat", ""))
+        for path, text in files.items()
+        if path.endswith("/stat") and path != "/proc/stat"
+    )
+    return Look(files, processes, tuple(parse_ss(files.get(_SS, ""))))
+
+
+def _files(block: str) -> Iterator[tuple[str, str]]:
+    for part in ("\n" + block).split(f"\n{_HEADERS}")[1:]:
+        name, _, content = part.partition(" <==\n")
+        yield name, content
+
+
+def _minutes(word: str) -> float:
+    """``0m1.250000s`` in seconds."""
+    minutes, _, seconds = word.removesuffix("s").partition("m")
+    try:
+        return int(minutes) * 60 + float(seconds)
+    except ValueError:
+        return 0.0
+
+
+def _read(path: str) -> str:
+    # Plain descriptors: a sample reads hundreds of files, and buffered text files cost three times
+    # as much. Some (an interface's speed) fail on being read.
+    try:
+        descriptor = os.open(path, os.O_RDONLY)
+    except OSError:
+        return ""
+    try:
+        return b"".join(_pieces(descriptor)).decode(errors="replace")
+    except OSError:
+        return ""
+    finally:
+        os.close(descriptor)
+
+
+def _pieces(descriptor: int) -> Iterator[bytes]:
+    left = _LARGEST
+    while left > 0 and (piece := os.read(descriptor, min(left, 1 << 16))):
+        left -= len(piece)
+        yield piece
+
+
+def _open(pid: str) -> int | None:
+    """Open descriptors. Linux 6.2 and later give them as the directory's size; before, they are
+    counted."""
+    with contextlib.suppress(OSError):
+        place = f"/proc/{pid}/fd"
+        return os.stat(place).st_size or len(os.listdir(place))  # noqa: PTH116, PTH208 - cost
+    return None
+
+
+def _descriptor_limit(pid: str) -> int | None:
+    # Asking for another user's limits by system call takes a privilege; reading them does not.
+    for line in _read(f"/proc/{pid}/limits").splitlines():
+        if line.startswith("Max open files") and line.split()[3].isdigit():
+            return int(line.split()[3])
+    return None

@@ -1,0 +1,97 @@
+"""One reading beside what hosts and services did meanwhile: what the bottleneck rules look at."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from autotune.deploy.stack import Stack
+from autotune.measure.activity import HostActivity, PartActivity, host_activity, part_activity
+from autotune.measure.reading import Reading
+from autotune.measure.watch import Seen, WatchedHost
+from autotune.services.base import Role, Settings
+from autotune.target.slo import Slo
+
+
+@dataclass(frozen=True)
+class Situation:
+    """Everything known of one reading. Pure data: the rules do no more than look at it.
+
+    ``calm`` is ``floor`` in whichever reading of the same settings it was shortest.
+    """
+
+    reading: Reading
+    slo: Slo
+    settings: Settings
+    hosts: Mapping[str, HostActivity]
+    parts: tuple[PartActivity, ...]
+    calm: float | None = None
+
+    def of_role(self, *roles: Role) -> tuple[PartActivity, ...]:
+        return tuple(part for part in self.parts if part.role in roles)
+
+    @property
+    def pools(self) -> tuple[PartActivity, ...]:
+        """Processes that run the application."""
+        return tuple(part for part in self.of_role(Role.APP) if part.workers)
+
+    def on(self, host: str) -> tuple[PartActivity, ...]:
+        return tuple(part for part in self.parts if part.host == host)
+
+    def setting(self, part: PartActivity, name: str) -> int | None:
+        """The value tuned or in place for this service, where it is a whole number."""
+        value = self.settings.get(f"{part.label}.{name}")
+        return int(value) if isinstance(value, int | float) else None
+
+    @property
+    def mostly_errors(self) -> bool:
+        """Whether requests failed rather than were late: refusals, not slowness."""
+        return self.reading.failed > (self.reading.violations - self.reading.failed)
+
+    @property
+    def answered(self) -> float:
+        """Requests/s that got a right answer, late ones included, while load was offered: a reading
+        cut short offered it for less than its seconds."""
+        reading = self.reading
+        seconds = min(reading.seconds, reading.intended / reading.rate) if reading.rate > 0 else 0
+        return (reading.intended - reading.failed) / seconds if seconds > 0 else 0.0
+
+    @property
+    def met(self) -> bool:
+        reading = self.reading
+        failed = reading.failed / reading.intended if reading.intended else 1.0
+        return reading.fraction <= self.slo.allowed and failed <= self.slo.errors
+
+
+def situation(
+    reading: Reading,
+    seen: Seen,
+    *,
+    stack: Stack,
+    hosts: tuple[WatchedHost, ...],
+    settings: Settings,
+    slo: Slo,
+) -> Situation:
+    """A watched reading, summed up."""
+    found = {host.name: host_activity(host, seen, reading.seconds) for host in hosts}
+    return Situation(
+        reading,
+        slo,
+        settings,
+        {name: activity for name, activity in found.items() if activity is not None},
+        tuple(part_activity(part, seen, reading.seconds) for part in stack.parts),
+    )
+
+
+def floor(one: Situation) -> float | None:
+    """Seconds that even the fastest tenth of the requests took: a queue comes and goes, what every
+    request has to wait for does not. Without latencies, by Little's law: the time a request is in
+    the hands of PHP. ``None`` where neither was seen."""
+    return one.reading.percentile(0.1) if one.reading.histogram else time_inside(one)
+
+
+def time_inside(one: Situation) -> float | None:
+    """Seconds a request is in the hands of a PHP process (Little's law: in hand = rate × time)."""
+    if one.answered <= 0 or not one.pools:
+        return None
+    return sum(part.accepted for part in one.pools) / one.answered

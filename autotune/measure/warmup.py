@@ -1,0 +1,102 @@
+"""Load that is not counted: until caches, pools and connections have settled."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from autotune.measure.reading import Reading
+
+WINDOW = 1.5  # seconds
+MOST_WINDOWS = 20
+GENTLE = 200.0  # requests/s to begin with when nothing is known yet …
+UNKNOWN = 1000.0  # … and to grow to while the stack keeps up
+SHARE = 0.6  # of the expected peak: busy, not overloaded
+SAME_HITS = 0.01  # consecutive windows agree when their hit rates differ by less than a point …
+SAME_LATENCY = 0.25  # … and their median latencies by less than a quarter
+
+
+@dataclass(frozen=True)
+class Window:
+    """One stretch of warm-up load. ``hits`` is the cache's hit rate in it, ``None`` without one."""
+
+    rate: float
+    overloaded: bool
+    median: float | None
+    hits: float | None
+
+    @property
+    def dead(self) -> bool:
+        """Not even half of the requests got a right answer: more load will not warm anything."""
+        return self.overloaded and self.median is None
+
+
+@dataclass(frozen=True)
+class Warmth:
+    """How the warm-up went; ``settled`` is false when the windows ran out first."""
+
+    settled: bool
+    windows: tuple[Window, ...]
+
+    @property
+    def hits(self) -> float | None:
+        """The cache's hit rate in the last window; ``None`` without a cache."""
+        return self.windows[-1].hits if self.windows else None
+
+    @property
+    def carried(self) -> float | None:
+        """The last rate the stack kept up with, in requests/s."""
+        rates = [window.rate for window in self.windows if not window.overloaded]
+        return rates[-1] if rates else None
+
+
+def warm_up(
+    probe: Callable[[float, float], Reading],
+    lookups: Callable[[], tuple[int, int] | None],
+    expected: float | None,
+    *,
+    max_rate: float,
+) -> Warmth:
+    """Load the stack until two consecutive windows agree.
+
+    ``probe(rate, seconds)`` makes the load, ``lookups()`` gives the cache's hits and misses so far,
+    ``expected`` is the peak to expect in requests/s. A stack that does not keep up is given half the
+    load, and more again once it does (a cold cache warms faster the more it is asked), but never
+    near again to what was too much.
+    """
+    ceiling = min(max_rate, SHARE * expected if expected else UNKNOWN)
+    rate = ceiling if expected else min(ceiling, GENTLE)
+    windows: list[Window] = []
+    while len(windows) < MOST_WINDOWS:
+        before = lookups()
+        reading = probe(rate, WINDOW)
+        windows.append(_window(reading, before, lookups()))
+        if len(windows) > 1 and agree(windows[-2], windows[-1]):
+            return Warmth(settled=True, windows=tuple(windows))
+        if len(windows) > 1 and windows[-1].dead and windows[-2].dead:
+            return Warmth(settled=False, windows=tuple(windows))
+        if windows[-1].overloaded:
+            rate, ceiling = max(rate / 2, 1.0), SHARE * rate
+        else:
+            rate = min(rate * 1.5, ceiling)
+    return Warmth(settled=False, windows=tuple(windows))
+
+
+def agree(one: Window, other: Window) -> bool:
+    """Whether nothing moved from one window to the next."""
+    if one.overloaded or other.overloaded or one.median is None or other.median is None:
+        return False
+    still = abs(other.median - one.median) <= max(SAME_LATENCY * one.median, 0.001)
+    if one.hits is None or other.hits is None:
+        return still
+    return still and abs(other.hits - one.hits) < SAME_HITS
+
+
+def _window(
+    reading: Reading, before: tuple[int, int] | None, after: tuple[int, int] | None
+) -> Window:
+    hits = None
+    if before is not None and after is not None:
+        gained, lost = after[0] - before[0], after[1] - before[1]
+        hits = gained / (gained + lost) if gained + lost > 0 else None
+    return Window(reading.rate, reading.fraction > 0.1, reading.percentile(0.5), hits)

@@ -1,0 +1,188 @@
+"""Watching every host while a reading runs: nothing here can fail a reading or load a host."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import Self, TypeVar
+
+from autotune.deploy.processes import PID_SUFFIX
+from autotune.deploy.stack import Part, Stack
+from autotune.measure.counters import DIALECTS, CounterReader, Counters
+from autotune.measure.process_table import Owners
+from autotune.measure.sample import Sample
+from autotune.measure.samplers import LocalSampler, stream
+from autotune.measure.server_log import LogPosition, complaints, log_of, position, since
+from autotune.transports.base import Transport
+
+INTERVAL = 0.25  # seconds between samples of this machine: queues come and go
+SHARE = 0.005  # of one CPU that sampling may take: what costs more is done less often
+CREDIT = 0.005  # CPU seconds: a reading that is cut short is over before its share would allow much
+PROCESSES_EVERY = 1.0  # seconds: there may be hundreds
+COUNTERS_EVERY = 1.0  # seconds
+_COMM = 15  # letters the kernel keeps of a program's name
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class WatchedHost:
+    """A host, the CPUs it may use, the parts of the stack on it, and the way to it (``None``: it is
+    this machine)."""
+
+    name: str
+    cpus: float
+    parts: tuple[Part, ...]
+    transport: Transport | None = None
+
+
+@dataclass(frozen=True)
+class Seen:
+    """All that was seen during one reading: samples and CPU seconds taken by host, counters and
+    complaints by part."""
+
+    samples: Mapping[str, tuple[Sample, ...]] = field(default_factory=dict)
+    cost: Mapping[str, float] = field(default_factory=dict)
+    counters: Mapping[str, tuple[Counters | None, ...]] = field(default_factory=dict)
+    complaints: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    failures: tuple[str, ...] = ()
+
+
+def hosts_of(
+    stack: Stack, cpus: Mapping[str, float], transports: Mapping[str, Transport | None]
+) -> tuple[WatchedHost, ...]:
+    """The hosts of a stack; one without a transport is this machine."""
+    names = dict.fromkeys(part.site.host for part in stack.parts)
+    return tuple(
+        WatchedHost(
+            name,
+            cpus[name],
+            tuple(part for part in stack.parts if part.site.host == name),
+            transports.get(name),
+        )
+        for name in names
+    )
+
+
+class Watch:
+    """``with Watch(hosts, seconds) as watch: reading = take(…)``, then ``watch.seen``.
+
+    ``seconds`` is how long the reading is going to take; other hosts stream for that long, so that
+    leaving earlier waits for the rest. Whatever goes wrong is listed in ``seen.failures``.
+    """
+
+    def __init__(self, hosts: Sequence[WatchedHost], seconds: float) -> None:
+        self._hosts, self._seconds = hosts, max(1, round(seconds))
+        self._over = threading.Event()
+        self._threads: list[threading.Thread] = []
+        self._logs: dict[str, tuple[LogPosition, Transport | None]] = {}
+        self._samples: dict[str, tuple[Sample, ...]] = {}
+        self._cost: dict[str, float] = {}
+        self._counters: dict[str, list[Counters | None]] = {}
+        self._complaints: dict[str, Mapping[str, int]] = {}
+        self._failures: list[str] = []
+
+    def __enter__(self) -> Self:
+        for host in self._hosts:
+            self._guarded(self._note_logs, host)
+        for host in self._hosts:
+            sample = self._sample_here if host.transport is None else self._sample_there
+            self._start(sample, host)
+        for host in self._hosts:
+            for part in host.parts:
+                if part.site.role in DIALECTS:
+                    self._start(self._count, (part, host.transport))
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._over.set()
+        for thread in self._threads:
+            thread.join(self._seconds + 20.0)
+        for part in self._logs:
+            self._guarded(self._read_log, part)
+
+    @property
+    def seen(self) -> Seen:
+        counters = {part: tuple(found) for part, found in self._counters.items()}
+        return Seen(self._samples, self._cost, counters, self._complaints, tuple(self._failures))
+
+    def _start(self, act: Callable[[T], None], what: T) -> None:
+        thread = threading.Thread(target=self._guarded, args=(act, what), daemon=True)
+        self._threads.append(thread)
+        thread.start()
+
+    def _guarded(self, act: Callable[[T], None], what: T) -> None:
+        try:
+            act(what)
+        except Exception as error:  # noqa: BLE001 - whatever fails here must not fail the reading
+            self._failures.append(f"{act.__name__.strip('_')}: {type(error).__name__}: {error}")
+
+    def _sample_here(self, host: WatchedHost) -> None:
+        sampler = LocalSampler(owners(host))
+        begun = due = time.monotonic()
+        try:
+            while not self._over.is_set():
+                now = time.monotonic()
+                full = now >= due
+                if full:
+                    due = now + PROCESSES_EVERY
+                sampler.look(processes=full)
+                self._over.wait(max(INTERVAL, pause(sampler.cost, now - begun)))
+            sampler.look(processes=True)
+        finally:
+            self._samples[host.name], self._cost[host.name] = sampler.samples(), sampler.cost
+
+    def _sample_there(self, host: WatchedHost) -> None:
+        assert host.transport is not None
+        samples, cost = stream(host.transport, owners(host), self._seconds)
+        self._samples[host.name], self._cost[host.name] = samples, cost
+
+    def _count(self, what: tuple[Part, Transport | None]) -> None:
+        part, transport = what
+        reader = CounterReader(part, transport)
+        found = self._counters.setdefault(part.name, [])
+        try:
+            found.append(reader.read(by_command=True))
+            while not self._over.wait(COUNTERS_EVERY):
+                if reader.cheap:
+                    found.append(reader.read())
+            found.append(reader.read(by_command=True))
+        finally:
+            reader.close()
+
+    def _note_logs(self, host: WatchedHost) -> None:
+        for part in host.parts:
+            if path := log_of(part):
+                self._logs[part.name] = (position(path, host.transport), host.transport)
+
+    def _read_log(self, part: str) -> None:
+        begun, transport = self._logs[part]
+        self._complaints[part] = complaints(since(begun, transport))
+
+
+def pause(cost: float, elapsed: float) -> float:
+    """Seconds until ``cost`` CPU seconds of sampling are no more than its share of the time since
+    it began, ``elapsed`` seconds ago, and the credit it starts with."""
+    return (cost - CREDIT) / SHARE - elapsed
+
+
+def owners(host: WatchedHost) -> Owners:
+    """Private processes are known by the session that their recorded leader began; those of the
+    distribution's units by the names of their programs."""
+    sessions: dict[int, str] = {}
+    programs: dict[str, str] = {}
+    for part in host.parts:
+        record = Path(part.site.directory) / f"{part.service.name}{PID_SUFFIX}"
+        if host.transport is None and record.exists():
+            sessions[int(record.read_text())] = part.name
+        for alternatives in part.service.programs.values():
+            programs |= {Path(program).name[:_COMM]: part.name for program in alternatives}
+    return Owners(sessions, programs)

@@ -1,0 +1,124 @@
+"""What differs between two trials: their rendered files, or their parameters."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from autotune.errors import AutotuneError
+from autotune.report import colour as colours
+from autotune.report import figures
+from autotune.report.claim import claim
+from autotune.report.parameters import changes
+from autotune.report.studies import Study
+from autotune.study.records import State, Trial
+
+Files = Mapping[str, bytes]
+NO_END = "\\ No newline at end of file\n"
+
+
+def diff_text(
+    study: Study, a: str = "baseline", b: str = "best", *, parameters: bool = False,
+    colour: bool = False,
+) -> str:  # fmt: skip
+    """A unified diff from trial ``a`` to trial ``b``, each a number, ``baseline`` or ``best``.
+
+    Of their files, as `patch -p1` takes it; with ``parameters``, of the settings that have an
+    effect. Empty when they are the same. Raises AutotuneError for a trial there is not, or one that
+    was never deployed.
+    """
+    before, after = trial_named(study.state, a), trial_named(study.state, b)
+    if parameters:
+        text = parameter_diff(before, after)
+    else:
+        files = rendered(study.directory, before), rendered(study.directory, after)
+        text = file_diff(*files, f"trial-{before.number}", f"trial-{after.number}")
+    return coloured(text) if colour else text
+
+
+def trial_named(state: State, name: str) -> Trial:
+    """The trial that ``baseline``, ``best`` or a number stands for. Raises AutotuneError."""
+    found = claim(state)
+    sides = {"baseline": found.baseline, "best": found.best}
+    if name in sides:
+        side = sides[name]
+        if side is None:
+            raise AutotuneError(f"this study has no {name} yet", hint=_known(state))
+        return side.trial
+    for trial in state.trials:
+        if str(trial.number) == name.removeprefix("#"):
+            return trial
+    raise AutotuneError(f"there is no trial {name!r}", hint=_known(state))
+
+
+def _known(state: State) -> str:
+    numbers = [trial.number for trial in state.trials]
+    if not numbers:
+        return "it has no trials yet"
+    return f"there is: baseline, best, {min(numbers)} to {max(numbers)}"
+
+
+def rendered(directory: Path, trial: Trial) -> dict[str, bytes]:
+    """The files of a trial as they were deployed: ``part/path`` → content. Raises AutotuneError.
+
+    A trial that repeats another one has the same files.
+    """
+    for number in (trial.number, trial.of):
+        top = directory / "configs" / str(number)
+        if number is not None and top.is_dir():
+            paths = sorted(path for path in top.rglob("*") if path.is_file())
+            return {path.relative_to(top).as_posix(): path.read_bytes() for path in paths}
+    reason = f": {trial.failure}" if trial.failure else ""
+    raise AutotuneError(
+        f"trial {trial.number} was not deployed{reason}",
+        hint="`--parameters` shows what it would have set",
+    )
+
+
+def file_diff(before: Files, after: Files, a: str, b: str) -> str:
+    """A unified diff of two trees, file by file in the order of their paths."""
+    parts = (
+        _one(before.get(path), after.get(path), f"{a}/{path}", f"{b}/{path}")
+        for path in sorted({*before, *after})
+    )
+    return "".join(line for part in parts for line in part)
+
+
+def _one(before: bytes | None, after: bytes | None, a: str, b: str) -> Iterator[str]:
+    labels = a if before is not None else "/dev/null", b if after is not None else "/dev/null"
+    for line in difflib.unified_diff(_lines(before), _lines(after), *labels):
+        yield line if line.endswith("\n") else f"{line}\n{NO_END}"
+
+
+def _lines(content: bytes | None) -> list[str]:
+    # Bytes that are no text pass through unharmed; only "\n" ends a line, as `patch` sees it.
+    text = (content or b"").decode("utf-8", "surrogateescape")
+    return [line for line in text.replace("\n", "\n\0").split("\0") if line]
+
+
+def parameter_diff(before: Trial, after: Trial) -> str:
+    """The settings that differ and have an effect in ``after``, as lines taken out and put in."""
+    lines = []
+    for change in changes(before.settings, after.settings):
+        if change.before is not None:
+            lines.append(f"-{change.name}: {figures.setting(change.before, change.unit)}\n")
+        lines.append(f"+{change.name}: {figures.setting(change.after, change.unit)}\n")
+    if not lines:
+        return ""
+    return f"--- trial-{before.number}\n+++ trial-{after.number}\n" + "".join(lines)
+
+
+def coloured(text: str) -> str:
+    """A unified diff as terminals show them."""
+    return "".join(_painted(line) for line in text.splitlines(keepends=True))
+
+
+def _painted(line: str) -> str:
+    body = line.removesuffix("\n")
+    end = line[len(body) :]
+    if body.startswith(("--- ", "+++ ")):
+        style = "strong"
+    else:
+        style = {"+": "good", "-": "bad", "@": "place"}.get(body[:1], "")
+    return (colours.paint(body, style, colour=True) if style else body) + end

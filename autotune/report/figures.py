@@ -1,0 +1,80 @@
+"""Numbers as people read them: requests/s, latencies, changes, stretches of time."""
+
+from __future__ import annotations
+
+from autotune.services.base import Value
+from autotune.target.slo import Slo
+
+
+def rate(value: float | None) -> str:
+    """Requests/s with as many digits as mean something: ``1,706``, ``84.2``."""
+    if value is None:
+        return "–"
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
+
+
+def latency(seconds: float | None) -> str:
+    """``38 ms``, ``1.2 s``; a dash for what never got an answer."""
+    if seconds is None:
+        return "–"
+    return f"{seconds:.2g} s" if seconds >= 0.9995 else f"{seconds * 1000:.3g} ms"
+
+
+def duration(seconds: float) -> str:
+    """``48 s``, ``7 min 40 s``, ``2 h 5 min``."""
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    minutes, rest = divmod(whole, 60)
+    if minutes < 60:
+        return f"{minutes} min {rest} s"
+    return f"{minutes // 60} h {minutes % 60} min"
+
+
+def change(ratio: float) -> str:
+    """A ratio as a change: 1.41 is ``+41 %``."""
+    return f"{_signed(100 * (ratio - 1), _digits(ratio))} %"
+
+
+def change_between(ratio: float, low: float, high: float) -> str:
+    """A ratio and its interval as changes: ``+41 % [36, 47]``."""
+    digits = _digits(ratio)
+    ends = [f"{100 * (end - 1):.{digits}f}" for end in (low, high)]
+    return f"{change(ratio)} [{', '.join(ends)}]"
+
+
+def share(part: float, whole: float) -> str:
+    """``84 %``; nothing of nothing is ``0 %``."""
+    return f"{100 * part / whole if whole else 0:.0f} %"
+
+
+def objective(slo: Slo) -> str:
+    """``p99 ≤ 50 ms``."""
+    return f"{percentile(slo)} ≤ {latency(slo.limit)}"
+
+
+def percentile(slo: Slo) -> str:
+    return f"p{100 * slo.quantile:g}"
+
+
+def setting(value: Value, unit: str = "") -> str:
+    """A parameter's value with its unit; switches as ``on`` and ``off``."""
+    if isinstance(value, bool):
+        return "on" if value else "off"
+    text = f"{value:g}" if isinstance(value, float) else str(value)
+    return f"{text} {unit}" if unit else text
+
+
+def plural(count: int, what: str) -> str:
+    """``1 trial``, ``3 trials``."""
+    return f"{count} {what}" if count == 1 else f"{count} {what}s"
+
+
+def _digits(ratio: float) -> int:
+    """Small changes need a decimal to be told from none."""
+    return 0 if abs(ratio - 1) >= 0.0995 else 1
+
+
+def _signed(number: float, digits: int) -> str:
+    text = f"{number:+.{digits}f}"
+    return text.replace("-", "+") if float(text) == 0 else text

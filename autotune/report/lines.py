@@ -1,0 +1,85 @@
+"""What is going on, a line each: what the plain and the live narrator both say."""
+
+from __future__ import annotations
+
+from autotune.deploy.fleet import Deployed
+from autotune.measure.reading import Reading
+from autotune.measure.warmup import Warmth
+from autotune.report import figures
+from autotune.report.standing import counted, seconds_left, standing
+from autotune.report.tally import WARM_UP
+from autotune.services.base import Action
+from autotune.study.records import COUNTED, Phase, State, Trial
+from autotune.target.model import Budget
+from autotune.target.slo import Slo
+
+
+def trial_line(trial: Trial, state: State, budget: Budget) -> str:
+    """Number, phase, peak, p99 at peak, best so far, change against the baseline, time left."""
+    if trial.phase is Phase.MEASURE:
+        return f"{trial_in_words(trial):<21} {outcome(trial)}"
+    place = f"[{counted(state):>{len(str(budget.trials))}}/{budget.trials}]"
+    return f"{place} {trial_in_words(trial):<21} {outcome(trial)}   {outlook(state, budget)}"
+
+
+def trial_in_words(trial: Trial) -> str:
+    """``#7 search``, ``#21 confirm #7``."""
+    again = "" if trial.of is None or trial.phase in COUNTED else f" #{trial.of}"
+    return f"#{trial.number} {trial.phase}{again}"
+
+
+def outcome(trial: Trial) -> str:
+    """How a trial ended."""
+    peak = trial.peak
+    if peak is None:
+        return f"failed: {trial.failure}" if trial.failure else "not measured"
+    if peak.verdict == "unmeetable":
+        return "no load within the objective"
+    said = f"{figures.rate(peak.peak):>6}/s  p99 {figures.latency(peak.p99):>7}"
+    return said if peak.verdict == "measured" else f"{said}  {peak.verdict}"
+
+
+def outlook(state: State, budget: Budget) -> str:
+    """The best so far, by how much it beats the baseline, and the time left."""
+    stands = standing(state)
+    best = "nothing meets the objective yet"
+    leader = stands.leader
+    if leader is not None and leader.peak is not None and leader.peak.feasible:
+        change = f", {figures.change(stands.ratio)}" if stands.ratio else ""
+        best = f"best {figures.rate(leader.peak.peak)}/s (#{leader.number}{change})"
+    return f"{best}   {figures.duration(seconds_left(state, budget))} left"
+
+
+def deployed_line(deployed: Deployed) -> str:
+    """What had to be reloaded or restarted, and what took effect otherwise than asked."""
+    done = [f"{a.name.lower()} {n}" for n, a in deployed.actions.items() if a is not Action.NONE]
+    differing = [str(difference) for difference in deployed.differences]
+    return "deployed: " + "; ".join([", ".join(done) or "nothing to do", *differing])
+
+
+def warm_line(warmth: Warmth) -> str:
+    """Whether the warm-up settled, after how many windows, at which hit rate."""
+    hits = "" if warmth.hits is None else f", {100 * warmth.hits:.1f} % of gets hit"
+    how = "warm" if warmth.settled else "not settled, going on all the same"
+    return f"{how} after {figures.plural(len(warmth.windows), 'window')}{hits}"
+
+
+def reading_line(reading: Reading, purpose: str, slo: Slo) -> str:
+    """One rung of the ladder."""
+    rate = f"{figures.rate(reading.rate):>6}/s"
+    if reading.limited is not None:
+        return f"{rate}  says nothing: {reading.limited}"
+    late = figures.latency(reading.percentile(slo.quantile))
+    bad = f"{100 * reading.fraction:.2g} % late or failed"
+    errors = ", ".join(f"{kind} {count}" for kind, count in reading.errors.items() if count)
+    tail = ("  cut short" if reading.truncated else "") + (f"  ({errors})" if errors else "")
+    mark = "·" if purpose == WARM_UP else verdict_mark(reading, slo)
+    return f"{rate} {mark} {figures.percentile(slo)} {late:>7}  {bad}{tail}"
+
+
+def verdict_mark(reading: Reading, slo: Slo) -> str:
+    """Whether a reading kept within the objective."""
+    if reading.limited is not None:
+        return "?"
+    broken = reading.failed > slo.errors * reading.intended
+    return "✗" if broken or reading.truncated or reading.fraction > slo.allowed else "✓"

@@ -1,0 +1,111 @@
+"""Studies on disk, for reading: which there are, which one is meant, what it holds.
+
+Nothing here writes or takes a lock: a study may be read while it runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from autotune.errors import AutotuneError
+from autotune.report.tally import Tally, tally
+from autotune.study import journal, lock
+from autotune.study.records import State, replay
+from autotune.target.document import nearest
+from autotune.target.model import Target
+from autotune.target.read import read
+
+ROOT = Path("studies")
+EVENTS = "events.jsonl"
+
+
+@dataclass(frozen=True)
+class Study:
+    """A study as it stood when it was opened. ``records`` are those of its journal."""
+
+    directory: Path
+    target: Target
+    records: tuple[Mapping[str, Any], ...]
+    state: State
+
+    @property
+    def name(self) -> str:
+        return self.directory.name
+
+    @cached_property
+    def readings(self) -> tuple[Mapping[str, Any], ...]:
+        """Every reading, in the order taken. Raises AutotuneError."""
+        return tuple(_records(self.directory / "readings.jsonl"))
+
+    @cached_property
+    def tallies(self) -> dict[int, Tally]:
+        return tally(self.readings)
+
+    @property
+    def holder(self) -> str | None:
+        """Who is running it right now, in words."""
+        path = self.directory / "lock"
+        return (lock.holder(path) or "another process") if lock.is_held(path) else None
+
+
+@dataclass(frozen=True)
+class Listed:
+    """A line of the list of studies. ``verdict`` is ``None`` while there is none."""
+
+    name: str
+    started: str | None
+    trials: int
+    verdict: str | None
+    running: bool
+
+
+def open_study(directory: Path) -> Study:
+    """Read a study. Raises AutotuneError when it is damaged, TargetError for its target."""
+    records = tuple(_records(directory / EVENTS))
+    return Study(directory, read(directory / "target.yaml").target, records, replay(records))
+
+
+def find(name: str, root: Path = ROOT) -> Path:
+    """The directory of the study called ``name`` (under ``root``) or at that path.
+
+    Raises AutotuneError with the nearest name, or with the names there are.
+    """
+    for directory in (root / name, Path(name)):
+        if (directory / EVENTS).is_file():
+            return directory.resolve()
+    raise AutotuneError(f"there is no study {name!r}", hint=_hint(name, names(root)))
+
+
+def _hint(name: str, known: Iterable[str]) -> str:
+    listed = list(known)
+    if not listed:
+        return "`autotune run TARGET` makes one"
+    meant = nearest(Path(name).name, listed)
+    return f"did you mean {meant!r}?" if meant else f"there is: {', '.join(listed)}"
+
+
+def names(root: Path = ROOT) -> tuple[str, ...]:
+    """Names of the studies under ``root``."""
+    return tuple(sorted(path.parent.name for path in root.glob(f"*/{EVENTS}")))
+
+
+def listing(root: Path = ROOT) -> tuple[Listed, ...]:
+    """The studies under ``root``, the newest first. Raises AutotuneError for a damaged one."""
+    found = []
+    for name in names(root):
+        state = replay(_records(root / name / EVENTS))
+        verdict = state.verdict["verdict"] if state.verdict else None
+        running = lock.is_held(root / name / "lock")
+        found.append(Listed(name, state.started, len(state.finished()), verdict, running))
+    return tuple(sorted(found, key=lambda study: study.started or "", reverse=True))
+
+
+def _records(path: Path) -> list[dict[str, Any]]:
+    try:
+        return list(journal.read(path))
+    except (OSError, ValueError) as error:
+        raise AutotuneError(f"{path} cannot be read: {error}") from error

@@ -1,0 +1,25 @@
+"""The targets that ship with autotune."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from autotune.deploy.render import shipped
+from autotune.errors import AutotuneError
+from autotune.target.document import nearest
+
+
+def write_example(name: str, out: Path) -> Path:
+    """Copy a shipped target to ``out``. Raises AutotuneError for an unknown one or a file there."""
+    known = {path.stem: path for path in shipped("targets").glob("*.yaml")}
+    if name not in known:
+        meant = nearest(name, known)
+        raise AutotuneError(
+            f"there is no example {name!r}",
+            hint=f"did you mean {meant!r}?" if meant else f"there is: {', '.join(sorted(known))}",
+        )
+    if out.exists():
+        raise AutotuneError(f"{out} exists already", hint="name another file with --out")
+    out.parent.mkdir(parents=True, exist_ok=True)
+    out.write_bytes(known[name].read_bytes())
+    return out

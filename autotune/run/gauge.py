@@ -1,0 +1,73 @@
+"""From a rate to a reading of this stack: the generator run, its counts held against the SLO."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from autotune.deploy.stack import Stack
+from autotune.loads.base import Load, Order, Request, Tally
+from autotune.loads.take import take
+from autotune.measure.bottleneck import Bottleneck
+from autotune.measure.diagnosis import WatchedReading, diagnose
+from autotune.measure.reading import Reading
+from autotune.measure.watch import Watch, WatchedHost
+from autotune.services.base import Role, Settings
+from autotune.services.readback import words
+from autotune.target.slo import Slo
+from autotune.transports.base import Transport
+
+
+@dataclass(frozen=True)
+class Gauge:
+    """Everything a reading needs but its rate and length."""
+
+    load: Load
+    request: Request
+    slo: Slo
+    transport: Transport
+    stack: Stack
+    hosts: tuple[WatchedHost, ...]
+    timeout: float
+
+    def take(self, rate: float, seconds: float) -> WatchedReading:
+        """Offer ``rate`` requests/s for ``seconds`` to the stack's entry, and to nothing else.
+
+        All hosts are watched meanwhile.
+        """
+        order = Order(rate, seconds, self.timeout, self.slo.limit)
+        with Watch(self.hosts, order.ramp + seconds) as watch:
+            tally = take(self.load, self.request, order, self.transport)
+        return WatchedReading(reading(tally, order), watch.seen)
+
+    def diagnose(self, settings: Settings, watched: Sequence[WatchedReading]) -> Bottleneck | None:
+        """What holds the peak down, by the readings around it."""
+        return diagnose(self.stack, settings, watched, hosts=self.hosts, slo=self.slo)
+
+    def lookups(self) -> tuple[int, int] | None:
+        """Hits and misses of all caches since they started; ``None`` without a cache."""
+        caches = self.stack.of_role(Role.CACHE)
+        if not caches:
+            return None
+        names = {"get_hits": "hits", "get_misses": "misses"}
+        hits = misses = 0
+        for part in caches:
+            argv = (part.site.programs["memcached-tool"], str(part.site.listen), "stats")
+            found = words(names)(self.transport.run(argv).stdout)
+            hits += int(found.get("hits", 0))
+            misses += int(found.get("misses", 0))
+        return hits, misses
+
+
+def reading(tally: Tally, order: Order) -> Reading:
+    """A tally held against the objective: what failed and what came late are violations."""
+    return Reading(
+        rate=order.rate,
+        seconds=order.seconds,
+        intended=tally.intended,
+        violations=tally.later_than(order.limit) + tally.failed,
+        errors=tally.errors,
+        histogram=tally.histogram,
+        truncated=tally.truncated,
+        limited=tally.limited,
+    )

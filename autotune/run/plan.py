@@ -1,0 +1,90 @@
+"""What a run would do, worked out without doing any of it."""
+
+from __future__ import annotations
+
+import difflib
+from typing import Any
+
+from autotune.deploy.render import render
+from autotune.deploy.stack import Stack
+from autotune.run.order import FINALISTS, MOST_PAIRS, MOST_RESERVE
+from autotune.run.session import Prepared, lay_out, overrides
+from autotune.services.base import Action, Settings
+from autotune.space.space import Candidate
+
+
+def plan(prepared: Prepared) -> dict[str, Any]:
+    """Files, actions, binding rules, memory and budget, as one JSON object."""
+    target, space = prepared.file.target, prepared.space
+    laid = lay_out(prepared, "<study>/run")
+    stock = space.candidate(space.baseline)
+    recommended = space.candidate(space.preset("recommended"))
+    return {
+        "schema": 1,
+        "target": target.name,
+        "entry": f"http://{laid.entry}{target.load.path}",
+        "servers": [part.name for part in laid.parts if part.service.programs],
+        "tunable": [dimension.name for dimension in space.tunable],
+        "bindings": [str(binding) for binding in recommended.bindings],
+        "actions": _actions(prepared, stock, recommended),
+        "diff": _diff(prepared, laid, stock.settings, recommended.settings),
+        "budget": {
+            "trials": target.budget.trials,
+            "seconds": target.budget.time,
+            "proof_seconds": target.budget.time * MOST_RESERVE,
+            "finalists": FINALISTS,
+            "most_pairs": MOST_PAIRS,
+            "max_rate": target.load.max_rate,
+        },
+    }
+
+
+def text(planned: dict[str, Any]) -> str:
+    """The plan for a person, diffs last."""
+    budget = planned["budget"]
+    lines = [
+        f"Load goes to {planned['entry']} only, up to {budget['max_rate']:g} requests/s.",
+        f"Private servers, ended afterwards: {', '.join(planned['servers'])}.",
+        (
+            f"Up to {budget['trials']} configurations of {len(planned['tunable'])} parameters "
+            f"within {budget['seconds'] / 60:g} minutes; at most the last "
+            f"{budget['proof_seconds'] / 60:.1f} of them re-measure the {budget['finalists']} best "
+            "and prove the winner."
+        ),
+        "From the baseline to the recommended settings:",
+        *(f"  {action}: {', '.join(names)}" for action, names in planned["actions"].items()),
+        *(f"  rule: {binding}" for binding in planned["bindings"]),
+        "",
+        planned["diff"].rstrip("\n") or "No file would differ from the baseline's.",
+    ]
+    return "\n".join(lines)
+
+
+def _actions(prepared: Prepared, old: Candidate, new: Candidate) -> dict[str, list[str]]:
+    """Services by the action their changed parameters need."""
+    needed: dict[str, Action] = {}
+    for dimension in prepared.space.dimensions:
+        if old.settings[dimension.name] != new.settings[dimension.name]:
+            service = dimension.name.rpartition(".")[0]
+            needed[service] = max(needed.get(service, Action.NONE), dimension.parameter.action)
+    return {
+        action.name.lower(): sorted(name for name, least in needed.items() if least is action)
+        for action in (Action.RELOAD, Action.RESTART)
+    }
+
+
+def _diff(prepared: Prepared, laid: Stack, old: Settings, new: Settings) -> str:
+    pieces: list[str] = []
+    for part in laid.parts:
+        before, after = (
+            render(part.service, part.site, s, prepared.file.target.data, overrides(prepared.file))
+            for s in (old, new)
+        )
+        for path, content in after.items():
+            pieces += difflib.unified_diff(
+                before[path].decode().splitlines(keepends=True),
+                content.decode().splitlines(keepends=True),
+                f"baseline/{part.name}/{path}",
+                f"recommended/{part.name}/{path}",
+            )
+    return "".join(pieces)

@@ -1,0 +1,158 @@
+"""One trial, in the order that keeps hosts and readings safe."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+
+from autotune.deploy.fleet import DeployFailed, Fleet
+from autotune.measure import Capacity, Reading, search
+from autotune.measure.bottleneck import Bottleneck
+from autotune.measure.capacity import Limits
+from autotune.measure.diagnosis import WatchedReading
+from autotune.measure.noise import Noise
+from autotune.measure.posterior import Prior
+from autotune.measure.warmup import warm_up
+from autotune.run.clock import Clock
+from autotune.run.narrator import Narrator
+from autotune.run.order import Measure
+from autotune.services.base import Settings
+from autotune.space.space import Infeasible, Space
+from autotune.study.records import Phase, Trial
+from autotune.study.store import Store
+from autotune.target.slo import Slo
+
+# A confirmation knows where to look: a few readings around the peak already measured.
+CONFIRM_SD = 0.03
+# A configuration that cannot carry this share of the expected peak need not be measured lower down.
+HOPELESS = 0.02
+TRIAL_SD = 0.03
+# How far a configuration nobody has measured may be from what is expected: sd of the log peak.
+UNKNOWN_SD = 0.5
+SCREENED = frozenset({Phase.SEARCH, Phase.RECOMMENDED, Phase.PUBLISHED})
+
+
+@dataclass
+class Bench:
+    """All that a trial works with; effects are behind ``fleet``, ``store``, ``take``, ``lookups``.
+
+    ``take(rate, seconds)`` offers load and returns the reading with what was seen meanwhile;
+    ``diagnose`` names what held it down; ``lookups()`` are the cache's hits and misses so far;
+    ``drain()`` waits until a backlog is gone.
+    """
+
+    space: Space
+    slo: Slo
+    fleet: Fleet
+    store: Store
+    clock: Clock
+    narrator: Narrator
+    limits: Limits
+    take: Callable[[float, float], WatchedReading]
+    diagnose: Callable[[Settings, Sequence[WatchedReading]], Bottleneck | None]
+    lookups: Callable[[], tuple[int, int] | None]
+    drain: Callable[[], None]
+    noise: Noise = field(default_factory=Noise)
+
+
+def run(step: Measure, bench: Bench, prior: Prior | None, incumbent: float | None) -> Trial:
+    """Settings → constraints → deploy (render, validate, apply, ready, read back) → warm-up → peak.
+
+    The trial is on record before anything changes, each reading before anything is concluded from
+    it. A configuration that cannot be deployed or used is a recorded, infeasible trial.
+    """
+    store = bench.store
+    try:
+        candidate = bench.space.candidate(step.settings)
+    except Infeasible as error:
+        candidate = bench.space.candidate({})
+        trial = store.begin(step.phase, candidate, asked=step.asked, suggested=step.suggested)
+        return _failed(bench, trial, f"no values keep the rule {error}")
+    trial = store.begin(
+        step.phase, candidate, of=step.of, asked=step.asked, suggested=step.suggested
+    )
+    bench.narrator.trial_begins(trial)
+    try:
+        with bench.clock.on("deploy"):
+            deployed = bench.fleet.deploy(trial.settings)
+    except DeployFailed as error:
+        return _failed(bench, trial, error.message)
+    store.deployed(trial, deployed)
+    bench.narrator.deployed(trial, deployed)
+    carried = _warm_up(bench, trial, prior)
+    capacity = _peak(bench, trial, prior or _guess(carried), incumbent)
+    return _measured(bench, trial, capacity)
+
+
+def _warm_up(bench: Bench, trial: Trial, prior: Prior | None) -> float | None:
+    def probe(rate: float, seconds: float) -> Reading:
+        return _take(bench, trial, "warm-up", rate, seconds).reading
+
+    expected = prior.peak if prior else None
+    warmth = warm_up(probe, bench.lookups, expected, max_rate=bench.limits.max_rate)
+    bench.narrator.warm(trial, warmth)
+    bench.drain()
+    return warmth.carried
+
+
+def _guess(carried: float | None) -> Prior | None:
+    """A first idea of a peak nobody has measured: somewhat above what warm-up went through."""
+    return Prior(1.5 * carried, UNKNOWN_SD) if carried else None
+
+
+def _peak(bench: Bench, trial: Trial, prior: Prior | None, incumbent: float | None) -> Capacity:
+    watched: list[WatchedReading] = []
+
+    def probe(rate: float, seconds: float) -> Reading:
+        watched.append(_take(bench, trial, "peak", rate, seconds))
+        reading = watched[-1].reading
+        if reading.fraction > bench.slo.allowed:
+            bench.drain()
+        return reading
+
+    capacity = search(
+        probe,
+        bench.slo,
+        prior,
+        target_sd=CONFIRM_SD if trial.phase is Phase.CONFIRM else TRIAL_SD,
+        incumbent=incumbent if trial.phase in SCREENED else None,
+        noise=bench.noise,
+        limits=replace(bench.limits, min_rate=max(1.0, prior.peak * HOPELESS))
+        if prior
+        else bench.limits,
+    )
+    found = bench.diagnose(trial.settings, watched)
+    if found is not None:
+        bench.store.bottleneck(trial, found)
+    return capacity
+
+
+def _take(bench: Bench, trial: Trial, purpose: str, rate: float, seconds: float) -> WatchedReading:
+    with bench.clock.on("load"):
+        watched = bench.take(rate, seconds)
+    bench.store.reading(trial, watched.reading, purpose)
+    bench.store.spent(bench.clock.collect())
+    bench.narrator.reading(trial, watched.reading, purpose)
+    return watched
+
+
+def _measured(bench: Bench, trial: Trial, capacity: Capacity) -> Trial:
+    bench.noise = capacity.noise
+    bench.store.noise(capacity.noise)
+    bench.store.measured(trial, capacity, p99_at_peak(capacity))
+    done = bench.store.state.by_number(trial.number)
+    bench.narrator.trial_ends(done)
+    return done
+
+
+def _failed(bench: Bench, trial: Trial, why: str) -> Trial:
+    bench.store.failed(trial, why)
+    done = bench.store.state.by_number(trial.number)
+    bench.narrator.trial_ends(done)
+    return done
+
+
+def p99_at_peak(capacity: Capacity) -> float | None:
+    """The 99th percentile, in seconds, of the reading nearest below the peak."""
+    below = [r for r in capacity.readings if r.rate <= capacity.peak and r.limited is None]
+    return max(below, key=lambda r: r.rate).percentile(0.99) if below else None

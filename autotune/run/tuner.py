@@ -1,0 +1,101 @@
+"""The study as a loop: what is next, do it, tell the sampler, until nothing is left to measure."""
+
+from __future__ import annotations
+
+from autotune.measure.noise import Noise
+from autotune.measure.posterior import Prior
+from autotune.run import trial as trials
+from autotune.run.order import Ask, Conclude, Measure, next_step
+from autotune.run.trial import UNKNOWN_SD, Bench
+from autotune.run.verdict import Verdict, conclude
+from autotune.search.searcher import Searcher, Told
+from autotune.study.records import COUNTED, Phase, State, Trial
+from autotune.target.model import Budget
+
+# How far a configuration's peak may be from its own earlier measurement: sd of its logarithm.
+KNOWN_SD = 0.10
+
+
+def tune(bench: Bench, searcher: Searcher, budget: Budget) -> Verdict:
+    """Run the study to its end, from wherever it stands."""
+    store = bench.store
+    bench.noise = _noise(store.state)
+    with bench.clock.on("search"):
+        _catch_up(searcher, store.state)
+    while True:
+        step = next_step(
+            store.state, bench.space, budget, store.state.elapsed + bench.clock.running
+        )
+        if isinstance(step, Conclude):
+            verdict = conclude(store.state)
+            store.spent(bench.clock.collect())
+            store.verdict(verdict.record())
+            return verdict
+        if isinstance(step, Ask):
+            with bench.clock.on("search"):
+                step = _ask(bench, searcher)
+        state = store.state
+        done = trials.run(step, bench, prior(state, step), incumbent(state))
+        if done.phase in COUNTED:
+            with bench.clock.on("search"):
+                _tell(searcher, done)
+        store.spent(bench.clock.collect())
+
+
+def prior(state: State, step: Measure) -> Prior | None:
+    """What to expect of a configuration's peak: its own earlier one, or else the incumbent's."""
+    if step.of is not None:
+        known = state.by_number(step.of).peak
+        if known is not None and known.feasible:
+            return Prior(known.peak, KNOWN_SD)
+    peaks = _peaks(state)
+    return Prior(max(peaks), UNKNOWN_SD) if peaks else None
+
+
+def incumbent(state: State) -> float | None:
+    """The peak to beat, in requests/s.
+
+    The low end of the best one: the highest reading overstates itself, and screening against it
+    would lose configurations that are as good.
+    """
+    lows = [t.peak.low for t in state.finished(*COUNTED) if t.peak and t.peak.feasible]
+    return max(lows, default=None)
+
+
+def _peaks(state: State) -> list[float]:
+    return [t.peak.peak for t in state.finished(*COUNTED) if t.peak and t.peak.feasible]
+
+
+def _noise(state: State) -> Noise:
+    if state.noise is None:
+        return Noise()
+    return Noise(tuple(state.noise["weights"]), int(state.noise["readings"]))
+
+
+def _ask(bench: Bench, searcher: Searcher) -> Measure:
+    suggestion = searcher.ask()
+    return Measure(
+        Phase.SEARCH,
+        {**bench.space.baseline, **suggestion.values},
+        asked=suggestion.number,
+        suggested=suggestion.values,
+    )
+
+
+def _tell(searcher: Searcher, done: Trial) -> None:
+    peak = done.peak
+    feasible = peak is not None and peak.feasible
+    notes: dict[str, str | float | int] = {"trial": done.number, "phase": str(done.phase)}
+    if peak is not None:
+        notes |= {"low": peak.low, "high": peak.high, "sd": peak.sd, "verdict": peak.verdict}
+    else:
+        notes["why"] = done.failure or ""
+    told = Told(peak.peak if peak is not None and feasible else None, notes)
+    searcher.record(done.asked, done.suggested or done.settings, told)
+
+
+def _catch_up(searcher: Searcher, state: State) -> None:
+    """After a kill: tell what was measured and not told, take back what was never measured."""
+    for trial in state.finished(*COUNTED):
+        _tell(searcher, trial)
+    searcher.take_back()

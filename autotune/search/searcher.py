@@ -1,0 +1,113 @@
+"""Asks Optuna what to try and tells it what came of it, so that a killed tuner loses nothing."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import optuna
+from optuna.trial import FrozenTrial, TrialState
+
+from autotune.search.distributions import distributions, inside, plain
+from autotune.search.samplers import sampler
+from autotune.services.base import Settings, Value
+from autotune.space.dimension import Dimension
+
+# Where an infeasible trial is told to lie, relative to the worst feasible one: a trial told as
+# failed would teach the sampler nothing, and it would come back to the same place (SEARCH.md).
+INFEASIBLE_SHARE = 0.8
+FEASIBLE = "feasible"  # name of the constraint: violated when positive
+
+
+@dataclass(frozen=True)
+class Suggestion:
+    """``number`` is Optuna's own; ``values`` cover the searched dimensions only."""
+
+    number: int
+    values: Mapping[str, Value]
+
+
+@dataclass(frozen=True)
+class Told:
+    """The peak in requests/s (``None``: infeasible), and notes for whoever opens the storage.
+
+    ``notes["trial"]`` is the study's own number of the trial: no trial is told twice.
+    """
+
+    peak: float | None
+    notes: Mapping[str, str | float | int]
+
+
+class Searcher:
+    """One Optuna study over the flat space. ``url`` is any storage Optuna takes."""
+
+    def __init__(
+        self, url: str, name: str, dimensions: Sequence[Dimension], kind: str, seed: int
+    ) -> None:
+        optuna.logging.set_verbosity(optuna.logging.ERROR)
+        self._dimensions = tuple(dimensions)
+        self._distributions = distributions(dimensions)
+        self._study = optuna.create_study(
+            storage=optuna.storages.RDBStorage(url),
+            study_name=name,
+            direction="maximize",
+            sampler=sampler(kind, seed),
+            load_if_exists=True,
+        )
+
+    def ask(self) -> Suggestion:
+        # Values outside today's ranges (a narrowed parameter) are clipped; Optuna need not say so.
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            trial = self._study.ask(self._distributions)
+        return Suggestion(trial.number, plain(trial.params))
+
+    def record(self, asked: int | None, values: Settings, told: Told) -> None:
+        """What came of a configuration, suggested (``asked``) or not; the second time is free.
+
+        A configuration that the sampler never suggested, or whose suggestion was taken back, enters
+        as a finished trial of its own: the sampler learns from it all the same.
+        """
+        trials = self._study.get_trials(deepcopy=False)
+        if any(_is_told(trial, told) for trial in trials):
+            return
+        value = self._worst() if told.peak is None else told.peak
+        if asked is None or trials[asked].state.is_finished():
+            self._study.add_trial(self._finished(values, told, value))
+            return
+        trial = optuna.trial.Trial(self._study, trials[asked]._trial_id)  # noqa: SLF001  # by number
+        for name, note in told.notes.items():
+            trial.set_user_attr(name, note)
+        trial.set_constraint(FEASIBLE, _violation(told))
+        self._study.tell(trial, value)
+
+    def take_back(self) -> None:
+        """After a kill: suggestions that nobody is measuring any more."""
+        for trial in self._study.get_trials(deepcopy=False, states=(TrialState.RUNNING,)):
+            self._study.tell(trial.number, state=TrialState.FAIL)
+
+    def _finished(self, values: Settings, told: Told, value: float) -> FrozenTrial:
+        trial = optuna.trial.create_trial(
+            params=inside(values, self._dimensions),
+            distributions=self._distributions,
+            value=value,
+            user_attrs=dict(told.notes),
+        )
+        trial.set_constraint(FEASIBLE, _violation(told))
+        return trial
+
+    def _worst(self) -> float:
+        done = self._study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
+        peaks = [t.value for t in done if t.value is not None and t.constraints[FEASIBLE] <= 0]
+        return INFEASIBLE_SHARE * min(peaks, default=0.0)
+
+
+def _is_told(trial: FrozenTrial, told: Told) -> bool:
+    # Notes alone do not make it told: a kill may have come between them and the value.
+    complete = trial.state is TrialState.COMPLETE
+    return complete and trial.user_attrs.get("trial") == told.notes["trial"]
+
+
+def _violation(told: Told) -> float:
+    return 1.0 if told.peak is None else -1.0

@@ -1,0 +1,168 @@
+"""What can be tuned: the contract of a service, as data and pure functions. No I/O lives here."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Protocol
+from zlib import crc32
+
+Value = bool | int | float | str
+Bound = int | float | str  # text is an expression over the host's facts, such as "2 * cpus"
+Settings = Mapping[str, Value]
+Argv = tuple[str, ...]
+
+
+class Action(enum.IntEnum):
+    """What a change costs, in rising order."""
+
+    NONE = 0
+    RELOAD = 1
+    RESTART = 2
+
+
+class Role(enum.StrEnum):
+    """What a service does in its tier."""
+
+    PROXY = "proxy"
+    WEB = "web"
+    APP = "app"
+    CACHE = "cache"
+    STORE = "store"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Parameter:
+    """One setting of a service, spelt as the software spells it.
+
+    A number has ``low`` and ``high`` (inclusive), anything else ``choices``. ``stock`` is the
+    distribution's default, ``recommended`` what its documentation or common guides advise,
+    ``published`` what the reference measurements of a multi-tier stack found best. ``when`` names
+    the sibling values under which the parameter has any effect. ``built_in`` marks choices that
+    depend on how the program was built: each is shown to the program before the search.
+    """
+
+    name: str
+    stock: Value
+    action: Action
+    meaning: str
+    source: str
+    unit: str = ""
+    low: Bound | None = None
+    high: Bound | None = None
+    log: bool = False
+    choices: tuple[Value, ...] = ()
+    recommended: Value | None = None
+    published: Mapping[Role, Value] = field(default_factory=dict)
+    when: tuple[tuple[str, tuple[Value, ...]], ...] = ()
+    roles: frozenset[Role] | None = None
+    built_in: bool = False
+
+
+@dataclass(frozen=True)
+class Endpoint:
+    """Where something listens."""
+
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"{self.host}:{self.port}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Site:
+    """One service on one host: everything but the settings that its files and commands depend on.
+
+    Paths inside the files are relative to ``directory``, the working directory of the processes,
+    so that a deep study directory meets no limit on the length of a socket's path. ``user`` is
+    whom the processes drop to (``None``: they keep the user that starts them).
+    """
+
+    tier: str
+    host: str
+    role: Role
+    directory: str
+    listen: Endpoint
+    forwards_to: tuple[Endpoint, ...] = ()
+    caches: tuple[Endpoint, ...] = ()
+    stores: tuple[Endpoint, ...] = ()
+    user: str | None = None
+    group: str | None = None
+    programs: Mapping[str, str] = field(default_factory=dict)
+    facts: Mapping[str, Value] = field(default_factory=dict)
+
+    @property
+    def socket_name(self) -> str:
+        """A unix socket's name that no other study's has: ``ss`` lists those of the whole host."""
+        return f"{self.tier}.{self.host}.{crc32(self.directory.encode()):08x}.sock"
+
+
+@dataclass(frozen=True)
+class ConfigFile:
+    """A file a service reads: its path (relative to the site) and the template that makes it."""
+
+    path: str
+    template: str
+    mode: int = 0o644
+
+
+@dataclass(frozen=True)
+class Readback:
+    """A command that shows what is in effect, and how to read values out of what it prints."""
+
+    argv: Argv
+    parse: Callable[[str], Settings]
+
+
+@dataclass(frozen=True)
+class TrialStart:
+    """Proof that a configuration starts: ``argv`` runs aside until ``socket`` accepts."""
+
+    argv: Argv
+    socket: str
+
+
+class Service(Protocol):
+    """A program of a tier, or files that another one serves."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def programs(self) -> Mapping[str, tuple[str, ...]]:
+        """Name used in ``Site.programs`` → executables that will do, the first found is taken."""
+        ...
+
+    @property
+    def packages(self) -> tuple[str, ...]:
+        """Distribution packages (Debian's names) that bring the programs."""
+        ...
+
+    @property
+    def parameters(self) -> tuple[Parameter, ...]: ...
+
+    @property
+    def at_most(self) -> tuple[tuple[str, str], ...]:
+        """Pairs (a, b) with a ≤ b; ``a`` is lowered where a candidate breaks it."""
+        ...
+
+    def files(self, site: Site) -> tuple[ConfigFile, ...]: ...
+
+    def validate(self, site: Site, files: Mapping[str, bytes]) -> Argv | TrialStart | None:
+        """How the software itself judges the files in the working directory."""
+        ...
+
+    def start(self, site: Site, files: Mapping[str, bytes]) -> Argv | None:
+        """Foreground command; ``None`` for a service without a process of its own."""
+        ...
+
+    @property
+    def reload_signal(self) -> str | None: ...
+
+    def socket(self, site: Site) -> str | Endpoint | None:
+        """What accepts connections once the service is up: a path in the site, or an endpoint."""
+        ...
+
+    def effective(self, site: Site) -> tuple[Readback, ...]: ...

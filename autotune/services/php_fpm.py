@@ -1,0 +1,124 @@
+"""PHP-FPM: the pool of PHP processes behind a web server, over a unix socket."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from autotune.services.base import (
+    Action,
+    Argv,
+    ConfigFile,
+    Parameter,
+    Readback,
+    Role,
+    Settings,
+    Site,
+)
+from autotune.services.readback import assignments, listen_backlog
+
+SOURCE = "php.net, FPM configuration"
+DYNAMIC = (("pm", ("dynamic",)),)
+
+PARAMETERS = (
+    Parameter(
+        name="pm", choices=("static", "dynamic", "ondemand"), stock="dynamic",
+        recommended="static", action=Action.RELOAD, source=SOURCE,
+        meaning="Whether the number of children is fixed, follows the load, or starts from none.",
+    ),
+    Parameter(
+        name="max_children", low=2, high=256, log=True, stock=5, recommended="8 * cpus",
+        published={Role.APP: 75}, action=Action.RELOAD, source=SOURCE,
+        meaning="PHP processes, and so requests worked on, at one time.",
+    ),
+    Parameter(
+        name="start_servers", low=1, high=128, log=True, stock=2, recommended="4 * cpus",
+        when=DYNAMIC, action=Action.RELOAD, source=SOURCE,
+        meaning="Children at start.",
+    ),
+    Parameter(
+        name="min_spare_servers", low=1, high=64, log=True, stock=1, recommended="2 * cpus",
+        when=DYNAMIC, action=Action.RELOAD, source=SOURCE,
+        meaning="Idle children below which more are forked, a few a second.",
+    ),
+    Parameter(
+        name="max_spare_servers", low=1, high=256, log=True, stock=3, recommended="8 * cpus",
+        when=DYNAMIC, action=Action.RELOAD, source=SOURCE,
+        meaning="Idle children above which some are ended.",
+    ),
+    Parameter(
+        name="process_idle_timeout", low=1, high=120, log=True, stock=10, unit="s",
+        when=(("pm", ("ondemand",)),), action=Action.RELOAD, source=SOURCE,
+        meaning="Idle time after which an on-demand child ends.",
+    ),
+    Parameter(
+        name="max_requests", choices=(0, 500, 2000, 10_000), stock=0, action=Action.RELOAD,
+        source=SOURCE,
+        meaning="Requests after which a child is replaced, its connections with it; 0 is never.",
+    ),
+    Parameter(
+        name="listen_backlog", low=64, high=65535, log=True, stock=511, recommended=4096,
+        action=Action.RESTART, source=SOURCE,
+        meaning="Requests that may wait for a child; the kernel caps it at somaxconn.",
+    ),
+)  # fmt: skip
+
+IN_EFFECT = {
+    "pm": "pm",
+    "pm.max_children": "max_children",
+    "pm.start_servers": "start_servers",
+    "pm.min_spare_servers": "min_spare_servers",
+    "pm.max_spare_servers": "max_spare_servers",
+    "pm.process_idle_timeout": "process_idle_timeout",
+    "pm.max_requests": "max_requests",
+}
+
+
+@dataclass(frozen=True)
+class PhpFpm:
+    """One pool, ``www``, listening on a unix socket in the site's directory."""
+
+    name: str = "php_fpm"
+    packages: tuple[str, ...] = ("php-fpm", "php-memcached", "php-redis")
+    parameters: tuple[Parameter, ...] = PARAMETERS
+    at_most: tuple[tuple[str, str], ...] = (
+        ("max_spare_servers", "max_children"),
+        ("start_servers", "max_spare_servers"),
+        ("min_spare_servers", "start_servers"),
+    )
+    reload_signal: str | None = "USR2"
+
+    @property
+    def programs(self) -> Mapping[str, tuple[str, ...]]:
+        # Distributions carry one version each; the newest found wins.
+        return {"php-fpm": ("php-fpm8.4", "php-fpm8.3", "php-fpm8.2", "php-fpm")}
+
+    def files(self, site: Site) -> tuple[ConfigFile, ...]:
+        return (ConfigFile("php-fpm.conf", "php_fpm/php-fpm.conf.j2"),)
+
+    def validate(self, site: Site, files: Mapping[str, bytes]) -> Argv:
+        return (*self._command(site), "-t")
+
+    def start(self, site: Site, files: Mapping[str, bytes]) -> Argv:
+        return (*self._command(site), "--nodaemonize")
+
+    def socket(self, site: Site) -> str:
+        return site.socket_name
+
+    def effective(self, site: Site) -> tuple[Readback, ...]:
+        return (
+            Readback((*self._command(site), "-tt"), assignments(IN_EFFECT)),
+            Readback(("ss", "-lxH"), _backlog_of(site.socket_name)),
+        )
+
+    def _command(self, site: Site) -> Argv:
+        return (site.programs["php-fpm"], "-p", ".", "-y", "php-fpm.conf")
+
+
+def _backlog_of(socket: str) -> Callable[[str], Settings]:
+    parse = listen_backlog("listen_backlog")
+
+    def of_own(text: str) -> Settings:
+        return parse("\n".join(line for line in text.splitlines() if socket in line))
+
+    return of_own

@@ -1,0 +1,177 @@
+"""From a target and its hosts' facts to the dimensions of the search."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from autotune.services.base import Bound, Parameter, Role, Service, Value
+from autotune.services.registry import DEPLOYMENTS, parts
+from autotune.space.dimension import Dimension
+from autotune.space.expression import parse
+from autotune.space.facts import HostFacts
+from autotune.target.model import ParameterRule, Scalar, Tier
+from autotune.target.read import TargetFile
+from autotune.target.units import in_unit
+
+Facts = Mapping[str, HostFacts]
+
+
+def dimensions(file: TargetFile, facts: Facts) -> tuple[Dimension, ...]:
+    """Every parameter the target leaves in the study, fixed ones included (low = high = baseline).
+
+    Raises TargetError for an unknown service or parameter, an empty range, a default outside it.
+    """
+    found: dict[str, Dimension] = {}
+    for tier_name, tier in file.target.tiers.items():
+        for service, role in _services(file, tier_name, tier):
+            for parameter in service.parameters:
+                if parameter.roles is None or role in parameter.roles:
+                    dimension = _dimension(
+                        tier_name, service, role, parameter, facts[tier.hosts[0]]
+                    )
+                    found[dimension.name] = dimension
+    for name, rule in file.target.parameters.items():
+        if name not in found:
+            raise file.document.unknown(["parameters", name], "parameter", found)
+        if rule.drop:
+            # A dropped parameter keeps its baseline: files still need a value.
+            found[name] = _fix(found[name], found[name].baseline)
+        else:
+            found[name] = _adjusted(file, found[name], rule)
+    return tuple(found.values())
+
+
+def _services(file: TargetFile, name: str, tier: Tier) -> list[tuple[Service, Role]]:
+    for index, deployment in enumerate(tier.service):
+        if deployment not in DEPLOYMENTS:
+            place: list[str | int] = ["tiers", name, "service"]
+            if not isinstance(file.document.root["tiers"][name]["service"], str):
+                place.append(index)
+            known = ", ".join(DEPLOYMENTS)
+            raise file.document.error(
+                place, f"there is no service {deployment!r}", hint=f"there is: {known}"
+            )
+    return [part for deployment in tier.service for part in parts(deployment)]
+
+
+def _dimension(
+    tier: str, service: Service, role: Role, parameter: Parameter, facts: HostFacts
+) -> Dimension:
+    prefix = f"{tier}.{service.name}."
+
+    def value(bound: Bound | Value | None) -> Value | None:
+        return _bound(bound, facts) if isinstance(bound, str) and not parameter.choices else bound
+
+    low, high = value(parameter.low), value(parameter.high)
+    dimension = Dimension(
+        name=prefix + parameter.name,
+        parameter=parameter,
+        baseline=value(parameter.stock),  # type: ignore[arg-type]  # stock is never None
+        low=low,  # type: ignore[arg-type]  # numbers where there are no choices
+        high=high,  # type: ignore[arg-type]
+        log=parameter.log,
+        choices=parameter.choices,
+        recommended=value(parameter.recommended),
+        published=parameter.published.get(role),
+        when=tuple((prefix + name, values) for name, values in parameter.when),
+    )
+    return _including(dimension, (dimension.baseline,))
+
+
+def _bound(text: str, facts: HostFacts) -> int | float:
+    number = parse(text).evaluate(facts.names())
+    return int(number) if number == int(number) or number > 100 else number
+
+
+def _including(dimension: Dimension, values: tuple[Value, ...]) -> Dimension:
+    """Bounds from a small host's facts must still hold the stock value."""
+    if dimension.choices:
+        return dimension
+    numbers = [float(value) for value in values]
+    assert dimension.low is not None
+    assert dimension.high is not None
+    low, high = min(dimension.low, *numbers), max(dimension.high, *numbers)
+    return replace(dimension, low=dimension.number(low), high=dimension.number(high))
+
+
+def _fix(dimension: Dimension, value: Value) -> Dimension:
+    if dimension.choices:
+        return replace(dimension, choices=(value,), baseline=value)
+    number = dimension.number(value)
+    return replace(dimension, low=number, high=number, baseline=number)
+
+
+def _adjusted(file: TargetFile, dimension: Dimension, rule: ParameterRule) -> Dimension:
+    place = ["parameters", dimension.name]
+
+    def read(value: Scalar, key: str) -> Value:
+        try:
+            converted = in_unit(value, dimension.parameter.unit)
+        except ValueError as error:
+            raise file.document.error([*place, key], f"{dimension.name}: {error}") from None
+        return _checked(file, dimension, [*place, key], converted)  # type: ignore[arg-type]
+
+    if rule.fixed is not None:
+        return _fix(dimension, read(rule.fixed, "fixed"))
+    if rule.range is not None:
+        if dimension.choices:
+            raise file.document.error([*place, "range"], f"{dimension.name} has choices, no range")
+        low, high = (dimension.number(read(value, "range")) for value in rule.range)
+        if low >= high:
+            raise file.document.error(
+                [*place, "range"], f"{dimension.name}: the range [{low}, {high}] is empty"
+            )
+        dimension = replace(dimension, low=low, high=high)
+    if rule.choices is not None:
+        values = tuple(read(value, "choices") for value in rule.choices)
+        dimension = replace(dimension, choices=values, low=None, high=None)
+    if rule.log is not None:
+        dimension = replace(dimension, log=rule.log)
+    if rule.default is not None:
+        dimension = replace(dimension, baseline=read(rule.default, "default"))
+    return _with_baseline_inside(file, dimension, rule)
+
+
+def _with_baseline_inside(file: TargetFile, dimension: Dimension, rule: ParameterRule) -> Dimension:
+    if _holds(dimension, dimension.baseline):
+        return dimension
+    place: list[str | int] = ["parameters", dimension.name]
+    if rule.default is not None:
+        place.append("default")
+    hint = "widen the range, or set `default:` to where the stack stands today"
+    raise file.document.error(
+        place, f"{dimension.name}: the default {dimension.baseline} is outside {_extent(dimension)}",
+        hint=hint,
+    )  # fmt: skip
+
+
+def _holds(dimension: Dimension, value: Value) -> bool:
+    if dimension.choices:
+        return value in dimension.choices
+    assert dimension.low is not None
+    assert dimension.high is not None
+    return dimension.low <= float(value) <= dimension.high
+
+
+def _extent(dimension: Dimension) -> str:
+    if dimension.choices:
+        return ", ".join(str(choice) for choice in dimension.choices)
+    return f"[{dimension.low}, {dimension.high}]"
+
+
+def _checked(file: TargetFile, dimension: Dimension, place: list[str | int], value: Value) -> Value:
+    """``value`` in the parameter's own kind."""
+    stock = dimension.parameter.choices[0] if dimension.parameter.choices else None
+    if stock is not None:
+        if value not in dimension.parameter.choices:
+            allowed = ", ".join(str(choice) for choice in dimension.parameter.choices)
+            raise file.document.error(
+                place, f"{dimension.name} cannot be {value!r}", hint=f"it is one of: {allowed}"
+            )
+        return value
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise file.document.error(place, f"{dimension.name}: {value!r} is not a number")
+    if dimension.integer and value != int(value):
+        raise file.document.error(place, f"{dimension.name}: {value} is not a whole number")
+    return int(value) if dimension.integer else float(value)

@@ -1,0 +1,32 @@
+"""What a host offers, as far as settings depend on it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from autotune.target.model import Host
+
+
+@dataclass(frozen=True)
+class HostFacts:
+    """``cpus`` may be a fraction (a limited machine); ``memory`` is in bytes.
+
+    ``nofile`` is the most descriptors a process may ask for.
+    """
+
+    cpus: float
+    memory: int
+    nofile: int = 1024
+
+    def within(self, host: Host) -> HostFacts:
+        """Narrowed by what the target grants of the host."""
+        return HostFacts(
+            cpus=min(self.cpus, host.cpus or self.cpus),
+            memory=min(self.memory, host.memory or self.memory),
+            nofile=self.nofile,
+        )
+
+    def names(self) -> Mapping[str, float]:
+        """For bounds such as ``2 * cpus``: whole CPUs, at least one."""
+        return {"cpus": max(1, int(self.cpus)), "memory": self.memory, "nofile": self.nofile}

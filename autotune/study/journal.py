@@ -1,0 +1,59 @@
+"""An append-only file of JSON lines that survives being killed at any instant."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+Record = Mapping[str, Any]
+
+
+class Journal:
+    """One writer. A record is on disk when ``append`` returns; a torn last line is not a record."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self._cut_torn_line()
+        self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
+        _sync_directory(path.parent)
+
+    def append(self, record: Record) -> None:
+        line = json.dumps(record, separators=(",", ":"), sort_keys=False).encode() + b"\n"
+        written = 0
+        while written < len(line):
+            written += os.write(self._file, line[written:])
+        os.fsync(self._file)
+
+    def close(self) -> None:
+        os.close(self._file)
+
+    def _cut_torn_line(self) -> None:
+        # A write that was cut short was never reported as done: nobody has heard of it.
+        if not self.path.exists():
+            return
+        content = self.path.read_bytes()
+        whole = content.rfind(b"\n") + 1
+        if whole < len(content):
+            os.truncate(self.path, whole)
+
+
+def read(path: Path) -> Iterator[dict[str, Any]]:
+    """All whole records of a journal, also while another process writes it."""
+    if not path.exists():
+        return
+    with path.open("rb") as lines:
+        for line in lines:
+            if line.endswith(b"\n"):
+                yield json.loads(line)
+
+
+def _sync_directory(directory: Path) -> None:
+    handle = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

@@ -1,0 +1,160 @@
+"""What a study remembers, as values: the journal's records read back into one state."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from autotune.services.base import Settings, Value
+
+Record = Mapping[str, Any]
+
+
+class Phase(enum.StrEnum):
+    """Why a configuration was measured."""
+
+    BASELINE = "baseline"
+    RECOMMENDED = "recommended"
+    PUBLISHED = "published"
+    SEARCH = "search"
+    FINALIST = "finalist"
+    CONFIRM = "confirm"
+    MEASURE = "measure"
+
+
+# Phases whose configurations the budget of trials counts.
+COUNTED = frozenset({Phase.BASELINE, Phase.RECOMMENDED, Phase.PUBLISHED, Phase.SEARCH})
+
+
+@dataclass(frozen=True)
+class Peak:
+    """The outcome of one peak search: requests/s, its 90 % interval, the sd of its logarithm."""
+
+    peak: float
+    low: float
+    high: float
+    sd: float
+    verdict: str
+    p99: float | None = None
+
+    @property
+    def feasible(self) -> bool:
+        """Whether the stack carried any load within the objective."""
+        return self.verdict not in ("unmeetable", "generator-limited") and self.peak > 0
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One configuration being measured once.
+
+    ``of`` is the trial whose settings are measured again (finalists, confirmation); ``asked`` the
+    sampler's own number and values, for what it suggested. ``peak`` and ``failure`` are both
+    ``None`` while the trial is under way, or when the tuner was killed during it.
+    """
+
+    number: int
+    phase: Phase
+    settings: Settings
+    of: int | None = None
+    asked: int | None = None
+    suggested: Settings = field(default_factory=dict)
+    bindings: tuple[str, ...] = ()
+    effective: Mapping[str, Value] = field(default_factory=dict)
+    differences: tuple[str, ...] = ()
+    peak: Peak | None = None
+    failure: str | None = None
+
+    @property
+    def over(self) -> bool:
+        return self.peak is not None or self.failure is not None
+
+
+@dataclass(frozen=True)
+class State:
+    """Everything the order of a study depends on."""
+
+    trials: tuple[Trial, ...] = ()
+    seconds: Mapping[str, float] = field(default_factory=dict)
+    started: str | None = None
+    noise: Mapping[str, Any] | None = None
+    bottlenecks: Mapping[int, Mapping[str, Any]] = field(default_factory=dict)
+    verdict: Mapping[str, Any] | None = None
+
+    @property
+    def elapsed(self) -> float:
+        """Seconds spent over all sessions."""
+        return sum(self.seconds.values())
+
+    def finished(self, *phases: Phase) -> tuple[Trial, ...]:
+        return tuple(t for t in self.trials if t.over and (not phases or t.phase in phases))
+
+    def by_number(self, number: int) -> Trial:
+        return next(trial for trial in self.trials if trial.number == number)
+
+
+def replay(records: Iterable[Record]) -> State:
+    """The state after these records, in the order they were written."""
+    state = State()
+    for record in records:
+        state = after(state, record)
+    return state
+
+
+def after(state: State, record: Record) -> State:
+    """The state one record later. Unknown records are left out: older readers, newer studies."""
+    change = _CHANGES.get(record["event"])
+    return change(state, record) if change else state
+
+
+def _deployed(state: State, record: Record) -> State:
+    differences = tuple(record["differences"])
+    return _changed(state, record, effective=record["effective"], differences=differences)
+
+
+def _measured(state: State, record: Record) -> State:
+    peak = Peak(**{key: record[key] for key in Peak.__dataclass_fields__})
+    return _changed(state, record, peak=peak)
+
+
+def _spent(state: State, record: Record) -> State:
+    seconds = dict(state.seconds)
+    for kind, value in record["seconds"].items():
+        seconds[kind] = seconds.get(kind, 0.0) + value
+    return replace(state, seconds=seconds)
+
+
+_CHANGES: Mapping[str, Callable[[State, Record], State]] = {
+    "study": lambda state, record: replace(state, started=record["started"]),
+    "trial": lambda state, record: replace(state, trials=(*state.trials, _trial(record))),
+    "deployed": _deployed,
+    "measured": _measured,
+    "failed": lambda state, record: _changed(state, record, failure=record["why"]),
+    "spent": _spent,
+    "noise": lambda state, record: replace(state, noise=record),
+    "bottleneck": lambda state, record: replace(
+        state, bottlenecks={**state.bottlenecks, record["trial"]: record}
+    ),
+    "verdict": lambda state, record: replace(state, verdict=record),
+}
+
+
+def _trial(record: Mapping[str, Any]) -> Trial:
+    return Trial(
+        number=record["trial"],
+        phase=Phase(record["phase"]),
+        settings=record["settings"],
+        of=record["of"],
+        asked=record["asked"],
+        suggested=record["suggested"],
+        bindings=tuple(record["bindings"]),
+    )
+
+
+def _changed(state: State, record: Record, **changes: Any) -> State:
+    number = record["trial"]
+    return replace(
+        state,
+        trials=tuple(replace(t, **changes) if t.number == number else t for t in state.trials),
+    )

@@ -1,0 +1,158 @@
+"""A study's directory: the only place where anything about it is written.
+
+``target.yaml`` as run · ``events.jsonl`` what was done, in order · ``readings.jsonl`` every reading
+· ``configs/<trial>/`` the files as rendered · ``study.db`` the sampler's own storage · ``lock``.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from autotune import __version__
+from autotune.deploy.fleet import Deployed
+from autotune.errors import AutotuneError
+from autotune.measure.bottleneck import Bottleneck
+from autotune.measure.capacity import Capacity
+from autotune.measure.noise import Noise
+from autotune.measure.reading import Reading
+from autotune.space.space import Candidate
+from autotune.study import journal
+from autotune.study.records import Peak, Phase, State, Trial, after, replay
+
+SCHEMA = 1
+
+
+def now() -> str:
+    return datetime.now(UTC).isoformat(timespec="milliseconds")
+
+
+class Store:
+    """Opened by the one process that holds the study's lock; readers use ``state_of``."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self._events = journal.Journal(directory / "events.jsonl")
+        self._readings = journal.Journal(directory / "readings.jsonl")
+        self.state = replay(journal.read(directory / "events.jsonl"))
+
+    def close(self) -> None:
+        self._events.close()
+        self._readings.close()
+
+    def open_study(
+        self, name: str, target_text: str, *, source: str, facts: Mapping[str, Any]
+    ) -> None:
+        """The first record of a new study, and the target as it is run; ``source`` is its path."""
+        (self.directory / "target.yaml").write_text(target_text, encoding="utf-8")
+        self._write("study", schema=SCHEMA, name=name, started=now(), autotune=__version__,
+                    source=source, facts=facts)  # fmt: skip
+
+    def open_session(self, versions: Mapping[str, str]) -> None:
+        self._write("session", at=now(), versions=versions)
+
+    def begin(
+        self,
+        phase: Phase,
+        candidate: Candidate,
+        *,
+        of: int | None = None,
+        asked: int | None = None,
+        suggested: Mapping[str, Any] | None = None,
+    ) -> Trial:
+        """A new trial, on record before anything is changed for it."""
+        number = 1 + max((trial.number for trial in self.state.trials), default=-1)
+        self._write(
+            "trial",
+            trial=number,
+            phase=phase,
+            of=of,
+            asked=asked,
+            at=now(),
+            settings=dict(candidate.settings),
+            suggested=dict(suggested or {}),
+            bindings=[str(binding) for binding in candidate.bindings],
+        )
+        return self.state.trials[-1]
+
+    def deployed(self, trial: Trial, deployed: Deployed) -> None:
+        """What is in effect, and the files that made it so."""
+        directory = self.directory / "configs" / str(trial.number)
+        for path, content in deployed.files.items():
+            target = directory / path
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.write_bytes(content)
+        self._write(
+            "deployed",
+            trial=trial.number,
+            actions={name: action.name.lower() for name, action in deployed.actions.items()},
+            effective=dict(deployed.effective),
+            differences=[str(difference) for difference in deployed.differences],
+        )
+
+    def reading(self, trial: Trial, reading: Reading, purpose: str) -> None:
+        """One reading; on disk before anybody acts on it."""
+        self._readings.append(
+            {"trial": trial.number, "at": now(), "purpose": purpose, **_plain(reading)}
+        )
+
+    def measured(self, trial: Trial, capacity: Capacity, p99: float | None) -> None:
+        peak = Peak(capacity.peak, capacity.low, capacity.high, capacity.sd,
+                    str(capacity.verdict), p99)  # fmt: skip
+        self._write("measured", trial=trial.number, at=now(), readings=len(capacity.readings),
+                    load_seconds=capacity.load_seconds, **dataclasses.asdict(peak))  # fmt: skip
+
+    def failed(self, trial: Trial, why: str) -> None:
+        """The configuration cannot be used; the study goes on."""
+        self._write("failed", trial=trial.number, at=now(), why=why)
+
+    def noise(self, noise: Noise) -> None:
+        """The study's estimate of how much readings scatter, for the trials to come."""
+        self._write("noise", **dataclasses.asdict(noise))
+
+    def bottleneck(self, trial: Trial, found: Bottleneck) -> None:
+        """What held the peak of this trial down."""
+        self._write("bottleneck", trial=trial.number, **dataclasses.asdict(found))
+
+    def spent(self, seconds: Mapping[str, float]) -> None:
+        """Wall-clock seconds since the last such record, by what they went into."""
+        self._write("spent", seconds={kind: round(value, 3) for kind, value in seconds.items()})
+
+    def verdict(self, verdict: Mapping[str, Any]) -> None:
+        self._write("verdict", at=now(), **verdict)
+
+    def _write(self, event: str, **fields: Any) -> None:
+        record = {"event": event, **fields}
+        self._events.append(record)
+        self.state = after(self.state, record)
+
+
+def _plain(reading: Reading) -> dict[str, Any]:
+    fields = dataclasses.asdict(reading)
+    # Milliseconds: shorter lines, and JSON keys that read well.
+    fields["histogram"] = {f"{edge * 1000:g}": n for edge, n in sorted(reading.histogram.items())}
+    return fields
+
+
+def state_of(directory: Path) -> State:
+    """The state of a study that somebody may be writing right now. Raises AutotuneError."""
+    events = directory / "events.jsonl"
+    if not events.exists():
+        known = sorted(p.parent.name for p in directory.parent.glob("*/events.jsonl"))
+        hint = f"there is: {', '.join(known)}" if known else "`autotune run TARGET` makes one"
+        raise AutotuneError(f"there is no study {directory.name!r}", hint=hint)
+    return replay(journal.read(events))
+
+
+def first_record(directory: Path) -> dict[str, Any]:
+    """How a study began. Raises AutotuneError where there is none."""
+    state_of(directory)
+    return next(journal.read(directory / "events.jsonl"))
+
+
+def readings_of(directory: Path) -> list[dict[str, Any]]:
+    """Every reading of a study, in the order taken."""
+    return list(journal.read(directory / "readings.jsonl"))

@@ -1,0 +1,100 @@
+"""What the target's settings are made of: names, texts and numbers, and how a finding is placed."""
+
+from __future__ import annotations
+
+import re
+from math import isfinite
+from typing import Annotated, cast
+
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PlainValidator,
+    ValidationError,
+    WithJsonSchema,
+)
+from pydantic_core import InitErrorDetails, PydanticCustomError
+
+from autotune.target.shown import shown
+
+NAME = r"^[A-Za-z][A-Za-z0-9_-]{0,62}$"
+TIER = r"^[a-z][a-z0-9_]{0,62}$"
+USER = r"^[A-Za-z_][A-Za-z0-9_.-]*$"
+ADDRESS = r"^[A-Za-z0-9:][A-Za-z0-9.:_-]*$"  # starts with no "-": it must never be an option
+PATH = r"^/[!-~]*$"
+TEXT = r"^[^\x00-\x1f\x7f]+$"
+
+# What each pattern asks for, in words.
+WANTED = {
+    NAME: "a name: letters, digits, '-' and '_', a letter first",
+    TIER: "a tier's name: small letters, digits and '_', a letter first",
+    USER: "a user name",
+    ADDRESS: "a host name or address",
+    PATH: "a path on the site: '/' first, no spaces",
+    TEXT: "text on one line",
+}
+
+
+class Model(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+
+    @classmethod
+    def keys(cls) -> list[str]:
+        """The keys a user may write here."""
+        return list(cls.model_fields)
+
+
+def _one_or_many(value: object) -> object:
+    return value if isinstance(value, list | tuple) else [value]
+
+
+def _scalar(value: object) -> bool | int | float | str:
+    if isinstance(value, float) and not isfinite(value):
+        raise ValueError(f"{shown(value)} is not a number that can be used")
+    if isinstance(value, str) and not re.fullmatch(TEXT, value):
+        raise ValueError(f"{shown(value)} is not {WANTED[TEXT]}")
+    if isinstance(value, bool | int | float | str):
+        return value
+    raise ValueError(f"must be one number, word or true/false, this is {shown(value)}")
+
+
+# Strict, or `true` would count as 1 and '2' as 2.
+Whole = Annotated[int, Field(strict=True)]
+Number = Annotated[float, Field(strict=True, allow_inf_nan=False)]
+Switch = Annotated[bool, Field(strict=True)]
+Text = Annotated[str, Field(pattern=TEXT)]
+Port = Annotated[Whole, Field(ge=1, le=65535)]
+Scalar = Annotated[
+    bool | int | float | str,
+    PlainValidator(_scalar),
+    WithJsonSchema({"type": ["boolean", "number", "string"]}),
+]
+# One of them may be written without the brackets of a list.
+Some = Annotated[
+    tuple[Text, ...],
+    BeforeValidator(_one_or_many, json_schema_input_type=Text | list[Text]),
+]
+Names = Annotated[
+    Annotated[tuple[Text, ...], Field(min_length=1)],
+    BeforeValidator(
+        _one_or_many, json_schema_input_type=Text | Annotated[list[Text], Field(min_length=1)]
+    ),
+]
+
+
+def at(key: str, message: str, value: object = None) -> ValidationError:
+    """A finding about one key of the mapping that is being validated."""
+    finding = InitErrorDetails(
+        type=PydanticCustomError("finding", "{message}", {"message": message}),
+        loc=(key,),
+        input=value,
+    )
+    return ValidationError.from_exception_data("target", [finding])
+
+
+def unknown(key: str) -> ValidationError:
+    """The finding that a key does not exist here."""
+    finding = cast("InitErrorDetails", {"type": "extra_forbidden", "loc": (key,), "input": None})
+    return ValidationError.from_exception_data("target", [finding])

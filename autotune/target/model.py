@@ -1,0 +1,158 @@
+"""What a user wrote in a target file, as frozen values in base units."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import ConfigDict, Field, model_validator
+from pydantic.config import JsonDict
+
+from autotune.target.fields import (
+    ADDRESS,
+    NAME,
+    PATH,
+    TIER,
+    USER,
+    Model,
+    Names,
+    Number,
+    Port,
+    Scalar,
+    Some,
+    Text,
+    Whole,
+)
+from autotune.target.objective import SloSpec
+from autotune.target.quantities import Bytes, MoreThanNothing, PerSecond, Seconds, at_least
+from autotune.target.rule import ParameterRule
+
+__all__ = [
+    "Budget", "Data", "Host", "Load", "ParameterRule", "Scalar", "Search", "SloSpec",
+    "Target", "Tier",
+]  # fmt: skip
+
+
+_NEEDS_ADDRESS: JsonDict = {
+    "anyOf": [
+        {"required": ["address"]},
+        {"required": ["transport"], "properties": {"transport": {"const": "local"}}},
+    ]
+}
+
+
+# At least one, and in the schema too nothing under a name that is none.
+_NAMED = Field(min_length=1, json_schema_extra={"additionalProperties": False})
+
+
+class Host(Model):
+    """A machine. ``cpus`` and ``memory`` narrow what its own facts say."""
+
+    model_config = ConfigDict(json_schema_extra=_NEEDS_ADDRESS)
+
+    address: Annotated[str, Field(pattern=ADDRESS)] = "127.0.0.1"
+    """Host name or address; needed unless the transport is local."""
+    transport: Literal["local", "ssh"] = "ssh"
+    """`ssh`, or `local` for the machine autotune runs on."""
+    user: Annotated[str, Field(pattern=USER)] | None = None
+    """Who to log in as; without it, what ~/.ssh/config says."""
+    port: Port | None = None
+    """SSH port; without it, what ~/.ssh/config says."""
+    cpus: Annotated[Number, Field(gt=0)] | None = None
+    """CPUs the stack may use there; may be a fraction."""
+    memory: Annotated[Bytes, MoreThanNothing] | None = None
+    """Memory the stack may use there."""
+
+    @model_validator(mode="after")
+    def _reachable(self) -> Host:
+        # Without this a host that lacks its address would silently be this machine.
+        if self.transport != "local" and "address" not in self.model_fields_set:
+            raise ValueError("'address' is missing; only a host with `transport: local` needs none")
+        return self
+
+
+class Tier(Model):
+    """Hosts that do the same job with the same settings; several services are a choice to make."""
+
+    hosts: Names
+    """The hosts of this tier, by their names under `hosts:`."""
+    service: Names
+    """What runs there; a list is a choice the search makes."""
+    forwards_to: str | None = None
+    """The tier that requests go on to."""
+    uses: Some = ()
+    """The tiers its application calls, such as a cache and a store."""
+    app: Text | None = None
+    """The application it serves."""
+    runtime: Literal["embedded", "systemd"] = "systemd"
+    """`systemd` reloads the distribution's units; `embedded` runs private processes."""
+    port: Port | None = None
+    """Where it listens; without it, a free port (embedded) or the service's own."""
+    templates: Text | None = None
+    """Directory of templates that override the shipped ones, relative to this file."""
+
+
+class Load(Model):
+    """How load is made. It is only ever sent to the target's own entry point."""
+
+    generator: Text = "httperf"
+    """The program that makes the load."""
+    hosts: Some = ()
+    """The hosts it runs on; without any, this machine."""
+    path: Annotated[str, Field(pattern=PATH)] = "/"
+    """What is requested from the entry point."""
+    max_rate: Annotated[PerSecond, MoreThanNothing] = 20_000.0
+    """No more than this is ever offered."""
+    timeout: Annotated[Seconds, MoreThanNothing] = 2.0
+    """When a request is given up; at least twice the latency limit."""
+
+
+class Data(Model):
+    """The data set behind the reference application."""
+
+    pairs: Annotated[Whole, Field(ge=1000, le=10**10)] = 100_000
+    """Keys in the store."""
+    keys_per_request: Annotated[Whole, Field(ge=1, le=1000)] = 100
+    """Keys one request asks for."""
+    skew: Annotated[Number, Field(gt=0, lt=1)] = 0.9
+    """Popularity of the key of rank r falls as r to minus this."""
+    store_latency: Seconds = 0.003
+    """Pause for a batch of misses: the disk behind the store."""
+
+
+class Budget(Model):
+    """How long a study may take and how many configurations it may try, baseline included."""
+
+    trials: Annotated[Whole, Field(ge=3, le=10_000)] = 40
+    """Configurations to measure: baseline, at least one candidate, the confirmation."""
+    time: Annotated[Seconds, at_least("30s", " (the baseline alone takes that)")] = 2700.0
+    """Time for the whole study."""
+
+
+class Search(Model):
+    """How the next configuration is chosen."""
+
+    sampler: Text = "auto"
+    """The method; `auto` chooses by the size of the space and the budget."""
+    seed: Annotated[Whole, Field(ge=0, lt=2**32)] = 1
+    """Makes the suggestions repeatable."""
+
+
+class Target(Model):
+    """A stack, its latency objective, and what may be changed to meet it at a higher rate."""
+
+    name: Annotated[str, Field(pattern=NAME)]
+    """Names the study."""
+    slo: SloSpec
+    """The objective: a latency limit at a percentile, such as `{p99: 50ms, errors: 0.1%}`."""
+    hosts: Annotated[dict[Annotated[str, Field(pattern=NAME)], Host], _NAMED]
+    """The machines, by names of your choosing."""
+    tiers: Annotated[dict[Annotated[str, Field(pattern=TIER)], Tier], _NAMED]
+    """What runs on them, from the load balancer to the store."""
+    parameters: dict[Text, ParameterRule] = Field(default={})
+    """Adjusts the catalogue, by `tier.service.parameter`."""
+    constraints: tuple[Text, ...] = ()
+    """Rules every trial keeps, such as `web.php_fpm.max_children * 30 MB <= 70% of web.memory`."""
+    load: Load = Load()
+    data: Data = Data()
+    budget: Budget = Budget()
+    search: Search = Search()

@@ -1,0 +1,97 @@
+"""What a target says about one parameter of the catalogue."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import BeforeValidator, ConfigDict, Field, model_validator
+
+from autotune.target.fields import Model, Scalar, Switch, at
+from autotune.target.shown import shown
+from autotune.target.units import magnitude
+
+
+def _only_true(value: object) -> object:
+    if value is not True:
+        raise ValueError("only `true` means something; leave `drop` out to keep the parameter")
+    return value
+
+
+class ParameterRule(Model):
+    """Adjusts one parameter of the catalogue: narrow it, fix it, drop it, move its baseline.
+
+    Whether its values suit the parameter can only be said beside the catalogue; what is checked
+    here holds for any parameter.
+    """
+
+    model_config = ConfigDict(json_schema_extra={"minProperties": 1})
+
+    range: tuple[Scalar, Scalar] | None = None
+    """Lowest and highest value to try, both included: `[64, 8192]` or `[6MB, 8MB]`."""
+    log: Switch | None = None
+    """Whether the search steps by ratios (true) or by differences (false)."""
+    choices: Annotated[tuple[Scalar, ...], Field(min_length=1)] | None = None
+    """The values to choose from."""
+    fixed: Scalar | None = None
+    """The one value it has in every trial, the baseline included."""
+    default: Scalar | None = None
+    """Its value in the baseline: where the stack stands today."""
+    drop: Annotated[Literal[True], BeforeValidator(_only_true)] | None = None
+    """Leave it out of the search: it keeps its baseline."""
+
+    @model_validator(mode="after")
+    def _says_one_thing(self) -> ParameterRule:
+        given = [key for key in ParameterRule.model_fields if getattr(self, key) is not None]
+        if not given:
+            raise ValueError("says nothing; give `range`, `choices`, `fixed`, `default` or `drop`")
+        kinds = [key for key in given if key in ("range", "choices", "fixed", "drop")]
+        if len(kinds) > 1:
+            raise at(kinds[1], f"`{kinds[0]}` and `{kinds[1]}` exclude each other")
+        for key, alone in (("fixed", "default"), ("drop", "default"), ("choices", "log"),
+                           ("fixed", "log"), ("drop", "log")):  # fmt: skip
+            if key in given and alone in given:
+                raise at(alone, f"`{alone}` means nothing beside `{key}`")
+        return self
+
+    @model_validator(mode="after")
+    def _has_values(self) -> ParameterRule:
+        if self.range is not None:
+            self._check_range(*self.range)
+        if self.choices is not None:
+            twice = next(
+                (c for i, c in enumerate(self.choices) if _among(c, self.choices[:i])), None
+            )
+            if twice is not None:
+                raise at("choices", f"{shown(twice)} is there twice")
+            if self.default is not None and not _among(self.default, self.choices):
+                raise at("default", f"{shown(self.default)} is not among the choices")
+        return self
+
+    def _check_range(self, first: Scalar, last: Scalar) -> None:
+        low, high = _measured("range", first), _measured("range", last)
+        if low[0] != high[0]:
+            # `[6, 8MB]`: only the parameter's own unit can tell.
+            if "a number" not in (low[0], high[0]):
+                raise at("range", f"{first} is {low[0]}, {last} is {high[0]}")
+        elif low[1] >= high[1]:
+            raise at("range", f"the range from {first} to {last} is empty")
+        if self.log and low[1] <= 0:
+            raise at("range", f"with `log: true` the range starts above 0, not at {first}")
+        if self.default is not None:
+            default = _measured("default", self.default)
+            if default[0] == low[0] == high[0] and not low[1] <= default[1] <= high[1]:
+                raise at("default", f"{self.default} is outside the range from {first} to {last}")
+
+
+def _measured(key: str, value: Scalar) -> tuple[str, float]:
+    measured = magnitude(value)
+    if measured is None:
+        raise at(key, f"{shown(value)} is not a number")
+    return measured
+
+
+def _among(value: Scalar, values: tuple[Scalar, ...]) -> bool:
+    # 1 == True in Python, not in a configuration file.
+    return any(
+        value == other and isinstance(value, bool) == isinstance(other, bool) for other in values
+    )

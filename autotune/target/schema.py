@@ -1,0 +1,62 @@
+"""JSON Schema of the target file as users write it, for editors.
+
+``python -m autotune.target.schema`` writes it to ``schema.json`` beside this file.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import BaseModel, TypeAdapter
+
+from autotune.target import model
+from autotune.target.model import Target
+
+FILE = Path(__file__).with_name("schema.json")
+
+
+def schema() -> dict[str, Any]:
+    """The schema: quantities are text with a unit, ``p99``-style keys are allowed in ``slo``."""
+    made = _as_markdown(Target.model_json_schema())
+    for name, part in {**made["$defs"], "Target": made}.items():
+        _describe(getattr(model, name), part["properties"])
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        **made,
+        "title": "autotune target",
+    }
+
+
+def _describe(of: type[BaseModel], properties: dict[str, Any]) -> None:
+    """Defaults as they would be written, with their unit, and no made-up titles."""
+    for name, field in of.model_fields.items():
+        if name not in properties:
+            continue
+        properties[name].pop("title", None)
+        properties[name].pop("default", None)
+        if not field.is_required() and field.default is not None:
+            # "field" stands for no metadata at all, which Annotated refuses.
+            kind: Any = Annotated[field.annotation, "field", *field.metadata]
+            written: TypeAdapter[Any] = TypeAdapter(kind)
+            default = written.dump_python(field.default, mode="json", exclude_none=True)
+            properties[name]["default"] = default
+
+
+def _as_markdown(node: Any) -> Any:
+    """Docstrings quote names with two backticks, editors with one."""
+    if isinstance(node, dict):
+        return {key: _as_markdown(item) for key, item in node.items()}
+    if isinstance(node, list):
+        return [_as_markdown(item) for item in node]
+    return node.replace("``", "`") if isinstance(node, str) else node
+
+
+def text() -> str:
+    """What ``schema.json`` contains."""
+    return json.dumps(schema(), indent=2, ensure_ascii=False) + "\n"
+
+
+if __name__ == "__main__":
+    FILE.write_text(text(), encoding="utf-8")

@@ -1,0 +1,152 @@
+"""Quantities as people write them, with their unit, to plain numbers in the base unit and back.
+
+Base units: seconds, bytes, requests/s, fraction of one. A bare number is refused wherever a unit
+would change its meaning.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from decimal import Decimal
+from math import isfinite
+from typing import Any
+
+from autotune.target.shown import shown
+
+AMOUNT = r"[0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]{1,3})?"
+_QUANTITY = re.compile(rf"\s*({AMOUNT})\s*([A-Za-zµ%/]*)\s*")
+
+DURATION = {"us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
+# Powers of 1024, as nginx, PHP, memcached and Redis read their own sizes.
+SIZE = {"B": 1, "KB": 2**10, "kB": 2**10, "MB": 2**20, "GB": 2**30, "TB": 2**40,
+        "K": 2**10, "k": 2**10, "M": 2**20, "G": 2**30,
+        "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}  # fmt: skip
+RATE = {"/s": 1.0, "/min": 1 / 60, "/m": 1 / 60}
+FRACTION = {"%": 0.01}
+Reader = Callable[[object], float]
+Writer = Callable[[Any], str]
+KINDS: Mapping[str, Mapping[str, float]] = {
+    "a duration": DURATION, "a size": SIZE, "a rate": RATE, "a fraction": FRACTION,
+}  # fmt: skip
+EXAMPLES = {
+    "a duration": "50ms, 3s or 45m", "a size": "64MB or 2GB", "a rate": "2000/s",
+    "a fraction": "0.1%",
+}  # fmt: skip
+
+
+def duration(text: object) -> float:
+    """Seconds: ``50ms``, ``3 s``, ``45m``, ``2h``. Raises ValueError without a unit."""
+    return _quantity(text, "a duration")
+
+
+def size(text: object) -> int:
+    """Bytes: ``64MB``, ``30 MB``, ``2GB`` (powers of 1024). Raises ValueError without a unit."""
+    return round(_quantity(text, "a size"))
+
+
+def rate(text: object) -> float:
+    """Requests/s: ``2000/s``, ``600/min``. Raises ValueError without a unit."""
+    return _quantity(text, "a rate")
+
+
+def fraction(text: object) -> float:
+    """A fraction of one: ``0.1%``. Raises ValueError without the percent sign or beyond 100 %."""
+    value = _quantity(text, "a fraction")
+    if value > 1:
+        raise ValueError(f"{text} is more than 100%")
+    return value
+
+
+def magnitude(value: object) -> tuple[str, float] | None:
+    """What kind of quantity ``value`` is and how much in the base unit; ``None`` for a word.
+
+    A bare number is of kind ``"a number"``.
+    """
+    if isinstance(value, bool):
+        return None
+    if isinstance(value, int | float):
+        return "a number", float(value)
+    match = _QUANTITY.fullmatch(value) if isinstance(value, str) else None
+    for kind, units in KINDS.items():
+        if match and match[2] in units:
+            return kind, _amount(match[1], units[match[2]])
+    return None
+
+
+def in_unit(value: object, unit: str) -> object:
+    """``value`` as a number of ``unit``: ``"8MB"`` is 8 for a parameter counted in MB.
+
+    Text that is no quantity (a choice such as ``dynamic``) and bare numbers pass unchanged: a bare
+    number is already in the parameter's own unit. Raises ValueError for a unit of another kind.
+    """
+    match = _QUANTITY.fullmatch(value) if isinstance(value, str) else None
+    if match is None or not match[2]:
+        return value
+    for units in KINDS.values():
+        if unit in units and match[2] in units:
+            number = _amount(match[1], units[match[2]]) / units[unit]
+            return int(number) if number == int(number) else number
+    expected = f"this parameter is counted in {unit}" if unit else "this parameter has no unit"
+    raise ValueError(f"{value!r}: {expected}")
+
+
+def _quantity(text: object, kind: str) -> float:
+    write = f"write {kind} as {EXAMPLES[kind]}"
+    is_number = isinstance(text, int | float) and not isinstance(text, bool)
+    match = _QUANTITY.fullmatch(str(text)) if isinstance(text, str) or is_number else None
+    if text is None:
+        raise ValueError(f"there is no value; {write}")
+    if match is None:
+        raise ValueError(f"{shown(text)} is not {kind}; {write}")
+    if not match[2]:
+        raise ValueError(f"{text} has no unit; {write}")
+    if match[2] not in KINDS[kind]:
+        raise ValueError(f"unknown unit {match[2]!r}; {write}")
+    return _amount(match[1], KINDS[kind][match[2]])
+
+
+def _amount(number: str, unit: float) -> float:
+    # Decimal, so that 0.7% is the float 0.007 and not its neighbour.
+    amount = float(Decimal(number) * Decimal(repr(unit)))
+    if not isfinite(amount):
+        raise ValueError(f"{number} is too large a number")
+    return amount
+
+
+def _written(value: float, units: Mapping[str, float], *names: str) -> str:
+    """``value`` in the first of the named units that makes it at least one, or in the last.
+
+    Reading it gives exactly ``value`` again.
+    """
+    for name in names:
+        if value >= units[name] or name == names[-1]:
+            break
+    # Units that are powers of ten shift the decimal point and nothing else.
+    digits = Decimal(repr(value)) / Decimal(repr(units[name]))
+    plain = format(digits, "f")
+    return f"{plain.rstrip('0').rstrip('.') if '.' in plain else plain}{name}"
+
+
+def duration_text(seconds: float) -> str:
+    """``50ms``, ``45m``: the inverse of ``duration``."""
+    for name in ("h", "m"):
+        if seconds and seconds % DURATION[name] == 0 and seconds < 2**53:
+            return f"{seconds / DURATION[name]:.0f}{name}"
+    return _written(seconds, DURATION, "s", "ms")
+
+
+def size_text(count: int) -> str:
+    """``64MB``: the inverse of ``size``."""
+    name = next((n for n in ("GB", "MB", "KB") if count and count % SIZE[n] == 0), "B")
+    return f"{count // int(SIZE[name])}{name}"
+
+
+def rate_text(per_second: float) -> str:
+    """``2000/s``: the inverse of ``rate``."""
+    return _written(per_second, RATE, "/s")
+
+
+def fraction_text(of_one: float) -> str:
+    """``0.1%``: the inverse of ``fraction``."""
+    return _written(of_one, FRACTION, "%")

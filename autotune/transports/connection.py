@@ -1,0 +1,204 @@
+"""A Fabric connection that checks whom it talks to and gives up in time."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import math
+import socket
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from fabric import Config, Connection
+from paramiko import PKey, SSHClient, Transport
+from paramiko.ssh_exception import (
+    AuthenticationException,
+    NoValidConnectionsError,
+    PasswordRequiredException,
+    SSHException,
+)
+
+from autotune.errors import AutotuneError
+from autotune.transports import hostkeys
+from autotune.transports.endpoint import SshHost
+from autotune.transports.errors import HostUnreachable
+from autotune.transports.hostkeys import HostKey
+
+_KEEP_ALIVE = 10  # s between signs of life on an idle connection
+_DEAD = 20.0  # s without an answer to one until the connection counts as lost
+_GLOBAL = ("/etc/ssh/ssh_known_hosts", "/etc/ssh/ssh_known_hosts2")
+_USER = ("~/.ssh/known_hosts", "~/.ssh/known_hosts2")
+
+# Its threads log what is raised here anyway, tracebacks included, to standard error.
+logging.getLogger("paramiko").addHandler(logging.NullHandler())
+
+
+def opened(host: SshHost) -> Connection:
+    """An open connection to ``host``; raises ``HostUnreachable`` or ``HostKeyRefused``."""
+    connection = _connection(host, Config(), ())
+    try:
+        with explained(host, connection):
+            connection.open()
+            _attentive(connection)
+    except BaseException:
+        close(connection)
+        raise
+    return connection
+
+
+def close(connection: Connection) -> None:
+    """Close it, whatever state it is in, and what it goes through."""
+    connection.client.close()
+    if isinstance(connection.gateway, Connection):
+        close(connection.gateway)
+
+
+@contextlib.contextmanager
+def explained(host: SshHost, connection: Connection) -> Iterator[None]:
+    """Say in the user's words what the libraries raise while connecting."""
+    where = f"{connection.user}@{hostkeys.name_in_file(connection.host, connection.port)}"
+    try:
+        yield
+    except AutotuneError:
+        raise
+    except PasswordRequiredException:
+        raise HostUnreachable(
+            f"{host.name}: the key for {where} is locked with a passphrase",
+            hint="unlock it in an agent first: ssh-add " + (host.identity or "KEY"),
+        ) from None
+    except AuthenticationException:
+        raise HostUnreachable(
+            f"{host.name}: {where} does not let us in",
+            hint=f"`ssh {where}` must work without a password: by agent, key or ~/.ssh/config",
+        ) from None
+    except (socket.gaierror, NoValidConnectionsError) as error:
+        raise HostUnreachable(f"{host.name}: {where}: {error.strerror}") from None
+    except TimeoutError:
+        raise HostUnreachable(
+            f"{host.name}: {where} did not answer within {host.connect_timeout:g} s"
+        ) from None
+    except (SSHException, OSError, EOFError) as error:
+        said = str(error) or "the connection was closed"
+        raise HostUnreachable(f"{host.name}: {where}: {said}") from None
+
+
+def _connection(host: SshHost, config: Config, through: tuple[str, ...]) -> Connection:
+    found = config.base_ssh_config.lookup(host.address)
+    connection = Connection(
+        host.address,
+        user=host.user,
+        port=host.port,
+        config=config,
+        gateway=_gateway(host, found, config, through),
+        forward_agent=False,
+        connect_timeout=math.ceil(host.connect_timeout),
+        connect_kwargs=_arguments(host, found),
+    )
+    files = known_hosts_files(host, found)
+    name = found.get("hostkeyalias") or hostkeys.name_in_file(connection.host, connection.port)
+    connection.client = SSHClient()
+    connection.client.set_missing_host_key_policy(_Known(host.name, name, files))
+    connection.connect_kwargs["transport_factory"] = _Factory(name, files)
+    _drop_absent_keys(host, connection)
+    return connection
+
+
+def _gateway(
+    host: SshHost, found: Mapping[str, Any], config: Config, through: tuple[str, ...]
+) -> Connection | str | bool:
+    """What the connection goes through: the last of the jump hosts, a command, or nothing."""
+    jumps = host.jump or found.get("proxyjump", "none")
+    if jumps == "none":
+        command = found.get("proxycommand", "none")
+        return False if command == "none" else str(command)
+    (*before, last) = jumps.split(",")
+    (user, _, address) = last.strip().rpartition("@")
+    (address, port) = _with_port(address)
+    if host.jump is None and address in (*through, host.address):
+        return False  # a pattern that gives every host this jump gives it to the jump host too
+    hop = replace(
+        host,
+        name=f"{host.name} (jump host {last.strip()})",
+        address=address,
+        user=user or None,
+        port=port,
+        jump=",".join(before) or None,
+    )
+    return _connection(hop, config, (*through, host.address))
+
+
+def _with_port(address: str) -> tuple[str, int | None]:
+    (host, colon, port) = address.rpartition(":")
+    if colon and port.isdigit() and (host.endswith("]") or ":" not in host):
+        return (host.strip("[]"), int(port))
+    return (address.strip("[]"), None)
+
+
+def _arguments(host: SshHost, found: Mapping[str, Any]) -> dict[str, Any]:
+    only = found.get("identitiesonly", "no") == "yes"
+    return {
+        "key_filename": [str(Path(host.identity).expanduser())] if host.identity else [],
+        "allow_agent": not only,
+        "look_for_keys": not only and host.identity is None,
+        "banner_timeout": host.connect_timeout,
+        "auth_timeout": host.connect_timeout,
+        "channel_timeout": host.connect_timeout,
+    }
+
+
+def _drop_absent_keys(host: SshHost, connection: Connection) -> None:
+    """~/.ssh/config may name keys that are not here; one asked for by name must be."""
+    if host.identity and not Path(host.identity).expanduser().exists():
+        raise HostUnreachable(f"{host.name}: there is no key {host.identity}")
+    names = connection.connect_kwargs.get("key_filename", [])
+    known = [str(Path(name).expanduser()) for name in names]
+    connection.connect_kwargs["key_filename"] = [name for name in known if Path(name).exists()]
+
+
+def known_hosts_files(host: SshHost, found: Mapping[str, Any]) -> tuple[Path, ...]:
+    """Where the host's key is looked up, the file a new one belongs in first."""
+    if host.known_hosts is not None:
+        return (Path(host.known_hosts).expanduser(),)
+    user = str(found.get("userknownhostsfile", "")).split() or _USER
+    everybody = str(found.get("globalknownhostsfile", "")).split() or _GLOBAL
+    return tuple(Path(name).expanduser() for name in (*user, *everybody) if name != "none")
+
+
+class _Known:
+    """Asked about every key, since the library is given none to know by itself."""
+
+    def __init__(self, host: str, name: str, files: tuple[Path, ...]) -> None:
+        (self.host, self.name, self.files) = (host, name, files)
+
+    def missing_host_key(self, client: SSHClient, hostname: str, key: PKey) -> None:
+        offered = HostKey(key.get_name(), key.get_base64())
+        known = hostkeys.known_keys(self.name, self.files)
+        hostkeys.check(self.host, self.name, offered, known, self.files[0])
+
+
+class _Factory:
+    """Makes the library's transport ask for a kind of key that the host is known by."""
+
+    def __init__(self, name: str, files: tuple[Path, ...]) -> None:
+        (self.name, self.files) = (name, files)
+
+    def __call__(self, sock: socket.socket, **options: Any) -> Transport:
+        transport = Transport(sock, **options)
+        security = transport.get_security_options()
+        known = {entry.key.kind for entry in hostkeys.known_keys(self.name, self.files)}
+        if "ssh-rsa" in known:  # the same key, signed with a digest of today (RFC 8332)
+            known |= {"rsa-sha2-512", "rsa-sha2-256"}
+        kinds = security.key_types
+        security.key_types = sorted(kinds, key=lambda kind: kind not in known)
+        return transport
+
+
+def _attentive(connection: Connection) -> None:
+    """Small messages at once, and a dead peer noticed within half a minute."""
+    connection.transport.set_keepalive(_KEEP_ALIVE)
+    sock = connection.transport.sock
+    if isinstance(sock, socket.socket):
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(_DEAD * 1000))

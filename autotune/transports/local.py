@@ -1,0 +1,135 @@
+"""The machine autotune itself runs on."""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import os
+import signal
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+
+from autotune.errors import AutotuneError
+from autotune.transports.base import Argv, Completed
+from autotune.transports.errors import HostUnreachable
+
+NOT_FOUND = 127  # exit statuses of a shell, for a command that could not be started
+NOT_ALLOWED = 126
+
+
+class LocalTransport:
+    """Commands as child processes, each in a session of its own so that all of it can be ended.
+
+    ``sudo`` means ``sudo -n`` for anybody but root: it never asks for a password.
+    """
+
+    name = "here"
+
+    def run(
+        self,
+        argv: Argv,
+        *,
+        input: bytes | None = None,  # noqa: A002  # as subprocess calls it
+        timeout: float = 30.0,
+        sudo: bool = False,
+        cwd: str | None = None,
+        env: Mapping[str, str] | None = None,
+    ) -> Completed:
+        words = _as_root(argv, env or {}) if sudo and os.geteuid() != 0 else list(argv)
+        try:
+            process = subprocess.Popen(
+                words,
+                stdin=subprocess.DEVNULL if input is None else subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                cwd=cwd,
+                env={**os.environ, **env} if env else None,
+                start_new_session=True,
+            )
+        except OSError as error:
+            # As a shell would say it: the command is at fault, not the way to the host.
+            status = NOT_FOUND if isinstance(error, FileNotFoundError) else NOT_ALLOWED
+            return Completed(tuple(argv), status, "", f"{error.filename}: {error.strerror}")
+        try:
+            out, err = process.communicate(input, timeout=timeout)
+        except subprocess.TimeoutExpired:
+            _end(process)
+            raise HostUnreachable(f"{words[0]} was not done after {timeout:g} s") from None
+        except BaseException:
+            _end(process)
+            raise
+        return Completed(
+            tuple(argv),
+            process.returncode,
+            out.decode(errors="replace"),
+            err.decode(errors="replace"),
+        )
+
+    def put(self, content: bytes, path: str, *, mode: int = 0o644, sudo: bool = False) -> None:
+        """Raises AutotuneError when this account may not write there, or the disk is full."""
+        target = Path(path)
+        staged = target.with_name(f".{target.name}.{os.getpid()}.new")
+        if sudo and os.geteuid() != 0:
+            self._root_put(content, target, staged, mode)
+            return
+        try:
+            _write(content, staged, mode)
+            staged.replace(target)
+        except OSError as error:
+            staged.unlink(missing_ok=True)
+            raise AutotuneError(f"{path} cannot be written: {error.strerror}") from error
+
+    def _root_put(self, content: bytes, target: Path, staged: Path, mode: int) -> None:
+        for argv, given in (
+            (["install", f"--mode={mode:o}", "/dev/stdin", str(staged)], content),
+            (["mv", "--no-target-directory", "--", str(staged), str(target)], None),
+        ):
+            done = self.run(argv, input=given, sudo=True)
+            if not done.ok:
+                raise AutotuneError(f"{target} cannot be written: {done.said}")
+
+    def get(self, path: str, *, sudo: bool = False) -> bytes | None:
+        """Raises AutotuneError when this account may not read it."""
+        try:
+            return Path(path).read_bytes()
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        except OSError as error:
+            if sudo and os.geteuid() != 0 and isinstance(error, PermissionError):
+                return self._root_get(path)
+            raise AutotuneError(f"{path} cannot be read: {error.strerror}") from error
+
+    def _root_get(self, path: str) -> bytes | None:
+        """Through base64, because the output of a command is text."""
+        there = self.run(["test", "-e", path], sudo=True)
+        if there.returncode == 1 and not there.stderr:  # sudo's own refusal is a 1 with words
+            return None
+        done = self.run(["base64", "--", path], sudo=True)
+        if not done.ok:
+            raise AutotuneError(f"{path} cannot be read: {done.said}")
+        return base64.b64decode(done.stdout)
+
+    def close(self) -> None:
+        return None
+
+
+def _as_root(argv: Argv, env: Mapping[str, str]) -> list[str]:
+    """sudo clears the environment, so what is asked for is set behind it."""
+    variables = [f"{name}={value}" for name, value in env.items()]
+    return ["sudo", "-n", "--", *(["env", *variables] if variables else []), *argv]
+
+
+def _write(content: bytes, path: Path, mode: int) -> None:
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode)
+    with os.fdopen(descriptor, "wb") as file:
+        os.fchmod(descriptor, mode)  # whatever the umask says, before the content is there
+        file.write(content)
+        file.flush()
+        os.fsync(descriptor)
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.communicate()

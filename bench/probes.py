@@ -1,0 +1,72 @@
+"""What watching costs: CPU of one core that probes take on this host, by processes watched.
+
+    python -m bench.probes
+
+Idle processes in a session of their own stand in for a service's workers: reading about a process
+costs the same whatever it does. Printed for this machine sampled in process, for this machine
+sampled as if it were another one (the stream's own `times`), and for everything this process spent.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from autotune.deploy.processes import PID_SUFFIX
+from autotune.deploy.stack import Part
+from autotune.measure.process_table import Owners
+from autotune.measure.samplers import stream
+from autotune.measure.watch import Watch, WatchedHost
+from autotune.services.base import Endpoint, Role, Site
+from autotune.services.nginx import Nginx
+from autotune.transports.local import LocalTransport
+
+SECONDS = 6
+
+
+@contextmanager
+def workers(count: int, directory: Path) -> Iterator[None]:
+    script = 'i=0; while [ "$i" -lt "$1" ]; do sleep 60 & i=$((i + 1)); done; wait'
+    leader = subprocess.Popen(["sh", "-c", script, "sh", str(count)], start_new_session=True)
+    (directory / f"nginx{PID_SUFFIX}").write_text(str(leader.pid))
+    time.sleep(0.5)
+    try:
+        yield
+    finally:
+        os.killpg(leader.pid, signal.SIGTERM)
+        leader.wait()
+
+
+def main() -> None:
+    print(
+        f"{'processes':>9} {'here':>7} {'all of it':>9} {'samples':>7} {'elsewhere':>9}   (% of a CPU)"
+    )
+    for count in (10, 64, 128, 256):
+        with tempfile.TemporaryDirectory() as place:
+            site = Site(
+                tier="lb", host="a", role=Role.PROXY, directory=place,
+                listen=Endpoint("127.0.0.1", 1),
+            )  # fmt: skip
+            host = WatchedHost("a", 2.0, (Part(Nginx(), site),))
+            with workers(count, Path(place)):
+                before = time.process_time()
+                with Watch([host], SECONDS) as watch:
+                    time.sleep(SECONDS)
+                spent = time.process_time() - before
+                seen = watch.seen
+                _, there = stream(LocalTransport(), Owners(programs={"sleep": "x"}), SECONDS)
+        here = 100 * seen.cost["a"] / SECONDS
+        print(
+            f"{count:>9} {here:>7.2f} {100 * spent / SECONDS:>9.2f} {len(seen.samples['a']):>7}"
+            f" {100 * there / SECONDS:>9.2f}"
+        )
+
+
+if __name__ == "__main__":
+    main()

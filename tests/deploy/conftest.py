@@ -1,0 +1,53 @@
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from autotune.run import session
+from autotune.run.trial import Bench
+from autotune.target.read import read
+
+LOCAL = (Path(__file__).parents[2] / "targets" / "local.yaml").read_text()
+Opened = Callable[..., AbstractContextManager[Bench]]
+
+
+class Silent:
+    def __getattr__(self, name: str) -> Callable[..., None]:
+        return lambda *_: None
+
+
+def processes_below(directory: Path) -> list[psutil.Process]:
+    """Every process that works below a directory."""
+    found = []
+    for process in psutil.process_iter():
+        try:
+            if Path(process.cwd()).is_relative_to(directory.resolve()):
+                found.append(process)
+        except psutil.Error:
+            continue
+    return found
+
+
+@pytest.fixture
+def opened(tmp_path: Path) -> Iterator[Opened]:
+    """Opens the local stack with a target's text changed; afterwards nothing of it may be left."""
+    runs: list[Path] = []
+
+    @contextmanager
+    def open_bench(change: tuple[str, str] = ("", ""), name: str = "study") -> Iterator[Bench]:
+        path = tmp_path / "target.yaml"
+        path.write_text(LOCAL.replace(*change))
+        narrator: Any = Silent()
+        with session.opened(session.prepare(read(path)), tmp_path / name, narrator) as bench:
+            runs.append((tmp_path / name / "run").resolve())
+            yield bench
+
+    yield open_bench
+    for run in runs:
+        assert not processes_below(run)
+        assert not run.exists()

@@ -1,0 +1,95 @@
+"""What is left of a lab on this machine, told by everything that bears its name."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from collections.abc import Callable, Iterator
+from itertools import count
+from pathlib import Path
+
+import pytest
+
+from autotune.lab import plan, prerequisites
+from autotune.lab.hosts import LabHost
+from autotune.lab.lifecycle import down
+
+_numbers = count(os.getpid() % 97 * 2)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    missing = prerequisites.missing_packages()
+    reason = ""
+    if os.geteuid() != 0:
+        reason = "a lab needs root"
+    elif missing:
+        reason = "a lab needs the packages " + ", ".join(missing)
+    for item in items:
+        if reason and item.get_closest_marker("lab"):
+            item.add_marker(pytest.mark.skip(reason=reason))
+
+
+@pytest.fixture
+def lab_dir(tmp_path: Path) -> Iterator[Path]:
+    """Where a test keeps its lab; whatever the test made of it is gone afterwards."""
+    directory = tmp_path / "lab"
+    yield directory
+    if os.geteuid() == 0:
+        down(directory)
+
+
+@pytest.fixture
+def described() -> Callable[..., list[LabHost]]:
+    return _described
+
+
+@pytest.fixture
+def traces() -> Callable[[Path], list[str]]:
+    return _traces
+
+
+def _described(number: int, **limits: float | int | None) -> list[LabHost]:
+    """Hosts in a /24 that no other test process uses at the same time."""
+    network = f"198.19.{next(_numbers) % 250}"
+    return [
+        LabHost(f"host{i}", f"{network}.{10 + i}", **limits)  # type: ignore[arg-type]
+        for i in range(number)
+    ]
+
+
+def _traces(directory: Path) -> list[str]:
+    """Links, mounts in any namespace, groups, processes and directories of this lab."""
+    names = plan.names(directory)
+    links = json.loads(subprocess.check_output(["ip", "-json", "link", "show"], text=True))
+    named = json.loads(subprocess.check_output(["ip", "-json", "netns"], text=True) or "[]")
+    found = [f"link {link['ifname']}" for link in links if names.tag in link["ifname"]]
+    found += [f"namespace {space['name']}" for space in named if names.tag in space["name"]]
+    found += [f"group {path}" for path in Path("/sys/fs/cgroup").glob(f"**/*{names.tag}*")]
+    if directory.exists():
+        found.append(f"directory {directory}: {sorted(directory.iterdir())}")
+    for process in Path("/proc").glob("[0-9]*"):
+        if process.name == str(os.getpid()) or _ended(process):
+            continue
+        found += [
+            f"process {process.name}: {file}"
+            for file in ("cmdline", "mountinfo", "cgroup")
+            if _tells(process / file, names)
+        ]
+    return found
+
+
+def _ended(process: Path) -> bool:
+    """Gone, but for the exit status that init has yet to collect (state Z or X)."""
+    try:
+        return (process / "stat").read_text().rpartition(")")[2].split()[0] in "ZX"
+    except OSError:
+        return True
+
+
+def _tells(file: Path, names: plan.Names) -> bool:
+    try:
+        text = file.read_bytes()
+    except OSError:
+        return False
+    return bytes(names.directory) in text or names.cgroup.encode() in text

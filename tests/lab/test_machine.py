@@ -1,0 +1,98 @@
+"""The process that becomes a host, before there is one; and what keeps a lab from being made."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from autotune.errors import AutotuneError, LockedError
+from autotune.lab import lock, machine, prerequisites
+from autotune.lab.cgroups import Hierarchy
+from autotune.lab.hosts import LabHost
+from autotune.lab.lifecycle import existing, up
+from autotune.lab.plan import names, plan
+from autotune.lab.status import status
+
+LAB = plan([LabHost("web1", "198.18.0.12")], Path("/lab"))
+TREES = (
+    Hierarchy(Path("/sys/fs/cgroup/cpu"), 1, ("cpu",), mounted=True),
+    Hierarchy(Path("/lab/cgroup/memory"), 1, ("memory",), mounted=True),
+)
+
+
+@pytest.mark.parametrize(
+    ("status", "first"),
+    [
+        ("Name:\tsystemd\nNSpid:\t4711\t1\nVmPeak: 1\n", True),
+        ("Name:\tsystemd\nNSpid:\t1\n", False),
+        ("Name:\tnginx\nNSpid:\t4712\t33\n", False),
+        ("Name:\tkthread\n", False),
+    ],
+)
+def test_the_first_process_of_a_host_is_recognised(status: str, first: bool) -> None:
+    assert machine.first(status) == first
+
+
+def test_a_host_joins_its_groups_by_name() -> None:
+    words = machine.command(LAB, LAB.hosts[0], TREES)
+    group = LAB.names.cgroup
+    at = words.index("/lab/hosts/web1")
+    assert words[at : at + 6] == [
+        *("/lab/hosts/web1", "web1", "198.18.0.12/24"),
+        *("2", f"/sys/fs/cgroup/cpu/{group}/web1", f"/lab/cgroup/memory/{group}/web1"),
+    ]
+
+
+def test_trees_mounted_for_the_lab_are_shown_to_its_hosts() -> None:
+    assert machine.covers(TREES, Path("/lab/cgroup")) == [
+        *("cpu", "/sys/fs/cgroup/cpu"),
+        *("memory", "/lab/cgroup/memory"),
+    ]
+    assert machine.covers(TREES[:1], Path("/lab/cgroup")) == []
+    unified = Hierarchy(Path("/lab/cgroup"), 2, ("cpu", "memory"), mounted=True)
+    assert machine.covers([unified], Path("/lab/cgroup")) == [".", "/lab/cgroup"]
+
+
+@pytest.mark.parametrize("script", [machine._JOIN, machine._BOOT])
+def test_the_scripts_are_ones_a_shell_can_read(script: str) -> None:
+    subprocess.run(["sh", "-n", "-c", script], check=True)
+
+
+def test_missing_packages_are_told_with_the_command_to_get_them() -> None:
+    missing = prerequisites.missing_packages(lambda program: program not in {"sshd", "ip"})
+    assert missing == ("iproute2", "openssh-server")
+    hint = prerequisites._remedy(missing)
+    assert "apt-get install --no-install-recommends iproute2 openssh-server" in hint
+
+
+@pytest.mark.parametrize("directory", ["/run/lab", "/var/lab,2", "/var/a:b"])
+def test_a_directory_that_cannot_hold_a_lab_is_refused(directory: str) -> None:
+    with pytest.raises(AutotuneError, match="lab"):
+        prerequisites.require_directory(Path(directory))
+
+
+def test_only_root_makes_a_lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    with pytest.raises(AutotuneError, match="a lab cannot be made here: it needs root"):
+        up(LAB.hosts, tmp_path / "lab")
+    assert not (tmp_path / "lab").exists()
+
+
+def test_no_lab_has_no_hosts(tmp_path: Path) -> None:
+    assert status(tmp_path) == ()
+    with pytest.raises(AutotuneError, match="there is no lab in"):
+        existing(tmp_path)
+
+
+def test_one_at_a_time_works_on_a_lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lock, "_PATIENCE", 0.05)
+    lab = names(tmp_path / "lab")
+    with lock.alone(lab, make=True):  # noqa: SIM117  # the second is to fail inside the first
+        with pytest.raises(LockedError), lock.alone(lab, make=True):
+            pass
+    assert not lab.directory.exists()
+    with lock.alone(lab, make=False):
+        pass

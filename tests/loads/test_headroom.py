@@ -1,0 +1,64 @@
+from __future__ import annotations
+
+import socket
+
+import pytest
+
+from autotune.loads.base import Order, Tally
+from autotune.loads.errors import LoadError
+from autotune.loads.headroom import Headroom, calibrate, shortfall
+from autotune.loads.registry import LOADS
+from autotune.transports.local import LocalTransport
+
+
+@pytest.mark.parametrize(
+    ("headroom", "rate", "enough"),
+    [
+        (Headroom(4000, "late"), 3200, True),
+        (Headroom(4000, "late"), 3300, False),
+        (Headroom(16_000), 30_000, True),  # never seen to fail
+        (Headroom(0, "refused"), 1, False),
+    ],
+)
+def test_a_rate_is_held_against_the_headroom(headroom: Headroom, rate: float, enough: bool) -> None:
+    assert (headroom.shortage(rate) is None) == enough
+
+
+@pytest.mark.parametrize(
+    ("tally", "words"),
+    [
+        (Tally(1000, histogram={0.001: 995, 0.2: 5}), None),
+        (Tally(1000, histogram={0.001: 900, 0.2: 100}), "100 of 1000 requests late at 500/s"),
+        (Tally(1000, errors={"timeout": 90, "reset": 5}, histogram={0.001: 905}), "timeout"),
+        (Tally(1000, limited="no ports"), "no ports"),
+    ],
+)
+def test_what_kept_the_generator_from_more(tally: Tally, words: str | None) -> None:
+    said = shortfall(tally, Order(500, 2.0))
+    assert said is None if words is None else words in (said or "")
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+@pytest.mark.stack
+def test_the_generator_is_calibrated_and_leaves_nothing(tmp_path, monkeypatch) -> None:
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    port = free_port()
+    headroom = calibrate(LOADS["httperf"], LocalTransport(), port=port)
+    assert headroom.rate >= 500
+    assert list(tmp_path.iterdir()) == []
+    with socket.socket() as probe:
+        assert probe.connect_ex(("127.0.0.1", port)) != 0
+
+
+@pytest.mark.stack
+def test_a_server_that_cannot_start_is_said(tmp_path, monkeypatch) -> None:
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    with pytest.raises(LoadError, match="no-such-nginx"):
+        calibrate(LOADS["httperf"], LocalTransport(), nginx="no-such-nginx", port=free_port())
+    assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,150 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from autotune.loads.base import Order, Process, Request, Tally
+from autotune.loads.httperf import Httperf
+from autotune.loads.httperf_output import Printed
+from autotune.services.base import Endpoint
+
+RECORDED = Path(__file__).parent / "fixtures" / "httperf"
+CASES = sorted(path.stem for path in RECORDED.glob("*.json"))
+REQUEST = Request(Endpoint("198.18.0.1", 8080), "/kv.php?a=[1]", b"found 0100 of 0100\n")
+
+
+def recorded(name: str) -> tuple[str, dict[str, Any]]:
+    return (RECORDED / f"{name}.txt").read_text(), json.loads(
+        (RECORDED / f"{name}.json").read_text()
+    )
+
+
+def parsed(printed: str, case: dict[str, Any]) -> Tally:
+    body = case["expect"]
+    request = Request(Endpoint("127.0.0.1", 1), "/", body.encode() if body else None)
+    process = Process(argv=(), **case["process"])
+    return Httperf().parse(process, printed, request, Order(**case["order"]))
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_recorded_output_gives_the_recorded_tally(name: str) -> None:
+    printed, case = recorded(name)
+    expected = case["tally"]
+    expected["histogram"] = {float(edge): n for edge, n in expected["histogram"].items()}
+    assert parsed(printed, case) == Tally(**expected)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_every_intended_request_is_answered_right_or_an_error(name: str) -> None:
+    printed, case = recorded(name)
+    tally = parsed(printed, case)
+    assert tally.intended == case["process"]["requests"]
+    assert tally.replies_ok + tally.failed == tally.intended
+    assert tally.sent <= tally.intended
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_output_cut_anywhere_never_passes_for_a_whole_reading(name: str) -> None:
+    printed, case = recorded(name)
+    for end in range(0, len(printed) - 60, 97):
+        tally = parsed(printed[:end], case)
+        assert tally.limited is not None
+        assert tally.failed == tally.intended
+
+
+FAULTS = {
+    "5xx": "5xx", "4xx": "4xx", "3xx": "3xx", "refused": "refused", "reset": "reset",
+    "timeouts": "timeout", "wrong-body": "wrong body", "fd-unavailable": "fd-unavailable",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "kind"), FAULTS.items())
+def test_a_fault_of_the_server_is_counted_and_not_blamed_on_the_generator(
+    name: str, kind: str
+) -> None:
+    tally = parsed(*recorded(name))
+    assert tally.errors[kind] > 0.4 * tally.intended
+    assert tally.limited is None
+
+
+GENERATORS_FAULT = ("interrupted", "killed", "starved-to-the-end", "burst-of-its-own")
+
+
+@pytest.mark.parametrize("name", GENERATORS_FAULT)
+def test_a_fault_of_the_generator_is_never_the_servers(name: str) -> None:
+    assert parsed(*recorded(name)).limited
+
+
+def test_a_server_that_fails_at_less_than_was_ordered_fails() -> None:
+    tally = parsed(*recorded("starved-but-overloaded"))
+    assert tally.limited is None
+    assert tally.truncated
+
+
+def test_slow_answers_stay_late_where_fast_errors_are_taken_out() -> None:
+    printed, case = recorded("one-in-ten-5xx")
+    late = printed.replace("\n\nTotal:", "\n           400.5 10\n\nTotal:", 1)
+    assert parsed(late, case).later_than(0.050) == 10
+
+
+# rate, seconds, timeout, limit, hosts → requests of each process, connections it may hold
+COMMANDS = [
+    ((200, 3, 2, 0.05, 1), [600], 100),
+    ((2000, 3, 2, 0.05, 1), [6000], 1000),
+    ((4000, 2, 2, 0.05, 1), [8000], 1000),
+    ((8000, 1, 2, 0.05, 1), [4000, 4000], 1000),
+    ((8000, 1, 2, 0.05, 3), [2667, 2667, 2666], 1000),
+    ((13_000, 1, 2, 0.01, 1), [4334, 4333, 4333], 434),
+    ((1000, 1, 2, 1.0, 1), [500, 500], 1000),  # never more than the timeout can fill
+    ((0.5, 2, 2, 0.05, 3), [1], 64),
+]
+
+
+@pytest.mark.parametrize(("order", "requests", "held"), COMMANDS)
+def test_as_few_processes_as_can_do_the_job(
+    order: tuple[float, float, float, float, int], requests: list[int], held: int
+) -> None:
+    rate, seconds, timeout, limit, hosts = order
+    ordered = Order(rate, seconds, timeout, limit, seed=5)
+    found = Httperf().processes(REQUEST, ordered, hosts)
+    assert [process.requests for process in found] == requests
+    assert {process.open_connections for process in found} == {held}
+    assert sum(requests) == ordered.requests
+    assert all(process.span <= seconds + 1 / rate for process in found)
+    assert all(process.bound > process.span + timeout for process in found)
+
+
+def test_a_command_line() -> None:
+    (process,) = Httperf().processes(REQUEST, Order(500, 2.0, seed=70_000))
+    assert process.argv == (
+        "prlimit", "--nofile=266",
+        "timeout", "--signal=INT", "--kill-after=1", "9",
+        "httperf", "-v", "-v", "--client=4464/65536", "--server", "198.18.0.1", "--port", "8080",
+        "--uri", "/kv.php?a=[1]", process.argv[16], "--num-conns=1000", "--num-calls=1",
+        "--timeout=2",
+    )  # fmt: skip
+    assert process.argv[16].startswith("--period=e0.00")
+
+
+@given(st.integers(0, 2**40), st.sampled_from([100, 9000]))
+def test_a_seed_repeats_the_arrivals_and_processes_do_not_share_them(seed, rate) -> None:
+    order = Order(rate, 0.05, seed=seed)
+    once, again = (Httperf().processes(REQUEST, order) for _ in range(2))
+    assert once == again
+    clients = [word for process in once for word in process.argv if word.startswith("--client")]
+    assert len(set(clients)) == len(once)
+
+
+def test_without_a_seed_no_two_readings_are_alike() -> None:
+    found = {Httperf().processes(REQUEST, Order(100, 1.0)) for _ in range(20)}
+    assert len(found) > 15
+
+
+@given(st.text())
+def test_anything_can_be_printed(text) -> None:
+    assert Printed.read(text) is None or "Total: connections" in text

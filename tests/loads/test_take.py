@@ -1,0 +1,188 @@
+"""Real load on a private nginx for a second or less, and what of it is left afterwards."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import socket
+import subprocess
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from autotune.loads.base import Order, Request, Tally
+from autotune.loads.errors import LoadError
+from autotune.loads.httperf import Httperf
+from autotune.loads.take import ran_away, take
+from autotune.services.base import Endpoint
+from autotune.transports.local import LocalTransport
+
+RIGHT = b"found 0100 of 0100\n"
+ORDER = Order(200, 1.0, timeout=2.0, limit=0.5, ramp=0.3)
+CONFIG = """daemon off; master_process off; pid pid; error_log error.log;
+events {{ worker_connections 1024; }}
+http {{
+  access_log off;
+  client_body_temp_path body; proxy_temp_path proxy; fastcgi_temp_path fastcgi;
+  uwsgi_temp_path uwsgi; scgi_temp_path scgi;
+  server {{
+    listen 127.0.0.1:{port};
+    location /right {{ return 200 "found 0100 of 0100\\n"; }}
+    location /same-size {{ return 200 "found 0000 of 0100\\n"; }}
+    location /502 {{ return 502; }}
+    location /reset {{ return 444; }}
+  }}
+}}
+"""
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Endpoint]:
+    directory = tmp_path_factory.mktemp("nginx")
+    port = free_port()
+    (directory / "nginx.conf").write_text(CONFIG.format(port=port))
+    process = subprocess.Popen(
+        ["timeout", "60", "nginx", "-p", f"{directory}/", "-c", "nginx.conf"],
+        stderr=subprocess.DEVNULL,
+    )
+    try:
+        deadline = time.monotonic() + 10
+        while not (directory / "pid").exists() and time.monotonic() < deadline:
+            time.sleep(0.02)
+        yield Endpoint("127.0.0.1", port)
+    finally:
+        process.terminate()
+        process.wait()
+
+
+def offered(endpoint: Endpoint, path: str, order: Order = ORDER) -> Tally:
+    return take(Httperf(), Request(endpoint, path, RIGHT), order, LocalTransport())
+
+
+@pytest.mark.stack
+def test_a_healthy_server(server: Endpoint) -> None:
+    tally = offered(server, "/right")
+    assert tally.errors == {}
+    assert tally.replies_ok == tally.sent == tally.intended == 200
+    assert not tally.truncated
+    assert tally.limited is None
+
+
+@pytest.mark.stack
+def test_the_load_is_sent_in_the_time_ordered(server: Endpoint) -> None:
+    """Whatever the arrivals: httperf draws those that ``arrivals`` foresees."""
+    for seed in (1, 4000, 65_000):
+        tally = offered(server, "/right", replace(ORDER, seed=seed, ramp=0))
+        assert tally.limited is None
+        assert tally.duration >= 0.99 * (tally.intended - 1) / ORDER.rate
+
+
+@pytest.mark.stack
+def test_several_hosts_share_the_load(server: Endpoint) -> None:
+    request = Request(server, "/right", RIGHT)
+    tally = take(Httperf(), request, ORDER, LocalTransport(), LocalTransport())
+    assert (tally.intended, tally.replies_ok) == (200, 200)
+
+
+@pytest.mark.stack
+def test_a_wrong_body_of_the_right_size_is_seen(server: Endpoint) -> None:
+    tally = offered(server, "/same-size")
+    assert tally.errors == {"wrong body": 200}
+    assert tally.replies_ok == 0
+
+
+@pytest.mark.stack
+@pytest.mark.parametrize(("path", "kind"), [("/502", "5xx"), ("/reset", "reset")])
+def test_runaway_errors_end_the_reading_with_its_ramp(
+    server: Endpoint, path: str, kind: str
+) -> None:
+    tally = offered(server, path)
+    assert tally.errors == {kind: 60}
+    assert tally.intended == 60
+    assert tally.truncated
+    assert tally.limited is None
+
+
+@pytest.mark.stack
+def test_nobody_listens() -> None:
+    tally = offered(Endpoint("127.0.0.1", free_port()), "/right")
+    assert tally.errors == {"refused": 60}
+    assert tally.truncated
+
+
+@pytest.mark.parametrize(
+    ("tally", "away"),
+    [
+        (Tally(100, histogram={0.01: 100}), False),
+        (Tally(100, histogram={0.01: 30, 0.2: 70}), False),
+        (Tally(100, histogram={0.01: 29, 0.2: 71}), True),
+        (Tally(100, errors={"5xx": 25}, histogram={0.01: 75}), False),
+        (Tally(100, errors={"5xx": 26}, histogram={0.01: 74}), True),
+        (Tally(100, errors={"5xx": 20}, histogram={0.01: 29, 0.2: 51}), True),
+    ],
+)
+def test_what_ends_a_reading_early(tally: Tally, away: bool) -> None:
+    assert ran_away(tally, 0.050) == away
+
+
+@pytest.mark.stack
+def test_an_overload_ends_with_the_ramp() -> None:
+    with socket.socket() as silent:
+        silent.bind(("127.0.0.1", 0))
+        silent.listen(2000)
+        endpoint = Endpoint("127.0.0.1", silent.getsockname()[1])
+        tally = offered(endpoint, "/", Order(500, 2.0, timeout=5.0, limit=0.02, ramp=0.2))
+    assert tally.truncated
+    assert tally.intended == 100
+    assert tally.limited is None
+
+
+@pytest.mark.stack
+def test_a_server_that_never_answers_holds_a_bounded_number_of_requests() -> None:
+    with socket.socket() as silent:
+        silent.bind(("127.0.0.1", 0))
+        silent.listen(2000)
+        endpoint = Endpoint("127.0.0.1", silent.getsockname()[1])
+        order = Order(1000, 1.0, timeout=1.0, limit=0.02, ramp=0)
+        tally = offered(endpoint, "/", order)
+    assert tally.replies_ok == 0
+    assert tally.errors["fd-unavailable"] > 500
+    assert tally.errors["timeout"] + tally.errors["fd-unavailable"] == 1000
+
+
+@pytest.mark.stack
+def test_no_process_outlives_its_reading(server: Endpoint) -> None:
+    offered(server, "/right")
+    port = str(server.port).encode()
+    left = [argv for argv in command_lines() if port in argv and b"nginx" not in argv]
+    assert left == []
+
+
+def command_lines() -> Iterator[list[bytes]]:
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+            yield path.read_bytes().split(b"\0")
+
+
+@pytest.mark.stack
+@pytest.mark.parametrize(("missing", "package"), [("httperf", "httperf"), ("curl", "curl")])
+def test_a_missing_program_is_said_with_what_to_install(
+    server: Endpoint, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, missing: str, package: str
+) -> None:
+    for tool in {"cat", "prlimit", "timeout", "httperf", "curl"} - {missing}:
+        (tmp_path / tool).symlink_to(shutil.which(tool) or tool)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(LoadError, match=missing) as raised:
+        offered(server, "/right")
+    assert raised.value.hint is not None
+    assert raised.value.hint.endswith(f"apt-get install {package}")

@@ -1,0 +1,131 @@
+"""Rates and levels out of two samples and more."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from autotune.deploy.stack import Part
+from autotune.measure.activity import counted, host_activity, part_activity, queue_of, within
+from autotune.measure.counters import Counters
+from autotune.measure.sample import Processes, Queue, Sample
+from autotune.measure.watch import Seen, WatchedHost
+from autotune.services.base import Endpoint, Role, Service, Site
+from autotune.services.nginx import Nginx
+from autotune.services.php_fpm import PhpFpm
+
+
+def placed(service: Service, role: Role, tier: str = "web") -> Part:
+    return Part(
+        service,
+        Site(tier=tier, host="web1", role=role, directory="/x", listen=Endpoint("10.0.0.1", 80)),
+    )
+
+
+FPM = placed(PhpFpm(), Role.APP)
+WEB = placed(Nginx(), Role.WEB)
+SOCKET = str(FPM.service.socket(FPM.site))
+FIRST = Sample(
+    at=100.0,
+    cpu={"user": 10.0, "system": 5.0, "idle": 50.0, "iowait": 0.0},
+    running=2,
+    switches=1000,
+    memory={"MemTotal": 1000, "MemAvailable": 400, "SwapFree": 500},
+    tcp={"OutSegs": 100, "RetransSegs": 0, "ListenDrops": 7},
+    sockets={"inuse": 5, "tw": 100},
+    network={"eth0": 0, "lo": 0},
+    link={"eth0": 1000.0},
+    files=(10, 100),
+    throttled=1.0,
+    queues=(Queue(":80", 0, 511), Queue(f"././{SOCKET}", 0, None, 0)),
+    processes={"web.web1.php_fpm": Processes(2, 1, 2, 1.0, 0.5, 30, 9, 1024)},
+)
+LAST = Sample(
+    at=102.0,
+    cpu={"user": 12.0, "system": 6.0, "idle": 51.0, "iowait": 0.0},
+    running=4,
+    switches=3000,
+    load=1.5,
+    memory={"MemTotal": 1000, "MemAvailable": 300, "SwapFree": 400},
+    tcp={"OutSegs": 300, "RetransSegs": 4, "ListenDrops": 9},
+    sockets={"inuse": 9, "tw": 50},
+    network={"eth0": 1800, "lo": 200},
+    link={"eth0": 1000.0},
+    files=(30, 100),
+    throttled=1.5,
+    queues=(Queue(":80", 2, 511), Queue(":80", 3, 511), Queue(f"././{SOCKET}", 8, None, 5)),
+    processes={"web.web1.php_fpm": Processes(5, 2, 5, 2.5, 1.5, 40, 11, 1024)},
+)  # fmt: skip
+HOST = WatchedHost("web1", 2.0, (FPM, WEB))
+SEEN = Seen(samples={"web1": (FIRST, LAST)})
+
+
+def test_a_host() -> None:
+    found = host_activity(HOST, SEEN, 3.0)
+    assert found is not None
+    assert found.cpu == {"user": 0.5, "system": 0.25, "idle": 0.25, "iowait": 0.0}
+    assert found.busy == 0.75
+    assert (found.running, found.load, found.switches) == (3.0, 1.5, 1000.0)
+    assert (found.memory, found.swapped) == (0.7, 100)
+    assert (found.listen_drops, found.retransmits) == (2, 0.02)
+    assert (found.network, found.link) == (1000.0, 0.9)
+    assert (found.sockets, found.time_wait, found.descriptors) == (9, 100, 0.3)
+    assert found.throttled == 0.25
+
+
+@pytest.mark.parametrize("samples", [(), (FIRST,), (FIRST, replace(LAST, at=110.0))])
+def test_a_host_that_was_hardly_seen(samples: tuple[Sample, ...]) -> None:
+    assert host_activity(HOST, Seen(samples={"web1": samples}), 3.0) is None
+
+
+def test_a_pool_of_processes() -> None:
+    found = part_activity(FPM, SEEN, 3.0)
+    assert (found.workers, found.cpu, found.delay, found.rss) == (5, 0.75, 0.5, 40)
+    assert (found.descriptors, found.descriptor_limit) == (11, 1024)
+    assert (found.waiting, found.waiting_max, found.accepted) == (4.0, 8, 2.5)
+    assert (found.queued, found.occupied) == (0.5, 5.0)
+
+
+def test_a_pool_that_was_replaced_meanwhile_used_no_negative_time() -> None:
+    later = replace(LAST, processes={"web.web1.php_fpm": Processes(2, cpu=0.25)})
+    assert part_activity(FPM, Seen(samples={"web1": (FIRST, later)}), 3.0).cpu == 0.0
+
+
+def test_samples_without_processes_are_skipped() -> None:
+    between = replace(FIRST, at=101.0, processes={})
+    assert part_activity(FPM, Seen(samples={"web1": (FIRST, between, LAST)}), 3.0).cpu == 0.75
+
+
+def test_looks_before_and_after_the_load_say_nothing_of_its_queues() -> None:
+    first, amid, last = (
+        replace(FIRST, at=100.0),
+        replace(LAST, at=101.0),
+        replace(FIRST, at=102.0),
+    )
+    found = part_activity(FPM, Seen(samples={"web1": (first, amid, last)}), 3.0)
+    assert (found.waiting, found.accepted, found.queued, found.occupied) == (8.0, 5.0, 1.0, 5.0)
+
+
+def test_nothing_seen_of_a_part() -> None:
+    found = part_activity(FPM, Seen(), 3.0)
+    assert (found.workers, found.cpu, found.delay, found.descriptors) == (0, 0.0, None, None)
+
+
+def test_listening_sockets_that_share_a_port_are_one_queue() -> None:
+    assert queue_of(WEB, LAST.queues) == Queue(":80", 5, 1022, 0)
+
+
+def test_samples_after_the_load_are_left_out() -> None:
+    late = replace(LAST, at=104.0)
+    assert list(within((FIRST, LAST, late), 3.0)) == [FIRST, LAST]
+
+
+def test_counters_grow_and_gauges_are_at_their_largest() -> None:
+    answers = [
+        Counters(0.1, {"get_hits": 10.0, "curr_connections": 3.0}),
+        Counters(0.1, {"get_hits": 15.0, "curr_connections": 9.0}),
+        Counters(0.1, {"get_hits": 40.0, "curr_connections": 4.0}),
+    ]
+    assert counted(answers) == {"get_hits": 30.0, "curr_connections": 9.0}
+    assert counted([]) == {}

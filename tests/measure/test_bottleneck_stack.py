@@ -1,0 +1,168 @@
+"""Bottlenecks provoked for real: the stack started, loaded past its peak, and the limit named."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from autotune.deploy import ground
+from autotune.deploy.embedded import EmbeddedFleet
+from autotune.loads.base import Request
+from autotune.loads.registry import LOADS
+from autotune.measure.bottleneck import Resource
+from autotune.measure.diagnosis import WatchedReading
+from autotune.measure.watch import hosts_of
+from autotune.run.gauge import Gauge
+from autotune.run.session import lay_out, prepare
+from autotune.services.base import Value
+from autotune.services.registry import expected_body
+from autotune.space.space import Space
+from autotune.target.read import read
+
+pytestmark = pytest.mark.stack
+
+SECONDS = 2.0
+STEP = 1.7
+HIGHEST = 12_000.0
+TARGET = """\
+name: provoked
+slo: {{p99: {limit}, errors: 0.1%}}
+hosts:
+  here: {{address: 127.0.0.1, transport: local}}
+tiers:
+  lb:    {{hosts: here, runtime: embedded, service: nginx, forwards_to: web}}
+  web:   {{hosts: here, runtime: embedded, service: nginx+php-fpm, app: reference, uses: [cache, store]}}
+  cache: {{hosts: here, runtime: embedded, service: memcached}}
+  store: {{hosts: here, runtime: embedded, service: redis}}
+load: {{generator: httperf, path: /kv.php}}
+data: {{pairs: 30000, keys_per_request: 100, store_latency: {latency}}}
+parameters:
+  cache.memcached.memory: {{range: [4MB, 8MB], default: 4MB}}
+"""
+
+
+@dataclass(frozen=True)
+class Shortage:
+    """A stack made to run out of one thing, and what should be said of it."""
+
+    name: str
+    settings: Mapping[str, Value]
+    verdict: tuple[str, str, Resource]
+    limit: str = "50ms"
+    latency: str = "3ms"
+    first: float = 300.0
+    overrides: Mapping[str, Callable[[str], str]] = field(default_factory=dict)
+
+
+PLENTY: Mapping[str, Value] = {
+    "web.php_fpm.pm": "static",
+    "web.php_fpm.max_children": 64,
+    "web.php_fpm.listen_backlog": 4096,
+    "web.nginx.worker_connections": 4096,
+    "lb.nginx.worker_connections": 4096,
+}
+SHORTAGES = (
+    Shortage(
+        "children",
+        {**PLENTY, "web.php_fpm.max_children": 2},
+        ("web", "php_fpm", Resource.WORKERS),
+    ),
+    Shortage("cpu", PLENTY, ("web", "php_fpm", Resource.CPU)),
+    Shortage(
+        "slow store",
+        PLENTY,
+        ("store", "redis", Resource.STORE),
+        latency="50ms",
+        first=60.0,
+    ),
+    Shortage(
+        "cache connections",
+        {**PLENTY, "web.php_fpm.max_children": 128, "cache.memcached.connections": 64},
+        ("cache", "memcached", Resource.CONNECTIONS),
+    ),
+    Shortage(
+        "worker_connections",
+        {**PLENTY, "lb.nginx.worker_connections": 64, "lb.nginx.worker_processes": 1},
+        ("lb", "nginx", Resource.CONNECTIONS),
+        limit="1s",
+        latency="100ms",
+        first=100.0,
+    ),
+    Shortage(
+        "descriptors",
+        {**PLENTY, "lb.nginx.worker_processes": 1},
+        ("lb", "nginx", Resource.DESCRIPTORS),
+        limit="1s",
+        latency="100ms",
+        first=100.0,
+        overrides={
+            "nginx/core.conf.j2": lambda text: text.replace(
+                "worker_rlimit_nofile {{",
+                'worker_rlimit_nofile {{ 64 if site.tier == "lb" else',
+            )
+        },
+    ),
+)
+
+
+@dataclass(frozen=True)
+class Started:
+    space: Space
+    gauge: Gauge
+
+
+@contextmanager
+def started(shortage: Shortage, directory: Path) -> Iterator[Started]:
+    target = directory / "target.yaml"
+    target.write_text(TARGET.format(limit=shortage.limit, latency=shortage.latency))
+    for name, change in shortage.overrides.items():
+        override = directory / "templates" / name
+        override.parent.mkdir(parents=True)
+        shipped = Path("templates", name).read_text()
+        assert change(shipped) != shipped
+        override.write_text(change(shipped))
+    file = read(target)
+    prepared = prepare(file)
+    laid = lay_out(prepared, str(ground.run_directory(directory, ground.account())))
+    body = expected_body(file.target)
+    fleet = EmbeddedFleet(
+        file.target, prepared.space, laid, directory, prepared.transport, expect=body,
+        overrides=directory / "templates" if shortage.overrides else None,
+    )  # fmt: skip
+    slo = file.target.slo.slo
+    hosts = hosts_of(laid, {"here": prepared.facts["here"].cpus}, {})
+    request = Request(laid.entry, "/kv.php", body)
+    gauge = Gauge(LOADS["httperf"], request, slo, prepared.transport, laid, hosts, timeout=2.0)
+    try:
+        fleet.deploy(prepared.space.candidate(shortage.settings).settings)
+        yield Started(prepared.space, gauge)
+    finally:
+        fleet.restore()
+
+
+def climb(stack: Started, first: float) -> list[WatchedReading]:
+    """Readings at rising rates until two have failed, whatever this machine can carry."""
+    stack.gauge.take(first / 2, SECONDS)  # caches filled, children past their start
+    readings: list[WatchedReading] = []
+    allowed = stack.gauge.slo.allowed
+    rate = first
+    while sum(w.reading.fraction > allowed for w in readings) < 2 and rate < HIGHEST:
+        readings.append(stack.gauge.take(rate, SECONDS))
+        rate *= STEP
+    return readings
+
+
+@pytest.mark.parametrize("shortage", SHORTAGES, ids=lambda s: s.name)
+def test_the_shortage_is_named(shortage: Shortage, tmp_path: Path) -> None:
+    with started(shortage, tmp_path) as stack:
+        readings = climb(stack, shortage.first)
+        found = stack.gauge.diagnose(stack.space.candidate(shortage.settings).settings, readings)
+    assert found is not None, [w.reading for w in readings]
+    print(f"\n{found} (confidence {found.confidence:.2f})")
+    assert (found.tier, found.service, found.resource) == shortage.verdict, found
+    assert found.host == "here"
+    assert all(not w.seen.failures for w in readings)

@@ -1,0 +1,101 @@
+"""What memcached and Redis say of themselves, and servers that say nothing."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from pathlib import Path
+
+import pytest
+
+from autotune.deploy.stack import Part
+from autotune.measure.counters import DIALECTS, CounterReader, parse
+from autotune.services.base import Endpoint, Role, Site
+from autotune.services.memcached import Memcached
+
+FIXTURES = Path(__file__).parent / "fixtures"
+
+
+def cache_at(port: int) -> Part:
+    site = Site(
+        tier="cache", host="mc1", role=Role.CACHE, directory="/nowhere",
+        listen=Endpoint("127.0.0.1", port),
+    )  # fmt: skip
+    return Part(Memcached(), site)
+
+
+@pytest.mark.parametrize(
+    ("role", "fixture", "expected"),
+    [
+        (
+            Role.CACHE,
+            "memcached-stats.txt",
+            {"max_connections": 1024.0, "listen_disabled_num": 0.0},
+        ),
+        (Role.STORE, "redis-info.txt", {"maxclients": 10000.0, "rejected_connections": 0.0}),
+    ],
+)
+def test_recorded_answers(role: Role, fixture: str, expected: dict[str, float]) -> None:
+    found = parse((FIXTURES / fixture).read_text(), DIALECTS[role], 0.001)
+    assert found.refused is None
+    assert expected.items() <= found.values.items()
+    assert set(found.values) >= DIALECTS[role].names - {"rusage_user", "rusage_system"}
+
+
+@pytest.mark.parametrize(
+    ("role", "text"),
+    [
+        (Role.CACHE, "ERROR Too many open connections\r\n"),
+        (Role.STORE, "-ERR max number of clients reached\r\n"),
+    ],
+)
+def test_refusals_are_kept(role: Role, text: str) -> None:
+    found = parse(text, DIALECTS[role], 0.001)
+    assert found.refused == text.strip().lstrip("-")
+    assert not found.values
+
+
+@pytest.mark.parametrize(
+    ("data", "whole"),
+    [
+        (b"$5\r\nabcde\r\n", True),
+        (b"$5\r\nabc", False),
+        (b"$5", False),
+        (b"", False),
+        (b"-ERR max number of clients reached\r\n", True),
+    ],
+)
+def test_redis_answers_are_read_whole(data: bytes, whole: bool) -> None:
+    assert DIALECTS[Role.STORE].complete(data) is whole
+
+
+def test_one_connection_for_many_questions() -> None:
+    answer = b"STAT curr_connections 3\r\nSTAT get_hits 7\r\nEND\r\n"
+    accepted = []
+
+    def serve(server: socket.socket) -> None:
+        connection = server.accept()[0]
+        accepted.append(connection)
+        while connection.recv(100):
+            connection.sendall(answer)
+
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        thread = threading.Thread(target=serve, args=(server,))
+        thread.start()
+        reader = CounterReader(cache_at(server.getsockname()[1]), None)
+        for _ in range(3):
+            found = reader.read()
+            assert found is not None
+            assert found.values == {"curr_connections": 3.0, "get_hits": 7.0}
+        assert reader.cheap
+        reader.close()
+        thread.join()
+    for connection in accepted:
+        connection.close()
+    assert len(accepted) == 1
+
+
+def test_nobody_there() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+    assert CounterReader(cache_at(port), None).read(by_command=True) is None

@@ -1,0 +1,122 @@
+"""Situation → verdict, as data; and how the readings around a peak are weighed."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ruamel.yaml import YAML
+
+from autotune.measure.activity import HostActivity, PartActivity
+from autotune.measure.bottleneck import Bottleneck, Resource
+from autotune.measure.diagnosis import explain, judge
+from autotune.measure.reading import Reading
+from autotune.measure.situation import Situation
+from autotune.services.base import Role
+from autotune.target.slo import Slo
+
+CASES: list[dict[str, Any]] = YAML(typ="safe").load(
+    (Path(__file__).parent / "bottleneck_cases.yaml").read_text()
+)
+TIERS = {
+    "lb.nginx": ("lb", Role.PROXY),
+    "web.nginx": ("web", Role.WEB),
+    "php_fpm": ("web", Role.APP),
+    "memcached": ("cache", Role.CACHE),
+    "redis": ("store", Role.STORE),
+}
+
+
+def part(name: str, values: dict[str, Any]) -> PartActivity:
+    tier, role = TIERS[name]
+    host = values.pop("host", "here")
+    service = name.rpartition(".")[2]
+    return PartActivity(f"{tier}.{host}.{service}", tier, host, service, role, **values)
+
+
+def case(values: dict[str, Any]) -> Situation:
+    hosts = values.get("hosts", {})
+    reading = dict(values["reading"])
+    if "answered" in values:
+        reading["errors"] = {"timeout": round(reading["intended"] - 3 * values["answered"])}
+    return Situation(
+        Reading(**reading),
+        Slo(),
+        values.get("settings", {}),
+        {name: HostActivity(name, **host) for name, host in hosts.items()},
+        tuple(part(name, dict(found)) for name, found in values["parts"].items()),
+    )
+
+
+@pytest.mark.parametrize("values", CASES, ids=lambda c: c["name"])
+def test_verdict(values: dict[str, Any]) -> None:
+    found = explain(case(values))
+    if values["verdict"] is None:
+        assert found is None
+        return
+    assert found is not None
+    assert [found.tier, found.service, found.resource] == values["verdict"]
+    assert values.get("evidence", "") in found.evidence
+    assert "\n" not in found.evidence
+    assert 0.5 <= found.confidence <= 1.0
+
+
+def test_every_resource_has_a_case() -> None:
+    assert {c["verdict"][2] for c in CASES if c["verdict"]} == {str(r) for r in Resource}
+
+
+def named(name: str) -> Situation:
+    return case(next(c for c in CASES if c["name"].startswith(name)))
+
+
+def at(one: Situation, rate: float, **changes: Any) -> Situation:
+    return replace(one, reading=replace(one.reading, rate=rate, **changes))
+
+
+WORKERS = named("stock settings")
+CPU = named("plenty of children")
+LIMITED = named("a generator")
+SILENT = named("nothing to be seen")
+REFUSED = named("memcached turns")
+STORE = named("a store that takes 50 ms")
+SWIFT = replace(STORE, parts=tuple(replace(p, accepted=0.2) for p in STORE.parts))
+FINE = {"violations": 0, "errors": {}}
+
+
+def resource(found: Bottleneck | None) -> str | None:
+    return None if found is None else str(found.resource)
+
+
+@pytest.mark.parametrize(
+    ("readings", "verdict"),
+    [
+        ([], None),
+        ([at(WORKERS, 900)], "workers"),
+        ([at(CPU, 2000), at(WORKERS, 900)], "workers"),  # one each: the nearer to the peak
+        ([at(WORKERS, 900), at(CPU, 1000), at(CPU, 1100)], "cpu"),
+        ([at(WORKERS, 900), *(at(CPU, rate) for rate in (5000, 6000))], "cpu"),
+        # far above the peak there is only debris: the three nearest decide
+        ([at(WORKERS, r) for r in (900, 950)] + [at(CPU, r) for r in (990, 5000, 6000)], "workers"),
+        ([at(WORKERS, 900), at(LIMITED, 3000)], "workers"),
+        ([at(WORKERS, 500, **FINE), at(LIMITED, 3000)], "generator"),
+        # what a server said of itself outweighs what was concluded
+        ([at(WORKERS, 900), at(REFUSED, 1000)], "connections"),
+        ([at(SILENT, 500)], None),
+        ([at(STORE, 300)], "store"),
+        # long waits in an overload alone are no slow store
+        ([at(SWIFT, 60, **FINE), at(STORE, 300)], None),
+        ([at(WORKERS, 500, **FINE)], "workers"),  # none failed: what the highest rate shows
+    ],
+)
+def test_readings_around_the_peak(readings: list[Situation], verdict: str | None) -> None:
+    assert resource(judge(readings)) == verdict
+    assert resource(judge(readings[::-1])) == verdict
+
+
+def test_confidence_is_shared_by_readings_that_disagree() -> None:
+    alone, apart = judge([at(WORKERS, 900)]), judge([at(WORKERS, 900), at(SILENT, 950)])
+    assert alone is not None
+    assert apart is not None
+    assert apart.confidence == pytest.approx(alone.confidence / 2)

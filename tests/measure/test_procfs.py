@@ -1,0 +1,150 @@
+"""What /proc says under load, recorded, read into samples; and anything cut short, survived."""
+
+from __future__ import annotations
+
+import socket
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from autotune.measure.listening import parse_ss, tcp_queues
+from autotune.measure.process_table import Owners, ProcessFiles, group, process
+from autotune.measure.procfs import unix_queues
+from autotune.measure.sample import Queue
+from autotune.measure.samplers import LocalSampler, read_stream
+
+RECORDED = (Path(__file__).parent / "fixtures" / "stream.txt").read_text()
+# Another stack ran on that machine: the same programs in sessions of their own.
+OWNERS = Owners(sessions={5721: "fpm", 5693: "cache"})
+POOL = "././web.here.php-fpm.sock"
+
+
+def test_stream_under_load() -> None:
+    samples, cost = read_stream(RECORDED, OWNERS)
+    assert len(samples) == 3
+    assert [s.at for s in samples] == sorted(s.at for s in samples)
+    assert 0.0 <= cost < 1.0
+    last = samples[-1]
+    # Two children hold a request each and the rest waits at the pool's socket.
+    pool = next(q for q in last.queues if q.place == POOL)
+    assert (pool.waiting, pool.accepted) == (40, 2)
+    fpm = last.processes["fpm"]
+    assert (fpm.workers, fpm.threads) == (2, 2)
+    assert fpm.cpu > samples[0].processes["fpm"].cpu
+    assert fpm.delay is not None
+    assert 10 << 20 < fpm.rss < 100 << 20
+    assert last.processes["cache"].workers == 1
+    assert last.processes["cache"].threads > 4
+    assert Queue(":20002", 0, 1024) in last.queues
+    assert sum(last.cpu.values()) > sum(samples[0].cpu.values())
+    assert last.memory["MemTotal"] > last.memory["MemAvailable"] > 0
+    assert last.sockets["tw"] > 0
+    assert last.tcp["OutSegs"] > samples[0].tcp["OutSegs"]
+    assert last.network["lo"] > samples[0].network["lo"]
+    assert last.files is not None
+    assert last.link == {}  # no interface there knows its speed: -1, or an error on reading
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.integers(0, len(RECORDED)))
+def test_a_stream_cut_anywhere_is_no_error(end: int) -> None:
+    samples, _ = read_stream(RECORDED[:end], OWNERS)
+    assert len(samples) <= 3
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.integers(0, RECORDED.count(" ")), st.sampled_from(["x", "", "-", "1.5", "\x00"]))
+def test_a_garbled_word_loses_at_most_its_sample(which: int, word: str) -> None:
+    words = RECORDED.split(" ")
+    garbled = " ".join([*words[:which], word, *words[which + 1 :]])
+    samples, _ = read_stream(garbled, OWNERS)
+    assert 2 <= len(samples) <= 3
+
+
+@pytest.mark.parametrize(
+    ("line", "program", "session"),
+    [
+        ("12 (nginx) S 11 10 9 0 -1 0 0 0 0 0 100 50 0 0 20 0 1 0 7 0 3 0", "nginx", 9),
+        ("12 (tmux: a) b) R 11 10 9 0 -1 0 0 0 0 0 100 50 7 0 20 0 1 0 7 0 3 0", "tmux: a) b", 9),
+        ("12 (() S 1 1 12 0 -1 0 0 0 0 0 0 0 0 0 20 0 1 0 7 0 3 0", "(", 12),
+    ],
+)
+def test_process_names_may_hold_anything(line: str, program: str, session: int) -> None:
+    found = process(line)
+    assert found is not None
+    assert (found.program, found.session) == (program, session)
+
+
+def test_a_process_that_was_waited_for_still_counts() -> None:
+    stat = "1 (x) S 0 1 1 0 -1 0 0 0 0 0 100 50 30 20 20 0 4 0 7 0 3 0"
+    assert group([ProcessFiles(stat)], Owners(programs={"x": "x"}))["x"].cpu == 2.0
+
+
+def test_the_scheduler_knows_better_than_hundredths_of_a_second() -> None:
+    stat = "{0} (x) S 9 9 9 0 -1 0 0 0 0 0 0 0 0 0 20 0 1 0 7 0 3 0"
+    files = [ProcessFiles(stat.format(pid), "4000000 2000000 9\n") for pid in (1, 2)]
+    found = group(files, Owners(programs={"x": "x"}))["x"]
+    assert found.cpu == pytest.approx(0.008)
+    assert found.delay == pytest.approx(0.004)
+
+
+def test_sessions_come_before_names() -> None:
+    owners = Owners(sessions={7: "lb"}, programs={"nginx": "web"})
+    stat = "12 (nginx) S 7 7 {} 0 -1 0 0 0 0 0 0 0 0 0 20 0 1 0 7 0 3 0"
+    assert set(group([ProcessFiles(stat.format(n)) for n in (7, 8)], owners)) == {"lb"}
+
+
+@pytest.mark.parametrize(
+    ("line", "queue"),
+    [
+        ("LISTEN 3 511 127.0.0.1:20000 0.0.0.0:*", Queue(":20000", 3, 511)),
+        ("LISTEN 0 4096 [::1]:80 [::]:*", Queue(":80", 0, 4096)),
+        ("LISTEN 0 128 *:22 *:*", Queue(":22", 0, 128)),
+    ],
+)
+def test_ss(line: str, queue: Queue) -> None:
+    assert list(parse_ss(line)) == [queue]
+
+
+@pytest.mark.parametrize("text", ["", "State Recv-Q", "ESTAB 0 0 a:1 b:2", "LISTEN x y z w"])
+def test_ss_without_listeners(text: str) -> None:
+    assert list(parse_ss(text)) == []
+
+
+def test_this_kernel_shows_what_waits_at_a_tcp_port() -> None:
+    with socket.create_server(("127.0.0.1", 0), backlog=8) as server:
+        port = server.getsockname()[1]
+        clients = [socket.create_connection(("127.0.0.1", port)) for _ in range(3)]
+        found = next(q for q in tcp_queues() if q.place == f":{port}")
+        for client in clients:
+            client.close()
+    assert (found.waiting, found.backlog) == (3, 8)
+
+
+def test_this_kernel_shows_what_waits_at_a_unix_socket(tmp_path: Path) -> None:
+    place = str(tmp_path / "pool.sock")
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind(place)
+        server.listen(8)
+        clients = [socket.socket(socket.AF_UNIX) for _ in range(3)]
+        for client in clients:
+            client.connect(place)
+        accepted = server.accept()[0]
+        found = {q.place: q for q in unix_queues(Path("/proc/net/unix").read_text())}
+        for each in (*clients, accepted):
+            each.close()
+    assert found[place] == Queue(place, waiting=2, accepted=1)
+
+
+def test_this_machine() -> None:
+    sampler = LocalSampler(Owners(programs={Path("/proc/self/comm").read_text().strip(): "me"}))
+    sampler.look(processes=True)
+    sampler.look(processes=False)
+    full, quick = sampler.samples()
+    assert full.processes["me"].workers >= 1
+    assert full.processes["me"].descriptors is not None
+    assert full.processes["me"].descriptor_limit is not None
+    assert quick.processes == {}
+    assert quick.at >= full.at > 0

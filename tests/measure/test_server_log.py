@@ -1,0 +1,58 @@
+"""Complaints in error logs, only those made since the reading began."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from autotune.measure import server_log
+from autotune.measure.server_log import complaints, position, since
+from autotune.transports.local import LocalTransport
+
+AT = "2026/11/21 04:50:12 [alert] 812#812: "
+
+
+@pytest.mark.parametrize(
+    ("line", "about"),
+    [
+        (AT + "*9 64 worker_connections are not enough while connecting to upstream",
+         "worker_connections"),
+        (AT + "64 worker_connections are not enough, reusing connections", "worker_connections"),
+        (AT + "accept4() failed (24: Too many open files)", "open_files"),
+        (AT + "*1 socket() failed (24: Too many open files) while connecting to upstream",
+         "open_files"),
+        (AT + "*7 connect() to unix:web.here.php-fpm.sock failed (11: Resource temporarily "
+         "unavailable) while connecting to upstream", "upstream_queue_full"),
+        (AT + "*7 connect() failed (111: Connection refused) while connecting to upstream",
+         "upstream_refused"),
+        (AT + "*3 upstream timed out (110: Connection timed out)", "upstream_timed_out"),
+        (AT + "*3 no live upstreams while connecting to upstream", "no_live_upstreams"),
+        (AT + "*3 connect() to 127.0.0.1:80 failed (99: Cannot assign requested address)",
+         "no_ports"),
+        ("[21-Nov-2026 05:01:01] WARNING: [pool www] server reached pm.max_children setting (5)",
+         "max_children"),
+        (AT + "signal process started", None),
+    ],
+)  # fmt: skip
+def test_complaints(line: str, about: str | None) -> None:
+    assert complaints(f"{line}\n{line}\n") == ({about: 2} if about else {})
+
+
+@pytest.mark.parametrize("transport", [None, LocalTransport()], ids=["here", "elsewhere"])
+def test_only_what_was_written_since(
+    tmp_path: Path, transport: LocalTransport | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = tmp_path / "it's $(a) log"
+    log.write_text("before\n")
+    begun = position(str(log), transport)
+    with log.open("a") as more:
+        more.write("after\n" * 100)
+    assert since(begun, transport) == "after\n" * 100
+    monkeypatch.setattr(server_log, "LARGEST", 12)
+    assert since(begun, transport) == "after\n" * 2
+
+
+@pytest.mark.parametrize("transport", [None, LocalTransport()], ids=["here", "elsewhere"])
+def test_no_log_at_all(tmp_path: Path, transport: LocalTransport | None) -> None:
+    assert since(position(str(tmp_path / "none"), transport), transport) == ""

@@ -1,0 +1,162 @@
+from __future__ import annotations
+
+from math import exp
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from autotune.report.caveats import caveats
+from autotune.report.claim import claim
+from autotune.report.evidence import Caveat, Evidence
+from autotune.report.tally import Tally
+from autotune.study.records import Peak, Phase, State, Trial
+from autotune.target.model import Target
+from autotune.target.read import read
+
+TARGET = read(Path(__file__).parents[2] / "targets" / "local.yaml").target
+
+
+def peak(value: float, verdict: str = "measured") -> Peak:
+    return Peak(value, value * 0.97, value * 1.03, 0.02, verdict)
+
+
+def trials(
+    *, again: tuple[float, ...] = (1500, 1500, 1500), stock: tuple[float, ...] = (1000,) * 3, **best: Any
+) -> tuple[Trial, ...]:  # fmt: skip
+    """A baseline, a better trial 1, and their confirmation."""
+    listed = [Trial(0, Phase.BASELINE, {}, peak=peak(1000))]
+    listed.append(Trial(1, Phase.SEARCH, {}, **{"peak": peak(1600), **best}))
+    for of, values in ((0, stock), (1, again)):
+        for value in values:
+            listed.append(Trial(len(listed), Phase.CONFIRM, {}, of=of, peak=peak(value)))
+    return tuple(listed)
+
+
+def verdict(pairs: int = 3, said: str = "improved") -> dict[str, Any]:
+    return {
+        "verdict": said,
+        "best": 1,
+        "gain": {"ratio": 1.5, "low": 1.4, "high": 1.6, "pairs": pairs} if pairs else None,
+    }
+
+
+def found(
+    state: State, tallies: dict[int, Tally] | None = None, target: Target = TARGET
+) -> dict[str, Caveat]:
+    evidence = Evidence("lab", target, state, tallies or {}, claim(state))
+    return {caveat.code: caveat for caveat in caveats(evidence)}
+
+
+def some(number: int) -> tuple[Trial, ...]:
+    """More trials of the search, so that it cannot be said to have been short."""
+    return tuple(Trial(100 + n, Phase.SEARCH, {}, peak=peak(900)) for n in range(number))
+
+
+SOUND = State(trials=(*trials(), *some(20)), verdict=verdict(), seconds={"load": 95, "deploy": 5})
+
+
+def test_a_sound_study_has_none() -> None:
+    assert found(SOUND) == {}
+
+
+CASES: list[tuple[str, State, float, float]] = [
+    ("few-pairs", State(trials=(*trials(), *some(20)), verdict=verdict(2)), 2, 3),
+    ("few-trials", State(trials=(*trials(), *some(2)), verdict=verdict()), 4, 9),
+    (
+        "few-repeats",
+        State(trials=(*trials(again=(1500,)), *some(20)), verdict=verdict(0)),
+        1,
+        3,
+    ),
+    ("not-remeasured", State(trials=(*trials(again=()), *some(20))), 0, 1),
+    (
+        "took-effect-differently",
+        State(
+            trials=(*trials(differences=("web.x.y: asked 9, in effect 4",)), *some(20)),
+            verdict=verdict(),
+        ),
+        1,
+        0,
+    ),
+    (
+        "time-not-loading",
+        State(trials=(*trials(), *some(20)), verdict=verdict(), seconds={"load": 70, "deploy": 30}),
+        0.3,
+        0.2,
+    ),
+    ("drift", State(trials=(*trials(stock=(800,) * 3), *some(20)), verdict=verdict()), -0.2, 0.1),
+    (
+        "generator-limited",
+        State(
+            trials=(
+                *trials(),
+                *some(20),
+                Trial(200, Phase.SEARCH, {}, peak=peak(8000, "generator-limited")),
+            ),
+            verdict=verdict(),
+        ),
+        1,
+        0,
+    ),
+    (
+        "many-failed",
+        State(
+            trials=(
+                *trials(),
+                *(Trial(50 + n, Phase.SEARCH, {}, failure="no") for n in range(10)),
+            ),
+            verdict=verdict(),
+        ),
+        10,
+        4.0,
+    ),
+]
+
+
+@pytest.mark.parametrize(("code", "state", "value", "threshold"), CASES, ids=lambda x: str(x)[:24])
+def test_each_has_its_number_its_threshold_and_a_remedy(
+    code: str, state: State, value: float, threshold: float
+) -> None:
+    caveat = found(state)[code]
+    assert caveat.value == pytest.approx(value)
+    assert caveat.threshold == pytest.approx(threshold)
+    assert caveat.text
+    assert caveat.remedy
+
+
+def test_scatter_of_either_side() -> None:
+    noisy = (1500 * exp(-0.1), 1500.0, 1500 * exp(0.1))
+    state = State(trials=(*trials(again=noisy), *some(20)), verdict=verdict())
+    caveat = found(state)["noisy"]
+    assert caveat.value == pytest.approx(0.1)
+    assert "best" in caveat.text
+
+
+def test_unsettled_measurements_behind_the_verdict() -> None:
+    extra = Trial(60, Phase.CONFIRM, {}, of=1, peak=peak(1500, "unsettled"))
+    state = State(trials=(*trials(), extra, *some(20)), verdict=verdict())
+    assert found(state)["unsettled"].value == 1
+    of_others = Trial(60, Phase.SEARCH, {}, peak=peak(1500, "unsettled"))
+    assert "unsettled" not in found(
+        State(trials=(*trials(), of_others, *some(20)), verdict=verdict())
+    )
+
+
+def test_a_warm_up_that_ran_out_of_windows() -> None:
+    assert found(SOUND, {1: Tally(warmed=19)}) == {}
+    assert found(SOUND, {2: Tally(warmed=20)})["warm-up-cut-short"].value == 1
+
+
+def test_only_a_constraint_of_the_target_can_be_relaxed() -> None:
+    rule = "web.php_fpm.max_children * 30 MB <= 70% of web.memory"
+    target = TARGET.model_copy(update={"constraints": (rule,)})
+    bound = (f"web.php_fpm.max_children: 200 → 120 ({rule}: 6e+09 <= 4e+09)",)
+    built_in = ("web.php_fpm.start_servers: 9 → 5 (web.php_fpm.start_servers <= …: 9 <= 5)",)
+    for bindings, expected in ((bound, True), (built_in, False)):
+        state = State(trials=(*trials(bindings=bindings), *some(20)), verdict=verdict())
+        assert ("bound-by-rule" in found(state, target=target)) is expected
+
+
+def test_an_empty_study_has_none() -> None:
+    assert found(State()) == {}

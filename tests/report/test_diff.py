@@ -1,0 +1,99 @@
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from autotune.errors import AutotuneError
+from autotune.report.diff import coloured, diff_text, file_diff, trial_named
+from autotune.report.studies import Study, open_study
+
+Files = dict[str, bytes]
+
+CASES: dict[str, tuple[Files, Files]] = {
+    "changed": ({"a/x.conf": b"one\ntwo\nthree\n"}, {"a/x.conf": b"one\n2\nthree\n"}),
+    "end of line added": ({"x": b"one\ntwo"}, {"x": b"one\ntwo\n"}),
+    "end of line lost": ({"x": b"one\ntwo\n"}, {"x": b"one\ntwo"}),
+    "without end on both sides": ({"x": b"one"}, {"x": b"two"}),
+    "new file": ({}, {"d/new": b"hello\n"}),
+    "file gone": ({"d/old": b"hello\n", "y": b"y\n"}, {"y": b"y\n"}),
+    "form feed and carriage return are no line ends": ({"x": b"a\x0cb\r\n"}, {"x": b"a\x0cc\r\n"}),
+    "not UTF-8": ({"x": b"\xff\xfe\nend\n"}, {"x": b"\xff\xfd\nend\n"}),
+    "blank lines": ({"x": b"\n\n\na\n"}, {"x": b"\n\na\n"}),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_patch_turns_one_tree_into_the_other(name: str, tmp_path: Path) -> None:
+    before, after = CASES[name]
+    for path, content in before.items():
+        (tmp_path / path).parent.mkdir(exist_ok=True)
+        (tmp_path / path).write_bytes(content)
+    patch = file_diff(before, after, "a", "b").encode("utf-8", "surrogateescape")
+    subprocess.run(
+        ["git", "apply", "--whitespace=nowarn", "-p1", "-"], cwd=tmp_path, input=patch, check=True,
+        env={"GIT_CEILING_DIRECTORIES": str(tmp_path.parent), "PATH": "/usr/bin:/bin"},
+    )  # fmt: skip
+    found = {
+        path.relative_to(tmp_path).as_posix(): path.read_bytes()
+        for path in tmp_path.rglob("*")
+        if path.is_file()
+    }
+    assert found == after
+
+
+def test_the_same_files_have_no_diff() -> None:
+    assert file_diff({"x": b"1\n"}, {"x": b"1\n"}, "a", "b") == ""
+
+
+def test_baseline_against_best_by_default(study: Callable[[str], Study]) -> None:
+    said = diff_text(study("improved"))
+    assert said.startswith("--- trial-0/cache.here.memcached/memcached.conf\n")
+    assert "\n-pm.max_children = 5\n" in said
+    assert "\n+pm.max_children = 16\n" in said
+    assert diff_text(study("improved"), "best", "1") == ""
+
+
+def test_parameters_that_matter(study: Callable[[str], Study]) -> None:
+    said = diff_text(study("improved"), "0", "1", parameters=True)
+    assert said.startswith("--- trial-0\n+++ trial-1\n")
+    assert "-web.php_fpm.pm: dynamic\n+web.php_fpm.pm: static\n" in said
+    assert "start_servers" not in said
+
+
+def test_trials_by_name_and_number(study: Callable[[str], Study]) -> None:
+    state = study("improved").state
+    assert trial_named(state, "baseline").number == 0
+    assert trial_named(state, "best").number == 1
+    assert trial_named(state, "#3").number == 3
+
+
+@pytest.mark.parametrize("name", ["99", "bset", ""])
+def test_a_trial_there_is_not(name: str, study: Callable[[str], Study]) -> None:
+    with pytest.raises(AutotuneError) as caught:
+        trial_named(study("improved").state, name)
+    assert "0 to" in (caught.value.hint or "")
+
+
+def test_a_trial_that_was_never_deployed(copied: Callable[[str], Path]) -> None:
+    opened = open_study(copied("infeasible"))
+    failed = next(trial for trial in opened.state.trials if trial.failure)
+    with pytest.raises(AutotuneError, match="out of memory"):
+        diff_text(opened, str(failed.number), "best")
+
+
+def test_a_study_without_a_best(study: Callable[[str], Study]) -> None:
+    with pytest.raises(AutotuneError, match="no best yet"):
+        diff_text(study("unmeetable"))
+
+
+def test_colour_marks_lines_and_changes_nothing_else() -> None:
+    plain = file_diff({"x": b"1\n"}, {"x": b"2\n"}, "a", "b")
+    painted = coloured(plain)
+    assert "\x1b[31m-1\x1b[0m\n" in painted
+    assert "\x1b[32m+2\x1b[0m\n" in painted
+    for code in ("\x1b[31m", "\x1b[32m", "\x1b[36m", "\x1b[1m", "\x1b[0m"):
+        painted = painted.replace(code, "")
+    assert painted == plain

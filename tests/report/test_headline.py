@@ -1,0 +1,90 @@
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from autotune.report.headline import headline
+from autotune.target.read import read
+
+TARGET = read(Path(__file__).parents[2] / "targets" / "local.yaml").target
+AT = "p99 ≤ 50 ms"
+BEST = {"trial": 7, "peak": 1706.0}
+NOTHING: dict[str, Any] = {
+    "study": "lab",
+    "baseline": {"trial": 0},
+    "best": BEST,
+    "gain": None,
+    "trials": {"complete": 5},
+}
+
+
+def gain(ratio: float, low: float, high: float, pairs: int = 6) -> dict[str, float]:
+    return {"ratio": ratio, "low": low, "high": high, "pairs": pairs}
+
+
+CASES: list[tuple[str, dict[str, Any], str]] = [
+    (
+        "improved",
+        {"gain": gain(1.41, 1.36, 1.47)},
+        "+41 % [36, 47] requests/s at p99 ≤ 50 ms, 6 alternating pairs",
+    ),
+    (
+        "improved",
+        {},
+        "1,706 requests/s at p99 ≤ 50 ms, where the baseline carries no load within it",
+    ),
+    (
+        "no-improvement",
+        {"gain": gain(1.01, 0.98, 1.04, 5)},
+        f"no distinguishable improvement: +1.0 % [-2.0, 4.0] requests/s at {AT}, 5 alternating pairs",
+    ),
+    (
+        "no-improvement",
+        {"gain": gain(0.9, 0.85, 0.95, 1)},
+        (
+            "no improvement: the best found is worse, "
+            f"-10 % [-15, -5] requests/s at {AT}, 1 alternating pair"
+        ),
+    ),
+    (
+        "no-improvement",
+        {"best": None},
+        "no improvement at p99 ≤ 50 ms: no other configuration met the objective",
+    ),
+    (
+        "no-improvement",
+        {},
+        "no improvement at p99 ≤ 50 ms: no other configuration was confirmed",
+    ),
+    (
+        "no-improvement",
+        {"best": None, "trials": {"complete": 1, "failed": 0, "screened": 0}},
+        (
+            "no improvement at p99 ≤ 50 ms: "
+            "the time was up before anything but the baseline was tried"
+        ),
+    ),
+    (
+        "unmeetable",
+        {"best": None},
+        "p99 ≤ 50 ms not met: no configuration carried any load within it",
+    ),
+    (
+        "unmeetable",
+        {},
+        "p99 ≤ 50 ms not met: trial 7 met it once, and no second measurement bears it out",
+    ),
+    ("stopped", {}, "unfinished: no verdict on lab yet"),
+    (
+        "stopped",
+        {"baseline": None, "best": None, "trials": {"complete": 0}},
+        "no verdict: lab has compared nothing at p99 ≤ 50 ms",
+    ),
+]
+
+
+@pytest.mark.parametrize(("verdict", "found", "said"), CASES)
+def test_no_more_is_said_than_was_proven(verdict: str, found: dict[str, Any], said: str) -> None:
+    assert headline({**NOTHING, "verdict": verdict, **found}, TARGET) == said

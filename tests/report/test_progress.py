@@ -1,0 +1,211 @@
+from __future__ import annotations
+
+import io
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from autotune.deploy.effective import Difference
+from autotune.deploy.fleet import Deployed
+from autotune.measure.reading import Reading
+from autotune.measure.warmup import Warmth, Window
+from autotune.report.live import Live
+from autotune.report.progress import Plain, Progress, narrator
+from autotune.report.studies import Study
+from autotune.services.base import Action
+from autotune.study.records import Peak, Phase, State, Trial
+
+Opened = Callable[[str], Study]
+
+READING = Reading(1200.0, 2.0, 2400, 12, {"timeout": 2}, {0.02: 2388, 0.2: 10})
+DEPLOYED = Deployed(
+    {},
+    {"web.here.nginx": Action.RELOAD, "cache.here.memcached": Action.NONE},
+    {},
+    (Difference("web.nginx.backlog", 9000, 4096),),
+)
+WARMTH = Warmth(True, (Window(600, False, 0.01, 0.85), Window(600, False, 0.01, 0.905)))
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+class Growing:
+    """The state of a study while it is told: what has begun so far."""
+
+    def __init__(self, study: Study) -> None:
+        self._whole, self.begun = study.state, 0
+
+    def __call__(self) -> State:
+        return replace(self._whole, trials=self._whole.trials[: self.begun])
+
+
+def tell(told: Progress, study: Study, state: Growing | None = None) -> None:
+    """Everything a narrator hears of a study, trial by trial."""
+    with told:
+        told.note("loading data")
+        for trial in study.state.trials:
+            if state is not None:
+                state.begun += 1
+            told.trial_begins(trial)
+            told.deployed(trial, DEPLOYED)
+            told.reading(trial, READING, "warm-up")
+            told.warm(trial, WARMTH)
+            told.reading(trial, READING, "peak")
+            if trial.over:
+                told.trial_ends(trial)
+
+
+def plainly(study: Study, *, verbose: bool = False) -> list[str]:
+    stream, state = io.StringIO(), Growing(study)
+    tell(narrator(study.target, state, stream, {}, verbose=verbose), study, state)
+    return stream.getvalue().splitlines()
+
+
+def test_a_line_per_trial(study: Opened) -> None:
+    opened = study("improved")
+    said = plainly(opened)
+    assert said[0] == "loading data"
+    assert len(said) == 1 + len(opened.state.trials)
+    assert said[1].startswith("[1/7] #0 baseline ")
+    assert "1,240/s  p99 " in said[1]
+    assert "best 1,240/s (#0)" in said[1]
+    assert "best 2,118/s (#1, +71 %)" in said[2]
+    assert said[1].endswith(" left")
+    assert any("confirm #1" in line for line in said[-3:])
+
+
+def test_failures_and_screening_are_said(study: Opened) -> None:
+    said = "\n".join(plainly(study("infeasible")))
+    assert "failed: php-fpm did not start" in said
+    assert "no load within the objective" in said
+    assert "screened" in said
+
+
+def test_details_on_request(study: Opened) -> None:
+    said = "\n".join(plainly(study("improved"), verbose=True))
+    assert "deployed: reload web.here.nginx; web.nginx.backlog: asked 9000, in effect 4096" in said
+    assert "warm after 2 windows, 90.5 % of gets hit" in said
+    assert "peak     1,200/s ✓ p99   20 ms  0.5 % late or failed  (timeout 2)" in said
+
+
+@pytest.mark.parametrize(
+    ("reading", "mark"),
+    [
+        (READING, "✓"),
+        (Reading(100, 2, 200, 3, {}, {0.01: 197}), "✗"),
+        (Reading(100, 2, 2000, 10, {"5xx": 10}, {0.001: 1990}), "✗"),
+        (Reading(100, 2, 2000, 0, {}, {0.01: 2000}, truncated=True), "✗"),
+        (Reading(100, 2, 200, 200, {}, {}), "✗"),
+        (Reading(100, 0, 0, 0, {}, {}), "✗"),
+    ],
+)
+def test_a_rung_of_the_ladder_is_marked(reading: Reading, mark: str, study: Opened) -> None:
+    stream = io.StringIO()
+    opened = study("improved")
+    told = Plain(opened.target, lambda: opened.state, stream, verbose=True)
+    told.reading(opened.state.trials[0], reading, "peak")
+    assert f"/s {mark} " in stream.getvalue()
+
+
+def test_a_limited_generator_says_nothing_of_the_stack(study: Opened) -> None:
+    stream = io.StringIO()
+    opened = study("improved")
+    told = Plain(opened.target, lambda: opened.state, stream, verbose=True)
+    told.reading(opened.state.trials[0], Reading(9e3, 2, 1, 1, limited="no free port"), "peak")
+    assert "9,000/s  says nothing: no free port" in stream.getvalue()
+
+
+def test_lines_or_a_panel(study: Opened) -> None:
+    opened = study("improved")
+
+    def kind(stream: io.StringIO, environment: dict[str, str], *, verbose: bool = False) -> type:
+        return type(
+            narrator(opened.target, lambda: opened.state, stream, environment, verbose=verbose)
+        )
+
+    assert kind(io.StringIO(), {}) is Plain
+    assert kind(Terminal(), {"TERM": "dumb"}) is Plain
+    assert kind(Terminal(), {}, verbose=True) is Plain
+    assert kind(Terminal(), {"TERM": "xterm"}) is Live
+    assert kind(Terminal(), {"TERM": "xterm", "NO_COLOR": "1"}) is Live
+
+
+def test_the_panel_shows_what_is_going_on(study: Opened, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TERM", "xterm-256color")
+    monkeypatch.setenv("COLUMNS", "120")
+    opened, stream = study("infeasible"), Terminal()
+    state = Growing(opened)
+    tell(Live(opened.target, state, stream), opened, state)
+    said = stream.getvalue()
+    assert "infeasible · p99 ≤ 50 ms · trial 0 of 9" in said
+    assert "infeasible · p99 ≤ 50 ms · trial 9 of 9" in said
+    assert "deployed: reload web.here.nginx" in said
+    assert "1,200/s ✓ p99" in said
+    assert "choosing what to measure next" in said
+    assert "best 2,058/s (#1, +71 %)" in said
+    assert "[pool www]" in said  # square brackets are no markup
+
+
+@pytest.mark.parametrize("name", ["killed", "unmeetable", "lifted", "aa"])
+def test_every_recorded_study_can_be_told(name: str, study: Opened) -> None:
+    opened = study(name)
+    for stream in (io.StringIO(), Terminal()):
+        tell(narrator(opened.target, lambda: opened.state, stream, {"TERM": "xterm"}), opened)
+        assert "cannot be shown" not in stream.getvalue()
+
+
+ODD = State(
+    trials=(
+        Trial(0, Phase.BASELINE, {}, failure=""),
+        Trial(1, Phase.SEARCH, {}, peak=Peak(0.0, 0.0, 0.0, 0.0, "generator-limited")),
+        Trial(2, Phase.MEASURE, {}, peak=Peak(12.0, 11.0, 13.0, 0.0, "measured")),
+        Trial(3, Phase.CONFIRM, {}, of=99, peak=Peak(1e9, 0.0, 1e12, 3.0, "novel")),
+    )
+)
+
+
+@pytest.mark.parametrize("terminal", [False, True])
+def test_odd_data_is_told_all_the_same(terminal: bool, study: Opened) -> None:
+    target = study("improved").target
+    stream = Terminal() if terminal else io.StringIO()
+    with narrator(target, lambda: ODD, stream, {"TERM": "xterm"}) as told:
+        for trial in ODD.trials:
+            told.trial_begins(trial)
+            told.reading(trial, Reading(0.0, 0.0, 0, 0), "odd")
+            told.trial_ends(trial)
+    assert "cannot be shown" not in stream.getvalue()
+
+
+@pytest.mark.parametrize("terminal", [False, True])
+def test_trouble_is_said_once_and_the_study_goes_on(terminal: bool, study: Opened) -> None:
+    def broken() -> State:
+        raise RuntimeError("out of reach")
+
+    opened = study("improved")
+    stream = Terminal() if terminal else io.StringIO()
+    tell(narrator(opened.target, broken, stream, {"TERM": "xterm"}), opened)
+    assert stream.getvalue().count("cannot be shown") == 1
+    assert "out of reach" in stream.getvalue()
+
+
+@pytest.mark.parametrize("terminal", [False, True])
+def test_a_closed_stream_ends_nothing(terminal: bool, study: Opened) -> None:
+    opened = study("improved")
+    stream = Terminal() if terminal else io.StringIO()
+    told = narrator(opened.target, lambda: opened.state, stream, {"TERM": "xterm"})
+    stream.close()
+    tell(told, opened)
+
+
+def test_an_interrupt_is_not_swallowed(study: Opened) -> None:
+    def interrupted() -> State:
+        raise KeyboardInterrupt
+
+    opened = study("improved")
+    told = Plain(opened.target, interrupted, io.StringIO())
+    with pytest.raises(KeyboardInterrupt):
+        told.trial_ends(opened.state.trials[0])

@@ -1,0 +1,100 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from autotune.errors import AutotuneError, TargetError
+from autotune.report.status import render_status, status
+from autotune.report.studies import find, listing, names, open_study
+from autotune.study.lock import Lock
+
+Copied = Callable[[str], Path]
+
+
+def test_found_by_name_and_by_path(copied: Copied, tmp_path: Path) -> None:
+    directory = copied("aa")
+    root = tmp_path / "studies"
+    assert find("aa", root) == directory
+    assert find(str(directory), tmp_path / "elsewhere") == directory
+
+
+def test_a_misspelt_name_is_answered_with_the_nearest(copied: Copied, tmp_path: Path) -> None:
+    copied("improved")
+    copied("aa")
+    with pytest.raises(AutotuneError) as caught:
+        find("imporved", tmp_path / "studies")
+    assert caught.value.message == "there is no study 'imporved'"
+    assert caught.value.hint == "did you mean 'improved'?"
+    with pytest.raises(AutotuneError) as caught:
+        find("zzz", tmp_path / "studies")
+    assert caught.value.hint == "there is: aa, improved"
+
+
+def test_where_there_are_none(tmp_path: Path) -> None:
+    with pytest.raises(AutotuneError) as caught:
+        find("lab", tmp_path / "studies")
+    assert "autotune run" in (caught.value.hint or "")
+    assert listing(tmp_path / "studies") == ()
+    assert names(tmp_path / "studies") == ()
+
+
+def test_listing_says_how_each_stands(copied: Copied, tmp_path: Path) -> None:
+    for name in ("aa", "killed", "unmeetable"):
+        copied(name)
+    (tmp_path / "studies" / "no-study").mkdir()
+    found = {study.name: study for study in listing(tmp_path / "studies")}
+    assert {name: study.verdict for name, study in found.items()} == {
+        "aa": "no-improvement",
+        "killed": None,
+        "unmeetable": "unmeetable",
+    }
+    assert not any(study.running for study in found.values())
+    with Lock(tmp_path / "studies" / "killed" / "lock"):
+        (running,) = (study for study in listing(tmp_path / "studies") if study.running)
+        assert running.name == "killed"
+
+
+def test_the_newest_comes_first(copied: Copied, tmp_path: Path) -> None:
+    for name, year in (("aa", "2024"), ("killed", "2027")):
+        events = copied(name) / "events.jsonl"
+        events.write_text(events.read_text().replace('"started":"2026', f'"started":"{year}'))
+    assert [study.name for study in listing(tmp_path / "studies")] == ["killed", "aa"]
+
+
+def test_a_study_that_runs_is_read_without_its_lock(copied: Copied) -> None:
+    directory = copied("killed")
+    with Lock(directory / "lock"):
+        opened = open_study(directory)
+        assert status(opened)["state"] == "running"
+        said = render_status(opened)
+        assert "killed: running, process " in said
+        assert "trial 4 (search) is being" in said
+        assert "not yet a claim" in said
+        assert "autotune resume" not in said
+    assert status(open_study(directory))["state"] == "stopped"
+
+
+def test_a_damaged_journal_is_named(copied: Copied) -> None:
+    events = copied("aa") / "events.jsonl"
+    events.write_text("{broken\n" + events.read_text())
+    with pytest.raises(AutotuneError, match=r"events\.jsonl"):
+        open_study(events.parent)
+
+
+def test_a_damaged_target_is_named(copied: Copied) -> None:
+    directory = copied("aa")
+    (directory / "target.yaml").write_text("name: [\n")
+    with pytest.raises(TargetError, match=r"target\.yaml:"):
+        open_study(directory)
+
+
+def test_a_study_that_has_hardly_begun(copied: Copied) -> None:
+    directory = copied("aa")
+    first = (directory / "events.jsonl").read_text().splitlines(keepends=True)[0]
+    (directory / "events.jsonl").write_text(first)
+    (directory / "readings.jsonl").unlink()
+    said = render_status(open_study(directory))
+    assert "not measured yet" in said
+    assert "autotune resume aa" in said

@@ -1,0 +1,40 @@
+from __future__ import annotations
+
+from autotune.report.failures import errors_in_words
+from autotune.report.tally import Tally, tally
+
+
+def reading(trial: int, purpose: str = "peak", **counts: object) -> dict[str, object]:
+    return {
+        "trial": trial,
+        "purpose": purpose,
+        "intended": 100,
+        "violations": 10,
+        "errors": {"5xx": 4},
+        "limited": None,
+        **counts,
+    }
+
+
+def test_counts_are_summed_by_trial() -> None:
+    found = tally([reading(1), reading(1, errors={"5xx": 1, "timeout": 2}), reading(2)])
+    assert found[1].readings == 2
+    assert (found[1].intended, found[1].violations) == (200, 20)
+    assert found[1].errors == {"5xx": 5, "timeout": 2}
+    assert found[1].failed == 0.035
+    assert found[2].errors == {"5xx": 4}
+
+
+def test_warming_up_is_in_no_count_but_its_own() -> None:
+    found = tally([reading(1, "warm-up"), reading(1, "warm-up"), reading(1)])
+    assert (found[1].warmed, found[1].readings, found[1].intended) == (2, 1, 100)
+
+
+def test_limited_readings_are_counted() -> None:
+    assert tally([reading(1, limited="no free port"), reading(1)])[1].limited == 1
+
+
+def test_nothing_is_nothing() -> None:
+    assert tally([]) == {}
+    assert Tally().failed == 0.0
+    assert errors_in_words(None) == errors_in_words(Tally()) == ""

@@ -1,0 +1,53 @@
+"""A study opens in optuna-dashboard, as any Optuna study does."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from pathlib import Path
+
+import pytest
+
+from autotune.search.searcher import Searcher, Told
+from tests.search.test_searcher import SPACE
+
+pytestmark = pytest.mark.stack
+
+
+def test_the_storage_opens_in_the_dashboard(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/study.db"
+    searcher = Searcher(url, "local", SPACE, "tpe", 1)
+    for number, peak in enumerate((1000.0, 1200.0, None)):
+        asked = searcher.ask()
+        searcher.record(asked.number, asked.values, Told(peak, {"trial": number}))
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    dashboard = subprocess.Popen(
+        [str(Path(sys.executable).parent / "optuna-dashboard"), url, "--host", "127.0.0.1",
+         "--port", str(port)],
+        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+    )  # fmt: skip
+    try:
+        found = _ask(f"http://127.0.0.1:{port}/api/studies", dashboard)
+    finally:
+        dashboard.terminate()
+        dashboard.wait()
+    assert [study["study_name"] for study in found["study_summaries"]] == ["local"]
+
+
+def _ask(url: str, dashboard: subprocess.Popen[bytes]) -> dict[str, list[dict[str, str]]]:
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline and dashboard.poll() is None:
+        refused = contextlib.suppress(urllib.error.URLError, ConnectionError)
+        with refused, urllib.request.urlopen(url) as answer:
+            found: dict[str, list[dict[str, str]]] = json.load(answer)
+            return found
+        time.sleep(0.1)
+    raise AssertionError("the dashboard never answered")

@@ -1,0 +1,141 @@
+"""What holds for every parameter of every service."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+import pytest
+
+from autotune.services.base import Bound, Parameter, Role, Service, Value
+from autotune.services.registry import APPS, DEPLOYMENTS, SERVICES, parts
+from autotune.target.units import DURATION, SIZE
+
+ALL: dict[str, Service] = {**SERVICES, **APPS}
+# Names that bounds may use, as the facts of a host have them.
+FACTS = {"cpus", "memory", "nofile", "min", "max"}
+
+
+def each_parameter() -> Iterator[tuple[Service, Parameter]]:
+    for service in ALL.values():
+        for parameter in service.parameters:
+            yield service, parameter
+
+
+EACH = pytest.mark.parametrize(
+    ("service", "parameter"),
+    list(each_parameter()),
+    ids=[f"{service.name}.{parameter.name}" for service, parameter in each_parameter()],
+)
+
+
+def values(parameter: Parameter) -> dict[str, Value]:
+    """The values it is said to have somewhere, by where."""
+    found: dict[str, Value | None] = {
+        "stock": parameter.stock,
+        "recommended": parameter.recommended,
+        **{f"published for {role}": value for role, value in parameter.published.items()},
+    }
+    return {where: value for where, value in found.items() if value is not None}
+
+
+def is_expression(parameter: Parameter, value: Bound | Value | None) -> bool:
+    return isinstance(value, str) and not parameter.choices
+
+
+@EACH
+def test_it_is_explained(service: Service, parameter: Parameter) -> None:
+    assert re.fullmatch(r"[A-Z].{10,110}\.", parameter.meaning)
+    assert parameter.source
+    assert re.fullmatch(r"[a-z][a-z0-9_]*", parameter.name)
+    assert parameter.unit in {"", *DURATION, *SIZE}
+
+
+@EACH
+def test_it_has_either_bounds_or_choices(service: Service, parameter: Parameter) -> None:
+    if parameter.choices:
+        assert parameter.low is parameter.high is None
+        assert not parameter.log
+        assert len(set(map(repr, parameter.choices))) == len(parameter.choices) > 1
+    else:
+        assert parameter.low is not None
+        assert parameter.high is not None
+
+
+@EACH
+def test_its_bounds_are_bounds(service: Service, parameter: Parameter) -> None:
+    low, high = parameter.low, parameter.high
+    if isinstance(low, int | float) and isinstance(high, int | float):
+        assert low < high
+        assert type(low) is type(high)
+    if parameter.log and isinstance(low, int | float):
+        assert low > 0
+
+
+@EACH
+def test_its_values_are_within_its_bounds(service: Service, parameter: Parameter) -> None:
+    for where, value in values(parameter).items():
+        if parameter.choices:
+            assert any(value is c or (value == c and type(value) is type(c))
+                       for c in parameter.choices), where  # fmt: skip
+            continue
+        if is_expression(parameter, value):
+            continue
+        assert not isinstance(value, bool | str), where
+        if isinstance(parameter.low, int | float):
+            assert value >= parameter.low, where
+        if isinstance(parameter.high, int | float):
+            assert value <= parameter.high, where
+        if isinstance(parameter.low, int):
+            assert isinstance(value, int), where
+
+
+@EACH
+def test_expressions_name_only_facts_of_a_host(service: Service, parameter: Parameter) -> None:
+    for value in (parameter.low, parameter.high, *values(parameter).values()):
+        if is_expression(parameter, value):
+            assert set(re.findall(r"[A-Za-z_]\w*", str(value))) <= FACTS
+
+
+@EACH
+def test_its_conditions_name_siblings_and_their_choices(
+    service: Service, parameter: Parameter
+) -> None:
+    siblings = {sibling.name: sibling for sibling in service.parameters}
+    for name, wanted in parameter.when:
+        assert name != parameter.name
+        assert set(wanted) < set(siblings[name].choices)
+        # A parameter is only ever missing together with what it depends on.
+        roles = siblings[name].roles
+        assert roles is None or (parameter.roles is not None and parameter.roles <= roles)
+
+
+@EACH
+def test_roles_are_those_the_service_plays(service: Service, parameter: Parameter) -> None:
+    played = {role for deployment in DEPLOYMENTS for part, role in parts(deployment)
+              if part.name == service.name}  # fmt: skip
+    assert set(parameter.roles or ()) <= played
+    assert set(parameter.published) <= (parameter.roles or played)
+
+
+@pytest.mark.parametrize("service", ALL.values(), ids=lambda service: service.name)
+def test_names_are_unique(service: Service) -> None:
+    names = [parameter.name for parameter in service.parameters]
+    assert len(set(names)) == len(names)
+
+
+@pytest.mark.parametrize("service", ALL.values(), ids=lambda service: service.name)
+def test_orders_are_between_its_own_numbers(service: Service) -> None:
+    numbers = {p.name for p in service.parameters if not p.choices}
+    stock = {p.name: p.stock for p in service.parameters}
+    for small, large in service.at_most:
+        assert {small, large} <= numbers
+        assert float(stock[small]) <= float(stock[large])
+
+
+def test_every_deployment_has_services_and_roles() -> None:
+    for deployment, services in DEPLOYMENTS.items():
+        assert deployment
+        assert {name for name, _ in services} <= set(SERVICES)
+        assert {type(role) for _, role in services} == {Role}
+    assert {name for services in DEPLOYMENTS.values() for name, _ in services} == set(SERVICES)

@@ -1,0 +1,92 @@
+from __future__ import annotations
+
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from autotune.space.expression import parse, parse_comparison
+
+NAMES = {
+    "web.php_fpm.max_children": 20.0,
+    "web.memory": 4.0 * 2**30,
+    "count(web.hosts)": 3.0,
+    "cpus": 2.0,
+}
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("2 * cpus", 4),
+        ("1 + 2 * 3", 7),
+        ("(1 + 2) * 3", 9),
+        ("10 - 2 - 3", 5),
+        ("8 / 2 / 2", 2),
+        ("-3 + 5", 2),
+        ("30 MB", 30 * 2**20),
+        ("50 ms", 0.05),
+        ("70% of web.memory", 0.7 * 4 * 2**30),
+        ("10%", 0.1),
+        ("min(65536, cpus * 10)", 20),
+        ("max(1, 2, 3)", 3),
+        ("count(web.hosts) * web.php_fpm.max_children", 60),
+    ],
+)
+def test_arithmetic(text: str, value: float) -> None:
+    assert parse(text).evaluate(NAMES) == pytest.approx(value)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("", "expected a value, not 'the end'"),
+        ("2 *", "expected a value, not 'the end'"),
+        ("2 3", "'3' is one word too many"),
+        ("(2", "expected ')'"),
+        ("2 ; 3", "';' has no meaning"),
+        ("system(1)", "there is no function 'system'"),
+        ("__import__('os')", "has no meaning"),
+    ],
+)
+def test_nonsense_is_said_where_it_is(text: str, said: str) -> None:
+    with pytest.raises(ValueError, match=re.escape(said)):
+        parse(text)
+
+
+def test_a_comparison_needs_a_sign() -> None:
+    with pytest.raises(ValueError, match="expected <="):
+        parse_comparison("cpus 3")
+
+
+@pytest.mark.parametrize(
+    ("text", "holds"),
+    [
+        ("web.php_fpm.max_children * 30 MB <= 70% of web.memory", True),
+        ("web.php_fpm.max_children * 300 MB <= 70% of web.memory", False),
+        ("cpus > 1", True),
+        ("cpus < 2", False),
+        ("cpus >= 2", True),
+        ("cpus == 2", True),
+    ],
+)
+def test_comparisons(text: str, holds: bool) -> None:
+    rule = parse_comparison(text)
+    assert rule.holds(NAMES) is holds
+    assert rule.names() <= set(NAMES)
+
+
+@given(st.text(max_size=40))
+def test_any_text_is_parsed_or_refused(text: str) -> None:
+    try:
+        parse_comparison(text)
+    except ValueError:
+        return
+
+
+@given(st.integers(0, 10**6), st.integers(0, 10**6), st.integers(1, 10**6))
+def test_it_agrees_with_arithmetic(a: int, b: int, c: int) -> None:
+    assert parse(f"{a} + {b} * {c} - ({a} - {b}) / {c}").evaluate({}) == pytest.approx(
+        a + b * c - (a - b) / c
+    )

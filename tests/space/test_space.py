@@ -1,0 +1,145 @@
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from autotune.errors import TargetError
+from autotune.space.facts import HostFacts
+from autotune.space.space import Space, build
+from autotune.target.read import read
+
+LOCAL = (Path(__file__).parents[2] / "targets" / "local.yaml").read_text()
+FACTS = {"here": HostFacts(cpus=2, memory=4 * 2**30, nofile=20_000)}
+
+
+def space_of(tmp: Path, more: str = "", replaced: tuple[str, str] = ("", "")) -> Space:
+    path = tmp / "target.yaml"
+    path.write_text(LOCAL.replace(*replaced) + more)
+    return build(read(path), FACTS)
+
+
+@pytest.fixture(scope="module")
+def local(tmp_path_factory: pytest.TempPathFactory) -> Space:
+    rules = """
+constraints:
+  - web.php_fpm.max_children * 30 MB <= 70% of web.memory
+  - web.nginx.worker_processes * web.nginx.worker_connections <= 8192
+  - web.php_fpm.max_children * count(web.hosts) <= cache.memcached.connections
+"""
+    return space_of(tmp_path_factory.mktemp("space"), rules)
+
+
+def suggestions(space: Space) -> st.SearchStrategy[dict[str, Any]]:
+    def values(dimension: Any) -> st.SearchStrategy[Any]:
+        if dimension.choices:
+            return st.sampled_from(dimension.choices)
+        if dimension.integer:
+            return st.integers(dimension.low, dimension.high)
+        return st.floats(dimension.low, dimension.high)
+
+    return st.fixed_dictionaries({d.name: values(d) for d in space.tunable})
+
+
+@settings(max_examples=300, deadline=None)
+@given(data=st.data())
+def test_every_candidate_keeps_every_rule_and_every_bound(local: Space, data: Any) -> None:
+    suggested = data.draw(suggestions(local))
+    candidate = local.candidate(suggested)
+    names = {
+        **local.facts,
+        **{n: v for n, v in candidate.settings.items() if not isinstance(v, str)},
+    }
+    assert all(rule.holds(names) for rule in local.constraints)
+    for dimension in local.dimensions:
+        value = candidate.settings[dimension.name]
+        assert dimension.clip(value) == value
+    changed = {name for name, value in suggested.items() if candidate.settings[name] != value}
+    assert changed == {binding.parameter for binding in candidate.bindings}
+
+
+def test_a_repair_lowers_no_more_than_it_must(local: Space) -> None:
+    candidate = local.candidate({"web.php_fpm.max_children": 200})
+    # 70 % of 4 GiB hold 95 children of 30 MB, and not 96.
+    assert candidate.settings["web.php_fpm.max_children"] == 95
+    assert "30 MB" in candidate.bindings[0].rule
+    assert candidate.bindings[0].asked == 200
+
+
+def test_the_baseline_is_stock_and_needs_no_repair(local: Space) -> None:
+    candidate = local.candidate({})
+    assert candidate.bindings == ()
+    assert candidate.settings["web.php_fpm.max_children"] == 5
+    assert candidate.settings["lb.nginx.worker_processes"] == 2  # auto: one per CPU
+    assert candidate.settings["cache.memcached.memory"] == 7
+
+
+def test_presets_stay_inside_the_bounds(local: Space) -> None:
+    for preset in ("recommended", "published"):
+        for dimension in local.dimensions:
+            value = local.preset(preset)[dimension.name]
+            assert dimension.clip(value) == value
+
+
+def test_inactive_parameters_are_known(local: Space) -> None:
+    static = local.active({**local.baseline, "web.php_fpm.pm": "static"})
+    assert "web.php_fpm.max_spare_servers" not in static
+    assert "web.php_fpm.max_spare_servers" in local.active(local.baseline)
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        ("constraints: [web.php_fpm.max_childs <= 3]", "unknown name 'web.php_fpm.max_childs'"),
+        ("constraints: ['web.php_fpm.max_children <=']", "expected a value"),
+        ("constraints: [web.php_fpm.max_children <= 3]", "the baseline itself breaks"),
+        ("constraints: [web.php_fpm.max_children <= 1]", "nothing can satisfy"),
+    ],
+)
+def test_bad_constraints_point_at_their_line(tmp_path: Path, more: str, said: str) -> None:
+    with pytest.raises(TargetError) as caught:
+        space_of(tmp_path, more)
+    assert said in caught.value.message
+    assert f"target.yaml:{LOCAL.count(chr(10)) + 1}:" in caught.value.message
+
+
+MEMORY = "cache.memcached.memory: {range: [5MB, 7MB], default: 7MB}"
+
+
+@pytest.mark.parametrize(
+    ("rule", "said"),
+    [
+        ("cache.memcached.memori: {fixed: 8MB}", "unknown parameter 'cache.memcached.memori'"),
+        ("cache.memcached.memory: {range: [5MB, 6MB], default: 7MB}", "is outside"),
+        ("cache.memcached.memory: {range: [7MB, 7MB], default: 7MB}", "is empty"),
+        ("cache.memcached.memory: {range: [6s, 8s]}", "counted in MB"),
+        ("cache.memcached.threads: {range: [8, 16]}", "the default 4 is outside [8, 16]"),
+        ("cache.memcached.threads: {fixed: many}", "'many' is not a number"),
+        ("cache.memcached.threads: {fixed: 1.5}", "1.5 is not a whole number"),
+        ("lb.nginx.multi_accept: {fixed: maybe}", "cannot be 'maybe'"),
+        ("lb.nginx.multi_accept: {range: [1, 2]}", "has choices, no range"),
+    ],
+)
+def test_bad_rules_are_said(tmp_path: Path, rule: str, said: str) -> None:
+    with pytest.raises(TargetError) as caught:
+        space_of(tmp_path, replaced=(MEMORY, rule))
+    assert said in caught.value.message
+
+
+def test_fixed_and_dropped_parameters_are_not_searched(tmp_path: Path) -> None:
+    rules = "lb.nginx.backlog: {fixed: 1024}\n  web.php_fpm.pm: {drop: true}"
+    space = space_of(tmp_path, replaced=(MEMORY, rules))
+    tunable = {dimension.name for dimension in space.tunable}
+    assert not tunable & {"lb.nginx.backlog", "web.php_fpm.pm"}
+    assert space.baseline["lb.nginx.backlog"] == 1024
+    assert space.baseline["web.php_fpm.pm"] == "dynamic"
+
+
+def test_a_rule_is_shown_with_its_arithmetic(tmp_path: Path) -> None:
+    space = space_of(tmp_path, "constraints: [lb.nginx.keepalive_timeout + 10 <= 85]")
+    assert space.candidate({"lb.nginx.keepalive_timeout": 100}).bindings
+    rule = space.constraints[0]
+    assert space.arithmetic(rule, space.baseline).endswith("85 <= 85")

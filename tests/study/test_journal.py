@@ -1,0 +1,43 @@
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from autotune.study.journal import Journal, read
+
+RECORDS = st.lists(
+    st.dictionaries(st.text(max_size=8), st.integers() | st.text(max_size=20) | st.none()),
+    max_size=8,
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(records=RECORDS, cut=st.integers(0, 400))
+def test_a_cut_at_any_byte_loses_only_what_was_never_reported(
+    tmp_path_factory: pytest.TempPathFactory, records: list[dict[str, object]], cut: int
+) -> None:
+    path = tmp_path_factory.mktemp("journal") / "events.jsonl"
+    journal = Journal(path)
+    sizes = []
+    for record in records:
+        journal.append(record)
+        sizes.append(path.stat().st_size)
+    journal.close()
+    os.truncate(path, min(cut, path.stat().st_size))
+    whole = sum(size <= cut for size in sizes)
+
+    again = Journal(path)
+    again.append({"after": 1})
+    again.close()
+    assert list(read(path)) == [*records[:whole], {"after": 1}]
+
+
+def test_readers_see_whole_records_only_while_one_is_written(tmp_path: Path) -> None:
+    path = tmp_path / "events.jsonl"
+    path.write_bytes(b'{"a":1}\n{"b":')
+    assert list(read(path)) == [{"a": 1}]
+    assert list(read(tmp_path / "absent")) == []

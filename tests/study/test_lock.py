@@ -1,0 +1,55 @@
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from autotune.errors import LOCKED, LockedError
+from autotune.study.lock import Lock, holder, is_held
+
+HOLD = """
+import sys, time
+from pathlib import Path
+from autotune.study.lock import Lock
+with Lock(Path(sys.argv[1])):
+    print("held", flush=True)
+    sys.stdin.read()
+"""
+
+
+def test_a_second_tuner_hears_who_holds_the_study(tmp_path: Path) -> None:
+    path = tmp_path / "study" / "lock"
+    with Lock(path):
+        assert is_held(path)
+        with pytest.raises(LockedError) as caught:
+            Lock(path).acquire()
+    assert caught.value.exit_code == LOCKED
+    assert f"process {os.getpid()}" in caught.value.message
+    assert "since" in caught.value.message
+    assert not is_held(path)
+    assert holder(path) is None
+
+
+def test_the_lock_of_a_killed_tuner_is_free(tmp_path: Path) -> None:
+    path = tmp_path / "lock"
+    process = subprocess.Popen(
+        [sys.executable, "-c", HOLD, str(path)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None
+    assert process.stdin is not None
+    assert process.stdout.readline() == "held\n"
+    assert is_held(path)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    process.stdin.close()
+    process.stdout.close()
+    assert not is_held(path)
+    with Lock(path):
+        assert is_held(path)

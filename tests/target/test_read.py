@@ -1,0 +1,130 @@
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from ruamel.yaml import YAML
+
+from autotune.errors import TargetError
+from autotune.target.read import read
+
+SHIPPED = sorted((Path(__file__).parents[2] / "targets").glob("*.yaml"))
+WHOLE: dict[str, Any] = {
+    "name": "shop",
+    "slo": {"p99": "50ms", "errors": "0.1%"},
+    "hosts": {"a": {"address": "198.18.0.1", "cpus": 0.5, "memory": "2GB"}},
+    "tiers": {
+        "lb": {"hosts": ["a"], "service": ["nginx", "apache"], "forwards_to": "web"},
+        "web": {"hosts": "a", "service": "nginx+php-fpm", "app": "reference", "port": 8080},
+    },
+    "parameters": {
+        "lb.nginx.worker_connections": {"range": [64, 8192], "log": True, "default": 768},
+        "web.php_fpm.pm": {"choices": ["static", "dynamic"]},
+    },
+    "constraints": ["web.php_fpm.max_children * 30 MB <= 70% of web.memory"],
+    "load": {"generator": "httperf", "hosts": ["a"], "path": "/kv.php", "max_rate": "8000/s"},
+    "data": {"pairs": 100_000, "skew": 0.9, "store_latency": "3ms"},
+    "budget": {"trials": 18, "time": "11m"},
+    "search": {"sampler": "auto", "seed": 1},
+}
+JARGON = re.compile(
+    r"(?i)pydantic|input should|validation|extra inputs|traceback|type=|does not fit"
+)
+
+
+@pytest.mark.parametrize("path", SHIPPED, ids=lambda path: path.stem)
+def test_shipped_targets_read(path: Path) -> None:
+    assert read(path).path == path
+
+
+def test_reads_all_there_is_to_say(tmp_path: Path) -> None:
+    target = read(_write(tmp_path, WHOLE)).target
+    assert target.slo.slo.limit == 0.05
+    assert target.hosts["a"].memory == 2**31
+    assert target.tiers["lb"].service == ("nginx", "apache")
+    assert target.parameters["lb.nginx.worker_connections"].range == (64, 8192)
+    assert target.load.max_rate == 8000.0
+    assert target.data.store_latency == 0.003
+    assert target.budget.time == 660.0
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        # A misspelt name is told before what is missing because of it, wherever it stands.
+        ("slo: {p99: 1ms}\nhosts: {}\nneme: x\n", "2:1: hosts: must not be empty"),
+        ("slo: {p99: 1ms}\nneme: x\n", "2:1: unknown key 'neme'"),
+        # Of several, the first in the file.
+        ("name: 1\nslo: 2\n", "1:1: name: 1 is not text"),
+        ("slo: 2\nname: 1\n", "1:1: slo: name one percentile"),
+    ],
+)
+def test_of_several_mistakes_the_one_to_mend_first(tmp_path: Path, text: str, message: str) -> None:
+    path = tmp_path / "t.yaml"
+    path.write_text(text)
+    with pytest.raises(TargetError) as caught:
+        read(path)
+    assert caught.value.message.startswith(f"{path}:{message}")
+
+
+def _locations(node: Any, at: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    yield at
+    steps = node if isinstance(node, dict) else range(len(node)) if isinstance(node, list) else ()
+    for step in steps:
+        yield from _locations(node[step], (*at, step))
+
+
+def _changed(node: Any, at: tuple[Any, ...], value: Any) -> Any:
+    if not at:
+        return value
+    copy = dict(node) if isinstance(node, dict) else list(node)
+    copy[at[0]] = _changed(copy[at[0]], at[1:], value)
+    return copy
+
+
+def _write(directory: Path, tree: Any) -> Path:
+    text = StringIO()
+    YAML(typ="safe", pure=True).dump(tree, text)
+    path = directory / "t.yaml"
+    path.write_text(text.getvalue(), encoding="utf-8")
+    return path
+
+
+LEAVES = st.one_of(
+    st.none(), st.booleans(), st.integers(), st.floats(),
+    st.sampled_from(["50ms", "64MB", "1%", "8/s", "", "a", "lb", "/x", "a b", "9" * 400 + "s"]),
+    st.text(st.characters(codec="utf-8", exclude_categories=["C"]), max_size=8),
+)  # fmt: skip
+KEYS = st.sampled_from(["p99", "errors", "hosts", "service", "range", "password", "x", "1"])
+TREES = st.recursive(
+    LEAVES, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(KEYS, inner, max_size=3)
+)
+
+
+@given(st.sampled_from(list(_locations(WHOLE))), TREES)
+@settings(
+    max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+def test_anything_anywhere_reads_or_is_refused_in_plain_words(
+    tmp_path: Path, at: tuple[Any, ...], value: Any
+) -> None:
+    path = _write(tmp_path, _changed(WHOLE, at, value))
+    try:
+        target = read(path).target
+    except TargetError as error:
+        place, said = re.match(r"(\d+:\d+): (.+)", error.message.removeprefix(f"{path}:")).groups()  # type: ignore[union-attr]  # no match is a failure
+        line, column = (int(number) for number in place.split(":"))
+        lines = path.read_text(encoding="utf-8").split("\n")
+        assert line <= len(lines)
+        assert column <= len(lines[line - 1]) + 1
+        assert not JARGON.search(said)
+        assert "\n" not in said
+    else:
+        assert all(math.isfinite(tier.port or 1) for tier in target.tiers.values())

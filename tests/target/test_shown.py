@@ -1,0 +1,16 @@
+from __future__ import annotations
+
+import pytest
+
+from autotune.target.shown import shown
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(None, "nothing"), (True, "true"), (False, "false"), (12, "12"), (1.5, "1.5"),
+     (float("inf"), ".inf"), (float("-inf"), "-.inf"), (float("nan"), ".nan"),
+     (1e300, "1e+300"), ("x", "'x'"),
+     ("x" * 41, "'" + "x" * 39 + "…'"), ([1], "a list"), ({"a": 1}, "a mapping")],
+)  # fmt: skip
+def test_shown(value: object, text: str) -> None:
+    assert shown(value) == text

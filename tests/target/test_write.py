@@ -1,0 +1,136 @@
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from autotune.target.model import Target
+from autotune.target.read import read
+from autotune.target.units import duration_text, fraction_text, rate_text, size_text
+from autotune.target.write import dump
+
+SHIPPED = sorted((Path(__file__).parents[2] / "targets").glob("*.yaml"))
+
+
+def some(**keys: st.SearchStrategy[Any]) -> st.SearchStrategy[dict[str, Any]]:
+    """Any part of these keys."""
+    return st.fixed_dictionaries({}, optional=keys)
+
+
+def seconds(least: float, most: float) -> st.SearchStrategy[str]:
+    return st.floats(least, most).map(duration_text)
+
+
+# What a line of YAML may hold, words that look like other things among it.
+WORDS = st.sampled_from(
+    ["null", "true", "on", "1.0", "0x1", "~", "a: b", "#", "- x", "'", '"', "\\", "é", " a ", "?0",
+     "-", "=", "a,b", "[x]", "%", "x" * 300]
+)  # fmt: skip
+TEXTS = WORDS | st.text(st.characters(codec="utf-8", exclude_categories=("C", "Z")), min_size=1)
+HOSTS = {
+    "here": st.just({"transport": "local"}),
+    "far": st.fixed_dictionaries(
+        {"address": st.sampled_from(["198.18.0.2", "web1.example.org", "fe80::1"])},
+        optional={
+            "user": st.sampled_from(["root", "deploy.er"]),
+            "port": st.integers(1, 65535),
+            "cpus": st.floats(0.001, 1e6) | st.integers(1, 512),
+            "memory": st.integers(1, 2**50).map(size_text),
+        },
+    ),
+}
+NUMBERS = st.integers(-(2**60), 2**60) | st.floats(-1e300, 1e300)
+RULES = st.one_of(
+    st.tuples(NUMBERS, NUMBERS).filter(lambda p: float(p[0]) < float(p[1]))
+    .map(lambda pair: {"range": list(pair)}),
+    st.just({"range": ["6MB", "8MB"], "log": True, "default": "7.5MB"}),
+    st.lists(TEXTS | st.booleans(), min_size=1, max_size=4, unique=True)
+    .map(lambda values: {"choices": values, "default": values[-1]}),
+    (TEXTS | NUMBERS | st.booleans()).map(lambda value: {"fixed": value}),
+    st.just({"drop": True}), st.just({"log": False}),
+)  # fmt: skip
+TARGETS = st.fixed_dictionaries(
+    {
+        "name": st.from_regex(r"[A-Za-z][A-Za-z0-9_-]{0,62}", fullmatch=True),
+        "slo": st.builds(
+            lambda key, limit, errors: {key: limit, **errors},
+            st.sampled_from(["p50", "p90", "p99", "p99.9", "p75.25"]),
+            seconds(1e-6, 1.0),
+            some(errors=st.floats(0, 0.001).map(fraction_text)),
+        ),
+        "hosts": st.fixed_dictionaries(HOSTS),
+        "tiers": st.fixed_dictionaries(
+            {
+                "lb": st.fixed_dictionaries(
+                    {"hosts": st.sampled_from(["here", ["far", "here"]]), "service": TEXTS},
+                    optional={"forwards_to": st.just("web"), "port": st.integers(1, 999)},
+                ),
+                "web": st.fixed_dictionaries(
+                    {
+                        "hosts": st.just(["far"]),
+                        "service": st.lists(TEXTS, min_size=1, unique=True),
+                    },
+                    optional={
+                        "app": TEXTS,
+                        "runtime": st.sampled_from(["embedded", "systemd"]),
+                        "templates": TEXTS,
+                        "port": st.integers(1000, 65535),
+                    },
+                ),
+            }
+        ),
+    },
+    optional={
+        "parameters": st.dictionaries(TEXTS, RULES, max_size=3),
+        "constraints": st.lists(TEXTS, max_size=3),
+        "load": some(
+            generator=TEXTS,
+            hosts=st.sampled_from(["far", ["here", "far"]]),
+            max_rate=st.floats(0.001, 1e9).map(rate_text),
+            timeout=seconds(2.0, 1e6),
+        ),
+        "data": some(pairs=st.integers(1000, 10**10), store_latency=seconds(0, 100)),
+        "budget": some(trials=st.integers(3, 10_000), time=seconds(30.0, 1e7)),
+        "search": some(sampler=TEXTS, seed=st.integers(0, 2**32 - 1)),
+    },
+)
+
+
+@given(TARGETS)
+@settings(
+    deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+)
+def test_what_is_written_reads_as_the_same_target(tmp_path: Path, tree: dict[str, Any]) -> None:
+    target = Target.model_validate(tree)
+    path = tmp_path / "target.yaml"
+    path.write_text(dump(target), encoding="utf-8")
+    again = read(path).target
+    assert again == target
+    assert dump(again) == path.read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("path", SHIPPED, ids=lambda path: path.stem)
+def test_shipped_targets_round_trip(path: Path, tmp_path: Path) -> None:
+    target = read(path).target
+    copy = tmp_path / "target.yaml"
+    copy.write_text(dump(target), encoding="utf-8")
+    assert read(copy).target == target
+
+
+def test_written_as_people_write() -> None:
+    target = Target.model_validate(
+        {
+            "name": "shop",
+            "slo": {"p99.9": "50ms"},
+            "hosts": {"here": {"transport": "local", "memory": "2048MB"}},
+            "tiers": {"web": {"hosts": "here", "service": "nginx"}},
+            "budget": {"time": "90m"},
+        }
+    )
+    lines = dump(target).splitlines()
+    assert "slo: {p99.9: 50ms, errors: 0.1%}" in lines
+    assert "  here: {address: 127.0.0.1, transport: local, memory: 2GB}" in lines
+    assert "budget: {trials: 40, time: 90m}" in lines

@@ -1,0 +1,93 @@
+"""The command line itself: what it loads, and how it ends."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from autotune import errors, outcome
+from autotune.cli import app
+from autotune.errors import AutotuneError, LockedError, TargetError
+
+HEAVY = ("optuna", "fabric", "scipy", "sklearn", "skopt", "numpy", "pydantic", "jinja2")
+
+
+def test_help_loads_nothing_heavy() -> None:
+    code = (
+        "import sys; sys.argv = ['autotune', '--help']\n"
+        "from autotune.cli import main\n"
+        "try: main()\n"
+        "except SystemExit: pass\n"
+        f"print([name for name in {HEAVY!r} if name in sys.modules], file=sys.stderr)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert "Usage: autotune" in done.stdout
+    assert done.stderr.strip() == "[]"
+
+
+@pytest.mark.parametrize(
+    "command", [c.name or c.callback.__name__ for c in app.registered_commands]
+)  # type: ignore[union-attr]
+def test_every_command_and_option_says_what_it_is(command: str) -> None:
+    done = CliRunner().invoke(app, [command, "--help"])
+    assert done.exit_code == 0
+    lines = [line for line in done.output.splitlines() if line.strip().startswith("-")]
+    assert lines
+    _, _, rest = done.output.partition("\n\n")
+    assert rest.strip()
+    for line in lines:
+        assert len(line.split("  ")) > 1 or line.startswith("  --"), line
+
+
+def _raise(error: BaseException) -> Callable[[], None]:
+    def act() -> None:
+        raise error
+
+    return act
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (AutotuneError("no", hint="yes"), errors.OPERATIONAL),
+        (TargetError("x.yaml:1:2: no"), errors.INVALID_TARGET),
+        (LockedError("held"), errors.LOCKED),
+        (KeyboardInterrupt(), errors.INTERRUPTED),
+        (RuntimeError("unforeseen"), errors.BUG),
+    ],
+)
+def test_every_ending_has_a_message_and_a_code(
+    error: BaseException, code: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert outcome.end(_raise(error), as_json=True) == code
+    printed = capsys.readouterr()
+    assert printed.err.startswith("autotune: ")
+    assert "Traceback" not in printed.err
+    found = json.loads(printed.out)
+    assert found["schema"] == 1
+    assert found["error"]["code"] == code
+    if code == errors.BUG:
+        log = Path(found["error"]["hint"].split()[-1])
+        assert "RuntimeError: unforeseen" in log.read_text()
+        log.unlink()
+
+
+def test_nonsense_on_the_command_line_is_a_usage_error() -> None:
+    argv = [sys.executable, "-m", "autotune", "run", "--nonsense"]
+    done = subprocess.run(argv, capture_output=True, text=True, check=False)
+    assert done.returncode == errors.USAGE
+    assert "No such option" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_load_is_not_sent_without_leave(tmp_path: Path) -> None:
+    argv = [sys.executable, "-m", "autotune", "run", str(tmp_path / "none.yaml")]
+    done = subprocess.run(argv, capture_output=True, text=True, check=False)
+    assert done.returncode == errors.INVALID_TARGET
+    assert "cannot be read" in done.stderr

@@ -1,0 +1,122 @@
+"""What ~/.ssh/config says of a host is what is done, up to the first packet."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fabric import Config, Connection
+from paramiko import SSHConfig
+
+from autotune.transports.connection import _connection, opened
+from autotune.transports.endpoint import SshHost
+from autotune.transports.errors import HostUnreachable
+
+Connect = Callable[[SshHost], Any]
+
+CONFIG = """\
+Host front
+    HostName 192.0.2.1
+    User deploy
+    Port 2222
+    IdentityFile ~/absent
+    IdentitiesOnly yes
+    UserKnownHostsFile ~/known_a ~/known_b
+Host inner
+    HostName 10.1.1.1
+    HostKeyAlias inner-alias
+    ProxyJump alice@front,second:2200
+Host command
+    ProxyCommand nc %h %p
+Host none
+    ProxyJump none
+Host *.looped
+    ProxyJump gate.looped
+"""
+
+
+@pytest.fixture
+def connection(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Connect:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    ssh_config = SSHConfig.from_text(CONFIG)
+    return lambda host: _connection(host, Config(ssh_config=ssh_config), ())
+
+
+def test_user_port_and_address_come_from_the_configuration(connection: Connect) -> None:
+    made = connection(SshHost("lb1", "front"))
+    assert (made.host, made.user, made.port) == ("192.0.2.1", "deploy", 2222)
+    assert made.connect_kwargs["key_filename"] == []
+    assert not made.connect_kwargs["allow_agent"]
+
+
+def test_what_the_target_says_wins(connection: Connect) -> None:
+    made = connection(SshHost("lb1", "front", user="root", port=22))
+    assert (made.host, made.user, made.port) == ("192.0.2.1", "root", 22)
+
+
+def test_known_hosts_files_are_those_of_the_configuration(
+    connection: Connect, tmp_path: Path
+) -> None:
+    policy = connection(SshHost("lb1", "front")).client._policy
+    assert policy.files[:2] == (tmp_path / "known_a", tmp_path / "known_b")
+    assert policy.name == "[192.0.2.1]:2222"
+    assert connection(SshHost("lb1", "front", known_hosts="/k")).client._policy.files == (
+        Path("/k"),
+    )
+
+
+def test_every_jump_host_checks_keys_too(connection: Connect) -> None:
+    made = connection(SshHost("db1", "inner"))
+    assert made.client._policy.name == "inner-alias"
+    second = made.gateway
+    assert (second.host, second.port) == ("second", 2200)
+    first = second.gateway
+    assert (first.host, first.user, first.port) == ("192.0.2.1", "alice", 2222)
+    assert not first.gateway
+    assert second.client._policy.host == "db1 (jump host second:2200)"
+    assert first.client._policy.name == "[192.0.2.1]:2222"
+
+
+def test_a_jump_named_in_the_target_replaces_the_configured_one(connection: Connect) -> None:
+    made = connection(SshHost("db1", "inner", jump="bob@gate"))
+    assert (made.gateway.host, made.gateway.user) == ("gate", "bob")
+    assert not made.gateway.gateway
+
+
+@pytest.mark.parametrize("address", ["none", "plain"])
+def test_no_jump_is_none(connection: Connect, address: str) -> None:
+    assert not connection(SshHost("db1", address)).gateway
+
+
+def test_a_jump_host_that_its_own_pattern_covers_ends_there(connection: Connect) -> None:
+    gateway = connection(SshHost("db1", "a.looped")).gateway
+    assert isinstance(gateway, Connection)
+    assert gateway.host == "gate.looped"
+    assert not gateway.gateway
+
+
+def test_a_proxy_command_is_used(connection: Connect) -> None:
+    assert connection(SshHost("db1", "command")).gateway == "nc command 22"
+
+
+def test_a_key_asked_for_by_name_must_be_there() -> None:
+    with pytest.raises(HostUnreachable, match="there is no key /nowhere"):
+        opened(SshHost("web1", "127.0.0.1", identity="/nowhere"))
+
+
+def test_a_port_nobody_listens_on_is_said_so() -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+        with pytest.raises(HostUnreachable, match=rf"web1: .*127.0.0.1\]?:{port}"):
+            opened(SshHost("web1", "127.0.0.1", port=port))
+
+
+def test_a_host_that_does_not_greet_is_given_up() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        host = SshHost("web1", "127.0.0.1", port=silent.getsockname()[1], connect_timeout=0.3)
+        with pytest.raises(HostUnreachable, match="web1"):
+            opened(host)

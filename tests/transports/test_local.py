@@ -1,0 +1,89 @@
+from __future__ import annotations
+
+import os
+import stat
+import time
+from pathlib import Path
+
+import pytest
+
+from autotune.errors import AutotuneError
+from autotune.transports.errors import HostUnreachable
+from autotune.transports.local import LocalTransport
+
+HERE = LocalTransport()
+
+
+def test_a_command_says_how_it_ended() -> None:
+    done = HERE.run(["sh", "-c", "cat; echo oops >&2; exit 3"], input=b"a\r\nb")
+    assert (done.returncode, done.stdout, done.stderr) == (3, "a\r\nb", "oops\n")
+    assert not done.ok
+
+
+def test_words_never_pass_through_a_shell() -> None:
+    assert HERE.run(["printf", "%s", "$(id); *"]).stdout == "$(id); *"
+
+
+def test_where_and_with_what(tmp_path: Path) -> None:
+    done = HERE.run(["sh", "-c", 'pwd; echo "$LADDER"'], cwd=str(tmp_path), env={"LADDER": "7"})
+    assert done.stdout.split() == [str(tmp_path), "7"]
+
+
+def test_a_command_without_input_gets_none() -> None:
+    assert HERE.run(["cat"]).stdout == ""
+
+
+@pytest.mark.parametrize(("mode", "status"), [(None, 127), (0o600, 126)])
+def test_a_program_that_cannot_be_started(tmp_path: Path, mode: int | None, status: int) -> None:
+    program = tmp_path / "program"
+    if mode is not None:
+        program.write_text("#!/bin/sh\n")
+        program.chmod(mode)
+    done = HERE.run([str(program)])
+    assert done.returncode == status
+    assert str(program) in done.said
+
+
+def test_a_command_out_of_time_is_ended_with_all_it_started(tmp_path: Path) -> None:
+    script = "sleep 60 & echo $! > child; sleep 60"
+    with pytest.raises(HostUnreachable, match="1 s"):
+        HERE.run(["sh", "-c", script], cwd=str(tmp_path), timeout=1)
+    child = int((tmp_path / "child").read_text())
+    deadline = time.monotonic() + 5
+    while Path(f"/proc/{child}/stat").exists() and time.monotonic() < deadline:
+        if ") Z " in Path(f"/proc/{child}/stat").read_text():
+            break
+        time.sleep(0.01)
+    else:
+        assert not Path(f"/proc/{child}/stat").exists()
+
+
+def test_a_file_is_replaced_whole_and_has_its_bits(tmp_path: Path) -> None:
+    path = tmp_path / "nginx.conf"
+    path.write_text("old")
+    umask = os.umask(0o077)
+    try:
+        with path.open() as held:
+            HERE.put(b"new\x00\xff", str(path), mode=0o664)
+            assert held.read() == "old"
+    finally:
+        os.umask(umask)
+    assert HERE.get(str(path)) == b"new\x00\xff"
+    assert stat.S_IMODE(path.stat().st_mode) == 0o664
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_write_that_fails_leaves_nothing(tmp_path: Path) -> None:
+    (tmp_path / "there").mkdir()
+    with pytest.raises(AutotuneError, match="cannot be written"):
+        HERE.put(b"", str(tmp_path / "there"))
+    with pytest.raises(AutotuneError, match="cannot be written"):
+        HERE.put(b"", str(tmp_path / "missing" / "file"))
+    assert [path.name for path in tmp_path.iterdir()] == ["there"]
+
+
+def test_no_file_and_no_reading_it(tmp_path: Path) -> None:
+    assert HERE.get(str(tmp_path / "missing")) is None
+    assert HERE.get(str(tmp_path / "missing" / "deeper")) is None
+    with pytest.raises(AutotuneError, match="cannot be read"):
+        HERE.get(str(tmp_path))

@@ -1,0 +1,71 @@
+"""Work on many hosts at once: bounded, complete, errors by host."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass
+
+import pytest
+
+from autotune.errors import AutotuneError
+from autotune.transports.parallel import on_all
+
+
+@dataclass(frozen=True)
+class Host:
+    name: str
+
+
+HOSTS = [Host(f"web{number}") for number in range(6)]
+
+
+def test_results_come_by_name_in_the_order_of_the_hosts() -> None:
+    gathered = on_all(HOSTS, lambda host: host.name.upper())
+    assert list(gathered.everywhere().items()) == [(host.name, host.name.upper()) for host in HOSTS]
+
+
+def test_hosts_are_worked_on_together_up_to_the_bound() -> None:
+    together = threading.Barrier(3)  # passes only when three are inside at once
+    inside = threading.Semaphore(3)
+
+    def work(host: Host) -> bool:
+        free = inside.acquire(blocking=False)
+        together.wait(timeout=20)
+        inside.release()
+        return free
+
+    assert all(on_all(HOSTS, work, at_most=3).everywhere().values())
+
+
+def test_an_error_of_one_host_stops_no_other() -> None:
+    def work(host: Host) -> str:
+        if host.name in {"web1", "web4"}:
+            raise AutotuneError(f"{host.name}: disk full", hint="make room")
+        return "done"
+
+    gathered = on_all(HOSTS, work)
+    assert sorted(gathered.results) == ["web0", "web2", "web3", "web5"]
+    assert sorted(gathered.errors) == ["web1", "web4"]
+    with pytest.raises(AutotuneError, match="web1: disk full\nweb4: disk full") as error:
+        gathered.everywhere()
+    assert error.value.hint == "make room"
+
+
+def test_a_single_error_is_raised_as_it_is() -> None:
+    class Special(AutotuneError):
+        exit_code = 5
+
+    def work(host: Host) -> None:
+        raise Special("locked")
+
+    with pytest.raises(Special):
+        on_all(HOSTS[:1], work).everywhere()
+
+
+def test_a_bug_is_not_gathered() -> None:
+    with pytest.raises(ZeroDivisionError):
+        on_all(HOSTS, lambda host: 1 // 0)
+
+
+def test_no_hosts_are_no_work() -> None:
+    assert on_all([], lambda host: host).everywhere() == {}
