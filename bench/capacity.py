@@ -1,6 +1,6 @@
 """Peak search: error against load-seconds for the methods of the field and for ours.
 
-``python -m bench.capacity [--runs 300] [--seed 1]``. In each column every method meets the same
+``python -m bench capacity [--runs 300] [--seed 1]``. In each column every method meets the same
 servers with the same seeds. Cells: median / 90th percentile of the absolute error in %, and median
 load-seconds: seconds under load, of which each reading costs one more than it counts (warm-up).
 A reading with more than half of its requests violated after a second is cut short, for all
@@ -14,20 +14,20 @@ from __future__ import annotations
 
 import argparse
 import importlib.util
+import os
+from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
 from math import exp, log
-from typing import TYPE_CHECKING
 
 import numpy as np
 
-from autotune.measure import Capacity, Limits, Noise, Prior, Slo, search
+from autotune.measure import Noise, Prior, Slo, search
 from bench.methods import METHODS
 from bench.servers import Bench, Server
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
 SLO = Slo(quantile=0.99, limit=0.050, errors=0.001)
+STUDY, COLD = "ours, in a study", "ours, cold"
 
 
 @dataclass(frozen=True)
@@ -61,6 +61,7 @@ COLUMNS = (
     Column("1/3 prior, 3 %", ratio=1 / 3),
     Column("1/3 prior, 8 %", ratio=1 / 3, noise=0.08),
     Column("3 x prior, 3 %", ratio=3.0),
+    Column("3 x prior, 5 %", ratio=3.0, noise=0.05),
     Column("3 x prior, 8 %", ratio=3.0, noise=0.08),
     Column("c=1, 3 %", Server(workers=1)),
     Column("c=1, 8 %", Server(workers=1), noise=0.08),
@@ -77,7 +78,7 @@ COLUMNS = (
 
 
 @dataclass(frozen=True)
-class Row:
+class Outcome:
     """Log errors and load-seconds of a method in a column, and the hits of its intervals if any."""
 
     errors: tuple[float, ...]
@@ -92,7 +93,7 @@ class Row:
         return cell + (f"   {100.0 * np.mean(self.hits):3.0f}" if self.hits else "")
 
 
-def peers(column: Column, name: str, runs: int, seed: int) -> Row:
+def peers(column: Column, name: str, runs: int, seed: int) -> Outcome:
     """A peer's method over ``runs`` seeds."""
     errors, loads = [], []
     for run in range(runs):
@@ -100,10 +101,10 @@ def peers(column: Column, name: str, runs: int, seed: int) -> Row:
         found = METHODS[name](probe, SLO, column.guess(seed, run))
         errors.append(log(found / column.truth(probe)))
         loads.append(probe.spent)
-    return Row(tuple(errors), tuple(loads))
+    return Outcome(tuple(errors), tuple(loads))
 
 
-def ours(column: Column, runs: int, seed: int, *, study: bool) -> Row:
+def ours(column: Column, runs: int, seed: int, *, study: bool) -> Outcome:
     """Our search over ``runs`` seeds; in a ``study`` what is learned of the noise is handed on."""
     errors, loads, hits = [], [], []
     noise = Noise()
@@ -115,61 +116,91 @@ def ours(column: Column, runs: int, seed: int, *, study: bool) -> Row:
         errors.append(log(max(found.peak, 1e-3) / truth))
         loads.append(probe.spent)
         hits.append(found.low <= truth <= found.high)
-    return Row(tuple(errors), tuple(loads), tuple(hits))
+    return Outcome(tuple(errors), tuple(loads), tuple(hits))
 
 
-def screening(
-    noise: float, low: float, high: float, runs: int, seed: int
-) -> tuple[float, list[float]]:
-    """Part of configurations ``low`` to ``high`` times the incumbent that are screened out, and the
-    load-seconds each of those cost.
-    """
-    column, learned = Column("screening", noise=noise), Noise()
-    costs = []
-    for run in range(runs):
-        ratio = exp(np.random.default_rng([seed, run, 2]).uniform(log(low), log(high)))
-        incumbent = column.server.peak(SLO) / ratio
-        probe = column.probe(seed, run)
-        found: Capacity = search(
-            probe, SLO, Prior(incumbent), incumbent=incumbent, noise=learned, limits=Limits()
-        )
-        learned = found.noise
-        if found.verdict == "screened":
-            costs.append(probe.spent)
-    return len(costs) / runs, costs
+@dataclass(frozen=True)
+class Row:
+    """One method in one column; our own is also called ``STUDY`` and ``COLD``."""
+
+    column: Column
+    method: str
+    runs: int
+    seed: int
+
+    def __call__(self) -> str:
+        """The cell, as printed."""
+        if self.method in METHODS:
+            return str(peers(self.column, self.method, self.runs, self.seed))
+        return str(ours(self.column, self.runs, self.seed, study=self.method == STUDY))
 
 
-def main() -> None:
+@dataclass(frozen=True)
+class Screening:
+    """Configurations ``low`` to ``high`` times as good as the incumbent, at so much ``noise``."""
+
+    noise: float
+    low: float
+    high: float
+    runs: int
+    seed: int
+    study: bool = False
+
+    def __call__(self) -> str:
+        """Part of them that is screened out, and the median load-seconds each of those cost."""
+        column, noise = Column("screening", noise=self.noise), Noise()
+        costs = []
+        for run in range(self.runs):
+            rng = np.random.default_rng([self.seed, run, 2])
+            incumbent = column.server.peak(SLO) / exp(rng.uniform(log(self.low), log(self.high)))
+            probe = column.probe(self.seed, run)
+            found = search(probe, SLO, Prior(incumbent), incumbent=incumbent, noise=noise)
+            noise = found.noise if self.study else noise
+            if found.verdict == "screened":
+                costs.append(probe.spent)
+        cost = f"{np.median(costs):5.1f}" if costs else "    -"
+        return f"{100.0 * len(costs) / self.runs:6.1f}  {cost}"
+
+
+def main(arguments: Sequence[str] = ()) -> None:
     """Print the tables."""
     parser = argparse.ArgumentParser(description="Peak search against the methods of the field.")
     parser.add_argument("--runs", type=int, default=300)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="processes to share it")
     parser.add_argument("--ours", action="store_true", help="leave the peers out")
     parser.add_argument("--columns", default="", help="only columns whose name contains this")
-    options = parser.parse_args()
-    runs, seed = options.runs, options.seed
-    rows: dict[str, Callable[[Column], Row]] = {}
-    for name in () if options.ours else METHODS:
-        rows[name] = lambda column, name=name: peers(column, name, runs, seed)
-    if importlib.util.find_spec("MLRsearch") is None and rows:
+    options = parser.parse_args(arguments)
+    methods = [STUDY, COLD] if options.ours else [*METHODS, STUDY, COLD]
+    if not options.ours and importlib.util.find_spec("MLRsearch") is None:
         print("MLRsearch is not installed: its row is left out")
-        del rows["MLRsearch, sum 15 s"]
-    rows["ours, in a study"] = lambda column: ours(column, runs, seed, study=True)
-    rows["ours, cold"] = lambda column: ours(column, runs, seed, study=False)
-    print(f"median / p90 error in % / median load-seconds, {runs} runs; coverage of ours in %")
-    for column in COLUMNS:
-        if options.columns in column.name:
-            print(f"\n{column.name}  (true peak {column.server.peak(SLO):.0f}/s)")
-            for name, row in rows.items():
-                print(f"  {name:31s}{row(column)}", flush=True)
-    print("\nscreening: part screened out in %, median load-seconds of those")
-    for noise in (0.03, 0.08):
-        for low, high in ((0.3, 0.8), (0.8, 0.97), (1.03, 1.031), (1.03, 1.5)):
-            part, costs = screening(noise, low, high, runs, seed)
-            cost = f"{np.median(costs):5.1f}" if costs else "    -"
-            label = f"{100 * noise:.0f} % noise, {low:.2f} to {high:.2f} x incumbent"
-            print(f"  {label:40s}{100 * part:6.1f}  {cost}", flush=True)
+        methods.remove("MLRsearch, sum 15 s")
+    columns = [column for column in COLUMNS if options.columns in column.name]
+    rows = [Row(c, m, options.runs, options.seed) for c in columns for m in methods]
+    with ProcessPoolExecutor(options.jobs) as pool:
+        cells = pool.map(_made, rows)
+        screened = pool.map(_made, screenings(options.runs, options.seed))
+        print(f"median / p90 error in % / median load-seconds, {options.runs} runs; coverage in %")
+        for row in rows:
+            if row.method == methods[0]:
+                print(f"\n{row.column.name}  (true peak {row.column.server.peak(SLO):.0f}/s)")
+            print(f"  {row.method:31s}{next(cells)}", flush=True)
+        print("\nscreening: part screened out in %, median load-seconds of those")
+        for case in screenings(options.runs, options.seed):
+            kind = STUDY if case.study else COLD
+            label = f"{100 * case.noise:.0f} % noise, {case.low:.2f} to {case.high:.2f} x incumbent"
+            print(f"  {label}, {kind:17s}{next(screened)}", flush=True)
 
 
-if __name__ == "__main__":
-    main()
+def screenings(runs: int, seed: int) -> list[Screening]:
+    """Bad configurations, somewhat worse ones, ones just worth having, and winners."""
+    return [
+        Screening(noise, low, high, runs, seed, study=study)
+        for noise in (0.03, 0.08)
+        for low, high in ((0.3, 0.8), (0.8, 0.97), (1.03, 1.031), (1.03, 1.5))
+        for study in (True, False)
+    ]
+
+
+def _made(row: Row | Screening) -> str:
+    return row()

@@ -113,16 +113,14 @@ class Posterior:
         counts = _as_failure(judge(reading, slo)) if reading.truncated else judge(reading, slo)
         grain = round(log(max(reading.seconds, 0.05)) / _TIME_GRAIN)
         table = _log_likelihood(counts, slo.limit, exp(grain * _TIME_GRAIN), reading)
-        size = self.live.shape[2]
         offset = round((log(reading.rate) - self.origin) / STEP)
-        at = np.clip(offset - np.arange(size) + REACH, 0, 2 * REACH)
         score = _flat_at_least if reading.truncated else onset.flat_chance
         flat = self.flat + np.log(score(counts.violations, counts.intended, counts.allowed))
-        live = self.live + table[:, :, at]
+        live = _added(self.live, table, offset)
         best = live.max(axis=(0, 1))
         top = max(float(best.max()), float(flat.max()))
         kept = np.flatnonzero(best > top - _NEGLIGIBLE)
-        first, last = (int(kept[0]), int(kept[-1]) + 1) if kept.size else (0, size)
+        first, last = (int(kept[0]), int(kept[-1]) + 1) if kept.size else (0, best.size)
         origin = self.origin + STEP * first
         return Posterior(origin, live[:, :, first:last] - top, flat - top)
 
@@ -179,6 +177,21 @@ def _log_likelihood(counts: Counts, limit: float, seconds: float, reading: Readi
         counts.violations, counts.intended, onset.fractions(counts.allowed, limit, seconds)
     )
     return np.asarray(np.log(np.maximum(blur(fits), 1e-300)))
+
+
+def _added(live: Array, table: Array, offset: int) -> Array:
+    """``live`` plus ``table[..., offset]`` of each of its lattice points, for a reading ``offset``
+    steps above the first of them; beyond its ends the table keeps its last values.
+    """
+    size, first = live.shape[2], offset + REACH  # first: its column; those of the others go down
+    over = min(max(first - 2 * REACH, 0), size)
+    end = max(min(first + 1, size), over)
+    summed = np.empty_like(live)
+    np.add(live[:, :, :over], table[:, :, -1:], out=summed[:, :, :over])
+    faced = table[:, :, max(first - end + 1, 0) : max(first - over + 1, 0)][:, :, ::-1]
+    np.add(live[:, :, over:end], faced, out=summed[:, :, over:end])
+    np.add(live[:, :, end:], table[:, :, :1], out=summed[:, :, end:])
+    return summed
 
 
 def _flat_at_least(violations: float, intended: float, allowed: float) -> Array:
