@@ -16,6 +16,7 @@ from typing import Annotated, Any
 import typer
 
 from autotune import __version__, errors
+from autotune.commands import lab
 from autotune.errors import AutotuneError
 
 app = typer.Typer(
@@ -26,6 +27,7 @@ app = typer.Typer(
     help="Finds the settings with which a whole stack carries the most load within its latency "
     "objective, proves the gain, and hands over the files.",
 )
+app.add_typer(lab.app, name="lab")
 
 TargetPath = Annotated[Path, typer.Argument(help="The target file.", show_default=False)]
 StudyName = Annotated[str, typer.Argument(help="A study's name or directory.", show_default=False)]
@@ -82,13 +84,12 @@ def check(
     json_: Json = False,
 ) -> None:
     """Read, render and natively validate a target; changes nothing."""
-    from autotune.run import check as checks
-    from autotune.run.session import prepare
+    from autotune.run.beds.registry import prepare
     from autotune.target.read import read
 
-    prepared = prepare(read(target))
-    found = checks.check(prepared)
-    made = checks.headroom(prepared) if headroom else None
+    bed = prepare(read(target))
+    found = bed.check()
+    made = bed.headroom() if headroom else None
     if json_:
         _print({"schema": 1, **asdict(found), "headroom": made})
         return
@@ -111,9 +112,9 @@ def plan(
     ] = False,
 ) -> None:
     """Show what a run would do: files, restarts, memory, load and time. Changes nothing."""
+    from autotune.run.beds.registry import prepare
     from autotune.run.plan import plan as plans
     from autotune.run.plan import text
-    from autotune.run.session import prepare
     from autotune.target.read import read
 
     planned = plans(prepare(read(target)))
@@ -136,14 +137,14 @@ def run(
 ) -> None:
     """Run a study: baseline, search, confirmation, verdict."""
     from autotune.run import start
-    from autotune.run.session import prepare
+    from autotune.run.beds.registry import prepare
     from autotune.run.studies import new_directory
     from autotune.target.read import read
 
-    prepared = prepare(read(target))
-    _ask_leave(start.what_it_does(prepared), yes=yes)
-    directory = new_directory(studies, prepared.file.target.name)
-    _sit(start.start, prepared, directory, json_=json_, verbose=verbose)
+    bed = prepare(read(target))
+    _ask_leave(bed.announce(), yes=yes)
+    directory = new_directory(studies, bed.file.target.name)
+    _sit(start.start, bed, directory, json_=json_, verbose=verbose)
     _report(directory, json_=json_, exit_code=exit_code)
 
 
@@ -161,9 +162,9 @@ def resume(
     from autotune.run import start
 
     directory = find(study, studies)
-    prepared = start.unfinished(directory)
-    _ask_leave(start.what_it_does(prepared), yes=yes)
-    _sit(start.resume, prepared, directory, json_=json_, verbose=verbose)
+    bed = start.unfinished(directory)
+    _ask_leave(bed.announce(), yes=yes)
+    _sit(start.resume, bed, directory, json_=json_, verbose=verbose)
     _report(directory, json_=json_, exit_code=exit_code)
 
 
@@ -265,17 +266,17 @@ def measure(
     studies: Studies = STUDIES,
 ) -> None:
     """The peak of the stack as it is, or of an exported configuration, with its interval."""
-    from autotune.run import measuring, start
-    from autotune.run.session import prepare
+    from autotune.run import measuring
+    from autotune.run.beds.registry import prepare
     from autotune.run.studies import new_directory
     from autotune.target.read import read
 
-    prepared = prepare(read(target))
-    request = measuring.request(prepared, config, against, repeat)
-    _ask_leave(start.what_it_does(prepared), yes=yes)
-    directory = new_directory(studies, f"{prepared.file.target.name}-measured")
-    with _narrator(prepared, directory, verbose=verbose) as narrator:
-        found = measuring.measure(prepared, request, directory, narrator)
+    bed = prepare(read(target))
+    request = measuring.request(bed, config, against, repeat)
+    _ask_leave(bed.announce(), yes=yes)
+    directory = new_directory(studies, f"{bed.file.target.name}-measured")
+    with _narrator(bed, directory, verbose=verbose) as narrator:
+        found = measuring.measure(bed, request, directory, narrator)
     if json_:
         _print(found)
     else:
@@ -284,7 +285,7 @@ def measure(
 
 def _sit(
     act: Callable[[Any, Path, Any], None],
-    prepared: Any,
+    bed: Any,
     directory: Path,
     *,
     json_: bool,
@@ -292,8 +293,8 @@ def _sit(
 ) -> None:
     """A sitting of a study; one that is stopped says how to go on."""
     try:
-        with _narrator(prepared, directory, verbose=verbose) as narrator:
-            act(prepared, directory, narrator)
+        with _narrator(bed, directory, verbose=verbose) as narrator:
+            act(bed, directory, narrator)
     except KeyboardInterrupt:
         if json_ and (directory / "events.jsonl").exists():
             _report(directory, json_=True, exit_code=False)
@@ -304,11 +305,11 @@ def _sit(
         raise typer.Exit(errors.INTERRUPTED) from None
 
 
-def _narrator(prepared: Any, directory: Path, *, verbose: bool) -> Any:
+def _narrator(bed: Any, directory: Path, *, verbose: bool) -> Any:
     from autotune.report.progress import narrator
     from autotune.study.follow import Follow
 
-    target = prepared.file.target
+    target = bed.file.target
     return narrator(target, Follow(directory), sys.stderr, os.environ, verbose=verbose)
 
 

@@ -13,9 +13,9 @@ from autotune.errors import AutotuneError
 from autotune.measure.posterior import Prior
 from autotune.run import session
 from autotune.run import trial as trials
+from autotune.run.bed import Bed
 from autotune.run.narrator import Narrator
 from autotune.run.order import Measure
-from autotune.run.session import Prepared
 from autotune.run.start import open_study
 from autotune.run.trial import Bench
 from autotune.run.tuner import KNOWN_SD
@@ -34,17 +34,17 @@ class Request:
     repeat: int
 
 
-def request(prepared: Prepared, config: Path | None, against: str | None, repeat: int) -> Request:
+def request(bed: Bed, config: Path | None, against: str | None, repeat: int) -> Request:
     """Raises AutotuneError for an export that cannot be read or does not fit the target."""
     if against not in (None, "baseline"):
         raise AutotuneError(f"cannot measure against {against!r}", hint="--against baseline")
     if against and config is None:
         raise AutotuneError("--against needs --config: the baseline against itself has no gain")
-    settings = _settings(prepared, config) if config else {}
+    settings = _settings(bed, config) if config else {}
     return Request(settings, against is not None, repeat)
 
 
-def _settings(prepared: Prepared, config: Path) -> Settings:
+def _settings(bed: Bed, config: Path) -> Settings:
     manifest = config / "manifest.json" if config.is_dir() else config
     try:
         settings = json.loads(manifest.read_text(encoding="utf-8"))["parameters"]
@@ -53,18 +53,16 @@ def _settings(prepared: Prepared, config: Path) -> Settings:
             f"{manifest} is not the manifest of an export: {error}",
             hint="`autotune export STUDY --out DIR` writes one",
         ) from error
-    known = {dimension.name for dimension in prepared.space.dimensions}
+    known = {dimension.name for dimension in bed.space.dimensions}
     if unknown := sorted(set(settings) - known):
         raise AutotuneError(f"{manifest} speaks of {unknown[0]}, which the target does not have")
     return dict(settings)
 
 
-def measure(
-    prepared: Prepared, wanted: Request, directory: Path, narrator: Narrator
-) -> dict[str, Any]:
+def measure(bed: Bed, wanted: Request, directory: Path, narrator: Narrator) -> dict[str, Any]:
     """Measure and keep every reading in a directory like a study's; the result as JSON."""
-    with session.opened(prepared, directory, narrator) as bench:
-        open_study(prepared, bench, directory)
+    with session.opened(bed, directory, narrator) as bench:
+        open_study(bed, bench, directory)
         if wanted.against_baseline:
             return _alternate(bench, wanted, directory)
         return _repeat(bench, wanted, directory)

@@ -5,29 +5,27 @@ from __future__ import annotations
 import difflib
 from typing import Any
 
-from autotune.deploy.render import render
-from autotune.deploy.stack import Stack
+from autotune.run.bed import Bed, Preview
 from autotune.run.order import FINALISTS, MOST_PAIRS, MOST_RESERVE
-from autotune.run.session import Prepared, lay_out, overrides
 from autotune.services.base import Action, Settings
 from autotune.space.space import Candidate
 
 
-def plan(prepared: Prepared) -> dict[str, Any]:
+def plan(bed: Bed) -> dict[str, Any]:
     """Files, actions, binding rules, memory and budget, as one JSON object."""
-    target, space = prepared.file.target, prepared.space
-    laid = lay_out(prepared, "<study>/run")
+    target, space = bed.file.target, bed.space
+    preview = bed.preview()
     stock = space.candidate(space.baseline)
     recommended = space.candidate(space.preset("recommended"))
     return {
         "schema": 1,
         "target": target.name,
-        "entry": f"http://{laid.entry}{target.load.path}",
-        "servers": [part.name for part in laid.parts if part.service.programs],
+        "entry": preview.entry,
+        "servers": list(preview.servers),
         "tunable": [dimension.name for dimension in space.tunable],
         "bindings": [str(binding) for binding in recommended.bindings],
-        "actions": _actions(prepared, stock, recommended),
-        "diff": _diff(prepared, laid, stock.settings, recommended.settings),
+        "actions": _actions(bed, stock, recommended),
+        "diff": _diff(preview, stock.settings, recommended.settings),
         "budget": {
             "trials": target.budget.trials,
             "seconds": target.budget.time,
@@ -60,10 +58,10 @@ def text(planned: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def _actions(prepared: Prepared, old: Candidate, new: Candidate) -> dict[str, list[str]]:
+def _actions(bed: Bed, old: Candidate, new: Candidate) -> dict[str, list[str]]:
     """Services by the action their changed parameters need."""
     needed: dict[str, Action] = {}
-    for dimension in prepared.space.dimensions:
+    for dimension in bed.space.dimensions:
         if old.settings[dimension.name] != new.settings[dimension.name]:
             service = dimension.name.rpartition(".")[0]
             needed[service] = max(needed.get(service, Action.NONE), dimension.parameter.action)
@@ -73,18 +71,14 @@ def _actions(prepared: Prepared, old: Candidate, new: Candidate) -> dict[str, li
     }
 
 
-def _diff(prepared: Prepared, laid: Stack, old: Settings, new: Settings) -> str:
+def _diff(preview: Preview, old: Settings, new: Settings) -> str:
+    before, after = preview.files(old), preview.files(new)
     pieces: list[str] = []
-    for part in laid.parts:
-        before, after = (
-            render(part.service, part.site, s, prepared.file.target.data, overrides(prepared.file))
-            for s in (old, new)
+    for path in dict.fromkeys((*before, *after)):
+        pieces += difflib.unified_diff(
+            before.get(path, b"").decode().splitlines(keepends=True),
+            after.get(path, b"").decode().splitlines(keepends=True),
+            f"baseline/{path}",
+            f"recommended/{path}",
         )
-        for path, content in after.items():
-            pieces += difflib.unified_diff(
-                before[path].decode().splitlines(keepends=True),
-                content.decode().splitlines(keepends=True),
-                f"baseline/{part.name}/{path}",
-                f"recommended/{part.name}/{path}",
-            )
     return "".join(pieces)

@@ -5,11 +5,11 @@ from __future__ import annotations
 import shlex
 from pathlib import Path
 
-from autotune.deploy import stack
 from autotune.errors import AutotuneError, TargetError
 from autotune.run import session, tuner
+from autotune.run.bed import Bed
+from autotune.run.beds.registry import prepare
 from autotune.run.narrator import Narrator
-from autotune.run.session import Prepared
 from autotune.run.trial import Bench
 from autotune.run.verdict import Verdict
 from autotune.search.searcher import Searcher
@@ -18,25 +18,25 @@ from autotune.target.compare import differences
 from autotune.target.read import TargetFile, read
 
 
-def start(prepared: Prepared, directory: Path, narrator: Narrator) -> None:
+def start(bed: Bed, directory: Path, narrator: Narrator) -> None:
     """Run a new study of a target to its end, in a directory that is not there yet."""
-    with session.opened(prepared, directory, narrator) as bench:
-        open_study(prepared, bench, directory)
-        _run(prepared, bench, directory)
+    with session.opened(bed, directory, narrator) as bench:
+        open_study(bed, bench, directory)
+        _run(bed, bench, directory)
 
 
-def open_study(prepared: Prepared, bench: Bench, directory: Path) -> None:
+def open_study(bed: Bed, bench: Bench, directory: Path) -> None:
     """Put on record what is run, from where and on what."""
     bench.store.open_study(
         directory.name,
-        prepared.file.path.read_text(encoding="utf-8"),
-        source=str(prepared.file.path.resolve()),
-        facts={name: dict(facts.names()) for name, facts in prepared.facts.items()},
+        bed.file.path.read_text(encoding="utf-8"),
+        source=str(bed.file.path.resolve()),
+        facts={name: dict(facts.names()) for name, facts in bed.facts.items()},
     )
     bench.store.open_session(session.versions())
 
 
-def unfinished(directory: Path) -> Prepared:
+def unfinished(directory: Path) -> Bed:
     """A study that can be continued, understood on today's hosts.
 
     Raises TargetError when the target has changed so that earlier readings no longer speak of it.
@@ -47,35 +47,23 @@ def unfinished(directory: Path) -> Prepared:
             f"study {directory.name} is finished",
             hint=f"autotune report {shlex.quote(directory.name)}",
         )
-    return session.prepare(_target_of(directory))
+    return prepare(_target_of(directory))
 
 
-def resume(prepared: Prepared, directory: Path, narrator: Narrator) -> None:
+def resume(bed: Bed, directory: Path, narrator: Narrator) -> None:
     """Continue a study where it stopped; nothing that was measured is measured again."""
-    with session.opened(prepared, directory, narrator) as bench:
+    with session.opened(bed, directory, narrator) as bench:
         bench.store.open_session(session.versions())
-        _run(prepared, bench, directory)
+        _run(bed, bench, directory)
 
 
-def what_it_does(prepared: Prepared) -> str:
-    """One sentence before the first request: where load goes, how much of it, for how long."""
-    target = prepared.file.target
-    tier = stack.entry_tier(target)
-    host = target.tiers[tier].hosts[0]
-    return (
-        f"Load goes to tier {tier} on {target.hosts[host].address}, path {target.load.path}, and "
-        f"nowhere else: up to {target.load.max_rate:g} requests/s for about "
-        f"{target.budget.time / 60:g} minutes."
-    )
-
-
-def _run(prepared: Prepared, bench: Bench, directory: Path) -> Verdict:
-    target = prepared.file.target
+def _run(bed: Bed, bench: Bench, directory: Path) -> Verdict:
+    target = bed.file.target
     with bench.clock.on("search"):
         searcher = Searcher(
             f"sqlite:///{directory.resolve()}/study.db",
             directory.name,
-            prepared.space,
+            bed.space,
             target.search.sampler,
             target.search.seed,
             target.budget.trials,

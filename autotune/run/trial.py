@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
-from autotune.deploy.fleet import DeployFailed, Fleet
+from autotune.deploy.fleet import DeployFailed
 from autotune.measure import Capacity, Reading, search
-from autotune.measure.bottleneck import Bottleneck
-from autotune.measure.capacity import Limits
 from autotune.measure.diagnosis import WatchedReading
 from autotune.measure.noise import Noise
 from autotune.measure.posterior import Prior
 from autotune.measure.warmup import warm_up
+from autotune.run.bed import Equipment
 from autotune.run.clock import Clock
 from autotune.run.narrator import Narrator
 from autotune.run.order import Measure
-from autotune.services.base import Settings
 from autotune.space.space import Infeasible, Space
 from autotune.study.records import Phase, Trial
 from autotune.study.store import Store
@@ -34,25 +31,18 @@ SCREENED = frozenset({Phase.SEARCH, Phase.RECOMMENDED, Phase.PUBLISHED})
 
 @dataclass
 class Bench:
-    """All that a trial works with; effects are behind ``fleet``, ``store``, ``take``, ``lookups``.
-
-    ``take(rate, seconds)`` offers load and returns the reading with what was seen meanwhile;
-    ``diagnose`` names what held it down; ``lookups()`` are the cache's hits and misses so far;
-    ``drain()`` waits until a backlog is gone.
-    """
+    """All that a trial works with; its effects are behind ``equipment`` and ``store``."""
 
     space: Space
     slo: Slo
-    fleet: Fleet
+    equipment: Equipment
     store: Store
-    clock: Clock
     narrator: Narrator
-    limits: Limits
-    take: Callable[[float, float], WatchedReading]
-    diagnose: Callable[[Settings, Sequence[WatchedReading]], Bottleneck | None]
-    lookups: Callable[[], tuple[int, int] | None]
-    drain: Callable[[], None]
     noise: Noise = field(default_factory=Noise)
+
+    @property
+    def clock(self) -> Clock:
+        return self.equipment.clock
 
 
 def run(step: Measure, bench: Bench, prior: Prior | None, incumbent: float | None) -> Trial:
@@ -74,7 +64,7 @@ def run(step: Measure, bench: Bench, prior: Prior | None, incumbent: float | Non
     bench.narrator.trial_begins(trial)
     try:
         with bench.clock.on("deploy"):
-            deployed = bench.fleet.deploy(trial.settings)
+            deployed = bench.equipment.fleet.deploy(trial.settings)
     except DeployFailed as error:
         return _failed(bench, trial, error.message)
     store.deployed(trial, deployed)
@@ -89,9 +79,11 @@ def _warm_up(bench: Bench, trial: Trial, prior: Prior | None) -> float | None:
         return _take(bench, trial, "warm-up", rate, seconds).reading
 
     expected = prior.peak if prior else None
-    warmth = warm_up(probe, bench.lookups, expected, max_rate=bench.limits.max_rate)
+    warmth = warm_up(
+        probe, bench.equipment.lookups, expected, max_rate=bench.equipment.limits.max_rate
+    )
     bench.narrator.warm(trial, warmth)
-    bench.drain()
+    bench.equipment.drain()
     return warmth.carried
 
 
@@ -107,7 +99,7 @@ def _peak(bench: Bench, trial: Trial, prior: Prior | None, incumbent: float | No
         watched.append(_take(bench, trial, "peak", rate, seconds))
         reading = watched[-1].reading
         if reading.fraction > bench.slo.allowed:
-            bench.drain()
+            bench.equipment.drain()
         return reading
 
     capacity = search(
@@ -117,11 +109,11 @@ def _peak(bench: Bench, trial: Trial, prior: Prior | None, incumbent: float | No
         target_sd=CONFIRM_SD if trial.phase is Phase.CONFIRM else TRIAL_SD,
         incumbent=incumbent if trial.phase in SCREENED else None,
         noise=bench.noise,
-        limits=replace(bench.limits, min_rate=max(1.0, prior.peak * HOPELESS))
+        limits=replace(bench.equipment.limits, min_rate=max(1.0, prior.peak * HOPELESS))
         if prior
-        else bench.limits,
+        else bench.equipment.limits,
     )
-    found = bench.diagnose(trial.settings, watched)
+    found = bench.equipment.diagnose(trial.settings, watched)
     if found is not None:
         bench.store.bottleneck(trial, found)
     return capacity
@@ -129,8 +121,8 @@ def _peak(bench: Bench, trial: Trial, prior: Prior | None, incumbent: float | No
 
 def _take(bench: Bench, trial: Trial, purpose: str, rate: float, seconds: float) -> WatchedReading:
     with bench.clock.on("load"):
-        watched = bench.take(rate, seconds)
-    bench.store.reading(trial, watched.reading, purpose)
+        watched = bench.equipment.take(rate, seconds)
+    bench.store.reading(trial, watched.reading, purpose, watched.hosts)
     bench.store.spent(bench.clock.collect())
     bench.narrator.reading(trial, watched.reading, purpose)
     return watched

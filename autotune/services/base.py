@@ -5,13 +5,14 @@ from __future__ import annotations
 import enum
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Literal, Protocol
 from zlib import crc32
 
 Value = bool | int | float | str
 Bound = int | float | str  # text is an expression over the host's facts, such as "2 * cpus"
 Settings = Mapping[str, Value]
 Argv = tuple[str, ...]
+Runtime = Literal["embedded", "systemd"]
 
 
 class Action(enum.IntEnum):
@@ -77,7 +78,8 @@ class Site:
 
     Paths inside the files are relative to ``directory``, the working directory of the processes,
     so that a deep study directory meets no limit on the length of a socket's path. ``user`` is
-    whom the processes drop to (``None``: they keep the user that starts them).
+    whom the processes drop to (``None``: they keep the user that starts them). ``runtime`` says
+    whether they are private processes or the units of the host's distribution.
     """
 
     tier: str
@@ -90,6 +92,7 @@ class Site:
     stores: tuple[Endpoint, ...] = ()
     user: str | None = None
     group: str | None = None
+    runtime: Runtime = "embedded"
     programs: Mapping[str, str] = field(default_factory=dict)
     facts: Mapping[str, Value] = field(default_factory=dict)
 
@@ -101,7 +104,10 @@ class Site:
 
 @dataclass(frozen=True)
 class ConfigFile:
-    """A file a service reads: its path (relative to the site) and the template that makes it."""
+    """A file a service reads, and the template that makes it.
+
+    ``path`` is relative to the site for private processes, absolute for the distribution's units.
+    """
 
     path: str
     template: str
@@ -149,6 +155,10 @@ class Service(Protocol):
         ...
 
     def files(self, site: Site) -> tuple[ConfigFile, ...]: ...
+
+    def unit(self, site: Site) -> str | None:
+        """The distribution's systemd unit that runs it; ``None`` for one without processes."""
+        ...
 
     def validate(self, site: Site, files: Mapping[str, bytes]) -> Argv | TrialStart | None:
         """How the software itself judges the files in the working directory."""

@@ -80,6 +80,9 @@ class Memcached:
     def files(self, site: Site) -> tuple[ConfigFile, ...]:
         return (ConfigFile("memcached.conf", "memcached/memcached.conf.j2"),)
 
+    def unit(self, site: Site) -> str:
+        return "memcached.service"
+
     def validate(self, site: Site, files: Mapping[str, bytes]) -> TrialStart:
         return TrialStart((*self.start(site, files), "-s", "trial.sock"), "trial.sock")
 

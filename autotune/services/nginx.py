@@ -130,6 +130,9 @@ class Nginx:
     def files(self, site: Site) -> tuple[ConfigFile, ...]:
         return (ConfigFile("nginx.conf", f"nginx/{site.role}.conf.j2"),)
 
+    def unit(self, site: Site) -> str:
+        return "nginx.service"
+
     def validate(self, site: Site, files: Mapping[str, bytes]) -> Argv:
         return (*self._command(site), "-t", "-q")
 

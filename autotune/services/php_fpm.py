@@ -96,6 +96,11 @@ class PhpFpm:
     def files(self, site: Site) -> tuple[ConfigFile, ...]:
         return (ConfigFile("php-fpm.conf", "php_fpm/php-fpm.conf.j2"),)
 
+    def unit(self, site: Site) -> str:
+        # Debian names both after the version: /usr/sbin/php-fpm8.2 and php8.2-fpm.service.
+        version = site.programs["php-fpm"].rpartition("php-fpm")[2]
+        return f"php{version}-fpm.service"
+
     def validate(self, site: Site, files: Mapping[str, bytes]) -> Argv:
         return (*self._command(site), "-t")
 

@@ -57,6 +57,9 @@ class Redis:
     def files(self, site: Site) -> tuple[ConfigFile, ...]:
         return (ConfigFile("redis.conf", "redis/redis.conf.j2"),)
 
+    def unit(self, site: Site) -> str:
+        return "redis-server.service"
+
     def validate(self, site: Site, files: Mapping[str, bytes]) -> TrialStart:
         argv = (*self.start(site, files), "--port", "0",
                 "--unixsocket", "trial.sock", "--dbfilename", "trial.rdb")  # fmt: skip

@@ -26,6 +26,9 @@ class ReferenceApp:
     def files(self, site: Site) -> tuple[ConfigFile, ...]:
         return (ConfigFile("site/kv.php", "reference/kv.php.j2"),)
 
+    def unit(self, site: Site) -> str | None:
+        return None
+
     def validate(self, site: Site, files: Mapping[str, bytes]) -> None:
         return None
 

@@ -9,6 +9,7 @@ import psutil
 import pytest
 
 from autotune.run import session
+from autotune.run.beds.registry import prepare
 from autotune.run.trial import Bench
 from autotune.target.read import read
 
@@ -43,7 +44,7 @@ def opened(tmp_path: Path) -> Iterator[Opened]:
         path = tmp_path / "target.yaml"
         path.write_text(LOCAL.replace(*change))
         narrator: Any = Silent()
-        with session.opened(session.prepare(read(path)), tmp_path / name, narrator) as bench:
+        with session.opened(prepare(read(path)), tmp_path / name, narrator) as bench:
             runs.append((tmp_path / name / "run").resolve())
             yield bench
 

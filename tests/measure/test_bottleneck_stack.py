@@ -16,8 +16,8 @@ from autotune.loads.registry import LOADS
 from autotune.measure.bottleneck import Resource
 from autotune.measure.diagnosis import WatchedReading
 from autotune.measure.watch import hosts_of
+from autotune.run.beds.embedded import lay_out, prepare
 from autotune.run.gauge import Gauge
-from autotune.run.session import lay_out, prepare
 from autotune.services.base import Value
 from autotune.services.registry import expected_body
 from autotune.space.space import Space

@@ -18,7 +18,7 @@ from autotune.measure.capacity import Limits
 from autotune.measure.diagnosis import WatchedReading
 from autotune.measure.reading import Reading
 from autotune.measure.watch import Seen
-from autotune.run.clock import Clock
+from autotune.run.bed import Equipment
 from autotune.run.trial import Bench
 from autotune.run.tuner import tune
 from autotune.run.verdict import Verdict
@@ -92,15 +92,16 @@ def bench(store: Store, peaks: Peaks, fleet: FormulaFleet, *, seed: int, pace: f
     return Bench(
         space=space(),
         slo=Slo(),
-        fleet=fleet,
+        equipment=Equipment(
+            fleet=fleet,
+            limits=Limits(max_rate=8000.0),
+            take=take,
+            diagnose=lambda *_: None,
+            lookups=lambda: None,
+            drain=lambda: None,
+        ),
         store=store,
-        clock=Clock(),
         narrator=Silent(),  # type: ignore[arg-type]  # takes every call there is
-        limits=Limits(max_rate=8000.0),
-        take=take,
-        diagnose=lambda *_: None,
-        lookups=lambda: None,
-        drain=lambda: None,
     )
 
 

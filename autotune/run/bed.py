@@ -1,0 +1,99 @@
+"""What a study needs of the place its trials run at, whichever kind of target it is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol
+
+from autotune.deploy.fleet import Fleet
+from autotune.measure.bottleneck import Bottleneck
+from autotune.measure.capacity import Limits
+from autotune.measure.diagnosis import WatchedReading
+from autotune.run.clock import Clock
+from autotune.run.narrator import Narrator
+from autotune.services.base import Settings
+from autotune.space.facts import HostFacts
+from autotune.space.space import Space
+from autotune.target.read import TargetFile
+
+
+@dataclass(frozen=True)
+class Checked:
+    """What held, and what cannot be known before a run."""
+
+    held: tuple[str, ...]
+    left_out: tuple[str, ...]
+    not_checked: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Preview:
+    """What would run: where requests enter, the servers, and the files of any settings.
+
+    ``files(settings)`` maps ``part/path`` to content.
+    """
+
+    entry: str
+    servers: tuple[str, ...]
+    files: Callable[[Settings], Mapping[str, bytes]]
+
+
+@dataclass(frozen=True)
+class Equipment:
+    """The effects a trial has: deploying, loading, looking.
+
+    ``take(rate, seconds)`` offers load and returns the reading with what was seen meanwhile;
+    ``diagnose`` names what held it down; ``lookups()`` are the cache's hits and misses so far;
+    ``drain()`` waits until a backlog is gone; ``clock`` is what a study's budget is counted with.
+    """
+
+    fleet: Fleet
+    limits: Limits
+    take: Callable[[float, float], WatchedReading]
+    diagnose: Callable[[Settings, Sequence[WatchedReading]], Bottleneck | None]
+    lookups: Callable[[], tuple[int, int] | None]
+    drain: Callable[[], object]
+    clock: Clock = field(default_factory=Clock)
+
+
+class Bed(Protocol):
+    """A target understood on its hosts: what may be tried, and where it would run."""
+
+    @property
+    def file(self) -> TargetFile: ...
+
+    @property
+    def space(self) -> Space: ...
+
+    @property
+    def facts(self) -> Mapping[str, HostFacts]:
+        """Facts of each host, by its name in the target."""
+        ...
+
+    @property
+    def dropped(self) -> tuple[str, ...]:
+        """What was taken out of the space because these hosts cannot do it, a line each."""
+        ...
+
+    def announce(self) -> str:
+        """One sentence before the first request: where load goes, how much of it, for how long."""
+        ...
+
+    def check(self) -> Checked:
+        """Everything that can be found out without changing anything. Raises AutotuneError."""
+        ...
+
+    def headroom(self) -> str:
+        """What load the generator can make, in words; sends load to a private server."""
+        ...
+
+    def preview(self) -> Preview:
+        """What would run; read-only."""
+        ...
+
+    def opened(self, directory: Path, narrator: Narrator) -> AbstractContextManager[Equipment]:
+        """The hosts ready for trials of the study in ``directory``, left as found at the end."""
+        ...

@@ -1,0 +1,38 @@
+"""Which bed a target runs on."""
+
+from __future__ import annotations
+
+from importlib import import_module
+
+from autotune.run.bed import Bed
+from autotune.target.model import Target
+from autotune.target.read import TargetFile
+
+# Kind of target → the module whose ``prepare(file)`` makes its bed. Imported when it is needed:
+# a study on this machine need not wait for the libraries of remote ones.
+BEDS = {"embedded": "autotune.run.beds.embedded"}
+
+
+def kind(target: Target) -> str:
+    """What a target runs on: all its tiers must agree."""
+    return next(iter({tier.runtime for tier in target.tiers.values()}))
+
+
+def prepare(file: TargetFile) -> Bed:
+    """Look at the hosts and work out the space; read-only.
+
+    Raises TargetError for a target that does not fit its hosts, AutotuneError for missing programs.
+    """
+    tiers = file.target.tiers
+    first = next(iter(tiers.values())).runtime
+    for name, tier in tiers.items():
+        if tier.runtime != first:
+            raise file.document.error(
+                ["tiers", name], f"tier {name}: all tiers of a target must have the same `runtime:`"
+            )
+        if tier.runtime not in BEDS:
+            raise file.document.error(
+                ["tiers", name], f"tier {name}: only `runtime: embedded` can be run so far"
+            )
+    bed: Bed = import_module(BEDS[kind(file.target)]).prepare(file)
+    return bed
