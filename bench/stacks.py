@@ -194,9 +194,7 @@ def random_stack(seed: int, parameters: int = 16, tiers: int = 4, failing: float
             gate = dimensions[3] if index % 8 == 6 else None
             when = ((gate.name, gate.choices[:1]),) if gate else ()
             low, high = 1.0, float(10 ** rng.uniform(1.5, 4))
-            dimension = number(
-                name, low, high, round(high**today), round(high**advised), when=when
-            )
+            dimension = number(name, low, high, round(high**today), round(high**advised), when=when)
         dimensions.append(dimension)
         effects.append(_effect(rng, dimension, optimum[index], spread[index]))
     dead = set(rng.choice(parameters, parameters // 4, replace=False)) - {3}

@@ -7,8 +7,8 @@ covariance of parameter d's effect times its squared amplitude,
 
 (additive Gaussian processes: Duvenaud et al., 2011). Only parameters that matter themselves can
 interact. Amplitudes have half-Cauchy priors around a common scale that is learned too, which lets a
-handful be large and shrinks the rest (the horseshoe; Eriksson & Jankowiak, 2021, for lengths); they are set to
-their most probable values with the exact gradient.
+handful be large and shrinks the rest (the horseshoe, as Eriksson & Jankowiak, 2021, use it for
+lengths); they are set to their most probable values with the exact gradient.
 """
 
 from __future__ import annotations
@@ -129,10 +129,12 @@ class _Problem:
 
     def opening(self) -> Array:
         size = len(self.tables)
-        return np.concatenate([
-            np.full(size, -1.0),
-            [2 * np.log(self.b.effect), np.log(0.1), 2 * np.log(self.b.noise)],
-        ])
+        return np.concatenate(
+            [
+                np.full(size, -1.0),
+                [2 * np.log(self.b.effect), np.log(0.1), 2 * np.log(self.b.noise)],
+            ]
+        )
 
     def bounds(self) -> list[tuple[float, float]]:
         scale, noise = 2 * np.log(self.b.effect), 2 * np.log(self.b.noise)
@@ -166,10 +168,12 @@ class _Problem:
             self.flat2 @ slope.ravel()
         )
         pairs = share * float((slope * second).sum())
-        gradient = np.concatenate([
-            each,
-            [each.sum() - pairs, pairs, float(np.exp(noise) * slope.trace())],
-        ])
+        gradient = np.concatenate(
+            [
+                each,
+                [each.sum() - pairs, pairs, float(np.exp(noise) * slope.trace())],
+            ]
+        )
         prior, prior_gradient = self._prior(theta)
         return float(fit_ + prior), gradient + prior_gradient
 

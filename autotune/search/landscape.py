@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
-from scipy.special import log_ndtr, ndtr
+from scipy.special import ndtr
 
 from autotune.search import gaussian, kernels
 from autotune.search.evidence import Evidence, compressed
@@ -17,6 +17,7 @@ Array = npt.NDArray[np.float64]
 
 # An observation this many sds below what all others predict of it was disturbed, and loses its say.
 DISTURBED = 3.0
+ENOUGH = 8  # observations, to judge one by the others
 FAILING = Beliefs(effect=0.5, noise=0.3)
 
 
@@ -33,9 +34,7 @@ class Landscape:
     @classmethod
     def of(cls, lattice: Lattice, evidence: Evidence) -> Landscape:
         tables = tuple(kernels.table(axis) for axis in lattice.axes)
-        return cls(
-            lattice, evidence, _heights(tables, evidence), _working(tables, evidence)
-        )
+        return cls(lattice, evidence, _heights(tables, evidence), _working(tables, evidence))
 
     def predict(self, rows: Rows) -> tuple[Array, Array]:
         """Mean and sd of the heights."""
@@ -54,16 +53,21 @@ class Landscape:
 
 
 def _heights(tables: tuple[Array, ...], evidence: Evidence) -> Process:
+    """All observations first; then without the say of those that the others show to have none.
+
+    A measurement far below what the others predict was disturbed. A screened one is a ceiling: where
+    the others predict less, it adds nothing.
+    """
     values, sds = compressed(evidence.heights, evidence.sds)
     process = gaussian.fit(tables, evidence.rows, values, sds**2, Beliefs())
-    if len(values) < 8:
+    if len(values) < ENOUGH:
         return process
     miss, sd = process.left_out()
-    disturbed = miss < -DISTURBED * sd
-    if disturbed.any():
-        variances = sds**2 + np.where(disturbed, miss**2, 0.0)
-        process = gaussian.fit(tables, evidence.rows, values, variances, Beliefs())
-    return process
+    void = (miss < -DISTURBED * sd) | (evidence.screened & (miss > 0.0))
+    if not void.any():
+        return process
+    variances = sds**2 + np.where(void, np.maximum(miss**2, sd**2) * 4.0, 0.0)
+    return gaussian.fit(tables, evidence.rows, values, variances, Beliefs())
 
 
 def _working(tables: tuple[Array, ...], evidence: Evidence) -> Process | None:
@@ -79,6 +83,7 @@ def log_improvement(mean: Array, sd: Array, best: float) -> Array:
     z = (mean - best) / sd
     density = -0.5 * z * z - 0.5 * np.log(2 * np.pi)
     near = np.maximum(np.exp(density) + z * ndtr(z), 1e-300)
-    # Mills' ratio: log h(z) for z far below zero.
-    far = density - 2.0 * np.log(np.maximum(-z, 1.0))
-    return np.log(sd) + np.where(z > -5.0, np.log(near), far)
+    # φ(z) + z Φ(z) for z far below zero, by the asymptotic series of Mills' ratio.
+    square = np.maximum(z * z, 25.0)
+    far = density - np.log(square) + np.log1p(-3.0 / square + 15.0 / square**2)
+    return np.asarray(np.log(sd) + np.where(z > -5.0, np.log(near), far))

@@ -19,9 +19,7 @@ MUTANTS, CROSSES, STRANGERS = 500, 200, 200
 ROUNDS, BRED = 5, 160
 
 
-def propose(
-    landscape: Landscape, project: Projection, rng: np.random.Generator
-) -> Rows:
+def propose(landscape: Landscape, project: Projection, rng: np.random.Generator) -> Rows:
     """The configuration with the highest expected improvement among those that may work."""
     lattice, evidence = landscape.lattice, landscape.evidence
     mean, _ = landscape.predict(evidence.rows)
@@ -38,11 +36,13 @@ def propose(
         return np.where(seen, -1e9, gain)
 
     pool = lattice.settled(
-        np.vstack([
-            mutants(lattice, leaders, MUTANTS, rng),
-            crosses(leaders, evidence.rows, CROSSES, rng),
-            strangers(lattice, STRANGERS, rng),
-        ])
+        np.vstack(
+            [
+                mutants(lattice, leaders, MUTANTS, rng),
+                crosses(leaders, evidence.rows, CROSSES, rng),
+                strangers(lattice, STRANGERS, rng),
+            ]
+        )
     )
     scores = score(pool)
     for _ in range(ROUNDS):

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
+from optuna.exceptions import ExperimentalWarning
 from optuna.samplers import BaseSampler, QMCSampler, RandomSampler, TPESampler
 
 from autotune.errors import AutotuneError
@@ -42,9 +44,12 @@ def random(task: Task) -> BaseSampler:
 
 def sobol(task: Task) -> BaseSampler:
     """Scrambled Sobol points: an even spread, without regard to what was found."""
-    return QMCSampler(
-        qmc_type="sobol", scramble=True, seed=task.seed, warn_independent_sampling=False
-    )
+    with warnings.catch_warnings():
+        # Optuna calls it experimental since 2022.
+        warnings.simplefilter("ignore", ExperimentalWarning)
+        return QMCSampler(
+            qmc_type="sobol", scramble=True, seed=task.seed, warn_independent_sampling=False
+        )
 
 
 SAMPLERS: dict[str, Callable[[Task], BaseSampler]] = {

@@ -50,9 +50,7 @@ class SkoptSampler(BaseSampler):
             # Of its own internals: deprecated calls, and fits that did not quite converge.
             warnings.simplefilter("ignore")
             asked = self._ask(points, [-float(height) for height in heights(values)])
-        return {
-            d.name: _decoded(d, value) for d, value in zip(dimensions, asked, strict=True)
-        }
+        return {d.name: _decoded(d, value) for d, value in zip(dimensions, asked, strict=True)}
 
     def sample_independent(
         self,
@@ -76,7 +74,7 @@ class SkoptSampler(BaseSampler):
                 acq_optimizer="sampling",
                 acq_optimizer_kwargs={"n_points": POINTS},
                 space_constraint=constraint,
-                random_state=self._task.seed,
+                random_state=self._task.seed + len(points),
             )
             if points:
                 made.tell(points, losses)
@@ -85,16 +83,16 @@ class SkoptSampler(BaseSampler):
         if not self._task.space.constraints:
             return list(optimizer(None).ask())
         try:
-            return list(optimizer(self._allowed).ask())
+            return list(
+                optimizer(lambda point: list(point) in points or self._allowed(point)).ask()
+            )
         except RuntimeError:
             # Hardly anything drawn by chance keeps the rules: what is suggested gets repaired.
             return list(optimizer(None).ask())
 
     def _allowed(self, point: Sequence[Any]) -> bool:
         space = self._task.space
-        values = {
-            d.name: _decoded(d, value) for d, value in zip(space.tunable, point, strict=True)
-        }
+        values = {d.name: _decoded(d, value) for d, value in zip(space.tunable, point, strict=True)}
         try:
             return not space.candidate(values).bindings
         except Infeasible:
