@@ -35,9 +35,7 @@ def placed(name: str, tier: Tier) -> tuple[Placed, ...]:
     if tier.app:
         found.append(Placed(APPS[tier.app], Role.APP))
     for deployment in tier.service:
-        when: Conditions = (
-            ((choice_of(name), (deployment,)),) if len(tier.service) > 1 else ()
-        )
+        when: Conditions = ((choice_of(name), (deployment,)),) if len(tier.service) > 1 else ()
         for service, role in parts(deployment):
             _add(found, Placed(service, role, when))
     return tuple(found)
