@@ -39,13 +39,15 @@ _BARE = re.compile(r"[A-Za-z_]\w*")
 class Rule:
     """A comparison over searched parameters and facts, in force while ``when`` holds.
 
-    ``text`` is how it was written; ``size`` says that its two sides are bytes.
+    ``text`` is how it was written; ``size`` says that its two sides are bytes, ``built_in`` that no
+    target wrote it.
     """
 
     text: str
     comparison: Comparison
     when: Conditions = ()
     size: bool = False
+    built_in: bool = False
 
     @property
     def symbol(self) -> str:

@@ -160,7 +160,7 @@ def _limited(space: Space, rules: list[Rule]) -> Space:
             said = space.arithmetic(rule, space.baseline)
             dropped.append(f"a rule is left out, for the baseline itself breaks it: {said}")
         else:
-            kept.append(rule)
+            kept.append(replace(rule, built_in=True))
     return replace(space, constraints=(*space.constraints, *kept), dropped=tuple(dropped))
 
 
