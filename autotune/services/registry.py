@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from autotune.services import reference_app
 from autotune.services.base import Role, Service
+from autotune.services.kvrocks import Kvrocks
 from autotune.services.memcached import Memcached
 from autotune.services.nginx import Nginx
 from autotune.services.php_fpm import PhpFpm
@@ -16,6 +17,7 @@ SERVICES: dict[str, Service] = {
     "php-fpm": PhpFpm(),
     "memcached": Memcached(),
     "redis": Redis(),
+    "kvrocks": Kvrocks(),
 }
 
 APPS: dict[str, Service] = {"reference": ReferenceApp()}
@@ -26,6 +28,7 @@ DEPLOYMENTS: dict[str, tuple[tuple[str, Role], ...]] = {
     "nginx+php-fpm": (("php-fpm", Role.APP), ("nginx", Role.WEB)),
     "memcached": (("memcached", Role.CACHE),),
     "redis": (("redis", Role.STORE),),
+    "kvrocks": (("kvrocks", Role.STORE),),
 }
 
 

@@ -96,6 +96,8 @@ def _dimension(tier: str, place: Placed, parameter: Parameter, facts: HostFacts)
         when=(*place.when, *own),
         derived=derived.of_catalogue(parameter, prefix),
     )
+    if parameter.on_demand:
+        return _fix(dimension, dimension.baseline)
     return _including(dimension, (dimension.baseline,))
 
 
