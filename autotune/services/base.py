@@ -42,6 +42,8 @@ class Parameter:
     ``published`` what the reference measurements of a multi-tier stack found best. ``when`` names
     the sibling values under which the parameter has any effect. ``built_in`` marks choices that
     depend on how the program was built: each is shown to the program before the search.
+    ``derive`` is an expression over siblings that the value follows; such a parameter is not
+    searched.
     """
 
     name: str
@@ -59,6 +61,7 @@ class Parameter:
     when: tuple[tuple[str, tuple[Value, ...]], ...] = ()
     roles: frozenset[Role] | None = None
     built_in: bool = False
+    derive: str = ""
 
 
 @dataclass(frozen=True)
