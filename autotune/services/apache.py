@@ -26,13 +26,15 @@ PARAMETERS = (
         meaning="Threads of each process: requests it works on at one time.",
     ),
     Parameter(
-        name="MaxRequestWorkers", stock=150, derive="ServerLimit * ThreadsPerChild",
+        name="MaxRequestWorkers", low=5, high=32_000, stock=150,
+        derive="ServerLimit * ThreadsPerChild",
         action=Action.RELOAD, source=MPM,
         meaning="Requests worked on at one time: all threads of all processes.",
     ),
     Parameter(
-        name="ThreadLimit", stock=64, derive="max(64, ThreadsPerChild)", action=Action.RESTART,
-        source=MPM, meaning="What ThreadsPerChild can be raised to without a restart.",
+        name="ThreadLimit", low=1, high=20_000, stock=64, derive="max(64, ThreadsPerChild)",
+        action=Action.RESTART, source=MPM,
+        meaning="What ThreadsPerChild can be raised to without a restart.",
     ),
     Parameter(
         name="AsyncRequestWorkerFactor", low=1, high=16, log=True, stock=2,

@@ -18,8 +18,9 @@ PARAMETERS = (
         meaning="Processes, and so requests worked on, at one time.",
     ),
     Parameter(
-        name="ServerLimit", stock=256, derive="max(256, MaxRequestWorkers)", action=Action.RESTART,
-        source=MPM, meaning="What MaxRequestWorkers can be raised to without a restart.",
+        name="ServerLimit", low=1, high=20_000, stock=256,
+        derive="max(256, MaxRequestWorkers)", action=Action.RESTART, source=MPM,
+        meaning="What MaxRequestWorkers can be raised to without a restart.",
     ),
     Parameter(
         name="StartServers", low=1, high=512, log=True, stock=5, recommended="8 * cpus",

@@ -54,10 +54,7 @@ def test_it_is_explained(service: Service, parameter: Parameter) -> None:
 
 @EACH
 def test_it_has_either_bounds_or_choices(service: Service, parameter: Parameter) -> None:
-    if parameter.derive:
-        assert parameter.low is parameter.high is None
-        assert not parameter.choices
-    elif parameter.choices:
+    if parameter.choices:
         assert parameter.low is parameter.high is None
         assert not parameter.log
         assert len(set(map(repr, parameter.choices))) == len(parameter.choices) > 1
