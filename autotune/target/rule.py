@@ -45,7 +45,9 @@ class ParameterRule(Model):
     def _says_one_thing(self) -> ParameterRule:
         given = [key for key in ParameterRule.model_fields if getattr(self, key) is not None]
         if not given:
-            raise ValueError("says nothing; give `range`, `choices`, `fixed`, `derive`, `default` or `drop`")
+            raise ValueError(
+                "says nothing; give `range`, `choices`, `fixed`, `derive`, `default` or `drop`"
+            )
         kinds = [key for key in given if key in ("range", "choices", "fixed", "derive", "drop")]
         if len(kinds) > 1:
             raise at(kinds[1], f"`{kinds[0]}` and `{kinds[1]}` exclude each other")
