@@ -15,7 +15,7 @@ from autotune.services.base import (
     Settings,
     Site,
 )
-from autotune.services.footprint import Footprint
+from autotune.services.needs import Needs
 from autotune.services.readback import assignments, listen_backlog
 
 SOURCE = "php.net, FPM configuration"
@@ -74,7 +74,7 @@ IN_EFFECT = {
     "pm.max_requests": "max_requests",
 }
 
-FOOTPRINT = Footprint(
+NEEDS = Needs(
     workers="max_children",
     processes="max_children + 1",
     rss=30 * 2**20,
@@ -95,7 +95,7 @@ class PhpFpm:
         ("min_spare_servers", "start_servers"),
     )
     reload_signal: str | None = "USR2"
-    footprint: Footprint = FOOTPRINT
+    needs: Needs = NEEDS
 
     @property
     def programs(self) -> Mapping[str, tuple[str, ...]]:

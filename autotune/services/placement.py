@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from autotune.services.base import Conditions, Role, Service
-from autotune.services.registry import APPS, parts
+from autotune.services.registry import APPS, SERVICES, parts
 from autotune.target.model import Tier
 
 
@@ -19,6 +19,11 @@ class Placed:
     service: Service
     role: Role
     when: Conditions = ()
+
+
+def all_services() -> tuple[Service, ...]:
+    """Every service a tier can have."""
+    return (*SERVICES.values(), *APPS.values())
 
 
 def choice_of(tier: str) -> str:
@@ -35,9 +40,7 @@ def placed(name: str, tier: Tier) -> tuple[Placed, ...]:
     if tier.app:
         found.append(Placed(APPS[tier.app], Role.APP))
     for deployment in tier.service:
-        when: Conditions = (
-            ((choice_of(name), (deployment,)),) if len(tier.service) > 1 else ()
-        )
+        when: Conditions = ((choice_of(name), (deployment,)),) if len(tier.service) > 1 else ()
         for service, role in parts(deployment):
             _add(found, Placed(service, role, when))
     return tuple(found)

@@ -15,7 +15,7 @@ from autotune.services.base import (
     Site,
     TrialStart,
 )
-from autotune.services.footprint import Footprint
+from autotune.services.needs import Needs
 from autotune.services.readback import alternating
 
 SOURCE = "redis.io, redis.conf"
@@ -40,7 +40,7 @@ PARAMETERS = (
 
 IN_EFFECT = {"io-threads": "io_threads", "tcp-backlog": "tcp_backlog", "maxclients": "maxclients"}
 
-FOOTPRINT = Footprint(
+NEEDS = Needs(
     processes="1",
     rss=64 * 2**20,
     source="resident size with a small data set; redis.io, memory optimization, gives the rest",
@@ -57,7 +57,7 @@ class Redis:
     parameters: tuple[Parameter, ...] = PARAMETERS
     at_most: tuple[tuple[str, str], ...] = ()
     reload_signal: str | None = None
-    footprint: Footprint = FOOTPRINT
+    needs: Needs = NEEDS
 
     @property
     def programs(self) -> Mapping[str, tuple[str, ...]]:

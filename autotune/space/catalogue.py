@@ -75,9 +75,7 @@ def _merged(one: Dimension, other: Dimension) -> Dimension:
     return replace(one, when=((name, (*values, *more)), *one.when[1:]))
 
 
-def _dimension(
-    tier: str, place: Placed, parameter: Parameter, facts: HostFacts
-) -> Dimension:
+def _dimension(tier: str, place: Placed, parameter: Parameter, facts: HostFacts) -> Dimension:
     prefix = f"{tier}.{place.service.name}."
     own: Conditions = tuple((prefix + name, values) for name, values in parameter.when)
 

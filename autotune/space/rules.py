@@ -1,7 +1,7 @@
 """Rules that every trial keeps: those of the target, and those that hold for any stack.
 
 Beside parameters and facts, a rule may name what a tier's services come to (``web.workers``: see
-`services.footprint`); such a rule is there once for each of the tier's deployments, over that
+`services.needs`); such a rule is there once for each of the tier's deployments, over that
 deployment's own parameters, and holds only while it runs.
 """
 
@@ -14,7 +14,7 @@ from itertools import product
 from typing import Literal
 
 from autotune.services.base import Conditions, Settings, met
-from autotune.services.footprint import Footprint, footprint
+from autotune.services.needs import Needs, needs
 from autotune.services.placement import choice_of, placed
 from autotune.space.dimension import Dimension
 from autotune.space.expression import (
@@ -29,9 +29,9 @@ from autotune.space.expression import (
 from autotune.target.model import Target
 from autotune.target.units import SIZE
 
-# What of a footprint a rule may name for a whole tier, and the bytes it all comes to.
+# What of `Needs` a rule may name for a whole tier, and the bytes it all comes to.
 OCCUPIED = "occupied"
-SIZES = ({field.name for field in fields(Footprint)} | {OCCUPIED}) - {"rss", "source", "memory"}
+SIZES = ({field.name for field in fields(Needs)} | {OCCUPIED}) - {"rss", "source", "memory"}
 _BARE = re.compile(r"[A-Za-z_]\w*")
 
 
@@ -39,13 +39,15 @@ _BARE = re.compile(r"[A-Za-z_]\w*")
 class Rule:
     """A comparison over searched parameters and facts, in force while ``when`` holds.
 
-    ``text`` is how it was written; ``size`` says that its two sides are bytes.
+    ``text`` is how it was written; ``size`` says that its two sides are bytes, ``built_in`` that no
+    target wrote it.
     """
 
     text: str
     comparison: Comparison
     when: Conditions = ()
     size: bool = False
+    built_in: bool = False
 
     @property
     def symbol(self) -> str:
@@ -60,13 +62,17 @@ class Rule:
 
     def excess(self, names: Names) -> float:
         """By how much the side that ought to be smaller is larger, relative to the other."""
-        left, right = (side.evaluate(names) for side in (self.comparison.left, self.comparison.right))
+        left, right = (
+            side.evaluate(names) for side in (self.comparison.left, self.comparison.right)
+        )
         small, large = (left, right) if self.symbol in ("<=", "<", "==") else (right, left)
         return (small - large) / max(abs(small), abs(large), 1e-12)
 
     def arithmetic(self, names: Names) -> str:
         """The rule, its numbers, and what its two sides come to."""
-        return f"{self.text}: {self._side('left', names)} {self.symbol} {self._side('right', names)}"
+        return (
+            f"{self.text}: {self._side('left', names)} {self.symbol} {self._side('right', names)}"
+        )
 
     def _side(self, which: Literal["left", "right"], names: Names) -> str:
         side = getattr(self.comparison, which)
@@ -162,7 +168,7 @@ class Vocabulary:
             if met(_about(place.when, settings), settings):
                 yield from (
                     qualified(text, f"{service}.", self._dimensions)
-                    for text in _texts(footprint(place.service), size, service)
+                    for text in _texts(needs(place.service), size, service)
                 )
 
     def _derived(self, part: Expression) -> Expression | None:
@@ -189,7 +195,7 @@ def qualified(text: str, prefix: str, known: Iterable[str]) -> str:
     return _BARE.sub(in_full, text)
 
 
-def _texts(takes: Footprint, size: str, service: str) -> Iterator[str]:
+def _texts(takes: Needs, size: str, service: str) -> Iterator[str]:
     if size != OCCUPIED:
         if text := getattr(takes, size):
             yield text
@@ -215,4 +221,3 @@ def base_units(settings: Settings, dimensions: Iterable[Dimension]) -> dict[str,
         for d in dimensions
         if not isinstance(value := settings[d.name], str)
     }
-

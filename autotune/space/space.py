@@ -106,6 +106,9 @@ class Space:
         """Settings as they are, completed but not repaired: what was measured is measured again."""
         return Candidate(self._complete({**self.baseline, **settings}))
 
+    def keeps(self, rule: Rule, settings: Settings) -> bool:
+        return rule.holds(self._names(settings))
+
     def arithmetic(self, rule: Rule, settings: Settings) -> str:
         """The rule and what its two sides come to."""
         return rule.arithmetic(self._names(settings))
@@ -153,11 +156,11 @@ def _limited(space: Space, rules: list[Rule]) -> Space:
     """With rules that no target wrote, but for those that its baseline does not keep."""
     kept, dropped = list[Rule](), list[str]()
     for rule in rules:
-        if rule.applies(space.baseline) and not rule.holds(space._names(space.baseline)):
+        if rule.applies(space.baseline) and not space.keeps(rule, space.baseline):
             said = space.arithmetic(rule, space.baseline)
             dropped.append(f"a rule is left out, for the baseline itself breaks it: {said}")
         else:
-            kept.append(rule)
+            kept.append(replace(rule, built_in=True))
     return replace(space, constraints=(*space.constraints, *kept), dropped=tuple(dropped))
 
 

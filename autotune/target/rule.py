@@ -51,8 +51,9 @@ class ParameterRule(Model):
         kinds = [key for key in given if key in ("range", "choices", "fixed", "derive", "drop")]
         if len(kinds) > 1:
             raise at(kinds[1], f"`{kinds[0]}` and `{kinds[1]}` exclude each other")
-        for key, alone in (("fixed", "default"), ("drop", "default"), ("derive", "default"),
-                           ("choices", "log"), ("fixed", "log"), ("drop", "log"), ("derive", "log")):  # fmt: skip
+        alone_with = {"default": ("fixed", "drop", "derive"),
+                      "log": ("choices", "fixed", "drop", "derive")}  # fmt: skip
+        for key, alone in ((key, alone) for alone, keys in alone_with.items() for key in keys):
             if key in given and alone in given:
                 raise at(alone, f"`{alone}` means nothing beside `{key}`")
         return self

@@ -13,7 +13,7 @@ from autotune.services.base import Service
 
 
 @dataclass(frozen=True, kw_only=True)
-class Footprint:
+class Needs:
     """The worst case of one service on one host; what is empty is not limited by any rule.
 
     ``workers`` are the processes or threads that work on a request each, with connections of their
@@ -37,9 +37,9 @@ class Sized(Protocol):
     """A service that says what it takes."""
 
     @property
-    def footprint(self) -> Footprint: ...
+    def needs(self) -> Needs: ...
 
 
-def footprint(service: Service) -> Footprint:
+def needs(service: Service) -> Needs:
     """What the service takes; nothing if it does not say."""
-    return service.footprint if isinstance(service, Sized) else Footprint()
+    return service.needs if isinstance(service, Sized) else Needs()
