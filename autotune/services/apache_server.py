@@ -15,6 +15,7 @@ from autotune.services.base import (
     Readback,
     Site,
 )
+from autotune.services.needs import Needs
 from autotune.services.readback import listen_backlog
 
 CORE = "httpd.apache.org, core"
@@ -65,6 +66,7 @@ class ApacheServer:
     packages: tuple[str, ...]
     parameters: tuple[Parameter, ...]
     at_most: tuple[tuple[str, str], ...]
+    needs: Needs
     name: str = "apache"
     reload_signal: str | None = "USR1"
 
