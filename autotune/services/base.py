@@ -164,7 +164,8 @@ class Service(Protocol):
 
     @property
     def at_most(self) -> tuple[tuple[str, str], ...]:
-        """Pairs (a, b) with a ≤ b; ``a`` is lowered where a candidate breaks it."""
+        """Pairs (a, b) with a ≤ b, parameters or expressions over them; what ``a`` names is lowered
+        where a candidate breaks it."""
         ...
 
     def files(self, site: Site) -> tuple[ConfigFile, ...]: ...
