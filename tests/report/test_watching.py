@@ -27,8 +27,10 @@ def test_a_running_study_is_shown_again_when_it_has_changed(copied: Callable[[st
     def meanwhile(_: float) -> None:
         looks.append(out.getvalue().count("\x1b[H"))
         if len(looks) == 1:
-            with (directory / "events.jsonl").open("a") as events:
-                events.write(json.dumps({"event": "spent", "seconds": {"load": 600.0}}) + "\n")
+            journal = directory / "events.jsonl"
+            whole, _, _ = journal.read_text().rpartition("\n")  # without the line that was torn
+            more = json.dumps({"event": "spent", "seconds": {"load": 600.0}})
+            journal.write_text(f"{whole}\n{more}\n")
         elif len(looks) == 3:
             lock.__exit__(None, None, None)
 
