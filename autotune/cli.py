@@ -169,8 +169,27 @@ def resume(
 
 
 @app.command()
+def params(
+    service: Annotated[
+        str | None, typer.Argument(help="A service; all of them without one.")
+    ] = None,
+    json_: Json = False,
+) -> None:
+    """The catalogue of parameters: meaning, unit, range, stock and recommended values, source."""
+    from autotune.report import catalogue
+
+    if json_:
+        _print(catalogue.as_json(service))
+    else:
+        typer.echo(catalogue.as_text(service), nl=False)
+
+
+@app.command()
 def status(
     study: Annotated[str | None, typer.Argument(help="A study; all of them without one.")] = None,
+    watch: Annotated[
+        bool, typer.Option("--watch", help="Go on saying how it stands until it is over.")
+    ] = False,
     json_: Json = False,
     studies: Studies = STUDIES,
 ) -> None:
@@ -178,6 +197,9 @@ def status(
     from autotune.report import status as statuses
     from autotune.report.studies import find, names, open_study
 
+    if watch:
+        _watch(study, studies, json_=json_)
+        return
     chosen = [find(study, studies)] if study else [studies / name for name in names(studies)]
     opened = [open_study(directory) for directory in chosen]
     if json_:
@@ -189,12 +211,35 @@ def status(
         typer.echo(statuses.render_status(one))
 
 
+def _watch(study: str | None, studies: Path, *, json_: bool) -> None:
+    from autotune.report.studies import find
+    from autotune.report.watching import watch
+
+    if study is None or json_:
+        raise AutotuneError("--watch follows one study, for people", hint="status STUDY --watch")
+    watch(find(study, studies), sys.stdout)
+
+
 @app.command()
-def report(study: StudyName, json_: Json = False, studies: Studies = STUDIES) -> None:
+def report(
+    study: StudyName,
+    html: Annotated[
+        Path | None, typer.Option(help="Write the report as one HTML file that needs no network.")
+    ] = None,
+    open_: Annotated[
+        bool, typer.Option("--open", help="Open the HTML report (STUDY/report.html).")
+    ] = False,
+    json_: Json = False,
+    studies: Studies = STUDIES,
+) -> None:
     """The verdict of a study and what stands behind it."""
     from autotune.report.studies import find
 
-    _report(find(study, studies), json_=json_, exit_code=False)
+    directory = find(study, studies)
+    if html or open_:
+        _html(directory, html or directory / "report.html", shown=open_)
+    if json_ or not html:
+        _report(directory, json_=json_, exit_code=False)
 
 
 @app.command()
@@ -306,11 +351,13 @@ def _sit(
 
 
 def _narrator(bed: Any, directory: Path, *, verbose: bool) -> Any:
+    from autotune.report.html.follow import Paged
     from autotune.report.progress import narrator
     from autotune.study.follow import Follow
 
     target = bed.file.target
-    return narrator(target, Follow(directory), sys.stderr, os.environ, verbose=verbose)
+    told = narrator(target, Follow(directory), sys.stderr, os.environ, verbose=verbose)
+    return Paged(told, directory)
 
 
 def _report(directory: Path, *, json_: bool, exit_code: bool) -> None:
@@ -328,6 +375,15 @@ def _report(directory: Path, *, json_: bool, exit_code: bool) -> None:
         )
     if exit_code and found["verdict"] != "improved":
         raise typer.Exit(errors.NOT_IMPROVED)
+
+
+def _html(directory: Path, path: Path, *, shown: bool) -> None:
+    from autotune.report.html.page import write_page
+    from autotune.report.studies import open_study
+
+    typer.echo(f"wrote {write_page(open_study(directory), path)}", err=True)
+    if shown and typer.launch(path.resolve().as_uri()):
+        raise AutotuneError("no browser could be opened", hint=f"open {path} yourself")
 
 
 def _colour() -> bool:

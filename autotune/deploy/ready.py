@@ -31,12 +31,3 @@ def wait(endpoint: Endpoint, path: str, expect: bytes | None, seconds: float) ->
         if time.monotonic() > deadline:
             return got if isinstance(got, str) else f"status {got[0]}, body {got[1][:200]!r}"
         time.sleep(0.02)
-
-
-def latency(endpoint: Endpoint, path: str) -> float | None:
-    """Seconds one request takes; ``None`` unless it is answered with success."""
-    started = time.monotonic()
-    got = answer(endpoint, path)
-    if isinstance(got, str) or not 200 <= got[0] < 300:
-        return None
-    return time.monotonic() - started

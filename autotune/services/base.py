@@ -12,6 +12,7 @@ Value = bool | int | float | str
 Bound = int | float | str  # text is an expression over the host's facts, such as "2 * cpus"
 Settings = Mapping[str, Value]
 Argv = tuple[str, ...]
+Conditions = tuple[tuple[str, tuple[Value, ...]], ...]  # name of a parameter, values it may have
 Runtime = Literal["embedded", "systemd"]
 
 
@@ -31,6 +32,8 @@ class Role(enum.StrEnum):
     APP = "app"
     CACHE = "cache"
     STORE = "store"
+    LOCAL = "local"  # beside the application on each of its hosts
+    HOST = "host"  # the machine itself: its kernel, its limits
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,6 +45,9 @@ class Parameter:
     ``published`` what the reference measurements of a multi-tier stack found best. ``when`` names
     the sibling values under which the parameter has any effect. ``built_in`` marks choices that
     depend on how the program was built: each is shown to the program before the search.
+    ``derive`` is an expression over siblings that the value follows; such a parameter is not
+    searched. ``on_demand`` ones keep their stock value unless the target gives them a range or
+    choices: they cost the user something else, such as disk space or a wider open door.
     """
 
     name: str
@@ -56,9 +62,16 @@ class Parameter:
     choices: tuple[Value, ...] = ()
     recommended: Value | None = None
     published: Mapping[Role, Value] = field(default_factory=dict)
-    when: tuple[tuple[str, tuple[Value, ...]], ...] = ()
+    when: Conditions = ()
     roles: frozenset[Role] | None = None
     built_in: bool = False
+    derive: str = ""
+    on_demand: bool = False
+
+
+def met(conditions: Conditions, settings: Settings) -> bool:
+    """Whether every named parameter has one of its values."""
+    return all(settings.get(name) in values for name, values in conditions)
 
 
 @dataclass(frozen=True)
@@ -151,7 +164,8 @@ class Service(Protocol):
 
     @property
     def at_most(self) -> tuple[tuple[str, str], ...]:
-        """Pairs (a, b) with a ≤ b; ``a`` is lowered where a candidate breaks it."""
+        """Pairs (a, b) with a ≤ b, parameters or expressions over them; what ``a`` names is lowered
+        where a candidate breaks it."""
         ...
 
     def files(self, site: Site) -> tuple[ConfigFile, ...]: ...

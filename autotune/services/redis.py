@@ -15,6 +15,7 @@ from autotune.services.base import (
     Site,
     TrialStart,
 )
+from autotune.services.needs import Needs
 from autotune.services.readback import alternating
 
 SOURCE = "redis.io, redis.conf"
@@ -35,9 +36,44 @@ PARAMETERS = (
         action=Action.RESTART, source=SOURCE,
         meaning="Clients at one time; more are refused.",
     ),
+    Parameter(
+        name="io_threads_do_reads", choices=(False, True), stock=False, action=Action.RESTART,
+        source=SOURCE,
+        meaning="Whether the threads read and parse requests too; of use with more than one.",
+    ),
+    Parameter(
+        name="hz", low=1, high=100, log=True, stock=10, action=Action.RESTART, source=SOURCE,
+        meaning="Background rounds a second: idle clients, expired keys, rehashing.",
+    ),
+    Parameter(
+        name="activerehashing", choices=(False, True), stock=True, action=Action.RESTART,
+        source=SOURCE,
+        meaning="Whether a millisecond in a hundred goes into resizing the main hash table.",
+    ),
+    Parameter(
+        name="tcp_keepalive", low=0, high=600, stock=300, unit="s", action=Action.RESTART,
+        source=SOURCE,
+        meaning="Time after which silent clients are asked whether they live; 0 never asks.",
+    ),
+    Parameter(
+        name="jemalloc_bg_thread", choices=(False, True), stock=True, action=Action.RESTART,
+        source=SOURCE,
+        meaning="Whether freed memory goes back to the system in a thread of its own.",
+    ),
 )  # fmt: skip
 
-IN_EFFECT = {"io-threads": "io_threads", "tcp-backlog": "tcp_backlog", "maxclients": "maxclients"}
+SWITCHES = ("io_threads_do_reads", "activerehashing", "jemalloc_bg_thread")
+IN_EFFECT = {
+    name.replace("_", "-"): name
+    for name in ("io_threads", "tcp_backlog", "tcp_keepalive", *SWITCHES)
+} | {"maxclients": "maxclients", "hz": "hz"}
+
+NEEDS = Needs(
+    processes="1",
+    rss=64 * 2**20,
+    source="resident size with a small data set; redis.io, memory optimization, gives the rest",
+    connections="maxclients",
+)
 
 
 @dataclass(frozen=True)
@@ -49,6 +85,7 @@ class Redis:
     parameters: tuple[Parameter, ...] = PARAMETERS
     at_most: tuple[tuple[str, str], ...] = ()
     reload_signal: str | None = None
+    needs: Needs = NEEDS
 
     @property
     def programs(self) -> Mapping[str, tuple[str, ...]]:
@@ -74,7 +111,7 @@ class Redis:
     def effective(self, site: Site) -> tuple[Readback, ...]:
         argv = (site.programs["redis-cli"], "-h", site.listen.host, "-p", str(site.listen.port),
                 "CONFIG", "GET", "*")  # fmt: skip
-        return (Readback(argv, alternating(IN_EFFECT)),)
+        return (Readback(argv, alternating(IN_EFFECT, SWITCHES)),)
 
 
 def _as(site: Site) -> Argv:
