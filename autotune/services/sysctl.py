@@ -47,12 +47,14 @@ PARAMETERS = (
         meaning="Largest send buffer a program may ask for.",
     ),
     Parameter(
-        name="net.ipv4.tcp_rmem", stock="4096 131072 6291456", action=Action.NONE, on_demand=True, source=IP,
+        name="net.ipv4.tcp_rmem", stock="4096 131072 6291456", action=Action.NONE,
+        on_demand=True, source=IP,
         choices=("4096 131072 6291456", "4096 16384 4194304", "4096 262144 16777216"),
         meaning="Receive buffer of a connection: least, to begin with, most, in bytes.",
     ),
     Parameter(
-        name="net.ipv4.tcp_wmem", stock="4096 16384 4194304", action=Action.NONE, on_demand=True, source=IP,
+        name="net.ipv4.tcp_wmem", stock="4096 16384 4194304", action=Action.NONE,
+        on_demand=True, source=IP,
         choices=("4096 16384 4194304", "4096 65536 4194304", "4096 65536 16777216"),
         meaning="Send buffer of a connection: least, to begin with, most, in bytes.",
     ),
@@ -108,8 +110,8 @@ PARAMETERS = (
         meaning="Files that all processes together may have open.",
     ),
     Parameter(
-        name="vm.swappiness", low=0, high=100, stock=60, recommended=10, action=Action.NONE, on_demand=True,
-        source=VM,
+        name="vm.swappiness", low=0, high=100, stock=60, recommended=10, action=Action.NONE,
+        on_demand=True, source=VM,
         meaning="How readily memory of processes is swapped out to keep files in it.",
     ),
 )  # fmt: skip

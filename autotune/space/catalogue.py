@@ -185,10 +185,11 @@ def _extent(dimension: Dimension) -> str:
 
 def _checked(file: TargetFile, dimension: Dimension, place: list[str | int], value: Value) -> Value:
     """``value`` in the parameter's own kind."""
-    stock = dimension.parameter.choices[0] if dimension.parameter.choices else None
-    if stock is not None:
-        if value not in dimension.parameter.choices:
-            allowed = ", ".join(str(choice) for choice in dimension.parameter.choices)
+    # Those of the catalogue, and what the host itself has.
+    known = tuple(dict.fromkeys((*dimension.parameter.choices, *dimension.choices)))
+    if known:
+        if value not in known:
+            allowed = ", ".join(str(choice) for choice in known)
             raise file.document.error(
                 place, f"{dimension.name} cannot be {value!r}", hint=f"it is one of: {allowed}"
             )

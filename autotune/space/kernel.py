@@ -46,7 +46,7 @@ def available(
             kept.append(dimension)
         elif why := next(_reasons(target, dimension, owners, facts), None):
             dropped.append((dimension, why))
-        elif not (dimension.parameter.on_demand and dimension.fixed):
+        elif not dimension.parameter.on_demand or dimension.name in target.parameters:
             kept.append(dimension)
     return tuple(kept), (*_briefly(dropped), *_differing(target, kept, facts))
 
