@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from autotune.services.base import Endpoint, Role, Service, Site
-from autotune.services.registry import APPS, parts
+from autotune.services.base import Endpoint, Role, Runtime, Service, Settings, Site
+from autotune.services.registry import APPS, PORTS, parts
 from autotune.space.facts import HostFacts
 from autotune.target.model import Target, Tier
 
@@ -38,7 +38,10 @@ class Stack:
 
 @dataclass(frozen=True)
 class Grounds:
-    """What the topology stands on: directories, ports, accounts, programs and facts per host."""
+    """What the topology stands on: directories, ports, accounts, programs and facts per host.
+
+    ``ports`` are those of private servers; without one, a tier's own or its service's.
+    """
 
     directory: str
     ports: Ports
@@ -46,6 +49,23 @@ class Grounds:
     facts: Mapping[str, HostFacts]
     user: str | None = None
     group: str | None = None
+    runtime: Runtime = "embedded"
+    installed: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+
+    def programs_on(self, host: str) -> Mapping[str, str]:
+        """Where a host's programs are: ``installed`` there, or on this machine."""
+        return self.installed.get(host, self.programs)
+
+
+def narrowed(target: Target, services: Settings) -> Target:
+    """The target with the service that ``TIER.service`` chooses for each tier, else the first."""
+    tiers = {
+        name: tier.model_copy(
+            update={"service": (str(services.get(f"{name}.service", tier.service[0])),)}
+        )
+        for name, tier in target.tiers.items()
+    }
+    return target.model_copy(update={"tiers": tiers})
 
 
 def entry_tier(target: Target) -> str:
@@ -112,12 +132,15 @@ def _site(
         forwards_to=endpoints((tier.forwards_to,)) if tier.forwards_to else (),
         caches=endpoints(tier.uses, Role.CACHE),
         stores=endpoints(tier.uses, Role.STORE),
+        runtime=grounds.runtime,
         user=grounds.user,
         group=grounds.group,
-        programs={key: grounds.programs[key] for key in service.programs},
+        programs={key: grounds.programs_on(host)[key] for key in service.programs},
         facts=dict(grounds.facts[host].names()),
     )
 
 
 def _endpoint(target: Target, tier: str, host: str, grounds: Grounds) -> Endpoint:
-    return Endpoint(target.hosts[host].address, grounds.ports[tier, host])
+    described = target.tiers[tier]
+    port = grounds.ports.get((tier, host)) or described.port or PORTS[described.service[0]]
+    return Endpoint(target.hosts[host].address, port)
