@@ -16,6 +16,7 @@ from typing import Annotated, Any
 import typer
 
 from autotune import __version__, errors
+from autotune.commands import lab
 from autotune.errors import AutotuneError
 
 app = typer.Typer(
@@ -26,6 +27,7 @@ app = typer.Typer(
     help="Finds the settings with which a whole stack carries the most load within its latency "
     "objective, proves the gain, and hands over the files.",
 )
+app.add_typer(lab.app, name="lab")
 
 TargetPath = Annotated[Path, typer.Argument(help="The target file.", show_default=False)]
 StudyName = Annotated[str, typer.Argument(help="A study's name or directory.", show_default=False)]

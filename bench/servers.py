@@ -1,7 +1,7 @@
 """Servers with a known peak, whose readings are counts drawn from a queueing formula.
 
-Below saturation the wait has the stationary law of M/M/c (Erlang C, exponential tail), with the tail
-stretched by ``(1 + cv**2) / 2`` for services that vary more; a reading adds the service time to it.
+Below saturation the wait has the stationary law of M/M/c (Erlang C, exponential tail), with the
+tail stretched by ``(1 + cv**2) / 2`` for services that vary more; the service time comes on top.
 Above saturation the backlog grows for as long as the reading lasts. The true peak solves the
 stationary formula without noise.
 """
@@ -24,8 +24,8 @@ _MOMENTS = 24  # points of a reading
 
 @dataclass(frozen=True)
 class Server:
-    """``workers`` of mean service ``service`` seconds; ``cv``: its coefficient of variation, log-normal
-    where it is not exponential (1.0). ``abrupt``: overload fails most requests at once.
+    """``workers`` with a mean service of ``service`` seconds. ``cv``: its coefficient of variation,
+    exponential at 1.0 and log-normal otherwise. ``abrupt``: overload fails most requests at once.
     """
 
     workers: int = 8

@@ -119,7 +119,13 @@ def _await(plan: LabPlan) -> None:
 def _remove(names: Names) -> None:
     groups.remove_groups(names)
     network.remove_links(names)
-    for entry in (names.machines, names.key, names.key.with_suffix(".pub"), names.known_hosts):
+    for entry in (
+        names.machines,
+        names.key,
+        names.key.with_suffix(".pub"),
+        names.known_hosts,
+        names.ssh_config,
+    ):
         _delete(entry)
     # The record goes last: as long as anything is left, there is a lab to take down.
     _delete(names.journal.with_suffix(".new"))

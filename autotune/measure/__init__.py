@@ -1,8 +1,9 @@
-"""What a deployed configuration delivers: readings, its peak at the objective, where it is limited."""
+"""What a deployed configuration delivers: readings, its peak, what limits it."""
 
 from __future__ import annotations
 
-from autotune.measure.capacity import Capacity, Limits, search
+from autotune.measure.capacity import Capacity, search
+from autotune.measure.limits import Limits
 from autotune.measure.noise import Noise
 from autotune.measure.posterior import Prior
 from autotune.measure.reading import Reading

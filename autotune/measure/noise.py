@@ -1,14 +1,13 @@
 """How much a configuration's capacity varies from reading to reading, learned over a study.
 
-A reading sees the configuration's capacity times ``exp(e)``: ``e`` is normal with a standard deviation
-that is not known, and now and then something takes a part of the machine away for a while (a cron
-job, a neighbour, a collection pause). That disturbance is one-sided: nothing ever lends a machine.
+A reading sees the configuration's capacity times ``exp(e)``: ``e`` is normal with a standard
+deviation that is not known, and now and then something takes a part of the machine away for a while
+(a cron job, a neighbour, a collection pause). That is one-sided: nothing ever lends a machine.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cache
 from typing import Final
 
@@ -31,43 +30,54 @@ _SIZE = 2048  # FFT length: table, the kernel's reach and no wrap-around into th
 _AHEAD, _BACK = 340, 120  # kernel reach in steps towards less, and towards more, capacity
 
 
-def _first_guess() -> tuple[float, ...]:
-    """Weights before any reading: log-normal about 4 %, a factor of 2 either way."""
-    score = (np.log(SIGMAS) - np.log(0.04)) / np.log(2.0)
+def first_guess() -> Array:
+    """Weights before any reading: log-normal about 4.5 %, a factor of 2 either way."""
+    score = (np.log(SIGMAS) - np.log(0.045)) / np.log(2.0)
     weights = np.exp(-0.5 * score**2)
-    return tuple(float(w) for w in weights / weights.sum())
+    return np.asarray(weights / weights.sum())
 
 
 @dataclass(frozen=True)
 class Noise:
-    """What is believed of the spread of log capacity: a weight for each of ``SIGMAS``.
+    """What a study has learned of the spread of log capacity between readings of one configuration.
 
-    Carry ``Capacity.noise`` from one search of a study to the next; the first search of a study
-    starts with ``Noise()``. ``readings`` counts the readings it was learned from.
+    Carry ``Capacity.noise`` from one search of a study to the next; the first starts with
+    ``Noise()``. ``weights`` has, row after row, one row for each of ``SIGMAS`` with a weight for
+    each shape of onset (they are learned together: a steep onset scatters the violations as a noisy
+    machine does); it is empty before the first search. ``readings``: how many it was learned from.
     """
 
-    weights: tuple[float, ...] = field(default_factory=_first_guess)
+    weights: tuple[float, ...] = ()
     readings: int = 0
 
     def __post_init__(self) -> None:
-        """Raise ``ValueError`` unless there is one non-negative weight a level, not all zero."""
-        if len(self.weights) != len(SIGMAS) or min(self.weights) < 0 or sum(self.weights) <= 0:
-            raise ValueError(f"noise needs {len(SIGMAS)} weights >= 0, not all zero")
+        """Raise ``ValueError`` unless ``weights`` is empty or made of a row for each level."""
+        if len(self.weights) % len(SIGMAS) or (self.weights and not sum(self.weights) > 0):
+            raise ValueError(f"noise needs a row of weights for each of {len(SIGMAS)} levels")
 
     @property
     def sigma(self) -> float:
         """Expected standard deviation of log capacity between readings of one configuration."""
-        return float(np.dot(self.weights, SIGMAS) / sum(self.weights))
+        rows = self._rows().sum(axis=1) if self.weights else first_guess()
+        return float(np.dot(rows, SIGMAS) / rows.sum())
 
-    def opening(self) -> Array:
-        """Weights to start a search with: what was learned, loosened so that it can be unlearned."""
-        learned = np.asarray(self.weights) / sum(self.weights)
-        return _KEPT * learned + (1.0 - _KEPT) * np.asarray(_first_guess())
+    def opening(self, shapes: Array) -> Array:
+        """``[sigma, shape, peak]`` weights to start with, given ``shapes[shape, peak]`` by default:
+        what was learned, loosened so that it can be unlearned. What was learned with another family
+        of shapes, by another version, is left out.
+        """
+        guess = first_guess()[:, None, None] * shapes[None, :, :]
+        if len(self.weights) != len(SIGMAS) * shapes.shape[0]:
+            return np.asarray(guess)
+        return np.asarray(_KEPT * self._rows()[:, :, None] + (1.0 - _KEPT) * guess)
 
-    def learned(self, weights: Sequence[float] | Array, readings: int) -> Noise:
+    def learned(self, weights: Array, readings: int) -> Noise:
         """The belief after a search of ``readings`` readings that ended with ``weights``."""
-        total = float(np.sum(weights))
-        return Noise(tuple(float(w) / total for w in weights), self.readings + readings)
+        share = (weights / weights.sum()).ravel().tolist()
+        return Noise(tuple(share), self.readings + readings)
+
+    def _rows(self) -> Array:
+        return np.asarray(self.weights, dtype=np.float64).reshape(len(SIGMAS), -1)
 
 
 @cache

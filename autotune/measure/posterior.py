@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from math import exp, floor, log
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from autotune.measure import onset
 from autotune.measure.noise import REACH, STEP, Array, Noise, blur
-from autotune.measure.reading import Reading
-from autotune.target.slo import Slo
 
-_TAIL = 3.0  # degrees of freedom of the prior: heavy enough for a peak three times the expected one
+if TYPE_CHECKING:
+    from autotune.measure.reading import Reading
+    from autotune.target.slo import Slo
+
+_TAIL = 3.0  # degrees of freedom of the prior: a peak three times the expected one is no surprise
 _ANYWHERE = 0.05  # part of the prior that is flat over all rates
 _UNMEETABLE = 0.03  # prior chance that no rate at all meets the objective
+_NEGLIGIBLE = 60.0  # peaks so many nats behind are let go: a dozen readings would not revive them
 _TIME_GRAIN = 0.1  # a reading's seconds are rounded to this log step, so that tables are shared
 
 
@@ -23,17 +26,22 @@ _TIME_GRAIN = 0.1  # a reading's seconds are rounded to this log step, so that t
 class Prior:
     """What is expected before the first reading: ``peak`` in requests/s, ``sd`` of its log.
 
-    The tails are heavy: a peak several times higher or lower is found at the cost of a few readings.
+    The tails are heavy: a peak several times higher or lower costs a few readings more.
     """
 
     peak: float
     sd: float = 0.35
 
+    def __post_init__(self) -> None:
+        """Raise ``ValueError`` unless both are positive."""
+        if not (self.peak > 0 and self.sd > 0):
+            raise ValueError("a prior needs a positive peak and a positive sd")
+
 
 @dataclass(frozen=True)
-class Verdict:
-    """A reading in the terms of the objective it is closest to breaking: a count out of ``intended``
-    of which ``allowed`` (a fraction) may be violations.
+class Counts:
+    """A reading in the terms of what it comes closest to breaking, lateness or errors:
+    ``violations`` out of ``intended``, of which the fraction ``allowed`` may be.
     """
 
     violations: float
@@ -46,34 +54,28 @@ class Verdict:
         return self.violations <= self.allowed * self.intended
 
 
-def judge(reading: Reading, slo: Slo) -> Verdict:
-    """``reading`` against the part of ``slo``, lateness or errors, that it is closest to breaking."""
+def judge(reading: Reading, slo: Slo) -> Counts:
+    """``reading`` against the part of ``slo`` that it comes closest to breaking."""
     late, broken = max(slo.allowed, 1e-6), max(slo.errors, 1e-6)
     n = max(reading.intended, 1)
     violations = min(max(reading.violations, reading.failed), n)
     if reading.intended <= 0:
-        return Verdict(1.0, 1.0, late)
+        return Counts(1.0, 1.0, late)
     if min(reading.failed, n) / broken > violations / late:
-        return Verdict(float(min(reading.failed, n)), float(n), broken)
-    return Verdict(float(violations), float(n), late)
+        return Counts(float(min(reading.failed, n)), float(n), broken)
+    return Counts(float(violations), float(n), late)
 
 
 def passed(reading: Reading, slo: Slo) -> bool:
-    """Whether ``reading`` met ``slo``; never for one that was cut short or that the generator limited."""
+    """Whether ``reading`` met ``slo``; never if it was cut short or the generator was the limit."""
     return not reading.truncated and reading.limited is None and judge(reading, slo).passed
-
-
-@lru_cache(maxsize=256)
-def _likelihood(counts: Verdict, limit: float, grain: int, truncated: bool) -> Array:  # noqa: FBT001 - cache key
-    """``[sigma, shape, offset]`` log likelihood of one reading, noise averaged out."""
-    expected = onset.fractions(counts.allowed, limit, exp(grain * _TIME_GRAIN))
-    score = onset.at_least if truncated else onset.chance
-    return np.log(np.maximum(blur(score(counts.violations, counts.intended, expected)), 1e-300))
 
 
 @dataclass(frozen=True)
 class Posterior:
-    """Log weights ``[sigma, shape, peak]`` on a lattice of log peak, and of servers without a peak."""
+    """Log weights ``[sigma, shape, log peak]`` on a lattice that starts at ``origin``, and those of
+    the servers without a peak, ``onset.FLAT``.
+    """
 
     origin: float
     live: Array
@@ -81,23 +83,27 @@ class Posterior:
 
     @classmethod
     def opening(
-        cls, prior: Prior | None, noise: Noise, *, lowest: float, highest: float, through: float
+        cls,
+        prior: Prior | None,
+        noise: Noise,
+        slo: Slo,
+        *,
+        lowest: float,
+        highest: float,
+        through: float,
     ) -> Posterior:
-        """Before any reading. Peaks from ``lowest`` to ``highest``; ``through`` lies on the lattice."""
+        """Before any reading: peaks from ``lowest`` to ``highest``, ``through`` among them."""
         below = floor(log(through / lowest) / STEP)
         origin = log(through) - below * STEP
-        peaks = origin + STEP * np.arange(below + floor(log(highest / through) / STEP) + 1)
+        size = below + floor(log(highest / through) / STEP) + 1
+        peaks = origin + STEP * np.arange(size, dtype=np.float64)
         density = np.full(peaks.size, 1.0 / peaks.size)
         if prior is not None:
             score = (peaks - log(prior.peak)) / prior.sd
             student = (1.0 + score**2 / _TAIL) ** (-(_TAIL + 1.0) / 2.0)
             density = _ANYWHERE * density + (1.0 - _ANYWHERE) * student / student.sum()
-        shapes = len(onset.SHAPES)
-        live = (
-            np.log((1.0 - _UNMEETABLE) * density / shapes)[None, None, :]
-            + np.log(noise.opening())[:, None, None]
-            + np.zeros((1, shapes, 1))
-        )
+        shapes = onset.expected(peaks, max(slo.allowed, 1e-6), slo.limit)
+        live = np.log((1.0 - _UNMEETABLE) * density * noise.opening(shapes))
         return cls(origin, live, np.full(onset.FLAT.size, log(_UNMEETABLE / onset.FLAT.size)))
 
     def after(self, reading: Reading, slo: Slo) -> Posterior:
@@ -106,16 +112,17 @@ class Posterior:
             return self
         counts = _as_failure(judge(reading, slo)) if reading.truncated else judge(reading, slo)
         grain = round(log(max(reading.seconds, 0.05)) / _TIME_GRAIN)
-        table = _likelihood(counts, slo.limit, grain, reading.truncated)
-        size = self.live.shape[2]
+        table = _log_likelihood(counts, slo.limit, exp(grain * _TIME_GRAIN), reading)
         offset = round((log(reading.rate) - self.origin) / STEP)
-        at = np.clip(offset - np.arange(size) + REACH, 0, 2 * REACH)
-        share = np.minimum(onset.FLAT * counts.allowed, 1.0 - 1e-4)
-        score = onset.at_least if reading.truncated else onset.chance
-        flat = self.flat + np.log(score(counts.violations, counts.intended, share))
-        live = self.live + table[:, :, at]
-        top = max(float(live.max()), float(flat.max()))
-        return replace(self, live=live - top, flat=flat - top)
+        score = _flat_at_least if reading.truncated else onset.flat_chance
+        flat = self.flat + np.log(score(counts.violations, counts.intended, counts.allowed))
+        live = _added(self.live, table, offset)
+        best = live.max(axis=(0, 1))
+        top = max(float(best.max()), float(flat.max()))
+        kept = np.flatnonzero(best > top - _NEGLIGIBLE)
+        first, last = (int(kept[0]), int(kept[-1]) + 1) if kept.size else (0, best.size)
+        origin = self.origin + STEP * first
+        return Posterior(origin, live[:, :, first:last] - top, flat - top)
 
     def summary(self) -> Summary:
         """Marginals of the posterior."""
@@ -125,8 +132,7 @@ class Posterior:
         return Summary(
             self.origin,
             np.cumsum(weights.sum(axis=(0, 1))) / total,
-            weights.sum(axis=(1, 2)) / total,
-            weights.sum(axis=(0, 2)) / total,
+            weights.sum(axis=2) / total,
             flat / (flat + total),
         )
 
@@ -134,14 +140,13 @@ class Posterior:
 @dataclass(frozen=True)
 class Summary:
     """Marginals of a posterior: ``below`` is the distribution function of log peak on its lattice,
-    ``sigmas`` and ``shapes`` the weights of noise and shape; ``unmeetable`` the chance that there is
-    no peak, which the others leave out.
+    ``noises`` the weights ``[sigma, shape]``; ``unmeetable`` the chance that there is no peak,
+    which the others leave out.
     """
 
     origin: float
     below: Array
-    sigmas: Array
-    shapes: Array
+    noises: Array
     unmeetable: float
 
     def quantile(self, q: float) -> float:
@@ -165,7 +170,35 @@ class Summary:
         return (self.quantile(0.95) - self.quantile(0.05)) / 3.29
 
 
-def _as_failure(counts: Verdict) -> Verdict:
+def _log_likelihood(counts: Counts, limit: float, seconds: float, reading: Reading) -> Array:
+    """``[sigma, shape, offset]``: log likelihood of one reading, noise averaged out."""
+    score = onset.at_least if reading.truncated else onset.chance
+    fits = score(
+        counts.violations, counts.intended, onset.fractions(counts.allowed, limit, seconds)
+    )
+    return np.asarray(np.log(np.maximum(blur(fits), 1e-300)))
+
+
+def _added(live: Array, table: Array, offset: int) -> Array:
+    """``live`` plus ``table[..., offset]`` of each of its lattice points, for a reading ``offset``
+    steps above the first of them; beyond its ends the table keeps its last values.
+    """
+    size, first = live.shape[2], offset + REACH  # first: its column; those of the others go down
+    over = min(max(first - 2 * REACH, 0), size)
+    end = max(min(first + 1, size), over)
+    summed = np.empty_like(live)
+    np.add(live[:, :, :over], table[:, :, -1:], out=summed[:, :, :over])
+    faced = table[:, :, max(first - end + 1, 0) : max(first - over + 1, 0)][:, :, ::-1]
+    np.add(live[:, :, over:end], faced, out=summed[:, :, over:end])
+    np.add(live[:, :, end:], table[:, :, :1], out=summed[:, :, end:])
+    return summed
+
+
+def _flat_at_least(violations: float, intended: float, allowed: float) -> Array:
+    return onset.at_least(violations, intended, np.minimum(onset.FLAT * allowed, 1.0))
+
+
+def _as_failure(counts: Counts) -> Counts:
     """A reading that was cut short failed, however few violations it had time to count."""
     least = min(3.0 * counts.allowed, 0.5) * counts.intended
     return replace(counts, violations=max(counts.violations, least))

@@ -10,6 +10,7 @@ from autotune.loads.base import Load, Order, Request, Tally
 from autotune.loads.take import take
 from autotune.measure.bottleneck import Bottleneck
 from autotune.measure.diagnosis import WatchedReading, diagnose
+from autotune.measure.footprint import footprints
 from autotune.measure.reading import Reading
 from autotune.measure.watch import Watch, WatchedHost
 from autotune.services.base import Role, Settings
@@ -38,7 +39,10 @@ class Gauge:
         order = Order(rate, seconds, self.timeout, self.slo.limit)
         with Watch(self.hosts, order.ramp + seconds) as watch:
             tally = take(self.load, self.request, order, self.transport)
-        return WatchedReading(reading(tally, order), watch.seen)
+        seen = watch.seen
+        return WatchedReading(
+            reading(tally, order), seen, footprints(self.hosts, seen, order.ramp + seconds)
+        )
 
     def diagnose(self, settings: Settings, watched: Sequence[WatchedReading]) -> Bottleneck | None:
         """What holds the peak down, by the readings around it."""

@@ -122,7 +122,7 @@ def _peak(bench: Bench, trial: Trial, prior: Prior | None, incumbent: float | No
 def _take(bench: Bench, trial: Trial, purpose: str, rate: float, seconds: float) -> WatchedReading:
     with bench.clock.on("load"):
         watched = bench.equipment.take(rate, seconds)
-    bench.store.reading(trial, watched.reading, purpose)
+    bench.store.reading(trial, watched.reading, purpose, watched.hosts)
     bench.store.spent(bench.clock.collect())
     bench.narrator.reading(trial, watched.reading, purpose)
     return watched

@@ -27,7 +27,7 @@ from autotune.target.quantities import Bytes, MoreThanNothing, PerSecond, Second
 from autotune.target.rule import ParameterRule
 
 __all__ = [
-    "Budget", "Data", "Host", "Load", "ParameterRule", "Scalar", "Search", "SloSpec",
+    "Budget", "Data", "Host", "Load", "ParameterRule", "Scalar", "Search", "SloSpec", "Ssh",
     "Target", "Tier",
 ]  # fmt: skip
 
@@ -68,6 +68,13 @@ class Host(Model):
         if self.transport != "local" and "address" not in self.model_fields_set:
             raise ValueError("'address' is missing; only a host with `transport: local` needs none")
         return self
+
+
+class Ssh(Model):
+    """How hosts are reached over SSH; without it, as `ssh` itself does."""
+
+    config: Text | None = None
+    """An ssh_config(5) file in place of ~/.ssh/config, as `ssh -F` takes it; relative to this file."""
 
 
 class Tier(Model):
@@ -146,6 +153,7 @@ class Target(Model):
     """The objective: a latency limit at a percentile, such as `{p99: 50ms, errors: 0.1%}`."""
     hosts: Annotated[dict[Annotated[str, Field(pattern=NAME)], Host], _NAMED]
     """The machines, by names of your choosing."""
+    ssh: Ssh = Ssh()
     tiers: Annotated[dict[Annotated[str, Field(pattern=TIER)], Tier], _NAMED]
     """What runs on them, from the load balancer to the store."""
     parameters: dict[Text, ParameterRule] = Field(default={})

@@ -27,8 +27,8 @@ def settings(bench: Bench, **changed: Any) -> Settings:
 
 
 def fleet(bench: Bench) -> EmbeddedFleet:
-    assert isinstance(bench.fleet, EmbeddedFleet)
-    return bench.fleet
+    assert isinstance(bench.equipment.fleet, EmbeddedFleet)
+    return bench.equipment.fleet
 
 
 def answer(bench: Bench) -> object:
@@ -164,9 +164,9 @@ def test_nine_of_ten_gets_hit_at_the_defaults(opened: Opened) -> None:
         fleet(bench).deploy(settings(bench, web__php_fpm__max_children=20))
         shares = [0.0]
         for _ in range(30):
-            before = bench.lookups()
-            bench.take(300, 2.0)
-            after = bench.lookups()
+            before = bench.equipment.lookups()
+            bench.equipment.take(300, 2.0)
+            after = bench.equipment.lookups()
             assert before is not None
             assert after is not None
             hits, misses = after[0] - before[0], after[1] - before[1]

@@ -1,60 +1,229 @@
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from autotune.measure import Capacity, Limits, Noise, Prior, Reading, Slo, search
+from autotune.measure import Limits, Noise, Prior, Reading, Slo, search
+
+if TYPE_CHECKING:
+    from autotune.measure.capacity import Probe
 
 SLO = Slo(quantile=0.99, limit=0.050, errors=0.001)
+Curve = Callable[[float], float]
 
 
-class Queue:
-    """A server that meets the objective up to ``peak``: its tail grows by e for ``1 / slope`` of load."""
+def exponential(peak: float, slope: float = 60.0, allowed: float = 0.01) -> Curve:
+    """The allowed fraction at ``peak``, e times as much for ``1 / slope`` more load."""
+    return lambda rate: min(allowed * float(np.exp(min(slope * np.log(rate / peak), 9.0))), 0.97)
 
-    def __init__(self, peak: float, seed: int, noise: float = 0.03, slope: float = 60.0) -> None:
-        self.peak, self.noise, self.slope = peak, noise, slope
-        self.rng = np.random.default_rng(seed)
-        self.rates: list[float] = []
+
+def cliff(peak: float) -> Curve:
+    """No violation up to ``peak``, nothing but violations above."""
+    return lambda rate: 0.0 if rate <= peak else 1.0
+
+
+@dataclass
+class Served:
+    """A probe: counts drawn from ``curve`` at a capacity that varies by ``noise`` per reading."""
+
+    curve: Curve
+    seed: int = 0
+    noise: float = 0.03
+    limit: float | None = None  # requests/s beyond which the generator cannot go
+    disturb: frozenset[int] = frozenset()  # readings that see a third less capacity
+    rates: list[float] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.rng = np.random.default_rng(self.seed)
 
     def __call__(self, rate: float, seconds: float) -> Reading:
+        loss = self.noise * self.rng.standard_normal()
+        loss += 0.4 if len(self.rates) in self.disturb else 0.0
         self.rates.append(rate)
-        gap = np.log(rate / self.peak) + self.noise * self.rng.standard_normal()
-        fraction = min(0.01 * np.exp(min(self.slope * gap, 9.0)), 0.97)
-        n = int(rate * seconds)
-        return Reading.from_counts(
-            rate=rate, seconds=seconds, intended=n, violations=int(self.rng.binomial(n, fraction))
-        )
+        n = max(1, int(rate * seconds))
+        late = int(self.rng.binomial(n, self.curve(rate * float(np.exp(loss)))))
+        stuck = self.limit is not None and rate > self.limit
+        return Reading(rate, seconds, n, late, limited="one slow process" if stuck else None)
 
 
-def test_finds_a_known_peak() -> None:
-    found = search(Queue(1500.0, seed=1), SLO, Prior(1200.0))
+@pytest.mark.parametrize(
+    ("peak", "expected", "within"),
+    [
+        (1500.0, 1500.0, 0.05),
+        (1500.0, 500.0, 0.07),  # three times better than expected
+        (1500.0, 4500.0, 0.07),
+        (1500.0, 30_000.0, 0.10),
+        (50.0, 60.0, 0.10),
+        (100_000.0, 80_000.0, 0.05),
+    ],
+)
+def test_finds_the_peak(peak: float, expected: float, within: float) -> None:
+    found = search(Served(exponential(peak)), SLO, Prior(expected))
     assert found.verdict == "measured"
     assert found.low < found.peak < found.high
-    assert found.peak == pytest.approx(1500.0, rel=0.06)
-    assert found.load_seconds == pytest.approx(sum(r.seconds + 1.0 for r in found.readings))
+    assert found.peak == pytest.approx(peak, rel=within)
+
+
+@pytest.mark.parametrize("slope", [6.0, 15.0, 200.0])
+def test_finds_the_peak_whatever_the_onset(slope: float) -> None:
+    found = search(Served(exponential(2000.0, slope), seed=3), SLO, Prior(2500.0))
+    assert found.low <= 2000.0 <= found.high
+    assert found.peak == pytest.approx(2000.0, rel=0.1)
+
+
+def test_finds_a_cliff() -> None:
+    found = search(Served(cliff(700.0), seed=5, noise=0.02), SLO, Prior(1000.0))
+    assert found.peak == pytest.approx(700.0, rel=0.04)
 
 
 def test_without_a_prior_the_rates_grow_until_something_fails() -> None:
-    found = search(Queue(23_000.0, seed=2), SLO, limits=Limits(start=100.0))
-    assert found.verdict == "measured"
+    probe = Served(exponential(23_000.0))
+    found = search(probe, SLO, limits=Limits(start=100.0))
     assert found.peak == pytest.approx(23_000.0, rel=0.06)
+    assert probe.rates[0] == pytest.approx(100.0)
+    assert len(probe.rates) < 20
 
 
-def test_a_web_server_that_answers_502_fast_is_unmeetable() -> None:
-    def broken(rate: float, seconds: float) -> Reading:
-        n = max(1, int(rate * seconds))
-        return Reading(rate, seconds, n, n, errors={"status 502": n})
+def test_a_bare_number_is_a_prior() -> None:
+    probe = Served(exponential(900.0))
+    search(probe, SLO, 1000.0)
+    assert probe.rates[0] == pytest.approx(1000.0)
 
-    found = search(broken, SLO, Prior(1000.0))
-    assert (found.verdict, found.peak) == ("unmeetable", 0.0)
+
+@pytest.mark.parametrize("which", [0, 1, 2, 4])
+def test_a_disturbed_reading_brackets_nothing(which: int) -> None:
+    probe = Served(exponential(1000.0), noise=0.01, disturb=frozenset({which}))
+    found = search(probe, SLO, Prior(1000.0))
+    assert found.peak == pytest.approx(1000.0, rel=0.06)
+
+
+@pytest.mark.parametrize("noise", [0.03, 0.08])
+def test_the_interval_holds_the_peak_nine_times_in_ten(noise: float) -> None:
+    hits, known = 0, Noise()
+    for seed in range(40):
+        served = Served(exponential(1200.0, slope=70.0), seed=seed, noise=noise)
+        found = search(served, SLO, Prior(1300.0), noise=known)
+        known = found.noise
+        hits += found.low <= 1200.0 <= found.high
+    assert 31 <= hits <= 40
 
 
 def test_noise_is_learned_and_handed_on() -> None:
-    noise = Noise()
+    quiet = loud = Noise()
     for seed in range(6):
-        found: Capacity = search(
-            Queue(900.0, seed=seed, noise=0.01), SLO, Prior(900.0), noise=noise
-        )
-        noise = found.noise
-    assert noise.sigma < Noise().sigma
-    assert noise.readings > 20
+        quiet = search(
+            Served(exponential(900.0), seed, noise=0.01), SLO, Prior(900.0), noise=quiet
+        ).noise
+        loud = search(
+            Served(exponential(900.0), seed, noise=0.09), SLO, Prior(900.0), noise=loud
+        ).noise
+    assert quiet.sigma < Noise().sigma < loud.sigma
+    assert quiet.readings > 20
+
+
+@pytest.mark.parametrize("ratio", [0.3, 0.5, 0.75])
+def test_a_bad_configuration_is_screened_for_a_few_seconds(ratio: float) -> None:
+    found = search(Served(exponential(1000.0 * ratio)), SLO, Prior(1000.0), incumbent=1000.0)
+    assert found.verdict == "screened"
+    assert found.load_seconds <= 9.0
+    assert found.peak < 1000.0
+
+
+def test_a_better_configuration_is_not_screened() -> None:
+    verdicts = [
+        search(
+            Served(exponential(1030.0), seed, noise=0.05), SLO, Prior(1000.0), incumbent=1000.0
+        ).verdict
+        for seed in range(25)
+    ]
+    assert verdicts.count("screened") <= 1
+
+
+def test_a_measured_incumbent_is_as_uncertain_as_it_is() -> None:
+    incumbent = search(Served(exponential(1000.0), seed=1), SLO, Prior(1000.0))
+    found = search(Served(exponential(400.0), seed=2), SLO, incumbent=incumbent)
+    assert found.verdict == "screened"
+
+
+def _bad_gateway(rate: float, seconds: float) -> Reading:
+    n = max(1, int(rate * seconds))
+    return Reading(rate, seconds, n, n, errors={"status 502": n})
+
+
+def _half_broken(rate: float, seconds: float) -> Reading:
+    n = max(1, int(rate * seconds))
+    return Reading(rate, seconds, n, n // 2, errors={"wrong body": n // 2})
+
+
+def _slow(rate: float, seconds: float) -> Reading:
+    n = max(1, int(rate * seconds))
+    return Reading(rate, seconds, n, n)
+
+
+def _cut_short(rate: float, seconds: float) -> Reading:
+    return Reading(rate, 0.5, max(1, int(rate * 0.5)), 0, truncated=True)
+
+
+@pytest.mark.parametrize("probe", [_bad_gateway, _half_broken, _slow, _cut_short])
+@pytest.mark.parametrize("prior", [None, Prior(1000.0)])
+def test_what_no_rate_can_meet_is_unmeetable(probe: Probe, prior: Prior | None) -> None:
+    found = search(probe, SLO, prior)
+    assert (found.verdict, found.peak, found.low) == ("unmeetable", 0.0, 0.0)
+    assert len(found.readings) <= 10
+
+
+def test_a_few_errors_fail_though_everything_is_fast() -> None:
+    def broken_above_500(rate: float, seconds: float) -> Reading:
+        n = int(rate * seconds)
+        failed = n // 200 if rate > 500.0 else 0
+        return Reading(rate, seconds, n, failed, errors={"status 503": failed})
+
+    found = search(broken_above_500, SLO, Prior(800.0))
+    assert found.peak == pytest.approx(500.0, rel=0.06)
+
+
+def test_a_generator_that_is_too_slow_is_named() -> None:
+    found = search(Served(exponential(5000.0), limit=800.0), SLO, Prior(1500.0))
+    assert found.verdict == "generator-limited"
+    assert 500.0 <= found.low <= found.peak <= 800.0
+
+
+def test_a_peak_below_the_generators_limit_is_measured() -> None:
+    found = search(Served(exponential(600.0), limit=800.0), SLO, Prior(1500.0))
+    assert found.verdict == "measured"
+    assert found.peak == pytest.approx(600.0, rel=0.05)
+
+
+def test_a_generator_that_can_do_nothing_ends_the_search() -> None:
+    found = search(Served(exponential(600.0), limit=0.5), SLO, Prior(50.0))
+    assert found.verdict == "generator-limited"
+
+
+def test_max_rate_is_never_exceeded() -> None:
+    probe = Served(exponential(5000.0))
+    found = search(probe, SLO, Prior(4000.0), limits=Limits(max_rate=2000.0))
+    assert found.verdict == "generator-limited"
+    assert max(probe.rates) <= 2000.0 * (1 + 1e-9)
+
+
+@given(
+    peak=st.floats(20.0, 50_000.0),
+    ratio=st.floats(0.2, 5.0),
+    noise=st.sampled_from([0.0, 0.03, 0.2]),
+    cap=st.integers(1, 6),
+)
+@settings(max_examples=25, deadline=None)
+def test_stays_within_its_caps(peak: float, ratio: float, noise: float, cap: int) -> None:
+    limits = Limits(readings=cap, load_seconds=15.0, max_rate=1e6)
+    found = search(Served(exponential(peak), noise=noise), SLO, Prior(peak * ratio), limits=limits)
+    assert len(found.readings) <= cap
+    assert found.load_seconds == sum(r.seconds + limits.overhead for r in found.readings)
+    assert found.load_seconds <= 15.0 + limits.longest + limits.overhead
+    assert 0.0 <= found.low <= found.peak <= found.high
+    assert found.sd >= 0.0

@@ -1,0 +1,206 @@
+"""Peak search: error against load-seconds for the methods of the field and for ours.
+
+``python -m bench capacity [--runs 300] [--seed 1]``. In each column every method meets the same
+servers with the same seeds. Cells: median / 90th percentile of the absolute error in %, and median
+load-seconds: seconds under load, of which each reading costs one more than it counts (warm-up).
+A reading with more than half of its requests violated after a second is cut short, for all
+methods. The guess handed to a method is the true peak over the column's ratio, give or take 20 %.
+
+Our search is shown as a study runs it, each search handing its ``Noise`` to the next, and cold, the
+first of its study; with the coverage of its 90 % interval.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import os
+from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass, field
+from math import exp, log
+
+import numpy as np
+
+from autotune.measure import Noise, Prior, Slo, search
+from bench.methods import METHODS
+from bench.servers import Bench, Server
+
+SLO = Slo(quantile=0.99, limit=0.050, errors=0.001)
+STUDY, COLD = "ours, in a study", "ours, cold"
+
+
+@dataclass(frozen=True)
+class Column:
+    """One situation. ``ratio``: true peak over the guess; ``drift``: log capacity lost in 100 s."""
+
+    name: str
+    server: Server = field(default_factory=Server)
+    noise: float = 0.03
+    ratio: float = 1.0
+    drift: float = 0.0
+
+    def probe(self, seed: int, run: int) -> Bench:
+        """A fresh server under test."""
+        rng = np.random.default_rng([seed, run])
+        return Bench(self.server, SLO, rng, noise=self.noise, drift=self.drift)
+
+    def guess(self, seed: int, run: int) -> float:
+        """What is expected of the peak before the search."""
+        jitter = np.random.default_rng([seed, run, 1]).uniform(-0.2, 0.2)
+        return self.server.peak(SLO) / self.ratio * exp(jitter)
+
+    def truth(self, probe: Bench) -> float:
+        """The true peak; where it drifts, that of the middle of the search."""
+        return self.server.peak(SLO) * exp(-self.drift * probe.spent / 200.0)
+
+
+COLUMNS = (
+    Column("3 %"),
+    Column("8 %", noise=0.08),
+    Column("1/3 prior, 3 %", ratio=1 / 3),
+    Column("1/3 prior, 8 %", ratio=1 / 3, noise=0.08),
+    Column("3 x prior, 3 %", ratio=3.0),
+    Column("3 x prior, 5 %", ratio=3.0, noise=0.05),
+    Column("3 x prior, 8 %", ratio=3.0, noise=0.08),
+    Column("c=1, 3 %", Server(workers=1)),
+    Column("c=1, 8 %", Server(workers=1), noise=0.08),
+    Column("c=4, 3 %", Server(workers=4)),
+    Column("c=4, 8 %", Server(workers=4), noise=0.08),
+    Column("c=64, 3 %", Server(workers=64)),
+    Column("c=64, 8 %", Server(workers=64), noise=0.08),
+    Column("heavy tail, 3 %", Server(cv=2.0)),
+    Column("heavy tail, 8 %", Server(cv=2.0), noise=0.08),
+    Column("abrupt, 3 %", Server(abrupt=True)),
+    Column("abrupt, 8 %", Server(abrupt=True), noise=0.08),
+    Column("drift 4 %/100 s, 3 %", drift=0.04),
+)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """Log errors and load-seconds of a method in a column, and the hits of its intervals if any."""
+
+    errors: tuple[float, ...]
+    loads: tuple[float, ...]
+    hits: tuple[bool, ...] = ()
+
+    def __str__(self) -> str:
+        """``median / p90 / load`` and, where there are intervals, their coverage."""
+        error = 100.0 * np.abs(np.expm1(self.errors))
+        p90, load = np.quantile(error, 0.9), np.median(self.loads)
+        cell = f"{np.median(error):6.2f} /{p90:6.2f} /{load:6.1f}"
+        return cell + (f"   {100.0 * np.mean(self.hits):3.0f}" if self.hits else "")
+
+
+def peers(column: Column, name: str, runs: int, seed: int) -> Outcome:
+    """A peer's method over ``runs`` seeds."""
+    errors, loads = [], []
+    for run in range(runs):
+        probe = column.probe(seed, run)
+        found = METHODS[name](probe, SLO, column.guess(seed, run))
+        errors.append(log(found / column.truth(probe)))
+        loads.append(probe.spent)
+    return Outcome(tuple(errors), tuple(loads))
+
+
+def ours(column: Column, runs: int, seed: int, *, study: bool) -> Outcome:
+    """Our search over ``runs`` seeds; in a ``study`` what is learned of the noise is handed on."""
+    errors, loads, hits = [], [], []
+    noise = Noise()
+    for run in range(runs):
+        probe = column.probe(seed, run)
+        found = search(probe, SLO, Prior(column.guess(seed, run)), noise=noise)
+        noise = found.noise if study else noise
+        truth = column.truth(probe)
+        errors.append(log(max(found.peak, 1e-3) / truth))
+        loads.append(probe.spent)
+        hits.append(found.low <= truth <= found.high)
+    return Outcome(tuple(errors), tuple(loads), tuple(hits))
+
+
+@dataclass(frozen=True)
+class Row:
+    """One method in one column; our own is also called ``STUDY`` and ``COLD``."""
+
+    column: Column
+    method: str
+    runs: int
+    seed: int
+
+    def __call__(self) -> str:
+        """The cell, as printed."""
+        if self.method in METHODS:
+            return str(peers(self.column, self.method, self.runs, self.seed))
+        return str(ours(self.column, self.runs, self.seed, study=self.method == STUDY))
+
+
+@dataclass(frozen=True)
+class Screening:
+    """Configurations ``low`` to ``high`` times as good as the incumbent, at so much ``noise``."""
+
+    noise: float
+    low: float
+    high: float
+    runs: int
+    seed: int
+    study: bool = False
+
+    def __call__(self) -> str:
+        """Part of them that is screened out, and the median load-seconds each of those cost."""
+        column, noise = Column("screening", noise=self.noise), Noise()
+        costs = []
+        for run in range(self.runs):
+            rng = np.random.default_rng([self.seed, run, 2])
+            incumbent = column.server.peak(SLO) / exp(rng.uniform(log(self.low), log(self.high)))
+            probe = column.probe(self.seed, run)
+            found = search(probe, SLO, Prior(incumbent), incumbent=incumbent, noise=noise)
+            noise = found.noise if self.study else noise
+            if found.verdict == "screened":
+                costs.append(probe.spent)
+        cost = f"{np.median(costs):5.1f}" if costs else "    -"
+        return f"{100.0 * len(costs) / self.runs:6.1f}  {cost}"
+
+
+def main(arguments: Sequence[str] = ()) -> None:
+    """Print the tables."""
+    parser = argparse.ArgumentParser(description="Peak search against the methods of the field.")
+    parser.add_argument("--runs", type=int, default=300)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="processes to share it")
+    parser.add_argument("--ours", action="store_true", help="leave the peers out")
+    parser.add_argument("--columns", default="", help="only columns whose name contains this")
+    options = parser.parse_args(arguments)
+    methods = [STUDY, COLD] if options.ours else [*METHODS, STUDY, COLD]
+    if not options.ours and importlib.util.find_spec("MLRsearch") is None:
+        print("MLRsearch is not installed: its row is left out")
+        methods.remove("MLRsearch, sum 15 s")
+    columns = [column for column in COLUMNS if options.columns in column.name]
+    rows = [Row(c, m, options.runs, options.seed) for c in columns for m in methods]
+    with ProcessPoolExecutor(options.jobs) as pool:
+        cells = pool.map(_made, rows)
+        screened = pool.map(_made, screenings(options.runs, options.seed))
+        print(f"median / p90 error in % / median load-seconds, {options.runs} runs; coverage in %")
+        for row in rows:
+            if row.method == methods[0]:
+                print(f"\n{row.column.name}  (true peak {row.column.server.peak(SLO):.0f}/s)")
+            print(f"  {row.method:31s}{next(cells)}", flush=True)
+        print("\nscreening: part screened out in %, median load-seconds of those")
+        for case in screenings(options.runs, options.seed):
+            kind = STUDY if case.study else COLD
+            label = f"{100 * case.noise:.0f} % noise, {case.low:.2f} to {case.high:.2f} x incumbent"
+            print(f"  {label}, {kind:17s}{next(screened)}", flush=True)
+
+
+def screenings(runs: int, seed: int) -> list[Screening]:
+    """Bad configurations, somewhat worse ones, ones just worth having, and winners."""
+    return [
+        Screening(noise, low, high, runs, seed, study=study)
+        for noise in (0.03, 0.08)
+        for low, high in ((0.3, 0.8), (0.8, 0.97), (1.03, 1.031), (1.03, 1.5))
+        for study in (True, False)
+    ]
+
+
+def _made(row: Row | Screening) -> str:
+    return row()

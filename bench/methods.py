@@ -1,0 +1,107 @@
+"""What others do to find a peak, each with ``probe(rate, seconds)`` and a guess of the peak.
+
+A bracket, where a method needs one, is a factor of 4 either side of the guess. They all take a
+reading for a pass or a failure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import sqrt
+from typing import Any
+
+from autotune.measure import Reading, Slo
+from autotune.measure.posterior import passed
+
+Probe = Callable[[float, float], Reading]
+Method = Callable[[Probe, Slo, float], float]
+
+_REACH = 4.0
+_WIDTH = 1.02  # a bracket this narrow is a result
+
+
+def ramp(probe: Probe, slo: Slo, guess: float) -> float:
+    """From half the guess (halved again if that fails), 10 % more every 5 s until a failure."""
+    rate = guess / 2.0
+    while not passed(probe(rate, 5.0), slo):
+        rate /= 2.0
+    while passed(probe(rate * 1.1, 5.0), slo):
+        rate *= 1.1
+    return rate
+
+
+def bisection(probe: Probe, slo: Slo, guess: float) -> float:
+    """Eight readings of 5 s."""
+    return _bisect(guess / _REACH, guess * _REACH, lambda rate: passed(probe(rate, 5.0), slo))
+
+
+def best_of_three(probe: Probe, slo: Slo, guess: float) -> float:
+    """Bisection that reads each rate until two readings of 5 s agree."""
+
+    def majority(rate: float) -> bool:
+        votes = [passed(probe(rate, 5.0), slo), passed(probe(rate, 5.0), slo)]
+        return votes[0] if votes[0] == votes[1] else passed(probe(rate, 5.0), slo)
+
+    return _bisect(guess / _REACH, guess * _REACH, majority)
+
+
+def exponential(probe: Probe, slo: Slo, guess: float) -> float:
+    """Nighthawk's shape: double from half the guess until a failure, then bisect; 10 s each."""
+    low, high = 0.0, guess / 2.0
+    while passed(probe(high, 10.0), slo):
+        low, high = high, high * 2.0
+    return _bisect(low or high / 16.0, high, lambda rate: passed(probe(rate, 10.0), slo))
+
+
+def mlrsearch(probe: Probe, slo: Slo, guess: float) -> float:
+    """MLRsearch of FD.io CSIT (PyPI): trials of 1 to 5 s, 15 s in sum at a bound."""
+    import MLRsearch as mlr  # noqa: N813 - its own name shouts
+
+    class Measurer(mlr.AbstractMeasurer):
+        def measure(self, intended_duration: float, intended_load: float) -> Any:
+            got = probe(float(intended_load), intended_duration)
+            sent = max(1, int(intended_load * intended_duration))
+            # A reading that was cut short failed: its fraction is taken for the whole trial.
+            lost = round(sent * got.fraction)
+            return mlr.MeasurementResult(
+                intended_duration=intended_duration,
+                intended_load=intended_load,
+                offered_count=sent,
+                loss_count=lost,
+            )
+
+    goal = mlr.SearchGoal(
+        loss_ratio=slo.allowed,
+        exceed_ratio=0.5,
+        relative_width=_WIDTH - 1.0,
+        initial_trial_duration=1.0,
+        final_trial_duration=5.0,
+        duration_sum=15.0,
+        preceding_targets=2,
+        expansion_coefficient=2,
+        fail_fast=False,
+    )
+    config = mlr.Config()
+    config.goals = [goal]
+    config.min_load = guess / 16.0  # the order matters: each is checked against the other
+    config.max_load = guess * 8.0
+    config.warmup_duration = None
+    found = mlr.MultipleLossRatioSearch(config).search(Measurer(), debug=lambda _: None)
+    bound = found[goal].relevant_lower_bound
+    return float(bound) if bound else config.min_load
+
+
+METHODS: dict[str, Method] = {
+    "ramp, 10 % steps, 5 s": ramp,
+    "bisection, 5 s": bisection,
+    "bisection, best of 3": best_of_three,
+    "exponential + bisection, 10 s": exponential,
+    "MLRsearch, sum 15 s": mlrsearch,
+}
+
+
+def _bisect(low: float, high: float, good: Callable[[float], bool]) -> float:
+    while high / low > _WIDTH:
+        middle = sqrt(low * high)
+        low, high = (middle, high) if good(middle) else (low, middle)
+    return low
