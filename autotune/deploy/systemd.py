@@ -50,18 +50,16 @@ class InPlace:
 
 
 class SystemdFleet:
-    """All hosts of a target. ``lay_out`` is the stack that settings make of it.
+    """All hosts of a stack. ``expect``: the body of a right answer, where it is known.
 
-    ``alternatives``: every unit that some choice of service would run on a host. ``expect``: the
-    body of a right answer, known for the reference application only; without it no data is loaded.
+    It is for the reference application; without it no data is loaded.
     """
 
     def __init__(
         self,
         target: Target,
         space: Space,
-        lay_out: Callable[[Settings], Stack],
-        alternatives: Mapping[str, tuple[str, ...]],
+        stack: Stack,
         study: Path,
         transports: Mapping[str, Transport],
         *,
@@ -70,14 +68,13 @@ class SystemdFleet:
         progress: dataset.Progress = dataset.unheard,
         note: Callable[[str], None] = unsaid,
     ) -> None:
-        self.target, self.space, self.lay_out = target, space, lay_out
-        self._alternatives, self._study = alternatives, study
-        self._expect, self._overrides = expect, overrides
+        self.target, self.space, self.stack = target, space, stack
+        self._study, self._expect, self._overrides = study, expect, overrides
         self._progress, self._note = progress, note
         self.ready_seconds = READY_SECONDS
         kept = Kept(study)
         self._hosts = {
-            name: FleetHost(name, transports[name], kept, study.name) for name in alternatives
+            name: FleetHost(name, transports[name], kept, study.name) for name in stack.hosts
         }
         self._lease = Lease([host.lock for host in self._hosts.values()])
         self._in_place: InPlace | None = None
@@ -99,7 +96,7 @@ class SystemdFleet:
         try:
             self._apply(wanted, steps)
             self._load_data(wanted, steps)
-            self._await_answer(wanted.stack)
+            self._await_answer()
             deployed, now = self._read_back(wanted, steps)
         except AutotuneError as error:
             self._roll_back(steps, error)
@@ -115,7 +112,7 @@ class SystemdFleet:
             return render(part.service, part.site, settings, data, self._overrides)
 
         try:
-            return want(settings, self.lay_out(settings), files, self._alternatives)
+            return want(settings, self.stack, files)
         except RenderError as error:
             raise DeployFailed(error.message) from error
 
@@ -153,14 +150,14 @@ class SystemdFleet:
     def _load_data(self, wanted: Wanted, steps: Mapping[str, Steps]) -> None:
         if self._expect is None:
             return
-        for part in wanted.stack.of_role(Role.STORE):
+        for part in wanted.parts:
             host, unit = self._hosts[part.site.host], part.service.unit(part.site)
-            if steps[host.name].act.get(unit or "") is not None:
+            if part.site.role is Role.STORE and unit in steps[host.name].act:
                 dataset.load(part.site, self.target.data, host.transport, self._progress)
 
-    def _await_answer(self, stack: Stack) -> None:
+    def _await_answer(self) -> None:
         path = self.target.load.path
-        wrong = ready.wait(stack.entry, path, self._expect, self.ready_seconds)
+        wrong = ready.wait(self.stack.entry, path, self._expect, self.ready_seconds)
         if wrong:
             raise NotUp(f"the stack does not answer right: {wrong}")
 
@@ -204,7 +201,7 @@ class SystemdFleet:
             ) from error
         if good:
             self._in_place = None  # its processes are new ones: look again before saying so
-            self._await_answer(good.wanted.stack)
+            self._await_answer()
             self._in_place = replace(good, pids={})
 
     # -- before and after -----------------------------------------------------------------------
@@ -225,6 +222,11 @@ class SystemdFleet:
         for lines in self._everywhere(clear_left_behind).values():
             for line in lines:
                 self._note(line)
+
+    @property
+    def in_place(self) -> Settings:
+        """The settings that were deployed last; none before the first deployment."""
+        return self._in_place.wanted.settings if self._in_place else {}
 
     def restore(self) -> None:
         """Leave every host as it was found, and unlock it.
@@ -267,7 +269,7 @@ class SystemdFleet:
 
     def _nothing_done(self, wanted: Wanted) -> Deployed:
         assert self._in_place is not None
-        self._await_answer(wanted.stack)
+        self._await_answer()
         known = self._in_place.deployed
         nothing = dict.fromkeys(known.actions, Action.NONE)
         return replace(known, files=_flat(wanted), actions=nothing)

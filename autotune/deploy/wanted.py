@@ -36,12 +36,12 @@ class Wanted:
     """One deployment: its settings, its parts, their files, and so the state of every host."""
 
     settings: Settings
-    stack: Stack
+    parts: tuple[Part, ...]
     rendered: Rendered
     hosts: Mapping[str, HostState]
 
     def parts_on(self, host: str) -> tuple[Part, ...]:
-        return tuple(part for part in self.stack.parts if part.site.host == host)
+        return tuple(part for part in self.parts if part.site.host == host)
 
     def leaves(self, host: str) -> tuple[str, ...]:
         return tuple(path for part in self.parts_on(host) if isinstance(part.service, Leaves)
@@ -53,22 +53,23 @@ class Wanted:
                 if (unit := part.service.unit(part.site))}  # fmt: skip
 
 
-def want(
-    settings: Settings,
-    stack: Stack,
-    render: Callable[[Part], Mapping[str, bytes]],
-    alternatives: Mapping[str, Iterable[str]],
-) -> Wanted:
-    """Every host with its own units running and the ``alternatives`` to them stopped.
+def want(settings: Settings, stack: Stack, render: Callable[[Part], Mapping[str, bytes]]) -> Wanted:
+    """Every host with the units that ``settings`` choose running, and those they do not stopped.
 
     Raises AutotuneError where two parts would write the same file of one host.
     """
-    rendered = {part.name: render(part) for part in stack.parts}
+    parts = stack.active(settings)
+    rendered = {part.name: render(part) for part in parts}
     hosts = {
-        host: _state([p for p in stack.parts if p.site.host == host], rendered, settings, others)
-        for host, others in alternatives.items()
+        host: _state(
+            [part for part in parts if part.site.host == host],
+            rendered,
+            settings,
+            [part.service.unit(part.site) for part in stack.parts if part.site.host == host],
+        )
+        for host in stack.hosts
     }
-    return Wanted(settings, stack, rendered, hosts)
+    return Wanted(settings, parts, rendered, hosts)
 
 
 def needs(wanted: Wanted, host: str, before: Settings | None) -> dict[str, dict[str, Action]]:
@@ -99,7 +100,7 @@ def actions(
 ) -> dict[str, Action]:
     """What each part went through: its unit's action, or a reload for files without a unit."""
     found: dict[str, Action] = {}
-    for part in wanted.stack.parts:
+    for part in wanted.parts:
         unit = part.service.unit(part.site)
         mine = set(wanted.rendered[part.name]) | set(_sysctls(part, wanted.settings))
         if unit is not None:
@@ -111,7 +112,7 @@ def actions(
 
 
 def _state(
-    parts: list[Part], rendered: Rendered, settings: Settings, alternatives: Iterable[str]
+    parts: list[Part], rendered: Rendered, settings: Settings, everything: Iterable[str | None]
 ) -> HostState:
     files: dict[str, FileState] = {}
     writers: dict[str, str] = {}
@@ -126,7 +127,9 @@ def _state(
             files[path], writers[path] = FileState(content), part.name
         sysctls |= {k: " ".join(v.split()) for k, v in _sysctls(part, settings).items()}
     own = {unit: True for part in parts if (unit := part.service.unit(part.site))}
-    return HostState(files, {**own, **{u: False for u in alternatives if u not in own}}, sysctls)
+    return HostState(
+        files, {**own, **{u: False for u in everything if u and u not in own}}, sysctls
+    )
 
 
 def _concerned(part: Part, parts: Iterable[Part]) -> dict[str, Part]:

@@ -6,7 +6,9 @@ from dataclasses import dataclass
 from functools import cache
 
 from autotune.services.base import Parameter, Settings, Value
-from autotune.services.registry import APPS, SERVICES
+from autotune.services.placement import all_services, choice_of
+from autotune.services.registry import DEPLOYMENTS, parts
+from autotune.space import choices
 
 
 @dataclass(frozen=True)
@@ -25,13 +27,14 @@ class Change:
 
 @cache
 def _catalogue() -> dict[str, Parameter]:
-    services = (*SERVICES.values(), *APPS.values())
-    return {f"{s.name}.{p.name}": p for s in services for p in s.parameters}
+    return {f"{s.name}.{p.name}": p for s in all_services() for p in s.parameters}
 
 
 def described(name: str) -> Parameter | None:
     """The catalogue's entry for ``tier.service.parameter``; ``None`` for a user's own."""
-    return _catalogue().get(name.partition(".")[2])
+    return (
+        choices.PARAMETER if choices.is_choice(name) else _catalogue().get(name.partition(".")[2])
+    )
 
 
 def active(settings: Settings) -> frozenset[str]:
@@ -41,10 +44,24 @@ def active(settings: Settings) -> frozenset[str]:
 
 def _acts(name: str, settings: Settings) -> bool:
     parameter = described(name)
-    if parameter is None:
+    if parameter is None or choices.is_choice(name):
         return True
     prefix = name.removesuffix(parameter.name)
-    return all(settings.get(prefix + other) in values for other, values in parameter.when)
+    own = all(settings.get(prefix + other) in values for other, values in parameter.when)
+    return own and _runs(name, parameter, settings)
+
+
+def _runs(name: str, parameter: Parameter, settings: Settings) -> bool:
+    """Whether the parameter's service is part of the deployment chosen for its tier."""
+    tier, service = name.split(".")[:2]
+    chosen = settings.get(choice_of(tier))
+    if chosen not in DEPLOYMENTS:
+        return True
+    roles = {role for part, role in parts(str(chosen)) if part.name == service}
+    everywhere = {part.name for one in DEPLOYMENTS for part, _ in parts(one)}
+    if service not in everywhere:
+        return True
+    return bool(roles if parameter.roles is None else roles & parameter.roles)
 
 
 def changes(before: Settings, after: Settings) -> tuple[Change, ...]:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 
 from autotune.deploy.stack import Stack
 from autotune.loads.base import Load, Order, Request, Tally
@@ -21,7 +21,10 @@ from autotune.transports.base import Transport
 
 @dataclass(frozen=True)
 class Gauge:
-    """Everything a reading needs but its rate and length."""
+    """Everything a reading needs but its rate and length.
+
+    ``in_place()`` are the settings that run: they say which parts of the stack there are to watch.
+    """
 
     load: Load
     request: Request
@@ -30,6 +33,7 @@ class Gauge:
     stack: Stack
     hosts: tuple[WatchedHost, ...]
     timeout: float
+    in_place: Callable[[], Settings] = dict
 
     def take(self, rate: float, seconds: float) -> WatchedReading:
         """Offer ``rate`` requests/s for ``seconds`` to the stack's entry, and to nothing else.
@@ -37,7 +41,7 @@ class Gauge:
         All hosts are watched meanwhile.
         """
         order = Order(rate, seconds, self.timeout, self.slo.limit)
-        with Watch(self.hosts, order.ramp + seconds) as watch:
+        with Watch(self._hosts(self.in_place()), order.ramp + seconds) as watch:
             tally = take(self.load, self.request, order, self.transport)
         seen = watch.seen
         return WatchedReading(
@@ -46,11 +50,20 @@ class Gauge:
 
     def diagnose(self, settings: Settings, watched: Sequence[WatchedReading]) -> Bottleneck | None:
         """What holds the peak down, by the readings around it."""
-        return diagnose(self.stack, settings, watched, hosts=self.hosts, slo=self.slo)
+        stack = replace(self.stack, parts=self.stack.active(settings))
+        return diagnose(stack, settings, watched, hosts=self._hosts(settings), slo=self.slo)
+
+    def _hosts(self, settings: Settings) -> tuple[WatchedHost, ...]:
+        active = self.stack.active(settings)
+        return tuple(
+            replace(host, parts=tuple(part for part in host.parts if part in active))
+            for host in self.hosts
+        )
 
     def lookups(self) -> tuple[int, int] | None:
         """Hits and misses of all caches since they started; ``None`` without a cache."""
-        caches = self.stack.of_role(Role.CACHE)
+        active = self.stack.active(self.in_place())
+        caches = [part for part in active if part.site.role is Role.CACHE]
         if not caches:
             return None
         names = {"get_hits": "hits", "get_misses": "misses"}

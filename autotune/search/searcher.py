@@ -79,7 +79,9 @@ class Searcher:
         trial = optuna.trial.Trial(self._study, trials[asked]._trial_id)  # noqa: SLF001  # by number
         for name, note in told.notes.items():
             trial.set_user_attr(name, note)
-        trial.set_constraint(FEASIBLE, _violation(told))
+        # It cannot be set twice, and is when a kill came between it and the value.
+        if FEASIBLE not in trials[asked].constraints:
+            trial.set_constraint(FEASIBLE, _violation(told))
         self._study.tell(trial, value)
 
     def take_back(self) -> None:

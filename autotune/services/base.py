@@ -12,6 +12,7 @@ Value = bool | int | float | str
 Bound = int | float | str  # text is an expression over the host's facts, such as "2 * cpus"
 Settings = Mapping[str, Value]
 Argv = tuple[str, ...]
+Conditions = tuple[tuple[str, tuple[Value, ...]], ...]  # name of a parameter, values it may have
 Runtime = Literal["embedded", "systemd"]
 
 
@@ -31,6 +32,8 @@ class Role(enum.StrEnum):
     APP = "app"
     CACHE = "cache"
     STORE = "store"
+    LOCAL = "local"  # beside the application on each of its hosts
+    HOST = "host"  # the machine itself: its kernel, its limits
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,6 +45,8 @@ class Parameter:
     ``published`` what the reference measurements of a multi-tier stack found best. ``when`` names
     the sibling values under which the parameter has any effect. ``built_in`` marks choices that
     depend on how the program was built: each is shown to the program before the search.
+    ``derive`` is an expression over siblings that the value follows; such a parameter is not
+    searched.
     """
 
     name: str
@@ -56,9 +61,15 @@ class Parameter:
     choices: tuple[Value, ...] = ()
     recommended: Value | None = None
     published: Mapping[Role, Value] = field(default_factory=dict)
-    when: tuple[tuple[str, tuple[Value, ...]], ...] = ()
+    when: Conditions = ()
     roles: frozenset[Role] | None = None
     built_in: bool = False
+    derive: str = ""
+
+
+def met(conditions: Conditions, settings: Settings) -> bool:
+    """Whether every named parameter has one of its values."""
+    return all(settings.get(name) in values for name, values in conditions)
 
 
 @dataclass(frozen=True)

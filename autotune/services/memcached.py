@@ -15,6 +15,7 @@ from autotune.services.base import (
     Site,
     TrialStart,
 )
+from autotune.services.needs import Needs
 from autotune.services.readback import words
 
 SOURCE = "memcached(1)"
@@ -62,6 +63,13 @@ IN_EFFECT = {
     "growth_factor": "growth_factor",
 }
 
+NEEDS = Needs(
+    # Items, the hash table beside them, and what each connection and thread keeps.
+    memory="memory * 1.1 + connections * 4 KB + threads * 1 MB + 4 MB",
+    source="memcached.org, user internals; `stats`: read buffers are shared since 1.6",
+    connections="connections",
+)
+
 
 @dataclass(frozen=True)
 class Memcached:
@@ -72,6 +80,7 @@ class Memcached:
     parameters: tuple[Parameter, ...] = PARAMETERS
     at_most: tuple[tuple[str, str], ...] = ()
     reload_signal: str | None = None
+    needs: Needs = NEEDS
 
     @property
     def programs(self) -> Mapping[str, tuple[str, ...]]:

@@ -15,6 +15,7 @@ from autotune.services.base import (
     Role,
     Site,
 )
+from autotune.services.needs import Needs
 from autotune.services.readback import directives, listen_backlog
 
 CORE = "nginx.org, ngx_core_module"
@@ -112,6 +113,14 @@ IN_EFFECT = {name: name for name in (
     "keepalive_timeout", "keepalive_requests", "fastcgi_keep_conn",
 )}  # fmt: skip
 
+NEEDS = Needs(
+    processes="worker_processes + 1",
+    rss=12 * 2**20,
+    source="resident size of a worker of nginx 1.22 under load, shared pages included",
+    # One for the client and one for the upstream.
+    descriptors="worker_connections * 2",
+)
+
 
 @dataclass(frozen=True)
 class Nginx:
@@ -122,6 +131,7 @@ class Nginx:
     parameters: tuple[Parameter, ...] = PARAMETERS
     at_most: tuple[tuple[str, str], ...] = ()
     reload_signal: str | None = "HUP"
+    needs: Needs = NEEDS
 
     @property
     def programs(self) -> Mapping[str, tuple[str, ...]]:

@@ -15,6 +15,7 @@ from autotune.services.base import (
     Settings,
     Site,
 )
+from autotune.services.needs import Needs
 from autotune.services.readback import assignments, listen_backlog
 
 SOURCE = "php.net, FPM configuration"
@@ -73,6 +74,13 @@ IN_EFFECT = {
     "pm.max_requests": "max_requests",
 }
 
+NEEDS = Needs(
+    workers="max_children",
+    processes="max_children + 1",
+    rss=30 * 2**20,
+    source="resident size of a child of PHP-FPM 8.2 with its extensions, shared pages included",
+)
+
 
 @dataclass(frozen=True)
 class PhpFpm:
@@ -87,6 +95,7 @@ class PhpFpm:
         ("min_spare_servers", "start_servers"),
     )
     reload_signal: str | None = "USR2"
+    needs: Needs = NEEDS
 
     @property
     def programs(self) -> Mapping[str, tuple[str, ...]]:

@@ -15,6 +15,7 @@ from autotune.services.base import (
     Site,
     TrialStart,
 )
+from autotune.services.needs import Needs
 from autotune.services.readback import alternating
 
 SOURCE = "redis.io, redis.conf"
@@ -40,6 +41,13 @@ PARAMETERS = (
 DATA, DUMP = "/var/lib/redis", "autotune.rdb"
 IN_EFFECT = {"io-threads": "io_threads", "tcp-backlog": "tcp_backlog", "maxclients": "maxclients"}
 
+NEEDS = Needs(
+    processes="1",
+    rss=64 * 2**20,
+    source="resident size with a small data set; redis.io, memory optimization, gives the rest",
+    connections="maxclients",
+)
+
 
 @dataclass(frozen=True)
 class Redis:
@@ -53,6 +61,7 @@ class Redis:
     parameters: tuple[Parameter, ...] = PARAMETERS
     at_most: tuple[tuple[str, str], ...] = ()
     reload_signal: str | None = None
+    needs: Needs = NEEDS
 
     @property
     def programs(self) -> Mapping[str, tuple[str, ...]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from autotune.target.model import Host
@@ -30,3 +30,13 @@ class HostFacts:
     def names(self) -> Mapping[str, float]:
         """For bounds such as ``2 * cpus``: whole CPUs, at least one."""
         return {"cpus": max(1, int(self.cpus)), "memory": self.memory, "nofile": self.nofile}
+
+
+def smallest(facts: Iterable[HostFacts]) -> HostFacts:
+    """What every one of these hosts has: they share their settings."""
+    every = tuple(facts)
+    return HostFacts(
+        cpus=min(one.cpus for one in every),
+        memory=min(one.memory for one in every),
+        nofile=min(one.nofile for one in every),
+    )

@@ -125,6 +125,11 @@ class Store:
         """What held the peak of this trial down."""
         self._write("bottleneck", trial=trial.number, **dataclasses.asdict(found))
 
+    def memory(self, trial: Trial, rss: Mapping[str, int]) -> None:
+        """The largest process of each `tier.service` that this trial showed, in bytes."""
+        if rss:
+            self._write("memory", trial=trial.number, rss=dict(rss))
+
     def spent(self, seconds: Mapping[str, float]) -> None:
         """Wall-clock seconds since the last such record, by what they went into."""
         self._write("spent", seconds={kind: round(value, 3) for kind, value in seconds.items()})

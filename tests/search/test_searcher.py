@@ -86,6 +86,16 @@ def test_a_kill_between_notes_and_value_does_not_hide_the_value(url: str) -> Non
     assert [(t.value, t.state.name) for t in trials(url)] == [(800.0, "COMPLETE")]
 
 
+def test_a_kill_between_constraint_and_value_does_not_hide_the_value(url: str) -> None:
+    one = searcher(url)
+    asked = one.ask()
+    study = optuna.load_study(study_name="s", storage=url)
+    begun = optuna.trial.Trial(study, study.trials[asked.number]._trial_id)
+    begun.set_constraint(FEASIBLE, -1.0)
+    searcher(url).record(asked.number, asked.values, Told(123.0, {"trial": 4}))
+    assert trials(url)[asked.number].value == 123.0
+
+
 def test_a_suggestion_lost_to_a_kill_is_taken_back_and_can_be_repeated(url: str) -> None:
     lost = searcher(url).ask()
     again = searcher(url)

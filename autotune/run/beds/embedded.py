@@ -26,7 +26,8 @@ from autotune.run.interruption import uninterrupted
 from autotune.run.narrator import Narrator
 from autotune.run.templates import overrides
 from autotune.services.base import Settings, Value
-from autotune.services.registry import expected_body, parts
+from autotune.services.placement import placed
+from autotune.services.registry import expected_body
 from autotune.space import space as spaces
 from autotune.space.dimension import Dimension
 from autotune.space.facts import HostFacts
@@ -68,10 +69,9 @@ class EmbeddedBed:
         target, space = self.file.target, self.space
         with _thrown_away("autotune-check-") as directory:
             laid = lay_out(self, directory)
-            for preset in PRESETS:
-                settings = space.baseline if preset == "baseline" else space.preset(preset)
-                for part in laid.parts:
-                    _judge(self, part, space.candidate(settings).settings)
+            for settings in _presets(space):
+                for part in laid.active(settings):
+                    _judge(self, part, settings)
         programs = ", ".join(sorted({Path(p).name for p in self.programs.values()}))
         listening = ", ".join(str(p.site.listen) for p in laid.parts if p.service.programs)
         return Checked(
@@ -106,7 +106,7 @@ class EmbeddedBed:
             servers=tuple(part.name for part in laid.parts if part.service.programs),
             files=lambda settings: {
                 f"{part.name}/{path}": content
-                for part in laid.parts
+                for part in laid.active(settings)
                 for path, content in _rendered(self, part, settings).items()
             },
         )
@@ -133,8 +133,9 @@ def prepare(file: TargetFile) -> EmbeddedBed:
     here = host_facts(transport)
     facts = {name: here.within(host) for name, host in file.target.hosts.items()}
     space = spaces.build(file, facts)
-    used: list[ground.NeedsPrograms] = [service for tier in file.target.tiers.values()
-            for deployment in tier.service for service, _ in parts(deployment)]  # fmt: skip
+    used: list[ground.NeedsPrograms] = [
+        place.service for name, tier in file.target.tiers.items() for place in placed(name, tier)
+    ]
     load = chosen(file)
     programs = ground.programs([*used, load])
     return _as_built(EmbeddedBed(file, space, facts, transport, programs, load))
@@ -154,7 +155,10 @@ def lay_out(bed: EmbeddedBed, directory: str) -> Stack:
 
 
 def refusal(bed: EmbeddedBed, laid: Stack, name: str, value: Value) -> str | None:
-    """What the service says against one value on top of the baseline; ``None`` if nothing."""
+    """What the service says against one value on top of the baseline; ``None`` if nothing.
+
+    Whether the service is the one that the baseline chooses does not matter.
+    """
     settings = bed.space.candidate({name: value}).settings
     for part in laid.parts:
         if name.startswith(f"{part.site.tier}.{part.service.name}."):
@@ -177,7 +181,7 @@ def _as_built(bed: EmbeddedBed) -> EmbeddedBed:
             if refused:
                 names, said = ", ".join(map(str, refused)), next(iter(refused.values()))
                 dropped.append(f"{dimension.name}: not built with {names} ({said})")
-    return replace(bed, space=space, dropped=tuple(dropped))
+    return replace(bed, space=space, dropped=(*space.dropped, *dropped))
 
 
 def _refused(bed: EmbeddedBed, laid: Stack, dimension: Dimension) -> dict[Value, str]:
@@ -185,6 +189,14 @@ def _refused(bed: EmbeddedBed, laid: Stack, dimension: Dimension) -> dict[Value,
     tried = dimension.choices if dimension.parameter.built_in else ()
     answers = {choice: refusal(bed, laid, dimension.name, choice) for choice in tried}
     return {c: said for c, said in answers.items() if said and c != dimension.baseline}
+
+
+def _presets(space: Space) -> Iterator[Settings]:
+    """Baseline, recommended and published settings of every deployment."""
+    for deployment in space.deployments:
+        yield space.candidate(deployment).settings
+        for kind in PRESETS[1:]:
+            yield space.candidate(space.preset(kind, deployment)).settings
 
 
 def _rendered(bed: EmbeddedBed, part: Part, settings: Settings) -> dict[str, bytes]:
@@ -233,6 +245,7 @@ def _equipment(bed: EmbeddedBed, laid: Stack, fleet: EmbeddedFleet) -> Equipment
         laid,
         hosts_of(laid, {name: facts.cpus for name, facts in bed.facts.items()}, {}),
         timeout=target.load.timeout,
+        in_place=lambda: fleet.in_place,
     )
     return Equipment(
         fleet=fleet,
