@@ -115,7 +115,7 @@ class FleetHost:
 
     def forget(self) -> None:
         """The host is as it was found: the copies of how that was are not needed any more."""
-        self._do([Command(("discard", ORIGINALS))])
+        self._do([Command(("discard", ORIGINALS, KEPT))])
         self._kept.remove(self.name)
         self.originals = Originals(self.name, self.originals.study)
 
@@ -125,7 +125,8 @@ class FleetHost:
 
     def commit(self) -> None:
         """What is deployed stays; how the host was found is kept for a later `restore`."""
-        self._do([Command(("mv", "-f", "--", ORIGINALS, KEPT))])
+        if self.originals.state != HostState():
+            self._do([Command(("mv", "-f", "--", ORIGINALS, KEPT), vital=True)])
 
     def _look(self, wanted: HostState, whole: tuple[str, ...]) -> tuple[HostSeen, dict[str, bytes]]:
         """What is there, and the contents of the files ``whole``."""
@@ -158,6 +159,7 @@ class FleetHost:
 
     def _do(self, commands: Sequence[Command], timeout: float = 30.0) -> list[Completed]:
         """Change something, if the host is still ours."""
+        assert self.lock.held, "a host is locked before it is changed"
         fence = self.lock.fence
         answers = ask(self.transport, [fence, *commands], timeout=timeout)
         if not answers[0].ok:

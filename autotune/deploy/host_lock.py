@@ -106,6 +106,10 @@ class HostLock:
         self.record = ""
 
     @property
+    def held(self) -> bool:
+        return bool(self.record)
+
+    @property
     def fence(self) -> Command:
         """Goes before any change: nothing is done on a host that is no longer held."""
         return Command(("fence", self.record), vital=True)
@@ -136,7 +140,7 @@ class HostLock:
             raise LockedError(f"{self._transport.name}: {done.said}")
 
     def release(self) -> None:
-        if self.record:
+        if self.held:
             ask(self._transport, [Command(("unlock", self.record))])
             self.record = ""
 

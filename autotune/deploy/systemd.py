@@ -78,6 +78,7 @@ class SystemdFleet:
         }
         self._lease = Lease([host.lock for host in self._hosts.values()])
         self._in_place: InPlace | None = None
+        self._keeping = False
 
     # -- the transaction ------------------------------------------------------------------------
 
@@ -234,8 +235,9 @@ class SystemdFleet:
         Raises AutotuneError naming the hosts that could not be put back, when all others are.
         """
         self._lease.stop()
+        held = [host for host in self._hosts.values() if host.lock.held]
         try:
-            failed = on_all(self._hosts.values(), put_back).errors
+            failed = on_all(held, FleetHost.commit if self._keeping else put_back).errors
         finally:
             self._unlock()
         if failed:
@@ -244,11 +246,9 @@ class SystemdFleet:
                 hint=f"`autotune restore {self._study.name}` once that is mended",
             )
 
-    def leave(self) -> None:
-        """Unlock every host and leave on it what was deployed last."""
-        self._lease.stop()
-        self._everywhere(FleetHost.commit)
-        self._unlock()
+    def keep(self) -> None:
+        """What is deployed now stays when hosts are unlocked; `autotune restore` still undoes it."""
+        self._keeping = True
 
     def _unlock(self) -> None:
         on_all(self._hosts.values(), lambda host: host.lock.release())

@@ -10,7 +10,10 @@ from autotune.target.read import TargetFile
 
 # Kind of target → the module whose ``prepare(file)`` makes its bed. Imported when it is needed:
 # a study on this machine need not wait for the libraries of remote ones.
-BEDS = {"embedded": "autotune.run.beds.embedded"}
+BEDS = {
+    "embedded": "autotune.run.beds.embedded",
+    "systemd": "autotune.run.beds.systemd",
+}
 
 
 def kind(target: Target) -> str:
