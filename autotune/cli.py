@@ -195,11 +195,25 @@ def status(
 
 
 @app.command()
-def report(study: StudyName, json_: Json = False, studies: Studies = STUDIES) -> None:
+def report(
+    study: StudyName,
+    html: Annotated[
+        Path | None, typer.Option(help="Write the report as one HTML file that needs no network.")
+    ] = None,
+    open_: Annotated[
+        bool, typer.Option("--open", help="Open the HTML report (STUDY/report.html).")
+    ] = False,
+    json_: Json = False,
+    studies: Studies = STUDIES,
+) -> None:
     """The verdict of a study and what stands behind it."""
     from autotune.report.studies import find
 
-    _report(find(study, studies), json_=json_, exit_code=False)
+    directory = find(study, studies)
+    if html or open_:
+        _html(directory, html or directory / "report.html", shown=open_)
+    if json_ or not html:
+        _report(directory, json_=json_, exit_code=False)
 
 
 @app.command()
@@ -315,11 +329,13 @@ def _sit(
 
 
 def _narrator(bed: Any, directory: Path, *, verbose: bool) -> Any:
+    from autotune.report.html.follow import Paged
     from autotune.report.progress import narrator
     from autotune.study.follow import Follow
 
     target = bed.file.target
-    return narrator(target, Follow(directory), sys.stderr, os.environ, verbose=verbose)
+    told = narrator(target, Follow(directory), sys.stderr, os.environ, verbose=verbose)
+    return Paged(told, directory)
 
 
 def _report(directory: Path, *, json_: bool, exit_code: bool) -> None:
@@ -337,6 +353,15 @@ def _report(directory: Path, *, json_: bool, exit_code: bool) -> None:
         )
     if exit_code and found["verdict"] != "improved":
         raise typer.Exit(errors.NOT_IMPROVED)
+
+
+def _html(directory: Path, path: Path, *, shown: bool) -> None:
+    from autotune.report.html.page import write_page
+    from autotune.report.studies import open_study
+
+    typer.echo(f"wrote {write_page(open_study(directory), path)}", err=True)
+    if shown and typer.launch(path.resolve().as_uri()):
+        raise AutotuneError("no browser could be opened", hint=f"open {path} yourself")
 
 
 def _colour() -> bool:

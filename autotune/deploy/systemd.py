@@ -50,9 +50,10 @@ class InPlace:
 
 
 class SystemdFleet:
-    """All hosts of a stack. ``expect``: the body of a right answer, where it is known.
+    """All hosts of a stack.
 
-    It is for the reference application; without it no data is loaded.
+    ``request()`` asks the whole stack one thing: status and body, or why there is none. ``expect``
+    is the body of a right answer, known of the reference application; without it no data is loaded.
     """
 
     def __init__(
@@ -63,6 +64,7 @@ class SystemdFleet:
         study: Path,
         transports: Mapping[str, Transport],
         *,
+        request: Callable[[], tuple[int, bytes] | str],
         expect: bytes | None,
         overrides: Path | None = None,
         progress: dataset.Progress = dataset.unheard,
@@ -70,7 +72,7 @@ class SystemdFleet:
     ) -> None:
         self.target, self.space, self.stack = target, space, stack
         self._study, self._expect, self._overrides = study, expect, overrides
-        self._progress, self._note = progress, note
+        self._request, self._progress, self._note = request, progress, note
         self.ready_seconds = READY_SECONDS
         kept = Kept(study)
         self._hosts = {
@@ -157,8 +159,7 @@ class SystemdFleet:
                 dataset.load(part.site, self.target.data, host.transport, self._progress)
 
     def _await_answer(self) -> None:
-        path = self.target.load.path
-        wrong = ready.wait(self.stack.entry, path, self._expect, self.ready_seconds)
+        wrong = ready.until(self._request, self._expect, self.ready_seconds)
         if wrong:
             raise NotUp(f"the stack does not answer right: {wrong}")
 

@@ -6,10 +6,9 @@ import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 
-from autotune.deploy import ground, ports, ready, stack
+from autotune.deploy import ground, ports, stack
 from autotune.deploy.embedded import EmbeddedFleet
 from autotune.deploy.render import render
 from autotune.deploy.stack import Part, Stack
@@ -18,7 +17,6 @@ from autotune.loads.base import Load, Request
 from autotune.loads.headroom import calibrate
 from autotune.loads.registry import chosen
 from autotune.measure.capacity import Limits
-from autotune.measure.drain import drain
 from autotune.measure.watch import hosts_of
 from autotune.run.bed import Checked, Equipment, Preview
 from autotune.run.gauge import Gauge
@@ -241,7 +239,7 @@ def _equipment(bed: EmbeddedBed, laid: Stack, fleet: EmbeddedFleet) -> Equipment
         bed.load,
         Request(laid.entry, path, expected_body(target)),
         slo,
-        bed.transport,
+        (bed.transport,),
         laid,
         hosts_of(laid, {name: facts.cpus for name, facts in bed.facts.items()}, {}),
         timeout=target.load.timeout,
@@ -253,5 +251,5 @@ def _equipment(bed: EmbeddedBed, laid: Stack, fleet: EmbeddedFleet) -> Equipment
         take=gauge.take,
         diagnose=gauge.diagnose,
         lookups=gauge.lookups,
-        drain=partial(drain, partial(ready.latency, laid.entry, path), slo.limit),
+        drain=gauge.drain,
     )

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 
-from autotune.deploy import ready, stack
+from autotune.deploy import stack
 from autotune.deploy.host_lock import look, oneself, why_stale
 from autotune.deploy.inventory import installed
 from autotune.deploy.render import render
@@ -19,7 +18,6 @@ from autotune.errors import AutotuneError
 from autotune.loads.base import Load, Request
 from autotune.loads.registry import chosen
 from autotune.measure.capacity import Limits
-from autotune.measure.drain import drain
 from autotune.measure.watch import hosts_of
 from autotune.run.bed import Checked, Equipment, Preview
 from autotune.run.gauge import Gauge
@@ -33,8 +31,9 @@ from autotune.space.facts import HostFacts
 from autotune.space.space import Space
 from autotune.target.model import Target
 from autotune.target.read import TargetFile
+from autotune.transports import curl
 from autotune.transports.base import Transport
-from autotune.transports.facts import host_facts
+from autotune.transports.facts import facts as host_facts
 from autotune.transports.hosts import transports
 from autotune.transports.local import LocalTransport
 from autotune.transports.parallel import on_all
@@ -53,7 +52,7 @@ class SystemdBed:
     space: Space
     facts: Mapping[str, HostFacts]
     transports: Mapping[str, Transport]
-    load_transport: Transport
+    load_hosts: tuple[Transport, ...]
     load: Load
     stack: Stack
     dropped: tuple[str, ...] = ()
@@ -148,14 +147,13 @@ def prepare(file: TargetFile) -> SystemdBed:
     """
     ways = transports(file)
     target = file.target
-    found = on_all(ways.values(), host_facts).everywhere()
-    facts = {name: found[way.name].within(target.hosts[name]) for name, way in ways.items()}
+    facts = host_facts(target, ways, units=True)
     load = chosen(file)
-    load_transport = ways[target.load.hosts[0]] if target.load.hosts else LocalTransport()
-    installed(load_transport, [load])
+    load_hosts = tuple(ways[name] for name in target.load.hosts) or (LocalTransport(),)
+    on_all(load_hosts, lambda way: installed(way, [load])).everywhere()
     grounds = stack.Grounds(TRIALS, {}, {}, facts, *ACCOUNT, "systemd", _installed(target, ways))
     laid = stack.build(target, grounds)
-    return SystemdBed(file, spaces.build(file, facts), facts, ways, load_transport, load, laid)
+    return SystemdBed(file, spaces.build(file, facts), facts, ways, load_hosts, load, laid)
 
 
 def _installed(target: Target, ways: Mapping[str, Transport]) -> dict[str, dict[str, str]]:
@@ -193,11 +191,19 @@ def _fleet(bed: SystemdBed, directory: Path, narrator: Narrator) -> SystemdFleet
         bed.stack,
         directory,
         bed.transports,
+        request=lambda: _answer(bed),
         expect=expected_body(bed.file.target),
         overrides=overrides(bed.file),
         progress=loaded,
         note=narrator.note,
     )
+
+
+def _answer(bed: SystemdBed) -> tuple[int, bytes] | str:
+    """One request from where the load is made: this machine need not reach the stack at all."""
+    url = f"http://{bed.stack.entry}{bed.file.target.load.path}"
+    got = curl.answer(bed.load_hosts[0], url)
+    return got if isinstance(got, str) else (got.status, got.body)
 
 
 def _equipment(bed: SystemdBed, fleet: SystemdFleet) -> Equipment:
@@ -207,7 +213,7 @@ def _equipment(bed: SystemdBed, fleet: SystemdFleet) -> Equipment:
         bed.load,
         Request(bed.stack.entry, path, expected_body(target)),
         slo,
-        bed.load_transport,
+        bed.load_hosts,
         bed.stack,
         hosts_of(
             bed.stack, {name: facts.cpus for name, facts in bed.facts.items()}, bed.transports
@@ -221,5 +227,5 @@ def _equipment(bed: SystemdBed, fleet: SystemdFleet) -> Equipment:
         take=gauge.take,
         diagnose=gauge.diagnose,
         lookups=gauge.lookups,
-        drain=partial(drain, partial(ready.latency, bed.stack.entry, path), slo.limit),
+        drain=gauge.drain,
     )

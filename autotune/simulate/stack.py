@@ -1,0 +1,134 @@
+"""Readings of a modelled stack: a rate and seconds in, counts and a histogram out, time virtual."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from autotune.measure.reading import Reading
+from autotune.measure.sample import Sample
+from autotune.measure.watch import Seen
+from autotune.services.base import Settings
+from autotune.simulate.chain import Array, Chain, chain
+from autotune.simulate.topology import Hosts, Topology
+from autotune.simulate.weather import Weather
+from autotune.target.slo import Slo
+
+RAMP = 0.5  # seconds of load before a reading counts, as with real generators …
+RAN_AWAY = 0.7  # … and the share of violations in it that ends the reading
+# Upper edges of the histogram in seconds: 1 ms bins as httperf prints them, coarser further out.
+FINE, COARSE = 0.1, 0.02
+
+
+@dataclass
+class SimulatedStack:
+    """A chain that is deployed to, loaded and looked at; only its clock ever moves.
+
+    ``now`` is the virtual time in seconds, ``readings`` how many were taken: both begin where a
+    study that is resumed had stopped. Requests are given up after ``timeout`` seconds.
+    """
+
+    topology: Topology
+    slo: Slo
+    weather: Weather = field(default_factory=Weather)
+    timeout: float = 2.0
+    now: float = 0.0
+    readings: int = 0
+
+    def __post_init__(self) -> None:
+        self._chain: Chain | None = None
+        edges = {*np.arange(1, round(FINE * 1000) + 1) / 1000.0, self.slo.limit, self.timeout}
+        edges |= set(np.arange(FINE + COARSE, self.timeout, COARSE).round(6).tolist())
+        self._edges: Array = np.array(sorted(e for e in edges if e <= self.timeout), dtype=float)
+
+    def deploy(self, settings: Settings) -> str | None:
+        """Put ``settings`` in place; why the software refuses them, if it does."""
+        made = chain(self.topology, settings)
+        if made.refused is None:
+            self._chain = made
+        return made.refused
+
+    def take(self, rate: float, seconds: float) -> tuple[Reading, Seen]:
+        """One reading, and what the hosts showed meanwhile."""
+        assert self._chain is not None, "nothing is deployed"
+        rng = self.weather.reading(self.readings)
+        self.readings += 1
+        # Less capacity is the same as more load on all of it.
+        offered = rate / self.weather.capacity(self.now, rng)
+        beyond = self._beyond(offered, RAMP)
+        truncated = bool(beyond[self._at_limit] > RAN_AWAY)
+        counted = RAMP if truncated else seconds
+        if not truncated:
+            beyond = self._beyond(offered, seconds)
+        reading = self._counted(rate, offered, counted, beyond, rng, truncated=truncated)
+        self.now += RAMP + (0.0 if truncated else seconds)
+        return reading, seen(self.topology, self._chain, offered, counted)
+
+    @property
+    def _at_limit(self) -> int:
+        return int(np.searchsorted(self._edges, self.slo.limit - 1e-9))
+
+    def _beyond(self, offered: float, seconds: float) -> Array:
+        assert self._chain is not None
+        return self._chain.slower_than(offered, self._edges, seconds)
+
+    def _counted(
+        self,
+        rate: float,
+        offered: float,
+        seconds: float,
+        beyond: Array,
+        rng: np.random.Generator,
+        *,
+        truncated: bool,
+    ) -> Reading:
+        """Every intended request in a bin of the histogram or among the errors."""
+        assert self._chain is not None
+        intended = max(1, int(rng.poisson(rate * seconds)))
+        failing = self._chain.errors(offered)
+        lost = min(1.0, sum(failing.values()))
+        shares = [share * lost / sum(failing.values()) for share in failing.values()]
+        answered = (1.0 - lost) * np.diff(1.0 - beyond, prepend=0.0).clip(0.0)
+        odds = np.concatenate([answered, shares, [(1.0 - lost) * beyond[-1]]]).clip(0.0)
+        counts = rng.multinomial(intended, odds / odds.sum())
+        bins = len(self._edges)
+        kinds = [*failing, "timeout"]
+        errors = {k: int(n) for k, n in zip(kinds, counts[bins:], strict=True) if n}
+        histogram = {float(e): int(n) for e, n in zip(self._edges, counts, strict=False) if n}
+        late = int(counts[self._at_limit + 1 : bins].sum())
+        return Reading(
+            rate=rate,
+            seconds=seconds,
+            intended=intended,
+            violations=late + sum(errors.values()),
+            errors=errors,
+            histogram=histogram,
+            truncated=truncated,
+        )
+
+
+def seen(topology: Topology, made: Chain, offered: float, seconds: float) -> Seen:
+    """Two looks at each host, as its own counters would have shown them."""
+    tiers = (topology.lb, topology.web, topology.cache, topology.store)
+    samples = {}
+    for hosts, station in zip(tiers, made.stations, strict=True):
+        use = station.use(offered)
+        waiting = offered * station.time(min(offered, station.rate), 0.995).mean / hosts.count
+        load = waiting + max(0.0, use - 1.0) * station.rate * seconds / 2.0 / hosts.count
+        busy = _busy(hosts, made, offered)
+        for number in range(hosts.count):
+            samples[f"{hosts.tier}.{number}"] = (_look(0.0, hosts, 0.0, load),
+                                         _look(seconds, hosts, busy, load))  # fmt: skip
+    return Seen(samples=samples)
+
+
+def _busy(hosts: Hosts, made: Chain, offered: float) -> float:
+    """CPUs of one host that are busy."""
+    station = next(s for s in made.stations if s.tier == hosts.tier)
+    return min(1.0, station.use(offered)) * min(hosts.cpus, station.servers / hosts.count)
+
+
+def _look(at: float, hosts: Hosts, busy: float, load: float) -> Sample:
+    cpu = {"user": 0.7 * busy * at, "system": 0.3 * busy * at, "idle": (hosts.cpus - busy) * at}
+    return Sample(at=at, cpu=cpu, load=load, running=round(load))
