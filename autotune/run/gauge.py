@@ -44,11 +44,12 @@ class Gauge:
         All hosts are watched meanwhile.
         """
         order = Order(rate, seconds, self.timeout, self.slo.limit)
-        with Watch(self._hosts(self.in_place()), order.ramp + seconds) as watch:
+        hosts = self._hosts(self.in_place())
+        with Watch(hosts, order.ramp + seconds) as watch:
             tally = take(self.load, self.request, order, *self.load_hosts)
         seen = watch.seen
         return WatchedReading(
-            reading(tally, order), seen, footprints(self.hosts, seen, order.ramp + seconds)
+            reading(tally, order), seen, footprints(hosts, seen, order.ramp + seconds)
         )
 
     def diagnose(self, settings: Settings, watched: Sequence[WatchedReading]) -> Bottleneck | None:

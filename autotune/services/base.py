@@ -46,7 +46,8 @@ class Parameter:
     the sibling values under which the parameter has any effect. ``built_in`` marks choices that
     depend on how the program was built: each is shown to the program before the search.
     ``derive`` is an expression over siblings that the value follows; such a parameter is not
-    searched.
+    searched. ``on_demand`` ones keep their stock value unless the target gives them a range or
+    choices: they cost the user something else, such as disk space or a wider open door.
     """
 
     name: str
@@ -65,6 +66,7 @@ class Parameter:
     roles: frozenset[Role] | None = None
     built_in: bool = False
     derive: str = ""
+    on_demand: bool = False
 
 
 def met(conditions: Conditions, settings: Settings) -> bool:
@@ -173,7 +175,8 @@ class Service(Protocol):
 
     @property
     def at_most(self) -> tuple[tuple[str, str], ...]:
-        """Pairs (a, b) with a ≤ b; ``a`` is lowered where a candidate breaks it."""
+        """Pairs (a, b) with a ≤ b, parameters or expressions over them; what ``a`` names is lowered
+        where a candidate breaks it."""
         ...
 
     def files(self, site: Site) -> tuple[ConfigFile, ...]: ...

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 
 from autotune.services.base import Settings, Value
 
@@ -37,13 +37,19 @@ def words(names: Mapping[str, str]) -> Parser:
     return parse
 
 
-def alternating(names: Mapping[str, str]) -> Parser:
-    """Parser of a name line followed by its value line (``redis-cli CONFIG GET``)."""
+def alternating(names: Mapping[str, str], switches: Collection[str] = ()) -> Parser:
+    """Parser of a name line followed by its value line (``redis-cli CONFIG GET``).
+
+    ``switches`` are those of ours that say yes or no.
+    """
 
     def parse(text: str) -> Settings:
         lines = [line.strip() for line in text.splitlines()]
         pairs = zip(lines[::2], lines[1::2], strict=False)
-        return {names[name]: number(value) for name, value in pairs if name in names}
+        found = {names[name]: number(value) for name, value in pairs if name in names}
+        return {
+            name: value == "yes" if name in switches else value for name, value in found.items()
+        }
 
     return parse
 

@@ -36,10 +36,38 @@ PARAMETERS = (
         action=Action.RESTART, source=SOURCE,
         meaning="Clients at one time; more are refused.",
     ),
+    Parameter(
+        name="io_threads_do_reads", choices=(False, True), stock=False, action=Action.RESTART,
+        source=SOURCE,
+        meaning="Whether the threads read and parse requests too; of use with more than one.",
+    ),
+    Parameter(
+        name="hz", low=1, high=100, log=True, stock=10, action=Action.RESTART, source=SOURCE,
+        meaning="Background rounds a second: idle clients, expired keys, rehashing.",
+    ),
+    Parameter(
+        name="activerehashing", choices=(False, True), stock=True, action=Action.RESTART,
+        source=SOURCE,
+        meaning="Whether a millisecond in a hundred goes into resizing the main hash table.",
+    ),
+    Parameter(
+        name="tcp_keepalive", low=0, high=600, stock=300, unit="s", action=Action.RESTART,
+        source=SOURCE,
+        meaning="Time after which silent clients are asked whether they live; 0 never asks.",
+    ),
+    Parameter(
+        name="jemalloc_bg_thread", choices=(False, True), stock=True, action=Action.RESTART,
+        source=SOURCE,
+        meaning="Whether freed memory goes back to the system in a thread of its own.",
+    ),
 )  # fmt: skip
 
 DATA, DUMP = "/var/lib/redis", "autotune.rdb"
-IN_EFFECT = {"io-threads": "io_threads", "tcp-backlog": "tcp_backlog", "maxclients": "maxclients"}
+SWITCHES = ("io_threads_do_reads", "activerehashing", "jemalloc_bg_thread")
+IN_EFFECT = {
+    name.replace("_", "-"): name
+    for name in ("io_threads", "tcp_backlog", "tcp_keepalive", *SWITCHES)
+} | {"maxclients": "maxclients", "hz": "hz"}
 
 NEEDS = Needs(
     processes="1",
@@ -92,7 +120,7 @@ class Redis:
     def effective(self, site: Site) -> tuple[Readback, ...]:
         argv = (site.programs["redis-cli"], "-h", site.listen.host, "-p", str(site.listen.port),
                 "CONFIG", "GET", "*")  # fmt: skip
-        return (Readback(argv, alternating(IN_EFFECT)),)
+        return (Readback(argv, alternating(IN_EFFECT, SWITCHES)),)
 
 
 def _as(site: Site) -> Argv:

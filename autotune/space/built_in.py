@@ -43,10 +43,12 @@ def orders(target: Target, dimensions: Iterable[Dimension]) -> Iterator[Comparis
     known = {d.name: d for d in dimensions}
     for tier_name, tier in target.tiers.items():
         for place in placed(tier_name, tier):
-            for small, large in place.service.at_most:
-                names = [f"{tier_name}.{place.service.name}.{name}" for name in (small, large)]
-                if known.keys() >= set(names):
-                    yield parse_comparison(f"{names[0]} <= {names[1]}")
+            prefix = f"{tier_name}.{place.service.name}."
+            for pair in place.service.at_most:
+                small, large = (qualified(side, prefix, known) for side in pair)
+                order = parse_comparison(f"{small} <= {large}")
+                if order.names() <= known.keys():
+                    yield order
     for dimension in known.values():
         if dimension.derived is not None and dimension.high is not None:
             yield parse_comparison(f"{dimension.derived} <= {dimension.high * dimension.unit:.12g}")

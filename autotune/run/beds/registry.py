@@ -13,11 +13,14 @@ from autotune.target.read import TargetFile
 BEDS = {
     "embedded": "autotune.run.beds.embedded",
     "systemd": "autotune.run.beds.systemd",
+    "simulated": "autotune.run.beds.simulated",
 }
 
 
 def kind(target: Target) -> str:
-    """What a target runs on: all its tiers must agree."""
+    """What a target runs on: a model, or what all its tiers agree on."""
+    if target.simulated is not None:
+        return "simulated"
     return next(iter({tier.runtime for tier in target.tiers.values()}))
 
 
@@ -26,6 +29,15 @@ def prepare(file: TargetFile) -> Bed:
 
     Raises TargetError for a target that does not fit its hosts, AutotuneError for missing programs.
     """
+    chosen = kind(file.target)
+    if chosen != "simulated":
+        _agree(file)
+    bed: Bed = import_module(BEDS[chosen]).prepare(file)
+    return bed
+
+
+def _agree(file: TargetFile) -> None:
+    """Raises TargetError unless all tiers run alike."""
     tiers = file.target.tiers
     first = next(iter(tiers.values())).runtime
     for name, tier in tiers.items():
@@ -33,9 +45,3 @@ def prepare(file: TargetFile) -> Bed:
             raise file.document.error(
                 ["tiers", name], f"tier {name}: all tiers of a target must have the same `runtime:`"
             )
-        if tier.runtime not in BEDS:
-            raise file.document.error(
-                ["tiers", name], f"tier {name}: only `runtime: embedded` can be run so far"
-            )
-    bed: Bed = import_module(BEDS[kind(file.target)]).prepare(file)
-    return bed

@@ -153,7 +153,8 @@ def prepare(file: TargetFile) -> SystemdBed:
     on_all(load_hosts, lambda way: installed(way, [load])).everywhere()
     grounds = stack.Grounds(TRIALS, {}, {}, facts, *ACCOUNT, "systemd", _installed(target, ways))
     laid = stack.build(target, grounds)
-    return SystemdBed(file, spaces.build(file, facts), facts, ways, load_hosts, load, laid)
+    space = spaces.build(file, facts)
+    return SystemdBed(file, space, facts, ways, load_hosts, load, laid, space.dropped)
 
 
 def _installed(target: Target, ways: Mapping[str, Transport]) -> dict[str, dict[str, str]]:
