@@ -70,7 +70,7 @@ def reading_line(reading: Reading, purpose: str, slo: Slo) -> str:
     if reading.limited is not None:
         return f"{rate}  says nothing: {reading.limited}"
     late = figures.latency(reading.percentile(slo.quantile))
-    bad = f"{100 * reading.fraction:.2g} % late or failed"
+    bad = f"{_percent(reading.fraction)} % late or failed"
     errors = ", ".join(f"{kind} {count}" for kind, count in reading.errors.items() if count)
     tail = ("  cut short" if reading.truncated else "") + (f"  ({errors})" if errors else "")
     mark = "·" if purpose == WARM_UP else verdict_mark(reading, slo)
@@ -83,3 +83,9 @@ def verdict_mark(reading: Reading, slo: Slo) -> str:
         return "?"
     broken = reading.failed > slo.errors * reading.intended
     return "✗" if broken or reading.truncated or reading.fraction > slo.allowed else "✓"
+
+
+def _percent(fraction: float) -> str:
+    """Two digits that mean something: ``0.33``, ``4.2``, ``100``."""
+    percent = 100 * fraction
+    return f"{percent:.0f}" if percent >= 9.95 else f"{percent:.2g}"
