@@ -1,7 +1,8 @@
 """What a study does next, worked out from what it has done: resuming needs nothing else.
 
-Baseline → recommended and published configurations of every deployment → search → the leaders
-again → the winner and the baseline in alternation → verdict. An interrupted trial is repeated first.
+Baseline → recommended and published configurations of every deployment, and the user's own → search
+→ the leaders again → the winner and the baseline in alternation → verdict. An interrupted trial is
+repeated first.
 """
 
 from __future__ import annotations
@@ -73,17 +74,38 @@ def _interrupted(state: State) -> Step | None:
 
 def _opening(state: State, space: Space, budget: Budget, elapsed: float) -> Step | None:
     """The next configuration that is known beforehand: each deployment has its turn early."""
-    done = [(trial.phase, _deployment(trial.settings, space)) for trial in state.trials]
+    # A baseline that was never measured for a benchmark's own fault is measured when it is mended.
+    counting = [t for t in state.trials if not (t.fault and t.phase is Phase.BASELINE)]
+    done = [(trial.phase, _deployment(trial.settings, space)) for trial in counting]
     most = max(3, int(MOST_KNOWN * budget.trials))
     known: list[Settings] = []
     for phase, settings in _known_beforehand(space):
-        acting = space.active(settings)
-        acts = {name: value for name, value in settings.items() if name in acting}
+        acts = _acting(settings, space)
         new = acts not in known and (phase, _deployment(settings, space)) not in done
         known.append(acts)
         if new and len(known) <= most and _may_search(state, budget, elapsed):
             return Measure(phase, settings)
+    following = _wanted(space, known)[len(state.finished(Phase.KNOWN)) :]
+    if following and _may_search(state, budget, elapsed):
+        return Measure(Phase.KNOWN, following[0])
     return None
+
+
+def _wanted(space: Space, known: Sequence[Settings]) -> list[Settings]:
+    """The user's own configurations, but for those that act as one before them does."""
+    acted, wanted = list(known), list[Settings]()
+    for changes in space.known:
+        settings = {**space.baseline, **changes}
+        acts = _acting(settings, space)
+        if acts not in acted:
+            acted.append(acts)
+            wanted.append(settings)
+    return wanted
+
+
+def _acting(settings: Settings, space: Space) -> Settings:
+    acting = space.active(settings)
+    return {name: value for name, value in settings.items() if name in acting}
 
 
 def _known_beforehand(space: Space) -> Iterator[tuple[Phase, Settings]]:

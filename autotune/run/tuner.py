@@ -83,6 +83,10 @@ def _ask(bench: Bench, searcher: Searcher) -> Measure:
 
 
 def _tell(searcher: Searcher, done: Trial) -> None:
+    if done.fault:
+        # Nothing is known about the configuration: the sampler is to learn nothing from it.
+        searcher.take_back()
+        return
     peak = done.peak
     feasible = peak is not None and peak.feasible
     notes: dict[str, str | float | int] = {"trial": done.number, "phase": str(done.phase)}

@@ -18,6 +18,7 @@ class Phase(enum.StrEnum):
     BASELINE = "baseline"
     RECOMMENDED = "recommended"
     PUBLISHED = "published"
+    KNOWN = "known"
     SEARCH = "search"
     FINALIST = "finalist"
     CONFIRM = "confirm"
@@ -25,7 +26,7 @@ class Phase(enum.StrEnum):
 
 
 # Phases whose configurations the budget of trials counts.
-COUNTED = frozenset({Phase.BASELINE, Phase.RECOMMENDED, Phase.PUBLISHED, Phase.SEARCH})
+COUNTED = frozenset({Phase.BASELINE, Phase.RECOMMENDED, Phase.PUBLISHED, Phase.KNOWN, Phase.SEARCH})
 
 
 @dataclass(frozen=True)
@@ -51,7 +52,8 @@ class Trial:
 
     ``of`` is the trial whose settings are measured again (finalists, confirmation); ``asked`` the
     sampler's own number and values, for what it suggested. ``peak`` and ``failure`` are both
-    ``None`` while the trial is under way, or when the tuner was killed during it.
+    ``None`` while the trial is under way, or when the tuner was killed during it. ``fault``: the
+    failure is that of a benchmark command, and says nothing about the configuration.
     """
 
     number: int
@@ -65,6 +67,7 @@ class Trial:
     differences: tuple[str, ...] = ()
     peak: Peak | None = None
     failure: str | None = None
+    fault: bool = False
 
     @property
     def over(self) -> bool:
@@ -76,6 +79,7 @@ class State:
     """Everything the order of a study depends on.
 
     ``rss`` is the largest process of each `tier.service` that any trial has shown, in bytes.
+    ``values`` are what a benchmark command answered, by trial, in the order of the trials.
     """
 
     trials: tuple[Trial, ...] = ()
@@ -84,6 +88,7 @@ class State:
     noise: Mapping[str, Any] | None = None
     bottlenecks: Mapping[int, Mapping[str, Any]] = field(default_factory=dict)
     rss: Mapping[str, int] = field(default_factory=dict)
+    values: Mapping[int, tuple[float, ...]] = field(default_factory=dict)
     verdict: Mapping[str, Any] | None = None
 
     @property
@@ -122,6 +127,14 @@ def _measured(state: State, record: Record) -> State:
     return _changed(state, record, peak=peak)
 
 
+def _failed(state: State, record: Record) -> State:
+    return _changed(state, record, failure=record["why"], fault=record.get("fault", False))
+
+
+def _answered(state: State, record: Record) -> State:
+    return replace(state, values={**state.values, record["trial"]: tuple(record["values"])})
+
+
 def _spent(state: State, record: Record) -> State:
     seconds = dict(state.seconds)
     for kind, value in record["seconds"].items():
@@ -139,7 +152,8 @@ _CHANGES: Mapping[str, Callable[[State, Record], State]] = {
     "trial": lambda state, record: replace(state, trials=(*state.trials, _trial(record))),
     "deployed": _deployed,
     "measured": _measured,
-    "failed": lambda state, record: _changed(state, record, failure=record["why"]),
+    "answered": _answered,
+    "failed": _failed,
     "spent": _spent,
     "noise": lambda state, record: replace(state, noise=record),
     "bottleneck": lambda state, record: replace(

@@ -3,24 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 
+from autotune.target import kinds
 from autotune.target.document import Location, instead
+from autotune.target.kinds import Finding
 from autotune.target.model import Target
 from autotune.target.units import duration_text, fraction_text
 
 
-@dataclass(frozen=True)
-class Finding:
-    """Something that does not fit, where, and what may help."""
-
-    location: Location
-    message: str
-    hint: str | None = None
-
-
 def findings(target: Target) -> Iterator[Finding]:
-    """All there is to find, in no particular order."""
+    """All there is to find, in no particular order; what kind of target it is comes first."""
+    of_kind = list(kinds.findings(target))
+    if of_kind or target.command:
+        yield from of_kind
+        return
     yield from _hosts(target)
     yield from _neighbours(target)
     yield from _circles(target)
