@@ -94,8 +94,9 @@ def drifted(state: State) -> Drift:
 
 
 def confirmations(state: State, challenger: int, phase: Phase = Phase.CONFIRM) -> list[Measured]:
-    """The alternating measurements so far, in the order taken."""
+    """The alternating measurements so far, in the order taken, with the noise of the study."""
+    noise = state.standings.noise if state.standings else 0.0
     return [
-        Measured(item.trial == challenger, item.peak, item.sd)
+        Measured(item.trial == challenger, item.peak, sqrt(item.sd**2 + noise**2))
         for item in scored(state.finished(phase))
     ]
