@@ -16,7 +16,7 @@ from autotune.services.base import (
     Site,
 )
 from autotune.services.needs import Needs
-from autotune.services.readback import directives, listen_backlog
+from autotune.services.readback import backlog_in_force, directives
 
 CORE = "nginx.org, ngx_core_module"
 HTTP = "nginx.org, ngx_http_core_module"
@@ -138,7 +138,7 @@ class Nginx:
         return {"nginx": ("nginx",)}
 
     def files(self, site: Site) -> tuple[ConfigFile, ...]:
-        return (ConfigFile("nginx.conf", f"nginx/{site.role}.conf.j2"),)
+        return (ConfigFile(_conf(site), f"nginx/{site.role}.conf.j2"),)
 
     def unit(self, site: Site) -> str:
         return "nginx.service"
@@ -155,9 +155,15 @@ class Nginx:
     def effective(self, site: Site) -> tuple[Readback, ...]:
         return (
             Readback((*self._command(site), "-T"), directives(IN_EFFECT)),
-            Readback(("ss", "-ltnH", f"sport = :{site.listen.port}"), listen_backlog()),
+            backlog_in_force(site),
         )
 
     def _command(self, site: Site) -> Argv:
+        if site.runtime == "systemd":
+            return (site.programs["nginx"], "-c", _conf(site))
         # The working directory is the site; "-e" keeps the very first messages out of /var/log.
-        return (site.programs["nginx"], "-p", ".", "-e", "nginx-error.log", "-c", "nginx.conf")
+        return (site.programs["nginx"], "-p", ".", "-e", "nginx-error.log", "-c", _conf(site))
+
+
+def _conf(site: Site) -> str:
+    return site.place("nginx.conf", "/etc/nginx/nginx.conf")
