@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from autotune.search.standings import Standings
 from autotune.services.base import Settings, Value
 
 Record = Mapping[str, Any]
@@ -22,6 +23,8 @@ class Phase(enum.StrEnum):
     SEARCH = "search"
     FINALIST = "finalist"
     CONFIRM = "confirm"
+    REFERENCE = "reference"
+    RUNNER_UP = "runner-up"
     MEASURE = "measure"
 
 
@@ -78,8 +81,9 @@ class Trial:
 class State:
     """Everything the order of a study depends on.
 
-    ``rss`` is the largest process of each `tier.service` that any trial has shown, in bytes.
-    ``values`` are what a benchmark command answered, by trial, in the order of the trials.
+    ``settled`` says why the search ended before its budget did, ``standings`` what the model believed
+    once it had ended. ``rss`` is the largest process of each `tier.service` that any trial has
+    shown, in bytes. ``values`` are what a benchmark command answered, by trial, in their order.
     """
 
     trials: tuple[Trial, ...] = ()
@@ -87,6 +91,8 @@ class State:
     started: str | None = None
     noise: Mapping[str, Any] | None = None
     bottlenecks: Mapping[int, Mapping[str, Any]] = field(default_factory=dict)
+    standings: Standings | None = None
+    settled: str | None = None
     rss: Mapping[str, int] = field(default_factory=dict)
     values: Mapping[int, tuple[float, ...]] = field(default_factory=dict)
     verdict: Mapping[str, Any] | None = None
@@ -160,8 +166,17 @@ _CHANGES: Mapping[str, Callable[[State, Record], State]] = {
         state, bottlenecks={**state.bottlenecks, record["trial"]: record}
     ),
     "memory": _memory,
+    "standings": lambda state, record: replace(state, standings=_standings(record)),
+    "settled": lambda state, record: replace(state, settled=record["why"]),
     "verdict": lambda state, record: replace(state, verdict=record),
 }
+
+
+def _standings(record: Record) -> Standings:
+    return Standings(
+        {int(number): (peak, sd) for number, (peak, sd) in record["peaks"].items()},
+        record["noise"],
+    )
 
 
 def _trial(record: Mapping[str, Any]) -> Trial:

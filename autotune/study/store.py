@@ -21,6 +21,7 @@ from autotune.measure.capacity import Capacity
 from autotune.measure.footprint import Footprint
 from autotune.measure.noise import Noise
 from autotune.measure.reading import Reading
+from autotune.search.standings import Standings
 from autotune.space.space import Candidate
 from autotune.study import journal
 from autotune.study.records import Peak, Phase, State, Trial, after, replay
@@ -156,6 +157,15 @@ class Store:
     def spent(self, seconds: Mapping[str, float]) -> None:
         """Wall-clock seconds since the last such record, by what they went into."""
         self._write("spent", seconds={kind: round(value, 3) for kind, value in seconds.items()})
+
+    def standings(self, standings: Standings) -> None:
+        """What the model believes of the measured configurations."""
+        peaks = {str(number): list(pair) for number, pair in standings.peaks.items()}
+        self._write("standings", peaks=peaks, noise=standings.noise)
+
+    def settled(self, why: str) -> None:
+        """Nothing is left to win by searching on."""
+        self._write("settled", at=now(), why=why)
 
     def verdict(self, verdict: Mapping[str, Any]) -> None:
         self._write("verdict", at=now(), **verdict)
