@@ -90,7 +90,8 @@ class Site:
     """One service on one host: everything but the settings that its files and commands depend on.
 
     Paths inside the files are relative to ``directory``, the working directory of the processes,
-    so that a deep study directory meets no limit on the length of a socket's path. ``user`` is
+    so that a deep study directory meets no limit on the length of a socket's path. ``local`` is
+    where the cache of the host itself listens, if the tier may have one. ``user`` is
     whom the processes drop to (``None``: they keep the user that starts them). ``runtime`` says
     whether they are private processes or the units of the host's distribution.
     """
@@ -103,6 +104,7 @@ class Site:
     forwards_to: tuple[Endpoint, ...] = ()
     caches: tuple[Endpoint, ...] = ()
     stores: tuple[Endpoint, ...] = ()
+    local: Endpoint | None = None
     user: str | None = None
     group: str | None = None
     runtime: Runtime = "embedded"
