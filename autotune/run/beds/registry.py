@@ -13,6 +13,7 @@ from autotune.target.read import TargetFile
 BEDS = {
     "embedded": "autotune.run.beds.embedded",
     "simulated": "autotune.run.beds.simulated",
+    "systemd": "autotune.run.beds.systemd",
 }
 
 
