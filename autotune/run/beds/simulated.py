@@ -19,7 +19,8 @@ from autotune.run.clock import Clock
 from autotune.run.narrator import Narrator
 from autotune.run.templates import overrides
 from autotune.services.base import Settings
-from autotune.services.registry import APPS, parts
+from autotune.services.placement import placed
+from autotune.services.sysctl import STOCK
 from autotune.simulate.blame import bottleneck
 from autotune.simulate.chain import chain
 from autotune.simulate.fleet import SimulatedFleet
@@ -38,7 +39,7 @@ from autotune.target.read import TargetFile
 LOAD_SECONDS = 60.0
 DRAIN_SECONDS = 0.5
 # What a host of the model has where the target does not say.
-UNSAID = HostFacts(cpus=4.0, memory=16 * GIB, nofile=65_536)
+UNSAID = HostFacts(cpus=4.0, memory=16 * GIB, nofile=65_536, kernel=STOCK)
 FIRST_PORT = 8000
 
 
@@ -152,7 +153,7 @@ def prepare(file: TargetFile) -> SimulatedBed:
     """Work out the space and the model. Raises TargetError for a target it has no place for."""
     target = file.target
     facts = {
-        name: HostFacts(host.cpus or UNSAID.cpus, host.memory or UNSAID.memory, UNSAID.nofile)
+        name: replace(UNSAID, cpus=host.cpus or UNSAID.cpus, memory=host.memory or UNSAID.memory)
         for name, host in target.hosts.items()
     }
     model = topology(file, facts)
@@ -179,8 +180,7 @@ def _answered(space: Space, model: Topology) -> tuple[Space, int]:
 
 def _lay_out(target: Target, facts: Mapping[str, HostFacts]) -> Stack:
     """The stack on the target's own addresses, with programs by their usual names."""
-    services = [APPS[tier.app] for tier in target.tiers.values() if tier.app]
-    services += [s for t in target.tiers.values() for d in t.service for s, _ in parts(d)]
+    services = [place.service for name, t in target.tiers.items() for place in placed(name, t)]
     programs = {name: found[0] for s in services for name, found in s.programs.items()}
     ports = {
         (name, host): tier.port or FIRST_PORT + index
