@@ -17,7 +17,7 @@ from autotune.services.base import (
     TrialStart,
 )
 from autotune.services.needs import Needs
-from autotune.services.readback import Parser, words
+from autotune.services.readback import Parser, backlog_in_force, words
 
 SOURCE = "memcached(1)"
 EXTSTORE = "memcached.org, extstore; memcached -h"
@@ -152,7 +152,7 @@ class Memcached:
 
     def effective(self, site: Site) -> tuple[Readback, ...]:
         argv = (site.programs["memcached-tool"], str(site.listen), "settings")
-        return (Readback(argv, settings_in_effect()),)
+        return (Readback(argv, settings_in_effect()), backlog_in_force(site))
 
 
 def settings_in_effect(wanted: Collection[str] = frozenset(IN_EFFECT.values())) -> Parser:

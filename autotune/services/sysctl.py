@@ -119,8 +119,6 @@ PARAMETERS = (
 # What choices there are, where the host itself says so.
 CHOICES_IN = {"net.ipv4.tcp_congestion_control": "net.ipv4.tcp_available_congestion_control"}
 KEYS = (*(parameter.name for parameter in PARAMETERS), *CHOICES_IN.values())
-# A kernel of today that nobody has touched.
-STOCK = {p.name: str(p.stock) for p in PARAMETERS if p.name != "net.ipv4.tcp_tw_recycle"}
 
 
 @dataclass(frozen=True)

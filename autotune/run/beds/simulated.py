@@ -20,7 +20,7 @@ from autotune.run.narrator import Narrator
 from autotune.run.templates import overrides
 from autotune.services.base import Settings
 from autotune.services.placement import placed
-from autotune.services.sysctl import STOCK
+from autotune.services.sysctl import PARAMETERS as KERNEL
 from autotune.simulate.blame import bottleneck
 from autotune.simulate.chain import chain
 from autotune.simulate.fleet import SimulatedFleet
@@ -39,7 +39,14 @@ from autotune.target.read import TargetFile
 LOAD_SECONDS = 60.0
 DRAIN_SECONDS = 0.5
 # What a host of the model has where the target does not say.
-UNSAID = HostFacts(cpus=4.0, memory=16 * GIB, nofile=65_536, kernel=STOCK)
+AVAILABLE = {"net.ipv4.tcp_available_congestion_control": "reno cubic"}
+UNSAID = HostFacts(
+    cpus=4.0,
+    memory=16 * GIB,
+    nofile=65_536,
+    kernel={**{p.name: str(p.stock) for p in KERNEL}, **AVAILABLE},
+    refused={"net.ipv4.tcp_tw_recycle": "gone since Linux 4.12"},
+)
 FIRST_PORT = 8000
 
 
@@ -162,7 +169,8 @@ def prepare(file: TargetFile) -> SimulatedBed:
     weather = Weather(simulated.seed, simulated.noise, simulated.drift, simulated.outliers)
     laid = _lay_out(target, facts)
     left_out = f"{without} parameters have no effect in the model: they keep their baseline"
-    return SimulatedBed(file, space, facts, model, laid, weather, (left_out,) if without else ())
+    dropped = (*space.dropped, *((left_out,) if without else ()))
+    return SimulatedBed(file, space, facts, model, laid, weather, dropped)
 
 
 def _answered(space: Space, model: Topology) -> tuple[Space, int]:
@@ -180,7 +188,7 @@ def _answered(space: Space, model: Topology) -> tuple[Space, int]:
 
 def _lay_out(target: Target, facts: Mapping[str, HostFacts]) -> Stack:
     """The stack on the target's own addresses, with programs by their usual names."""
-    services = [place.service for name, t in target.tiers.items() for place in placed(name, t)]
+    services = [p.service for name, tier in target.tiers.items() for p in placed(name, tier)]
     programs = {name: found[0] for s in services for name, found in s.programs.items()}
     ports = {
         (name, host): tier.port or FIRST_PORT + index
