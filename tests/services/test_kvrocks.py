@@ -40,7 +40,7 @@ def test_its_file_sets_every_parameter_once() -> None:
 
 
 def test_what_it_says_is_in_effect() -> None:
-    (readback,) = Kvrocks().effective(SITE)
+    readback, _ = Kvrocks().effective(SITE)
     said = "workers\n4\nrocksdb.compression\nlz4\nrocksdb.cache_index_and_filter_blocks\nno\nx\n1\n"
     assert readback.parse(said) == {
         "workers": 4,
