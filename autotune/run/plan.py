@@ -130,13 +130,15 @@ def _deployments_in_words(deployments: list[dict[str, Any]]) -> Iterator[str]:
 def _actions(bed: Bed, old: Candidate, new: Candidate) -> dict[str, list[str]]:
     """Services by the action their changed parameters need."""
     needed: dict[str, Action] = {}
+    acting = bed.space.active(new.settings)
     for dimension in bed.space.dimensions:
-        if old.settings[dimension.name] != new.settings[dimension.name]:
+        changed = old.settings[dimension.name] != new.settings[dimension.name]
+        if changed and dimension.name in acting:
             service = ".".join(dimension.name.split(".")[:2])
             needed[service] = max(needed.get(service, Action.NONE), dimension.parameter.action)
     return {
         action.name.lower(): sorted(name for name, least in needed.items() if least is action)
-        for action in (Action.RELOAD, Action.RESTART)
+        for action in (Action.NONE, Action.RELOAD, Action.RESTART)
     }
 
 

@@ -19,6 +19,7 @@ def findings(target: Target) -> Iterator[Finding]:
         return
     yield from _hosts(target)
     yield from _neighbours(target)
+    yield from _local_caches(target)
     yield from _circles(target)
     yield from _ports(target)
     yield from _objective(target)
@@ -61,6 +62,13 @@ def _twice(place: tuple[str, ...], names: tuple[str, ...]) -> Iterator[Finding]:
     for index, name in enumerate(names):
         if name in names[:index]:
             yield Finding((*place, index), f"{name!r} is there twice")
+
+
+def _local_caches(target: Target) -> Iterator[Finding]:
+    for name, tier in target.tiers.items():
+        if tier.local_cache and not tier.app:
+            message = f"tier {name!r} has no application that could ask a local cache"
+            yield Finding(("tiers", name, "local_cache"), message, "leave `local_cache:` out")
 
 
 def _circles(target: Target) -> Iterator[Finding]:

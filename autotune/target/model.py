@@ -20,6 +20,7 @@ from autotune.target.fields import (
     Port,
     Scalar,
     Some,
+    Switch,
     Text,
     Whole,
     Word,
@@ -99,6 +100,8 @@ class Tier(Model):
     """The tiers its application calls, such as a cache and a store."""
     app: Text | None = None
     """The application it serves."""
+    local_cache: Switch = False
+    """Whether the search may put a small cache on each host, in front of the cache tier."""
     runtime: Literal["embedded", "systemd"] = "systemd"
     """`systemd` reloads the distribution's units; `embedded` runs private processes."""
     port: Port | None = None
