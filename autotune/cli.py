@@ -286,6 +286,36 @@ def export(
 
 
 @app.command()
+def apply(
+    export_: Annotated[
+        Path, typer.Argument(metavar="EXPORT", help="What `autotune export` wrote.")
+    ],
+    target: TargetPath,
+    yes: Yes = False,
+    json_: Json = False,
+    studies: Studies = STUDIES,
+) -> None:
+    """Put an exported configuration on a target's hosts, in one transaction."""
+    from autotune.run import applying
+    from autotune.run.beds.registry import prepare
+    from autotune.run.studies import new_directory
+    from autotune.target.read import read
+
+    bed = prepare(read(target))
+    settings = applying.wanted(bed, export_)
+    _ask_leave(f"{len(settings)} settings go to {', '.join(bed.file.target.hosts)}.", yes=yes)
+    directory = new_directory(studies, f"{bed.file.target.name}-applied")
+    with _narrator(bed, directory, verbose=False) as narrator:
+        deployed = applying.apply(bed, settings, directory, narrator)
+    if json_:
+        actions = {part: action.name.lower() for part, action in deployed.actions.items()}
+        differing = [str(difference) for difference in deployed.differences]
+        _print({"schema": 1, "study": directory.name, "actions": actions, "differences": differing})
+    else:
+        typer.echo(applying.text(deployed, directory))
+
+
+@app.command()
 def restore(
     what: Annotated[str, typer.Argument(help="A target file or a study.", show_default=False)],
     studies: Studies = STUDIES,
@@ -411,7 +441,7 @@ def _ask_leave(what: str, *, yes: bool) -> None:
     if yes:
         return
     if not sys.stdin.isatty():
-        raise AutotuneError("load is not sent without leave", hint="pass --yes to give it")
+        raise AutotuneError("nothing is done without leave", hint="pass --yes to give it")
     if not typer.confirm("Go ahead?", err=True):
         raise typer.Exit(errors.OPERATIONAL)
 

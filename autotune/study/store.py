@@ -96,6 +96,7 @@ class Store:
             actions={name: action.name.lower() for name, action in deployed.actions.items()},
             effective=dict(deployed.effective),
             differences=[str(difference) for difference in deployed.differences],
+            hosts={name: dataclasses.asdict(host) for name, host in deployed.hosts.items()},
         )
 
     def reading(
