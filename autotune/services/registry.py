@@ -41,8 +41,11 @@ DEPLOYMENTS: dict[str, tuple[tuple[str, Role], ...]] = {
 PORTS: dict[str, int] = {
     "nginx": 80,
     "nginx+php-fpm": 80,
+    "apache": 80,
+    "apache+mod_php": 80,
     "memcached": 11211,
     "redis": 6379,
+    "kvrocks": 6666,
 }
 
 
