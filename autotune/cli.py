@@ -279,7 +279,9 @@ def diff(
 def export(
     study: StudyName,
     out: Annotated[Path, typer.Option(help="A directory that is empty or not there yet.")],
-    format_: Annotated[str, typer.Option("--format", help="files, yaml or json.")] = "files",
+    format_: Annotated[
+        str, typer.Option("--format", help="files, ansible, shell, yaml or json.")
+    ] = "files",
     trial: Annotated[
         str | None, typer.Option(help="Another trial than the winner, whatever it proved.")
     ] = None,
