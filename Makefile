@@ -19,7 +19,7 @@ test:  ## all tests: first those that need nothing, then those on real servers
 
 test-hermetic:  ## the tests that need no server, no network and no root
 	@scripts/setup --dev --venv
-	@started=$$(date +%s); $(python) -m pytest -n 2 -m "not stack and not lab" && \
+	@started=$$(date +%s); $(python) -m pytest -n 2 -m "not stack and not lab and not browser" && \
 	  echo "Hermetic tests: $$(( $$(date +%s) - started )) s."
 
 test-lab:  ## boots whole hosts on this machine and takes them away (root, systemd-container)

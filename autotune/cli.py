@@ -10,12 +10,14 @@ import os
 import sys
 from collections.abc import Callable
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from autotune import __version__, errors
+from autotune.commands import lab
 from autotune.errors import AutotuneError
 
 app = typer.Typer(
@@ -26,6 +28,7 @@ app = typer.Typer(
     help="Finds the settings with which a whole stack carries the most load within its latency "
     "objective, proves the gain, and hands over the files.",
 )
+app.add_typer(lab.app, name="lab")
 
 TargetPath = Annotated[Path, typer.Argument(help="The target file.", show_default=False)]
 StudyName = Annotated[str, typer.Argument(help="A study's name or directory.", show_default=False)]
@@ -131,6 +134,10 @@ def run(
     json_: Json = False,
     verbose: Verbose = False,
     exit_code: ExitCode = False,
+    keep: Annotated[
+        bool,
+        typer.Option("--keep", help="Leave a winner that is proven on the hosts (systemd only)."),
+    ] = False,
     studies: Studies = STUDIES,
 ) -> None:
     """Run a study: baseline, search, confirmation, verdict."""
@@ -142,7 +149,7 @@ def run(
     bed = prepare(read(target))
     _ask_leave(bed.announce(), yes=yes)
     directory = new_directory(studies, bed.file.target.name)
-    _sit(start.start, bed, directory, json_=json_, verbose=verbose)
+    _sit(partial(start.start, keep=keep), bed, directory, json_=json_, verbose=verbose)
     _report(directory, json_=json_, exit_code=exit_code)
 
 
@@ -167,8 +174,27 @@ def resume(
 
 
 @app.command()
+def params(
+    service: Annotated[
+        str | None, typer.Argument(help="A service; all of them without one.")
+    ] = None,
+    json_: Json = False,
+) -> None:
+    """The catalogue of parameters: meaning, unit, range, stock and recommended values, source."""
+    from autotune.report import catalogue
+
+    if json_:
+        _print(catalogue.as_json(service))
+    else:
+        typer.echo(catalogue.as_text(service), nl=False)
+
+
+@app.command()
 def status(
     study: Annotated[str | None, typer.Argument(help="A study; all of them without one.")] = None,
+    watch: Annotated[
+        bool, typer.Option("--watch", help="Go on saying how it stands until it is over.")
+    ] = False,
     json_: Json = False,
     studies: Studies = STUDIES,
 ) -> None:
@@ -176,6 +202,9 @@ def status(
     from autotune.report import status as statuses
     from autotune.report.studies import find, names, open_study
 
+    if watch:
+        _watch(study, studies, json_=json_)
+        return
     chosen = [find(study, studies)] if study else [studies / name for name in names(studies)]
     opened = [open_study(directory) for directory in chosen]
     if json_:
@@ -187,12 +216,35 @@ def status(
         typer.echo(statuses.render_status(one))
 
 
+def _watch(study: str | None, studies: Path, *, json_: bool) -> None:
+    from autotune.report.studies import find
+    from autotune.report.watching import watch
+
+    if study is None or json_:
+        raise AutotuneError("--watch follows one study, for people", hint="status STUDY --watch")
+    watch(find(study, studies), sys.stdout)
+
+
 @app.command()
-def report(study: StudyName, json_: Json = False, studies: Studies = STUDIES) -> None:
+def report(
+    study: StudyName,
+    html: Annotated[
+        Path | None, typer.Option(help="Write the report as one HTML file that needs no network.")
+    ] = None,
+    open_: Annotated[
+        bool, typer.Option("--open", help="Open the HTML report (STUDY/report.html).")
+    ] = False,
+    json_: Json = False,
+    studies: Studies = STUDIES,
+) -> None:
     """The verdict of a study and what stands behind it."""
     from autotune.report.studies import find
 
-    _report(find(study, studies), json_=json_, exit_code=False)
+    directory = find(study, studies)
+    if html or open_:
+        _html(directory, html or directory / "report.html", shown=open_)
+    if json_ or not html:
+        _report(directory, json_=json_, exit_code=False)
 
 
 @app.command()
@@ -238,13 +290,17 @@ def restore(
     what: Annotated[str, typer.Argument(help="A target file or a study.", show_default=False)],
     studies: Studies = STUDIES,
 ) -> None:
-    """Put back whatever a killed study has left: its servers ended, its run directory gone."""
+    """Put back whatever a killed study has left: hosts as they were found, private servers ended."""
     from autotune.report.studies import find
     from autotune.run import restore as restores
 
     path = Path(what)
-    chosen = restores.studies_of(path, studies) if path.is_file() else [find(what, studies)]
-    for line in restores.restore(chosen) or [f"{what}: nothing was left behind"]:
+    if path.is_file():
+        lines = restores.restore(restores.studies_of(path, studies))
+        lines += restores.restore_target(path)
+    else:
+        lines = restores.restore([find(what, studies)])
+    for line in lines or [f"{what}: nothing was left behind"]:
         typer.echo(line)
 
 
@@ -304,11 +360,13 @@ def _sit(
 
 
 def _narrator(bed: Any, directory: Path, *, verbose: bool) -> Any:
+    from autotune.report.html.follow import Paged
     from autotune.report.progress import narrator
     from autotune.study.follow import Follow
 
     target = bed.file.target
-    return narrator(target, Follow(directory), sys.stderr, os.environ, verbose=verbose)
+    told = narrator(target, Follow(directory), sys.stderr, os.environ, verbose=verbose)
+    return Paged(told, directory)
 
 
 def _report(directory: Path, *, json_: bool, exit_code: bool) -> None:
@@ -326,6 +384,15 @@ def _report(directory: Path, *, json_: bool, exit_code: bool) -> None:
         )
     if exit_code and found["verdict"] != "improved":
         raise typer.Exit(errors.NOT_IMPROVED)
+
+
+def _html(directory: Path, path: Path, *, shown: bool) -> None:
+    from autotune.report.html.page import write_page
+    from autotune.report.studies import open_study
+
+    typer.echo(f"wrote {write_page(open_study(directory), path)}", err=True)
+    if shown and typer.launch(path.resolve().as_uri()):
+        raise AutotuneError("no browser could be opened", hint=f"open {path} yourself")
 
 
 def _colour() -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from autotune.deploy import dataset, processes, ready
@@ -49,12 +49,15 @@ class EmbeddedFleet:
     def deploy(self, settings: Settings) -> Deployed:
         """Render, validate all that changed, then apply, check readiness and read back.
 
-        On any failure the last good settings are put back before DeployFailed is raised.
+        Servers of a deployment that ``settings`` do not choose are ended before those that take
+        their place start. On any failure the last good settings are put back before DeployFailed is
+        raised.
         """
         good = dict(self._files)
+        active = self.stack.active(settings)
         try:
-            rendered = self._render(settings)
-            self._validate(rendered)
+            rendered = self._render(active, settings)
+            self._validate(active, rendered)
             actions = self._apply(settings, rendered)
         except (RenderError, Invalid) as error:
             raise DeployFailed(error.message) from error
@@ -62,33 +65,40 @@ class EmbeddedFleet:
             self._roll_back(good)
             raise DeployFailed(error.message) from error
         self._in_place = dict(settings)
-        effective = read_back(self.stack.parts, self._transport)
+        effective = read_back(active, self._transport)
         differing = differences(settings, effective, self.space.active(settings))
         flat = {f"{part}/{path}": content for part, files in rendered.items()
                 for path, content in files.items()}  # fmt: skip
         return Deployed(flat, actions, effective, differing)
+
+    @property
+    def in_place(self) -> Settings:
+        """The settings that were deployed last; none before the first deployment."""
+        return self._in_place or {}
 
     def restore(self) -> None:
         """Stop everything, in reverse order, and take the run directory away."""
         self._stop_all()
         remove_run_directory(self._study)
 
-    def _render(self, settings: Settings) -> Rendered:
+    def _render(self, parts: Sequence[Part], settings: Settings) -> Rendered:
         return {
             part.name: render(part.service, part.site, settings, self.target.data, self._overrides)
-            for part in self.stack.parts
+            for part in parts
         }
 
-    def _validate(self, rendered: Rendered) -> None:
-        for part in self.stack.parts:
+    def _validate(self, parts: Sequence[Part], rendered: Rendered) -> None:
+        for part in parts:
             if rendered[part.name] != self._files.get(part.name):
                 directory = Path(part.site.directory)
                 staging = directory.with_name(f".staging.{directory.name}")
                 validate(part, rendered[part.name], staging, self._transport)
 
     def _apply(self, settings: Settings, rendered: Rendered) -> dict[str, Action]:
-        actions = {part.name: self._action(part, settings, rendered) for part in self.stack.parts}
-        for part in self.stack.parts:
+        active = self.stack.active(settings)
+        self._end_all_but(active)
+        actions = {part.name: self._action(part, settings, rendered) for part in active}
+        for part in active:
             if actions[part.name] is not Action.NONE:
                 self._write(part, rendered[part.name])
                 self._act(part, actions[part.name], rendered[part.name])
@@ -155,7 +165,19 @@ class EmbeddedFleet:
             self._apply(settings, good)
             self._in_place = settings
 
+    def _end_all_but(self, active: Sequence[Part]) -> None:
+        """End what another deployment ran, and take its files away."""
+        kept = {part.name for part in active}
+        for part in reversed(self.stack.parts):
+            if part.name not in kept:
+                self._stop(part)
+                for path in self._files.pop(part.name, {}):
+                    Path(part.site.directory, path).unlink(missing_ok=True)
+
     def _stop_all(self) -> None:
         for part in reversed(self.stack.parts):
-            if running := self._running.pop(part.name, None):
-                processes.stop(running)
+            self._stop(part)
+
+    def _stop(self, part: Part) -> None:
+        if running := self._running.pop(part.name, None):
+            processes.stop(running)

@@ -8,9 +8,9 @@ import pwd
 import shutil
 import stat
 import tempfile
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from autotune.errors import AutotuneError
 
@@ -26,6 +26,14 @@ class NeedsPrograms(Protocol):
 
     @property
     def packages(self) -> tuple[str, ...]: ...
+
+
+@runtime_checkable
+class FromElsewhere(Protocol):
+    """A service whose program the distribution does not have; ``elsewhere`` says who does."""
+
+    @property
+    def elsewhere(self) -> str: ...
 
 
 def account() -> tuple[str, str] | None:
@@ -83,21 +91,29 @@ def programs(needing: Iterable[NeedsPrograms]) -> dict[str, str]:
     Raises AutotuneError with every missing one and the command that brings it.
     """
     found: dict[str, str] = {}
-    missing: dict[str, tuple[str, ...]] = {}
+    missing: dict[str, NeedsPrograms] = {}
     for one in needing:
         for name, alternatives in one.programs.items():
             path = next(filter(None, map(_which, alternatives)), None)
             if path is None:
-                missing[name] = one.packages
+                missing[name] = one
             else:
                 found[name] = path
     if missing:
-        packages = sorted({package for needed in missing.values() for package in needed})
         raise AutotuneError(
             f"not installed: {', '.join(sorted(missing))}",
-            hint=f"apt-get install --no-install-recommends {' '.join(packages)}",
+            hint="; ".join(dict.fromkeys(_remedies(missing))),
         )
     return found
+
+
+def _remedies(missing: Mapping[str, NeedsPrograms]) -> Iterator[str]:
+    """How to come by missing programs: what Debian has first."""
+    packaged = [one for one in missing.values() if not isinstance(one, FromElsewhere)]
+    packages = sorted({package for one in packaged for package in one.packages})
+    if packages:
+        yield f"apt-get install --no-install-recommends {' '.join(packages)}"
+    yield from (one.elsewhere for one in missing.values() if isinstance(one, FromElsewhere))
 
 
 def _which(program: str) -> str | None:

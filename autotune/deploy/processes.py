@@ -121,8 +121,11 @@ def _accepts(directory: Path, name: str) -> bool:
     return True
 
 
-def reload(running: Running, signal_name: str, seconds: float = 10.0) -> None:
-    """Signal the server to read its files again and wait until its old workers are gone."""
+def reload(running: Running, signal_name: str, seconds: float = 20.0) -> None:
+    """Signal the server to read its files again and wait until its old workers are gone.
+
+    A process of Apache's that waits on a kept connection does so until that is idle too long.
+    """
     old = running.children()
     os.kill(running.pid, getattr(signal, f"SIG{signal_name}"))
     wait_until(lambda: not (old & running.children()), running, seconds, "reloading")

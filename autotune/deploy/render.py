@@ -40,6 +40,7 @@ def _environment(directories: tuple[Path, ...]) -> Environment:
         keep_trailing_newline=True,
     )
     environment.filters["onoff"] = lambda value: "on" if value else "off"
+    environment.filters["yesno"] = lambda value: "yes" if value else "no"
     return environment
 
 

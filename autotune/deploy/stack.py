@@ -3,22 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from autotune.services.base import Endpoint, Role, Service, Site
-from autotune.services.registry import APPS, parts
+from autotune.services.base import (
+    Conditions,
+    Endpoint,
+    Role,
+    Runtime,
+    Service,
+    Settings,
+    Site,
+    met,
+)
+from autotune.services.placement import Placed, placed
+from autotune.services.registry import PORTS, parts
 from autotune.space.facts import HostFacts
-from autotune.target.model import Target, Tier
+from autotune.target.model import Target
 
 Ports = Mapping[tuple[str, str], int]
 
 
 @dataclass(frozen=True)
 class Part:
-    """One service on one host of one tier."""
+    """One service on one host of one tier; it is there while ``when`` holds."""
 
     service: Service
     site: Site
+    when: Conditions = ()
 
     @property
     def name(self) -> str:
@@ -27,10 +38,23 @@ class Part:
 
 @dataclass(frozen=True)
 class Stack:
-    """All parts in dependency order, and where requests enter."""
+    """All parts in dependency order, and where requests enter.
+
+    ``parts`` are those of every deployment that the target lets the search choose from; which of
+    them run depends on the settings.
+    """
 
     parts: tuple[Part, ...]
     entry: Endpoint
+
+    def active(self, settings: Settings) -> tuple[Part, ...]:
+        """The parts that run under these settings, in dependency order."""
+        return tuple(part for part in self.parts if met(part.when, settings))
+
+    @property
+    def hosts(self) -> tuple[str, ...]:
+        """Every host that something runs on, each once."""
+        return tuple(dict.fromkeys(part.site.host for part in self.parts))
 
     def of_role(self, role: Role) -> tuple[Part, ...]:
         return tuple(part for part in self.parts if part.site.role is role)
@@ -38,7 +62,10 @@ class Stack:
 
 @dataclass(frozen=True)
 class Grounds:
-    """What the topology stands on: directories, ports, accounts, programs and facts per host."""
+    """What the topology stands on: directories, ports, accounts, programs and facts per host.
+
+    ``ports`` are those of private servers; without one, a tier's own or its service's.
+    """
 
     directory: str
     ports: Ports
@@ -46,6 +73,12 @@ class Grounds:
     facts: Mapping[str, HostFacts]
     user: str | None = None
     group: str | None = None
+    runtime: Runtime = "embedded"
+    installed: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+
+    def programs_on(self, host: str) -> Mapping[str, str]:
+        """Where a host's programs are: ``installed`` there, or on this machine."""
+        return self.installed.get(host, self.programs)
 
 
 def entry_tier(target: Target) -> str:
@@ -72,52 +105,50 @@ def start_order(target: Target) -> tuple[str, ...]:
 
 
 def build(target: Target, grounds: Grounds) -> Stack:
-    """The stack of a target's first deployment of each tier."""
-    built: list[Part] = []
-    for name in start_order(target):
-        tier = target.tiers[name]
-        for host in tier.hosts:
-            for service, role in _services(tier):
-                built.append(
-                    Part(service, _site(target, grounds, name, host, service=service, role=role))
-                )
+    """The stack of a target with every deployment of each tier."""
+    built = [
+        Part(place.service, _site(target, grounds, name, host, place), place.when)
+        for name in start_order(target)
+        for host in target.tiers[name].hosts
+        for place in placed(name, target.tiers[name])
+    ]
     first = entry_tier(target)
     return Stack(tuple(built), _endpoint(target, first, target.tiers[first].hosts[0], grounds))
 
 
-def _services(tier: Tier) -> tuple[tuple[Service, Role], ...]:
-    app = ((APPS[tier.app], Role.APP),) if tier.app else ()
-    return (*app, *parts(tier.service[0]))
-
-
-def _site(
-    target: Target, grounds: Grounds, name: str, host: str, *, service: Service, role: Role
-) -> Site:
+def _site(target: Target, grounds: Grounds, name: str, host: str, place: Placed) -> Site:
     tier = target.tiers[name]
 
     def endpoints(tiers: tuple[str, ...], wanted: Role | None = None) -> tuple[Endpoint, ...]:
         return tuple(
             _endpoint(target, other, other_host, grounds)
             for other in tiers
-            if wanted is None or wanted in {r for _, r in parts(target.tiers[other].service[0])}
+            if wanted is None or wanted in _roles(target, other)
             for other_host in target.tiers[other].hosts
         )
 
     return Site(
         tier=name,
         host=host,
-        role=role,
+        role=place.role,
         directory=f"{grounds.directory}/{name}.{host}",
         listen=_endpoint(target, name, host, grounds),
         forwards_to=endpoints((tier.forwards_to,)) if tier.forwards_to else (),
         caches=endpoints(tier.uses, Role.CACHE),
         stores=endpoints(tier.uses, Role.STORE),
+        runtime=grounds.runtime,
         user=grounds.user,
         group=grounds.group,
-        programs={key: grounds.programs[key] for key in service.programs},
+        programs={key: grounds.programs_on(host)[key] for key in place.service.programs},
         facts=dict(grounds.facts[host].names()),
     )
 
 
+def _roles(target: Target, tier: str) -> set[Role]:
+    return {role for deployment in target.tiers[tier].service for _, role in parts(deployment)}
+
+
 def _endpoint(target: Target, tier: str, host: str, grounds: Grounds) -> Endpoint:
-    return Endpoint(target.hosts[host].address, grounds.ports[tier, host])
+    described = target.tiers[tier]
+    port = grounds.ports.get((tier, host)) or described.port or PORTS[described.service[0]]
+    return Endpoint(target.hosts[host].address, port)

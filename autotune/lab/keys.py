@@ -1,7 +1,8 @@
 """The lab's own SSH keys: one to log in with, one per host to be known by.
 
 They are made before a host boots, so that its key is known on the first connection and checked
-like that of any other host.
+like that of any other host. An ssh_config(5) file says which key to use for whom: to `ssh -F`, and
+to a target that names it under `ssh:`.
 """
 
 from __future__ import annotations
@@ -13,10 +14,20 @@ from autotune.lab.plan import LabPlan
 from autotune.lab.programs import ran
 
 HOST_KEY = "ssh_host_ed25519_key"
+_CONFIG = """\
+Host {patterns}
+    User root
+    IdentityFile {key}
+    IdentitiesOnly yes
+    UserKnownHostsFile {known_hosts}
+    GlobalKnownHostsFile /dev/null
+    StrictHostKeyChecking yes
+    PasswordAuthentication no
+"""
 
 
 def make_keys(plan: LabPlan) -> None:
-    """Make the keys that are not there yet, and ``known_hosts`` from those of the hosts."""
+    """Make the keys that are not there yet; write who is known by which, and how to get in."""
     _make(plan.names.key, f"autotune-lab-{plan.names.tag}")
     lines = []
     for host in plan.hosts:
@@ -25,6 +36,16 @@ def make_keys(plan: LabPlan) -> None:
         (kind, key) = public(private).split()[:2]
         lines.append(f"{host.address},{host.name} {kind} {key}\n")
     plan.names.known_hosts.write_text("".join(lines), encoding="ascii")
+    plan.names.ssh_config.write_text(ssh_config(plan), encoding="utf-8")
+
+
+def ssh_config(plan: LabPlan) -> str:
+    """ssh_config(5) for the hosts of a lab, by name and by address."""
+    blocks = [f"Host {host.name}\n    HostName {host.address}\n" for host in plan.hosts]
+    patterns = " ".join(f"{host.name} {host.address}" for host in plan.hosts)
+    names = plan.names
+    common = _CONFIG.format(patterns=patterns, key=names.key, known_hosts=names.known_hosts)
+    return "".join([*blocks, common])
 
 
 def public(private: Path) -> str:

@@ -15,7 +15,7 @@ from autotune.lab.hosts import LabHost
 from autotune.lab.lock import alone
 from autotune.lab.plan import LabPlan, Names
 
-_BOOT = 30.0  # s for a host to answer on its SSH port
+_BOOT = 120.0  # s for a host to answer on its SSH port: a busy machine boots slowly
 _ANSWER = 1.0  # s for one try of it
 _GONE = 5.0  # s for a directory to be left by everybody
 
@@ -119,7 +119,13 @@ def _await(plan: LabPlan) -> None:
 def _remove(names: Names) -> None:
     groups.remove_groups(names)
     network.remove_links(names)
-    for entry in (names.machines, names.key, names.key.with_suffix(".pub"), names.known_hosts):
+    for entry in (
+        names.machines,
+        names.key,
+        names.key.with_suffix(".pub"),
+        names.known_hosts,
+        names.ssh_config,
+    ):
         _delete(entry)
     # The record goes last: as long as anything is left, there is a lab to take down.
     _delete(names.journal.with_suffix(".new"))

@@ -55,6 +55,10 @@ class Names:
         return self.directory / "known_hosts"
 
     @property
+    def ssh_config(self) -> Path:
+        return self.directory / "ssh_config"
+
+    @property
     def machines(self) -> Path:
         return self.directory / "hosts"
 

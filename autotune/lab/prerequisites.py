@@ -53,12 +53,13 @@ def require_directory(directory: Path) -> None:
     if directory.is_relative_to("/run"):
         raise AutotuneError(
             f"{directory}: a lab cannot be kept under /run, which each machine has its own of",
-            hint="choose a directory such as /var/lib/autotune/lab",
+            hint="choose a directory such as /var/lib/autotune/labs/mine",
         )
-    if any(character in str(directory) for character in ",:\\\n"):
+    if any(character in str(directory) for character in ',:\\\n "%'):
         raise AutotuneError(
-            f"{directory}: a lab's directory cannot have a comma, colon or backslash in its path",
-            hint="they separate the options of an overlay mount",
+            f"{directory}: a lab's directory cannot have a comma, colon, backslash, space, quote or"
+            " percent sign in its path",
+            hint="they mean something in the options of a mount and in an SSH configuration",
         )
 
 

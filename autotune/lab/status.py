@@ -53,12 +53,8 @@ def access(state_dir: Path, host: str) -> SshHost:
 
 def ssh_command(state_dir: Path, host: str) -> list[str]:
     """The argv that opens a terminal on ``host``; a remote command may follow it."""
-    way = access(state_dir, host)
-    return [
-        *("ssh", "-F", "none", "-i", str(way.identity), "-o", "IdentitiesOnly=yes"),
-        *("-o", f"UserKnownHostsFile={way.known_hosts}", "-o", "StrictHostKeyChecking=yes"),
-        f"{way.user}@{way.address}",
-    ]
+    plan = existing(state_dir)
+    return ["ssh", "-F", str(plan.names.ssh_config), plan.host(host).name]
 
 
 def _status(plan: LabPlan, host: LabHost) -> HostStatus:

@@ -13,12 +13,12 @@ build up (``httperf``), and ``order.seconds`` the time.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from math import ceil
 
-from autotune.loads import bodies, ports
+from autotune.loads import bodies, ports, start
 from autotune.loads.base import Load, Order, Request, Tally, total
 from autotune.loads.errors import LoadError
 from autotune.services.base import Argv
@@ -65,15 +65,21 @@ def _offer(load: Load, request: Request, order: Order, transports: Sequence[Tran
     """All processes of ``order``, dealt out to the hosts in turn and started together."""
     processes = load.processes(request, order, len(transports))
     hosts = itertools.cycle(transports)
+    # Processes on one host start within a millisecond of each other anyway.
+    moments = start.together(transports) if len(transports) > 1 else {}
     with ThreadPoolExecutor(len(processes)) as pool:
         running = [
-            pool.submit(_run, host, p.argv, p.bound)
+            pool.submit(_run, host, _begun(host, moments, p.argv), p.bound)
             for p, host in zip(processes, hosts, strict=False)
         ]
         return total(
             load.parse(process, _output(future.result(), load.packages), request, order)
             for process, future in zip(processes, running, strict=True)
         )
+
+
+def _begun(host: Transport, moments: Mapping[str, int], argv: Argv) -> Argv:
+    return start.at(moments[host.name], argv) if moments else argv
 
 
 def _run(transport: Transport, argv: Argv, bound: float) -> Completed:

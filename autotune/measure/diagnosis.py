@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from autotune.deploy.stack import Stack
 from autotune.measure.bottleneck import Bottleneck
 from autotune.measure.bottleneck_rules import RULES
+from autotune.measure.footprint import Footprint
 from autotune.measure.reading import Reading
 from autotune.measure.situation import Situation, floor, situation
 from autotune.measure.watch import Seen, WatchedHost
@@ -19,10 +20,11 @@ NEAREST = 3  # failed readings that have a say: those far above the peak show an
 
 @dataclass(frozen=True)
 class WatchedReading:
-    """A reading and what was seen while it ran."""
+    """A reading, what was seen while it ran, and what that comes to host by host."""
 
     reading: Reading
     seen: Seen
+    hosts: Mapping[str, Footprint] = field(default_factory=dict)
 
 
 def diagnose(

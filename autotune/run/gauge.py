@@ -2,33 +2,41 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 
 from autotune.deploy.stack import Stack
 from autotune.loads.base import Load, Order, Request, Tally
 from autotune.loads.take import take
 from autotune.measure.bottleneck import Bottleneck
+from autotune.measure.counters import CounterReader
 from autotune.measure.diagnosis import WatchedReading, diagnose
+from autotune.measure.drain import drain
+from autotune.measure.footprint import footprints
 from autotune.measure.reading import Reading
 from autotune.measure.watch import Watch, WatchedHost
 from autotune.services.base import Role, Settings
-from autotune.services.readback import words
 from autotune.target.slo import Slo
+from autotune.transports import curl
 from autotune.transports.base import Transport
 
 
 @dataclass(frozen=True)
 class Gauge:
-    """Everything a reading needs but its rate and length."""
+    """Everything a reading needs but its rate and length.
+
+    ``load_hosts`` are where the load is made; ``hosts`` those of the stack, each with the way to it.
+    ``in_place()`` are the settings that run: they say which parts of the stack there are to watch.
+    """
 
     load: Load
     request: Request
     slo: Slo
-    transport: Transport
+    load_hosts: tuple[Transport, ...]
     stack: Stack
     hosts: tuple[WatchedHost, ...]
     timeout: float
+    in_place: Callable[[], Settings] = dict
 
     def take(self, rate: float, seconds: float) -> WatchedReading:
         """Offer ``rate`` requests/s for ``seconds`` to the stack's entry, and to nothing else.
@@ -36,27 +44,49 @@ class Gauge:
         All hosts are watched meanwhile.
         """
         order = Order(rate, seconds, self.timeout, self.slo.limit)
-        with Watch(self.hosts, order.ramp + seconds) as watch:
-            tally = take(self.load, self.request, order, self.transport)
-        return WatchedReading(reading(tally, order), watch.seen)
+        hosts = self._hosts(self.in_place())
+        with Watch(hosts, order.ramp + seconds) as watch:
+            tally = take(self.load, self.request, order, *self.load_hosts)
+        seen = watch.seen
+        return WatchedReading(
+            reading(tally, order), seen, footprints(hosts, seen, order.ramp + seconds)
+        )
 
     def diagnose(self, settings: Settings, watched: Sequence[WatchedReading]) -> Bottleneck | None:
         """What holds the peak down, by the readings around it."""
-        return diagnose(self.stack, settings, watched, hosts=self.hosts, slo=self.slo)
+        stack = replace(self.stack, parts=self.stack.active(settings))
+        return diagnose(stack, settings, watched, hosts=self._hosts(settings), slo=self.slo)
+
+    def _hosts(self, settings: Settings) -> tuple[WatchedHost, ...]:
+        active = self.stack.active(settings)
+        return tuple(
+            replace(host, parts=tuple(part for part in host.parts if part in active))
+            for host in self.hosts
+        )
 
     def lookups(self) -> tuple[int, int] | None:
         """Hits and misses of all caches since they started; ``None`` without a cache."""
-        caches = self.stack.of_role(Role.CACHE)
+        active = self.stack.active(self.in_place())
+        caches = [part for part in active if part.site.role is Role.CACHE]
         if not caches:
             return None
-        names = {"get_hits": "hits", "get_misses": "misses"}
-        hits = misses = 0
+        ways = {host.name: host.transport for host in self.hosts}
+        hits = misses = 0.0
         for part in caches:
-            argv = (part.site.programs["memcached-tool"], str(part.site.listen), "stats")
-            found = words(names)(self.transport.run(argv).stdout)
-            hits += int(found.get("hits", 0))
-            misses += int(found.get("misses", 0))
-        return hits, misses
+            reader = CounterReader(part, ways.get(part.site.host))
+            found = reader.read(by_command=True)
+            reader.close()
+            hits += found.values.get("get_hits", 0.0) if found else 0.0
+            misses += found.values.get("get_misses", 0.0) if found else 0.0
+        return int(hits), int(misses)
+
+    def drain(self) -> bool:
+        """Wait until what an overload left behind is gone: asked from where the load is made."""
+        return drain(self._latency, self.slo.limit)
+
+    def _latency(self) -> float | None:
+        got = curl.answer(self.load_hosts[0], self.request.url)
+        return got.seconds if isinstance(got, curl.Answer) and got.ok else None
 
 
 def reading(tally: Tally, order: Order) -> Reading:

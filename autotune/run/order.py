@@ -1,12 +1,12 @@
 """What a study does next, worked out from what it has done: resuming needs nothing else.
 
-Baseline → recommended and published configurations → search → the leaders again → the winner and
-the baseline in alternation → verdict. An interrupted trial is repeated first.
+Baseline → recommended and published configurations of every deployment → search → the leaders
+again → the winner and the baseline in alternation → verdict. An interrupted trial is repeated first.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from autotune.search import confirmation
@@ -24,6 +24,8 @@ MOST_RESERVE = 0.45
 MOST_PAIRS = 6
 # Measurements of the confirmation that may fail (the generator starved, say) and be made again.
 MOST_LOST = 2
+# Of the trials, for known configurations: with many deployments the search must have its share.
+MOST_KNOWN = 0.5
 
 
 @dataclass(frozen=True)
@@ -70,18 +72,30 @@ def _interrupted(state: State) -> Step | None:
 
 
 def _opening(state: State, space: Space, budget: Budget, elapsed: float) -> Step | None:
-    done = {trial.phase for trial in state.trials}
-    planned: tuple[tuple[Phase, Mapping[str, object]], ...] = (
-        (Phase.BASELINE, space.baseline),
-        (Phase.RECOMMENDED, space.preset("recommended")),
-        (Phase.PUBLISHED, space.preset("published")),
-    )
-    known: list[Mapping[str, object]] = []
-    for phase, settings in planned:
-        if phase not in done and settings not in known and _may_search(state, budget, elapsed):
-            return Measure(phase, settings)  # type: ignore[arg-type]  # values are Values
-        known.append(settings)
+    """The next configuration that is known beforehand: each deployment has its turn early."""
+    done = [(trial.phase, _deployment(trial.settings, space)) for trial in state.trials]
+    most = max(3, int(MOST_KNOWN * budget.trials))
+    known: list[Settings] = []
+    for phase, settings in _known_beforehand(space):
+        acting = space.active(settings)
+        acts = {name: value for name, value in settings.items() if name in acting}
+        new = acts not in known and (phase, _deployment(settings, space)) not in done
+        known.append(acts)
+        if new and len(known) <= most and _may_search(state, budget, elapsed):
+            return Measure(phase, settings)
     return None
+
+
+def _known_beforehand(space: Space) -> Iterator[tuple[Phase, Settings]]:
+    yield Phase.BASELINE, space.baseline
+    for phase in (Phase.RECOMMENDED, Phase.PUBLISHED):
+        for deployment in space.deployments:
+            yield phase, space.preset(str(phase), deployment)
+
+
+def _deployment(settings: Settings, space: Space) -> Settings:
+    """Which software of each tier these settings choose."""
+    return {name: settings[name] for name in space.deployments[0] if name in settings}
 
 
 def _searching(state: State, space: Space, budget: Budget, elapsed: float) -> Step | None:

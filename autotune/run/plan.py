@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+from collections.abc import Iterator
 from typing import Any
 
 from autotune.run.bed import Bed, Preview
@@ -15,7 +16,7 @@ def plan(bed: Bed) -> dict[str, Any]:
     """Files, actions, binding rules, memory and budget, as one JSON object."""
     target, space = bed.file.target, bed.space
     preview = bed.preview()
-    stock = space.candidate(space.baseline)
+    stock = space.as_given(space.baseline)
     recommended = space.candidate(space.preset("recommended"))
     return {
         "schema": 1,
@@ -23,7 +24,13 @@ def plan(bed: Bed) -> dict[str, Any]:
         "entry": preview.entry,
         "servers": list(preview.servers),
         "tunable": [dimension.name for dimension in space.tunable],
+        "deployments": [_deployment(bed, preview, way) for way in space.deployments],
         "bindings": [str(binding) for binding in recommended.bindings],
+        "limits": [
+            space.arithmetic(rule, recommended.settings)
+            for rule in space.constraints
+            if rule.built_in and rule.applies(recommended.settings)
+        ],
         "actions": _actions(bed, stock, recommended),
         "diff": _diff(preview, stock.settings, recommended.settings),
         "budget": {
@@ -52,10 +59,37 @@ def text(planned: dict[str, Any]) -> str:
         "From the baseline to the recommended settings:",
         *(f"  {action}: {', '.join(names)}" for action, names in planned["actions"].items()),
         *(f"  rule: {binding}" for binding in planned["bindings"]),
+        *(f"  within: {limit}" for limit in planned["limits"]),
+        *_deployments_in_words(planned["deployments"]),
         "",
         planned["diff"].rstrip("\n") or "No file would differ from the baseline's.",
     ]
     return "\n".join(lines)
+
+
+def _deployment(bed: Bed, preview: Preview, way: Settings) -> dict[str, Any]:
+    """What one choice of software runs, and what its recommended settings are held back by."""
+    candidate = bed.space.candidate(bed.space.preset("recommended", way))
+    having_files = {path.partition("/")[0] for path in preview.files(candidate.settings)}
+    return {
+        "services": dict(way),
+        "servers": [server for server in preview.servers if server in having_files],
+        "parameters": len(
+            bed.space.active(candidate.settings) & {d.name for d in bed.space.tunable}
+        ),
+        "bindings": [str(binding) for binding in candidate.bindings],
+    }
+
+
+def _deployments_in_words(deployments: list[dict[str, Any]]) -> Iterator[str]:
+    if len(deployments) < 2:
+        return
+    yield f"{len(deployments)} deployments, each tried with its recommended settings first:"
+    for number, one in enumerate(deployments):
+        chosen = ", ".join(f"{name} {value}" for name, value in one["services"].items())
+        note = " (the baseline's)" if number == 0 else ""
+        yield f"  {chosen}{note}: {', '.join(one['servers'])}; {one['parameters']} parameters"
+        yield from (f"    rule: {binding}" for binding in one["bindings"])
 
 
 def _actions(bed: Bed, old: Candidate, new: Candidate) -> dict[str, list[str]]:
@@ -63,7 +97,7 @@ def _actions(bed: Bed, old: Candidate, new: Candidate) -> dict[str, list[str]]:
     needed: dict[str, Action] = {}
     for dimension in bed.space.dimensions:
         if old.settings[dimension.name] != new.settings[dimension.name]:
-            service = dimension.name.rpartition(".")[0]
+            service = ".".join(dimension.name.split(".")[:2])
             needed[service] = max(needed.get(service, Action.NONE), dimension.parameter.action)
     return {
         action.name.lower(): sorted(name for name, least in needed.items() if least is action)

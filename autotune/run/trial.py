@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from autotune.deploy.fleet import DeployFailed
 from autotune.measure import Capacity, Reading, search
 from autotune.measure.diagnosis import WatchedReading
+from autotune.measure.memory import worst_rss
 from autotune.measure.noise import Noise
 from autotune.measure.posterior import Prior
 from autotune.measure.warmup import warm_up
@@ -52,8 +53,11 @@ def run(step: Measure, bench: Bench, prior: Prior | None, incumbent: float | Non
     it. A configuration that cannot be deployed or used is a recorded, infeasible trial.
     """
     store = bench.store
+    space = bench.space.knowing(store.state.rss)
     try:
-        candidate = bench.space.candidate(step.settings)
+        # What was measured before is measured as it was, even if more is known of its needs now.
+        known = step.of is not None or step.phase is Phase.BASELINE
+        candidate = (space.as_given if known else space.candidate)(step.settings)
     except Infeasible as error:
         candidate = bench.space.candidate({})
         trial = store.begin(step.phase, candidate, asked=step.asked, suggested=step.suggested)
@@ -116,13 +120,14 @@ def _peak(bench: Bench, trial: Trial, prior: Prior | None, incumbent: float | No
     found = bench.equipment.diagnose(trial.settings, watched)
     if found is not None:
         bench.store.bottleneck(trial, found)
+    bench.store.memory(trial, worst_rss(watched))
     return capacity
 
 
 def _take(bench: Bench, trial: Trial, purpose: str, rate: float, seconds: float) -> WatchedReading:
     with bench.clock.on("load"):
         watched = bench.equipment.take(rate, seconds)
-    bench.store.reading(trial, watched.reading, purpose)
+    bench.store.reading(trial, watched.reading, purpose, watched.hosts)
     bench.store.spent(bench.clock.collect())
     bench.narrator.reading(trial, watched.reading, purpose)
     return watched

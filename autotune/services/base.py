@@ -12,6 +12,7 @@ Value = bool | int | float | str
 Bound = int | float | str  # text is an expression over the host's facts, such as "2 * cpus"
 Settings = Mapping[str, Value]
 Argv = tuple[str, ...]
+Conditions = tuple[tuple[str, tuple[Value, ...]], ...]  # name of a parameter, values it may have
 Runtime = Literal["embedded", "systemd"]
 
 
@@ -31,6 +32,8 @@ class Role(enum.StrEnum):
     APP = "app"
     CACHE = "cache"
     STORE = "store"
+    LOCAL = "local"  # beside the application on each of its hosts
+    HOST = "host"  # the machine itself: its kernel, its limits
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,6 +45,9 @@ class Parameter:
     ``published`` what the reference measurements of a multi-tier stack found best. ``when`` names
     the sibling values under which the parameter has any effect. ``built_in`` marks choices that
     depend on how the program was built: each is shown to the program before the search.
+    ``derive`` is an expression over siblings that the value follows; such a parameter is not
+    searched. ``on_demand`` ones keep their stock value unless the target gives them a range or
+    choices: they cost the user something else, such as disk space or a wider open door.
     """
 
     name: str
@@ -56,9 +62,16 @@ class Parameter:
     choices: tuple[Value, ...] = ()
     recommended: Value | None = None
     published: Mapping[Role, Value] = field(default_factory=dict)
-    when: tuple[tuple[str, tuple[Value, ...]], ...] = ()
+    when: Conditions = ()
     roles: frozenset[Role] | None = None
     built_in: bool = False
+    derive: str = ""
+    on_demand: bool = False
+
+
+def met(conditions: Conditions, settings: Settings) -> bool:
+    """Whether every named parameter has one of its values."""
+    return all(settings.get(name) in values for name, values in conditions)
 
 
 @dataclass(frozen=True)
@@ -77,7 +90,8 @@ class Site:
     """One service on one host: everything but the settings that its files and commands depend on.
 
     Paths inside the files are relative to ``directory``, the working directory of the processes,
-    so that a deep study directory meets no limit on the length of a socket's path. ``user`` is
+    so that a deep study directory meets no limit on the length of a socket's path. Those of the
+    distribution's units are absolute; ``directory`` is where a trial start may write. ``user`` is
     whom the processes drop to (``None``: they keep the user that starts them). ``runtime`` says
     whether they are private processes or the units of the host's distribution.
     """
@@ -96,10 +110,20 @@ class Site:
     programs: Mapping[str, str] = field(default_factory=dict)
     facts: Mapping[str, Value] = field(default_factory=dict)
 
+    def place(self, private: str, installed: str) -> str:
+        """Where something is: in the private directory, or where the distribution has it."""
+        return private if self.runtime == "embedded" else installed
+
     @property
     def socket_name(self) -> str:
         """A unix socket's name that no other study's has: ``ss`` lists those of the whole host."""
-        return f"{self.tier}.{self.host}.{crc32(self.directory.encode()):08x}.sock"
+        name = f"{self.tier}.{self.host}.{crc32(self.directory.encode()):08x}.sock"
+        return self.place(name, f"/run/php/autotune-{self.tier}.sock")
+
+    @property
+    def document_root(self) -> str:
+        """Where the files of the application are."""
+        return self.place(f"{self.directory}/site", "/var/www/autotune")
 
 
 @dataclass(frozen=True)
@@ -151,7 +175,8 @@ class Service(Protocol):
 
     @property
     def at_most(self) -> tuple[tuple[str, str], ...]:
-        """Pairs (a, b) with a ≤ b; ``a`` is lowered where a candidate breaks it."""
+        """Pairs (a, b) with a ≤ b, parameters or expressions over them; what ``a`` names is lowered
+        where a candidate breaks it."""
         ...
 
     def files(self, site: Site) -> tuple[ConfigFile, ...]: ...

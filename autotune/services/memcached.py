@@ -15,9 +15,12 @@ from autotune.services.base import (
     Site,
     TrialStart,
 )
-from autotune.services.readback import words
+from autotune.services.needs import Needs
+from autotune.services.readback import backlog_in_force, words
 
 SOURCE = "memcached(1)"
+EXTSTORE = "memcached.org, extstore; memcached -h"
+ON_DISK = (("extstore", (True,)),)
 TOOL = "/usr/share/memcached/scripts/memcached-tool"
 
 PARAMETERS = (
@@ -51,6 +54,46 @@ PARAMETERS = (
         source=SOURCE,
         meaning="Ratio of neighbouring chunk sizes; nearer to 1 wastes less memory per item.",
     ),
+    Parameter(
+        name="chunk_size", low=8, high=512, log=True, stock=48, unit="B", action=Action.RESTART,
+        source=SOURCE,
+        meaning="Least space for key, value and flags: the size of the smallest chunks.",
+    ),
+    Parameter(
+        name="udp", choices=(False, True), stock=False, on_demand=True, action=Action.RESTART,
+        source=f"{SOURCE}; CVE-2018-1000115",
+        meaning="Whether clients may ask over UDP too; only ever for a network of one's own.",
+    ),
+    Parameter(
+        name="extstore", choices=(False, True), stock=False, on_demand=True, built_in=True,
+        action=Action.RESTART, source=EXTSTORE,
+        meaning="Whether large items overflow to a file on disk, keys staying in memory.",
+    ),
+    Parameter(
+        name="ext_size", low=256, high=65536, log=True, stock=1024, unit="MB", when=ON_DISK,
+        action=Action.RESTART, source=EXTSTORE,
+        meaning="Size of that file.",
+    ),
+    Parameter(
+        name="ext_threads", low=1, high="4 * cpus", log=True, stock=1, when=ON_DISK,
+        action=Action.RESTART, source=EXTSTORE,
+        meaning="Threads that read and write it.",
+    ),
+    Parameter(
+        name="ext_item_size", low=64, high=65536, log=True, stock=512, unit="B", when=ON_DISK,
+        action=Action.RESTART, source=EXTSTORE,
+        meaning="Items larger than this may go to disk.",
+    ),
+    Parameter(
+        name="ext_wbuf_size", choices=(2, 4, 8, 16), stock=4, unit="MB", when=ON_DISK,
+        action=Action.RESTART, source=EXTSTORE,
+        meaning="Buffer in which items gather before they are written.",
+    ),
+    Parameter(
+        name="ext_recache_rate", low=1, high=100_000, log=True, stock=2000, when=ON_DISK,
+        action=Action.RESTART, source=EXTSTORE,
+        meaning="One in so many reads of an item on disk brings it back to memory.",
+    ),
 )  # fmt: skip
 
 IN_EFFECT = {
@@ -60,7 +103,20 @@ IN_EFFECT = {
     "maxbytes": "memory",
     "tcp_backlog": "backlog",
     "growth_factor": "growth_factor",
+    "chunk_size": "chunk_size",
+    "udpport": "udp",
+    "ext_item_size": "ext_item_size",
+    "ext_wbuf_size": "ext_wbuf_size",
+    "ext_recache_rate": "ext_recache_rate",
 }
+BYTES = ("memory", "ext_wbuf_size")  # told in bytes, set in MB
+
+NEEDS = Needs(
+    # Items, the hash table beside them, and what each connection and thread keeps.
+    memory="memory * 1.1 + connections * 4 KB + threads * 1 MB + 4 MB",
+    source="memcached.org, user internals; `stats`: read buffers are shared since 1.6",
+    connections="connections",
+)
 
 
 @dataclass(frozen=True)
@@ -72,13 +128,14 @@ class Memcached:
     parameters: tuple[Parameter, ...] = PARAMETERS
     at_most: tuple[tuple[str, str], ...] = ()
     reload_signal: str | None = None
+    needs: Needs = NEEDS
 
     @property
     def programs(self) -> Mapping[str, tuple[str, ...]]:
         return {"memcached": ("memcached",), "memcached-tool": (TOOL,)}
 
     def files(self, site: Site) -> tuple[ConfigFile, ...]:
-        return (ConfigFile("memcached.conf", "memcached/memcached.conf.j2"),)
+        return (ConfigFile(_conf(site), "memcached/memcached.conf.j2"),)
 
     def unit(self, site: Site) -> str:
         return "memcached.service"
@@ -87,7 +144,7 @@ class Memcached:
         return TrialStart((*self.start(site, files), "-s", "trial.sock"), "trial.sock")
 
     def start(self, site: Site, files: Mapping[str, bytes]) -> Argv:
-        return (site.programs["memcached"], *options(files["memcached.conf"]))
+        return (site.programs["memcached"], *options(files[_conf(site)]))
 
     def socket(self, site: Site) -> Endpoint:
         return site.listen
@@ -95,12 +152,17 @@ class Memcached:
     def effective(self, site: Site) -> tuple[Readback, ...]:
         def parse(text: str) -> dict[str, bool | int | float | str]:
             found = dict(words(IN_EFFECT)(text))
-            if isinstance(found.get("memory"), int):
-                found["memory"] = int(found["memory"]) // 2**20
+            found |= {name: int(found[name]) // 2**20 for name in BYTES if name in found}
+            if "udp" in found:
+                found["udp"] = found["udp"] != 0
             return found
 
         argv = (site.programs["memcached-tool"], str(site.listen), "settings")
-        return (Readback(argv, parse),)
+        return (Readback(argv, parse), backlog_in_force(site))
+
+
+def _conf(site: Site) -> str:
+    return site.place("memcached.conf", "/etc/memcached.conf")
 
 
 def options(content: bytes) -> Argv:

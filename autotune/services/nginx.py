@@ -15,7 +15,8 @@ from autotune.services.base import (
     Role,
     Site,
 )
-from autotune.services.readback import directives, listen_backlog
+from autotune.services.needs import Needs
+from autotune.services.readback import backlog_in_force, directives
 
 CORE = "nginx.org, ngx_core_module"
 HTTP = "nginx.org, ngx_http_core_module"
@@ -112,6 +113,14 @@ IN_EFFECT = {name: name for name in (
     "keepalive_timeout", "keepalive_requests", "fastcgi_keep_conn",
 )}  # fmt: skip
 
+NEEDS = Needs(
+    processes="worker_processes + 1",
+    rss=12 * 2**20,
+    source="resident size of a worker of nginx 1.22 under load, shared pages included",
+    # One for the client and one for the upstream.
+    descriptors="worker_connections * 2",
+)
+
 
 @dataclass(frozen=True)
 class Nginx:
@@ -122,13 +131,14 @@ class Nginx:
     parameters: tuple[Parameter, ...] = PARAMETERS
     at_most: tuple[tuple[str, str], ...] = ()
     reload_signal: str | None = "HUP"
+    needs: Needs = NEEDS
 
     @property
     def programs(self) -> Mapping[str, tuple[str, ...]]:
         return {"nginx": ("nginx",)}
 
     def files(self, site: Site) -> tuple[ConfigFile, ...]:
-        return (ConfigFile("nginx.conf", f"nginx/{site.role}.conf.j2"),)
+        return (ConfigFile(_conf(site), f"nginx/{site.role}.conf.j2"),)
 
     def unit(self, site: Site) -> str:
         return "nginx.service"
@@ -145,9 +155,15 @@ class Nginx:
     def effective(self, site: Site) -> tuple[Readback, ...]:
         return (
             Readback((*self._command(site), "-T"), directives(IN_EFFECT)),
-            Readback(("ss", "-ltnH", f"sport = :{site.listen.port}"), listen_backlog()),
+            backlog_in_force(site),
         )
 
     def _command(self, site: Site) -> Argv:
+        if site.runtime == "systemd":
+            return (site.programs["nginx"], "-c", _conf(site))
         # The working directory is the site; "-e" keeps the very first messages out of /var/log.
-        return (site.programs["nginx"], "-p", ".", "-e", "nginx-error.log", "-c", "nginx.conf")
+        return (site.programs["nginx"], "-p", ".", "-e", "nginx-error.log", "-c", _conf(site))
+
+
+def _conf(site: Site) -> str:
+    return site.place("nginx.conf", "/etc/nginx/nginx.conf")

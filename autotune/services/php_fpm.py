@@ -15,6 +15,7 @@ from autotune.services.base import (
     Settings,
     Site,
 )
+from autotune.services.needs import Needs
 from autotune.services.readback import assignments, listen_backlog
 
 SOURCE = "php.net, FPM configuration"
@@ -73,6 +74,13 @@ IN_EFFECT = {
     "pm.max_requests": "max_requests",
 }
 
+NEEDS = Needs(
+    workers="max_children",
+    processes="max_children + 1",
+    rss=30 * 2**20,
+    source="resident size of a child of PHP-FPM 8.2 with its extensions, shared pages included",
+)
+
 
 @dataclass(frozen=True)
 class PhpFpm:
@@ -87,6 +95,7 @@ class PhpFpm:
         ("min_spare_servers", "start_servers"),
     )
     reload_signal: str | None = "USR2"
+    needs: Needs = NEEDS
 
     @property
     def programs(self) -> Mapping[str, tuple[str, ...]]:
@@ -94,12 +103,10 @@ class PhpFpm:
         return {"php-fpm": ("php-fpm8.4", "php-fpm8.3", "php-fpm8.2", "php-fpm")}
 
     def files(self, site: Site) -> tuple[ConfigFile, ...]:
-        return (ConfigFile("php-fpm.conf", "php_fpm/php-fpm.conf.j2"),)
+        return (ConfigFile(_conf(site), "php_fpm/php-fpm.conf.j2"),)
 
     def unit(self, site: Site) -> str:
-        # Debian names both after the version: /usr/sbin/php-fpm8.2 and php8.2-fpm.service.
-        version = site.programs["php-fpm"].rpartition("php-fpm")[2]
-        return f"php{version}-fpm.service"
+        return f"php{_version(site)}-fpm.service"
 
     def validate(self, site: Site, files: Mapping[str, bytes]) -> Argv:
         return (*self._command(site), "-t")
@@ -117,7 +124,17 @@ class PhpFpm:
         )
 
     def _command(self, site: Site) -> Argv:
-        return (site.programs["php-fpm"], "-p", ".", "-y", "php-fpm.conf")
+        prefix = ("-p", ".") if site.runtime == "embedded" else ()
+        return (site.programs["php-fpm"], *prefix, "-y", _conf(site))
+
+
+def _version(site: Site) -> str:
+    """Debian has it in every name: /usr/sbin/php-fpm8.2, php8.2-fpm.service, /etc/php/8.2."""
+    return site.programs["php-fpm"].rpartition("php-fpm")[2]
+
+
+def _conf(site: Site) -> str:
+    return site.place("php-fpm.conf", f"/etc/php/{_version(site)}/fpm/php-fpm.conf")
 
 
 def _backlog_of(socket: str) -> Callable[[str], Settings]:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 
-from autotune.services.base import Settings, Value
+from autotune.services.base import Readback, Settings, Site, Value
 
 Parser = Callable[[str], Settings]
 
@@ -37,13 +37,19 @@ def words(names: Mapping[str, str]) -> Parser:
     return parse
 
 
-def alternating(names: Mapping[str, str]) -> Parser:
-    """Parser of a name line followed by its value line (``redis-cli CONFIG GET``)."""
+def alternating(names: Mapping[str, str], switches: Collection[str] = ()) -> Parser:
+    """Parser of a name line followed by its value line (``redis-cli CONFIG GET``).
+
+    ``switches`` are those of ours that say yes or no.
+    """
 
     def parse(text: str) -> Settings:
         lines = [line.strip() for line in text.splitlines()]
         pairs = zip(lines[::2], lines[1::2], strict=False)
-        return {names[name]: number(value) for name, value in pairs if name in names}
+        found = {names[name]: number(value) for name, value in pairs if name in names}
+        return {
+            name: value == "yes" if name in switches else value for name, value in found.items()
+        }
 
     return parse
 
@@ -60,6 +66,11 @@ def listen_backlog(name: str = "backlog") -> Parser:
         return {name: min(int(backlog) for backlog in found)} if found else {}
 
     return parse
+
+
+def backlog_in_force(site: Site, name: str = "backlog") -> Readback:
+    """What the kernel made of the queue a server asked for: it says so of the socket itself."""
+    return Readback(("ss", "-ltnH", f"sport = :{site.listen.port}"), listen_backlog(name))
 
 
 def directives(names: Mapping[str, str]) -> Parser:

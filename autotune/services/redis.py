@@ -15,7 +15,8 @@ from autotune.services.base import (
     Site,
     TrialStart,
 )
-from autotune.services.readback import alternating
+from autotune.services.needs import Needs
+from autotune.services.readback import alternating, backlog_in_force
 
 SOURCE = "redis.io, redis.conf"
 
@@ -35,38 +36,83 @@ PARAMETERS = (
         action=Action.RESTART, source=SOURCE,
         meaning="Clients at one time; more are refused.",
     ),
+    Parameter(
+        name="io_threads_do_reads", choices=(False, True), stock=False, action=Action.RESTART,
+        source=SOURCE,
+        meaning="Whether the threads read and parse requests too; of use with more than one.",
+    ),
+    Parameter(
+        name="hz", low=1, high=100, log=True, stock=10, action=Action.RESTART, source=SOURCE,
+        meaning="Background rounds a second: idle clients, expired keys, rehashing.",
+    ),
+    Parameter(
+        name="activerehashing", choices=(False, True), stock=True, action=Action.RESTART,
+        source=SOURCE,
+        meaning="Whether a millisecond in a hundred goes into resizing the main hash table.",
+    ),
+    Parameter(
+        name="tcp_keepalive", low=0, high=600, stock=300, unit="s", action=Action.RESTART,
+        source=SOURCE,
+        meaning="Time after which silent clients are asked whether they live; 0 never asks.",
+    ),
+    Parameter(
+        name="jemalloc_bg_thread", choices=(False, True), stock=True, action=Action.RESTART,
+        source=SOURCE,
+        meaning="Whether freed memory goes back to the system in a thread of its own.",
+    ),
 )  # fmt: skip
 
-IN_EFFECT = {"io-threads": "io_threads", "tcp-backlog": "tcp_backlog", "maxclients": "maxclients"}
+DATA, DUMP = "/var/lib/redis", "autotune.rdb"
+SWITCHES = ("io_threads_do_reads", "activerehashing", "jemalloc_bg_thread")
+IN_EFFECT = {
+    name.replace("_", "-"): name
+    for name in ("io_threads", "tcp_backlog", "tcp_keepalive", *SWITCHES)
+} | {"maxclients": "maxclients", "hz": "hz"}
+
+NEEDS = Needs(
+    processes="1",
+    rss=64 * 2**20,
+    source="resident size with a small data set; redis.io, memory optimization, gives the rest",
+    connections="maxclients",
+)
 
 
 @dataclass(frozen=True)
 class Redis:
-    """Keeps its data set across restarts in the dump that the loader makes once."""
+    """Keeps its data set across restarts in the dump that the loader makes once.
+
+    Under the distribution's unit that is a dump of its own: the one that is there stays untouched.
+    """
 
     name: str = "redis"
     packages: tuple[str, ...] = ("redis-server",)
     parameters: tuple[Parameter, ...] = PARAMETERS
     at_most: tuple[tuple[str, str], ...] = ()
     reload_signal: str | None = None
+    needs: Needs = NEEDS
 
     @property
     def programs(self) -> Mapping[str, tuple[str, ...]]:
         return {"redis-server": ("redis-server",), "redis-cli": ("redis-cli",)}
 
     def files(self, site: Site) -> tuple[ConfigFile, ...]:
-        return (ConfigFile("redis.conf", "redis/redis.conf.j2"),)
+        return (ConfigFile(_conf(site), "redis/redis.conf.j2"),)
+
+    def leaves(self, site: Site) -> tuple[str, ...]:
+        """Files that the server itself makes, and that are to be gone when it is put back."""
+        return (f"{DATA}/{DUMP}",) if site.runtime == "systemd" else ()
 
     def unit(self, site: Site) -> str:
         return "redis-server.service"
 
     def validate(self, site: Site, files: Mapping[str, bytes]) -> TrialStart:
         argv = (*self.start(site, files), "--port", "0",
-                "--unixsocket", "trial.sock", "--dbfilename", "trial.rdb")  # fmt: skip
+                "--dir", site.place(".", site.directory), "--dbfilename", "trial.rdb",
+                "--unixsocket", "trial.sock")  # fmt: skip
         return TrialStart(argv, "trial.sock")
 
     def start(self, site: Site, files: Mapping[str, bytes]) -> Argv:
-        return (*_as(site), site.programs["redis-server"], "redis.conf")
+        return (*_as(site), site.programs["redis-server"], _conf(site))
 
     def socket(self, site: Site) -> Endpoint:
         return site.listen
@@ -74,11 +120,17 @@ class Redis:
     def effective(self, site: Site) -> tuple[Readback, ...]:
         argv = (site.programs["redis-cli"], "-h", site.listen.host, "-p", str(site.listen.port),
                 "CONFIG", "GET", "*")  # fmt: skip
-        return (Readback(argv, alternating(IN_EFFECT)),)
+        asked = Readback(argv, alternating(IN_EFFECT, SWITCHES))
+        return (asked, backlog_in_force(site, "tcp_backlog"))
 
 
 def _as(site: Site) -> Argv:
     """Redis cannot drop to another user by itself: util-linux' ``setpriv`` does it before."""
     if site.user is None:
         return ()
-    return ("setpriv", f"--reuid={site.user}", f"--regid={site.group}", "--init-groups")
+    user, group = site.place(site.user, "redis"), site.place(site.group or "", "redis")
+    return ("setpriv", f"--reuid={user}", f"--regid={group}", "--init-groups")
+
+
+def _conf(site: Site) -> str:
+    return site.place("redis.conf", "/etc/redis/redis.conf")

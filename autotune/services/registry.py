@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from autotune.services import reference_app
+from autotune.services.apache import Apache
+from autotune.services.apache_mod_php import ApacheModPhp
 from autotune.services.base import Role, Service
+from autotune.services.kvrocks import Kvrocks
 from autotune.services.memcached import Memcached
 from autotune.services.nginx import Nginx
 from autotune.services.php_fpm import PhpFpm
@@ -13,9 +16,12 @@ from autotune.target.model import Target
 
 SERVICES: dict[str, Service] = {
     "nginx": Nginx(),
+    "apache": Apache(),
+    "apache-mod-php": ApacheModPhp(),
     "php-fpm": PhpFpm(),
     "memcached": Memcached(),
     "redis": Redis(),
+    "kvrocks": Kvrocks(),
 }
 
 APPS: dict[str, Service] = {"reference": ReferenceApp()}
@@ -24,8 +30,22 @@ APPS: dict[str, Service] = {"reference": ReferenceApp()}
 DEPLOYMENTS: dict[str, tuple[tuple[str, Role], ...]] = {
     "nginx": (("nginx", Role.PROXY),),
     "nginx+php-fpm": (("php-fpm", Role.APP), ("nginx", Role.WEB)),
+    "apache": (("apache", Role.PROXY),),
+    "apache+mod_php": (("apache-mod-php", Role.WEB),),
     "memcached": (("memcached", Role.CACHE),),
     "redis": (("redis", Role.STORE),),
+    "kvrocks": (("kvrocks", Role.STORE),),
+}
+
+# Where a deployment listens under its distribution's units, unless the tier says otherwise.
+PORTS: dict[str, int] = {
+    "nginx": 80,
+    "nginx+php-fpm": 80,
+    "apache": 80,
+    "apache+mod_php": 80,
+    "memcached": 11211,
+    "redis": 6379,
+    "kvrocks": 6666,
 }
 
 

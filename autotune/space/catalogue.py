@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
-from autotune.services.base import Bound, Parameter, Role, Service, Value
-from autotune.services.registry import DEPLOYMENTS, parts
+from autotune.services.base import Bound, Conditions, Parameter, Role, Value
+from autotune.services.placement import Placed, placed
+from autotune.services.registry import DEPLOYMENTS
+from autotune.space import derived, kernel
+from autotune.space.choices import choice
 from autotune.space.dimension import Dimension
 from autotune.space.expression import parse
-from autotune.space.facts import HostFacts
+from autotune.space.facts import HostFacts, smallest
 from autotune.target.model import ParameterRule, Scalar, Tier
 from autotune.target.read import TargetFile
 from autotune.target.units import in_unit
@@ -24,25 +27,26 @@ def dimensions(file: TargetFile, facts: Facts) -> tuple[Dimension, ...]:
     """
     found: dict[str, Dimension] = {}
     for tier_name, tier in file.target.tiers.items():
-        for service, role in _services(file, tier_name, tier):
-            for parameter in service.parameters:
-                if parameter.roles is None or role in parameter.roles:
-                    dimension = _dimension(
-                        tier_name, service, role, parameter, facts[tier.hosts[0]]
-                    )
-                    found[dimension.name] = dimension
+        _known(file, tier_name, tier)
+        here = smallest(facts[host] for host in tier.hosts)
+        for dimension in _of_tier(tier_name, tier, here):
+            same = found.get(dimension.name)
+            found[dimension.name] = _merged(same, dimension) if same else dimension
     for name, rule in file.target.parameters.items():
         if name not in found:
             raise file.document.unknown(["parameters", name], "parameter", found)
         if rule.drop:
             # A dropped parameter keeps its baseline: files still need a value.
             found[name] = _fix(found[name], found[name].baseline)
+        elif rule.derive is not None:
+            found[name] = derived.by_rule(file, found, found[name], rule.derive)
         else:
             found[name] = _adjusted(file, found[name], rule)
-    return tuple(found.values())
+    return derived.settled(file, found)
 
 
-def _services(file: TargetFile, name: str, tier: Tier) -> list[tuple[Service, Role]]:
+def _known(file: TargetFile, name: str, tier: Tier) -> None:
+    """Raises TargetError for a deployment that does not exist."""
     for index, deployment in enumerate(tier.service):
         if deployment not in DEPLOYMENTS:
             place: list[str | int] = ["tiers", name, "service"]
@@ -52,13 +56,29 @@ def _services(file: TargetFile, name: str, tier: Tier) -> list[tuple[Service, Ro
             raise file.document.error(
                 place, f"there is no service {deployment!r}", hint=f"there is: {known}"
             )
-    return [part for deployment in tier.service for part in parts(deployment)]
 
 
-def _dimension(
-    tier: str, service: Service, role: Role, parameter: Parameter, facts: HostFacts
-) -> Dimension:
-    prefix = f"{tier}.{service.name}."
+def _of_tier(name: str, tier: Tier, facts: HostFacts) -> Iterator[Dimension]:
+    chosen = choice(name, tier)
+    if chosen:
+        yield chosen
+    for place in placed(name, tier):
+        for parameter in place.service.parameters:
+            if parameter.roles is None or place.role in parameter.roles:
+                dimension = _dimension(name, place, parameter, facts)
+                yield kernel.as_found(dimension, facts) if place.role is Role.HOST else dimension
+
+
+def _merged(one: Dimension, other: Dimension) -> Dimension:
+    """One parameter of a service that plays two roles in a tier: of use in either."""
+    # Both start with the condition of their deployment; what follows is the parameter's own.
+    (name, values), (_, more) = one.when[0], other.when[0]
+    return replace(one, when=((name, (*values, *more)), *one.when[1:]))
+
+
+def _dimension(tier: str, place: Placed, parameter: Parameter, facts: HostFacts) -> Dimension:
+    prefix = f"{tier}.{place.service.name}."
+    own: Conditions = tuple((prefix + name, values) for name, values in parameter.when)
 
     def value(bound: Bound | Value | None) -> Value | None:
         return _bound(bound, facts) if isinstance(bound, str) and not parameter.choices else bound
@@ -73,9 +93,12 @@ def _dimension(
         log=parameter.log,
         choices=parameter.choices,
         recommended=value(parameter.recommended),
-        published=parameter.published.get(role),
-        when=tuple((prefix + name, values) for name, values in parameter.when),
+        published=parameter.published.get(place.role),
+        when=(*place.when, *own),
+        derived=derived.of_catalogue(parameter, prefix),
     )
+    if parameter.on_demand:
+        return _fix(dimension, dimension.baseline)
     return _including(dimension, (dimension.baseline,))
 
 
@@ -99,7 +122,7 @@ def _fix(dimension: Dimension, value: Value) -> Dimension:
     if dimension.choices:
         return replace(dimension, choices=(value,), baseline=value)
     number = dimension.number(value)
-    return replace(dimension, low=number, high=number, baseline=number)
+    return replace(dimension, low=number, high=number, baseline=number, derived=None)
 
 
 def _adjusted(file: TargetFile, dimension: Dimension, rule: ParameterRule) -> Dimension:
@@ -162,10 +185,11 @@ def _extent(dimension: Dimension) -> str:
 
 def _checked(file: TargetFile, dimension: Dimension, place: list[str | int], value: Value) -> Value:
     """``value`` in the parameter's own kind."""
-    stock = dimension.parameter.choices[0] if dimension.parameter.choices else None
-    if stock is not None:
-        if value not in dimension.parameter.choices:
-            allowed = ", ".join(str(choice) for choice in dimension.parameter.choices)
+    # Those of the catalogue, and what the host itself has.
+    known = tuple(dict.fromkeys((*dimension.parameter.choices, *dimension.choices)))
+    if known:
+        if value not in known:
+            allowed = ", ".join(str(choice) for choice in known)
             raise file.document.error(
                 place, f"{dimension.name} cannot be {value!r}", hint=f"it is one of: {allowed}"
             )

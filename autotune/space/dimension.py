@@ -5,14 +5,18 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from autotune.services.base import Parameter, Value
+from autotune.services.base import Conditions, Parameter, Value
+from autotune.space.expression import Expression
+from autotune.target.units import DURATION, SIZE
 
 
 @dataclass(frozen=True)
 class Dimension:
     """``name`` is ``tier.service.parameter``; ``baseline`` is its value unless told otherwise.
 
-    Either ``low`` and ``high`` are numbers (inclusive) or ``choices`` is not empty.
+    Either ``low`` and ``high`` are numbers (inclusive) or ``choices`` is not empty. ``when`` holds
+    the settings under which it has any effect. A value that follows from others is ``derived``, an
+    expression over full names in base units.
     """
 
     name: str
@@ -24,7 +28,8 @@ class Dimension:
     choices: tuple[Value, ...] = ()
     recommended: Value | None = None
     published: Value | None = None
-    when: tuple[tuple[str, tuple[Value, ...]], ...] = ()
+    when: Conditions = ()
+    derived: Expression | None = None
 
     @property
     def integer(self) -> bool:
@@ -33,6 +38,16 @@ class Dimension:
     def number(self, value: Value) -> int | float:
         """``value`` as a number of this dimension's kind."""
         return int(value) if self.integer else float(value)
+
+    @property
+    def fixed(self) -> bool:
+        """Whether there is nothing to choose."""
+        return len(self.choices) == 1 if self.choices else self.low == self.high
+
+    @property
+    def unit(self) -> float:
+        """What one of its values is in base units: 1 for a bare number, 1048576 for MB."""
+        return float({**SIZE, **DURATION}.get(self.parameter.unit, 1.0))
 
     def clip(self, value: Value) -> Value:
         """The nearest value that is allowed: bounds for a number, the baseline for a choice."""
@@ -43,8 +58,8 @@ class Dimension:
         number = min(max(float(value), self.low), self.high)
         return round(number) if self.integer else number
 
-    def lowered(self, limit: float) -> Value:
-        """The largest allowed number not above ``limit`` (or the lowest there is)."""
-        assert self.low is not None
-        number = max(float(self.low), limit)
-        return math.floor(number) if self.integer else number
+    def towards(self, end: float, number: float) -> Value:
+        """``number`` as a value of this kind, rounded towards ``end`` where it is a whole one."""
+        if not self.integer:
+            return number
+        return math.floor(number) if end <= number else math.ceil(number)

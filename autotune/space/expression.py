@@ -1,8 +1,8 @@
 """Arithmetic over parameters, host facts and quantities, parsed by hand: nothing is ever evaluated.
 
 Grammar: ``sum (<=|>=|<|>|==) sum``; sums of products of numbers, quantities (``30 MB``), shares
-(``70% of X``), names (``web.php_fpm.max_children``), ``count(X)``, ``min(…)``, ``max(…)`` and
-parentheses. Quantities are in base units (bytes, seconds).
+(``70% of X``), names (``web.php_fpm.max_children``), facts (``count(web.hosts)``), ``sum(…)``,
+``min(…)``, ``max(…)`` and parentheses. Quantities are in base units (bytes, seconds).
 """
 
 from __future__ import annotations
@@ -18,7 +18,9 @@ _TOKEN = re.compile(
     r"|(?P<op><=|>=|==|[-+*/()<>%,]))"
 )
 _UNITS = {**{k: float(v) for k, v in SIZE.items()}, **DURATION}
-_FUNCTIONS: dict[str, Callable[..., float]] = {"min": min, "max": max}
+_FUNCTIONS: dict[str, Callable[[list[float]], float]] = {"min": min, "max": max, "sum": sum}
+# Facts of a tier or a host, written as a function of it: what is in the parentheses is a name.
+FACTS = ("count", "memory", "nofile", "rss")
 COMPARISONS: dict[str, Callable[[float, float], bool]] = {
     "<=": lambda a, b: a <= b,
     ">=": lambda a, b: a >= b,
@@ -39,6 +41,9 @@ class Number:
     def names(self) -> Iterator[str]:
         yield from ()
 
+    def __str__(self) -> str:
+        return f"{self.value:.12g}"
+
 
 @dataclass(frozen=True)
 class Name:
@@ -50,6 +55,9 @@ class Name:
 
     def names(self) -> Iterator[str]:
         yield self.name
+
+    def __str__(self) -> str:
+        return self.name
 
 
 @dataclass(frozen=True)
@@ -70,14 +78,32 @@ class Operation:
             case "/":
                 return values[0] / values[1]
             case _:
-                return float(_FUNCTIONS[self.symbol](*values))
+                return float(_FUNCTIONS[self.symbol](values))
 
     def names(self) -> Iterator[str]:
         for operand in self.operands:
             yield from operand.names()
 
+    def __str__(self) -> str:
+        return self.written(str)
+
+    def written(self, leaf: Callable[[Number | Name], str]) -> str:
+        """The operation as people write it, each number and name as ``leaf`` has it."""
+        said = [_operand(self.symbol, operand, leaf) for operand in self.operands]
+        if self.symbol in _FUNCTIONS:
+            return f"{self.symbol}({', '.join(said)})"
+        return f" {self.symbol} ".join(said) if len(said) > 1 else f"{self.symbol}{said[0]}"
+
 
 Expression = Number | Name | Operation
+
+
+def _operand(symbol: str, operand: Expression, leaf: Callable[[Number | Name], str]) -> str:
+    if not isinstance(operand, Operation):
+        return leaf(operand)
+    said = operand.written(leaf)
+    looser = operand.symbol in "+-" and symbol in ("*", "/", "-")
+    return f"({said})" if looser else said
 
 
 @dataclass(frozen=True)
@@ -94,6 +120,25 @@ class Comparison:
 
     def names(self) -> frozenset[str]:
         return frozenset({*self.left.names(), *self.right.names()})
+
+    def replaced(self, replacement: Replacement) -> Comparison:
+        """The same with some names standing for something else."""
+        left, right = (replaced(side, replacement) for side in (self.left, self.right))
+        return Comparison(self.text, self.symbol, left, right)
+
+
+Replacement = Callable[[Expression], "Expression | None"]
+
+
+def replaced(expression: Expression, replacement: Replacement) -> Expression:
+    """``expression`` with every part for which ``replacement`` has another one exchanged for it."""
+    new = replacement(expression)
+    if new is not None:
+        return new
+    if isinstance(expression, Operation):
+        operands = tuple(replaced(operand, replacement) for operand in expression.operands)
+        return Operation(expression.symbol, operands)
+    return expression
 
 
 def parse(text: str) -> Expression:
@@ -184,12 +229,13 @@ class _Parser:
         if self.peek() != "(":
             return Name(word)
         self.take()
-        if word == "count":
-            counted = self.take()
+        if word in FACTS:
+            of = self.take()
             self.expect(")")
-            return Name(f"count({counted})")
+            return Name(f"{word}({of})")
         if word not in _FUNCTIONS:
-            raise ValueError(f"there is no function {word!r}; there are count, max and min")
+            known = ", ".join(sorted({"count", *_FUNCTIONS}))
+            raise ValueError(f"there is no function {word!r}; there are {known}")
         operands = [self.sum()]
         while self.peek() == ",":
             self.take()

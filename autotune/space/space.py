@@ -5,26 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from autotune.services.base import Settings, Value
-from autotune.services.registry import parts
+from autotune.services.base import Settings, Value, met
+from autotune.space import built_in, choices, derived, kernel
 from autotune.space.catalogue import Facts, dimensions
 from autotune.space.dimension import Dimension
-from autotune.space.expression import Comparison, parse_comparison
+from autotune.space.expression import parse_comparison
+from autotune.space.repair import Binding, Infeasible, repaired
+from autotune.space.rules import Rule, Vocabulary, base_units
 from autotune.target.document import nearest
 from autotune.target.read import TargetFile
 
-
-@dataclass(frozen=True)
-class Binding:
-    """A rule that lowered a parameter, with its arithmetic."""
-
-    rule: str
-    parameter: str
-    asked: Value
-    given: Value
-
-    def __str__(self) -> str:
-        return f"{self.parameter}: {self.asked} → {self.given} ({self.rule})"
+__all__ = ["Binding", "Candidate", "Infeasible", "Space", "build"]
 
 
 @dataclass(frozen=True)
@@ -35,36 +26,53 @@ class Candidate:
     bindings: tuple[Binding, ...] = ()
 
 
-class Infeasible(ValueError):
-    """A rule cannot be kept by lowering anything; the message is the rule with its arithmetic."""
-
-
 @dataclass(frozen=True)
 class Space:
-    """``facts`` are names constraints may use beside parameters: ``web.memory``, ``count(web)``."""
+    """``facts`` are names constraints may use beside parameters: ``web.memory``, ``count(web)``.
+
+    ``dropped`` says what was left out because these hosts do not have it or the baseline breaks it,
+    a line each.
+    """
 
     dimensions: tuple[Dimension, ...]
-    constraints: tuple[Comparison, ...]
+    constraints: tuple[Rule, ...]
     facts: Mapping[str, float]
+    dropped: tuple[str, ...] = ()
 
     @property
     def tunable(self) -> tuple[Dimension, ...]:
-        """Dimensions with more than one value."""
+        """Dimensions that have more than one value, and an effect under some settings."""
+        choices_of = {d.name: d.choices for d in self.dimensions if d.choices}
         return tuple(
-            d for d in self.dimensions if (len(d.choices) > 1 if d.choices else d.low != d.high)
+            d
+            for d in self.dimensions
+            if d.derived is None
+            and not d.fixed
+            and all(set(values) & set(choices_of.get(name, values)) for name, values in d.when)
         )
 
     @property
     def baseline(self) -> dict[str, Value]:
         return {d.name: d.baseline for d in self.dimensions}
 
-    def preset(self, kind: str) -> dict[str, Value]:
-        """``recommended`` or ``published`` values over the baseline, inside this space's bounds."""
-        chosen = {}
+    @property
+    def deployments(self) -> tuple[dict[str, Value], ...]:
+        """Every way to choose the software of the tiers, the baseline's own first.
+
+        Each is the settings that make the choice; a target without one has a single, empty way.
+        """
+        return choices.combinations(self.dimensions)
+
+    def preset(self, kind: str, deployment: Settings | None = None) -> dict[str, Value]:
+        """``recommended`` or ``published`` values over the baseline, inside this space's bounds.
+
+        ``deployment`` is one of `deployments`; without it, the baseline's.
+        """
+        chosen: dict[str, Value] = {}
         for dimension in self.dimensions:
             value = getattr(dimension, kind)
             chosen[dimension.name] = dimension.baseline if value is None else dimension.clip(value)
-        return chosen
+        return {**chosen, **(deployment or {})}
 
     def without(self, name: str, choice: Value) -> Space:
         """The space with one choice less."""
@@ -74,82 +82,66 @@ class Space:
         )
         return replace(self, dimensions=dimensions)
 
+    def knowing(self, rss: Mapping[str, int]) -> Space:
+        """The space with the memory of processes as it was measured, in bytes by `tier.service`."""
+        measured = {f"rss({name})": float(size) for name, size in rss.items()}
+        known = {name: size for name, size in measured.items() if name in self.facts}
+        return replace(self, facts={**self.facts, **known})
+
     def active(self, settings: Settings) -> frozenset[str]:
         """Names of the parameters that have any effect under ``settings``."""
-        return frozenset(
-            d.name
-            for d in self.dimensions
-            if all(settings.get(name) in values for name, values in d.when)
-        )
+        return frozenset(d.name for d in self.dimensions if met(d.when, settings))
 
     def candidate(self, suggested: Settings) -> Candidate:
         """Suggested values completed from the baseline and repaired until every rule holds.
 
-        A rule is repaired by lowering the parameter on its smaller side that is furthest above its
-        lowest value. Raises Infeasible when that cannot help.
+        Raises Infeasible when nothing can help.
         """
-        settings = {**self.baseline, **suggested}
-        bindings: list[Binding] = []
-        rules = self.constraints
-        for _ in range(4 * len(rules) + 4):
-            broken = next((rule for rule in rules if not rule.holds(self._names(settings))), None)
-            if broken is None:
-                return Candidate(settings, tuple(bindings))
-            bindings.append(self._repair(broken, settings))
-            settings[bindings[-1].parameter] = bindings[-1].given
-        raise Infeasible(f"no values keep the rules: {self.arithmetic(rules[0], settings)}")
+        asked = {**self.baseline, **suggested}
+        rules = [rule for rule in self.constraints if rule.applies(asked)]
+        settings, bindings = repaired(asked, self.dimensions, rules, self.facts)
+        return Candidate(self._complete(settings), bindings)
 
-    def arithmetic(self, rule: Comparison, settings: Settings) -> str:
+    def as_given(self, settings: Settings) -> Candidate:
+        """Settings as they are, completed but not repaired: what was measured is measured again."""
+        return Candidate(self._complete({**self.baseline, **settings}))
+
+    def keeps(self, rule: Rule, settings: Settings) -> bool:
+        return rule.holds(self._names(settings))
+
+    def arithmetic(self, rule: Rule, settings: Settings) -> str:
         """The rule and what its two sides come to."""
-        names = self._names(settings)
-        left, right = rule.left.evaluate(names), rule.right.evaluate(names)
-        return f"{rule.text}: {left:g} {rule.symbol} {right:g}"
+        return rule.arithmetic(self._names(settings))
 
     def _names(self, settings: Settings) -> dict[str, float]:
-        numbers = {n: float(v) for n, v in settings.items() if not isinstance(v, str)}
-        return {**self.facts, **numbers}
+        return {**self.facts, **base_units(settings, self.dimensions)}
 
-    def _repair(self, rule: Comparison, settings: dict[str, Value]) -> Binding:
-        small = rule.left if rule.symbol in ("<=", "<") else rule.right
-        by_name = {d.name: d for d in self.dimensions}
-        candidates = [by_name[name] for name in small.names() if name in by_name]
-        candidates = [d for d in candidates if not d.choices and settings[d.name] != d.low]
-        for dimension in sorted(candidates, key=lambda d: -_headroom(d, settings[d.name])):
-            given = self._lowered(rule, dimension, settings)
-            if given is not None:
-                return Binding(
-                    self.arithmetic(rule, settings), dimension.name, settings[dimension.name], given
-                )
-        raise Infeasible(self.arithmetic(rule, settings))
-
-    def _lowered(
-        self, rule: Comparison, dimension: Dimension, settings: dict[str, Value]
-    ) -> Value | None:
-        """The largest value that keeps the rule, by bisection (both sides are monotone in it)."""
-        assert dimension.low is not None
-
-        def keeps(value: Value) -> bool:
-            return rule.holds(self._names({**settings, dimension.name: value}))
-
-        low, high = float(dimension.low), float(settings[dimension.name])
-        if not keeps(dimension.low):
-            return None
-        while high - low > (0.5 if dimension.integer else 1e-6 * max(1.0, high)):
-            middle = (low + high) / 2
-            low, high = (middle, high) if keeps(dimension.lowered(middle)) else (low, middle)
-        return dimension.lowered(low)
-
-
-def _headroom(dimension: Dimension, value: Value) -> float:
-    return float(value) / max(float(dimension.low or 0), 1e-9)
+    def _complete(self, settings: Settings) -> Settings:
+        """With the values that follow from the others."""
+        if all(d.derived is None for d in self.dimensions):
+            return settings
+        names = self._names(settings)
+        following = {d.name: derived.value(d, names) for d in self.dimensions if d.derived}
+        return {**settings, **following}
 
 
 def build(file: TargetFile, facts: Facts) -> Space:
     """The space of a target on hosts with these facts. Raises TargetError."""
-    all_dimensions = dimensions(file, facts)
-    named_facts = _fact_names(file, facts)
-    rules = [*_written(file, all_dimensions, named_facts), *_built_in(file, all_dimensions)]
-    space = Space(all_dimensions, tuple(rules), named_facts)
+    all_dimensions, left_out = kernel.available(file.target, dimensions(file, facts), facts)
+    named_facts = built_in.facts_of(file.target, facts)
+    vocabulary = Vocabulary(file.target, all_dimensions, named_facts)
+    ordered = built_in.orders(file.target, all_dimensions)
+    rules = [
+        *_written(file, vocabulary),
+        *(rule for comparison in ordered for rule in vocabulary.rules(comparison)),
+    ]
+    space = Space(all_dimensions, tuple(rules), named_facts, left_out)
+    _check_baseline(file, space)
+    limiting = built_in.limits(file.target)
+    return _limited(space, [rule for one in limiting for rule in vocabulary.rules(one)])
+
+
+def _check_baseline(file: TargetFile, space: Space) -> None:
     try:
         broken = space.candidate({}).bindings
     except Infeasible as error:
@@ -158,49 +150,35 @@ def build(file: TargetFile, facts: Facts) -> Space:
         raise file.document.error(
             ["constraints"], f"the baseline itself breaks a constraint: {broken[0].rule}"
         )
-    return space
 
 
-def _fact_names(file: TargetFile, facts: Facts) -> dict[str, float]:
-    names: dict[str, float] = {}
-    for name, tier in file.target.tiers.items():
-        smallest = min((facts[host] for host in tier.hosts), key=lambda f: f.memory)
-        names[f"count({name})"] = names[f"count({name}.hosts)"] = len(tier.hosts)
-        names[f"{name}.memory"] = smallest.memory
-        names[f"{name}.cpus"] = min(facts[host].cpus for host in tier.hosts)
-    return names
+def _limited(space: Space, rules: list[Rule]) -> Space:
+    """With rules that no target wrote, but for those that its baseline does not keep."""
+    kept, dropped = list[Rule](), list[str]()
+    for rule in rules:
+        if rule.applies(space.baseline) and not space.keeps(rule, space.baseline):
+            said = space.arithmetic(rule, space.baseline)
+            dropped.append(f"a rule is left out, for the baseline itself breaks it: {said}")
+        else:
+            kept.append(replace(rule, built_in=True))
+    return replace(
+        space, constraints=(*space.constraints, *kept), dropped=(*space.dropped, *dropped)
+    )
 
 
-def _written(
-    file: TargetFile, all_dimensions: tuple[Dimension, ...], facts: Mapping[str, float]
-) -> list[Comparison]:
-    known = {d.name for d in all_dimensions} | set(facts)
-    rules = []
+def _written(file: TargetFile, vocabulary: Vocabulary) -> list[Rule]:
+    rules: list[Rule] = []
     for index, text in enumerate(file.target.constraints):
         try:
-            rule = parse_comparison(text)
+            rules += vocabulary.rules(parse_comparison(text))
         except ValueError as error:
             raise file.document.error(["constraints", index], str(error)) from None
-        for name in sorted(rule.names() - known):
-            meant = nearest(name, known)
+        except KeyError as error:
+            name = str(error.args[0])
+            meant = nearest(name, vocabulary.known)
             raise file.document.error(
                 ["constraints", index],
                 f"unknown name {name!r}",
                 hint=f"did you mean {meant!r}?" if meant else None,
-            )
-        rules.append(rule)
-    return rules
-
-
-def _built_in(file: TargetFile, all_dimensions: tuple[Dimension, ...]) -> list[Comparison]:
-    """The order a service demands of its own values (FPM: spare servers within max_children)."""
-    known = {d.name for d in all_dimensions}
-    rules = []
-    for tier_name, tier in file.target.tiers.items():
-        for deployment in tier.service:
-            for service, _ in parts(deployment):
-                for small, large in service.at_most:
-                    names = [f"{tier_name}.{service.name}.{name}" for name in (small, large)]
-                    if known.issuperset(names):
-                        rules.append(parse_comparison(f"{names[0]} <= {names[1]}"))
+            ) from None
     return rules

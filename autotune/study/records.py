@@ -73,13 +73,17 @@ class Trial:
 
 @dataclass(frozen=True)
 class State:
-    """Everything the order of a study depends on."""
+    """Everything the order of a study depends on.
+
+    ``rss`` is the largest process of each `tier.service` that any trial has shown, in bytes.
+    """
 
     trials: tuple[Trial, ...] = ()
     seconds: Mapping[str, float] = field(default_factory=dict)
     started: str | None = None
     noise: Mapping[str, Any] | None = None
     bottlenecks: Mapping[int, Mapping[str, Any]] = field(default_factory=dict)
+    rss: Mapping[str, int] = field(default_factory=dict)
     verdict: Mapping[str, Any] | None = None
 
     @property
@@ -125,6 +129,11 @@ def _spent(state: State, record: Record) -> State:
     return replace(state, seconds=seconds)
 
 
+def _memory(state: State, record: Record) -> State:
+    larger = {name: max(size, state.rss.get(name, 0)) for name, size in record["rss"].items()}
+    return replace(state, rss={**state.rss, **larger})
+
+
 _CHANGES: Mapping[str, Callable[[State, Record], State]] = {
     "study": lambda state, record: replace(state, started=record["started"]),
     "trial": lambda state, record: replace(state, trials=(*state.trials, _trial(record))),
@@ -136,6 +145,7 @@ _CHANGES: Mapping[str, Callable[[State, Record], State]] = {
     "bottleneck": lambda state, record: replace(
         state, bottlenecks={**state.bottlenecks, record["trial"]: record}
     ),
+    "memory": _memory,
     "verdict": lambda state, record: replace(state, verdict=record),
 }
 

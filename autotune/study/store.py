@@ -17,6 +17,7 @@ from autotune.deploy.fleet import Deployed
 from autotune.errors import AutotuneError
 from autotune.measure.bottleneck import Bottleneck
 from autotune.measure.capacity import Capacity
+from autotune.measure.footprint import Footprint
 from autotune.measure.noise import Noise
 from autotune.measure.reading import Reading
 from autotune.space.space import Candidate
@@ -24,6 +25,7 @@ from autotune.study import journal
 from autotune.study.records import Peak, Phase, State, Trial, after, replay
 
 SCHEMA = 1
+NOTHING_SEEN: Mapping[str, Footprint] = {}
 
 
 def now() -> str:
@@ -93,11 +95,17 @@ class Store:
             differences=[str(difference) for difference in deployed.differences],
         )
 
-    def reading(self, trial: Trial, reading: Reading, purpose: str) -> None:
-        """One reading; on disk before anybody acts on it."""
-        self._readings.append(
-            {"trial": trial.number, "at": now(), "purpose": purpose, **_plain(reading)}
-        )
+    def reading(
+        self,
+        trial: Trial,
+        reading: Reading,
+        purpose: str,
+        hosts: Mapping[str, Footprint] = NOTHING_SEEN,
+    ) -> None:
+        """One reading and what it took of the hosts; on disk before anybody acts on it."""
+        seen = {name: dataclasses.asdict(footprint) for name, footprint in hosts.items()}
+        origin = {"trial": trial.number, "at": now(), "purpose": purpose}
+        self._readings.append({**origin, **_plain(reading), "hosts": seen})
 
     def measured(self, trial: Trial, capacity: Capacity, p99: float | None) -> None:
         peak = Peak(capacity.peak, capacity.low, capacity.high, capacity.sd,
@@ -116,6 +124,11 @@ class Store:
     def bottleneck(self, trial: Trial, found: Bottleneck) -> None:
         """What held the peak of this trial down."""
         self._write("bottleneck", trial=trial.number, **dataclasses.asdict(found))
+
+    def memory(self, trial: Trial, rss: Mapping[str, int]) -> None:
+        """The largest process of each `tier.service` that this trial showed, in bytes."""
+        if rss:
+            self._write("memory", trial=trial.number, rss=dict(rss))
 
     def spent(self, seconds: Mapping[str, float]) -> None:
         """Wall-clock seconds since the last such record, by what they went into."""

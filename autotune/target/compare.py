@@ -18,6 +18,7 @@ HARMLESS = (
     ("search",),
     ("hosts", "*", "user"),  # how to log in
     ("hosts", "*", "port"),
+    ("ssh",),
 )
 
 

@@ -36,6 +36,8 @@ class ParameterRule(Model):
     """The one value it has in every trial, the baseline included."""
     default: Scalar | None = None
     """Its value in the baseline: where the stack stands today."""
+    derive: Annotated[str, Field(min_length=1)] | None = None
+    """What it follows from, instead of being searched: `ServerLimit * ThreadsPerChild`."""
     drop: Annotated[Literal[True], BeforeValidator(_only_true)] | None = None
     """Leave it out of the search: it keeps its baseline."""
 
@@ -43,12 +45,15 @@ class ParameterRule(Model):
     def _says_one_thing(self) -> ParameterRule:
         given = [key for key in ParameterRule.model_fields if getattr(self, key) is not None]
         if not given:
-            raise ValueError("says nothing; give `range`, `choices`, `fixed`, `default` or `drop`")
-        kinds = [key for key in given if key in ("range", "choices", "fixed", "drop")]
+            raise ValueError(
+                "says nothing; give `range`, `choices`, `fixed`, `derive`, `default` or `drop`"
+            )
+        kinds = [key for key in given if key in ("range", "choices", "fixed", "derive", "drop")]
         if len(kinds) > 1:
             raise at(kinds[1], f"`{kinds[0]}` and `{kinds[1]}` exclude each other")
-        for key, alone in (("fixed", "default"), ("drop", "default"), ("choices", "log"),
-                           ("fixed", "log"), ("drop", "log")):  # fmt: skip
+        alone_with = {"default": ("fixed", "drop", "derive"),
+                      "log": ("choices", "fixed", "drop", "derive")}  # fmt: skip
+        for key, alone in ((key, alone) for alone, keys in alone_with.items() for key in keys):
             if key in given and alone in given:
                 raise at(alone, f"`{alone}` means nothing beside `{key}`")
         return self

@@ -37,7 +37,7 @@ logging.getLogger("paramiko").addHandler(logging.NullHandler())
 
 def opened(host: SshHost) -> Connection:
     """An open connection to ``host``; raises ``HostUnreachable`` or ``HostKeyRefused``."""
-    connection = _connection(host, Config(), ())
+    connection = _connection(host, _configuration(host), ())
     try:
         with explained(host, connection):
             connection.open()
@@ -82,6 +82,18 @@ def explained(host: SshHost, connection: Connection) -> Iterator[None]:
     except (SSHException, OSError, EOFError) as error:
         said = str(error) or "the connection was closed"
         raise HostUnreachable(f"{host.name}: {where}: {said}") from None
+
+
+def _configuration(host: SshHost) -> Config:
+    if host.config is None:
+        return Config()
+    try:
+        return Config(runtime_ssh_path=host.config)
+    except OSError as error:
+        raise HostUnreachable(
+            f"{host.name}: the SSH configuration {host.config} cannot be read: {error.strerror}",
+            hint="the target names it under `ssh:`; that of a lab is made by `autotune lab up`",
+        ) from None
 
 
 def _connection(host: SshHost, config: Config, through: tuple[str, ...]) -> Connection:

@@ -13,13 +13,14 @@ _USER = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._@\\-]*\$?")
 
 @dataclass(frozen=True)
 class SshHost:
-    """A host reached over SSH. ``None`` means: as ``~/.ssh/config`` has it, else the default.
+    """A host reached over SSH. ``None`` means: as the SSH configuration has it, else the default.
 
-    ``name``: what messages call it. ``address``: a DNS name, an IP address or a ``Host`` of
-    ``~/.ssh/config``. ``identity``: path of a private key to offer before those of the agent.
-    ``known_hosts``: path of the only file to look host keys up in. ``jump``: hosts to go through,
-    ``[user@]host[:port]``, separated by commas. ``connect_timeout``: seconds, for each of
-    connection, greeting and authentication.
+    ``name``: what messages call it. ``address``: a DNS name, an IP address or a ``Host`` of the
+    SSH configuration. ``config``: path of that, as ``ssh -F`` takes it; ``None``:
+    ``~/.ssh/config`` and that of the system. ``identity``: path of a private key to offer before
+    those of the agent. ``known_hosts``: path of the only file to look host keys up in. ``jump``:
+    hosts to go through, ``[user@]host[:port]``, separated by commas. ``connect_timeout``: seconds,
+    for each of connection, greeting and authentication.
     """
 
     name: str
@@ -30,6 +31,7 @@ class SshHost:
     known_hosts: str | None = None
     jump: str | None = None
     connect_timeout: float = 10.0
+    config: str | None = None
 
     def __post_init__(self) -> None:
         """Raise ``AutotuneError`` for what is no address: ssh_config may hand it to programs."""

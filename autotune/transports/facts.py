@@ -3,28 +3,113 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
 
 from autotune.errors import AutotuneError
+from autotune.services.sysctl import KEYS
 from autotune.space.facts import HostFacts
+from autotune.target.model import Target
 from autotune.transports.base import Transport
+from autotune.transports.kernel import kernel
+from autotune.transports.parallel import on_all
 
 UNLIMITED = 1_048_576  # what Linux allows where nobody has said otherwise (fs.nr_open)
 
+# `name value` lines. A group of processes is held to its own limits and to those of the groups it
+# is in, so all of them are looked at: version 2 has one tree of groups, version 1 one for each
+# resource. In a container the tree shown begins at the container's own group. A unit is not in the
+# group of this login ($1 is `unit`), but it is in the outermost one.
+_ASK = r"""
+exec 2>/dev/null
+of=$1
+echo "cpus $(nproc)"
+echo "files $(ulimit -Hn)"
+echo "unit_files $(cat /proc/sys/fs/nr_open)"
+sed -n 's/^MemTotal: *\([0-9]*\) kB$/memory \1/p' /proc/meminfo
+limits() { # directory of a tree, group: its limits, then those of the groups above it
+    group=$2
+    [ "$of" = login ] || group=
+    while :; do
+        in=$1/$group
+        echo "cpu.max $(cat "$in/cpu.max")"
+        echo "memory.max $(cat "$in/memory.max")"
+        echo "cpu.cfs $(cat "$in/cpu.cfs_quota_us") $(cat "$in/cpu.cfs_period_us")"
+        echo "memory.limit $(cat "$in/memory.limit_in_bytes")"
+        case $group in */*) group=${group%/*} ;; *) break ;; esac
+    done
+}
+while IFS=: read -r _ kinds group; do
+    case ,$kinds, in
+        ,,) limits /sys/fs/cgroup "$group" ;;
+        *,cpu,*) limits /sys/fs/cgroup/cpu "$group" ;;
+        *,memory,*) limits /sys/fs/cgroup/memory "$group" ;;
+    esac
+done </proc/self/cgroup
+:
+"""
 
-def host_facts(transport: Transport) -> HostFacts:
-    """CPUs and descriptors this account may use, and memory in bytes.
 
-    Raises AutotuneError if the host does not say.
+def host_facts(transport: Transport, *, units: bool = False) -> HostFacts:
+    """CPUs and descriptors this account may use, and memory in bytes; limits of groups count.
+
+    ``units``: services run as units of systemd, which may grant them more descriptors than this
+    account has (up to fs.nr_open). Raises ``AutotuneError`` if the host does not say.
     """
-    cpus = transport.run(["nproc"])
-    files = transport.run(["sh", "-c", "ulimit -Hn"])
-    memory = transport.get("/proc/meminfo")
-    total = re.search(rb"MemTotal:\s+(\d+) kB", memory or b"")
-    if not cpus.ok or total is None:
+    said = transport.run(["sh", "-c", _ASK, "sh", "unit" if units else "login"]).stdout
+    found = parse(said, units=units)
+    if found is None:
         raise AutotuneError(f"{transport.name} does not say what CPUs and memory it has")
-    limit = files.stdout.strip()
-    return HostFacts(
-        cpus=float(cpus.stdout),
-        memory=int(total[1]) * 1024,
-        nofile=int(limit) if limit.isdigit() else UNLIMITED,
+    if not units:
+        return found
+    has = kernel(transport, KEYS)
+    return replace(found, kernel=has.values, refused=has.refused)
+
+
+def facts(
+    target: Target, transports: Mapping[str, Transport], *, units: bool = False
+) -> dict[str, HostFacts]:
+    """What each host of a target has, asked of all at once, within what the target grants of it.
+
+    Raises ``AutotuneError`` with every host that does not say or cannot be reached.
+    """
+    ways = {transports[name].name: name for name in target.hosts}
+    asked = on_all(
+        (transports[name] for name in target.hosts),
+        lambda transport: host_facts(transport, units=units),
     )
+    found = {ways[way]: one for way, one in asked.everywhere().items()}
+    return {name: found[name].within(host) for name, host in target.hosts.items()}
+
+
+def parse(said: str, *, units: bool = False) -> HostFacts | None:
+    """The facts in what a host said; ``None`` without its CPUs and memory."""
+    rows = [line.split() for line in said.splitlines()]
+    numbers = {row[0]: int(row[1]) for row in rows if len(row) == 2 and row[1].isdigit()}
+    if not numbers.get("cpus") or "memory" not in numbers:
+        return None
+    return HostFacts(
+        cpus=min([float(numbers["cpus"]), *_quotas(rows)]),
+        memory=min([numbers["memory"] * 1024, *_memories(rows)]),
+        nofile=numbers.get("unit_files" if units else "files", UNLIMITED),
+    )
+
+
+def _quotas(rows: list[list[str]]) -> Iterator[float]:
+    """CPUs that groups may use: a quota of microseconds in each period (cgroups(7))."""
+    for row in rows:
+        match row:
+            case ["cpu.max" | "cpu.cfs", quota, period] if _positive(quota) and _positive(period):
+                yield int(quota) / int(period)
+
+
+def _memories(rows: list[list[str]]) -> Iterator[int]:
+    """Bytes that groups may use. Without a limit, version 1 shows the largest there could be."""
+    for row in rows:
+        match row:
+            case ["memory.max" | "memory.limit", limit] if _positive(limit):
+                yield int(limit)
+
+
+def _positive(word: str) -> bool:
+    return bool(re.fullmatch(r"[0-9]+", word)) and int(word) > 0

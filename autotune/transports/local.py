@@ -26,6 +26,9 @@ class LocalTransport:
 
     name = "here"
 
+    def __init__(self, name: str = "here") -> None:
+        self.name = name
+
     def run(
         self,
         argv: Argv,

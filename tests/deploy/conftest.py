@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
+from functools import reduce
 from pathlib import Path
 from typing import Any
 
@@ -36,13 +37,13 @@ def processes_below(directory: Path) -> list[psutil.Process]:
 
 @pytest.fixture
 def opened(tmp_path: Path) -> Iterator[Opened]:
-    """Opens the local stack with a target's text changed; afterwards nothing of it may be left."""
+    """Opens the local stack with its target's text changed; afterwards nothing of it may be left."""
     runs: list[Path] = []
 
     @contextmanager
-    def open_bench(change: tuple[str, str] = ("", ""), name: str = "study") -> Iterator[Bench]:
+    def open_bench(*changes: tuple[str, str], name: str = "study") -> Iterator[Bench]:
         path = tmp_path / "target.yaml"
-        path.write_text(LOCAL.replace(*change))
+        path.write_text(reduce(lambda text, change: text.replace(*change), changes, LOCAL))
         narrator: Any = Silent()
         with session.opened(prepare(read(path)), tmp_path / name, narrator) as bench:
             runs.append((tmp_path / name / "run").resolve())

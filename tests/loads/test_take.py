@@ -102,6 +102,14 @@ def test_a_wrong_body_of_the_right_size_is_seen(server: Endpoint) -> None:
 
 
 @pytest.mark.stack
+def test_several_load_hosts_share_a_reading(server: Endpoint) -> None:
+    hosts = [LocalTransport(name) for name in ("a", "b", "c")]
+    order = replace(ORDER, rate=100, seconds=1.0)
+    tally = take(Httperf(), Request(server, "/right", RIGHT), order, *hosts)
+    assert (tally.intended, tally.replies_ok, tally.limited) == (100, 100, None)
+
+
+@pytest.mark.stack
 @pytest.mark.parametrize(("path", "kind"), [("/502", "5xx"), ("/reset", "reset")])
 def test_runaway_errors_end_the_reading_with_its_ramp(
     server: Endpoint, path: str, kind: str

@@ -136,7 +136,7 @@ def started(shortage: Shortage, directory: Path) -> Iterator[Started]:
     slo = file.target.slo.slo
     hosts = hosts_of(laid, {"here": prepared.facts["here"].cpus}, {})
     request = Request(laid.entry, "/kv.php", body)
-    gauge = Gauge(LOADS["httperf"], request, slo, prepared.transport, laid, hosts, timeout=2.0)
+    gauge = Gauge(LOADS["httperf"], request, slo, (prepared.transport,), laid, hosts, timeout=2.0)
     try:
         fleet.deploy(prepared.space.candidate(shortage.settings).settings)
         yield Started(prepared.space, gauge)

@@ -8,10 +8,13 @@ from collections.abc import Iterator
 import pytest
 
 from autotune.services.base import Bound, Parameter, Role, Service, Value
+from autotune.services.limits import Limits
 from autotune.services.registry import APPS, DEPLOYMENTS, SERVICES, parts
+from autotune.services.sysctl import Sysctl
+from autotune.space.expression import parse
 from autotune.target.units import DURATION, SIZE
 
-ALL: dict[str, Service] = {**SERVICES, **APPS}
+ALL: dict[str, Service] = {**SERVICES, **APPS, "sysctl": Sysctl(), "limits": Limits()}
 # Names that bounds may use, as the facts of a host have them.
 FACTS = {"cpus", "memory", "nofile", "min", "max"}
 
@@ -47,7 +50,8 @@ def is_expression(parameter: Parameter, value: Bound | Value | None) -> bool:
 def test_it_is_explained(service: Service, parameter: Parameter) -> None:
     assert re.fullmatch(r"[A-Z].{10,110}\.", parameter.meaning)
     assert parameter.source
-    assert re.fullmatch(r"[a-z][a-z0-9_]*", parameter.name)
+    pattern = r"[a-z][a-z0-9_.-]*" if service.name == "sysctl" else r"[A-Za-z][A-Za-z0-9_]*"
+    assert re.fullmatch(pattern, parameter.name)
     assert parameter.unit in {"", *DURATION, *SIZE}
 
 
@@ -124,13 +128,28 @@ def test_names_are_unique(service: Service) -> None:
     assert len(set(names)) == len(names)
 
 
+@EACH
+def test_what_it_is_derived_from_are_siblings_and_gives_its_stock(
+    service: Service, parameter: Parameter
+) -> None:
+    if parameter.derive:
+        assert parameter.stock == parse(parameter.derive).evaluate(stock(service))
+
+
 @pytest.mark.parametrize("service", ALL.values(), ids=lambda service: service.name)
-def test_orders_are_between_its_own_numbers(service: Service) -> None:
-    numbers = {p.name for p in service.parameters if not p.choices}
-    stock = {p.name: p.stock for p in service.parameters}
+def test_orders_hold_between_its_own_numbers(service: Service) -> None:
     for small, large in service.at_most:
-        assert {small, large} <= numbers
-        assert float(stock[small]) <= float(stock[large])
+        assert parse(small).evaluate(stock(service)) <= parse(large).evaluate(stock(service))
+
+
+def stock(service: Service) -> dict[str, float]:
+    """The stock values of its numbers on a machine with one CPU."""
+    facts = {"cpus": 1.0, "memory": 2.0**30, "nofile": 1024.0}
+    return {
+        p.name: parse(p.stock).evaluate(facts) if isinstance(p.stock, str) else float(p.stock)
+        for p in service.parameters
+        if not p.choices
+    }
 
 
 def test_every_deployment_has_services_and_roles() -> None:

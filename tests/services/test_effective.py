@@ -42,14 +42,33 @@ def site(role: Role) -> Site:
              "listen_backlog": 123},  # that of its own socket, not of the other pool's
         ),
         (
+            "apache", Role.PROXY, ("apache-proxy", "ss-tcp"),
+            {"ServerLimit": 8, "ThreadsPerChild": 15, "MaxRequestWorkers": 120, "ThreadLimit": 64,
+             "AsyncRequestWorkerFactor": 4, "StartServers": 3, "MinSpareThreads": 25,
+             "MaxSpareThreads": 75, "MaxConnectionsPerChild": 0, "KeepAlive": False,
+             "KeepAliveTimeout": 5, "MaxKeepAliveRequests": 100, "BufferedLogs": True,
+             "lbmethod": "bybusyness", "proxy_disablereuse": False, "proxy_max": 12,
+             "proxy_smax": 6, "proxy_min": 2, "proxy_ttl": 4, "proxy_keepalive": True,
+             "proxy_retry": 1, "ListenBacklog": 200},
+        ),
+        (
+            "apache-mod-php", Role.WEB, ("apache-web", "ss-tcp"),
+            {"MaxRequestWorkers": 40, "ServerLimit": 256, "StartServers": 7, "MinSpareServers": 3,
+             "MaxSpareServers": 12, "MaxConnectionsPerChild": 1000, "KeepAlive": True,
+             "KeepAliveTimeout": 2, "MaxKeepAliveRequests": 500, "BufferedLogs": False,
+             "ListenBacklog": 200},
+        ),
+        (
             "memcached", Role.CACHE, ("memcached-settings",),
             {"threads": 3, "connections": 2048, "requests_per_event": 40, "memory": 48,
-             "backlog": 222, "growth_factor": 1.07},
+             "backlog": 222, "growth_factor": 1.07, "chunk_size": 48, "udp": False,
+             "ext_item_size": 512, "ext_wbuf_size": 4, "ext_recache_rate": 2000},
         ),
         ("redis", Role.STORE, ("redis-config",),
-         {"io_threads": 2, "tcp_backlog": 345, "maxclients": 777}),
+         {"io_threads": 2, "tcp_backlog": 345, "maxclients": 777, "io_threads_do_reads": False,
+          "hz": 10, "activerehashing": True, "tcp_keepalive": 300, "jemalloc_bg_thread": True}),
     ],
-    ids=["proxy", "web", "php-fpm", "memcached", "redis"],
+    ids=["proxy", "web", "php-fpm", "apache", "apache-mod-php", "memcached", "redis"],
 )  # fmt: skip
 def test_reads_back(
     service: str, role: Role, fixtures: tuple[str, ...], settings: Settings
@@ -76,3 +95,33 @@ def test_another_pool_on_the_host_is_not_ours() -> None:
     _, backlog = SERVICES["php-fpm"].effective(site(Role.APP))
     other = [line for line in (FIXTURES / "ss-unix.txt").read_text().splitlines() if " 99 " in line]
     assert backlog.parse("\n".join(other)) == {}
+
+
+@pytest.mark.parametrize(
+    ("service", "role", "fixture", "asked", "effective"),
+    [
+        # Reloaded with ServerLimit 8: a reload cannot raise it.
+        ("apache", Role.PROXY, "apache-proxy-not-raised",
+         {"ServerLimit": 8, "ThreadsPerChild": 10, "MaxRequestWorkers": 80},
+         {"ServerLimit": 4, "ThreadsPerChild": 10, "MaxRequestWorkers": 40}),
+        # Started with MaxRequestWorkers 400 above ServerLimit 100.
+        ("apache-mod-php", Role.WEB, "apache-web-lowered",
+         {"ServerLimit": 100, "MaxRequestWorkers": 400},
+         {"ServerLimit": 100, "MaxRequestWorkers": 100}),
+    ],
+    ids=["by what was there before", "by its own limit"],
+)  # fmt: skip
+def test_what_apache_lowers_is_read_back_as_it_is(
+    service: str, role: Role, fixture: str, asked: Settings, effective: Settings
+) -> None:
+    text = (FIXTURES / f"{fixture}.txt").read_text()
+    for name, value in asked.items():
+        assert f"{name} <i>{value}</i>" in text
+    found = SERVICES[service].effective(site(role))[0].parse(text)
+    assert {name: found[name] for name in effective} == effective
+
+
+def test_half_of_what_apache_says_says_nothing() -> None:
+    status, info = (FIXTURES / "apache-proxy.txt").read_text().split("<!DOCTYPE", 1)
+    page = SERVICES["apache"].effective(site(Role.PROXY))[0]
+    assert page.parse(status) == page.parse(info) == {}

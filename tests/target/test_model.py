@@ -99,7 +99,7 @@ def test_nothing_can_be_changed_after_reading() -> None:
 def test_every_key_is_documented(part: type[BaseModel]) -> None:
     assert part.__doc__
     hidden = {"quantile", "limit"}  # written as `p99: 50ms`, documented in the schema
-    sections = {"load", "data", "budget", "search"}  # documented by their own docstrings
+    sections = {"ssh", "load", "data", "budget", "search"}  # documented by their own docstrings
     undocumented = {k for k, field in part.model_fields.items() if not field.description}
     assert undocumented - hidden - sections == set()
 

@@ -6,10 +6,9 @@ import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 
-from autotune.deploy import ground, ports, ready, stack
+from autotune.deploy import ground, ports, stack
 from autotune.deploy.embedded import EmbeddedFleet
 from autotune.deploy.render import render
 from autotune.deploy.stack import Part, Stack
@@ -18,7 +17,6 @@ from autotune.loads.base import Load, Request
 from autotune.loads.headroom import calibrate
 from autotune.loads.registry import chosen
 from autotune.measure.capacity import Limits
-from autotune.measure.drain import drain
 from autotune.measure.watch import hosts_of
 from autotune.run.bed import Checked, Equipment, Preview
 from autotune.run.gauge import Gauge
@@ -26,7 +24,8 @@ from autotune.run.interruption import uninterrupted
 from autotune.run.narrator import Narrator
 from autotune.run.templates import overrides
 from autotune.services.base import Settings, Value
-from autotune.services.registry import expected_body, parts
+from autotune.services.placement import placed
+from autotune.services.registry import expected_body
 from autotune.space import space as spaces
 from autotune.space.dimension import Dimension
 from autotune.space.facts import HostFacts
@@ -68,10 +67,9 @@ class EmbeddedBed:
         target, space = self.file.target, self.space
         with _thrown_away("autotune-check-") as directory:
             laid = lay_out(self, directory)
-            for preset in PRESETS:
-                settings = space.baseline if preset == "baseline" else space.preset(preset)
-                for part in laid.parts:
-                    _judge(self, part, space.candidate(settings).settings)
+            for settings in _presets(space):
+                for part in laid.active(settings):
+                    _judge(self, part, settings)
         programs = ", ".join(sorted({Path(p).name for p in self.programs.values()}))
         listening = ", ".join(str(p.site.listen) for p in laid.parts if p.service.programs)
         return Checked(
@@ -106,7 +104,7 @@ class EmbeddedBed:
             servers=tuple(part.name for part in laid.parts if part.service.programs),
             files=lambda settings: {
                 f"{part.name}/{path}": content
-                for part in laid.parts
+                for part in laid.active(settings)
                 for path, content in _rendered(self, part, settings).items()
             },
         )
@@ -133,8 +131,9 @@ def prepare(file: TargetFile) -> EmbeddedBed:
     here = host_facts(transport)
     facts = {name: here.within(host) for name, host in file.target.hosts.items()}
     space = spaces.build(file, facts)
-    used: list[ground.NeedsPrograms] = [service for tier in file.target.tiers.values()
-            for deployment in tier.service for service, _ in parts(deployment)]  # fmt: skip
+    used: list[ground.NeedsPrograms] = [
+        place.service for name, tier in file.target.tiers.items() for place in placed(name, tier)
+    ]
     load = chosen(file)
     programs = ground.programs([*used, load])
     return _as_built(EmbeddedBed(file, space, facts, transport, programs, load))
@@ -154,7 +153,10 @@ def lay_out(bed: EmbeddedBed, directory: str) -> Stack:
 
 
 def refusal(bed: EmbeddedBed, laid: Stack, name: str, value: Value) -> str | None:
-    """What the service says against one value on top of the baseline; ``None`` if nothing."""
+    """What the service says against one value on top of the baseline; ``None`` if nothing.
+
+    Whether the service is the one that the baseline chooses does not matter.
+    """
     settings = bed.space.candidate({name: value}).settings
     for part in laid.parts:
         if name.startswith(f"{part.site.tier}.{part.service.name}."):
@@ -177,7 +179,7 @@ def _as_built(bed: EmbeddedBed) -> EmbeddedBed:
             if refused:
                 names, said = ", ".join(map(str, refused)), next(iter(refused.values()))
                 dropped.append(f"{dimension.name}: not built with {names} ({said})")
-    return replace(bed, space=space, dropped=tuple(dropped))
+    return replace(bed, space=space, dropped=(*space.dropped, *dropped))
 
 
 def _refused(bed: EmbeddedBed, laid: Stack, dimension: Dimension) -> dict[Value, str]:
@@ -185,6 +187,14 @@ def _refused(bed: EmbeddedBed, laid: Stack, dimension: Dimension) -> dict[Value,
     tried = dimension.choices if dimension.parameter.built_in else ()
     answers = {choice: refusal(bed, laid, dimension.name, choice) for choice in tried}
     return {c: said for c, said in answers.items() if said and c != dimension.baseline}
+
+
+def _presets(space: Space) -> Iterator[Settings]:
+    """Baseline, recommended and published settings of every deployment."""
+    for deployment in space.deployments:
+        yield space.candidate(deployment).settings
+        for kind in PRESETS[1:]:
+            yield space.candidate(space.preset(kind, deployment)).settings
 
 
 def _rendered(bed: EmbeddedBed, part: Part, settings: Settings) -> dict[str, bytes]:
@@ -229,10 +239,11 @@ def _equipment(bed: EmbeddedBed, laid: Stack, fleet: EmbeddedFleet) -> Equipment
         bed.load,
         Request(laid.entry, path, expected_body(target)),
         slo,
-        bed.transport,
+        (bed.transport,),
         laid,
         hosts_of(laid, {name: facts.cpus for name, facts in bed.facts.items()}, {}),
         timeout=target.load.timeout,
+        in_place=lambda: fleet.in_place,
     )
     return Equipment(
         fleet=fleet,
@@ -240,5 +251,5 @@ def _equipment(bed: EmbeddedBed, laid: Stack, fleet: EmbeddedFleet) -> Equipment
         take=gauge.take,
         diagnose=gauge.diagnose,
         lookups=gauge.lookups,
-        drain=partial(drain, partial(ready.latency, laid.entry, path), slo.limit),
+        drain=gauge.drain,
     )

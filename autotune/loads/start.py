@@ -1,0 +1,72 @@
+"""A moment that several load hosts agree on, so that their processes send together.
+
+Their clocks need not agree: each is compared with this machine's just before, by Cristian's method
+(Distributed Computing 3, 1989): a host's clock, read between two looks at one's own, belongs to the
+middle between them, wrong by no more than half of the time that passed. Clocks that are an hour
+apart, or drift, make no difference; a busy host is asked again, and its quickest answer taken.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from autotune.errors import AutotuneError
+from autotune.services.base import Argv
+from autotune.transports.base import Transport
+from autotune.transports.parallel import on_all
+
+ASKED = 3  # times; the quickest answer counts
+LEAD = 0.05  # s from now to the start, and as many round trips as it takes to get under way there
+TRIPS = 10.0
+_CLOCK = ("date", "+%s%N")  # ns since the epoch, in one program that every GNU system has
+# Words are arguments: the moment (ns on the host's own clock), then the command to become.
+_WAIT = """
+left=$(($1 - $(date +%s%N)))
+shift
+if [ "$left" -gt 0 ]; then
+    sleep "$((left / 1000000000)).$(printf %09d $((left % 1000000000)))"
+fi
+exec "$@"
+"""
+
+
+@dataclass(frozen=True)
+class HostClock:
+    """A host's clock is ``ahead`` of this machine's by so many seconds, give or take ``error``."""
+
+    ahead: float
+    error: float
+
+
+def clock(transport: Transport, now: Callable[[], float] = time.time) -> HostClock:
+    """Compare clocks. Raises ``HostUnreachable``, or ``AutotuneError`` for a host without one."""
+    compared = [_compared(transport, now) for _ in range(ASKED)]
+    return min(compared, key=lambda one: one.error)
+
+
+def together(transports: Sequence[Transport]) -> dict[str, int]:
+    """By the name of each host: the same moment, soon, in nanoseconds on its own clock.
+
+    Raises ``HostUnreachable`` and ``AutotuneError`` as ``clock`` does.
+    """
+    clocks = on_all(transports, clock).everywhere()
+    slowest = max(2 * one.error for one in clocks.values())
+    start = time.time() + LEAD + TRIPS * slowest
+    return {name: round((start + one.ahead) * 1e9) for name, one in clocks.items()}
+
+
+def at(moment: int, argv: Argv) -> Argv:
+    """``argv``, begun at ``moment`` on the host's clock, or at once if that is over."""
+    return ("sh", "-c", _WAIT, "sh", str(moment), *argv)
+
+
+def _compared(transport: Transport, now: Callable[[], float]) -> HostClock:
+    before = now()
+    said = transport.run(_CLOCK, timeout=10.0)
+    after = now()
+    if not said.stdout.strip().isdigit():
+        raise AutotuneError(f"{transport.name} does not say what time it is: {said.said[:200]}")
+    there = int(said.stdout) / 1e9
+    return HostClock(there - (before + after) / 2, (after - before) / 2)

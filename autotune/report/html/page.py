@@ -1,0 +1,148 @@
+"""The page: what is said, in words; what is drawn, as data that its script draws."""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import json
+import os
+import tempfile
+from functools import cache
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+from autotune.deploy.render import shipped_templates
+from autotune.report import figures, sections
+from autotune.report.claim import claim
+from autotune.report.evidence import Evidence
+from autotune.report.headline import headline
+from autotune.report.html import hosts, latency, parameters, timeline, trials
+from autotune.report.html.study_time import study_time
+from autotune.report.parameters import changes
+from autotune.report.studies import Study
+from autotune.report.summary import summary
+from autotune.study.records import COUNTED
+
+REFRESH = 20  # seconds, while the study runs
+MARKS = {"improved": "✓", "no-improvement": "=", "unmeetable": "✗"}
+
+
+def write_page(study: Study, path: Path) -> Path:
+    """Write the page, whole or not at all: a browser may be reading the last one."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, staged = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8") as out:
+            out.write(page(study))
+        Path(staged).chmod(0o644)
+        Path(staged).replace(path)
+    finally:
+        Path(staged).unlink(missing_ok=True)
+    return path
+
+
+def page(study: Study) -> str:
+    """One self-contained HTML document; it refreshes itself while the study is not finished."""
+    said = summary(study.name, study.target, study.state, study.tallies)
+    template = _environment().get_template("page.html.j2")
+    return template.render(
+        name=study.name,
+        mark=MARKS.get(said["verdict"], "…"),
+        verdict=said["verdict"],
+        headline=headline(said, study.target),
+        refresh=None if study.state.verdict else REFRESH,
+        parts=_parts(study, said),
+        settings=_settings(study, said),
+        settings_title=sections.change_title(said, study.state),
+        data=_embedded(data(study)),
+        plotly=_plotly(),
+        trials=len(study.state.trials),
+        readings=len(study.readings),
+    )
+
+
+def data(study: Study) -> dict[str, Any]:
+    """Everything the charts are drawn from."""
+    slo = study.target.slo.slo
+    time = study_time(study.records, study.readings)
+    found = claim(study.state)
+    return {
+        "slo": {
+            "percentile": figures.percentile(slo),
+            "limit": 1000 * slo.limit,
+            "allowed": 100 * slo.allowed,
+            "said": figures.objective(slo),
+        },
+        "baseline": found.baseline.trial.number if found.baseline else None,
+        "best": found.best.trial.number if found.best else None,
+        "counted": [str(phase) for phase in COUNTED],
+        "peaks": timeline.peaks(study, time),
+        "steps": timeline.best_so_far(study, time),
+        "readings": timeline.readings(study, time),
+        "latency": latency.percentile_curves(study),
+        "hosts": hosts.at_peak(study),
+        "parameters": parameters.columns(study),
+        "trials": trials.rows(study),
+    }
+
+
+def _parts(study: Study, said: dict[str, Any]) -> list[tuple[str, list[str]]]:
+    target, state, tallies = study.target, study.state, study.tallies
+    evidence = Evidence(study.name, target, state, tallies, claim(state))
+    parts = (
+        ("Peaks", sections.peaks(said, state, tallies)),
+        ("Now", sections.under_way(said, target, state)),
+        ("What limits it", sections.bottlenecks(said)),
+        ("Trials", sections.trials(said, target, state, tallies)),
+        ("Time", sections.time(said)),
+        ("Warnings", (f"{w['text']} → {w['remedy']}" for w in said["warnings"])),
+        ("Not checked", sections.not_checked(evidence.target, state)),
+    )
+    return [(title, found) for title, lines in parts if (found := list(lines))]
+
+
+def _settings(study: Study, said: dict[str, Any]) -> list[dict[str, str]]:
+    """What to change, row by row; nothing where the study proved nothing."""
+    found = claim(study.state)
+    if said["verdict"] == "no-improvement" or found.best is None or found.baseline is None:
+        return []
+    return [
+        {
+            "name": change.name,
+            "before": "–" if change.before is None else figures.setting(change.before, change.unit),
+            "after": figures.setting(change.after, change.unit),
+            "meaning": change.parameter.meaning if change.parameter else "",
+            "source": change.parameter.source if change.parameter else "",
+        }
+        for change in changes(found.baseline.trial.settings, found.best.trial.settings)
+    ]
+
+
+def _embedded(found: dict[str, Any]) -> str:
+    """JSON, gzip, base64: a long study's diffs say the same thing over and over.
+
+    Whatever a configuration holds, it cannot end the element that this stands in.
+    """
+    text = json.dumps(found, ensure_ascii=False, separators=(",", ":"))
+    return base64.b64encode(gzip.compress(text.encode(), mtime=0)).decode()
+
+
+@cache
+def _plotly() -> str:
+    """Plotly's own JavaScript, as its Python package carries it: nothing is fetched from outside."""
+    script = files("plotly").joinpath("package_data", "plotly.min.js").read_text(encoding="utf-8")
+    return script.replace("</script", "<\\/script")
+
+
+@cache
+def _environment() -> Environment:
+    return Environment(
+        loader=FileSystemLoader(str(shipped_templates() / "report")),
+        undefined=StrictUndefined,
+        autoescape=True,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )

@@ -1,0 +1,53 @@
+"""Parameters across trials, for parallel coordinates and slices."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from autotune.report.parameters import active, described
+from autotune.report.studies import Study
+from autotune.services.base import Value
+from autotune.study.records import COUNTED
+
+
+def columns(study: Study) -> dict[str, Any]:
+    """Trials that the budget counts, with their peaks and every setting that varied among them.
+
+    ``parameters`` are ``name``, ``unit``, ``log`` and one value per trial: ``None`` where it had no
+    effect. ``choices`` lists the values of anything but numbers, by which they are numbered.
+    """
+    trials = [t for t in study.state.finished(*COUNTED) if t.peak and t.peak.feasible]
+    names = dict.fromkeys(name for trial in trials for name in trial.settings)
+    acting = [active(trial.settings) for trial in trials]
+    varied = []
+    for name in names:
+        values = [t.settings.get(name) if name in acts else None
+                  for t, acts in zip(trials, acting, strict=True)]  # fmt: skip
+        if len({value for value in values if value is not None}) > 1:
+            varied.append(_column(name, values))
+    return {
+        "trials": [trial.number for trial in trials],
+        "peaks": [round(trial.peak.peak, 1) for trial in trials if trial.peak],
+        "sds": [round(trial.peak.sd, 4) for trial in trials if trial.peak],
+        "parameters": varied,
+    }
+
+
+def _column(name: str, values: list[Value | None]) -> dict[str, Any]:
+    parameter = described(name)
+    numeric = all(
+        value is None or (isinstance(value, int | float) and not isinstance(value, bool))
+        for value in values
+    )
+    shown = values if numeric else [None if v is None else _word(v) for v in values]
+    return {
+        "name": name,
+        "unit": parameter.unit if parameter else "",
+        "log": bool(parameter and parameter.log),
+        "values": shown,
+        "choices": None if numeric else sorted({str(v) for v in shown if v is not None}),
+    }
+
+
+def _word(value: Value) -> str:
+    return ("on" if value else "off") if isinstance(value, bool) else str(value)

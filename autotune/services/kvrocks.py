@@ -1,0 +1,170 @@
+"""Kvrocks: a store on disk (RocksDB) that speaks the Redis protocol, for data beyond memory."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from autotune.services.base import (
+    Action,
+    Argv,
+    ConfigFile,
+    Endpoint,
+    Parameter,
+    Readback,
+    Site,
+    TrialStart,
+)
+from autotune.services.needs import Needs
+from autotune.services.readback import alternating
+
+SOURCE = "kvrocks.apache.org, kvrocks.conf"
+ROCKSDB = "kvrocks.conf; RocksDB wiki, Tuning Guide"
+
+PARAMETERS = (
+    Parameter(
+        name="workers", low=1, high="4 * cpus", log=True, stock=8, recommended="cpus",
+        action=Action.RESTART, source=SOURCE,
+        meaning="Threads that serve clients; each connection stays with one of them.",
+    ),
+    Parameter(
+        name="maxclients", low=128, high="min(65536, nofile - 100)", log=True, stock=10_000,
+        action=Action.RESTART, source=SOURCE,
+        meaning="Clients at one time; more are refused.",
+    ),
+    Parameter(
+        name="tcp_backlog", low=64, high=65535, log=True, stock=511, recommended=4096,
+        action=Action.RESTART, source=SOURCE,
+        meaning="Connections that may wait to be accepted; the kernel caps it at somaxconn.",
+    ),
+    Parameter(
+        name="block_cache_size", low=16, high="memory / 2 / 1048576", log=True, stock=4096,
+        recommended="memory / 3 / 1048576", unit="MB", action=Action.RESTART, source=ROCKSDB,
+        meaning="Memory for blocks read from disk; a third of the host's is the usual advice.",
+    ),
+    Parameter(
+        name="block_cache_type", choices=("lru", "hcc"), stock="lru", action=Action.RESTART,
+        source=ROCKSDB,
+        meaning="How that cache is kept: by last use, or without locks for many readers.",
+    ),
+    Parameter(
+        name="row_cache_size", low=0, high="memory / 8 / 1048576", stock=0, unit="MB",
+        action=Action.RESTART, source=ROCKSDB,
+        meaning="Memory for whole rows, of use where single keys are asked for; 0 is none.",
+    ),
+    Parameter(
+        name="block_size", choices=(4096, 8192, 16_384, 32_768), stock=16_384, unit="B",
+        action=Action.RESTART, source=ROCKSDB,
+        meaning="Data read from disk at a time; small ones suit small values asked for at random.",
+    ),
+    Parameter(
+        name="compression", choices=("no", "snappy", "lz4", "zstd"), stock="snappy",
+        recommended="lz4", action=Action.RESTART, source=ROCKSDB,
+        meaning="How blocks on disk are compressed: CPU against reads.",
+    ),
+    Parameter(
+        name="cache_index_and_filter_blocks", choices=(False, True), stock=True,
+        action=Action.RESTART, source=ROCKSDB,
+        meaning="Whether indexes and filters share the block cache or always stay in memory.",
+    ),
+    Parameter(
+        name="write_buffer_size", low=8, high=512, log=True, stock=64, unit="MB",
+        action=Action.RESTART, source=ROCKSDB,
+        meaning="Writes gathered in memory before they become a file.",
+    ),
+    Parameter(
+        name="max_write_buffer_number", low=2, high=8, stock=4, action=Action.RESTART,
+        source=ROCKSDB,
+        meaning="Such buffers at the most, the ones being written included.",
+    ),
+    Parameter(
+        name="max_background_jobs", low=1, high="2 * cpus", stock=4, recommended="cpus",
+        action=Action.RESTART, source=ROCKSDB,
+        meaning="Flushes and compactions at one time.",
+    ),
+    Parameter(
+        name="max_open_files", low=256, high="min(65536, nofile / 2)", log=True, stock=8096,
+        action=Action.RESTART, source=ROCKSDB,
+        meaning="Data files kept open.",
+    ),
+    Parameter(
+        name="async_io", choices=(False, True), stock=True, action=Action.RESTART,
+        source=ROCKSDB,
+        meaning="Whether a multi-get reads its blocks in parallel.",
+    ),
+)  # fmt: skip
+
+SWITCHES = ("cache_index_and_filter_blocks", "async_io")
+IN_EFFECT = {
+    "workers": "workers",
+    "maxclients": "maxclients",
+    "tcp-backlog": "tcp_backlog",
+    "rocksdb.read_options.async_io": "async_io",
+} | {
+    f"rocksdb.{name}": name for name in (
+        "block_cache_size", "block_cache_type", "row_cache_size", "block_size", "compression",
+        "cache_index_and_filter_blocks", "write_buffer_size", "max_write_buffer_number",
+        "max_background_jobs", "max_open_files",
+    )
+}  # fmt: skip
+
+NEEDS = Needs(
+    processes="1",
+    rss=64 * 2**20,
+    # Write buffers are per column family; two of them hold the data of plain strings.
+    memory="block_cache_size + row_cache_size + 2 * write_buffer_size * max_write_buffer_number",
+    source="kvrocks.conf: capacity of its caches and buffers",
+    connections="maxclients",
+    descriptors="maxclients + max_open_files",
+)
+
+
+@dataclass(frozen=True)
+class Kvrocks:
+    """Keeps its data on disk across restarts."""
+
+    name: str = "kvrocks"
+    packages: tuple[str, ...] = ("redis-tools",)
+    elsewhere: str = "kvrocks.apache.org has packages; Debian has none"
+    parameters: tuple[Parameter, ...] = PARAMETERS
+    at_most: tuple[tuple[str, str], ...] = ()
+    reload_signal: str | None = None
+    needs: Needs = NEEDS
+
+    @property
+    def programs(self) -> Mapping[str, tuple[str, ...]]:
+        return {"kvrocks": ("kvrocks",), "redis-cli": ("redis-cli",)}
+
+    def files(self, site: Site) -> tuple[ConfigFile, ...]:
+        return (ConfigFile(_conf(site), "kvrocks/kvrocks.conf.j2"),)
+
+    def unit(self, site: Site) -> str:
+        return "kvrocks.service"
+
+    def validate(self, site: Site, files: Mapping[str, bytes]) -> TrialStart:
+        # A database that runs cannot be opened twice, nor can it do without a port: the trial has
+        # a directory of its own, and the port on an address that nothing else listens on.
+        argv = (*self.start(site, files), "--dir", "./trial", "--unixsocket", "trial.sock",
+                "--bind", "127.0.0.2")  # fmt: skip
+        return TrialStart(argv, "trial.sock")
+
+    def start(self, site: Site, files: Mapping[str, bytes]) -> Argv:
+        return (*_as(site), site.programs["kvrocks"], "-c", _conf(site))
+
+    def socket(self, site: Site) -> Endpoint:
+        return site.listen
+
+    def effective(self, site: Site) -> tuple[Readback, ...]:
+        argv = (site.programs["redis-cli"], "-h", site.listen.host, "-p", str(site.listen.port),
+                "CONFIG", "GET", "*")  # fmt: skip
+        return (Readback(argv, alternating(IN_EFFECT, SWITCHES)),)
+
+
+def _conf(site: Site) -> str:
+    return "kvrocks.conf" if site.runtime == "embedded" else "/etc/kvrocks/kvrocks.conf"
+
+
+def _as(site: Site) -> Argv:
+    if site.user is None:
+        return ()
+    return ("setpriv", f"--reuid={site.user}", f"--regid={site.group}", "--init-groups")

@@ -1,0 +1,70 @@
+"""Which services a tier has, in the order they start, and under which settings each is active."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from autotune.services.base import Conditions, Role, Service
+from autotune.services.limits import Limits
+from autotune.services.registry import APPS, SERVICES, parts
+from autotune.services.sysctl import Sysctl
+from autotune.target.model import Tier
+
+
+@dataclass(frozen=True)
+class Placed:
+    """A service in a tier: what it does there, and the settings it is there under.
+
+    ``when`` is about the study's settings, by their full names; empty means always.
+    """
+
+    service: Service
+    role: Role
+    when: Conditions = ()
+
+
+def all_services() -> tuple[Service, ...]:
+    """Every service a tier can have."""
+    return (*SERVICES.values(), *APPS.values(), Sysctl(), Limits())
+
+
+def choice_of(tier: str) -> str:
+    """The setting that says which of a tier's deployments runs."""
+    return f"{tier}.service"
+
+
+def placed(name: str, tier: Tier) -> tuple[Placed, ...]:
+    """The services of a tier: its hosts' kernels and its application's files first, then those of
+    each deployment, the limits of its units before them.
+
+    A service that several deployments share is there once. Raises KeyError for an unknown one.
+    """
+    found: list[Placed] = []
+    if tier.runtime == "systemd":
+        found.append(Placed(Sysctl(), Role.HOST))
+    if tier.app:
+        found.append(Placed(APPS[tier.app], Role.APP))
+    for deployment in tier.service:
+        when: Conditions = ((choice_of(name), (deployment,)),) if len(tier.service) > 1 else ()
+        services = parts(deployment)
+        if tier.runtime == "systemd":
+            _add(found, Placed(Limits(tuple(service for service, _ in services)), Role.HOST, when))
+        for service, role in services:
+            _add(found, Placed(service, role, when))
+    return tuple(found)
+
+
+def _add(found: list[Placed], new: Placed) -> None:
+    for index, old in enumerate(found):
+        if (old.service, old.role) == (new.service, new.role):
+            found[index] = replace(old, when=_either(old.when, new.when))
+            return
+    found.append(new)
+
+
+def _either(one: Conditions, other: Conditions) -> Conditions:
+    """Both speak of the same choice: one of the values of either will do."""
+    return tuple(
+        (name, (*values, *(v for v in more if v not in values)))
+        for (name, values), (_, more) in zip(one, other, strict=True)
+    )

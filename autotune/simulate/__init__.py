@@ -1,0 +1,1 @@
+"""A stack with a known answer: the reference chain as a queueing model, in virtual time."""

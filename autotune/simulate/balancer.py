@@ -1,0 +1,120 @@
+"""The load balancer: nginx, or Apache with mpm_event and mod_proxy.
+
+Its configuration acts twice. It costs CPU on its own hosts; and it decides how evenly the web tier
+is fed: a balancer that holds too few connections leaves web workers idle between two requests, one
+that holds too many makes them contend. ``Balancer.evenness`` is the share of the web tier's
+capacity that this leaves. The shapes are those of the published curves (REFERENCE.md A): an
+optimum with a slope on both sides, which the number of slots that bursts need and the cost of each
+slot make together.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import exp
+
+from autotune.services.base import Settings
+from autotune.simulate.station import Station, held
+from autotune.simulate.topology import Hosts
+
+NGINX_WORK = 0.00088  # CPU seconds a proxied request costs
+APACHE_WORK = 0.00115
+
+# nginx: connections that bursts need; more when the web tier takes them by epoll, because it then
+# accepts all that wait at once and the balancer keeps more of them open.
+NGINX_NEEDS = 2690.0
+WEB_EPOLL = 1.566
+NGINX_SLOT = 6e-5  # cost of one more entry in a worker's table of connections
+NGINX_BEST = 0.8915  # share left at 1500 connections, by the above: evenness 1
+# How events are waited for: cost of looking at a thousand connections that have none.
+SCANNING = {"epoll": 0.0, "poll": 0.055, "select": 0.07}
+SELECT_LIMIT = 1024  # FD_SETSIZE: nginx refuses to start with more
+
+APACHE_NEEDS = 1512.0
+APACHE_PROCESS = 0.08 / 240.0  # cost of a process, relative to all work …
+APACHE_THREAD = 0.08 / 15.0  # … and of a thread beside others in its process
+APACHE_BEST = 0.842  # share left at 240 x 15, by the above
+APACHE_EVENNESS = 0.93  # what mod_proxy's own scheduling leaves of it
+PROCESS_BYTES = 4 * 2**20
+THREAD_BYTES = 2**18
+
+
+@dataclass(frozen=True)
+class Balancer:
+    """The balancer's own station, and what it leaves of the web tier's capacity.
+
+    ``backlog`` connections may wait to be accepted; ``memory`` is the worst case in bytes; ``refused``
+    is why the software would not start.
+    """
+
+    station: Station
+    evenness: float
+    backlog: float
+    memory: float
+    refused: str | None = None
+
+
+def balancer(hosts: Hosts, settings: Settings, *, web_epoll: bool) -> Balancer:
+    """``web_epoll``: whether the web tier waits for events by epoll."""
+    if hosts.deployment(settings).startswith("apache"):
+        return _apache(hosts, settings)
+    return _nginx(hosts, settings, web_epoll=web_epoll)
+
+
+def _nginx(hosts: Hosts, settings: Settings, *, web_epoll: bool) -> Balancer:
+    workers = hosts.number(settings, "nginx.worker_processes", hosts.cpus)
+    connections = hosts.number(settings, "nginx.worker_connections", 768)
+    use = hosts.word(settings, "nginx.use", "epoll")
+    # A request holds two connections: the client's and the one to the web tier.
+    slots = workers * min(connections, hosts.nofile) / 2.0
+    needs = NGINX_NEEDS * (WEB_EPOLL if web_epoll else 1.0) * hosts.cpus / 8.0
+    table = 1.0 + connections * NGINX_SLOT + SCANNING[use] * connections / 1000.0
+    evenness = held(needs, slots) / table / NGINX_BEST * _habits(hosts, settings)
+    work = NGINX_WORK * table / 1.09
+    active = min(workers, hosts.cpus) / (1.0 + 0.02 * max(0.0, workers / hosts.cpus - 1.0))
+    refused = use == "select" and connections > SELECT_LIMIT
+    return Balancer(
+        Station(hosts.tier, "nginx", hosts.all_cpus, hosts.count * active / work, work),
+        evenness,
+        _backlog(hosts, settings, "nginx.backlog"),
+        workers * connections * 1024.0,
+        f"the maximum number of files supported by select() is {SELECT_LIMIT}" if refused else None,
+    )
+
+
+def _habits(hosts: Hosts, settings: Settings) -> float:
+    """The small ones, each worth a per cent or so."""
+
+    def on(name: str, *, stock: bool = False) -> bool:
+        return bool(settings.get(f"{hosts.tier}.nginx.{name}", stock))
+
+    kept = hosts.number(settings, "nginx.upstream_keepalive", 0)
+    reuse = 0.03 * (1.0 - exp(-kept / 16.0)) - 0.02 * (kept / 512.0)
+    share = 1.0 + reuse + 0.006 * on("multi_accept") - 0.012 * on("accept_mutex")
+    share += 0.01 * on("reuseport")
+    share += 0.008 * (hosts.number(settings, "nginx.access_log_buffer", 0) > 0)
+    return share
+
+
+def _apache(hosts: Hosts, settings: Settings) -> Balancer:
+    processes = hosts.number(settings, "apache.ServerLimit", 6)
+    threads = hosts.number(settings, "apache.ThreadsPerChild", 25)
+    slots = min(
+        processes * threads,
+        hosts.number(settings, "apache.MaxRequestWorkers", processes * threads),
+        hosts.nofile * processes / 2.0,
+    )
+    needs = APACHE_NEEDS * hosts.cpus / 8.0
+    weight = 1.0 + 8.0 / hosts.cpus * processes * APACHE_PROCESS + threads * APACHE_THREAD
+    work = APACHE_WORK * weight / 1.16
+    return Balancer(
+        Station(hosts.tier, "apache", hosts.all_cpus, hosts.all_cpus / work, work),
+        APACHE_EVENNESS * held(needs, slots) / weight / APACHE_BEST,
+        _backlog(hosts, settings, "apache.ListenBacklog"),
+        processes * (PROCESS_BYTES + threads * THREAD_BYTES),
+    )
+
+
+def _backlog(hosts: Hosts, settings: Settings, name: str) -> float:
+    somaxconn = hosts.number(settings, "sysctl.net.core.somaxconn", 4096)
+    return min(somaxconn, hosts.number(settings, name, 511))

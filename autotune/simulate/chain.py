@@ -1,0 +1,147 @@
+"""The whole chain under one configuration: how late requests are at any rate, and the true peak."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from math import exp, log, sqrt
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import gammaincc
+
+from autotune.measure.bottleneck import Resource
+from autotune.services.base import Settings
+from autotune.simulate.backing import backing, misses
+from autotune.simulate.balancer import balancer
+from autotune.simulate.station import BURST, Moments, Station
+from autotune.simulate.topology import Topology
+from autotune.simulate.web import spare, takes_epoll, web
+from autotune.target.slo import Slo
+
+Array = NDArray[np.float64]
+HOP = 0.0004  # seconds of network between two tiers
+MOMENTS = 16  # points in time at which a growing queue is looked at
+BURST_SECONDS = 0.004  # a burst brings this much of a second's requests at once
+
+
+@dataclass(frozen=True)
+class Chain:
+    """Stations in a row; a request visits each once.
+
+    ``fixed`` is time in seconds that no load changes; ``backlog`` the connections that may wait to
+    be accepted; ``missed`` the keys of a request that the cache has not; ``lost`` the part of the
+    requests that fails at any rate, by kind; ``refused`` why the configuration would not start.
+    """
+
+    stations: tuple[Station, ...]
+    fixed: float
+    backlog: float
+    missed: float
+    lost: dict[str, float] = field(default_factory=dict)
+    refused: str | None = None
+
+    @property
+    def slowest(self) -> Station:
+        return min(self.stations, key=lambda station: station.rate)
+
+    def errors(self, rate: float) -> dict[str, float]:
+        """Fractions of the requests that fail outright, by kind."""
+        dropped = exp(-self.backlog / max(rate * BURST_SECONDS, 1e-9))
+        return {**self.lost, "connection refused": dropped} if dropped > 1e-7 else self.lost
+
+    def time(self, rate: float, seconds: float | None = None) -> Moments:
+        """Mean and variance of the time of a request, growth of a queue that never settles aside.
+
+        In ``seconds`` from an idle start no queue reaches the state of a utilisation close to 1.
+        """
+        mean, variance = self.fixed, (0.3 * self.fixed) ** 2
+        for station in self.stations:
+            cap = 1.0 if seconds is None else 1.0 - 0.5 * sqrt(BURST / (station.rate * seconds))
+            spent = station.time(rate, max(0.0, cap))
+            mean, variance = mean + spent.mean, variance + spent.variance
+        return Moments(mean, variance)
+
+    def slower_than(self, rate: float, limits: Array, seconds: float) -> Array:
+        """Fraction of the answers of a reading that take longer than each of ``limits`` (seconds).
+
+        The sum of all times is taken as gamma distributed, which two moments determine. Where the
+        slowest station is offered more than it carries, its queue grows as long as the reading lasts.
+        """
+        spent = self.time(rate, seconds)
+        shape, scale = spent.mean**2 / spent.variance, spent.variance / spent.mean
+        excess = self.slowest.use(rate) - 1.0
+        if excess <= 0.0:
+            return np.asarray(gammaincc(shape, limits / scale))
+        grown = excess * seconds * (np.arange(MOMENTS) + 0.5) / MOMENTS
+        left = np.maximum(limits[None, :] - grown[:, None], 0.0)
+        return np.asarray(gammaincc(shape, left / scale).mean(axis=0))
+
+    def violated(self, rate: float, slo: Slo) -> float:
+        """The long-run fraction of violations at ``rate``."""
+        if self.slowest.use(rate) >= 1.0:
+            return 1.0
+        spent = self.time(rate)
+        late = float(
+            gammaincc(spent.mean**2 / spent.variance, slo.limit * spent.mean / spent.variance)
+        )
+        failed = min(1.0, sum(self.errors(rate).values()))
+        return failed + (1.0 - failed) * late
+
+    def peak(self, slo: Slo) -> float:
+        """The true peak in requests/s: the highest rate that meets the objective in the long run.
+
+        0.0 where none does: the configuration is infeasible.
+        """
+
+        if self.refused or self._strain(1.0, slo) > 0.0:
+            return 0.0
+        return _root(lambda rate: self._strain(rate, slo), 1.0, self.slowest.rate)
+
+    def _strain(self, rate: float, slo: Slo) -> float:
+        """Logarithm of how far the objective is overdrawn; 0 at the peak, rising with the rate."""
+        failed = sum(self.errors(rate).values())
+        violated = log(max(self.violated(rate, slo), 1e-12) / slo.allowed)
+        return max(violated, log(max(failed, 1e-12) / max(slo.errors, 1e-11)))
+
+
+def _root(f: Callable[[float], float], low: float, high: float) -> float:
+    """Where the rising ``f`` crosses zero, to a ten-thousandth (regula falsi, Illinois variant)."""
+    below, above = f(low), f(high)
+    while high - low > 1e-4 * high:
+        middle = (low * above - high * below) / (above - below)
+        middle = min(max(middle, low + 1e-5 * high), high - 1e-5 * high)
+        found = f(middle)
+        if found <= 0.0:
+            low, below, above = middle, min(found, -1e-9), above / 2.0
+        else:
+            high, above, below = middle, found, below / 2.0
+    return low
+
+
+def chain(topology: Topology, settings: Settings) -> Chain:
+    """The chain that ``settings`` (by the catalogue's names) make of ``topology``."""
+    missed = misses(topology.cache, topology.data, settings)
+    pages = web(topology.web, settings, caches=topology.cache.count, misses=missed)
+    front = balancer(topology.lb, settings, web_epoll=takes_epoll(topology.web, settings))
+    processes = pages.processes * topology.web.count
+    behind = backing(topology, settings, processes=processes, missed=missed)
+    station = Station(
+        topology.web.tier,
+        pages.service,
+        topology.web.all_cpus,
+        pages.rate * front.evenness,
+        pages.work,
+        Resource.WORKERS if pages.limit else Resource.CPU,
+        pages.limit or "CPUs busy",
+    )
+    killed = 1.0 - spare(topology.web, pages.memory) * spare(topology.lb, front.memory)
+    lost = {"killed": killed, "no connection to the cache": behind.unconnected}
+    return Chain(
+        (front.station, station, behind.cache, behind.store),
+        3 * HOP + (topology.data.store_latency if missed >= 0.5 else 0.0),
+        front.backlog,
+        missed,
+        {kind: share for kind, share in lost.items() if share > 0.0},
+        front.refused or pages.refused,
+    )

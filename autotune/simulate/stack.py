@@ -1,0 +1,136 @@
+"""Readings of a modelled stack: a rate and seconds in, counts and a histogram out, time virtual."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from autotune.measure.footprint import Footprint
+from autotune.measure.reading import Reading
+from autotune.services.base import Settings
+from autotune.simulate.chain import Array, Chain, chain
+from autotune.simulate.topology import Topology
+from autotune.simulate.weather import Weather
+from autotune.target.slo import Slo
+
+RAMP = 0.5  # seconds of load before a reading counts, as with real generators …
+RAN_AWAY = 0.7  # … and the share of violations in it that ends the reading
+# Upper edges of the histogram in seconds: 1 ms bins as httperf prints them, coarser further out.
+FINE, COARSE = 0.1, 0.02
+
+
+@dataclass
+class SimulatedStack:
+    """A chain that is deployed to, loaded and looked at; only its clock ever moves.
+
+    ``now`` is the virtual time in seconds, ``readings`` how many were taken: both begin where a
+    study that is resumed had stopped. Requests are given up after ``timeout`` seconds. ``hits`` and
+    ``misses`` are what the cache counted.
+    """
+
+    topology: Topology
+    slo: Slo
+    weather: Weather = field(default_factory=Weather)
+    timeout: float = 2.0
+    now: float = 0.0
+    readings: int = 0
+    hits: int = 0
+    misses: int = 0
+
+    def __post_init__(self) -> None:
+        self._chain: Chain | None = None
+        edges = {*np.arange(1, round(FINE * 1000) + 1) / 1000.0, self.slo.limit, self.timeout}
+        edges |= set(np.arange(FINE + COARSE, self.timeout, COARSE).round(6).tolist())
+        self._edges: Array = np.array(sorted(e for e in edges if e <= self.timeout), dtype=float)
+
+    def deploy(self, settings: Settings) -> str | None:
+        """Put ``settings`` in place; why the software refuses them, if it does."""
+        made = chain(self.topology, settings)
+        if made.refused is None:
+            self._chain = made
+        return made.refused
+
+    def take(self, rate: float, seconds: float) -> tuple[Reading, dict[str, Footprint]]:
+        """One reading, and what the hosts showed meanwhile."""
+        assert self._chain is not None, "nothing is deployed"
+        rng = self.weather.reading(self.readings)
+        self.readings += 1
+        # Less capacity is the same as more load on all of it.
+        offered = rate / self.weather.capacity(self.now, rng)
+        beyond = self._beyond(offered, RAMP)
+        truncated = bool(beyond[self._at_limit] > RAN_AWAY)
+        counted = RAMP if truncated else seconds
+        if not truncated:
+            beyond = self._beyond(offered, seconds)
+        reading = self._counted(rate, offered, counted, beyond, rng, truncated=truncated)
+        self.now += RAMP + (0.0 if truncated else seconds)
+        missed = round(reading.intended * self._chain.missed)
+        self.misses += missed
+        self.hits += reading.intended * self.topology.data.keys_per_request - missed
+        return reading, shown(self.topology, self._chain, offered, counted)
+
+    @property
+    def _at_limit(self) -> int:
+        return int(np.searchsorted(self._edges, self.slo.limit - 1e-9))
+
+    def _beyond(self, offered: float, seconds: float) -> Array:
+        assert self._chain is not None
+        return self._chain.slower_than(offered, self._edges, seconds)
+
+    def _counted(
+        self,
+        rate: float,
+        offered: float,
+        seconds: float,
+        beyond: Array,
+        rng: np.random.Generator,
+        *,
+        truncated: bool,
+    ) -> Reading:
+        """Every intended request in a bin of the histogram or among the errors."""
+        assert self._chain is not None
+        intended = max(1, int(rng.poisson(rate * seconds)))
+        failing = self._chain.errors(offered)
+        lost = min(1.0, sum(failing.values()))
+        shares = [share * lost / sum(failing.values()) for share in failing.values()]
+        answered = (1.0 - lost) * np.diff(1.0 - beyond, prepend=0.0).clip(0.0)
+        odds = np.concatenate([answered, shares, [(1.0 - lost) * beyond[-1]]]).clip(0.0)
+        counts = rng.multinomial(intended, odds / odds.sum())
+        bins = len(self._edges)
+        kinds = [*failing, "timeout"]
+        errors = {k: int(n) for k, n in zip(kinds, counts[bins:], strict=True) if n}
+        histogram = {float(e): int(n) for e, n in zip(self._edges, counts, strict=False) if n}
+        late = int(counts[self._at_limit + 1 : bins].sum())
+        return Reading(
+            rate=rate,
+            seconds=seconds,
+            intended=intended,
+            violations=late + sum(errors.values()),
+            errors=errors,
+            histogram=histogram,
+            truncated=truncated,
+        )
+
+
+def shown(topology: Topology, made: Chain, offered: float, seconds: float) -> dict[str, Footprint]:
+    """What a reading takes of each host, as its own counters would show it."""
+    found = {}
+    tiers = (topology.lb, topology.web, topology.cache, topology.store)
+    for hosts, station in zip(tiers, made.stations, strict=True):
+        backlog = max(0.0, station.use(offered) - 1.0) * station.rate * seconds / 2.0
+        inside = min(offered, station.rate) * station.time(offered, 0.995).mean
+        busy = min(1.0, offered * station.work / hosts.all_cpus, station.use(offered))
+        load = (inside + backlog) / hosts.count
+        footprint = Footprint(
+            cpu=round(busy, 4),
+            steal=0.0,
+            load=round(load, 2),
+            running=round(load, 2),
+            memory=0.0,
+            sockets=round(load),
+            time_wait=0,
+            network=0.0,
+        )
+        found.update(dict.fromkeys(hosts.hosts, footprint))
+    return found

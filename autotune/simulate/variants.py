@@ -1,0 +1,156 @@
+"""Modelled stacks on different hardware, for benchmarks of searching.
+
+Each is a topology with a space of 19 parameters by the catalogue's names: some matter under one
+choice only, some hardly at all, and part of the space cannot be used (memory, connections, what the
+software refuses). The true peak of any settings can be asked, in half a millisecond.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from math import exp
+
+import numpy as np
+
+from autotune.services.base import Action, Parameter, Settings, Value
+from autotune.simulate.chain import chain
+from autotune.simulate.topology import GIB, Hosts, Topology
+from autotune.space.dimension import Dimension
+from autotune.space.space import Space
+from autotune.target.model import Data
+from autotune.target.slo import Slo
+
+
+@dataclass(frozen=True)
+class Variant:
+    """A topology to search: ``true_peak`` for judging, ``peak`` for the search to see."""
+
+    name: str
+    topology: Topology
+    slo: Slo = field(default_factory=Slo)
+
+    @cached_property
+    def space(self) -> Space:
+        """What may be tried: the flat space, without rules, so that part of it fails."""
+        return Space(_dimensions(self.topology), (), {})
+
+    def true_peak(self, settings: Settings) -> float:
+        """Requests/s without noise; 0.0 where no rate meets the objective. Missing settings are at
+        their baseline."""
+        return chain(self.topology, {**self.space.baseline, **settings}).peak(self.slo)
+
+    def peak(
+        self,
+        settings: Settings,
+        rng: np.random.Generator,
+        *,
+        noise: float = 0.05,
+        outliers: float = 0.03,
+    ) -> float | None:
+        """A peak as a search would measure it; ``None`` for settings that cannot be used.
+
+        ``noise`` is the sd of its logarithm, ``outliers`` the part of measurements that find only
+        0.45 to 0.8 of what is there. Draws the same dice whatever the settings.
+        """
+        scatter, disturbed = rng.normal(0.0, noise), rng.random() < outliers
+        left = rng.uniform(0.45, 0.8)
+        true = self.true_peak(settings)
+        return true * exp(scatter) * (left if disturbed else 1.0) if true > 0.0 else None
+
+
+def _dimensions(topology: Topology) -> tuple[Dimension, ...]:
+    lb, web, cache = topology.lb.cpus, topology.web.cpus, topology.cache.cpus
+    megabytes = int(topology.cache.memory / 2 / 2**20)
+    nginx, apache = ("lb.service", ("nginx",)), ("lb.service", ("apache",))
+    fpm, prefork = ("web.service", ("nginx+php-fpm",)), ("web.service", ("apache+mod_php",))
+    return (
+        _choice("lb.service", ("nginx", "apache")),
+        _number("lb.nginx.worker_processes", 1, 4 * lb, lb, lb, nginx),
+        _number("lb.nginx.worker_connections", 64, 16_384, 768, 4096, nginx),
+        _choice("lb.nginx.use", ("epoll", "poll", "select"), "epoll", nginx),
+        _choice("lb.nginx.multi_accept", (False, True), None, nginx),
+        _number("lb.nginx.upstream_keepalive", 0, 512, 0, 32, nginx),
+        _number("lb.apache.ServerLimit", 4, 512, 16, 16 * lb, apache),
+        _number("lb.apache.ThreadsPerChild", 5, 128, 25, 25, apache),
+        _number("lb.sysctl.net.core.somaxconn", 64, 65_535, 4096, 4096),
+        _choice("web.service", ("nginx+php-fpm", "apache+mod_php")),
+        _number("web.nginx.worker_connections", 64, 16_384, 768, 4096, fpm),
+        _choice("web.nginx.use", ("epoll", "poll", "select"), "epoll", fpm),
+        _choice("web.php_fpm.pm", ("dynamic", "static", "ondemand"), "static", fpm),
+        _number("web.php_fpm.max_children", 2, 512, 5, 8 * web, fpm),
+        _choice("web.php_fpm.max_requests", (0, 500, 2000, 10_000), 0, fpm),
+        _number("web.apache.MaxRequestWorkers", 5, 1024, 150, 16 * web, prefork),
+        _number("cache.memcached.threads", 1, 8 * cache, 4, cache),
+        _number("cache.memcached.connections", 64, 65_536, 1024, 4096),
+        _number("cache.memcached.memory", 8, megabytes, 64, megabytes // 2),
+    )
+
+
+Condition = tuple[str, tuple[Value, ...]]
+
+
+def _number(
+    name: str, low: float, high: float, stock: float, recommended: float, *when: Condition
+) -> Dimension:
+    parameter = _parameter(name, int(stock))
+    return Dimension(
+        name, parameter, parameter.stock, int(low), max(int(high), int(stock)), log=low > 0,
+        recommended=int(recommended), when=when,
+    )  # fmt: skip
+
+
+def _choice(
+    name: str, choices: tuple[Value, ...], recommended: Value | None = None, *when: Condition
+) -> Dimension:
+    parameter = _parameter(name, choices[0])
+    return Dimension(
+        name, parameter, choices[0], choices=choices, recommended=recommended, when=when
+    )
+
+
+def _parameter(name: str, stock: Value) -> Parameter:
+    bare = name.split(".", 2)[-1]
+    return Parameter(
+        name=bare, stock=stock, action=Action.RELOAD, meaning="of a model", source="simulate"
+    )
+
+
+def _variant(name: str, lb: Hosts, web: Hosts, cache: Hosts, store: Hosts, data: Data) -> Variant:
+    return Variant(name, Topology(lb, web, cache, store, data))
+
+
+def _web(count: int, cpus: float, memory: float) -> Hosts:
+    return Hosts("web", "nginx+php-fpm", count, cpus, int(memory * GIB))
+
+
+def _lb(cpus: float, nofile: int = 65_536) -> Hosts:
+    return Hosts("lb", "nginx", 1, cpus, 8 * GIB, nofile)
+
+
+def _cache(count: int, cpus: float, memory: float) -> Hosts:
+    return Hosts("cache", "memcached", count, cpus, int(memory * GIB))
+
+
+def _store(cpus: float) -> Hosts:
+    return Hosts("store", "redis", 1, cpus, 16 * GIB)
+
+
+VARIANTS: Mapping[str, Variant] = {
+    variant.name: variant
+    for variant in (
+        _variant("published", _lb(8), _web(1, 4, 16), _cache(1, 2, 8), _store(4),
+                 Data(pairs=100_000_000)),
+        _variant("wide", _lb(8), _web(3, 4, 16), _cache(3, 2, 8), _store(4),
+                 Data(pairs=100_000_000)),
+        _variant("small", _lb(1, 4096), _web(2, 2, 2), _cache(1, 1, 1), _store(1),
+                 Data(pairs=5_000_000)),
+        _variant("thin-lb", _lb(1), _web(3, 8, 8), _cache(2, 2, 8), _store(4),
+                 Data(pairs=50_000_000)),
+        _variant("slow-store", _lb(4), _web(2, 4, 8), _cache(1, 2, 2), _store(0.5),
+                 Data(pairs=100_000_000).model_copy(update={"store_latency": 0.015})),
+        _variant("poor-cache", _lb(4), _web(3, 8, 16), _cache(1, 0.5, 4), _store(2),
+                 Data(pairs=20_000_000)),
+    )
+}  # fmt: skip

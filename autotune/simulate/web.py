@@ -1,0 +1,133 @@
+"""The web tier: Apache with mpm_prefork and mod_php, or nginx in front of PHP-FPM."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import exp
+
+from autotune.services.base import Settings
+from autotune.simulate.balancer import SCANNING, SELECT_LIMIT
+from autotune.simulate.station import held
+from autotune.simulate.topology import Hosts
+
+PHP_WORK = (
+    0.00101  # CPU seconds of one request's job: a multi-get of 100 keys and the page around it
+)
+# The published ceilings grow by 1 K requests/s with each host beyond the first, which alone carries
+# 3.5 K. Why is not known (virtual machines that share a real one would do that); the model takes it
+# as given: n hosts together have (ALONE + n) / (ALONE + 1) times the capacity of one.
+ALONE = 2.6
+
+PREFORK_NEEDS = 320.0  # a process is bound to its connection, which the balancer keeps a while
+PREFORK_SHARPNESS = 6.0
+FPM_HOP = 0.055  # the extra hop over the unix socket, relative to all work
+FPM_BEST = 0.83  # share left at 75 children and 1800 connections, by the shapes below
+FPM_NEEDS = 34.8
+FPM_SWITCH = 0.115 / 75.0  # context switches: cost of a child beside others
+NGINX_NEEDS = 1409.0
+NGINX_SLOT = 0.066 / 1800.0
+MANAGERS = {"static": 1.0, "dynamic": 0.985, "ondemand": 0.94}  # what forking on the way leaves
+REPLACING = 15.0  # requests' worth of work that a new process costs
+CHILD_BYTES = 15 * 2**20
+
+FAN_OUT = 0.025  # cost of asking one cache host more for the same 100 keys, relative to all work
+# Connections that the web processes hold to the caches: the cost grows faster than their number,
+# because each wake-up looks for its socket among all of them. Squared, in thousands.
+CONNECTED = 0.012
+
+
+@dataclass(frozen=True)
+class Web:
+    """Requests/s that the tier carries, ``work`` seconds each, and what that takes elsewhere.
+
+    ``processes`` on each host may hold a connection to each cache host. ``memory`` is the worst case
+    per host in bytes, ``limit`` what the capacity is short of (``None``: CPU).
+    """
+
+    service: str
+    rate: float
+    work: float
+    processes: float
+    memory: float
+    limit: str | None = None
+    refused: str | None = None
+
+
+def takes_epoll(hosts: Hosts, settings: Settings) -> bool:
+    """Whether the tier waits for events by epoll: prefork processes wait for one connection each."""
+    return (
+        hosts.deployment(settings).startswith("nginx")
+        and hosts.word(settings, "nginx.use", "epoll") == "epoll"
+    )
+
+
+def web(hosts: Hosts, settings: Settings, *, caches: int, misses: float) -> Web:
+    """``caches``: number of cache hosts; ``misses``: keys of a request that the store answers."""
+    if hosts.deployment(settings).startswith("apache"):
+        return _prefork(hosts, settings, caches, misses)
+    return _fpm(hosts, settings, caches, misses)
+
+
+def _work(hosts: Hosts, caches: int, processes: float, misses: float) -> float:
+    """CPU seconds of one request, with what hosts take from each other."""
+    together = (ALONE + hosts.count) / (ALONE + 1.0)
+    connections = processes * hosts.count * caches / 1000.0
+    work = PHP_WORK * (1.0 + FAN_OUT * (caches - 1) + CONNECTED * connections**2 + 0.001 * misses)
+    return work * hosts.count / together
+
+
+def _prefork(hosts: Hosts, settings: Settings, caches: int, misses: float) -> Web:
+    processes = hosts.number(settings, "apache.MaxRequestWorkers", 150)
+    replaced = hosts.number(settings, "apache.MaxConnectionsPerChild", 0)
+    enough = held(PREFORK_NEEDS * hosts.cpus / 4.0, processes, PREFORK_SHARPNESS)
+    work = _work(hosts, caches, processes, misses) * _replacement(replaced)
+    return Web(
+        "apache",
+        hosts.all_cpus * enough / work,
+        work,
+        processes,
+        processes * CHILD_BYTES,
+        "prefork processes taken" if enough < 0.9 else None,
+    )
+
+
+def _fpm(hosts: Hosts, settings: Settings, caches: int, misses: float) -> Web:
+    children = hosts.number(settings, "php_fpm.max_children", 5)
+    workers = hosts.number(settings, "nginx.worker_processes", hosts.cpus)
+    connections = hosts.number(settings, "nginx.worker_connections", 768)
+    use = hosts.word(settings, "nginx.use", "epoll")
+    size = hosts.cpus / 4.0
+    fed = held(FPM_NEEDS * size, children)
+    # Children that are ready sooner leave fewer connections waiting for one.
+    needs = NGINX_NEEDS * size * (0.7 + 0.3 * 75.0 * size / max(children, 1.0)) ** 0.25
+    accepted = held(needs, workers * min(connections, hosts.nofile) / 2.0)
+    weight = 1.0 + children / size * FPM_SWITCH
+    weight += connections * NGINX_SLOT + SCANNING[use] * connections / 1000.0
+    weight *= _replacement(hosts.number(settings, "php_fpm.max_requests", 0)) * (1.0 + FPM_HOP)
+    work = _work(hosts, caches, children, misses) * weight
+    manager = MANAGERS[hosts.word(settings, "php_fpm.pm", "static")]
+    refused = use == "select" and connections > SELECT_LIMIT
+    limits = {"FPM children taken": fed, "connections taken": accepted}
+    shortest = min(limits, key=lambda name: limits[name])
+    return Web(
+        "php_fpm",
+        hosts.all_cpus * fed * accepted * manager / work / FPM_BEST,
+        work,
+        children,
+        children * CHILD_BYTES + workers * connections * 1024.0,
+        shortest if limits[shortest] < 0.9 else None,
+        f"the maximum number of files supported by select() is {SELECT_LIMIT}" if refused else None,
+    )
+
+
+def _replacement(after: float) -> float:
+    """Work with processes that are replaced ``after`` so many requests (0: never)."""
+    return 1.0 + REPLACING / after if after else 1.0
+
+
+def spare(hosts: Hosts, needed: float) -> float:
+    """Share of requests that still succeed when processes need more memory than a host has.
+
+    The kernel kills one after the other; what they were working on is lost.
+    """
+    return min(1.0, exp(-4.0 * max(0.0, needed / (0.95 * hosts.memory) - 1.0)))

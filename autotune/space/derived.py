@@ -1,0 +1,104 @@
+"""Values that follow from others instead of being searched: the product of two settings, say.
+
+In a target (``derive: ServerLimit * ThreadsPerChild``) and in the catalogue, siblings are named by
+their bare names, anything else in full. Expressions count in base units.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from autotune.services.base import Parameter, Value
+from autotune.space.dimension import Dimension
+from autotune.space.expression import Expression, Name, Names, Replacement, parse, replaced
+from autotune.target.document import instead
+from autotune.target.read import TargetFile
+
+
+def of_catalogue(parameter: Parameter, prefix: str) -> Expression | None:
+    """The expression a service gives one of its parameters, over full names."""
+    return _qualified(parse(parameter.derive), prefix) if parameter.derive else None
+
+
+def by_rule(
+    file: TargetFile, known: Mapping[str, Dimension], dimension: Dimension, text: str
+) -> Dimension:
+    """``dimension`` as the target derives it. Raises TargetError."""
+    place = ["parameters", dimension.name, "derive"]
+    if dimension.choices:
+        raise file.document.error(place, f"{dimension.name} has choices: it cannot be computed")
+    prefix = dimension.name.removesuffix(dimension.parameter.name)
+    try:
+        expression = _qualified(parse(text), prefix, known)
+    except ValueError as error:
+        raise file.document.error(place, str(error)) from None
+    for name in expression.names():
+        if name not in known:
+            siblings = [n.removeprefix(prefix) for n in known if n.startswith(prefix)]
+            hint = instead(name, sorted({*known, *siblings}))
+            raise file.document.error(place, f"unknown name {name!r}", hint=hint)
+    return replace(dimension, derived=expression)
+
+
+def settled(file: TargetFile, found: Mapping[str, Dimension]) -> tuple[Dimension, ...]:
+    """All dimensions, derived ones over searched ones only, their baseline and presets computed.
+
+    Raises TargetError where values follow from each other in a circle.
+    """
+    expressions = {d.name: d.derived for d in found.values() if d.derived is not None}
+    for _ in range(len(expressions)):
+        expressions = {n: replaced(e, _standing_for(expressions)) for n, e in expressions.items()}
+    for name, expression in expressions.items():
+        if not expressions.keys().isdisjoint(expression.names()):
+            raise file.document.error(["parameters"], f"{name} follows from itself")
+    return tuple(
+        _computed(d, expressions[d.name], found) if d.name in expressions else d
+        for d in found.values()
+    )
+
+
+def value(dimension: Dimension, names: Names) -> Value:
+    """A derived dimension's value. Raises ZeroDivisionError where its expression does."""
+    assert dimension.derived is not None
+    found = dimension.derived.evaluate(names) / dimension.unit
+    return int(found) if isinstance(dimension.parameter.stock, int) else found
+
+
+def _qualified(
+    expression: Expression, prefix: str, known: Mapping[str, Dimension] | None = None
+) -> Expression:
+    def in_full(part: Expression) -> Expression | None:
+        if isinstance(part, Name) and (known is None or prefix + part.name in known):
+            return Name(prefix + part.name)
+        return None
+
+    return replaced(expression, in_full)
+
+
+def _standing_for(expressions: Mapping[str, Expression]) -> Replacement:
+    return lambda part: expressions.get(part.name) if isinstance(part, Name) else None
+
+
+def _computed(
+    dimension: Dimension, expression: Expression, found: Mapping[str, Dimension]
+) -> Dimension:
+    dimension = replace(dimension, derived=expression)
+
+    def at(kind: str) -> Value | None:
+        given = {name: getattr(found[name], kind) for name in expression.names()}
+        if all(one is None for one in given.values()):
+            return None
+        return value(
+            dimension,
+            {
+                name: float(found[name].baseline if one is None else one) * found[name].unit
+                for name, one in given.items()
+            },
+        )
+
+    baseline = at("baseline")
+    assert baseline is not None
+    return replace(
+        dimension, baseline=baseline, recommended=at("recommended"), published=at("published")
+    )

@@ -1,0 +1,156 @@
+"""Apache in both of its roles, with the real servers, in place of nginx and PHP-FPM."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import product
+from pathlib import Path
+
+import pytest
+
+from autotune.deploy import ready
+from autotune.deploy.fleet import DeployFailed
+from autotune.run.trial import Bench
+from autotune.services.base import Action
+from tests.deploy.conftest import Opened
+from tests.deploy.test_embedded import RIGHT, answer, fleet, settings
+
+pytestmark = pytest.mark.stack
+
+APACHES = (
+    ("service: nginx, forwards_to", "service: apache, forwards_to"),
+    ("nginx+php-fpm", "apache+mod_php"),
+)
+LB, WEB = "lb.here.apache", "web.here.apache"
+
+
+def masters(bench: Bench) -> dict[str, int]:
+    """Tier → process id of its Apache's first process."""
+    sites = (part.site for part in fleet(bench).stack.parts if part.service.name == "apache")
+    return {
+        site.tier: int(Path(site.directory, "apache.pid-of").read_text().strip()) for site in sites
+    }
+
+
+def test_both_roles_answer_and_take_the_least_action(opened: Opened) -> None:
+    with opened(*APACHES) as bench:
+        first = fleet(bench).deploy(settings(bench))
+        assert set(first.actions.values()) == {Action.RESTART}
+        assert answer(bench) == RIGHT
+        assert first.differences == ()
+        of_apache = {n for n in settings(bench) if n.startswith(("lb.apache.", "web.apache."))}
+        assert of_apache - set(first.effective) <= {"lb.apache.proxy_ttl"}  # 0 is not written
+        begun = masters(bench)
+
+        again = fleet(bench).deploy(settings(bench))
+        assert set(again.actions.values()) == {Action.NONE}
+
+        changed = {"lb__apache__ThreadsPerChild": 10, "web__apache__MaxRequestWorkers": 40}
+        reloaded = fleet(bench).deploy(settings(bench, **changed))
+        acted = {n: a for n, a in reloaded.actions.items() if a is not Action.NONE}
+        assert acted == {LB: Action.RELOAD, WEB: Action.RELOAD}
+        assert reloaded.effective["lb.apache.ThreadsPerChild"] == 10
+        assert reloaded.effective["lb.apache.MaxRequestWorkers"] == 60
+        assert reloaded.effective["web.apache.MaxRequestWorkers"] == 40
+        assert reloaded.differences == ()
+        assert masters(bench) == begun
+        assert answer(bench) == RIGHT
+
+        restarted = fleet(bench).deploy(settings(bench, **changed, lb__apache__ServerLimit=9))
+        acted = {n: a for n, a in restarted.actions.items() if a is not Action.NONE}
+        assert acted == {LB: Action.RESTART}
+        assert restarted.effective["lb.apache.MaxRequestWorkers"] == 90
+        assert restarted.differences == ()
+        assert masters(bench)["lb"] != begun["lb"]
+        assert masters(bench)["web"] == begun["web"]
+        assert answer(bench) == RIGHT
+
+
+@contextmanager
+def asked_all_the_while(bench: Bench) -> Iterator[list[object]]:
+    """One request after the other; what they were answered."""
+    answers: list[object] = []
+    over = threading.Event()
+
+    def ask() -> None:
+        while not over.is_set():
+            answers.append(answer(bench))
+
+    thread = threading.Thread(target=ask)
+    thread.start()
+    try:
+        yield answers
+    finally:
+        over.set()
+        thread.join()
+
+
+def test_a_reload_loses_no_request(opened: Opened) -> None:
+    with opened(*APACHES) as bench:
+        fleet(bench).deploy(settings(bench))
+        with asked_all_the_while(bench) as answers:
+            for threads in (10, 20, 30):
+                fleet(bench).deploy(settings(bench, lb__apache__ThreadsPerChild=threads))
+        assert answers
+        assert set(answers) == {RIGHT}
+
+
+def test_what_apache_lowers_shows_as_a_difference(opened: Opened) -> None:
+    somaxconn = int(Path("/proc/sys/net/core/somaxconn").read_text())
+    with opened(*APACHES) as bench:
+        asked = {
+            **settings(bench),
+            "lb.apache.MaxRequestWorkers": 1000,  # six processes of 25 threads are allowed
+            "web.apache.MaxRequestWorkers": 300,  # 256 processes are
+            "web.apache.ListenBacklog": somaxconn + 1,
+        }
+        deployed = fleet(bench).deploy(asked)
+        assert {str(difference) for difference in deployed.differences} == {
+            "lb.apache.MaxRequestWorkers: asked 1000, in effect 150",
+            "web.apache.MaxRequestWorkers: asked 300, in effect 256",
+            f"web.apache.ListenBacklog: asked {somaxconn + 1}, in effect {somaxconn}",
+        }
+
+
+def test_a_refused_configuration_changes_nothing_and_says_why(opened: Opened) -> None:
+    with opened(*APACHES) as bench:
+        fleet(bench).deploy(settings(bench))
+        begun = masters(bench)
+        for wrong, message in (
+            ({"lb.apache.KeepAliveTimeout": "a while"}, "KeepAliveTimeout takes one argument"),
+            ({"web.apache.StartServers": "2 3"}, "StartServers takes one argument"),
+            ({"lb.apache.lbmethod": "luck"}, r"mod_lbmethod_luck\.so"),
+        ):
+            with pytest.raises(DeployFailed, match=message):
+                fleet(bench).deploy({**settings(bench), **wrong})
+        assert masters(bench) == begun
+        assert answer(bench) == RIGHT
+        assert set(fleet(bench).deploy(settings(bench)).actions.values()) == {Action.NONE}
+
+
+def test_its_state_is_told_under_a_name_of_its_own_alone(opened: Opened) -> None:
+    with opened(*APACHES) as bench:
+        fleet(bench).deploy(settings(bench))
+        for part in fleet(bench).stack.parts:
+            if part.service.name == "apache":
+                for page in ("/server-status", "/server-info"):
+                    got = ready.answer(part.site.listen, page)
+                    assert isinstance(got, tuple)
+                    assert got[0] == 404
+
+
+def test_each_deployment_of_both_tiers_takes_the_other_ones_place(opened: Opened) -> None:
+    choices = (
+        ("service: nginx, forwards_to", "service: [nginx, apache], forwards_to"),
+        ("service: nginx+php-fpm", "service: [nginx+php-fpm, apache+mod_php]"),
+    )
+    with opened(*choices) as bench:
+        for lb, web in product(("nginx", "apache"), ("nginx+php-fpm", "apache+mod_php")):
+            deployed = fleet(bench).deploy(settings(bench, lb__service=lb, web__service=web))
+            assert answer(bench) == RIGHT
+            assert deployed.differences == ()
+            apaches = (lb == "apache") + (web == "apache+mod_php")
+            assert sum(name.endswith(".apache") for name in deployed.actions) == apaches
+            assert ("web.here.php_fpm" in deployed.actions) == (web == "nginx+php-fpm")

@@ -1,0 +1,120 @@
+"""The HTML report of recorded studies."""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import json
+import re
+from collections.abc import Callable
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from autotune.report.html.page import data, page, write_page
+from autotune.report.html.study_time import study_time
+from autotune.report.studies import Study, open_study
+
+STUDIES = Path(__file__).parents[1] / "studies"
+NAMES = sorted(path.name for path in STUDIES.iterdir())
+MOST_BYTES = 8_000_000
+
+
+def opened(name: str) -> Study:
+    return open_study(STUDIES / name)
+
+
+def embedded(document: str) -> Any:
+    found = re.search(r'id="data">([^<]*)</script>', document)
+    assert found
+    return json.loads(gzip.decompress(base64.b64decode(found[1])))
+
+
+class Outside(HTMLParser):
+    """Everything an element would fetch, and which elements there are."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.fetched: list[str] = []
+        self.tags: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        self.fetched += [value or "" for name, value in attrs if name in ("src", "href", "srcset")]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_page_stands_alone(name: str) -> None:
+    document = page(opened(name))
+    outside = Outside()
+    outside.feed(document)
+    assert outside.fetched == []
+    assert "link" not in outside.tags
+    assert len(document.encode()) < MOST_BYTES
+    assert embedded(document) == json.loads(json.dumps(data(opened(name))))
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("improved", "✓</span> +78 % [72, 84] requests/s at p99 ≤ 50 ms"),
+        ("aa", "=</span> no distinguishable improvement"),
+        ("unmeetable", "✗</span>"),
+        ("killed", "running, this page renews itself"),
+    ],
+)
+def test_the_verdict_comes_first(name: str, said: str) -> None:
+    document = page(opened(name))
+    assert said in document[: document.index("<main>")]
+
+
+def test_a_finished_study_is_not_refreshed() -> None:
+    assert 'http-equiv="refresh"' not in page(opened("improved"))
+
+
+def test_what_a_configuration_says_is_text(copied: Callable[[str], Path]) -> None:
+    directory = copied("improved")
+    for conf in (directory / "configs" / "1").rglob("nginx.conf"):
+        conf.write_text("</script><script>alert(1)</script>")
+    target = directory / "target.yaml"
+    target.write_text(target.read_text().replace("generator: httperf", "generator: httperf"))
+    document = page(open_study(directory))
+    assert "alert(1)" not in document
+    assert "alert(1)" in json.dumps(embedded(document))
+
+
+def test_readings_and_trials_are_all_there() -> None:
+    study = opened("improved")
+    found = data(study)
+    assert len(found["readings"]["at"]) == len(study.readings)
+    assert [row["trial"] for row in found["trials"]] == [t.number for t in study.state.trials]
+    assert found["readings"]["at"] == sorted(found["readings"]["at"])
+    assert set(found["readings"]["state"]) == {"met", "broken"}
+    curve = found["latency"]["best"]
+    assert curve["rate"] == sorted(curve["rate"])
+    assert all(a <= b for a, b in zip(curve["p50"], curve["p99"], strict=True) if a and b)
+
+
+def test_pauses_between_sittings_do_not_count() -> None:
+    clock = "2026-03-02T09:{}:00+00:00".format
+    events = [
+        {"event": "study", "started": clock("00")},
+        {"event": "session", "at": clock("00")},
+        {"event": "trial", "at": clock("02")},
+        {"event": "session", "at": clock("30")},
+        {"event": "trial", "at": clock("31")},
+    ]
+    time = study_time(events, [{"at": clock("05")}, {"at": clock("33")}])
+    assert [time.seconds(clock(minute)) for minute in ("02", "05", "30", "33")] == [
+        120.0, 300.0, 300.0, 480.0,
+    ]  # fmt: skip
+
+
+def test_the_page_is_replaced_whole(tmp_path: Path) -> None:
+    path = tmp_path / "deep" / "report.html"
+    write_page(opened("aa"), path)
+    write_page(opened("improved"), path)
+    assert "+78 %" in path.read_text()
+    assert [p.name for p in path.parent.iterdir()] == ["report.html"]

@@ -1,0 +1,53 @@
+"""Targets and hosts that several tests of the space speak of."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from autotune.services.sysctl import KEYS
+from autotune.space.facts import HostFacts
+from autotune.space.space import Space, build
+from autotune.target.read import read
+
+GB = 2**30
+FLEET = """
+name: fleet
+slo: {p99: 50ms, errors: 0.1%}
+hosts:
+  lb1: {address: 198.18.0.1}
+  web1: {address: 198.18.0.2}
+  web2: {address: 198.18.0.3}
+  mc1: {address: 198.18.0.4}
+  db1: {address: 198.18.0.5}
+tiers:
+  lb: {hosts: lb1, service: nginx, forwards_to: web}
+  web: {hosts: [web1, web2], service: nginx+php-fpm, app: reference, uses: [cache, store]}
+  cache: {hosts: mc1, service: memcached}
+  store: {hosts: db1, service: redis}
+load: {path: /kv.php}
+"""
+# Of Linux 6.1, in a container that may set what belongs to its network.
+KERNEL = {
+    "net.core.somaxconn": "4096",
+    "net.ipv4.tcp_tw_reuse": "2",
+    "net.ipv4.ip_local_port_range": "32768 60999",
+    "net.ipv4.tcp_rmem": "4096 131072 33554432",
+    "net.ipv4.tcp_congestion_control": "bbr",
+    "net.ipv4.tcp_available_congestion_control": "reno bbr cubic",
+    "vm.swappiness": "60",
+    "fs.file-max": "2465610",
+}
+ABSENT, FIXED = "this kernel does not have it", "it cannot be written here"
+REFUSED = {name: ABSENT for name in KEYS if name not in KERNEL} | {"fs.file-max": FIXED}
+ROOMY = HostFacts(cpus=4, memory=16 * GB, nofile=100_000, kernel=KERNEL, refused=REFUSED)
+
+
+def fleet(directory: Path, more: str = "", *changed: tuple[str, str], **hosts: HostFacts) -> Space:
+    """The space of a fleet of roomy hosts, but for those named, its target's text changed."""
+    text = FLEET
+    for old, new in changed:
+        text = text.replace(old, new)
+    path = directory / "fleet.yaml"
+    path.write_text(text + more)
+    facts = dict.fromkeys(("lb1", "web1", "web2", "mc1", "db1"), ROOMY)
+    return build(read(path), {**facts, **hosts})

@@ -1,0 +1,137 @@
+"""The rules that hold for any stack: each can bind, and none is ever broken by a candidate."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from autotune.services.base import Value
+from autotune.space.dimension import Dimension
+from autotune.space.space import Space
+from tests.space.targets import GB, ROOMY, fleet
+
+MB = 2**20
+
+
+def sampled(dimension: Dimension, rng: random.Random) -> Value:
+    if dimension.choices:
+        return rng.choice(dimension.choices)
+    assert dimension.low is not None
+    assert dimension.high is not None
+    # Edges are where rules bind.
+    low, high = dimension.low, dimension.high
+    if rng.random() < 0.3:
+        return rng.choice((low, high))
+    return rng.randint(int(low), int(high)) if dimension.integer else rng.uniform(low, high)
+
+
+def test_worst_case_memory_per_host(tmp_path: Path) -> None:
+    space = fleet(tmp_path, web2=replace(ROOMY, memory=GB))
+    # 80 % of 1 GB, less (4 + 1) × 12 MB of nginx, hold 25 processes of 30 MB: 24 children, a master.
+    candidate = space.candidate({"web.php_fpm.max_children": 200})
+    assert candidate.settings["web.php_fpm.max_children"] == 24
+    assert candidate.bindings[0].rule == (
+        "web.occupied <= 80% of memory(web2): (200 + 1) * 30 MB + (4 + 1) * 12 MB = 5.95 GB"
+        " <= 0.8 * 1 GB = 819 MB"
+    )
+
+
+def test_memory_that_was_measured_counts(tmp_path: Path) -> None:
+    space = fleet(tmp_path, web2=replace(ROOMY, memory=GB))
+    known = space.knowing({"web.php_fpm": 60 * MB, "lb.nobody": MB})
+    candidate = known.candidate({"web.php_fpm.max_children": 200})
+    assert candidate.settings["web.php_fpm.max_children"] == 11
+    assert "(200 + 1) * 60 MB" in candidate.bindings[0].rule
+
+
+def test_tiers_on_one_host_share_its_memory(tmp_path: Path) -> None:
+    elsewhere = ("hosts: [web1, web2]", "hosts: mc1")
+    space = fleet(tmp_path, "", elsewhere, mc1=replace(ROOMY, memory=GB))
+    rule = next(rule for rule in space.constraints if "memory(mc1)" in rule.text)
+    assert rule.text == "web.occupied + cache.occupied <= 80% of memory(mc1)"
+
+
+@pytest.mark.parametrize(
+    ("suggested", "parameter", "given", "rule"),
+    [
+        # 2 web hosts: 64 connections are 32 children on each.
+        ({"web.php_fpm.max_children": 75, "cache.memcached.connections": 64},
+         "web.php_fpm.max_children", 32,
+         "web.workers * count(web.hosts) <= cache.connections: 75 * 2 = 150 <= 64"),
+        ({"web.php_fpm.max_children": 200, "store.redis.maxclients": 128},
+         "web.php_fpm.max_children", 64,
+         "web.workers * count(web.hosts) <= store.connections: 200 * 2 = 400 <= 128"),
+        ({"lb.nginx.worker_connections": 8000}, "lb.nginx.worker_connections", 5000,
+         "lb.nginx.worker_connections * 2 <= nofile(lb): 8000 * 2 = 16000 <= 10000"),
+    ],
+)  # fmt: skip
+def test_connections_and_descriptors(
+    tmp_path: Path, suggested: dict[str, Value], parameter: str, given: int, rule: str
+) -> None:
+    # The range is the user's own: the catalogue's would stay below the descriptors by itself.
+    more = "parameters: {lb.nginx.worker_connections: {range: [64, 8192]}}\n"
+    space = fleet(tmp_path, more, lb1=replace(ROOMY, nofile=10_000))
+    candidate = space.candidate(suggested)
+    assert candidate.settings[parameter] == given
+    assert candidate.bindings[0].rule == rule
+
+
+def test_several_users_of_one_cache_share_its_connections(tmp_path: Path) -> None:
+    tier = "  api: {hosts: lb1, service: nginx+php-fpm, app: reference, uses: [cache, store]}\n"
+    space = fleet(tmp_path, "", ("  cache: {", f"{tier}  cache: {{"))
+    texts = [rule.text for rule in space.constraints]
+    assert (
+        "web.workers * count(web.hosts) + api.workers * count(api.hosts) <= cache.connections"
+        in texts
+    )
+
+
+def test_a_rule_that_the_baseline_breaks_is_left_out_and_said(tmp_path: Path) -> None:
+    space = fleet(tmp_path, mc1=replace(ROOMY, memory=64 * MB))
+    assert not any("memory(mc1)" in rule.text for rule in space.constraints)
+    assert space.baseline["cache.memcached.memory"] == 64
+    (line,) = (line for line in space.dropped if ".sysctl: " not in line)
+    assert "the baseline itself breaks it" in line
+    assert "<= 0.8 * 64 MB = 51.2 MB" in line
+
+
+def tight(directory: Path) -> Space:
+    """A fleet on which every rule binds now and then."""
+    more = """
+parameters: {lb.nginx.worker_connections: {range: [64, 8192]}}
+constraints:
+  - lb.nginx.worker_processes * lb.nginx.worker_connections <= 20000
+"""
+    small = replace(ROOMY, memory=4 * GB, nofile=8_000)
+    return fleet(directory, more, lb1=small, web1=small, web2=small, mc1=small)
+
+
+def test_no_candidate_of_a_thousand_breaks_a_rule_and_each_rule_binds(tmp_path: Path) -> None:
+    space = tight(tmp_path)
+    rng = random.Random(5)
+    bound: set[str] = set()
+    for _ in range(1000):
+        candidate = space.candidate({d.name: sampled(d, rng) for d in space.tunable})
+        for rule in space.constraints:
+            assert space.keeps(rule, candidate.settings), rule.text
+        for dimension in space.dimensions:
+            value = candidate.settings[dimension.name]
+            assert dimension.clip(value) == value
+        bound |= {binding.rule.partition(":")[0] for binding in candidate.bindings}
+    assert "web.workers * count(web.hosts) <= cache.connections" in bound
+    assert "lb.nginx.worker_connections * 2 <= nofile(lb)" in bound
+    assert {"web.occupied <= 80% of memory(web1)", "web.occupied <= 80% of memory(web2)"} & bound
+    assert "lb.nginx.worker_processes * lb.nginx.worker_connections <= 20000" in bound
+
+
+def test_a_repair_changes_nothing_that_keeps_every_rule(tmp_path: Path) -> None:
+    space = tight(tmp_path)
+    rng = random.Random(6)
+    for _ in range(200):
+        once = space.candidate({d.name: sampled(d, rng) for d in space.tunable})
+        again = space.candidate(once.settings)
+        assert again.settings == once.settings
+        assert again.bindings == ()

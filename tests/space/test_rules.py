@@ -1,0 +1,104 @@
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from autotune.errors import TargetError
+from tests.space.targets import GB, ROOMY, fleet
+
+SMALL = replace(ROOMY, memory=8 * GB)
+
+
+def constraint(rule: str) -> str:
+    return f"constraints: ['{rule}']\n"
+
+
+@pytest.mark.parametrize(
+    ("rule", "suggested", "parameter", "given"),
+    [
+        # Sizes of a tier, by what its services say of themselves.
+        ("web.workers * count(web.hosts) <= 100",
+         {"web.php_fpm.max_children": 75}, "web.php_fpm.max_children", 50),
+        ("web.processes <= 12",
+         {"web.php_fpm.max_children": 30}, "web.php_fpm.max_children", 6),
+        # A product of two parameters: the one with more room above its lowest value gives way.
+        ("lb.nginx.worker_processes * lb.nginx.worker_connections <= 8192",
+         {"lb.nginx.worker_processes": 16, "lb.nginx.worker_connections": 4096},
+         "lb.nginx.worker_connections", 512),
+        # Parameters with a unit count in it: 64 MB are 67108864 bytes.
+        ("cache.memcached.memory <= 1% of cache.memory",
+         {"cache.memcached.memory": 500}, "cache.memcached.memory", 163),
+        # Aggregates over hosts: of facts, and of settings, which the hosts of a tier share.
+        ("web.php_fpm.max_children * 100 MB <= 30% of sum(web.memory)",
+         {"web.php_fpm.max_children": 200}, "web.php_fpm.max_children", 73),
+        ("web.php_fpm.max_children * 100 MB <= 30% of min(web.memory)",
+         {"web.php_fpm.max_children": 200}, "web.php_fpm.max_children", 24),
+        ("web.php_fpm.max_children * 100 MB <= 30% of web.memory",
+         {"web.php_fpm.max_children": 200}, "web.php_fpm.max_children", 24),
+        ("web.php_fpm.max_children * 100 MB <= 30% of max(web.memory)",
+         {"web.php_fpm.max_children": 200}, "web.php_fpm.max_children", 49),
+        ("sum(web.php_fpm.max_children) <= 90",
+         {"web.php_fpm.max_children": 200}, "web.php_fpm.max_children", 45),
+        ("max(web.php_fpm.max_children) <= 90",
+         {"web.php_fpm.max_children": 200}, "web.php_fpm.max_children", 90),
+        # Written the other way round, and strictly.
+        ("100 > web.php_fpm.max_children",
+         {"web.php_fpm.max_children": 200}, "web.php_fpm.max_children", 99),
+    ],
+)  # fmt: skip
+def test_a_rule_is_kept_by_the_nearest_value(
+    tmp_path: Path, rule: str, suggested: dict[str, Any], parameter: str, given: int
+) -> None:
+    space = fleet(tmp_path, constraint(rule), web2=SMALL)
+    candidate = space.candidate(suggested)
+    assert candidate.settings[parameter] == given
+    assert [binding.parameter for binding in candidate.bindings] == [parameter]
+    assert rule in candidate.bindings[0].rule
+
+
+def test_where_one_parameter_is_not_enough_the_next_has_its_turn(tmp_path: Path) -> None:
+    rule = "lb.nginx.worker_processes * 100 + web.php_fpm.max_children * 100 <= 950"
+    space = fleet(tmp_path, constraint(rule))
+    suggested = {"lb.nginx.worker_processes": 16, "web.php_fpm.max_children": 200}
+    candidate = space.candidate(suggested)
+    assert candidate.settings["web.php_fpm.max_children"] == 2
+    assert candidate.settings["lb.nginx.worker_processes"] == 7
+    assert [binding.parameter for binding in candidate.bindings[:2]] == list(reversed(suggested))
+
+
+def test_where_nothing_can_be_lowered_the_other_side_is_raised(tmp_path: Path) -> None:
+    rules = """
+constraints: ['500 <= cache.memcached.connections - 2 * web.php_fpm.max_children']
+"""
+    space = fleet(tmp_path, rules)
+    candidate = space.candidate({"cache.memcached.connections": 70, "web.php_fpm.max_children": 4})
+    assert candidate.settings["cache.memcached.connections"] == 508
+    assert candidate.settings["web.php_fpm.max_children"] == 4
+
+
+def test_the_arithmetic_is_shown_with_its_quantities(tmp_path: Path) -> None:
+    space = fleet(tmp_path, constraint("web.php_fpm.max_children * 30 MB <= 70% of web.memory"))
+    said = space.arithmetic(space.constraints[0], space.preset("published"))
+    assert said == (
+        "web.php_fpm.max_children * 30 MB <= 70% of web.memory: "
+        "75 * 30 MB = 2.2 GB <= 0.7 * 16 GB = 11.2 GB"
+    )
+
+
+@pytest.mark.parametrize(
+    ("rule", "said"),
+    [
+        ("cache.workers <= 3", "unknown name 'cache.workers'"),
+        ("sum(web.memori) > 3", "unknown name 'web.memori'"),
+        ("count(wbe.hosts) <= 3", "unknown name 'count(wbe.hosts)'"),
+        ("cache.memory(3) <= 3", "there is no function 'cache.memory'"),
+        ("__import__(os) <= 3", "there is no function '__import__'"),
+    ],
+)
+def test_what_means_nothing_is_said(tmp_path: Path, rule: str, said: str) -> None:
+    with pytest.raises(TargetError, match=re.escape(said)):
+        fleet(tmp_path, constraint(rule))

@@ -1,0 +1,72 @@
+"""One request from a host, answered or not."""
+
+from __future__ import annotations
+
+import shutil
+import socket
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
+
+import pytest
+
+from autotune.transports.curl import Answer, answer
+from autotune.transports.local import LocalTransport
+
+pytestmark = pytest.mark.stack
+
+
+class Handler(BaseHTTPRequestHandler):
+    def do_GET(self) -> None:
+        status = int(self.path.partition("?")[0].strip("/"))
+        body = b"found 100\n\nof 100" if status == 200 else b"Bad Gateway\n"
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, format: str, *args: object) -> None:
+        return
+
+
+@pytest.fixture
+def url() -> Iterator[str]:
+    assert shutil.which("curl")
+    with HTTPServer(("127.0.0.1", 0), Handler) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+        thread.join()
+
+
+@pytest.mark.parametrize(
+    ("path", "status", "body"),
+    [
+        ("/200", 200, b"found 100\n\nof 100"),
+        ("/502", 502, b"Bad Gateway\n"),
+        ("/200?{a,b}[1-2]", 200, b"found 100\n\nof 100"),
+    ],
+)
+def test_an_answer(url: str, path: str, status: int, body: bytes) -> None:
+    got = answer(LocalTransport(), url + path)
+    assert isinstance(got, Answer)
+    assert (got.status, got.body, got.ok) == (status, body, status == 200)
+    assert got.seconds > 0
+
+
+def test_nobody_there() -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))  # bound and not listening: nobody else can answer there
+        got = answer(LocalTransport(), f"http://127.0.0.1:{taken.getsockname()[1]}/")
+    assert isinstance(got, str)
+    assert "connect" in got
+
+
+def test_no_answer_in_time() -> None:
+    with socket.socket() as silent:
+        silent.bind(("127.0.0.1", 0))
+        silent.listen()
+        got = answer(LocalTransport(), f"http://127.0.0.1:{silent.getsockname()[1]}/", timeout=0.3)
+    assert isinstance(got, str)
+    assert "timed out" in got

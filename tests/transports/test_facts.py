@@ -1,0 +1,114 @@
+"""What hosts said of themselves, on machines of several kinds."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from autotune.errors import AutotuneError
+from autotune.space.facts import HostFacts
+from autotune.target.model import Target
+from autotune.transports.base import Completed
+from autotune.transports.facts import facts, host_facts, parse
+from autotune.transports.local import LocalTransport
+
+# Debian 12 in a systemd-nspawn machine of a host with version 1, half a CPU and 384 MB.
+V1 = """\
+cpus 2
+files 20000
+unit_files 1048576
+memory 24682416
+cpu.max
+memory.max
+cpu.cfs
+memory.limit 402653184
+cpu.max
+memory.max
+cpu.cfs 5000 10000
+memory.limit
+"""
+# A unit of Debian 13 with version 2 within a slice: the slice's CPUs, the unit's memory.
+V2 = """\
+cpus 8
+files 524288
+unit_files 1048576
+memory 16316412
+cpu.max max 100000
+memory.max 1073741824
+cpu.cfs
+memory.limit
+cpu.max 250000 100000
+memory.max max
+cpu.cfs
+memory.limit
+cpu.max
+memory.max
+cpu.cfs
+memory.limit
+"""
+# Version 1 without limits: a quota of -1, and the largest number of pages there is.
+FREE = """\
+cpus 4
+files unlimited
+unit_files 1073741816
+memory 8000000
+cpu.cfs -1 100000
+memory.limit 9223372036854771712
+"""
+
+
+@pytest.mark.parametrize(
+    ("said", "units", "expected"),
+    [
+        (V1, False, HostFacts(0.5, 402653184, 20000)),
+        (V1, True, HostFacts(0.5, 402653184, 1048576)),
+        (V2, False, HostFacts(2.5, 1073741824, 524288)),
+        (FREE, False, HostFacts(4.0, 8000000 * 1024, 1048576)),
+        (FREE, True, HostFacts(4.0, 8000000 * 1024, 1073741816)),
+        ("cpus 2\nmemory 1000\n", False, HostFacts(2.0, 1024000, 1048576)),
+        ("cpus 2\nmemory 1000\ncpu.max 0 0\n", False, HostFacts(2.0, 1024000, 1048576)),
+    ],
+    ids=["v1", "v1 unit", "v2", "free", "free unit", "little said", "nonsense"],
+)
+def test_the_tightest_limit_counts(said: str, units: bool, expected: HostFacts) -> None:
+    assert parse(said, units=units) == expected
+
+
+@pytest.mark.parametrize("said", ["", "sh: 1: Syntax error\n", "cpus \nmemory 5\n", "cpus 2\n"])
+def test_a_host_that_says_nothing_of_use(said: str) -> None:
+    assert parse(said) is None
+
+
+class Silent(LocalTransport):
+    def run(self, argv, **options):  # type: ignore[no-untyped-def]
+        return Completed(tuple(argv), 127, "", "sh: not found")
+
+
+def test_this_machine_says() -> None:
+    found = host_facts(LocalTransport())
+    total = Path("/proc/meminfo").read_text().split()[1]
+    assert 0 < found.cpus <= len(os.sched_getaffinity(0))
+    assert 0 < found.memory <= int(total) * 1024
+    assert host_facts(LocalTransport(), units=True).nofile >= found.nofile
+
+
+def target(hosts: dict[str, dict[str, object]]) -> Target:
+    tier = {"hosts": list(hosts), "service": "nginx"}
+    return Target.model_validate(
+        {"name": "asked", "slo": {"p99": "50ms"}, "hosts": hosts, "tiers": {"lb": tier}}
+    )
+
+
+def test_the_target_narrows_what_a_host_has() -> None:
+    limits = {"transport": "local", "cpus": 0.25, "memory": "64MB"}
+    found = facts(target({"here": limits}), {"here": LocalTransport("here")})
+    assert (found["here"].cpus, found["here"].memory) == (0.25, 64 << 20)
+
+
+def test_every_host_that_does_not_say_is_named() -> None:
+    hosts: dict[str, dict[str, object]] = {name: {"transport": "local"} for name in ("a", "b", "c")}
+    ways = {"a": Silent("a"), "b": LocalTransport("b"), "c": Silent("c")}
+    with pytest.raises(AutotuneError, match=r"(?s)a does not say .*c does not say"):
+        facts(target(hosts), ways)
