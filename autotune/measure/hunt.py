@@ -21,7 +21,7 @@ _STRIDE: Final = 0.7  # ... up to this
 _HARDLY: Final = 0.5
 _STEP_DOWN: Final = 0.2  # and below the first failed one while nothing has passed
 _LEAP: Final = log(5.0)  # step down once a server without any peak looks likely
-_SETTLE: Final = 0.45  # of one reading's noise: a further reading would narrow it by about 8 %
+_SETTLE: Final = 0.42  # of one reading's noise: a further reading would narrow it by about 8 %
 _DEEP: Final = 100.0  # an objective not met at this fraction of the first rate is unmeetable
 
 

@@ -83,6 +83,7 @@ class State:
     started: str | None = None
     noise: Mapping[str, Any] | None = None
     bottlenecks: Mapping[int, Mapping[str, Any]] = field(default_factory=dict)
+    warmups: Mapping[int, Mapping[str, Any]] = field(default_factory=dict)
     rss: Mapping[str, int] = field(default_factory=dict)
     verdict: Mapping[str, Any] | None = None
 
@@ -146,6 +147,9 @@ _CHANGES: Mapping[str, Callable[[State, Record], State]] = {
         state, bottlenecks={**state.bottlenecks, record["trial"]: record}
     ),
     "memory": _memory,
+    "warm-up": lambda state, record: replace(
+        state, warmups={**state.warmups, record["trial"]: record}
+    ),
     "verdict": lambda state, record: replace(state, verdict=record),
 }
 
