@@ -93,6 +93,7 @@ class State:
     bottlenecks: Mapping[int, Mapping[str, Any]] = field(default_factory=dict)
     standings: Standings | None = None
     settled: str | None = None
+    warmups: Mapping[int, Mapping[str, Any]] = field(default_factory=dict)
     rss: Mapping[str, int] = field(default_factory=dict)
     values: Mapping[int, tuple[float, ...]] = field(default_factory=dict)
     verdict: Mapping[str, Any] | None = None
@@ -168,6 +169,9 @@ _CHANGES: Mapping[str, Callable[[State, Record], State]] = {
     "memory": _memory,
     "standings": lambda state, record: replace(state, standings=_standings(record)),
     "settled": lambda state, record: replace(state, settled=record["why"]),
+    "warm-up": lambda state, record: replace(
+        state, warmups={**state.warmups, record["trial"]: record}
+    ),
     "verdict": lambda state, record: replace(state, verdict=record),
 }
 

@@ -21,6 +21,7 @@ from autotune.measure.capacity import Capacity
 from autotune.measure.footprint import Footprint
 from autotune.measure.noise import Noise
 from autotune.measure.reading import Reading
+from autotune.measure.warmup import Warmth
 from autotune.search.standings import Standings
 from autotune.space.space import Candidate
 from autotune.study import journal
@@ -110,6 +111,11 @@ class Store:
         seen = {name: dataclasses.asdict(footprint) for name, footprint in hosts.items()}
         origin = {"trial": trial.number, "at": now(), "purpose": purpose}
         self._readings.append({**origin, **_plain(reading), "hosts": seen})
+
+    def warmed(self, trial: Trial, warmth: Warmth) -> None:
+        """How the warm-up went; a peak measured on a stack that was not settled says less."""
+        self._write("warm-up", trial=trial.number, settled=warmth.settled,
+                    windows=len(warmth.windows), hits=warmth.hits, carried=warmth.carried)  # fmt: skip
 
     def measured(self, trial: Trial, capacity: Capacity, p99: float | None) -> None:
         peak = Peak(capacity.peak, capacity.low, capacity.high, capacity.sd,
