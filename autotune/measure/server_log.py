@@ -12,14 +12,18 @@ from autotune.deploy.stack import Part
 from autotune.transports.base import Transport
 
 LARGEST = 1 << 20  # bytes: an overloaded nginx writes thousands of lines a second, all alike
-LOGS = {"nginx": "nginx-error.log", "php_fpm": "php-fpm.log"}
+LOGS = {"nginx": "nginx-error.log", "php_fpm": "php-fpm.log", "apache": "apache2-error.log"}
+# Where the distribution's units write theirs (PHP-FPM's goes to the journal).
+INSTALLED = {"nginx": "/var/log/nginx/error.log", "apache": "/var/log/apache2/error.log"}
 COMPLAINTS = {
     "worker_connections": re.compile(r"worker_connections are not enough"),
     "open_files": re.compile(r"Too many open files"),
     "max_children": re.compile(r"reached (?:pm\.)?max_children"),
-    "no_live_upstreams": re.compile(r"no live upstreams"),
-    "upstream_timed_out": re.compile(r"upstream timed out"),
-    "upstream_refused": re.compile(r"connect\(\).* failed \(111"),
+    # Apache says so once, until it is restarted.
+    "max_request_workers": re.compile(r"reached MaxRequestWorkers|scoreboard is full"),
+    "no_live_upstreams": re.compile(r"no live upstreams|All workers are in error state"),
+    "upstream_timed_out": re.compile(r"upstream timed out|\(70007\)The timeout specified"),
+    "upstream_refused": re.compile(r"connect\(\).* failed \(111|\(111\)Connection refused"),
     "upstream_queue_full": re.compile(r"connect\(\).* failed \(11:"),
     "no_ports": re.compile(r"Cannot assign requested address"),
 }
@@ -36,6 +40,9 @@ class LogPosition:
 
 
 def log_of(part: Part) -> str | None:
+    """Where a service complains; ``None`` for one whose log is not a file."""
+    if part.site.runtime == "systemd":
+        return INSTALLED.get(part.service.name)
     name = LOGS.get(part.service.name)
     return f"{part.site.directory}/{name}" if name else None
 

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from autotune.deploy.stack import Part
 from autotune.measure import server_log
-from autotune.measure.server_log import complaints, position, since
+from autotune.measure.server_log import complaints, log_of, position, since
+from autotune.services.base import Endpoint, Role, Site
+from autotune.services.registry import SERVICES
 from autotune.transports.local import LocalTransport
 
 AT = "2026/11/21 04:50:12 [alert] 812#812: "
+APACHE = "[Sat Nov 21 07:18:04.461156 2026] [{0}:error] [pid 812:tid 812] {1}"
 
 
 @pytest.mark.parametrize(
@@ -33,10 +38,36 @@ AT = "2026/11/21 04:50:12 [alert] 812#812: "
         ("[21-Nov-2026 05:01:01] WARNING: [pool www] server reached pm.max_children setting (5)",
          "max_children"),
         (AT + "signal process started", None),
+        (APACHE.format("mpm_prefork", "AH00161: server reached MaxRequestWorkers setting, consider "
+         "raising the MaxRequestWorkers setting"), "max_request_workers"),
+        (APACHE.format("mpm_event", "AH03490: scoreboard is full, not at MaxRequestWorkers."
+         "Increase ServerLimit."), "max_request_workers"),
+        (APACHE.format("mpm_event", "AH10159: server is within MinSpareThreads of "
+         "MaxRequestWorkers, consider raising the MaxRequestWorkers setting"), None),
+        (APACHE.format("proxy", "(111)Connection refused: AH00957: http: attempt to connect to "
+         "127.0.0.1:80 (127.0.0.1:80) failed"), "upstream_refused"),
+        (APACHE.format("proxy", "(99)Cannot assign requested address: AH00957: http: attempt to "
+         "connect to 127.0.0.1:80 (127.0.0.1:80) failed"), "no_ports"),
+        (APACHE.format("proxy_http", "(70007)The timeout specified has expired: AH01102: error "
+         "reading status line from remote server 127.0.0.1:80"), "upstream_timed_out"),
+        (APACHE.format("proxy_balancer", "AH01167: balancer://web: All workers are in error state "
+         "for route ()"), "no_live_upstreams"),
+        (APACHE.format("core", "(24)Too many open files: AH00052: child pid 9 exit signal"),
+         "open_files"),
     ],
 )  # fmt: skip
 def test_complaints(line: str, about: str | None) -> None:
     assert complaints(f"{line}\n{line}\n") == ({about: 2} if about else {})
+
+
+@pytest.mark.parametrize("service", ["nginx", "apache"])
+def test_where_the_log_is(service: str) -> None:
+    site = Site(tier="lb", host="lb1", role=Role.PROXY, directory="/x",
+                listen=Endpoint("127.0.0.1", 80))  # fmt: skip
+    assert str(log_of(Part(SERVICES[service], site))).startswith("/x/")
+    installed = replace(site, runtime="systemd")
+    assert str(log_of(Part(SERVICES[service], installed))).startswith("/var/log/")
+    assert log_of(Part(SERVICES["php-fpm"], installed)) is None
 
 
 @pytest.mark.parametrize("transport", [None, LocalTransport()], ids=["here", "elsewhere"])
