@@ -169,8 +169,27 @@ def resume(
 
 
 @app.command()
+def params(
+    service: Annotated[
+        str | None, typer.Argument(help="A service; all of them without one.")
+    ] = None,
+    json_: Json = False,
+) -> None:
+    """The catalogue of parameters: meaning, unit, range, stock and recommended values, source."""
+    from autotune.report import catalogue
+
+    if json_:
+        _print(catalogue.as_json(service))
+    else:
+        typer.echo(catalogue.as_text(service), nl=False)
+
+
+@app.command()
 def status(
     study: Annotated[str | None, typer.Argument(help="A study; all of them without one.")] = None,
+    watch: Annotated[
+        bool, typer.Option("--watch", help="Go on saying how it stands until it is over.")
+    ] = False,
     json_: Json = False,
     studies: Studies = STUDIES,
 ) -> None:
@@ -178,6 +197,9 @@ def status(
     from autotune.report import status as statuses
     from autotune.report.studies import find, names, open_study
 
+    if watch:
+        _watch(study, studies, json_=json_)
+        return
     chosen = [find(study, studies)] if study else [studies / name for name in names(studies)]
     opened = [open_study(directory) for directory in chosen]
     if json_:
@@ -187,6 +209,15 @@ def status(
         typer.echo(f"no studies in {studies}: `autotune run TARGET` makes one", err=True)
     for one in opened:
         typer.echo(statuses.render_status(one))
+
+
+def _watch(study: str | None, studies: Path, *, json_: bool) -> None:
+    from autotune.report.studies import find
+    from autotune.report.watching import watch
+
+    if study is None or json_:
+        raise AutotuneError("--watch follows one study, for people", hint="status STUDY --watch")
+    watch(find(study, studies), sys.stdout)
 
 
 @app.command()

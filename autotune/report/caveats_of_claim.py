@@ -15,6 +15,16 @@ SCATTER = 0.05  # sd of log peaks of one configuration: MEASUREMENT.md's "quiet 
 DRIFT = 0.10  # the baseline then and now, as a fraction
 
 
+def _modelled(e: Evidence) -> Iterator[Caveat]:
+    if e.target.simulated is not None:
+        yield Caveat(
+            "simulated", 1, 0,
+            "the stack is a model: its peaks, its gain and its bottleneck are the model's, and no "
+            "host was touched",
+            "take `simulated:` out of the target to measure real hosts",
+        )  # fmt: skip
+
+
 def _not_repeated(e: Evidence) -> Iterator[Caveat]:
     best = e.claim.best
     if best is not None and best.fresh is None and best.own is not None:
@@ -117,6 +127,7 @@ def _bound(e: Evidence) -> Iterator[Caveat]:
 
 
 CHECKS = (
+    _modelled,
     _not_repeated,
     _few_pairs,
     _few_repeats,

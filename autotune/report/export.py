@@ -76,7 +76,7 @@ def _as_yaml(trial: Trial) -> dict[str, bytes]:
     effective = active(trial.settings)
     lines = [f"# Settings of trial {trial.number}.", "parameters:"]
     for name, value in sorted(trial.settings.items()):
-        parameter = described(name)
+        parameter = described(name, trial.settings)
         unit = f"[{parameter.unit}] " if parameter and parameter.unit else ""
         remark = parameter.meaning if parameter else ""
         remark = remark if name in effective else f"without effect here. {remark}"

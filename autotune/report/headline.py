@@ -13,6 +13,11 @@ Summary = Mapping[str, Any]
 
 def headline(summary: Summary, target: Target) -> str:
     """``+41 % [36, 47] requests/s at p99 ≤ 50 ms, 6 alternating pairs``, or what is true."""
+    said = _said(summary, target)
+    return f"{said}, of a model: no host was touched" if target.simulated else said
+
+
+def _said(summary: Summary, target: Target) -> str:
     at = figures.objective(target.slo.slo)
     match summary["verdict"]:
         case "improved":

@@ -42,6 +42,7 @@ def manifest(study: Study, trial: Trial, files: Mapping[str, bytes]) -> dict[str
         "study": study.name,
         "trial": trial.number,
         "phase": str(trial.phase),
+        **({"simulated": True} if study.target.simulated else {}),
         **_origin(study),
         "slo": summary(study.name, study.target, study.state)["slo"],
         "load": study.target.load.model_dump(mode="json", exclude={"hosts"}),

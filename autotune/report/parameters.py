@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cache
 
-from autotune.services.base import Parameter, Settings, Value
+from autotune.services.base import Parameter, Role, Service, Settings, Value
 from autotune.services.placement import all_services, choice_of
 from autotune.services.registry import DEPLOYMENTS, parts
 from autotune.space import choices
@@ -25,16 +25,34 @@ class Change:
         return self.parameter.unit if self.parameter else ""
 
 
+NOTHING: Settings = {}
+
+
 @cache
-def _catalogue() -> dict[str, Parameter]:
-    return {f"{s.name}.{p.name}": p for s in all_services() for p in s.parameters}
+def _catalogue() -> dict[str, tuple[Service, ...]]:
+    """``service.parameter`` → the services that have it: one may be there in two kinds."""
+    found: dict[str, tuple[Service, ...]] = {}
+    for service in all_services():
+        for parameter in service.parameters:
+            name = f"{service.name}.{parameter.name}"
+            found[name] = (*found.get(name, ()), service)
+    return found
 
 
-def described(name: str) -> Parameter | None:
-    """The catalogue's entry for ``tier.service.parameter``; ``None`` for a user's own."""
-    return (
-        choices.PARAMETER if choices.is_choice(name) else _catalogue().get(name.partition(".")[2])
-    )
+def described(name: str, settings: Settings = NOTHING) -> Parameter | None:
+    """The catalogue's entry for ``tier.service.parameter``; ``None`` for a user's own.
+
+    Of two kinds of a service under one name (Apache with processes, Apache with threads) it is the
+    one that ``settings`` are about.
+    """
+    if choices.is_choice(name):
+        return choices.PARAMETER
+    kinds = _catalogue().get(name.partition(".")[2])
+    if not kinds:
+        return None
+    prefix = ".".join(name.split(".")[:2]) + "."
+    kind = max(kinds, key=lambda kind: sum(prefix + p.name in settings for p in kind.parameters))
+    return next(p for p in kind.parameters if name == prefix + p.name)
 
 
 def active(settings: Settings) -> frozenset[str]:
@@ -43,7 +61,7 @@ def active(settings: Settings) -> frozenset[str]:
 
 
 def _acts(name: str, settings: Settings) -> bool:
-    parameter = described(name)
+    parameter = described(name, settings)
     if parameter is None or choices.is_choice(name):
         return True
     prefix = name.removesuffix(parameter.name)
@@ -55,19 +73,20 @@ def _runs(name: str, parameter: Parameter, settings: Settings) -> bool:
     """Whether the parameter's service is part of the deployment chosen for its tier."""
     tier, service = name.split(".")[:2]
     chosen = settings.get(choice_of(tier))
-    if chosen not in DEPLOYMENTS:
+    if chosen not in DEPLOYMENTS or not any(_roles(service, one) for one in DEPLOYMENTS):
         return True
-    roles = {role for part, role in parts(str(chosen)) if part.name == service}
-    everywhere = {part.name for one in DEPLOYMENTS for part, _ in parts(one)}
-    if service not in everywhere:
-        return True
+    roles = _roles(service, str(chosen))
     return bool(roles if parameter.roles is None else roles & parameter.roles)
+
+
+def _roles(service: str, deployment: str) -> set[Role]:
+    return {role for part, role in parts(deployment) if part.name == service}
 
 
 def changes(before: Settings, after: Settings) -> tuple[Change, ...]:
     """What to change to get from one to the other, leaving out what has no effect afterwards."""
     return tuple(
-        Change(name, before.get(name), value, described(name))
+        Change(name, before.get(name), value, described(name, after))
         for name, value in after.items()
         if name in active(after) and not _same(before.get(name), value)
     )

@@ -156,7 +156,12 @@ def not_checked(target: Target, state: State) -> Iterator[str]:
             f"{len(unseen)} of {len(active(latest.settings))} values cannot be read back from the "
             f"software: {_some(unseen)}"
         )
-    yield f"other load than {target.load.generator} on {target.load.path}, and any other machine"
+    if target.simulated is None:
+        yield (
+            f"other load than {target.load.generator} on {target.load.path}, and any other machine"
+        )
+    else:
+        yield "any real machine"
     if len(_changed(state)) > 1 and claim(state).verdict != "no-improvement":
         yield "which of the changes matter: they were measured together"
 

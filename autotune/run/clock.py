@@ -3,31 +3,35 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 KINDS = ("load", "deploy", "search")
 
 
 class Clock:
-    """Wall-clock seconds by kind since they were last collected."""
+    """Seconds by kind since they were last collected.
 
-    def __init__(self) -> None:
-        self._since = time.monotonic()
+    ``now`` is the clock they are read from: the wall's, unless the stack lives in a time of its own.
+    """
+
+    def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
+        self._now = now
+        self._since = now()
         self._spent = dict.fromkeys(KINDS, 0.0)
 
     @contextmanager
     def on(self, kind: str) -> Iterator[None]:
-        started = time.monotonic()
+        started = self._now()
         try:
             yield
         finally:
-            self._spent[kind] += time.monotonic() - started
+            self._spent[kind] += self._now() - started
 
     @property
     def running(self) -> float:
         """Seconds since the last collection."""
-        return time.monotonic() - self._since
+        return self._now() - self._since
 
     def collect(self) -> dict[str, float]:
         """All seconds since the last collection, those of no kind as ``other``."""

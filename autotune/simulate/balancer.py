@@ -97,7 +97,7 @@ def _habits(hosts: Hosts, settings: Settings) -> float:
 
 
 def _apache(hosts: Hosts, settings: Settings) -> Balancer:
-    processes = hosts.number(settings, "apache.ServerLimit", 16)
+    processes = hosts.number(settings, "apache.ServerLimit", 6)
     threads = hosts.number(settings, "apache.ThreadsPerChild", 25)
     slots = min(
         processes * threads,
@@ -110,7 +110,7 @@ def _apache(hosts: Hosts, settings: Settings) -> Balancer:
     return Balancer(
         Station(hosts.tier, "apache", hosts.all_cpus, hosts.all_cpus / work, work),
         APACHE_EVENNESS * held(needs, slots) / weight / APACHE_BEST,
-        _backlog(hosts, settings, "apache.ListenBackLog"),
+        _backlog(hosts, settings, "apache.ListenBacklog"),
         processes * (PROCESS_BYTES + threads * THREAD_BYTES),
     )
 

@@ -30,13 +30,14 @@ class Chain:
     """Stations in a row; a request visits each once.
 
     ``fixed`` is time in seconds that no load changes; ``backlog`` the connections that may wait to
-    be accepted; ``lost`` the part of the requests that fails at any rate, by kind; ``refused`` why
-    the configuration would not start at all.
+    be accepted; ``missed`` the keys of a request that the cache has not; ``lost`` the part of the
+    requests that fails at any rate, by kind; ``refused`` why the configuration would not start.
     """
 
     stations: tuple[Station, ...]
     fixed: float
     backlog: float
+    missed: float
     lost: dict[str, float] = field(default_factory=dict)
     refused: str | None = None
 
@@ -140,6 +141,7 @@ def chain(topology: Topology, settings: Settings) -> Chain:
         (front.station, station, behind.cache, behind.store),
         3 * HOP + (topology.data.store_latency if missed >= 0.5 else 0.0),
         front.backlog,
+        missed,
         {kind: share for kind, share in lost.items() if share > 0.0},
         front.refused or pages.refused,
     )

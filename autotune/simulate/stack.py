@@ -6,12 +6,11 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from autotune.measure.footprint import Footprint
 from autotune.measure.reading import Reading
-from autotune.measure.sample import Sample
-from autotune.measure.watch import Seen
 from autotune.services.base import Settings
 from autotune.simulate.chain import Array, Chain, chain
-from autotune.simulate.topology import Hosts, Topology
+from autotune.simulate.topology import Topology
 from autotune.simulate.weather import Weather
 from autotune.target.slo import Slo
 
@@ -26,7 +25,8 @@ class SimulatedStack:
     """A chain that is deployed to, loaded and looked at; only its clock ever moves.
 
     ``now`` is the virtual time in seconds, ``readings`` how many were taken: both begin where a
-    study that is resumed had stopped. Requests are given up after ``timeout`` seconds.
+    study that is resumed had stopped. Requests are given up after ``timeout`` seconds. ``hits`` and
+    ``misses`` are what the cache counted.
     """
 
     topology: Topology
@@ -35,6 +35,8 @@ class SimulatedStack:
     timeout: float = 2.0
     now: float = 0.0
     readings: int = 0
+    hits: int = 0
+    misses: int = 0
 
     def __post_init__(self) -> None:
         self._chain: Chain | None = None
@@ -49,7 +51,7 @@ class SimulatedStack:
             self._chain = made
         return made.refused
 
-    def take(self, rate: float, seconds: float) -> tuple[Reading, Seen]:
+    def take(self, rate: float, seconds: float) -> tuple[Reading, dict[str, Footprint]]:
         """One reading, and what the hosts showed meanwhile."""
         assert self._chain is not None, "nothing is deployed"
         rng = self.weather.reading(self.readings)
@@ -63,7 +65,10 @@ class SimulatedStack:
             beyond = self._beyond(offered, seconds)
         reading = self._counted(rate, offered, counted, beyond, rng, truncated=truncated)
         self.now += RAMP + (0.0 if truncated else seconds)
-        return reading, seen(self.topology, self._chain, offered, counted)
+        missed = round(reading.intended * self._chain.missed)
+        self.misses += missed
+        self.hits += reading.intended * self.topology.data.keys_per_request - missed
+        return reading, shown(self.topology, self._chain, offered, counted)
 
     @property
     def _at_limit(self) -> int:
@@ -108,27 +113,24 @@ class SimulatedStack:
         )
 
 
-def seen(topology: Topology, made: Chain, offered: float, seconds: float) -> Seen:
-    """Two looks at each host, as its own counters would have shown them."""
+def shown(topology: Topology, made: Chain, offered: float, seconds: float) -> dict[str, Footprint]:
+    """What a reading takes of each host, as its own counters would show it."""
+    found = {}
     tiers = (topology.lb, topology.web, topology.cache, topology.store)
-    samples = {}
     for hosts, station in zip(tiers, made.stations, strict=True):
-        use = station.use(offered)
-        waiting = offered * station.time(min(offered, station.rate), 0.995).mean / hosts.count
-        load = waiting + max(0.0, use - 1.0) * station.rate * seconds / 2.0 / hosts.count
-        busy = _busy(hosts, made, offered)
-        for number in range(hosts.count):
-            samples[f"{hosts.tier}.{number}"] = (_look(0.0, hosts, 0.0, load),
-                                         _look(seconds, hosts, busy, load))  # fmt: skip
-    return Seen(samples=samples)
-
-
-def _busy(hosts: Hosts, made: Chain, offered: float) -> float:
-    """CPUs of one host that are busy."""
-    station = next(s for s in made.stations if s.tier == hosts.tier)
-    return min(1.0, station.use(offered)) * min(hosts.cpus, station.servers / hosts.count)
-
-
-def _look(at: float, hosts: Hosts, busy: float, load: float) -> Sample:
-    cpu = {"user": 0.7 * busy * at, "system": 0.3 * busy * at, "idle": (hosts.cpus - busy) * at}
-    return Sample(at=at, cpu=cpu, load=load, running=round(load))
+        backlog = max(0.0, station.use(offered) - 1.0) * station.rate * seconds / 2.0
+        inside = min(offered, station.rate) * station.time(offered, 0.995).mean
+        busy = min(1.0, offered * station.work / hosts.all_cpus, station.use(offered))
+        load = (inside + backlog) / hosts.count
+        footprint = Footprint(
+            cpu=round(busy, 4),
+            steal=0.0,
+            load=round(load, 2),
+            running=round(load, 2),
+            memory=0.0,
+            sockets=round(load),
+            time_wait=0,
+            network=0.0,
+        )
+        found.update(dict.fromkeys(hosts.hosts, footprint))
+    return found

@@ -24,6 +24,12 @@ class Hosts:
     cpus: float = 4.0
     memory: int = 16 * GIB
     nofile: int = 65_536
+    names: tuple[str, ...] = ()
+
+    @property
+    def hosts(self) -> tuple[str, ...]:
+        """The hosts' names, made up where the target has none."""
+        return self.names or tuple(f"{self.tier}{n + 1}" for n in range(self.count))
 
     @property
     def all_cpus(self) -> float:

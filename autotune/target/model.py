@@ -23,11 +23,18 @@ from autotune.target.fields import (
     Whole,
 )
 from autotune.target.objective import SloSpec
-from autotune.target.quantities import Bytes, MoreThanNothing, PerSecond, Seconds, at_least
+from autotune.target.quantities import (
+    Bytes,
+    Fraction,
+    MoreThanNothing,
+    PerSecond,
+    Seconds,
+    at_least,
+)
 from autotune.target.rule import ParameterRule
 
 __all__ = [
-    "Budget", "Data", "Host", "Load", "ParameterRule", "Scalar", "Search", "SloSpec", "Ssh",
+    "Budget", "Data", "Host", "Load", "ParameterRule", "Scalar", "Search", "Simulated", "SloSpec", "Ssh",
     "Target", "Tier",
 ]  # fmt: skip
 
@@ -144,6 +151,22 @@ class Search(Model):
     """Makes the suggestions repeatable."""
 
 
+class Simulated(Model):
+    """A queueing model in place of the hosts: none is touched, and time is virtual.
+
+    Readings scatter as on real machines; every number of a study is the model's.
+    """
+
+    seed: Annotated[Whole, Field(ge=0, lt=2**32)] = 1
+    """Makes the readings repeatable."""
+    noise: Fraction = 0.03
+    """Scatter of the capacity from reading to reading, as a standard deviation."""
+    drift: Fraction = 0.0
+    """How far the capacity slowly swings, up and down."""
+    outliers: Fraction = 0.03
+    """Part of the readings that something else disturbs."""
+
+
 class Target(Model):
     """A stack, its latency objective, and what may be changed to meet it at a higher rate."""
 
@@ -164,3 +187,5 @@ class Target(Model):
     data: Data = Data()
     budget: Budget = Budget()
     search: Search = Search()
+    simulated: Simulated | None = None
+    """Makes the stack a model: no host is touched, and every figure is the model's."""

@@ -11,7 +11,7 @@ from autotune.report.claim import claim
 from autotune.report.evidence import Caveat, Evidence
 from autotune.report.tally import Tally
 from autotune.study.records import Peak, Phase, State, Trial
-from autotune.target.model import Target
+from autotune.target.model import Simulated, Target
 from autotune.target.read import read
 
 TARGET = read(Path(__file__).parents[2] / "targets" / "local.yaml").target
@@ -160,3 +160,8 @@ def test_only_a_constraint_of_the_target_can_be_relaxed() -> None:
 
 def test_an_empty_study_has_none() -> None:
     assert found(State()) == {}
+
+
+def test_a_model_is_called_one() -> None:
+    modelled = TARGET.model_copy(update={"simulated": Simulated()})
+    assert set(found(SOUND, target=modelled)) == {"simulated"}

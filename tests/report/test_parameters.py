@@ -15,6 +15,31 @@ def test_described_by_service_and_name() -> None:
     assert described("lb.nginx.keepalive_timeout") is not None
     assert described("web.lua.pool_size") is None
     assert described("web") is None
+    chosen = described("web.service")
+    assert chosen is not None
+    assert chosen.meaning
+
+
+def test_of_two_kinds_of_one_name_the_settings_tell() -> None:
+    event = {"lb.apache.MaxRequestWorkers": 150, "lb.apache.ThreadsPerChild": 25}
+    prefork = {"web.apache.MaxRequestWorkers": 150, "web.apache.MaxSpareServers": 10}
+    threads = described("lb.apache.MaxRequestWorkers", event)
+    processes = described("web.apache.MaxRequestWorkers", prefork)
+    assert threads is not None
+    assert processes is not None
+    assert threads.meaning != processes.meaning
+
+
+def test_what_the_chosen_deployment_does_not_run_has_no_effect() -> None:
+    settings = {"web.service": "apache+mod_php", "web.nginx.backlog": 64, "web.php_fpm.pm": "static",
+                "web.apache.MaxRequestWorkers": 30, "lb.nginx.backlog": 64}  # fmt: skip
+    acting = {"web.service", "web.apache.MaxRequestWorkers", "lb.nginx.backlog"}
+    assert active(settings) == acting
+    before = {**settings, "web.service": "nginx+php-fpm", "web.apache.MaxRequestWorkers": 150}
+    changed = changes(before, settings)
+    assert {change.name for change in changed} == {"web.service", "web.apache.MaxRequestWorkers"}
+    back = changes(settings, {**before, "web.nginx.backlog": 128})
+    assert {change.name for change in back} == {"web.service", "web.nginx.backlog"}
 
 
 def test_what_has_no_effect_is_not_active() -> None:

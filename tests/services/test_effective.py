@@ -61,10 +61,12 @@ def site(role: Role) -> Site:
         (
             "memcached", Role.CACHE, ("memcached-settings",),
             {"threads": 3, "connections": 2048, "requests_per_event": 40, "memory": 48,
-             "backlog": 222, "growth_factor": 1.07},
+             "backlog": 222, "growth_factor": 1.07, "chunk_size": 48, "udp": False,
+             "ext_item_size": 512, "ext_wbuf_size": 4, "ext_recache_rate": 2000},
         ),
         ("redis", Role.STORE, ("redis-config",),
-         {"io_threads": 2, "tcp_backlog": 345, "maxclients": 777}),
+         {"io_threads": 2, "tcp_backlog": 345, "maxclients": 777, "io_threads_do_reads": False,
+          "hz": 10, "activerehashing": True, "tcp_keepalive": 300, "jemalloc_bg_thread": True}),
     ],
     ids=["proxy", "web", "php-fpm", "apache", "apache-mod-php", "memcached", "redis"],
 )  # fmt: skip

@@ -92,13 +92,19 @@ def test_what_fails_is_an_error_and_no_latency() -> None:
 
 
 def test_hosts_show_their_load_and_the_busiest_is_the_slowest() -> None:
-    _, seen = stack().take(3400.0, 3.0)
-    assert set(seen.samples) == {"lb.0", "web.0", "cache.0", "store.0"}
-    loads = {host: samples[-1].load for host, samples in seen.samples.items()}
-    assert max(loads, key=loads.__getitem__) == "web.0"
-    first, last = seen.samples["web.0"]
-    spent = {kind: last.cpu[kind] - first.cpu[kind] for kind in last.cpu}
-    assert spent["idle"] / sum(spent.values()) < 0.2
+    _, hosts = stack().take(3400.0, 3.0)
+    assert set(hosts) == {"lb1", "web1", "cache1", "store1"}
+    assert max(hosts, key=lambda name: hosts[name].load) == "web1"
+    assert 0.8 < hosts["web1"].cpu <= 1.0
+    _, calmer = stack().take(1000.0, 3.0)
+    assert calmer["web1"].load < 0.3 * hosts["web1"].load
+
+
+def test_the_cache_counts_every_key_of_every_request() -> None:
+    made = stack()
+    reading, _ = made.take(1000.0, 2.0)
+    assert made.hits + made.misses == 100 * reading.intended
+    assert 0.9 < made.hits / (made.hits + made.misses) < 0.95
 
 
 def test_the_search_for_the_peak_finds_the_models_own() -> None:

@@ -28,11 +28,12 @@ load: {path: /kv.php}
 ROOMY = HostFacts(cpus=4, memory=16 * GB, nofile=100_000)
 
 
-def fleet(
-    directory: Path, more: str = "", change: tuple[str, str] = ("", ""), **hosts: HostFacts
-) -> Space:
-    """The space of a fleet of roomy hosts, but for those named."""
+def fleet(directory: Path, more: str = "", *changed: tuple[str, str], **hosts: HostFacts) -> Space:
+    """The space of a fleet of roomy hosts, but for those named, its target's text changed."""
+    text = FLEET
+    for old, new in changed:
+        text = text.replace(old, new)
     path = directory / "fleet.yaml"
-    path.write_text(FLEET.replace(*change) + more)
+    path.write_text(text + more)
     facts = dict.fromkeys(("lb1", "web1", "web2", "mc1", "db1"), ROOMY)
     return build(read(path), {**facts, **hosts})

@@ -48,9 +48,8 @@ def test_memory_that_was_measured_counts(tmp_path: Path) -> None:
 
 
 def test_tiers_on_one_host_share_its_memory(tmp_path: Path) -> None:
-    space = fleet(
-        tmp_path, change=("hosts: [web1, web2]", "hosts: mc1"), mc1=replace(ROOMY, memory=GB)
-    )
+    elsewhere = ("hosts: [web1, web2]", "hosts: mc1")
+    space = fleet(tmp_path, "", elsewhere, mc1=replace(ROOMY, memory=GB))
     rule = next(rule for rule in space.constraints if "memory(mc1)" in rule.text)
     assert rule.text == "web.occupied + cache.occupied <= 80% of memory(mc1)"
 
@@ -82,8 +81,7 @@ def test_connections_and_descriptors(
 
 def test_several_users_of_one_cache_share_its_connections(tmp_path: Path) -> None:
     tier = "  api: {hosts: lb1, service: nginx+php-fpm, app: reference, uses: [cache, store]}\n"
-    change = ("  cache: {", f"{tier}  cache: {{")
-    space = fleet(tmp_path, change=change)
+    space = fleet(tmp_path, "", ("  cache: {", f"{tier}  cache: {{"))
     texts = [rule.text for rule in space.constraints]
     assert (
         "web.workers * count(web.hosts) + api.workers * count(api.hosts) <= cache.connections"

@@ -10,11 +10,16 @@ from autotune.target.read import TargetFile
 
 # Kind of target → the module whose ``prepare(file)`` makes its bed. Imported when it is needed:
 # a study on this machine need not wait for the libraries of remote ones.
-BEDS = {"embedded": "autotune.run.beds.embedded"}
+BEDS = {
+    "embedded": "autotune.run.beds.embedded",
+    "simulated": "autotune.run.beds.simulated",
+}
 
 
 def kind(target: Target) -> str:
-    """What a target runs on: all its tiers must agree."""
+    """What a target runs on: a model, or what all its tiers agree on."""
+    if target.simulated is not None:
+        return "simulated"
     return next(iter({tier.runtime for tier in target.tiers.values()}))
 
 
@@ -23,6 +28,15 @@ def prepare(file: TargetFile) -> Bed:
 
     Raises TargetError for a target that does not fit its hosts, AutotuneError for missing programs.
     """
+    chosen = kind(file.target)
+    if chosen != "simulated":
+        _agree(file)
+    bed: Bed = import_module(BEDS[chosen]).prepare(file)
+    return bed
+
+
+def _agree(file: TargetFile) -> None:
+    """Raises TargetError unless all tiers run alike, and in a way there is a bed for."""
     tiers = file.target.tiers
     first = next(iter(tiers.values())).runtime
     for name, tier in tiers.items():
@@ -34,5 +48,3 @@ def prepare(file: TargetFile) -> Bed:
             raise file.document.error(
                 ["tiers", name], f"tier {name}: only `runtime: embedded` can be run so far"
             )
-    bed: Bed = import_module(BEDS[kind(file.target)]).prepare(file)
-    return bed

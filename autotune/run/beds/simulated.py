@@ -1,0 +1,187 @@
+"""A model of the stack in virtual time: no host is touched and no load is sent."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from autotune.deploy import stack as stacks
+from autotune.deploy.render import render
+from autotune.deploy.stack import Part, Stack
+from autotune.measure.bottleneck import Bottleneck
+from autotune.measure.capacity import Limits
+from autotune.measure.diagnosis import WatchedReading
+from autotune.measure.watch import Seen
+from autotune.run.bed import Checked, Equipment, Preview
+from autotune.run.clock import Clock
+from autotune.run.narrator import Narrator
+from autotune.run.templates import overrides
+from autotune.services.base import Settings
+from autotune.services.registry import APPS, parts
+from autotune.simulate.blame import bottleneck
+from autotune.simulate.chain import chain
+from autotune.simulate.fleet import SimulatedFleet
+from autotune.simulate.stack import SimulatedStack
+from autotune.simulate.topologies import topology
+from autotune.simulate.topology import GIB, Topology
+from autotune.simulate.vocabulary import has_effect
+from autotune.simulate.weather import Weather
+from autotune.space import space as spaces
+from autotune.space.facts import HostFacts
+from autotune.space.space import Space
+from autotune.study.store import readings_of, state_of
+from autotune.target.model import Simulated, Target
+from autotune.target.read import TargetFile
+
+LOAD_SECONDS = 60.0
+DRAIN_SECONDS = 0.5
+PRESETS = ("baseline", "recommended", "published")
+# What a host of the model has where the target does not say.
+UNSAID = HostFacts(cpus=4.0, memory=16 * GIB, nofile=65_536)
+FIRST_PORT = 8000
+
+
+@dataclass(frozen=True)
+class SimulatedBed:
+    """A target whose hosts are a model: see `run.bed.Bed`."""
+
+    file: TargetFile
+    space: Space
+    facts: Mapping[str, HostFacts]
+    topology: Topology
+    stack: Stack
+    weather: Weather
+    dropped: tuple[str, ...] = ()
+
+    def announce(self) -> str:
+        target = self.file.target
+        return (
+            f"No host is touched and no load is sent: {target.name} is a model of a stack, its "
+            f"readings are the model's, and its {target.budget.time / 60:g} minutes are virtual."
+        )
+
+    def check(self) -> Checked:
+        """Render each preset; there is no software that could judge it."""
+        space = self.space
+        for preset in PRESETS:
+            settings = space.baseline if preset == "baseline" else space.preset(preset)
+            self._files(space.candidate(settings).settings)
+        tiers = len(self.file.target.tiers)
+        return Checked(
+            held=(
+                (
+                    f"{self.file.path}: {tiers} tiers, {len(space.dimensions)} parameters, "
+                    f"{len(space.tunable)} of them tunable, {len(space.constraints)} rules"
+                ),
+                f"{', '.join(PRESETS)}: rendered",
+                "the stack is a model: no host is touched, and time is virtual",
+            ),
+            left_out=self.dropped,
+            not_checked=("the files by the software itself: a model runs none",),
+        )
+
+    def headroom(self) -> str:
+        return "a model needs no generator: any load can be offered to it"
+
+    def preview(self) -> Preview:
+        return Preview(
+            entry=f"http://{self.stack.entry}{self.file.target.load.path} (of a model)",
+            servers=tuple(part.name for part in self.stack.parts if part.service.programs),
+            files=self._files,
+        )
+
+    @contextmanager
+    def opened(self, directory: Path, narrator: Narrator) -> Iterator[Equipment]:
+        """The model as a study in ``directory`` left it: its clock and its weather go on."""
+        narrator.note(f"{self.file.target.name} is a model: every figure is the model's")
+        begun = (directory / "events.jsonl").exists()
+        modelled = SimulatedStack(
+            self.topology,
+            self.file.target.slo.slo,
+            self.weather,
+            timeout=self.file.target.load.timeout,
+            now=state_of(directory).elapsed if begun else 0.0,
+            readings=len(readings_of(directory)) if begun else 0,
+        )
+        yield self._equipment(modelled)
+
+    def _files(self, settings: Settings) -> dict[str, bytes]:
+        """The files as they would be on the hosts, from the same templates."""
+        return {
+            f"{part.name}/{path}": content
+            for part in self._parts(settings)
+            for path, content in render(
+                part.service, part.site, settings, self.file.target.data, overrides(self.file)
+            ).items()
+        }
+
+    def _parts(self, settings: Settings) -> tuple[Part, ...]:
+        return self.stack.parts
+
+    def _equipment(self, modelled: SimulatedStack) -> Equipment:
+        def take(rate: float, seconds: float) -> WatchedReading:
+            reading, hosts = modelled.take(rate, seconds)
+            return WatchedReading(reading, Seen(), hosts)
+
+        def drain() -> None:
+            modelled.now += DRAIN_SECONDS
+
+        return Equipment(
+            fleet=SimulatedFleet(modelled, self._parts, self._files),
+            limits=Limits(max_rate=self.file.target.load.max_rate, load_seconds=LOAD_SECONDS),
+            take=take,
+            diagnose=self._diagnose,
+            lookups=lambda: (modelled.hits, modelled.misses),
+            drain=drain,
+            clock=Clock(lambda: modelled.now),
+        )
+
+    def _diagnose(self, settings: Settings, watched: Sequence[WatchedReading]) -> Bottleneck | None:
+        slo = self.file.target.slo.slo
+        failed = [w.reading.rate for w in watched if w.reading.fraction > slo.allowed]
+        rate = min(failed, default=max((w.reading.rate for w in watched), default=1.0))
+        return bottleneck(self.topology, chain(self.topology, settings), rate, slo)
+
+
+def prepare(file: TargetFile) -> SimulatedBed:
+    """Work out the space and the model. Raises TargetError for a target it has no place for."""
+    target = file.target
+    facts = {
+        name: HostFacts(host.cpus or UNSAID.cpus, host.memory or UNSAID.memory, UNSAID.nofile)
+        for name, host in target.hosts.items()
+    }
+    model = topology(file, facts)
+    space, without = _answered(spaces.build(file, facts), model)
+    simulated = target.simulated or Simulated()
+    weather = Weather(simulated.seed, simulated.noise, simulated.drift, simulated.outliers)
+    laid = _lay_out(target, facts)
+    left_out = f"{without} parameters have no effect in the model: they keep their baseline"
+    return SimulatedBed(file, space, facts, model, laid, weather, (left_out,) if without else ())
+
+
+def _answered(space: Space, model: Topology) -> tuple[Space, int]:
+    """The space with only those parameters left to search that the model answers to, and how many
+    were left out."""
+    without = {d.name for d in space.tunable if not has_effect(model, d.name)}
+    dimensions = tuple(
+        d if d.name not in without
+        else replace(d, choices=(d.baseline,)) if d.choices
+        else replace(d, low=d.number(d.baseline), high=d.number(d.baseline))
+        for d in space.dimensions
+    )  # fmt: skip
+    return replace(space, dimensions=dimensions), len(without)
+
+
+def _lay_out(target: Target, facts: Mapping[str, HostFacts]) -> Stack:
+    """The stack on the target's own addresses, with programs by their usual names."""
+    services = [APPS[tier.app] for tier in target.tiers.values() if tier.app]
+    services += [s for t in target.tiers.values() for d in t.service for s, _ in parts(d)]
+    programs = {name: found[0] for s in services for name, found in s.programs.items()}
+    ports = {
+        (name, host): tier.port or FIRST_PORT + index
+        for index, (name, tier) in enumerate(target.tiers.items())
+        for host in tier.hosts
+    }
+    return stacks.build(target, stacks.Grounds("run", ports, programs, facts))

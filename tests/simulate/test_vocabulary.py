@@ -1,0 +1,64 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from autotune.services.base import Value
+from autotune.simulate.chain import chain
+from autotune.simulate.variants import VARIANTS
+from autotune.simulate.vocabulary import ANSWERED, has_effect
+from autotune.target.slo import Slo
+
+SPACE = VARIANTS["published"].space
+# Not in the variants' space: two values that must differ, under settings that make them matter.
+MORE: dict[str, tuple[Value, Value]] = {
+    "lb.nginx.accept_mutex": (False, True),
+    "lb.nginx.reuseport": (False, True),
+    "lb.nginx.access_log_buffer": (0, 64),
+    "lb.nginx.backlog": (8, 511),
+    "lb.apache.MaxRequestWorkers": (200, 3600),
+    "lb.apache.ListenBacklog": (8, 511),
+    "web.nginx.worker_processes": (1, 4),
+    "web.apache.MaxConnectionsPerChild": (0, 1000),
+}
+
+
+def values(name: str) -> tuple[Value, Value]:
+    if name in MORE:
+        return MORE[name]
+    dimension = next(d for d in SPACE.dimensions if d.name == name)
+    if dimension.choices:
+        return dimension.choices[0], dimension.choices[1]
+    assert dimension.low is not None
+    assert isinstance(dimension.recommended, int | float)
+    return dimension.low, dimension.recommended
+
+
+def choice(name: str) -> dict[str, Value]:
+    """The deployments under which a parameter matters."""
+    lb = "apache" if name.startswith("lb.apache") else "nginx"
+    web = "apache+mod_php" if name.startswith("web.apache") else "nginx+php-fpm"
+    return {"lb.service": lb, "web.service": web}
+
+
+@pytest.mark.parametrize(
+    "name", [f"{t}.{n}" for t, names in ANSWERED.items() for n in sorted(names)]
+)
+def test_what_the_model_answers_to_changes_its_peak(name: str) -> None:
+    good = {
+        **SPACE.preset("recommended"),
+        **choice(name),
+        "lb.apache.ServerLimit": 240,
+        "web.php_fpm.max_children": 75,
+        "cache.memcached.memory": 4096,
+    }
+    topology = VARIANTS["published"].topology
+    peaks = [chain(topology, {**good, name: value}).peak(Slo()) for value in values(name)]
+    assert has_effect(topology, name)
+    assert not np.isclose(peaks[0], peaks[1], rtol=1e-4)
+
+
+def test_what_it_does_not_is_known_too() -> None:
+    topology = VARIANTS["published"].topology
+    assert not has_effect(topology, "lb.nginx.keepalive_timeout")
+    assert not has_effect(topology, "elsewhere.nginx.worker_connections")
