@@ -23,15 +23,18 @@ STARTING = 0.5  # seconds a generator may take until its load is there
 
 @dataclass(frozen=True)
 class HostActivity:
-    """A host over a reading. CPU kinds are fractions of all its CPUs, 0 … 1; ``cpus`` how many it
-    may use; ``running`` the mean number of runnable threads; ``memory`` the fraction in use at
-    worst; ``descriptors`` the fraction of fs.file-max; ``retransmits`` the fraction of segments
-    sent again; ``network`` bytes/s and ``link`` the busiest link's utilisation, where known."""
+    """A host over a reading. CPU kinds are fractions of all CPUs that its kernel shows, 0 … 1;
+    ``cpus`` how many it may use, and ``used`` how many it did where it is held to its quota (a
+    container: its kernel shows the whole machine); ``running`` the mean number of runnable threads;
+    ``memory`` the fraction in use at worst; ``descriptors`` the fraction of fs.file-max;
+    ``retransmits`` the fraction of segments sent again; ``network`` bytes/s and ``link`` the busiest
+    link's utilisation, where known."""
 
     name: str
     cpus: float
     seconds: float = 0.0
     cpu: Mapping[str, float] = field(default_factory=dict)
+    used: float | None = None
     throttled: float = 0.0
     running: float = 0.0
     load: float = 0.0
@@ -48,7 +51,9 @@ class HostActivity:
 
     @property
     def busy(self) -> float:
-        """Fraction of the CPUs' time that was not idle."""
+        """Fraction of the CPUs' time that was not idle: of those it may use, where that is less."""
+        if self.used is not None:
+            return min(1.0, self.used / self.cpus)
         return 1.0 - self.cpu.get("idle", 1.0) - self.cpu.get("iowait", 0.0)
 
 
@@ -111,6 +116,7 @@ def host_activity(host: WatchedHost, seen: Seen, seconds: float) -> HostActivity
         cpus=host.cpus,
         seconds=passed,
         cpu={kind: value / whole for kind, value in spent.items()},
+        used=_used(first, last),
         throttled=((last.throttled or 0.0) - (first.throttled or 0.0)) / passed,
         running=fmean(s.running for s in samples),
         load=last.load,
@@ -217,6 +223,14 @@ def _grown(first: Mapping[str, int], last: Mapping[str, int], name: str) -> int:
     return last.get(name, 0) - first.get(name, 0)
 
 
+def _used(first: Sample, last: Sample) -> float | None:
+    if first.used is None or last.used is None:
+        return None
+    return (last.used - first.used) / max(last.at - first.at, 1e-6)
+
+
 def _memory_in_use(sample: Sample) -> float:
+    if limit := sample.memory.get("GroupLimit"):
+        return sample.memory["GroupUsed"] / limit
     total = sample.memory.get("MemTotal", 0)
     return 1.0 - sample.memory.get("MemAvailable", total) / total if total else 0.0

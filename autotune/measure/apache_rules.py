@@ -20,7 +20,7 @@ def apache_workers(one: Situation) -> Bottleneck | None:
             continue
         threads = one.setting(part, "ThreadsPerChild") or 1
         there = min(part.workers * threads, most)
-        told = "max_request_workers" in part.complaints
+        told = "max_workers" in part.complaints
         if not told and not _taken(part, there):
             continue
         return Bottleneck(

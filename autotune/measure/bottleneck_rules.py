@@ -246,7 +246,7 @@ def workers(one: Situation) -> Bottleneck | None:
         limit = one.setting(part, "max_children") or part.workers
         if not part.workers or part.queued < 0.25 or part.occupied < 0.75 * part.workers:
             continue
-        idle = one.hosts[part.host].cpu.get("idle", 0.0) if part.host in one.hosts else None
+        idle = 1.0 - one.hosts[part.host].busy if part.host in one.hosts else None
         meanwhile = f" while {idle:.0%} of the CPU was idle" if idle is not None else ""
         remedy = "raise max_children"
         if part.workers < FULL * limit:

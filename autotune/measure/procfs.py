@@ -6,9 +6,10 @@ differ in what they show, and a probe must never fail a reading.
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from autotune.measure.process_table import Owners, ProcessFiles, group
@@ -33,8 +34,16 @@ FILES = (
     "/proc/sys/fs/file-nr",
     "/sys/fs/cgroup/cpu.stat",
     "/sys/fs/cgroup/cpu/cpu.stat",
+    "/sys/fs/cgroup/cpuacct/cpuacct.usage",
+    "/sys/fs/cgroup/memory.current",
+    "/sys/fs/cgroup/memory.max",
+    "/sys/fs/cgroup/memory.stat",
+    "/sys/fs/cgroup/memory/memory.usage_in_bytes",
+    "/sys/fs/cgroup/memory/memory.limit_in_bytes",
+    "/sys/fs/cgroup/memory/memory.stat",
 )
 _SPEED = re.compile(r"^/sys/class/net/([^/]+)/speed$")
+_UNLIMITED = 1 << 60  # bytes; without a limit version 1 shows nearly 2⁶³
 _LISTENS = "00010000"  # __SO_ACCEPTCON
 _CONNECTED = "03"  # SS_CONNECTED; what waits to be accepted is shown as SS_CONNECTING
 
@@ -59,16 +68,24 @@ def parse(look: Look, owners: Owners) -> Sample:
         running=_single(stat, "procs_running"),
         switches=_single(stat, "ctxt"),
         load=_first_number(texts.get("/proc/loadavg", "")),
-        memory=_memory(texts.get("/proc/meminfo", "")),
+        memory=_memory(texts.get("/proc/meminfo", "")) | _group_memory(texts),
         tcp=_counters(texts.get("/proc/net/snmp", "") + texts.get("/proc/net/netstat", "")),
         sockets=_sockets(texts.get("/proc/net/sockstat", ""), texts.get("/proc/net/sockstat6", "")),
         network=_network(texts.get("/proc/net/dev", "")),
         link=_links(texts),
         files=_files(texts.get("/proc/sys/fs/file-nr", "")),
+        used=_used(texts),
         throttled=_throttled(texts),
         queues=(*look.queues, *unix_queues(texts.get("/proc/net/unix", ""))),
         processes=group(look.processes, owners),
     )
+
+
+def parsed(looks: Iterable[Look], owners: Owners) -> Iterator[Sample]:
+    """The samples that can be read: one that was cut short or garbled is a missing sample."""
+    for look in looks:
+        with contextlib.suppress(ValueError, IndexError):
+            yield parse(look, owners)
 
 
 def unix_queues(text: str) -> Iterator[Queue]:
@@ -160,6 +177,39 @@ def _links(texts: Mapping[str, str]) -> dict[str, float]:
 def _files(text: str) -> tuple[int, int] | None:
     fields = text.split()
     return (int(fields[0]), int(fields[2])) if len(fields) == 3 else None
+
+
+def _used(texts: Mapping[str, str]) -> float | None:
+    """Seconds of CPU that this host's own group has used, if it has a quota (cgroup v2, then v1).
+
+    The group of a machine that is no container holds everything on it, and has none.
+    """
+    rows = _rows(texts.get("/sys/fs/cgroup/cpu.stat", ""))
+    if _single(rows, "nr_periods"):
+        return _single(rows, "usage_usec") * 1e-6
+    rows = _rows(texts.get("/sys/fs/cgroup/cpu/cpu.stat", ""))
+    usage = texts.get("/sys/fs/cgroup/cpuacct/cpuacct.usage", "").strip()
+    return int(usage) * 1e-9 if usage and _single(rows, "nr_periods") else None
+
+
+def _group_memory(texts: Mapping[str, str]) -> dict[str, int]:
+    """What this host's own group may use and does, where it has a limit (cgroup v2, then v1).
+
+    Files that were read and are not in use count as free, as the kernel gives them up first.
+    """
+    for current, limit, stat, idle in (
+        ("memory.current", "memory.max", "memory.stat", "inactive_file"),
+        (
+            "memory/memory.usage_in_bytes", "memory/memory.limit_in_bytes",
+            "memory/memory.stat", "total_inactive_file",
+        ),
+    ):  # fmt: skip
+        allowed = texts.get(f"/sys/fs/cgroup/{limit}", "").strip()
+        used = texts.get(f"/sys/fs/cgroup/{current}", "").strip()
+        if allowed.isdigit() and used.isdigit() and int(allowed) < _UNLIMITED:
+            given_up = _single(_rows(texts.get(f"/sys/fs/cgroup/{stat}", "")), idle)
+            return {"GroupLimit": int(allowed), "GroupUsed": max(0, int(used) - given_up)}
+    return {}
 
 
 def _throttled(texts: Mapping[str, str]) -> float | None:

@@ -37,8 +37,11 @@ class Processes:
 class Sample:
     """One look at one host, ``at`` seconds on its own monotonic clock (time since boot).
 
-    ``cpu`` holds seconds by kind, summed over the CPUs; ``memory`` bytes; ``tcp`` the kernel's
-    counters by their own names; ``network`` bytes in and out by interface, ``link`` its bytes/s.
+    ``cpu`` holds seconds by kind, summed over the CPUs that the kernel shows, which in a container
+    are the whole machine's; ``used`` those of the host's own control group, if that has a quota;
+    ``throttled`` how long this kept it waiting. ``memory`` holds bytes, ``Group…`` those of the
+    group; ``tcp`` the kernel's counters by their own names; ``network`` bytes in and out by
+    interface, ``link`` its bytes/s.
     """
 
     at: float
@@ -52,6 +55,7 @@ class Sample:
     network: Mapping[str, int] = field(default_factory=dict)
     link: Mapping[str, float] = field(default_factory=dict)
     files: tuple[int, int] | None = None
+    used: float | None = None
     throttled: float | None = None
     queues: tuple[Queue, ...] = ()
     processes: Mapping[str, Processes] = field(default_factory=dict)

@@ -1,48 +1,20 @@
-"""Samples of a host: its own /proc read in this process, or a stream of it over a transport."""
+"""Samples of this machine: its own /proc read in this process."""
 
 from __future__ import annotations
 
 import contextlib
 import os
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 
-from autotune.measure.listening import parse_ss, tcp_queues
+from autotune.measure.listening import tcp_queues
 from autotune.measure.process_table import Owners, ProcessFiles
-from autotune.measure.procfs import FILES, Look, parse
+from autotune.measure.procfs import FILES, Look, parsed
 from autotune.measure.sample import Sample
-from autotune.transports.base import Transport
 
 _LINKS = Path("/sys/class/net")
 _LARGEST = 1 << 20  # bytes of one file; /proc/net/unix is the only one that could come near
-_SS = "ss -ltnH"
-_HEADERS = "==> "
-_SAMPLE = "== sample =="
-
-# No value ever becomes part of this text: the number of samples and the files are arguments. `tail`
-# prints each file below a line with its name. It ends by itself. What costs most, looking at
-# processes and at listening sockets, is done by turns, and where there are many processes seldom.
-_STREAM = f"""
-count=$1; shift
-number() {{ echo $#; }}
-stride=$((2 + $(number /proc/[0-9]*) / 100))
-while :; do
-    echo '{_SAMPLE}'
-    if [ $((count % stride)) -eq 0 ]; then
-        tail -n +1 -- "$@" /sys/class/net/*/speed /proc/[0-9]*/stat /proc/[0-9]*/schedstat
-    else
-        tail -n +1 -- "$@"
-        echo; echo '==> {_SS} <=='
-        {_SS}
-    fi
-    [ "$count" -gt 0 ] || break
-    count=$((count - 1))
-    sleep 1
-done 2>/dev/null
-echo '{_SAMPLE}'
-times
-"""
 
 
 class LocalSampler:
@@ -68,7 +40,7 @@ class LocalSampler:
         self.cost += time.thread_time() - begun
 
     def samples(self) -> tuple[Sample, ...]:
-        return tuple(_parsed(self._looks, self._owners))
+        return tuple(parsed(self._looks, self._owners))
 
     def _processes(self) -> Iterator[ProcessFiles]:
         for pid in filter(str.isdigit, os.listdir("/proc")):  # noqa: PTH208 - a Path each costs 5 ×
@@ -94,54 +66,6 @@ class LocalSampler:
         except OSError:
             return False
         return _read(f"/proc/{pid}/comm").strip() in self._owners.programs
-
-
-def stream(transport: Transport, owners: Owners, seconds: int) -> tuple[tuple[Sample, ...], float]:
-    """Samples of another host, one a second for ``seconds``, and the CPU seconds they took there.
-
-    One command over the open connection; nothing is installed. It returns when the time is over.
-    """
-    argv = ("sh", "-c", _STREAM, "sh", str(seconds), *FILES)
-    done = transport.run(argv, timeout=seconds + 15.0, env={"LC_ALL": "C"})
-    return read_stream(done.stdout, owners)
-
-
-def read_stream(text: str, owners: Owners) -> tuple[tuple[Sample, ...], float]:
-    """What ``stream``'s command printed. Its last part is the shell's own ``times``."""
-    *blocks, end = text.split(f"{_SAMPLE}\n")[1:] or [""]
-    looks = (_look(dict(_files(block))) for block in blocks)
-    return tuple(_parsed(looks, owners)), sum(_minutes(word) for word in end.split())
-
-
-def _parsed(looks: Iterable[Look], owners: Owners) -> Iterator[Sample]:
-    """The samples that can be read: one that was cut short or garbled is a missing sample."""
-    for look in looks:
-        with contextlib.suppress(ValueError, IndexError):
-            yield parse(look, owners)
-
-
-def _look(files: Mapping[str, str]) -> Look:
-    processes = tuple(
-        ProcessFiles(text, files.get(f"{path.removesuffix('/stat')}/schedstat", ""))
-        for path, text in files.items()
-        if path.endswith("/stat") and path != "/proc/stat"
-    )
-    return Look(files, processes, tuple(parse_ss(files.get(_SS, ""))))
-
-
-def _files(block: str) -> Iterator[tuple[str, str]]:
-    for part in ("\n" + block).split(f"\n{_HEADERS}")[1:]:
-        name, _, content = part.partition(" <==\n")
-        yield name, content
-
-
-def _minutes(word: str) -> float:
-    """``0m1.250000s`` in seconds."""
-    minutes, _, seconds = word.removesuffix("s").partition("m")
-    try:
-        return int(minutes) * 60 + float(seconds)
-    except ValueError:
-        return 0.0
 
 
 def _read(path: str) -> str:

@@ -1,4 +1,4 @@
-"""What servers complained of in their error logs while a reading ran."""
+"""What servers complained of in their logs while a reading ran."""
 
 from __future__ import annotations
 
@@ -9,26 +9,27 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from autotune.deploy.stack import Part
-from autotune.transports.base import Transport
 
 LARGEST = 1 << 20  # bytes: an overloaded nginx writes thousands of lines a second, all alike
-LOGS = {"nginx": "nginx-error.log", "php_fpm": "php-fpm.log", "apache": "apache2-error.log"}
-# Where the distribution's units write theirs (PHP-FPM's goes to the journal).
+PRIVATE = {
+    "nginx": "nginx-error.log",
+    "php_fpm": "php-fpm.log",
+    "apache": "apache2-error.log",
+}
 INSTALLED = {"nginx": "/var/log/nginx/error.log", "apache": "/var/log/apache2/error.log"}
+JOURNAL = frozenset({"php_fpm", "memcached", "redis"})
 COMPLAINTS = {
     "worker_connections": re.compile(r"worker_connections are not enough"),
     "open_files": re.compile(r"Too many open files"),
     "max_children": re.compile(r"reached (?:pm\.)?max_children"),
     # Apache says so once, until it is restarted.
-    "max_request_workers": re.compile(r"reached MaxRequestWorkers|scoreboard is full"),
+    "max_workers": re.compile(r"reached MaxRequestWorkers|scoreboard is full"),
     "no_live_upstreams": re.compile(r"no live upstreams|All workers are in error state"),
     "upstream_timed_out": re.compile(r"upstream timed out|\(70007\)The timeout specified"),
     "upstream_refused": re.compile(r"connect\(\).* failed \(111|\(111\)Connection refused"),
     "upstream_queue_full": re.compile(r"connect\(\).* failed \(11:"),
     "no_ports": re.compile(r"Cannot assign requested address"),
 }
-# Bounded on the host itself; path and position are arguments, not text of the command.
-_FROM = 'tail -c "+$1" -- "$2" | head -c "$3"'
 
 
 @dataclass(frozen=True)
@@ -40,32 +41,26 @@ class LogPosition:
 
 
 def log_of(part: Part) -> str | None:
-    """Where a service complains; ``None`` for one whose log is not a file."""
-    if part.site.runtime == "systemd":
-        return INSTALLED.get(part.service.name)
-    name = LOGS.get(part.service.name)
-    return f"{part.site.directory}/{name}" if name else None
+    """The path of a service's log, or the unit of systemd that tells the journal; else ``None``."""
+    name = part.service.name
+    if part.site.runtime == "embedded":
+        return f"{part.site.directory}/{PRIVATE[name]}" if name in PRIVATE else None
+    return INSTALLED.get(name) or (part.service.unit(part.site) if name in JOURNAL else None)
 
 
-def position(path: str, transport: Transport | None) -> LogPosition:
+def position(path: str) -> LogPosition:
     """Where to read on from; the beginning where there is no log yet."""
-    if transport is None:
-        return LogPosition(path, os.stat(path).st_size if Path(path).exists() else 0)  # noqa: PTH116
-    said = transport.run(("stat", "-c", "%s", path), timeout=5.0).stdout.strip()
-    return LogPosition(path, int(said) if said.isdigit() else 0)
+    return LogPosition(path, os.stat(path).st_size if Path(path).exists() else 0)  # noqa: PTH116
 
 
-def since(begun: LogPosition, transport: Transport | None) -> str:
+def since(begun: LogPosition) -> str:
     """At most ``LARGEST`` characters written since; nothing if the log is not to be read."""
-    if transport is None:
-        try:
-            with Path(begun.path).open("rb") as log:
-                log.seek(begun.size)
-                return log.read(LARGEST).decode(errors="replace")
-        except OSError:
-            return ""
-    argv = ("sh", "-c", _FROM, "sh", str(begun.size + 1), begun.path, str(LARGEST))
-    return transport.run(argv, timeout=10.0).stdout
+    try:
+        with Path(begun.path).open("rb") as log:
+            log.seek(begun.size)
+            return log.read(LARGEST).decode(errors="replace")
+    except OSError:
+        return ""
 
 
 def complaints(text: str) -> Mapping[str, int]:

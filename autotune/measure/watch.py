@@ -15,15 +15,18 @@ from autotune.deploy.stack import Part, Stack
 from autotune.measure.counters import CounterReader, Counters, dialect_of
 from autotune.measure.process_table import Owners
 from autotune.measure.sample import Sample
-from autotune.measure.samplers import LocalSampler, stream
+from autotune.measure.samplers import LocalSampler
 from autotune.measure.server_log import LogPosition, complaints, log_of, position, since
+from autotune.measure.stream import Stream
 from autotune.transports.base import Transport
+from autotune.transports.local import LocalTransport
 
 INTERVAL = 0.25  # seconds between samples of this machine: queues come and go
 SHARE = 0.005  # of one CPU that sampling may take: what costs more is done less often
 CREDIT = 0.005  # CPU seconds: a reading that is cut short is over before its share would allow much
 PROCESSES_EVERY = 1.0  # seconds: there may be hundreds
 COUNTERS_EVERY = 1.0  # seconds
+PATIENCE = 3.0  # seconds that a host's last look may take to arrive
 _COMM = 15  # letters the kernel keeps of a program's name
 T = TypeVar("T")
 
@@ -54,14 +57,14 @@ class Seen:
 def hosts_of(
     stack: Stack, cpus: Mapping[str, float], transports: Mapping[str, Transport | None]
 ) -> tuple[WatchedHost, ...]:
-    """The hosts of a stack; one without a transport is this machine."""
+    """The hosts of a stack; one without a transport, or with a local one, is this machine."""
     names = dict.fromkeys(part.site.host for part in stack.parts)
     return tuple(
         WatchedHost(
             name,
             cpus[name],
             tuple(part for part in stack.parts if part.site.host == name),
-            transports.get(name),
+            None if isinstance(transports.get(name), LocalTransport) else transports.get(name),
         )
         for name in names
     )
@@ -70,15 +73,17 @@ def hosts_of(
 class Watch:
     """``with Watch(hosts, seconds) as watch: reading = take(…)``, then ``watch.seen``.
 
-    ``seconds`` is how long the reading is going to take; other hosts stream for that long, so that
-    leaving earlier waits for the rest. Whatever goes wrong is listed in ``seen.failures``.
+    ``seconds`` is how long the reading is going to take at most. Leaving tells the streams of other
+    hosts to end with one last look; one that does not come within ``PATIENCE`` is done without.
+    Whatever goes wrong is listed in ``seen.failures``.
     """
 
     def __init__(self, hosts: Sequence[WatchedHost], seconds: float) -> None:
         self._hosts, self._seconds = hosts, max(1, round(seconds))
         self._over = threading.Event()
         self._threads: list[threading.Thread] = []
-        self._logs: dict[str, tuple[LogPosition, Transport | None]] = {}
+        self._streams: dict[str, Stream] = {}
+        self._logs: dict[str, LogPosition] = {}
         self._samples: dict[str, tuple[Sample, ...]] = {}
         self._cost: dict[str, float] = {}
         self._counters: dict[str, list[Counters | None]] = {}
@@ -87,10 +92,11 @@ class Watch:
 
     def __enter__(self) -> Self:
         for host in self._hosts:
-            self._guarded(self._note_logs, host)
-        for host in self._hosts:
-            sample = self._sample_here if host.transport is None else self._sample_there
-            self._start(sample, host)
+            if host.transport is None:
+                self._guarded(self._note_logs, host)
+                self._start(self._sample_here, host)
+            else:
+                self._start(self._sample_there, host)
         for host in self._hosts:
             for part in host.parts:
                 if dialect_of(part):
@@ -104,15 +110,26 @@ class Watch:
         trace: TracebackType | None,
     ) -> None:
         self._over.set()
+        for stream in list(self._streams.values()):
+            self._start(_stop, stream)
+        deadline = time.monotonic() + PATIENCE
         for thread in self._threads:
-            thread.join(self._seconds + 20.0)
+            thread.join(max(0.0, deadline - time.monotonic()))
+        for host in self._streams:
+            self._failures.append(f"{host} did not tell in time what it saw")
         for part in self._logs:
             self._guarded(self._read_log, part)
 
     @property
     def seen(self) -> Seen:
         counters = {part: tuple(found) for part, found in self._counters.items()}
-        return Seen(self._samples, self._cost, counters, self._complaints, tuple(self._failures))
+        return Seen(
+            dict(self._samples),
+            dict(self._cost),
+            counters,
+            dict(self._complaints),
+            tuple(self._failures),
+        )
 
     def _start(self, act: Callable[[T], None], what: T) -> None:
         thread = threading.Thread(target=self._guarded, args=(act, what), daemon=True)
@@ -142,8 +159,17 @@ class Watch:
 
     def _sample_there(self, host: WatchedHost) -> None:
         assert host.transport is not None
-        samples, cost = stream(host.transport, owners(host), self._seconds)
-        self._samples[host.name], self._cost[host.name] = samples, cost
+        logs = {part.name: log for part in host.parts if (log := log_of(part))}
+        unique = tuple(dict.fromkeys(logs.values()))
+        stream = Stream(host.transport, owners(host), self._seconds, unique)
+        self._streams[host.name] = stream
+        try:
+            found = stream.run()
+        finally:
+            del self._streams[host.name]
+        self._samples[host.name], self._cost[host.name] = found.samples, found.cost
+        for part, log in logs.items():
+            self._complaints[part] = complaints(found.logs.get(log, ""))
 
     def _count(self, what: tuple[Part, Transport | None]) -> None:
         part, transport = what
@@ -161,11 +187,14 @@ class Watch:
     def _note_logs(self, host: WatchedHost) -> None:
         for part in host.parts:
             if path := log_of(part):
-                self._logs[part.name] = (position(path, host.transport), host.transport)
+                self._logs[part.name] = position(path)
 
     def _read_log(self, part: str) -> None:
-        begun, transport = self._logs[part]
-        self._complaints[part] = complaints(since(begun, transport))
+        self._complaints[part] = complaints(since(self._logs[part]))
+
+
+def _stop(stream: Stream) -> None:
+    stream.stop()
 
 
 def pause(cost: float, elapsed: float) -> float:

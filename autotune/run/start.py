@@ -63,10 +63,12 @@ def _run(bed: Bed, bench: Bench, directory: Path) -> Verdict:
         searcher = Searcher(
             f"sqlite:///{directory.resolve()}/study.db",
             directory.name,
-            bed.space.tunable,
+            bed.space,
             target.search.sampler,
             target.search.seed,
+            target.budget.trials,
         )
+    bench.narrator.note(f"sampler {searcher.chosen.name}: {searcher.chosen.why}")
     return tuner.tune(bench, searcher, target.budget)
 
 

@@ -2,15 +2,31 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
 
-from optuna.samplers import BaseSampler, RandomSampler, TPESampler
+from optuna.exceptions import ExperimentalWarning
+from optuna.samplers import BaseSampler, QMCSampler, RandomSampler, TPESampler
 
 from autotune.errors import AutotuneError
+from autotune.search.gp import GpSampler
+from autotune.search.skopt import SURROGATES, SkoptSampler
+from autotune.search.task import Task
 from autotune.target.document import nearest
 
 
-def tpe(seed: int) -> BaseSampler:
+@dataclass(frozen=True)
+class Chosen:
+    """A sampler, by its own name, and why it is this one."""
+
+    name: str
+    why: str
+    sampler: BaseSampler
+
+
+def tpe(task: Task) -> BaseSampler:
     """Optuna's tree-structured Parzen estimator, every argument said (SEARCH.md)."""
     return TPESampler(
         n_startup_trials=8,
@@ -18,23 +34,55 @@ def tpe(seed: int) -> BaseSampler:
         multivariate=True,
         group=False,
         constant_liar=False,
-        seed=seed,
+        seed=task.seed,
     )
 
 
-def random(seed: int) -> BaseSampler:
-    return RandomSampler(seed=seed)
+def random(task: Task) -> BaseSampler:
+    return RandomSampler(seed=task.seed)
 
 
-SAMPLERS: dict[str, Callable[[int], BaseSampler]] = {"auto": tpe, "tpe": tpe, "random": random}
+def sobol(task: Task) -> BaseSampler:
+    """Scrambled Sobol points: an even spread, without regard to what was found."""
+    with warnings.catch_warnings():
+        # Optuna calls it experimental since 2022.
+        warnings.simplefilter("ignore", ExperimentalWarning)
+        return QMCSampler(
+            qmc_type="sobol", scramble=True, seed=task.seed, warn_independent_sampling=False
+        )
 
 
-def sampler(name: str, seed: int) -> BaseSampler:
-    """Raises AutotuneError for a name that is not in the registry."""
+SAMPLERS: dict[str, Callable[[Task], BaseSampler]] = {
+    "tpe": tpe,
+    "gp": GpSampler,
+    "random": random,
+    "sobol": sobol,
+    **{name: partial(SkoptSampler, surrogate=kind) for name, kind in SURROGATES.items()},
+}
+# Beyond this many trials a Gaussian process takes longer to think than it saves.
+MANY = 300
+
+
+def choose(name: str, task: Task) -> Chosen:
+    """The sampler called ``name``, ``auto`` for whichever the benchmarks show to be best here.
+
+    Raises AutotuneError for a name that is not in the registry.
+    """
+    if name == "auto":
+        return _auto(task)
     if name not in SAMPLERS:
-        meant = nearest(name, SAMPLERS)
+        known = ["auto", *SAMPLERS]
+        meant = nearest(name, known)
         raise AutotuneError(
             f"there is no sampler {name!r}",
-            hint=f"did you mean {meant!r}?" if meant else f"there is: {', '.join(SAMPLERS)}",
+            hint=f"did you mean {meant!r}?" if meant else f"there is: {', '.join(known)}",
         )
-    return SAMPLERS[name](seed)
+    return Chosen(name, "the target asks for it", SAMPLERS[name](task))
+
+
+def _auto(task: Task) -> Chosen:
+    parameters = len(task.space.tunable)
+    size = f"{task.trials} trials of {parameters} parameters"
+    if task.trials > MANY:
+        return Chosen("tpe", f"{size}: its cost does not grow with trials", tpe(task))
+    return Chosen("gp", f"{size}: least regret in the benchmarks", GpSampler(task))

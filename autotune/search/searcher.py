@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import optuna
 from optuna.trial import FrozenTrial, TrialState
 
 from autotune.search.distributions import distributions, inside, plain
-from autotune.search.samplers import sampler
+from autotune.search.history import FEASIBLE, works
+from autotune.search.samplers import choose
+from autotune.search.task import Task
 from autotune.services.base import Settings, Value
-from autotune.space.dimension import Dimension
+from autotune.space.space import Space
 
 # Where an infeasible trial is told to lie, relative to the worst feasible one: a trial told as
 # failed would teach the sampler nothing, and it would come back to the same place (SEARCH.md).
 INFEASIBLE_SHARE = 0.8
-FEASIBLE = "feasible"  # name of the constraint: violated when positive
 
 
 @dataclass(frozen=True)
@@ -40,19 +41,30 @@ class Told:
 
 
 class Searcher:
-    """One Optuna study over the flat space. ``url`` is any storage Optuna takes."""
+    """One Optuna study over the flat space.
+
+    ``storage`` is any that Optuna takes, by its URL or itself; ``chosen`` says which sampler it is.
+    Raises AutotuneError for a ``kind`` of sampler that does not exist.
+    """
 
     def __init__(
-        self, url: str, name: str, dimensions: Sequence[Dimension], kind: str, seed: int
+        self,
+        storage: str | optuna.storages.BaseStorage,
+        name: str,
+        space: Space,
+        kind: str,
+        seed: int,
+        trials: int = 40,
     ) -> None:
         optuna.logging.set_verbosity(optuna.logging.ERROR)
-        self._dimensions = tuple(dimensions)
-        self._distributions = distributions(dimensions)
+        self._dimensions = space.tunable
+        self._distributions = distributions(self._dimensions)
+        self.chosen = choose(kind, Task(space, trials, seed))
         self._study = optuna.create_study(
-            storage=optuna.storages.RDBStorage(url),
+            storage=optuna.storages.RDBStorage(storage) if isinstance(storage, str) else storage,
             study_name=name,
             direction="maximize",
-            sampler=sampler(kind, seed),
+            sampler=self.chosen.sampler,
             load_if_exists=True,
         )
 
@@ -101,7 +113,7 @@ class Searcher:
 
     def _worst(self) -> float:
         done = self._study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
-        peaks = [t.value for t in done if t.value is not None and t.constraints[FEASIBLE] <= 0]
+        peaks = [t.value for t in done if t.value is not None and works(t)]
         return INFEASIBLE_SHARE * min(peaks, default=0.0)
 
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from autotune.services.base import Conditions, Role, Service
+from autotune.services.limits import Limits
 from autotune.services.registry import APPS, SERVICES, parts
+from autotune.services.sysctl import Sysctl
 from autotune.target.model import Tier
 
 
@@ -23,7 +25,7 @@ class Placed:
 
 def all_services() -> tuple[Service, ...]:
     """Every service a tier can have."""
-    return (*SERVICES.values(), *APPS.values())
+    return (*SERVICES.values(), *APPS.values(), Sysctl(), Limits())
 
 
 def choice_of(tier: str) -> str:
@@ -32,16 +34,22 @@ def choice_of(tier: str) -> str:
 
 
 def placed(name: str, tier: Tier) -> tuple[Placed, ...]:
-    """The services of a tier: its application's files first, then those of each deployment.
+    """The services of a tier: its hosts' kernels and its application's files first, then those of
+    each deployment, the limits of its units before them.
 
     A service that several deployments share is there once. Raises KeyError for an unknown one.
     """
     found: list[Placed] = []
+    if tier.runtime == "systemd":
+        found.append(Placed(Sysctl(), Role.HOST))
     if tier.app:
         found.append(Placed(APPS[tier.app], Role.APP))
     for deployment in tier.service:
         when: Conditions = ((choice_of(name), (deployment,)),) if len(tier.service) > 1 else ()
-        for service, role in parts(deployment):
+        services = parts(deployment)
+        if tier.runtime == "systemd":
+            _add(found, Placed(Limits(tuple(service for service, _ in services)), Role.HOST, when))
+        for service, role in services:
             _add(found, Placed(service, role, when))
     return tuple(found)
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
-from autotune.services.base import Bound, Conditions, Parameter, Value
+from autotune.services.base import Bound, Conditions, Parameter, Role, Value
 from autotune.services.placement import Placed, placed
 from autotune.services.registry import DEPLOYMENTS
-from autotune.space import derived
+from autotune.space import derived, kernel
 from autotune.space.choices import choice
 from autotune.space.dimension import Dimension
 from autotune.space.expression import parse
@@ -65,7 +65,8 @@ def _of_tier(name: str, tier: Tier, facts: HostFacts) -> Iterator[Dimension]:
     for place in placed(name, tier):
         for parameter in place.service.parameters:
             if parameter.roles is None or place.role in parameter.roles:
-                yield _dimension(name, place, parameter, facts)
+                dimension = _dimension(name, place, parameter, facts)
+                yield kernel.as_found(dimension, facts) if place.role is Role.HOST else dimension
 
 
 def _merged(one: Dimension, other: Dimension) -> Dimension:
@@ -184,10 +185,11 @@ def _extent(dimension: Dimension) -> str:
 
 def _checked(file: TargetFile, dimension: Dimension, place: list[str | int], value: Value) -> Value:
     """``value`` in the parameter's own kind."""
-    stock = dimension.parameter.choices[0] if dimension.parameter.choices else None
-    if stock is not None:
-        if value not in dimension.parameter.choices:
-            allowed = ", ".join(str(choice) for choice in dimension.parameter.choices)
+    # Those of the catalogue, and what the host itself has.
+    known = tuple(dict.fromkeys((*dimension.parameter.choices, *dimension.choices)))
+    if known:
+        if value not in known:
+            allowed = ", ".join(str(choice) for choice in known)
             raise file.document.error(
                 place, f"{dimension.name} cannot be {value!r}", hint=f"it is one of: {allowed}"
             )

@@ -40,6 +40,11 @@ class Dimension:
         return int(value) if self.integer else float(value)
 
     @property
+    def fixed(self) -> bool:
+        """Whether there is nothing to choose."""
+        return len(self.choices) == 1 if self.choices else self.low == self.high
+
+    @property
     def unit(self) -> float:
         """What one of its values is in base units: 1 for a bare number, 1048576 for MB."""
         return float({**SIZE, **DURATION}.get(self.parameter.unit, 1.0))

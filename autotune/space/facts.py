@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 from autotune.target.model import Host
 
@@ -12,19 +12,22 @@ from autotune.target.model import Host
 class HostFacts:
     """``cpus`` may be a fraction (a limited machine); ``memory`` is in bytes.
 
-    ``nofile`` is the most descriptors a process may ask for.
+    ``nofile`` is the most descriptors a process may ask for. ``kernel`` are the kernel's settings
+    as they are, ``refused`` says why others cannot be set; both are asked only where units run.
     """
 
     cpus: float
     memory: int
     nofile: int = 1024
+    kernel: Mapping[str, str] = field(default_factory=dict)
+    refused: Mapping[str, str] = field(default_factory=dict)
 
     def within(self, host: Host) -> HostFacts:
         """Narrowed by what the target grants of the host."""
-        return HostFacts(
+        return replace(
+            self,
             cpus=min(self.cpus, host.cpus or self.cpus),
             memory=min(self.memory, host.memory or self.memory),
-            nofile=self.nofile,
         )
 
     def names(self) -> Mapping[str, float]:
@@ -33,9 +36,10 @@ class HostFacts:
 
 
 def smallest(facts: Iterable[HostFacts]) -> HostFacts:
-    """What every one of these hosts has: they share their settings."""
+    """What every one of these hosts has, for they share their settings; the kernel is the first's."""
     every = tuple(facts)
-    return HostFacts(
+    return replace(
+        every[0],
         cpus=min(one.cpus for one in every),
         memory=min(one.memory for one in every),
         nofile=min(one.nofile for one in every),

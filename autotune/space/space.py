@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from autotune.services.base import Settings, Value, met
-from autotune.space import built_in, choices, derived
+from autotune.space import built_in, choices, derived, kernel
 from autotune.space.catalogue import Facts, dimensions
 from autotune.space.dimension import Dimension
 from autotune.space.expression import parse_comparison
@@ -47,7 +47,7 @@ class Space:
             d
             for d in self.dimensions
             if d.derived is None
-            and (len(d.choices) > 1 if d.choices else d.low != d.high)
+            and not d.fixed
             and all(set(values) & set(choices_of.get(name, values)) for name, values in d.when)
         )
 
@@ -127,7 +127,7 @@ class Space:
 
 def build(file: TargetFile, facts: Facts) -> Space:
     """The space of a target on hosts with these facts. Raises TargetError."""
-    all_dimensions = dimensions(file, facts)
+    all_dimensions, left_out = kernel.available(file.target, dimensions(file, facts), facts)
     named_facts = built_in.facts_of(file.target, facts)
     vocabulary = Vocabulary(file.target, all_dimensions, named_facts)
     ordered = built_in.orders(file.target, all_dimensions)
@@ -135,7 +135,7 @@ def build(file: TargetFile, facts: Facts) -> Space:
         *_written(file, vocabulary),
         *(rule for comparison in ordered for rule in vocabulary.rules(comparison)),
     ]
-    space = Space(all_dimensions, tuple(rules), named_facts)
+    space = Space(all_dimensions, tuple(rules), named_facts, left_out)
     _check_baseline(file, space)
     limiting = built_in.limits(file.target)
     return _limited(space, [rule for one in limiting for rule in vocabulary.rules(one)])
@@ -161,7 +161,9 @@ def _limited(space: Space, rules: list[Rule]) -> Space:
             dropped.append(f"a rule is left out, for the baseline itself breaks it: {said}")
         else:
             kept.append(replace(rule, built_in=True))
-    return replace(space, constraints=(*space.constraints, *kept), dropped=tuple(dropped))
+    return replace(
+        space, constraints=(*space.constraints, *kept), dropped=(*space.dropped, *dropped)
+    )
 
 
 def _written(file: TargetFile, vocabulary: Vocabulary) -> list[Rule]:

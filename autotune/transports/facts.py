@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 
 from autotune.errors import AutotuneError
+from autotune.services.sysctl import KEYS
 from autotune.space.facts import HostFacts
 from autotune.target.model import Target
 from autotune.transports.base import Transport
+from autotune.transports.kernel import kernel
 from autotune.transports.parallel import on_all
 
 UNLIMITED = 1_048_576  # what Linux allows where nobody has said otherwise (fs.nr_open)
@@ -57,7 +60,10 @@ def host_facts(transport: Transport, *, units: bool = False) -> HostFacts:
     found = parse(said, units=units)
     if found is None:
         raise AutotuneError(f"{transport.name} does not say what CPUs and memory it has")
-    return found
+    if not units:
+        return found
+    has = kernel(transport, KEYS)
+    return replace(found, kernel=has.values, refused=has.refused)
 
 
 def facts(

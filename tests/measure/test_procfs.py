@@ -13,7 +13,8 @@ from autotune.measure.listening import parse_ss, tcp_queues
 from autotune.measure.process_table import Owners, ProcessFiles, group, process
 from autotune.measure.procfs import unix_queues
 from autotune.measure.sample import Queue
-from autotune.measure.samplers import LocalSampler, read_stream
+from autotune.measure.samplers import LocalSampler
+from autotune.measure.stream import read
 
 RECORDED = (Path(__file__).parent / "fixtures" / "stream.txt").read_text()
 # Another stack ran on that machine: the same programs in sessions of their own.
@@ -22,10 +23,13 @@ POOL = "././web.here.php-fpm.sock"
 
 
 def test_stream_under_load() -> None:
-    samples, cost = read_stream(RECORDED, OWNERS)
+    found = read(RECORDED, OWNERS)
+    samples = found.samples
     assert len(samples) == 3
     assert [s.at for s in samples] == sorted(s.at for s in samples)
-    assert 0.0 <= cost < 1.0
+    assert found.cost == pytest.approx(0.03)
+    assert set(found.logs) == {"/var/log/nginx/error.log", "php8.2-fpm.service"}
+    assert "not enough" in found.logs["/var/log/nginx/error.log"]
     last = samples[-1]
     # Two children hold a request each and the rest waits at the pool's socket.
     pool = next(q for q in last.queues if q.place == POOL)
@@ -50,7 +54,7 @@ def test_stream_under_load() -> None:
 @settings(max_examples=25, deadline=None)
 @given(st.integers(0, len(RECORDED)))
 def test_a_stream_cut_anywhere_is_no_error(end: int) -> None:
-    samples, _ = read_stream(RECORDED[:end], OWNERS)
+    samples = read(RECORDED[:end], OWNERS).samples
     assert len(samples) <= 3
 
 
@@ -59,7 +63,7 @@ def test_a_stream_cut_anywhere_is_no_error(end: int) -> None:
 def test_a_garbled_word_loses_at_most_its_sample(which: int, word: str) -> None:
     words = RECORDED.split(" ")
     garbled = " ".join([*words[:which], word, *words[which + 1 :]])
-    samples, _ = read_stream(garbled, OWNERS)
+    samples = read(garbled, OWNERS).samples
     assert 2 <= len(samples) <= 3
 
 

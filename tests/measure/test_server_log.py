@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,9 +9,11 @@ import pytest
 from autotune.deploy.stack import Part
 from autotune.measure import server_log
 from autotune.measure.server_log import complaints, log_of, position, since
-from autotune.services.base import Endpoint, Role, Site
-from autotune.services.registry import SERVICES
-from autotune.transports.local import LocalTransport
+from autotune.services.apache import Apache
+from autotune.services.base import Endpoint, Role, Runtime, Service, Site
+from autotune.services.memcached import Memcached
+from autotune.services.nginx import Nginx
+from autotune.services.php_fpm import PhpFpm
 
 AT = "2026/11/21 04:50:12 [alert] 812#812: "
 APACHE = "[Sat Nov 21 07:18:04.461156 2026] [{0}:error] [pid 812:tid 812] {1}"
@@ -39,9 +40,9 @@ APACHE = "[Sat Nov 21 07:18:04.461156 2026] [{0}:error] [pid 812:tid 812] {1}"
          "max_children"),
         (AT + "signal process started", None),
         (APACHE.format("mpm_prefork", "AH00161: server reached MaxRequestWorkers setting, consider "
-         "raising the MaxRequestWorkers setting"), "max_request_workers"),
+         "raising the MaxRequestWorkers setting"), "max_workers"),
         (APACHE.format("mpm_event", "AH03490: scoreboard is full, not at MaxRequestWorkers."
-         "Increase ServerLimit."), "max_request_workers"),
+         "Increase ServerLimit."), "max_workers"),
         (APACHE.format("mpm_event", "AH10159: server is within MinSpareThreads of "
          "MaxRequestWorkers, consider raising the MaxRequestWorkers setting"), None),
         (APACHE.format("proxy", "(111)Connection refused: AH00957: http: attempt to connect to "
@@ -60,30 +61,39 @@ def test_complaints(line: str, about: str | None) -> None:
     assert complaints(f"{line}\n{line}\n") == ({about: 2} if about else {})
 
 
-@pytest.mark.parametrize("service", ["nginx", "apache"])
-def test_where_the_log_is(service: str) -> None:
-    site = Site(tier="lb", host="lb1", role=Role.PROXY, directory="/x",
-                listen=Endpoint("127.0.0.1", 80))  # fmt: skip
-    assert str(log_of(Part(SERVICES[service], site))).startswith("/x/")
-    installed = replace(site, runtime="systemd")
-    assert str(log_of(Part(SERVICES[service], installed))).startswith("/var/log/")
-    assert log_of(Part(SERVICES["php-fpm"], installed)) is None
-
-
-@pytest.mark.parametrize("transport", [None, LocalTransport()], ids=["here", "elsewhere"])
-def test_only_what_was_written_since(
-    tmp_path: Path, transport: LocalTransport | None, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_only_what_was_written_since(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     log = tmp_path / "it's $(a) log"
     log.write_text("before\n")
-    begun = position(str(log), transport)
+    begun = position(str(log))
     with log.open("a") as more:
         more.write("after\n" * 100)
-    assert since(begun, transport) == "after\n" * 100
+    assert since(begun) == "after\n" * 100
     monkeypatch.setattr(server_log, "LARGEST", 12)
-    assert since(begun, transport) == "after\n" * 2
+    assert since(begun) == "after\n" * 2
 
 
-@pytest.mark.parametrize("transport", [None, LocalTransport()], ids=["here", "elsewhere"])
-def test_no_log_at_all(tmp_path: Path, transport: LocalTransport | None) -> None:
-    assert since(position(str(tmp_path / "none"), transport), transport) == ""
+def test_no_log_at_all(tmp_path: Path) -> None:
+    assert since(position(str(tmp_path / "none"))) == ""
+
+
+@pytest.mark.parametrize(
+    ("service", "role", "runtime", "expected"),
+    [
+        (Nginx(), Role.PROXY, "embedded", "/srv/lb/nginx-error.log"),
+        (Nginx(), Role.PROXY, "systemd", "/var/log/nginx/error.log"),
+        (PhpFpm(), Role.APP, "embedded", "/srv/lb/php-fpm.log"),
+        (PhpFpm(), Role.APP, "systemd", "php8.2-fpm.service"),
+        (Apache(), Role.PROXY, "embedded", "/srv/lb/apache2-error.log"),
+        (Apache(), Role.PROXY, "systemd", "/var/log/apache2/error.log"),
+        (Memcached(), Role.CACHE, "embedded", None),
+        (Memcached(), Role.CACHE, "systemd", "memcached.service"),
+    ],
+)
+def test_where_a_service_says_what_is_wrong(
+    service: Service, role: Role, runtime: Runtime, expected: str | None
+) -> None:
+    site = Site(
+        tier="lb", host="a", role=role, directory="/srv/lb", listen=Endpoint("127.0.0.1", 1),
+        runtime=runtime, programs={"php-fpm": "/usr/sbin/php-fpm8.2"},
+    )  # fmt: skip
+    assert log_of(Part(service, site)) == expected

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import threading
+import time
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -65,12 +67,43 @@ def test_a_host_that_works(tmp_path: Path) -> None:
 
 def test_a_host_over_a_transport(tmp_path: Path) -> None:
     with Watch([host(tmp_path, Elsewhere())], 1.0) as watch:
+        while watch._streams and not Path(watch._streams["a"]._whoami).exists():
+            time.sleep(0.01)
         (tmp_path / "nginx-error.log").write_text("8 worker_connections are not enough\n")
+        while not watch.seen.samples:
+            time.sleep(0.01)
     seen = watch.seen
     assert len(seen.samples["a"]) == 2
     assert seen.samples["a"][1].at >= seen.samples["a"][0].at + 0.9
     assert seen.complaints == {"lb.a.nginx": {"worker_connections": 1}}
     assert not seen.failures
+
+
+def test_leaving_ends_the_stream_with_a_last_look(tmp_path: Path) -> None:
+    with Watch([host(tmp_path, Elsewhere())], 600.0) as watch:
+        while watch._streams and not Path(watch._streams["a"]._whoami).exists():
+            time.sleep(0.01)
+        whoami = Path(watch._streams["a"]._whoami)
+    assert len(watch.seen.samples["a"]) >= 1
+    assert not watch.seen.failures
+    assert not whoami.exists()
+
+
+def test_a_host_that_hangs_is_not_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("autotune.measure.watch.PATIENCE", 0.1)
+    over = threading.Event()
+
+    class Hanging(LocalTransport):
+        def run(self, argv: Argv, **options: object) -> Completed:  # type: ignore[override]
+            over.wait()
+            return Completed(tuple(argv), 0, "", "")
+
+    with Watch([host(tmp_path, Hanging())], 1.0) as watch:
+        pass
+    assert "a did not tell in time what it saw" in watch.seen.failures
+    over.set()
 
 
 @pytest.mark.parametrize(

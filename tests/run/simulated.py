@@ -119,6 +119,6 @@ def study(
         if store.state.started is None:
             store.open_study(directory.name, LOCAL.read_text(), source=str(LOCAL), facts={})
         made = bench(store, peaks, fleet or FormulaFleet(), seed=seed, pace=pace)
-        searcher = Searcher(f"sqlite:///{directory}/study.db", "s", made.space.tunable, "tpe", seed)
+        searcher = Searcher(f"sqlite:///{directory}/study.db", "s", made.space, "tpe", seed)
         allowed: dict[str, Any] = {"trials": 8, "time": "10m"}
         return tune(made, searcher, budget or Budget(**allowed)), store

@@ -6,10 +6,13 @@ import optuna
 import pytest
 
 from autotune.errors import AutotuneError
-from autotune.search.samplers import sampler
-from autotune.search.searcher import FEASIBLE, Searcher, Told
+from autotune.search.history import FEASIBLE
+from autotune.search.samplers import choose
+from autotune.search.searcher import Searcher, Told
+from autotune.search.task import Task
 from autotune.services.base import Action, Parameter
 from autotune.space.dimension import Dimension
+from autotune.space.space import Space
 
 
 def dimension(name: str, **kind: object) -> Dimension:
@@ -31,7 +34,7 @@ def url(tmp_path: Path) -> str:
 
 
 def searcher(url: str) -> Searcher:
-    return Searcher(url, "s", SPACE, "tpe", 1)
+    return Searcher(url, "s", Space(SPACE, (), {}), "tpe", 1)
 
 
 def trials(url: str) -> list[optuna.trial.FrozenTrial]:
@@ -108,5 +111,5 @@ def test_a_suggestion_lost_to_a_kill_is_taken_back_and_can_be_repeated(url: str)
 
 def test_an_unknown_sampler_names_the_nearest() -> None:
     with pytest.raises(AutotuneError) as caught:
-        sampler("tpee", 1)
+        choose("tpee", Task(Space(SPACE, (), {})))
     assert "tpe" in (caught.value.hint or "")

@@ -8,11 +8,13 @@ from collections.abc import Iterator
 import pytest
 
 from autotune.services.base import Bound, Parameter, Role, Service, Value
+from autotune.services.limits import Limits
 from autotune.services.registry import APPS, DEPLOYMENTS, SERVICES, parts
+from autotune.services.sysctl import Sysctl
 from autotune.space.expression import parse
 from autotune.target.units import DURATION, SIZE
 
-ALL: dict[str, Service] = {**SERVICES, **APPS}
+ALL: dict[str, Service] = {**SERVICES, **APPS, "sysctl": Sysctl(), "limits": Limits()}
 # Names that bounds may use, as the facts of a host have them.
 FACTS = {"cpus", "memory", "nofile", "min", "max"}
 
@@ -48,7 +50,8 @@ def is_expression(parameter: Parameter, value: Bound | Value | None) -> bool:
 def test_it_is_explained(service: Service, parameter: Parameter) -> None:
     assert re.fullmatch(r"[A-Z].{10,110}\.", parameter.meaning)
     assert parameter.source
-    assert re.fullmatch(r"[A-Za-z][A-Za-z0-9_]*", parameter.name)
+    pattern = r"[a-z][a-z0-9_.-]*" if service.name == "sysctl" else r"[A-Za-z][A-Za-z0-9_]*"
+    assert re.fullmatch(pattern, parameter.name)
     assert parameter.unit in {"", *DURATION, *SIZE}
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from autotune.services.sysctl import KEYS
 from autotune.space.facts import HostFacts
 from autotune.space.space import Space, build
 from autotune.target.read import read
@@ -25,7 +26,20 @@ tiers:
   store: {hosts: db1, service: redis}
 load: {path: /kv.php}
 """
-ROOMY = HostFacts(cpus=4, memory=16 * GB, nofile=100_000)
+# Of Linux 6.1, in a container that may set what belongs to its network.
+KERNEL = {
+    "net.core.somaxconn": "4096",
+    "net.ipv4.tcp_tw_reuse": "2",
+    "net.ipv4.ip_local_port_range": "32768 60999",
+    "net.ipv4.tcp_rmem": "4096 131072 33554432",
+    "net.ipv4.tcp_congestion_control": "bbr",
+    "net.ipv4.tcp_available_congestion_control": "reno bbr cubic",
+    "vm.swappiness": "60",
+    "fs.file-max": "2465610",
+}
+ABSENT, FIXED = "this kernel does not have it", "it cannot be written here"
+REFUSED = {name: ABSENT for name in KEYS if name not in KERNEL} | {"fs.file-max": FIXED}
+ROOMY = HostFacts(cpus=4, memory=16 * GB, nofile=100_000, kernel=KERNEL, refused=REFUSED)
 
 
 def fleet(directory: Path, more: str = "", *changed: tuple[str, str], **hosts: HostFacts) -> Space:

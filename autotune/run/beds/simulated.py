@@ -37,7 +37,6 @@ from autotune.target.read import TargetFile
 
 LOAD_SECONDS = 60.0
 DRAIN_SECONDS = 0.5
-PRESETS = ("baseline", "recommended", "published")
 # What a host of the model has where the target does not say.
 UNSAID = HostFacts(cpus=4.0, memory=16 * GIB, nofile=65_536)
 FIRST_PORT = 8000
@@ -65,8 +64,7 @@ class SimulatedBed:
     def check(self) -> Checked:
         """Render each preset; there is no software that could judge it."""
         space = self.space
-        for preset in PRESETS:
-            settings = space.baseline if preset == "baseline" else space.preset(preset)
+        for settings in (space.baseline, *self._presets()):
             self._files(space.candidate(settings).settings)
         tiers = len(self.file.target.tiers)
         return Checked(
@@ -75,7 +73,7 @@ class SimulatedBed:
                     f"{self.file.path}: {tiers} tiers, {len(space.dimensions)} parameters, "
                     f"{len(space.tunable)} of them tunable, {len(space.constraints)} rules"
                 ),
-                f"{', '.join(PRESETS)}: rendered",
+                "baseline, recommended and published: rendered for every deployment",
                 "the stack is a model: no host is touched, and time is virtual",
             ),
             left_out=self.dropped,
@@ -117,8 +115,13 @@ class SimulatedBed:
             ).items()
         }
 
+    def _presets(self) -> Iterator[Settings]:
+        for kind in ("recommended", "published"):
+            for deployment in self.space.deployments:
+                yield self.space.preset(kind, deployment)
+
     def _parts(self, settings: Settings) -> tuple[Part, ...]:
-        return self.stack.parts
+        return self.stack.active(settings)
 
     def _equipment(self, modelled: SimulatedStack) -> Equipment:
         def take(rate: float, seconds: float) -> WatchedReading:

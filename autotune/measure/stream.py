@@ -1,0 +1,205 @@
+"""Samples of a host over a transport: one small command of POSIX shell, nothing is installed.
+
+It prints once a second what a host shows of itself, and is told when the reading is over. What
+costs most, looking at processes and at listening sockets, is done by turns, and where there are
+many processes seldom; all of it is done before there is load, and once it is over.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from autotune.measure.listening import parse_ss
+from autotune.measure.process_table import Owners, ProcessFiles
+from autotune.measure.procfs import FILES, Look, parsed
+from autotune.measure.sample import Sample
+from autotune.measure.server_log import LARGEST
+from autotune.transports.base import Transport
+
+SPARE = 15.0  # s beyond its own end until it is killed
+_SAMPLE, _TIMES, _LOGS = "== sample ==", "== times ==", "== logs =="
+_HEADER = "==> "
+_NEEDED = {"/proc/uptime", "/proc/stat"}  # without them it is no sample
+_SS, _OPEN, _ALLOWED = "ss -ltnH", "open", "allowed"
+
+# No value ever becomes part of this text: how many samples, the programs whose processes matter,
+# where it says who it is, the logs and the files are arguments. `tail` prints each file below a line
+# with its name. `wait` is cut short by a signal, which a `sleep` in the foreground would not be.
+# What the servers logged comes last, behind a blank, for a log may hold anything.
+_STREAM = f"""
+count=$1 programs=" $2 " whoami=$3 logs=$4
+shift 4
+each_log() {{ [ -z "$logs" ] || printf '%s\n' "$logs"; }}
+ends() {{ # where each log ends: in bytes, or in time for what a unit tells the journal
+    each_log | while IFS= read -r log; do
+        case $log in
+            /*) stat -c %s -- "$log" || echo 0 ;;
+            *) date +%s.%6N ;;
+        esac
+    done
+}}
+news() {{ # where each log ended…: what was written since
+    each_log | while IFS= read -r log; do
+        printf '\n==> %s <==\n' "$log"
+        case $log in
+            /*) tail -c "+$(($1 + 1))" -- "$log" ;;
+            *) journalctl -q -o cat --no-pager -u "$log" --since "@$1" ;;
+        esac | head -c {LARGEST} | sed 's/^/ /'
+        shift
+    done
+}}
+begun=$(ends 2>/dev/null)
+set -C
+echo $$ >"$whoami" || exit
+trap 'over=yes' TERM
+over= turn=0
+number() {{ echo $#; }}
+stride=$((2 + $(number /proc/[0-9]*) / 100))
+processes() {{
+    set --
+    for process in /proc/[0-9]*; do
+        read -r program <"$process/comm" || continue
+        case $programs in *" $program "*) set -- "$@" "$process" ;; esac
+    done
+    [ $# -gt 0 ] || return
+    tail -v -n +1 -- $(printf '%s/stat %s/schedstat ' $(for one; do echo "$one" "$one"; done))
+    printf '\\n==> {_OPEN} <==\\n'
+    stat -c '%n %s' -- $(printf '%s/fd ' "$@")
+    printf '\\n==> {_ALLOWED} <==\\n'
+    grep '^Max open files' -- $(printf '%s/limits ' "$@") /dev/null
+}}
+sockets() {{ printf '\\n==> {_SS} <==\\n'; {_SS}; }}
+while :; do
+    echo '{_SAMPLE}'
+    tail -v -n +1 -- "$@"
+    end=$over
+    [ "$count" -gt 0 ] || end=yes
+    if [ "$turn" -eq 0 ] || [ -n "$end" ]; then
+        tail -v -n +1 -- /sys/class/net/*/speed
+        processes; sockets
+    elif [ $((turn % stride)) -eq 0 ]; then
+        processes
+    else
+        sockets
+    fi
+    [ -z "$end" ] || break
+    count=$((count - 1)) turn=$((turn + 1))
+    if [ -z "$over" ]; then
+        sleep 1 & wait
+        [ -z "$over" ] || kill $!
+    fi
+done 2>/dev/null
+rm -f -- "$whoami"
+echo '{_TIMES}'
+times
+echo '{_LOGS}'
+news $begun 2>/dev/null
+"""
+# It may not have come as far as saying who it is.
+_STOP = """
+tries=20
+until pid=$(cat -- "$1" 2>/dev/null) && [ -n "$pid" ]; do
+    tries=$((tries - 1))
+    [ "$tries" -gt 0 ] || exit
+    sleep 0.025
+done
+kill -TERM "$pid"
+"""
+
+
+@dataclass(frozen=True)
+class Streamed:
+    """The samples, the CPU ``seconds`` they took there, and what was written to each log."""
+
+    samples: tuple[Sample, ...] = ()
+    cost: float = 0.0
+    logs: Mapping[str, str] = field(default_factory=dict)
+
+
+class Stream:
+    """A host's samples, one a second for ``seconds`` at most, or until it is stopped.
+
+    ``logs`` are paths of files, or units of systemd for what they tell the journal.
+    """
+
+    def __init__(
+        self, transport: Transport, owners: Owners, seconds: int, logs: Sequence[str] = ()
+    ) -> None:
+        self._transport, self._owners, self._seconds = transport, owners, seconds
+        self._logs = logs
+        self._whoami = f"/tmp/autotune-watch.{secrets.token_hex(8)}"  # noqa: S108  # O_EXCL, random
+
+    def run(self) -> Streamed:
+        """All of it, once it has ended. Raises ``HostUnreachable``."""
+        argv = (
+            "sh", "-c", _STREAM, "sh", str(self._seconds),
+            " ".join(self._owners.programs), self._whoami, "\n".join(self._logs), *FILES,
+        )  # fmt: skip
+        done = self._transport.run(argv, timeout=self._seconds + SPARE, env={"LC_ALL": "C"})
+        return read(done.stdout, self._owners)
+
+    def stop(self) -> None:
+        """One last look, and ``run`` returns; harmless if it has, or never began."""
+        self._transport.run(("sh", "-c", _STOP, "sh", self._whoami), timeout=5.0)
+
+
+def read(text: str, owners: Owners) -> Streamed:
+    """What the command printed."""
+    looked, _, ended = text.partition(f"\n{_TIMES}\n")
+    times, _, logs = ended.partition(f"{_LOGS}\n")
+    blocks = [dict(_files(block)) for block in looked.split(f"{_SAMPLE}\n")[1:]]
+    looks = (_look(files) for files in blocks if not _NEEDED - files.keys())
+    cost = sum(_minutes(word) for word in times.split())
+    written = {name: "\n".join(line[1:] for line in text.splitlines())
+               for name, text in _files(logs)}  # fmt: skip
+    return Streamed(tuple(parsed(looks, owners)), cost, written)
+
+
+def _look(files: Mapping[str, str]) -> Look:
+    number = {p: int(n) for p, n in _pairs(files.get(_OPEN, "")) if n.isdigit()}
+    allowed = dict(_pairs(files.get(_ALLOWED, ""), ":Max open files"))
+    processes = tuple(
+        _process(path.removesuffix("/stat"), text, files, number, allowed)
+        for path, text in files.items()
+        if path.endswith("/stat") and path != "/proc/stat"
+    )
+    return Look(files, processes, tuple(parse_ss(files.get(_SS, ""))))
+
+
+def _process(
+    path: str,
+    stat: str,
+    files: Mapping[str, str],
+    number: Mapping[str, int],
+    allowed: Mapping[str, str],
+) -> ProcessFiles:
+    limit = allowed.get(f"{path}/limits", "").split()
+    return ProcessFiles(
+        stat,
+        files.get(f"{path}/schedstat", ""),
+        number.get(f"{path}/fd") or None,  # before Linux 6.2 the directory has no size
+        int(limit[0]) if limit and limit[0].isdigit() else None,
+    )
+
+
+def _pairs(text: str, between: str = " ") -> Iterator[tuple[str, str]]:
+    for line in text.splitlines():
+        name, _, rest = line.partition(between)
+        yield name, rest.strip()
+
+
+def _files(block: str) -> Iterator[tuple[str, str]]:
+    for part in ("\n" + block).split(f"\n{_HEADER}")[1:]:
+        name, _, content = part.partition(" <==\n")
+        yield name, content
+
+
+def _minutes(word: str) -> float:
+    """``0m1.250000s`` in seconds."""
+    minutes, _, seconds = word.removesuffix("s").partition("m")
+    try:
+        return int(minutes) * 60 + float(seconds)
+    except ValueError:
+        return 0.0

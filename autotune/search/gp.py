@@ -1,0 +1,79 @@
+"""The project's own sampler: expected improvement over a Gaussian process of few relevant parameters."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from optuna.distributions import BaseDistribution
+from optuna.samplers import BaseSampler, RandomSampler
+from optuna.study import Study
+from optuna.trial import FrozenTrial
+
+from autotune.search.distributions import distributions
+from autotune.search.history import evidence
+from autotune.search.landscape import Landscape
+from autotune.search.lattice import Rows
+from autotune.search.proposals import propose, spread
+from autotune.search.task import Task
+from autotune.space.space import Infeasible
+
+# A model needs something to compare: before that, an even spread.
+COLD = 8
+LEAST = 2
+
+
+class GpSampler(BaseSampler):
+    """Stateless: every suggestion follows from the trials in the storage and the seed."""
+
+    def __init__(self, task: Task) -> None:
+        self._task = task
+        self._random = RandomSampler(seed=task.seed)
+
+    def infer_relative_search_space(
+        self, study: Study, trial: FrozenTrial
+    ) -> dict[str, BaseDistribution]:
+        return distributions(self._task.space.tunable)
+
+    def sample_relative(
+        self, study: Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
+    ) -> dict[str, Any]:
+        lattice = self._task.lattice
+        known = evidence(lattice, study.get_trials(deepcopy=False), trial.number)
+        rng = np.random.default_rng((self._task.seed, trial.number))
+        begun = len(known) + len(known.pending)
+        if len(known.rows) < LEAST or begun < self._opening(known.rows):
+            row = self._repaired(spread(lattice, COLD, begun, self._task.seed)[None, :])[0]
+        else:
+            row = propose(Landscape.of(lattice, known), self._repaired, rng)
+        return dict(lattice.values(row))
+
+    def sample_independent(
+        self,
+        study: Study,
+        trial: FrozenTrial,
+        param_name: str,
+        param_distribution: BaseDistribution,
+    ) -> Any:
+        return self._random.sample_independent(study, trial, param_name, param_distribution)
+
+    def _opening(self, rows: Rows) -> int:
+        """Trials before the model takes over: none where advice was measured already."""
+        lattice, space = self._task.lattice, self._task.space
+        advised = lattice.settled(lattice.rows([space.preset("recommended")]))
+        known = {row.tobytes() for row in rows}
+        today = lattice.settled(lattice.rows([space.baseline]))[0].tobytes()
+        warm = advised[0].tobytes() in known and advised[0].tobytes() != today
+        return LEAST if warm else COLD
+
+    def _repaired(self, rows: Rows) -> Rows:
+        """The configurations that would be measured: each with every rule kept, where that can be."""
+        lattice, space = self._task.lattice, self._task.space
+        kept = []
+        for row in rows:
+            try:
+                settings = space.candidate(lattice.values(row)).settings
+            except Infeasible:
+                continue
+            kept.append(lattice.row(settings))
+        return np.array(kept) if kept else rows

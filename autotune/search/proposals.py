@@ -1,0 +1,93 @@
+"""Where to look for the next configuration: near the leaders, between them, and anywhere."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import numpy.typing as npt
+
+from autotune.search.landscape import Landscape, log_improvement
+from autotune.search.lattice import Lattice, Rows
+
+Array = npt.NDArray[np.float64]
+Projection = Callable[[Rows], Rows]
+Score = Callable[[Rows], Array]
+
+LEADERS = 4
+MUTANTS, CROSSES, STRANGERS = 500, 200, 200
+ROUNDS, BRED = 5, 160
+
+
+def propose(landscape: Landscape, project: Projection, rng: np.random.Generator) -> Rows:
+    """The configuration with the highest expected improvement among those that may work."""
+    lattice, evidence = landscape.lattice, landscape.evidence
+    mean, _ = landscape.predict(evidence.rows)
+    leaders = evidence.rows[np.argsort(-mean)[:LEADERS]]
+    best = float(mean.max())
+    tried = {row.tobytes() for row in lattice.settled(evidence.tried)}
+
+    def score(rows: Rows) -> Array:
+        middle, sd = landscape.predict(rows)
+        gain = log_improvement(middle, sd, best)
+        chance = landscape.chance(rows)
+        gain += 2.0 * np.log(np.maximum(chance, 1e-12)) - 5.0 * (chance < 0.5)
+        seen = np.array([row.tobytes() in tried for row in rows])
+        return np.where(seen, -1e9, gain)
+
+    pool = lattice.settled(
+        np.vstack(
+            [
+                mutants(lattice, leaders, MUTANTS, rng),
+                crosses(leaders, evidence.rows, CROSSES, rng),
+                strangers(lattice, STRANGERS, rng),
+            ]
+        )
+    )
+    scores = score(pool)
+    for _ in range(ROUNDS):
+        order = np.argsort(-scores)[:8]
+        bred = lattice.settled(mutants(lattice, pool[order], BRED, rng, few=1.2))
+        pool = np.vstack([pool[order], bred])
+        scores = np.concatenate([scores[order], score(bred)])
+    order = np.argsort(-scores)[:20]
+    fitting = lattice.settled(project(pool[order]))
+    return np.asarray(fitting[int(score(fitting).argmax())])
+
+
+def mutants(
+    lattice: Lattice, parents: Rows, count: int, rng: np.random.Generator, few: float = 3.0
+) -> Rows:
+    """Parents with about ``few`` parameters changed, mostly a little."""
+    rows = parents[rng.integers(len(parents), size=count)]
+    size = rows.shape[1]
+    changed = rng.random(rows.shape) < rng.choice([1.0, few, few, 2 * few], size=(count, 1)) / size
+    changed[np.arange(count), rng.integers(size, size=count)] = True
+    sizes = lattice.sizes
+    scale = rng.choice([0.03, 0.1, 0.25, 0.5], size=rows.shape)
+    step = np.rint(rng.normal(size=rows.shape) * scale * sizes).astype(np.intp)
+    step = np.where(step == 0, rng.choice([-1, 1], size=rows.shape), step)
+    moved = np.clip(rows + step, 0, sizes - 1)
+    ordered = np.array([axis.ordered for axis in lattice.axes])
+    moved = np.where(ordered, moved, (rng.random(rows.shape) * sizes).astype(np.intp))
+    return np.where(changed, moved, rows)
+
+
+def crosses(leaders: Rows, others: Rows, count: int, rng: np.random.Generator) -> Rows:
+    """Each parameter from one of two parents, one of them a leader."""
+    one = leaders[rng.integers(len(leaders), size=count)]
+    other = others[rng.integers(len(others), size=count)]
+    return np.where(rng.random(one.shape) < rng.random((count, 1)), one, other)
+
+
+def strangers(lattice: Lattice, count: int, rng: np.random.Generator) -> Rows:
+    """Anywhere."""
+    return (rng.random((count, len(lattice.axes))) * lattice.sizes).astype(np.intp)
+
+
+def spread(lattice: Lattice, count: int, index: int, seed: int) -> Rows:
+    """Member ``index`` of a Latin hypercube of ``count`` configurations."""
+    rng = np.random.default_rng((seed, index // count))
+    places = np.array([rng.permutation(count)[index % count] for _ in lattice.axes])
+    within = rng.random((count, len(lattice.axes)))[index % count]
+    return np.asarray((places + within) / count * lattice.sizes).astype(np.intp)

@@ -1,0 +1,82 @@
+"""What systemd lets the units of a tier open: a drop-in for each, put beside the distribution's."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from autotune.services.base import (
+    Action,
+    Argv,
+    ConfigFile,
+    Parameter,
+    Readback,
+    Service,
+    Site,
+    Value,
+)
+
+DROP_IN = "/etc/systemd/system/{unit}.d/autotune.conf"
+PARAMETERS = (
+    Parameter(
+        name="nofile", low=1024, high="nofile", log=True, stock=1024, recommended="min(65535, nofile)",
+        action=Action.RESTART, source="systemd.exec(5), LimitNOFILE; reference stack",
+        meaning="Descriptors a process of the tier's units has to begin with.",
+    ),
+)  # fmt: skip
+# The limits of a unit's first process; its name is an argument, never part of the script.
+_LIMITS = 'cat "/proc/$(systemctl show --property MainPID --value "$1")/limits"'
+_OPEN_FILES = re.compile(r"^Max open files\s+(\d+)\s", re.MULTILINE)
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Drop-ins for the units of ``services``, which run together in one deployment."""
+
+    services: tuple[Service, ...] = ()
+    name: str = "limits"
+    packages: tuple[str, ...] = ()
+    parameters: tuple[Parameter, ...] = PARAMETERS
+    at_most: tuple[tuple[str, str], ...] = ()
+    reload_signal: str | None = None
+
+    @property
+    def programs(self) -> Mapping[str, tuple[str, ...]]:
+        """Those of the services: what a unit is called may depend on the program's version."""
+        return {
+            name: found for service in self.services for name, found in service.programs.items()
+        }
+
+    def units(self, site: Site) -> tuple[str, ...]:
+        every = (service.unit(site) for service in self.services)
+        return tuple(unit for unit in every if unit is not None)
+
+    def files(self, site: Site) -> tuple[ConfigFile, ...]:
+        return tuple(
+            ConfigFile(DROP_IN.format(unit=unit), "limits/limits.conf.j2")
+            for unit in self.units(site)
+        )
+
+    def unit(self, site: Site) -> None:
+        return None
+
+    def validate(self, site: Site, files: Mapping[str, bytes]) -> None:
+        return None
+
+    def start(self, site: Site, files: Mapping[str, bytes]) -> Argv | None:
+        return None
+
+    def socket(self, site: Site) -> None:
+        return None
+
+    def effective(self, site: Site) -> tuple[Readback, ...]:
+        return tuple(
+            Readback(("sh", "-c", _LIMITS, "sh", unit), open_files) for unit in self.units(site)
+        )
+
+
+def open_files(text: str) -> dict[str, Value]:
+    """The soft limit out of ``/proc/PID/limits``."""
+    found = _OPEN_FILES.search(text)
+    return {"nofile": int(found[1])} if found else {}

@@ -1,0 +1,101 @@
+"""Kernel settings as the hosts at hand have them: baselines and choices read, the rest left out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+
+from autotune.services.base import Parameter, Value
+from autotune.services.readback import number
+from autotune.services.sysctl import CHOICES_IN, Sysctl
+from autotune.space.dimension import Dimension
+from autotune.space.facts import HostFacts
+from autotune.target.model import Target
+
+
+def as_found(dimension: Dimension, facts: HostFacts) -> Dimension:
+    """A kernel setting with the value that the host has for a baseline."""
+    key = dimension.parameter.name
+    if key not in facts.kernel:
+        return dimension
+    found = _value(facts.kernel[key], dimension.parameter)
+    if not dimension.choices:
+        assert dimension.low is not None
+        assert dimension.high is not None
+        low, high = min(dimension.low, int(found)), max(dimension.high, int(found))
+        return replace(dimension, baseline=int(found), low=low, high=high)
+    offered = facts.kernel[CHOICES_IN[key]].split() if key in CHOICES_IN else dimension.choices
+    choices = dict.fromkeys((found, *offered))
+    return replace(dimension, baseline=found, choices=tuple(choices))
+
+
+def available(
+    target: Target, dimensions: Iterable[Dimension], facts: Mapping[str, HostFacts]
+) -> tuple[tuple[Dimension, ...], tuple[str, ...]]:
+    """The dimensions without kernel settings that cannot be tuned, and a line why for each.
+
+    A host has one kernel: it is tuned as part of the first tier that the host belongs to.
+    """
+    owners: dict[str, str] = {}
+    for name, tier in target.tiers.items():
+        for host in tier.hosts:
+            owners.setdefault(host, name)
+    kept, dropped = list[Dimension](), list[tuple[Dimension, str]]()
+    for dimension in dimensions:
+        if not _is_kernels(dimension):
+            kept.append(dimension)
+        elif why := next(_reasons(target, dimension, owners, facts), None):
+            dropped.append((dimension, why))
+        elif not dimension.parameter.on_demand or dimension.name in target.parameters:
+            kept.append(dimension)
+    return tuple(kept), (*_briefly(dropped), *_differing(target, kept, facts))
+
+
+def _is_kernels(dimension: Dimension) -> bool:
+    return dimension.name.split(".")[1] == Sysctl.name
+
+
+def _reasons(
+    target: Target,
+    dimension: Dimension,
+    owners: Mapping[str, str],
+    facts: Mapping[str, HostFacts],
+) -> Iterator[str]:
+    tier = dimension.name.partition(".")[0]
+    key = dimension.parameter.name
+    for host in target.tiers[tier].hosts:
+        if owners[host] != tier:
+            yield f"the kernel of {host} is tuned as part of tier {owners[host]}"
+        elif key in facts[host].refused:
+            yield f"{facts[host].refused[key]} ({host})"
+        elif key not in facts[host].kernel:
+            yield f"{host} does not say what it is"
+
+
+def _differing(
+    target: Target, kept: Iterable[Dimension], facts: Mapping[str, HostFacts]
+) -> Iterator[str]:
+    """Settings that the hosts of a tier have otherwise today: in a study they share them."""
+    for dimension in filter(_is_kernels, kept):
+        first, *others = target.tiers[dimension.name.partition(".")[0]].hosts
+        key = dimension.parameter.name
+        for host in others:
+            if facts[host].kernel[key] != facts[first].kernel[key]:
+                yield (
+                    f"{dimension.name}: {first} has {facts[first].kernel[key]}, {host} has "
+                    f"{facts[host].kernel[key]}; the baseline is that of {first}"
+                )
+
+
+def _briefly(dropped: Iterable[tuple[Dimension, str]]) -> Iterator[str]:
+    """All settings of a tier with the same reason in one line."""
+    grouped: dict[tuple[str, str], list[str]] = {}
+    for dimension, reason in dropped:
+        tier = dimension.name.partition(".")[0]
+        grouped.setdefault((tier, reason), []).append(dimension.parameter.name)
+    for (tier, reason), keys in grouped.items():
+        yield f"{tier}.{Sysctl.name}: left out {', '.join(keys)}: {reason}"
+
+
+def _value(text: str, parameter: Parameter) -> Value:
+    return number(text) if isinstance(parameter.stock, int) else text

@@ -1,0 +1,64 @@
+"""The stream of samples as it is run, by a shell of this machine."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from pathlib import Path
+
+from autotune.measure.process_table import Owners
+from autotune.measure.stream import Stream, read
+from autotune.transports.local import LocalTransport
+
+NAME = Path("/proc/self/comm").read_text().strip()
+OWNERS = Owners(programs={NAME: "me"})
+
+
+def test_processes_of_the_stack_are_seen_with_their_descriptors() -> None:
+    samples = Stream(LocalTransport(), OWNERS, 1).run().samples
+    assert len(samples) == 2
+    for sample in samples:
+        mine = sample.processes["me"]
+        assert mine.rss > 1 << 20
+        assert mine.descriptor_limit is not None
+        assert sample.queues
+        assert sum(sample.cpu.values()) > 0
+    wide = Path(f"/proc/{os.getpid()}/fd").stat().st_size > 0  # Linux 6.2 and later
+    assert (samples[0].processes["me"].descriptors is not None) == wide
+
+
+def test_only_what_was_logged_meanwhile(tmp_path: Path) -> None:
+    log, absent = tmp_path / "it's a log", tmp_path / "absent"
+    log.write_text("before\n")
+    stream = Stream(LocalTransport(), Owners(), 600, [str(log), str(absent)])
+
+    def meanwhile() -> None:
+        while not Path(stream._whoami).exists():
+            time.sleep(0.01)
+        with log.open("a") as more:
+            more.write("== sample ==\n==> /proc/uptime <==\nno uptime\n")
+        stream.stop()
+
+    thread = threading.Thread(target=meanwhile)
+    thread.start()
+    found = stream.run()
+    thread.join()
+    assert found.logs[str(log)].strip() == "== sample ==\n==> /proc/uptime <==\nno uptime"
+    assert found.logs[str(absent)] == ""
+    assert all(sample.at > 0 for sample in found.samples)
+    assert not Path(stream._whoami).exists()
+
+
+def test_it_can_be_told_to_end_before_it_has_begun() -> None:
+    stream = Stream(LocalTransport(), Owners(), 600)
+    thread = threading.Thread(target=stream.stop)
+    thread.start()
+    found = stream.run()
+    thread.join()
+    assert len(found.samples) >= 1
+
+
+def test_nothing_at_all() -> None:
+    assert read("", OWNERS).samples == ()
+    assert read("sh: 1: stat: not found\n", OWNERS).logs == {}

@@ -1,0 +1,97 @@
+"""Services of the host itself: its kernel and the limits of its units."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from autotune.deploy.render import render
+from autotune.services import limits, sysctl
+from autotune.services.base import Endpoint, Role, Site
+from autotune.services.limits import Limits
+from autotune.services.registry import parts
+from autotune.services.sysctl import Sysctl
+from autotune.target.model import Data
+
+FIXTURES = Path(__file__).parent / "fixtures"
+SITE = Site(
+    tier="web",
+    host="web1",
+    role=Role.HOST,
+    directory="/",
+    listen=Endpoint("198.18.0.2", 80),
+    runtime="systemd",
+    programs={"php-fpm": "/usr/sbin/php-fpm8.2", "nginx": "/usr/sbin/nginx", "sysctl": "sysctl"},
+    facts={"nofile": 1_048_576},
+)
+
+
+def test_the_kernel_gets_what_the_study_sets_and_nothing_else() -> None:
+    settings = {
+        "web.sysctl.net.core.somaxconn": 8192,
+        "web.sysctl.net.ipv4.ip_local_port_range": "1024 65535",
+        "lb.sysctl.net.core.somaxconn": 128,
+        "web.nginx.backlog": 300,
+    }
+    assert Sysctl().sysctls(SITE, settings) == {
+        "net.core.somaxconn": "8192",
+        "net.ipv4.ip_local_port_range": "1024 65535",
+    }
+
+
+def test_the_kernels_values_are_read_back() -> None:
+    (readback,) = Sysctl().effective(SITE)
+    assert readback.argv[:2] == ("sysctl", "-e")
+    assert readback.parse((FIXTURES / "sysctl.txt").read_text()) == {
+        "net.core.somaxconn": 4096,
+        "net.ipv4.tcp_tw_reuse": 2,
+        "net.ipv4.ip_local_port_range": "32768 60999",
+        "net.ipv4.tcp_congestion_control": "bbr",
+    }
+
+
+@pytest.mark.parametrize(
+    ("deployment", "units"),
+    [
+        ("nginx+php-fpm", ("php8.2-fpm.service", "nginx.service")),
+        ("nginx", ("nginx.service",)),
+        ("memcached", ("memcached.service",)),
+    ],
+)
+def test_a_drop_in_for_each_unit(deployment: str, units: tuple[str, ...]) -> None:
+    service = Limits(tuple(service for service, _ in parts(deployment)))
+    rendered = render(service, SITE, {"web.limits.nofile": 65535}, Data())
+    assert tuple(rendered) == tuple(f"/etc/systemd/system/{unit}.d/autotune.conf" for unit in units)
+    for content in rendered.values():
+        assert content.decode().splitlines()[1:] == ["[Service]", "LimitNOFILE=65535:524288"]
+
+
+@pytest.mark.parametrize(
+    ("nofile", "allowed", "line"),
+    [
+        (1024, 1_048_576, "LimitNOFILE=1024:524288"),
+        (800_000, 1_048_576, "LimitNOFILE=800000:800000"),
+        (1024, 4096, "LimitNOFILE=1024:4096"),
+    ],
+)
+def test_the_hard_limit_stays_what_the_distribution_has(
+    nofile: int, allowed: int, line: str
+) -> None:
+    site = Site(**{**SITE.__dict__, "facts": {"nofile": allowed}})
+    service = Limits((parts("nginx")[0][0],))
+    (content,) = render(service, site, {"web.limits.nofile": nofile}, Data()).values()
+    assert line in content.decode()
+
+
+def test_limits_are_read_back() -> None:
+    text = (FIXTURES / "proc-limits.txt").read_text()
+    assert set(limits.open_files(text)) == {"nofile"}
+    assert limits.open_files("Max open files            4096   524288   files\n") == {
+        "nofile": 4096
+    }
+    assert limits.open_files("cat: /proc//limits: No such file or directory\n") == {}
+
+
+def test_choices_that_the_host_has_are_asked_for() -> None:
+    assert set(sysctl.CHOICES_IN.values()) <= set(sysctl.KEYS)

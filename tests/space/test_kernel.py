@@ -1,0 +1,83 @@
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.space.targets import KERNEL, ROOMY, fleet
+
+OTHER = replace(ROOMY, kernel={**KERNEL, "net.core.somaxconn": "128"})
+
+
+def test_the_baseline_is_what_the_host_has(tmp_path: Path) -> None:
+    space = fleet(tmp_path)
+    found = {d.name.removeprefix("web.sysctl."): d for d in space.dimensions
+             if d.name.startswith("web.sysctl.")}  # fmt: skip
+    assert {name: d.baseline for name, d in found.items()} == {
+        "net.core.somaxconn": 4096,
+        "net.ipv4.tcp_tw_reuse": 2,
+        "net.ipv4.ip_local_port_range": "32768 60999",
+        "net.ipv4.tcp_congestion_control": "bbr",
+    }
+    assert found["net.ipv4.tcp_congestion_control"].choices == ("bbr", "reno", "cubic")
+    assert found["net.ipv4.ip_local_port_range"].recommended == "1024 65535"
+
+
+def test_what_cannot_be_set_is_left_out_with_a_line_that_says_why(tmp_path: Path) -> None:
+    space = fleet(tmp_path, "parameters: {web.sysctl.net.ipv4.tcp_tw_recycle: {fixed: 1}}\n")
+    absent, fixed = (line for line in space.dropped if line.startswith("web.sysctl: "))
+    assert "net.ipv4.tcp_tw_recycle" in absent
+    assert absent.endswith(": this kernel does not have it (web1)")
+    assert fixed == "web.sysctl: left out fs.file-max: it cannot be written here (web1)"
+    assert not any("tcp_tw_recycle" in name for name in space.baseline)
+
+
+@pytest.mark.parametrize(
+    ("rule", "value", "tunable"),
+    [
+        ("vm.swappiness: {range: [0, 60]}", 60, True),
+        ("vm.swappiness: {fixed: 10}", 10, False),
+        ("net.core.somaxconn: {fixed: 1024}", 1024, False),
+        ("net.ipv4.tcp_rmem: {choices: [4096 131072 33554432, 4096 16384 4194304]}",
+         "4096 131072 33554432", True),
+    ],
+)  # fmt: skip
+def test_the_target_may_ask_for_more_and_fix_what_it_likes(
+    tmp_path: Path, rule: str, value: object, tunable: bool
+) -> None:
+    space = fleet(tmp_path, f"parameters: {{web.sysctl.{rule}}}\n")
+    name = f"web.sysctl.{rule.partition(':')[0]}"
+    assert space.baseline[name] == value
+    assert (name in {d.name for d in space.tunable}) is tunable
+
+
+def test_hosts_of_a_tier_that_differ_are_pointed_out(tmp_path: Path) -> None:
+    space = fleet(tmp_path, web2=OTHER)
+    assert space.baseline["web.sysctl.net.core.somaxconn"] == 4096
+    assert (
+        "web.sysctl.net.core.somaxconn: web1 has 4096, web2 has 128; the baseline is that of web1"
+        in space.dropped
+    )
+
+
+def test_a_host_has_one_kernel_however_many_tiers(tmp_path: Path) -> None:
+    space = fleet(tmp_path, "", ("hosts: mc1", "hosts: web1"))
+    assert "web.sysctl.net.core.somaxconn" in space.baseline
+    assert "cache.sysctl.net.core.somaxconn" not in space.baseline
+    (line,) = (line for line in space.dropped if line.startswith("cache.sysctl: "))
+    assert line.endswith("the kernel of web1 is tuned as part of tier web")
+
+
+def test_private_processes_leave_the_kernel_and_limits_alone(tmp_path: Path) -> None:
+    everywhere = ("service: ", "runtime: embedded, service: ")
+    space = fleet(tmp_path, "", everywhere)
+    assert not any(".sysctl." in name or ".limits." in name for name in space.baseline)
+    assert space.dropped == ()
+
+
+def test_limits_reach_what_the_host_allows(tmp_path: Path) -> None:
+    space = fleet(tmp_path, web2=replace(ROOMY, nofile=30_000))
+    limits = {d.name: (d.baseline, d.high) for d in space.dimensions if ".limits." in d.name}
+    assert limits["web.limits.nofile"] == (1024, 30_000)
+    assert limits["lb.limits.nofile"] == (1024, 100_000)
