@@ -10,6 +10,7 @@ import os
 import sys
 from collections.abc import Callable
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -133,6 +134,10 @@ def run(
     json_: Json = False,
     verbose: Verbose = False,
     exit_code: ExitCode = False,
+    keep: Annotated[
+        bool,
+        typer.Option("--keep", help="Leave a winner that is proven on the hosts (systemd only)."),
+    ] = False,
     studies: Studies = STUDIES,
 ) -> None:
     """Run a study: baseline, search, confirmation, verdict."""
@@ -144,7 +149,7 @@ def run(
     bed = prepare(read(target))
     _ask_leave(bed.announce(), yes=yes)
     directory = new_directory(studies, bed.file.target.name)
-    _sit(start.start, bed, directory, json_=json_, verbose=verbose)
+    _sit(partial(start.start, keep=keep), bed, directory, json_=json_, verbose=verbose)
     _report(directory, json_=json_, exit_code=exit_code)
 
 
@@ -285,13 +290,17 @@ def restore(
     what: Annotated[str, typer.Argument(help="A target file or a study.", show_default=False)],
     studies: Studies = STUDIES,
 ) -> None:
-    """Put back whatever a killed study has left: its servers ended, its run directory gone."""
+    """Put back whatever a killed study has left: hosts as they were found, private servers ended."""
     from autotune.report.studies import find
     from autotune.run import restore as restores
 
     path = Path(what)
-    chosen = restores.studies_of(path, studies) if path.is_file() else [find(what, studies)]
-    for line in restores.restore(chosen) or [f"{what}: nothing was left behind"]:
+    if path.is_file():
+        lines = restores.restore(restores.studies_of(path, studies))
+        lines += restores.restore_target(path)
+    else:
+        lines = restores.restore([find(what, studies)])
+    for line in lines or [f"{what}: nothing was left behind"]:
         typer.echo(line)
 
 

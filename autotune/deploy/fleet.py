@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from autotune.deploy.effective import Difference
 from autotune.errors import AutotuneError
@@ -39,4 +39,13 @@ class Fleet(Protocol):
 
     def restore(self) -> None:
         """Leave every host as it was found."""
+        ...
+
+
+@runtime_checkable
+class Keeps(Protocol):
+    """A fleet whose services go on when the tuner has ended."""
+
+    def keep(self) -> None:
+        """What is deployed now stays when hosts are given back; ``restore`` no longer undoes it."""
         ...

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import time
+from collections.abc import Callable
 
 from autotune.services.base import Endpoint
 
@@ -23,9 +24,16 @@ def answer(endpoint: Endpoint, path: str, timeout: float = 2.0) -> tuple[int, by
 
 def wait(endpoint: Endpoint, path: str, expect: bytes | None, seconds: float) -> str | None:
     """Wait until a request is answered right; if it never is, in words what came instead."""
+    return until(lambda: answer(endpoint, path), expect, seconds)
+
+
+def until(
+    ask: Callable[[], tuple[int, bytes] | str], expect: bytes | None, seconds: float
+) -> str | None:
+    """As ``wait``, however the request is made."""
     deadline = time.monotonic() + seconds
     while True:
-        got = answer(endpoint, path)
+        got = ask()
         if isinstance(got, tuple) and 200 <= got[0] < 300 and expect in (None, got[1]):
             return None
         if time.monotonic() > deadline:

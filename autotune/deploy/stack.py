@@ -3,11 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from autotune.services.base import Conditions, Endpoint, Role, Service, Settings, Site, met
+from autotune.services.base import (
+    Conditions,
+    Endpoint,
+    Role,
+    Runtime,
+    Service,
+    Settings,
+    Site,
+    met,
+)
 from autotune.services.placement import Placed, placed
-from autotune.services.registry import parts
+from autotune.services.registry import PORTS, parts
 from autotune.space.facts import HostFacts
 from autotune.target.model import Target
 
@@ -42,13 +51,21 @@ class Stack:
         """The parts that run under these settings, in dependency order."""
         return tuple(part for part in self.parts if met(part.when, settings))
 
+    @property
+    def hosts(self) -> tuple[str, ...]:
+        """Every host that something runs on, each once."""
+        return tuple(dict.fromkeys(part.site.host for part in self.parts))
+
     def of_role(self, role: Role) -> tuple[Part, ...]:
         return tuple(part for part in self.parts if part.site.role is role)
 
 
 @dataclass(frozen=True)
 class Grounds:
-    """What the topology stands on: directories, ports, accounts, programs and facts per host."""
+    """What the topology stands on: directories, ports, accounts, programs and facts per host.
+
+    ``ports`` are those of private servers; without one, a tier's own or its service's.
+    """
 
     directory: str
     ports: Ports
@@ -56,6 +73,12 @@ class Grounds:
     facts: Mapping[str, HostFacts]
     user: str | None = None
     group: str | None = None
+    runtime: Runtime = "embedded"
+    installed: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+
+    def programs_on(self, host: str) -> Mapping[str, str]:
+        """Where a host's programs are: ``installed`` there, or on this machine."""
+        return self.installed.get(host, self.programs)
 
 
 def entry_tier(target: Target) -> str:
@@ -113,9 +136,10 @@ def _site(target: Target, grounds: Grounds, name: str, host: str, place: Placed)
         forwards_to=endpoints((tier.forwards_to,)) if tier.forwards_to else (),
         caches=endpoints(tier.uses, Role.CACHE),
         stores=endpoints(tier.uses, Role.STORE),
+        runtime=grounds.runtime,
         user=grounds.user,
         group=grounds.group,
-        programs={key: grounds.programs[key] for key in place.service.programs},
+        programs={key: grounds.programs_on(host)[key] for key in place.service.programs},
         facts=dict(grounds.facts[host].names()),
     )
 
@@ -125,4 +149,6 @@ def _roles(target: Target, tier: str) -> set[Role]:
 
 
 def _endpoint(target: Target, tier: str, host: str, grounds: Grounds) -> Endpoint:
-    return Endpoint(target.hosts[host].address, grounds.ports[tier, host])
+    described = target.tiers[tier]
+    port = grounds.ports.get((tier, host)) or described.port or PORTS[described.service[0]]
+    return Endpoint(target.hosts[host].address, port)

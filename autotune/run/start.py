@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 from pathlib import Path
 
+from autotune.deploy.fleet import Keeps
 from autotune.errors import AutotuneError, TargetError
 from autotune.run import session, tuner
 from autotune.run.bed import Bed
@@ -18,11 +19,22 @@ from autotune.target.compare import differences
 from autotune.target.read import TargetFile, read
 
 
-def start(bed: Bed, directory: Path, narrator: Narrator) -> None:
-    """Run a new study of a target to its end, in a directory that is not there yet."""
+def start(bed: Bed, directory: Path, narrator: Narrator, *, keep: bool = False) -> None:
+    """Run a new study of a target to its end, in a directory that is not there yet.
+
+    ``keep``: the winner, if it is proven, is left on the hosts. Raises AutotuneError where the
+    target's services cannot stay.
+    """
     with session.opened(bed, directory, narrator) as bench:
+        if keep and not isinstance(bench.equipment.fleet, Keeps):
+            raise AutotuneError(
+                "private servers end with their study: there is nothing to keep",
+                hint="`autotune export` writes the winner's files",
+            )
         open_study(bed, bench, directory)
-        _run(bed, bench, directory)
+        verdict = _run(bed, bench, directory)
+        if keep:
+            _keep(bench, verdict)
 
 
 def open_study(bed: Bed, bench: Bench, directory: Path) -> None:
@@ -70,6 +82,18 @@ def _run(bed: Bed, bench: Bench, directory: Path) -> Verdict:
         )
     bench.narrator.note(f"sampler {searcher.chosen.name}: {searcher.chosen.why}")
     return tuner.tune(bench, searcher, target.budget)
+
+
+def _keep(bench: Bench, verdict: Verdict) -> None:
+    """Deploy the winner once more, to stay; without one everything is put back as ever."""
+    if verdict.verdict != "improved" or verdict.best is None:
+        bench.narrator.note("nothing is kept: no configuration is proven to be better")
+        return
+    fleet = bench.equipment.fleet
+    fleet.deploy(bench.store.state.by_number(verdict.best).settings)
+    assert isinstance(fleet, Keeps)
+    fleet.keep()
+    bench.narrator.note(f"the configuration of trial {verdict.best} stays on the hosts")
 
 
 def _target_of(directory: Path) -> TargetFile:

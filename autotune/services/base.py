@@ -90,7 +90,8 @@ class Site:
     """One service on one host: everything but the settings that its files and commands depend on.
 
     Paths inside the files are relative to ``directory``, the working directory of the processes,
-    so that a deep study directory meets no limit on the length of a socket's path. ``user`` is
+    so that a deep study directory meets no limit on the length of a socket's path. Those of the
+    distribution's units are absolute; ``directory`` is where a trial start may write. ``user`` is
     whom the processes drop to (``None``: they keep the user that starts them). ``runtime`` says
     whether they are private processes or the units of the host's distribution.
     """
@@ -109,10 +110,20 @@ class Site:
     programs: Mapping[str, str] = field(default_factory=dict)
     facts: Mapping[str, Value] = field(default_factory=dict)
 
+    def place(self, private: str, installed: str) -> str:
+        """Where something is: in the private directory, or where the distribution has it."""
+        return private if self.runtime == "embedded" else installed
+
     @property
     def socket_name(self) -> str:
         """A unix socket's name that no other study's has: ``ss`` lists those of the whole host."""
-        return f"{self.tier}.{self.host}.{crc32(self.directory.encode()):08x}.sock"
+        name = f"{self.tier}.{self.host}.{crc32(self.directory.encode()):08x}.sock"
+        return self.place(name, f"/run/php/autotune-{self.tier}.sock")
+
+    @property
+    def document_root(self) -> str:
+        """Where the files of the application are."""
+        return self.place(f"{self.directory}/site", "/var/www/autotune")
 
 
 @dataclass(frozen=True)

@@ -135,7 +135,7 @@ class Memcached:
         return {"memcached": ("memcached",), "memcached-tool": (TOOL,)}
 
     def files(self, site: Site) -> tuple[ConfigFile, ...]:
-        return (ConfigFile("memcached.conf", "memcached/memcached.conf.j2"),)
+        return (ConfigFile(_conf(site), "memcached/memcached.conf.j2"),)
 
     def unit(self, site: Site) -> str:
         return "memcached.service"
@@ -144,7 +144,7 @@ class Memcached:
         return TrialStart((*self.start(site, files), "-s", "trial.sock"), "trial.sock")
 
     def start(self, site: Site, files: Mapping[str, bytes]) -> Argv:
-        return (site.programs["memcached"], *options(files["memcached.conf"]))
+        return (site.programs["memcached"], *options(files[_conf(site)]))
 
     def socket(self, site: Site) -> Endpoint:
         return site.listen
@@ -159,6 +159,10 @@ class Memcached:
 
         argv = (site.programs["memcached-tool"], str(site.listen), "settings")
         return (Readback(argv, parse),)
+
+
+def _conf(site: Site) -> str:
+    return site.place("memcached.conf", "/etc/memcached.conf")
 
 
 def options(content: bytes) -> Argv:

@@ -138,7 +138,7 @@ class Nginx:
         return {"nginx": ("nginx",)}
 
     def files(self, site: Site) -> tuple[ConfigFile, ...]:
-        return (ConfigFile("nginx.conf", f"nginx/{site.role}.conf.j2"),)
+        return (ConfigFile(_conf(site), f"nginx/{site.role}.conf.j2"),)
 
     def unit(self, site: Site) -> str:
         return "nginx.service"
@@ -159,5 +159,11 @@ class Nginx:
         )
 
     def _command(self, site: Site) -> Argv:
+        if site.runtime == "systemd":
+            return (site.programs["nginx"], "-c", _conf(site))
         # The working directory is the site; "-e" keeps the very first messages out of /var/log.
-        return (site.programs["nginx"], "-p", ".", "-e", "nginx-error.log", "-c", "nginx.conf")
+        return (site.programs["nginx"], "-p", ".", "-e", "nginx-error.log", "-c", _conf(site))
+
+
+def _conf(site: Site) -> str:
+    return site.place("nginx.conf", "/etc/nginx/nginx.conf")

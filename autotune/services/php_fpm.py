@@ -103,12 +103,10 @@ class PhpFpm:
         return {"php-fpm": ("php-fpm8.4", "php-fpm8.3", "php-fpm8.2", "php-fpm")}
 
     def files(self, site: Site) -> tuple[ConfigFile, ...]:
-        return (ConfigFile("php-fpm.conf", "php_fpm/php-fpm.conf.j2"),)
+        return (ConfigFile(_conf(site), "php_fpm/php-fpm.conf.j2"),)
 
     def unit(self, site: Site) -> str:
-        # Debian names both after the version: /usr/sbin/php-fpm8.2 and php8.2-fpm.service.
-        version = site.programs["php-fpm"].rpartition("php-fpm")[2]
-        return f"php{version}-fpm.service"
+        return f"php{_version(site)}-fpm.service"
 
     def validate(self, site: Site, files: Mapping[str, bytes]) -> Argv:
         return (*self._command(site), "-t")
@@ -126,7 +124,17 @@ class PhpFpm:
         )
 
     def _command(self, site: Site) -> Argv:
-        return (site.programs["php-fpm"], "-p", ".", "-y", "php-fpm.conf")
+        prefix = ("-p", ".") if site.runtime == "embedded" else ()
+        return (site.programs["php-fpm"], *prefix, "-y", _conf(site))
+
+
+def _version(site: Site) -> str:
+    """Debian has it in every name: /usr/sbin/php-fpm8.2, php8.2-fpm.service, /etc/php/8.2."""
+    return site.programs["php-fpm"].rpartition("php-fpm")[2]
+
+
+def _conf(site: Site) -> str:
+    return site.place("php-fpm.conf", f"/etc/php/{_version(site)}/fpm/php-fpm.conf")
 
 
 def _backlog_of(socket: str) -> Callable[[str], Settings]:

@@ -62,6 +62,7 @@ PARAMETERS = (
     ),
 )  # fmt: skip
 
+DATA, DUMP = "/var/lib/redis", "autotune.rdb"
 SWITCHES = ("io_threads_do_reads", "activerehashing", "jemalloc_bg_thread")
 IN_EFFECT = {
     name.replace("_", "-"): name
@@ -78,7 +79,10 @@ NEEDS = Needs(
 
 @dataclass(frozen=True)
 class Redis:
-    """Keeps its data set across restarts in the dump that the loader makes once."""
+    """Keeps its data set across restarts in the dump that the loader makes once.
+
+    Under the distribution's unit that is a dump of its own: the one that is there stays untouched.
+    """
 
     name: str = "redis"
     packages: tuple[str, ...] = ("redis-server",)
@@ -92,18 +96,23 @@ class Redis:
         return {"redis-server": ("redis-server",), "redis-cli": ("redis-cli",)}
 
     def files(self, site: Site) -> tuple[ConfigFile, ...]:
-        return (ConfigFile("redis.conf", "redis/redis.conf.j2"),)
+        return (ConfigFile(_conf(site), "redis/redis.conf.j2"),)
+
+    def leaves(self, site: Site) -> tuple[str, ...]:
+        """Files that the server itself makes, and that are to be gone when it is put back."""
+        return (f"{DATA}/{DUMP}",) if site.runtime == "systemd" else ()
 
     def unit(self, site: Site) -> str:
         return "redis-server.service"
 
     def validate(self, site: Site, files: Mapping[str, bytes]) -> TrialStart:
         argv = (*self.start(site, files), "--port", "0",
-                "--unixsocket", "trial.sock", "--dbfilename", "trial.rdb")  # fmt: skip
+                "--dir", site.place(".", site.directory), "--dbfilename", "trial.rdb",
+                "--unixsocket", "trial.sock")  # fmt: skip
         return TrialStart(argv, "trial.sock")
 
     def start(self, site: Site, files: Mapping[str, bytes]) -> Argv:
-        return (*_as(site), site.programs["redis-server"], "redis.conf")
+        return (*_as(site), site.programs["redis-server"], _conf(site))
 
     def socket(self, site: Site) -> Endpoint:
         return site.listen
@@ -118,4 +127,9 @@ def _as(site: Site) -> Argv:
     """Redis cannot drop to another user by itself: util-linux' ``setpriv`` does it before."""
     if site.user is None:
         return ()
-    return ("setpriv", f"--reuid={site.user}", f"--regid={site.group}", "--init-groups")
+    user, group = site.place(site.user, "redis"), site.place(site.group or "", "redis")
+    return ("setpriv", f"--reuid={user}", f"--regid={group}", "--init-groups")
+
+
+def _conf(site: Site) -> str:
+    return site.place("redis.conf", "/etc/redis/redis.conf")

@@ -24,7 +24,11 @@ class ReferenceApp:
         return {}
 
     def files(self, site: Site) -> tuple[ConfigFile, ...]:
-        return (ConfigFile("site/kv.php", "reference/kv.php.j2"),)
+        return (
+            ConfigFile(
+                site.place("site/kv.php", f"{site.document_root}/kv.php"), "reference/kv.php.j2"
+            ),
+        )
 
     def unit(self, site: Site) -> str | None:
         return None

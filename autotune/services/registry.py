@@ -37,6 +37,17 @@ DEPLOYMENTS: dict[str, tuple[tuple[str, Role], ...]] = {
     "kvrocks": (("kvrocks", Role.STORE),),
 }
 
+# Where a deployment listens under its distribution's units, unless the tier says otherwise.
+PORTS: dict[str, int] = {
+    "nginx": 80,
+    "nginx+php-fpm": 80,
+    "apache": 80,
+    "apache+mod_php": 80,
+    "memcached": 11211,
+    "redis": 6379,
+    "kvrocks": 6666,
+}
+
 
 def parts(deployment: str) -> tuple[tuple[Service, Role], ...]:
     """The services of a deployment such as ``nginx+php-fpm``, in the order they start."""

@@ -31,15 +31,18 @@ class Gathered(Generic[T]):
     errors: dict[str, AutotuneError] = field(default_factory=dict)
 
     def everywhere(self) -> dict[str, T]:
-        """The results; raises ``AutotuneError`` if any host has none, with what each said."""
+        """The results; raises ``AutotuneError`` if any host has none, with what each said.
+
+        Where all hosts failed in the same way it is of that kind.
+        """
         if not self.errors:
             return self.results
         (first, *others) = self.errors.values()
         if not others:
             raise first
-        raise AutotuneError(
-            "\n".join(str(error) for error in self.errors.values()), hint=first.hint
-        )
+        same = all(type(error) is type(first) for error in others)
+        kind = type(first) if same else AutotuneError
+        raise kind("\n".join(str(error) for error in self.errors.values()), hint=first.hint)
 
 
 def on_all(hosts: Iterable[H], work: Callable[[H], T], at_most: int = 16) -> Gathered[T]:

@@ -1,0 +1,104 @@
+"""Many commands on a host in one exchange, each with its own exit status and words."""
+
+from __future__ import annotations
+
+import secrets
+import shlex
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from autotune.deploy.on_host import FUNCTIONS
+from autotune.errors import AutotuneError
+from autotune.transports.base import Completed, Transport
+
+# The whole of it is one function, called on the last line: a connection that is lost half-way
+# through the text leaves a host that has done nothing.
+_SCRIPT = """\
+LC_ALL=C
+export LC_ALL
+{functions}
+step() {{
+    said=$("$@" 2>&1)
+    status=$?
+    printf '%s\\n{mark} %s\\n' "$said" "$status"
+    return $status
+}}
+everything() {{
+{steps}
+}}
+everything </dev/null
+exit 0
+"""
+
+
+@dataclass(frozen=True)
+class Command:
+    """``words`` are a program and its arguments, or one of the functions of ``on_host``.
+
+    After a ``vital`` one that fails nothing more is done.
+    """
+
+    words: tuple[str, ...]
+    vital: bool = False
+
+
+class CommandFailed(AutotuneError):
+    """A vital command failed; the message holds the host's name and the command's own words."""
+
+
+def ask(
+    transport: Transport, commands: Iterable[Command], *, timeout: float = 30.0
+) -> list[Completed]:
+    """What came of each command, as root, in order: up to the first vital one that failed.
+
+    Standard error is part of ``stdout``. Raises HostUnreachable, or AutotuneError where the host
+    does not let this account become root.
+    """
+    wanted = list(commands)
+    if not wanted:
+        return []
+    mark = f"#{secrets.token_hex(8)}"
+    script = _SCRIPT.format(functions=FUNCTIONS, mark=mark, steps="\n".join(map(_line, wanted)))
+    done = transport.run(["sh"], input=script.encode(), timeout=timeout, sudo=True)
+    answers = _answers(wanted, done.stdout, mark)
+    stopped = bool(answers) and not answers[-1].ok and wanted[len(answers) - 1].vital
+    if len(answers) < len(wanted) and not stopped:
+        raise _ended_early(transport.name, done)
+    return answers
+
+
+def insist(
+    transport: Transport, commands: Iterable[Command], *, timeout: float = 30.0
+) -> list[Completed]:
+    """As ``ask``; raises CommandFailed for a vital command that failed."""
+    wanted = list(commands)
+    answers = ask(transport, wanted, timeout=timeout)
+    for command, done in zip(wanted, answers, strict=False):
+        if command.vital and not done.ok:
+            raise CommandFailed(f"{transport.name}: {done.said or ' '.join(command.words[:2])}")
+    return answers
+
+
+def _line(command: Command) -> str:
+    """A shell line in which every word is quoted: no value is anything but a word."""
+    line = f"    step {shlex.join(command.words)}"
+    return f"{line} || return" if command.vital else line
+
+
+def _answers(commands: list[Command], output: str, mark: str) -> list[Completed]:
+    pieces = output.split(f"\n{mark} ")
+    said, found = pieces[0], []
+    for command, piece in zip(commands, pieces[1:], strict=False):
+        status, _, rest = piece.partition("\n")
+        found.append(Completed(command.words, int(status), said, ""))
+        said = rest
+    return found
+
+
+def _ended_early(host: str, done: Completed) -> AutotuneError:
+    if "sudo" in done.stderr:
+        return AutotuneError(
+            f"{host}: root is needed to deploy: {done.said}",
+            hint="let the account run commands by `sudo -n` there (NOPASSWD), or log in as root",
+        )
+    return AutotuneError(f"{host}: its commands ended early: {done.said[:400]}")

@@ -1,0 +1,186 @@
+"""One host of a fleet: looked at, its originals kept, its files staged and swapped, units acted on.
+
+Each method is one exchange with the host, whatever it has to do there.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+
+from autotune.deploy.batch import Command, CommandFailed, ask, insist
+from autotune.deploy.host_lock import HostLock
+from autotune.deploy.host_state import (
+    FileState,
+    HostSeen,
+    HostState,
+    files_seen,
+    sysctls_seen,
+    units_seen,
+)
+from autotune.deploy.on_host import KEPT, ORIGINALS
+from autotune.deploy.originals import Kept, Originals, encode
+from autotune.deploy.steps import Steps
+from autotune.deploy.validate import Invalid
+from autotune.errors import AutotuneError, LockedError
+from autotune.services.base import Action, Argv, TrialStart
+from autotune.transports.base import Completed, Transport
+
+ACTING = 150.0  # s for a host to stop and start its units; systemd gives each 90 s to stop
+
+
+@dataclass(frozen=True)
+class Check:
+    """How software judges files that are staged: whose they are, and where it may try them."""
+
+    part: str
+    directory: str
+    how: Argv | TrialStart
+
+
+class FleetHost:
+    """``kept`` is the controller's copy of how the host was found."""
+
+    def __init__(self, name: str, transport: Transport, kept: Kept, study: str) -> None:
+        self.name, self.transport = name, transport
+        self.lock = HostLock(transport, study)
+        self._kept = kept
+        self.originals = kept.read(name) or Originals(name, study)
+
+    def look(self, wanted: HostState) -> HostSeen:
+        """Everything that ``wanted`` speaks of, as it is; changes nothing."""
+        return self._look(wanted, ())[0]
+
+    def save(self, wanted: HostState, leaves: Iterable[str] = ()) -> None:
+        """Keep, here and there, how everything is that has not been kept and is about to change.
+
+        ``leaves`` are paths that the software itself is going to make.
+        """
+        files = {**wanted.files, **{path: FileState() for path in leaves}}
+        new = self.originals.lacks(HostState(files, wanted.units, wanted.sysctls))
+        if new == HostState():
+            return
+        above = {str(p): FileState() for path in new.files for p in PurePosixPath(path).parents}
+        everything = HostState({**above, **new.files}, new.units, new.sysctls)
+        seen, contents = self._look(everything, tuple(new.files))
+        if unknown := [unit for unit, found in seen.units.items() if not found.known]:
+            raise AutotuneError(f"{self.name}: there is no unit {unknown[0]}")
+        found = self.originals.with_found(seen, contents)
+        self._kept.write(found)
+        copy = Command(("keep", ORIGINALS, base64.b64encode(encode(found)).decode()), vital=True)
+        self._do([copy])
+        self.originals = found
+
+    def stage(self, wanted: HostState, steps: Steps, checks: Sequence[Check] = ()) -> None:
+        """Write new files beside the real ones and let the software judge them there.
+
+        Raises Invalid with the software's words, CommandFailed where they cannot be written.
+        """
+        commands = [self._staging(path, wanted.files[path]) for path in steps.write]
+        judging = [Command(_judging(check, steps.write)) for check in checks]
+        answers = self._do([*commands, *judging], timeout=60.0)
+        for check, done in zip(checks, answers[len(commands) :], strict=True):
+            if not done.ok:
+                raise Invalid(f"{check.part}: {done.said or 'its configuration is not accepted'}")
+
+    def discard(self, steps: Steps) -> None:
+        """Take staged files away."""
+        if steps.write:
+            self._do([Command(("discard", *map(staged, steps.write)))])
+
+    def apply(self, wanted: HostState, steps: Steps, places: Mapping[str, str]) -> None:
+        """Do the steps; ``places`` is where a unit listens once it is up: a port or a socket.
+
+        Raises CommandFailed, with the words of the unit or the command that failed.
+        """
+        commands: list[tuple[str, ...]] = [("rest", unit) for unit in steps.stop]
+        commands += [("swap", path, staged(path), wanted.files[path].time or "")
+                     for path in steps.write]  # fmt: skip
+        commands += [("remove", path) for path in steps.remove]
+        commands += [("sysctl", "-q", "-w", f"{name}={value}")
+                     for name, value in steps.sysctls.items()]  # fmt: skip
+        if steps.daemon_reload:
+            commands.append(("systemctl", "daemon-reload"))
+        for unit, action in steps.act.items():
+            reloaded = action is Action.RELOAD
+            commands.append(("reload", unit) if reloaded else ("act", "restart", unit))
+            commands.append(("up", unit, places.get(unit, "")))
+        self._do([Command(words, vital=True) for words in commands], timeout=ACTING)
+
+    def ask(self, commands: Sequence[Argv], timeout: float = 30.0) -> list[Completed]:
+        """What each command says; none of them may change anything."""
+        return ask(self.transport, [Command(argv) for argv in commands], timeout=timeout)
+
+    def forget(self) -> None:
+        """The host is as it was found: the copies of how that was are not needed any more."""
+        self._do([Command(("discard", ORIGINALS, KEPT))])
+        self._kept.remove(self.name)
+        self.originals = Originals(self.name, self.originals.study)
+
+    def forget_of(self, study: str) -> None:
+        """Likewise the controller's copy of another study that lives beside this one."""
+        Kept(self._kept.directory.parent.with_name(study)).remove(self.name)
+
+    def commit(self) -> None:
+        """What is deployed stays; how the host was found is kept for a later `restore`."""
+        if self.originals.state != HostState():
+            self._do([Command(("mv", "-f", "--", ORIGINALS, KEPT), vital=True)])
+
+    def _look(self, wanted: HostState, whole: tuple[str, ...]) -> tuple[HostSeen, dict[str, bytes]]:
+        """What is there, and the contents of the files ``whole``."""
+        paths, names, keys = tuple(wanted.files), tuple(wanted.units), tuple(wanted.sysctls)
+        commands = [
+            ("look", *paths),
+            ("contents", *whole),
+            ("units", *names) if names else ("true",),
+            ("kernel", *(key.replace(".", "/") for key in keys)),
+        ]
+        found, content, running, kernel = insist(
+            self.transport, [Command(words, vital=True) for words in commands]
+        )
+        seen = HostSeen(
+            files_seen(paths, found.stdout),
+            units_seen(names, running.stdout),
+            sysctls_seen(keys, kernel.stdout),
+        )
+        lines = f"{content.stdout}\n".split("\n")
+        return seen, {path: base64.b64decode(line)
+                      for path, line in zip(whole, lines, strict=False)}  # fmt: skip
+
+    def _staging(self, path: str, file: FileState) -> Command:
+        if file.link is not None:
+            words = ("stage_link", staged(path), file.owner or "0:0", file.link)
+            return Command(words, vital=True)
+        content = base64.b64encode(file.content or b"").decode()
+        mode = f"{0o644 if file.mode is None else file.mode:04o}"
+        return Command(("stage", path, staged(path), mode, file.owner or "-", content), vital=True)
+
+    def _do(self, commands: Sequence[Command], timeout: float = 30.0) -> list[Completed]:
+        """Change something, if the host is still ours."""
+        assert self.lock.held, "a host is locked before it is changed"
+        fence = self.lock.fence
+        answers = ask(self.transport, [fence, *commands], timeout=timeout)
+        if not answers[0].ok:
+            raise LockedError(f"{self.name}: {answers[0].said}", hint="another tuner took it over")
+        for command, done in zip(commands, answers[1:], strict=False):
+            if command.vital and not done.ok:
+                raise CommandFailed(f"{self.name}: {done.said or ' '.join(command.words[:2])}")
+        return answers[1:]
+
+
+def staged(path: str) -> str:
+    """Where a new file waits. The dot and the ending keep it out of directories read by pattern."""
+    place = PurePosixPath(path)
+    return str(place.with_name(f".{place.name}.autotune-new"))
+
+
+def _judging(check: Check, paths: Sequence[str]) -> tuple[str, ...]:
+    """The check of the real files turned on the staged ones."""
+    how = check.how
+    argv = how.argv if isinstance(how, TrialStart) else how
+    words = tuple(staged(word) if word in paths else word for word in argv)
+    if isinstance(how, TrialStart):
+        return ("trial", check.directory, how.socket, *words)
+    return words

@@ -1,0 +1,177 @@
+"""One tuner per host: a record on the host of who holds it, and how to tell that nobody does.
+
+A holder renews its lease, in the host's own uptime, so that no clock need be right. Where holder
+and asker are the same machine the holder's process itself is looked at.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import getpass
+import json
+import os
+import secrets
+import socket
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+import psutil
+
+from autotune.deploy.batch import Command, CommandFailed, ask
+from autotune.errors import AutotuneError, LockedError
+from autotune.transports.base import Transport
+
+LEASE = 180.0  # s after which a lock that was not renewed is nobody's
+_CHANGED = 3  # what ``claim`` ends with when somebody was faster
+
+
+@dataclass(frozen=True)
+class Holder:
+    """Who tunes: an account on a machine, its process, since when, and for which study.
+
+    ``place`` is the machine's boot and process namespace: within it ``pid`` means one process, and
+    ``started`` (seconds since the epoch) tells it from a later one of the same number. ``boot`` is
+    the boot of the host that is held; ``token`` is this holding's own.
+    """
+
+    holder: str
+    host: str
+    pid: int
+    started: float
+    since: str
+    study: str
+    place: str
+    boot: str = ""
+    token: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.holder} on {self.host}, process {self.pid}, since {self.since}"
+
+
+@dataclass(frozen=True)
+class LockSeen:
+    """What a host says of its lock: ``record`` is its text, times are in seconds of uptime."""
+
+    boot: str
+    uptime: float
+    renewed: float | None
+    record: str
+
+    @property
+    def holder(self) -> Holder | None:
+        """``None`` for a lock that is not there or cannot be read."""
+        try:
+            return Holder(**json.loads(self.record))
+        except (ValueError, TypeError):
+            return None
+
+
+def oneself(study: str) -> Holder:
+    """This process as a holder."""
+    return Holder(
+        holder=getpass.getuser(),
+        host=socket.gethostname(),
+        pid=os.getpid(),
+        started=psutil.Process().create_time(),
+        since=datetime.now(UTC).isoformat(timespec="seconds"),
+        study=study,
+        place=_place(),
+        token=secrets.token_hex(8),
+    )
+
+
+def why_stale(seen: LockSeen, here: str) -> str | None:
+    """Why the lock is nobody's any more, in words; ``None`` while it may be somebody's.
+
+    ``here`` is this machine's own place.
+    """
+    holder = seen.holder
+    if holder is None:
+        return "its record cannot be read"
+    if holder.place == here:
+        return None if _lives(holder) else f"process {holder.pid} has ended"
+    if holder.boot != seen.boot:
+        return "the host has been booted since"
+    if seen.renewed is None or seen.uptime - seen.renewed > LEASE:
+        return f"it was not renewed for {LEASE:.0f} s"
+    return None
+
+
+class HostLock:
+    """The lock of one host, held by this process from ``take`` to ``release``."""
+
+    def __init__(self, transport: Transport, study: str) -> None:
+        self._transport, self._me = transport, oneself(study)
+        self.record = ""
+
+    @property
+    def held(self) -> bool:
+        return bool(self.record)
+
+    @property
+    def fence(self) -> Command:
+        """Goes before any change: nothing is done on a host that is no longer held."""
+        return Command(("fence", self.record), vital=True)
+
+    def take(self) -> str | None:
+        """Hold the host. Says why an earlier lock was stale, if there was one.
+
+        Raises LockedError, naming holder, process and time, while another tuner has it.
+        """
+        for _ in range(3):
+            seen = look(self._transport)
+            stale = why_stale(seen, self._me.place) if seen.record else None
+            if seen.record and stale is None:
+                raise self._held(seen.holder)
+            record = json.dumps({**asdict(self._me), "boot": seen.boot})
+            (done,) = ask(self._transport, [Command(("claim", seen.record, record))])
+            if done.ok:
+                self.record = record
+                return f"{seen.holder or 'somebody'}: {stale}" if seen.record else None
+            if done.returncode != _CHANGED:
+                raise AutotuneError(f"{self._transport.name} cannot be locked: {done.said}")
+        raise self._held(look(self._transport).holder)
+
+    def renew(self) -> None:
+        """Raises LockedError where the lock has gone to somebody else."""
+        (done,) = ask(self._transport, [self.fence])
+        if not done.ok:
+            raise LockedError(f"{self._transport.name}: {done.said}")
+
+    def release(self) -> None:
+        if self.held:
+            ask(self._transport, [Command(("unlock", self.record))])
+            self.record = ""
+
+    def _held(self, holder: Holder | None) -> LockedError:
+        return LockedError(
+            f"{self._transport.name} is being tuned by {holder}"
+            + (f" (study {holder.study})" if holder else ""),
+            hint="wait for it; a lock whose holder is gone is taken over by itself",
+        )
+
+
+def look(transport: Transport) -> LockSeen:
+    """The host's lock as it is now; changes nothing."""
+    (done,) = ask(transport, [Command(("lock_state",))])
+    lines = done.stdout.split("\n", 3)
+    if not done.ok or len(lines) < 3:
+        raise CommandFailed(f"{transport.name} does not say who has locked it: {done.said}")
+    renewed = None
+    with contextlib.suppress(ValueError):
+        renewed = float(lines[2])
+    return LockSeen(lines[0], float(lines[1]), renewed, lines[3] if len(lines) > 3 else "")
+
+
+def _place() -> str:
+    boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+    return f"{boot} {os.readlink('/proc/self/ns/pid')}"  # noqa: PTH115  # not a path: pid:[…]
+
+
+def _lives(holder: Holder) -> bool:
+    try:
+        started: float = psutil.Process(holder.pid).create_time()
+    except psutil.Error:
+        return False
+    return abs(started - holder.started) < 1.0

@@ -1,0 +1,197 @@
+# What a host is asked to do, as functions; their arguments are words, never text to be read again.
+# A POSIX shell, coreutils, util-linux, iproute2 and systemd are all that is asked of the host.
+PATH=$PATH:/usr/local/sbin:/usr/sbin:/sbin
+home=/var/lib/autotune
+
+# -- the lock: a record of its holder, and the uptime at which it was last renewed --------------
+lock_state() {
+    cat /proc/sys/kernel/random/boot_id
+    cut -d ' ' -f 1 /proc/uptime
+    cat "$home/lease" 2>/dev/null || echo none
+    cat "$home/lock" 2>/dev/null
+    :
+}
+# expected new: the record is replaced if it is still the expected one ("" for none at all).
+claim() {
+    exec 9</var/lib && flock -w 10 9 || return 4
+    now=$(cat "$home/lock" 2>/dev/null)
+    if [ "$now" != "$1" ]; then
+        printf '%s' "$now"
+        return 3
+    fi
+    mkdir -p "$home" && chmod 700 "$home" && printf '%s' "$2" >"$home/.lock" || return
+    sync -- "$home/.lock" && mv -f -- "$home/.lock" "$home/lock" && renew
+}
+renew() {
+    cut -d ' ' -f 1 /proc/uptime >"$home/.lease" && mv -f -- "$home/.lease" "$home/lease"
+}
+# own: the lock is still ours, and is renewed by that.
+fence() {
+    if [ "$(cat "$home/lock" 2>/dev/null)" != "$1" ]; then
+        echo 'its lock is no longer ours'
+        return 3
+    fi
+    renew 2>/dev/null || : # a disk that is full must not keep us from putting things back
+}
+unlock() {
+    exec 9</var/lib && flock -w 10 9 || return 4
+    [ "$(cat "$home/lock" 2>/dev/null)" = "$1" ] || return 0
+    rm -f -- "$home/lock" "$home/lease" "$home/.lock" "$home/.lease"
+    rmdir -- "$home" 2>/dev/null
+    :
+}
+
+# -- looking -------------------------------------------------------------------------------------
+# path…: kind, bits, owner and time of each; what a link points to, or a file's digest, after it.
+look() {
+    for path; do
+        if [ -L "$path" ]; then
+            printf 'link %s %s\n' "$(stat -c '%a %u:%g %.9Y' -- "$path")" "$(readlink -- "$path")"
+        elif [ -f "$path" ]; then
+            sum=$(sha256sum <"$path") || return
+            printf 'file %s %s\n' "$(stat -c '%a %u:%g %.9Y' -- "$path")" "${sum%% *}"
+        elif [ -d "$path" ]; then
+            printf 'directory %s -\n' "$(stat -c '%a %u:%g %.9Y' -- "$path")"
+        elif [ -e "$path" ]; then
+            echo other
+        else
+            echo absent
+        fi
+    done
+}
+where() { # program…: the path of the first one that is there
+    for program; do command -v -- "$program" && return; done
+    :
+}
+contents() { # path…: each file's bytes, a line of base64
+    for path; do
+        if [ -f "$path" ] && [ ! -L "$path" ]; then base64 -w 0 -- "$path" || return; fi
+        echo
+    done
+}
+units() {
+    properties=LoadState,ActiveState,SubState,UnitFileState,MainPID,NRestarts,FragmentPath
+    systemctl show --property "$properties" -- "$@"
+}
+kernel() { # path below /proc/sys…: its value, "-" for one that is not there
+    for path; do
+        value=$(cat "/proc/sys/$path" 2>/dev/null) && printf '=%s\n' "$value" || echo -
+    done
+}
+
+# -- files ---------------------------------------------------------------------------------------
+# path staged mode owner base64: written beside the real one. "-" takes bits or owner from that.
+stage() {
+    (umask 022 && mkdir -p -- "${2%/*}") || return
+    rm -f -- "$2"
+    (umask 077 && printf %s "$5" | base64 -d >"$2") || return
+    if [ "$4" = - ] && [ -f "$1" ]; then
+        chown --reference="$1" -- "$2" && chmod --reference="$1" -- "$2" || return
+    else
+        owner=$4
+        [ "$owner" != - ] || owner=0:0
+        chown "$owner" -- "$2" && chmod "$3" -- "$2" || return
+    fi
+    sync -- "$2"
+}
+stage_link() { # staged owner target
+    (umask 022 && mkdir -p -- "${1%/*}") || return
+    rm -f -- "$1" && ln -s -- "$3" "$1" && chown -h "$2" -- "$1"
+}
+discard() { rm -f -- "$@"; }
+swap() { # path staged [time]
+    [ -z "${3:-}" ] || touch -h -d "@$3" -- "$2" || return
+    mv -fT -- "$2" "$1" && sync -- "${1%/*}"
+}
+remove() {
+    if [ -d "$1" ] && [ ! -L "$1" ]; then rmdir -- "$1"; else rm -f -- "$1"; fi
+}
+keep() { # path base64: a file of autotune's own, on disk before anything else happens
+    mkdir -p "$home" && chmod 700 "$home" || return
+    (umask 077 && printf %s "$2" | base64 -d >"$1.new") || return
+    sync -- "$1.new" && mv -f -- "$1.new" "$1" && sync -- "$home"
+}
+# directory socket argv…: runs aside, in a directory of its own, until it accepts at the socket.
+trial() {
+    directory=$1 socket=$2
+    shift 2
+    rm -rf -- "$directory" && mkdir -p -- "$directory" && chmod 1777 -- "$directory" || return
+    cd "$directory" || return
+    timeout 10 "$@" >"$directory.out" 2>&1 &
+    pid=$!
+    status=1
+    while kill -0 "$pid" 2>/dev/null; do
+        if [ -S "$socket" ]; then
+            sleep 0.03
+            kill "$pid" 2>/dev/null && status=0
+            break
+        fi
+        sleep 0.01
+    done
+    wait "$pid" 2>/dev/null
+    [ "$status" = 0 ] || cat "$directory.out"
+    cd / && rm -rf -- "$directory" "$directory.out" && rmdir -- "${directory%/*}" 2>/dev/null
+    return $status
+}
+
+# -- units ---------------------------------------------------------------------------------------
+words() { # what a unit said the last time it was started
+    invocation=$(systemctl show -P InvocationID -- "$1")
+    said=$(journalctl -q -o cat --no-pager -n 20 "_SYSTEMD_INVOCATION_ID=$invocation" 2>/dev/null)
+    [ -n "$said" ] || said=$(journalctl -q -o cat --no-pager -n 10 -u "$1" 2>/dev/null)
+    printf '%s\n' "$said"
+}
+act() { # verb unit
+    if [ "$1" = restart ]; then systemctl reset-failed -- "$2" 2>/dev/null; fi
+    systemctl "$1" -- "$2" && return
+    status=$?
+    words "$2"
+    return $status
+}
+rest() { # unit: not running, and nothing about it left to be told
+    systemctl stop -- "$1" && { systemctl reset-failed -- "$1" 2>/dev/null || :; }
+}
+children() { cat "/proc/$1/task/$1/children" 2>/dev/null || :; }
+old_left() { # pid child…: those that are still its children
+    now=" $(children "$1") "
+    shift
+    for child; do
+        case $now in *" $child "*) printf '%s ' "$child" ;; esac
+    done
+}
+reload() { # unit: until the processes of before have gone
+    pid=$(systemctl show -P MainPID -- "$1")
+    old=$(children "$pid")
+    act reload "$1" || return
+    tries=500
+    while left=$(old_left "$pid" $old) && [ -n "$left" ]; do
+        tries=$((tries - 1))
+        if [ "$tries" = 0 ]; then
+            echo "$1 was told to reload, and 10 s later still has processes of before: $left"
+            words "$1"
+            return 1
+        fi
+        sleep 0.02
+    done
+}
+# unit port-or-socket: it runs and listens, within 15 s.
+up() {
+    tries=500
+    while :; do
+        case $(systemctl is-active -- "$1") in
+            active | activating | reloading) ;;
+            *) break ;;
+        esac
+        case $2 in
+            '') return 0 ;;
+            /*) [ -S "$2" ] && return 0 ;;
+            *) [ -z "$(ss -ltnH "sport = :$2")" ] || return 0 ;;
+        esac
+        tries=$((tries - 1))
+        [ "$tries" -gt 0 ] || break
+        sleep 0.03
+    done
+    echo "$1 does not listen at $2: it is $(systemctl is-active -- "$1")"
+    words "$1"
+    return 1
+}

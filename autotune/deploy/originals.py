@@ -1,0 +1,176 @@
+"""How hosts were found: kept on the controller and on the host itself, before the first change.
+
+A path, unit or kernel value is added when a deployment is about to touch it for the first time;
+what is there already is never written again. Either copy alone is enough to put a host back.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from autotune.deploy.host_state import FileSeen, FileState, HostSeen, HostState, UnitSeen
+from autotune.errors import AutotuneError
+
+SCHEMA = 1
+
+
+@dataclass(frozen=True)
+class Originals:
+    """One host as it was found. ``study`` is the one that found it so; ``enabled`` by unit."""
+
+    host: str
+    study: str
+    state: HostState = field(default_factory=HostState)
+    enabled: Mapping[str, str] = field(default_factory=dict)
+
+    def with_found(self, seen: HostSeen, contents: Mapping[str, bytes]) -> Originals:
+        """What was just seen added, except where something earlier is known.
+
+        Raises AutotuneError for a path that is neither a file nor a link nor absent.
+        """
+        files = {path: _kept(path, file, contents) for path, file in seen.files.items()
+                 if file.kind != "directory"}  # fmt: skip
+        sysctls = {name: value for name, value in seen.sysctls.items() if value is not None}
+        units = {name: unit.active for name, unit in seen.units.items() if unit.known}
+        return replace(
+            self,
+            state=HostState(
+                {**files, **self.state.files},
+                {**units, **self.state.units},
+                {**sysctls, **self.state.sysctls},
+            ),
+            enabled={**_enabled(seen.units), **self.enabled},
+        )
+
+    def lacks(self, wanted: HostState) -> HostState:
+        """The part of ``wanted`` that nothing is known about yet."""
+        known = self.state
+        return HostState(
+            {path: file for path, file in wanted.files.items() if path not in known.files},
+            {unit: runs for unit, runs in wanted.units.items() if unit not in known.units},
+            {name: v for name, v in wanted.sysctls.items() if name not in known.sysctls},
+        )
+
+
+def encode(originals: Originals) -> bytes:
+    """As JSON that a person can read, and put back by hand if it must be."""
+    state = originals.state
+    record = {
+        "schema": SCHEMA,
+        "host": originals.host,
+        "study": originals.study,
+        "files": {path: _file(file) for path, file in sorted(state.files.items())},
+        "units": {unit: {"active": runs, "enabled": originals.enabled.get(unit, "")}
+                  for unit, runs in state.units.items()},
+        "sysctls": dict(sorted(state.sysctls.items())),
+    }  # fmt: skip
+    return json.dumps(record, indent=1, ensure_ascii=False).encode()
+
+
+def decode(content: bytes, where: str) -> Originals:
+    """Raises AutotuneError for what is not a record of originals; ``where`` is for the message."""
+    try:
+        record = json.loads(content)
+        if record["schema"] != SCHEMA:
+            raise AutotuneError(f"{where} was written by another version of autotune")
+        return Originals(
+            record["host"],
+            record["study"],
+            HostState(
+                {path: _file_state(file) for path, file in record["files"].items()},
+                {unit: bool(how["active"]) for unit, how in record["units"].items()},
+                {name: str(value) for name, value in record["sysctls"].items()},
+            ),
+            {unit: str(how["enabled"]) for unit, how in record["units"].items()},
+        )
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise AutotuneError(f"{where} is not a record of originals: {error}") from error
+
+
+class Kept:
+    """The controller's copies: ``<study>/originals/<host>.json``, only its owner's to read."""
+
+    def __init__(self, study: Path) -> None:
+        self.directory = study / "originals"
+
+    def path(self, host: str) -> Path:
+        return self.directory / f"{host}.json"
+
+    def hosts(self) -> tuple[str, ...]:
+        """Hosts that have not been put back."""
+        return tuple(sorted(path.stem for path in self.directory.glob("*.json")))
+
+    def read(self, host: str) -> Originals | None:
+        path = self.path(host)
+        return decode(path.read_bytes(), str(path)) if path.exists() else None
+
+    def write(self, originals: Originals) -> None:
+        """On disk when this returns, complete or not at all."""
+        self.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        path = self.path(originals.host)
+        new = path.with_suffix(".new")
+        handle = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+        with os.fdopen(handle, "wb") as file:
+            file.write(encode(originals))
+            file.flush()
+            os.fsync(handle)
+        new.replace(path)
+        _sync(self.directory)
+
+    def remove(self, host: str) -> None:
+        """The host is as it was found."""
+        self.path(host).unlink(missing_ok=True)
+        if self.directory.exists() and not any(self.directory.iterdir()):
+            self.directory.rmdir()
+
+
+def _sync(directory: Path) -> None:
+    handle = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def _kept(path: str, seen: FileSeen, contents: Mapping[str, bytes]) -> FileState:
+    if seen.kind == "absent":
+        return FileState()
+    if seen.kind == "link":
+        return FileState(owner=seen.owner, link=seen.detail, time=seen.time)
+    if seen.kind == "file":
+        return FileState(contents.get(path, b""), seen.mode, seen.owner, time=seen.time)
+    raise AutotuneError(f"{path} is neither a file nor a link: autotune does not replace it")
+
+
+def _enabled(units: Mapping[str, UnitSeen]) -> dict[str, str]:
+    return {name: unit.enabled for name, unit in units.items() if unit.known}
+
+
+def _file(file: FileState) -> dict[str, Any]:
+    if file.absent:
+        return {"kind": "absent"}
+    common = {"owner": file.owner, "time": file.time}
+    if file.link is not None:
+        return {"kind": "link", "to": file.link, **common}
+    content = file.content or b""
+    try:
+        said = {"text": content.decode()}
+    except UnicodeDecodeError:
+        said = {"base64": base64.b64encode(content).decode()}
+    return {"kind": "file", "mode": f"{file.mode or 0:04o}", **common, **said}
+
+
+def _file_state(record: Mapping[str, str]) -> FileState:
+    if record["kind"] == "absent":
+        return FileState()
+    if record["kind"] == "link":
+        return FileState(owner=record["owner"], link=record["to"], time=record["time"])
+    text = record.get("text")
+    content = base64.b64decode(record["base64"]) if text is None else text.encode()
+    return FileState(content, int(record["mode"], 8), record["owner"], time=record["time"])

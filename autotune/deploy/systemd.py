@@ -1,0 +1,317 @@
+"""The distribution's own services on hosts reached over SSH: one transaction over all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TypeVar
+
+from autotune.deploy import dataset, ready
+from autotune.deploy.batch import CommandFailed
+from autotune.deploy.effective import differences
+from autotune.deploy.fleet import Deployed, DeployFailed
+from autotune.deploy.host import Check, FleetHost
+from autotune.deploy.host_state import HostSeen, HostState
+from autotune.deploy.lease import Lease
+from autotune.deploy.originals import Kept
+from autotune.deploy.put_back import clear_left_behind, put_back
+from autotune.deploy.render import RenderError, render
+from autotune.deploy.stack import Part, Stack
+from autotune.deploy.steps import Steps, decide
+from autotune.deploy.validate import Invalid
+from autotune.deploy.wanted import Wanted, actions, needs, want
+from autotune.errors import AutotuneError
+from autotune.services.base import Action, Role, Settings, Value
+from autotune.space.space import Space
+from autotune.target.model import Target
+from autotune.transports.base import Transport
+from autotune.transports.parallel import on_all
+
+READY_SECONDS = 15.0
+T = TypeVar("T")
+
+
+def unsaid(text: str) -> None:
+    """News that nobody follows."""
+
+
+class NotUp(AutotuneError):
+    """Everything was started, and the stack does not answer right."""
+
+
+@dataclass(frozen=True)
+class InPlace:
+    """The last good deployment, and how the units looked when it was found good."""
+
+    wanted: Wanted
+    deployed: Deployed
+    pids: Mapping[str, Mapping[str, tuple[int, int]]]
+
+
+class SystemdFleet:
+    """All hosts of a stack.
+
+    ``request()`` asks the whole stack one thing: status and body, or why there is none. ``expect``
+    is the body of a right answer, known of the reference application; without it no data is loaded.
+    """
+
+    def __init__(
+        self,
+        target: Target,
+        space: Space,
+        stack: Stack,
+        study: Path,
+        transports: Mapping[str, Transport],
+        *,
+        request: Callable[[], tuple[int, bytes] | str],
+        expect: bytes | None,
+        overrides: Path | None = None,
+        progress: dataset.Progress = dataset.unheard,
+        note: Callable[[str], None] = unsaid,
+    ) -> None:
+        self.target, self.space, self.stack = target, space, stack
+        self._study, self._expect, self._overrides = study, expect, overrides
+        self._request, self._progress, self._note = request, progress, note
+        self.ready_seconds = READY_SECONDS
+        kept = Kept(study)
+        self._hosts = {
+            name: FleetHost(name, transports[name], kept, study.name) for name in stack.hosts
+        }
+        self._lease = Lease([host.lock for host in self._hosts.values()])
+        self._in_place: InPlace | None = None
+        self._keeping = False
+
+    # -- the transaction ------------------------------------------------------------------------
+
+    def deploy(self, settings: Settings) -> Deployed:
+        """Make ``settings`` take effect on every host, or leave every host as it was.
+
+        Raises DeployFailed where the configuration is to blame, AutotuneError where a host is.
+        """
+        wanted = self._wanted(settings)
+        self._save_originals(wanted)
+        seen = self._look(wanted)
+        steps = self._decide(wanted, seen)
+        if not any(steps.values()) and self._unchanged(seen):
+            return self._nothing_done(wanted)
+        self._stage(wanted, steps)
+        try:
+            self._apply(wanted, steps)
+            self._load_data(wanted, steps)
+            self._await_answer()
+            deployed, now = self._read_back(wanted, steps)
+        except AutotuneError as error:
+            self._roll_back(steps, error)
+            raise (
+                DeployFailed(error.message) if isinstance(error, CommandFailed | NotUp) else error
+            ) from error
+        self._in_place = InPlace(wanted, deployed, _pids(now))
+        return deployed
+
+    def _wanted(self, settings: Settings) -> Wanted:
+        def files(part: Part) -> dict[str, bytes]:
+            data = self.target.data
+            return render(part.service, part.site, settings, data, self._overrides)
+
+        try:
+            return want(settings, self.stack, files)
+        except RenderError as error:
+            raise DeployFailed(error.message) from error
+
+    def _save_originals(self, wanted: Wanted) -> None:
+        self._everywhere(lambda host: host.save(wanted.hosts[host.name], wanted.leaves(host.name)))
+
+    def _look(self, wanted: Wanted) -> dict[str, HostSeen]:
+        return self._everywhere(lambda host: host.look(wanted.hosts[host.name]))
+
+    def _decide(self, wanted: Wanted, seen: Mapping[str, HostSeen]) -> dict[str, Steps]:
+        before = self._in_place.wanted.settings if self._in_place else None
+        return {
+            name: decide(wanted.hosts[name], seen[name], needs(wanted, name, before))
+            for name in self._hosts
+        }
+
+    def _stage(self, wanted: Wanted, steps: Mapping[str, Steps]) -> None:
+        def stage(host: FleetHost) -> None:
+            mine = steps[host.name]
+            host.stage(wanted.hosts[host.name], mine, _checks(wanted, host.name, mine))
+
+        try:
+            self._where(steps, stage)
+        except AutotuneError as error:
+            on_all(self._changing(steps), lambda host: host.discard(steps[host.name]))
+            raise DeployFailed(error.message) if isinstance(error, Invalid) else error from error
+
+    def _apply(self, wanted: Wanted, steps: Mapping[str, Steps]) -> None:
+        def apply(host: FleetHost) -> None:
+            places = wanted.places(host.name)
+            host.apply(wanted.hosts[host.name], steps[host.name], places)
+
+        self._where(steps, apply)
+
+    def _load_data(self, wanted: Wanted, steps: Mapping[str, Steps]) -> None:
+        if self._expect is None:
+            return
+        for part in wanted.parts:
+            host, unit = self._hosts[part.site.host], part.service.unit(part.site)
+            if part.site.role is Role.STORE and unit in steps[host.name].act:
+                dataset.load(part.site, self.target.data, host.transport, self._progress)
+
+    def _await_answer(self) -> None:
+        wrong = ready.until(self._request, self._expect, self.ready_seconds)
+        if wrong:
+            raise NotUp(f"the stack does not answer right: {wrong}")
+
+    def _read_back(
+        self, wanted: Wanted, steps: Mapping[str, Steps]
+    ) -> tuple[Deployed, dict[str, HostSeen]]:
+        """What is in effect, of everything that is not just as it was before."""
+        now = self._look(wanted)
+        for name, state in wanted.hosts.items():
+            _still_up(name, state, now[name])
+        asked, active = wanted.settings, self.space.active(wanted.settings)
+        effective: dict[str, Value] = {}
+        for found in self._everywhere(lambda host: _effective(wanted, host)).values():
+            for name, value in found.items():
+                # Hosts of a tier may differ: the one that is not as asked is worth telling.
+                if effective.get(name, asked.get(name)) == asked.get(name):
+                    effective[name] = value
+        changed = {name: {*s.write, *s.remove, *s.sysctls} for name, s in steps.items()}
+        acted = actions(wanted, {name: s.act for name, s in steps.items()}, changed)
+        differing = differences(asked, effective, active)
+        return Deployed(_flat(wanted), acted, effective, differing), now
+
+    def _roll_back(self, steps: Mapping[str, Steps], error: AutotuneError) -> None:
+        """Every host back to the last good state; without one, to how it was found."""
+        good = self._in_place
+
+        def back(host: FleetHost) -> None:
+            state = good.wanted.hosts[host.name] if good else host.originals.state
+            touched = [*steps[host.name].act, *steps[host.name].stop]
+            places = good.wanted.places(host.name) if good else {}
+            todo = decide(state, host.look(state), {}, touched)
+            host.stage(state, todo)
+            host.apply(state, todo, places)
+
+        failed = on_all(self._changing(steps), back).errors
+        if failed:
+            said = "; ".join(one.message for one in failed.values())
+            raise AutotuneError(
+                f"{error.message}\nand not every host could be put back: {said}",
+                hint=f"`autotune restore {self._study.name}` once that is mended",
+            ) from error
+        if good:
+            self._in_place = None  # its processes are new ones: look again before saying so
+            self._await_answer()
+            self._in_place = replace(good, pids={})
+
+    # -- before and after -----------------------------------------------------------------------
+
+    def open(self) -> None:
+        """Lock every host, and put back what a killed tuner has left there.
+
+        Raises LockedError while another tuner has one of them.
+        """
+        taken = on_all(self._hosts.values(), lambda host: host.lock.take())
+        if taken.errors:
+            self._unlock()
+            taken.everywhere()
+        for name, stale in taken.results.items():
+            if stale:
+                self._note(f"{name}: took over the lock of {stale}")
+        self._lease.start()
+        for lines in self._everywhere(clear_left_behind).values():
+            for line in lines:
+                self._note(line)
+
+    @property
+    def in_place(self) -> Settings:
+        """The settings that were deployed last; none before the first deployment."""
+        return self._in_place.wanted.settings if self._in_place else {}
+
+    def restore(self) -> None:
+        """Leave every host as it was found, and unlock it.
+
+        Raises AutotuneError naming the hosts that could not be put back, when all others are.
+        """
+        self._lease.stop()
+        held = [host for host in self._hosts.values() if host.lock.held]
+        try:
+            failed = on_all(held, FleetHost.commit if self._keeping else put_back).errors
+        finally:
+            self._unlock()
+        if failed:
+            raise AutotuneError(
+                "not put back: " + "; ".join(error.message for error in failed.values()),
+                hint=f"`autotune restore {self._study.name}` once that is mended",
+            )
+
+    def keep(self) -> None:
+        """What is deployed now stays when hosts are unlocked; `autotune restore` still undoes it."""
+        self._keeping = True
+
+    def _unlock(self) -> None:
+        on_all(self._hosts.values(), lambda host: host.lock.release())
+
+    # -- small things ---------------------------------------------------------------------------
+
+    def _everywhere(self, work: Callable[[FleetHost], T]) -> dict[str, T]:
+        return on_all(self._hosts.values(), work).everywhere()
+
+    def _where(self, steps: Mapping[str, Steps], work: Callable[[FleetHost], None]) -> None:
+        on_all(self._changing(steps), work).everywhere()
+
+    def _changing(self, steps: Mapping[str, Steps]) -> Iterable[FleetHost]:
+        return [host for name, host in self._hosts.items() if steps[name]]
+
+    def _unchanged(self, seen: Mapping[str, HostSeen]) -> bool:
+        return self._in_place is not None and self._in_place.pids == _pids(seen)
+
+    def _nothing_done(self, wanted: Wanted) -> Deployed:
+        assert self._in_place is not None
+        self._await_answer()
+        known = self._in_place.deployed
+        nothing = dict.fromkeys(known.actions, Action.NONE)
+        return replace(known, files=_flat(wanted), actions=nothing)
+
+
+def _checks(wanted: Wanted, host: str, steps: Steps) -> list[Check]:
+    """How the software of a host judges those of its files that are new."""
+    checks = []
+    for part in wanted.parts_on(host):
+        files = wanted.rendered[part.name]
+        if files.keys() & set(steps.write):
+            how = part.service.validate(part.site, files)
+            if how is not None:
+                checks.append(Check(part.name, part.site.directory, how))
+    return checks
+
+
+def _effective(wanted: Wanted, host: FleetHost) -> dict[str, Value]:
+    """Full parameter name → value in effect on this host."""
+    readbacks = [(part, readback) for part in wanted.parts_on(host.name)
+                 for readback in part.service.effective(part.site)]  # fmt: skip
+    answers = host.ask([readback.argv for _, readback in readbacks])
+    found: dict[str, Value] = {}
+    for (part, readback), done in zip(readbacks, answers, strict=True):
+        prefix = f"{part.site.tier}.{part.service.name}."
+        found |= {prefix + name: value for name, value in readback.parse(done.stdout).items()}
+    return found
+
+
+def _still_up(host: str, state: HostState, now: HostSeen) -> None:
+    for unit, runs in state.units.items():
+        if runs and not now.units[unit].active:
+            raise NotUp(f"{host}: {unit} was started and has ended since")
+
+
+def _pids(seen: Mapping[str, HostSeen]) -> dict[str, dict[str, tuple[int, int]]]:
+    """What tells the processes of units from later ones."""
+    return {name: {unit: (found.pid, found.restarts) for unit, found in host.units.items()}
+            for name, host in seen.items()}  # fmt: skip
+
+
+def _flat(wanted: Wanted) -> dict[str, bytes]:
+    return {f"{part}{path}": content for part, files in wanted.rendered.items()
+            for path, content in files.items()}  # fmt: skip

@@ -1,0 +1,83 @@
+"""Many commands in one exchange, with a real shell at the other end."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from autotune.deploy.batch import Command, CommandFailed, ask, insist
+from autotune.errors import AutotuneError
+from autotune.transports.base import Argv, Completed
+from tests.deploy.doubles import Here
+
+HERE = Here(Path("/nowhere"))
+
+
+def test_each_command_has_its_status_and_words() -> None:
+    found = ask(HERE, [
+        Command(("printf", r"one\ntwo\n\n")),
+        Command(("sh", "-c", "echo to stderr >&2; exit 7")),
+        Command(("true",)),
+        Command(("cat",)),  # the script is not its input
+    ])  # fmt: skip
+    assert [(done.returncode, done.stdout) for done in found] == [
+        (0, "one\ntwo"), (7, "to stderr"), (0, ""), (0, ""),
+    ]  # fmt: skip
+
+
+@settings(max_examples=20)
+@given(st.lists(st.text(st.characters(exclude_characters="\0", codec="utf-8")), max_size=4))
+def test_words_arrive_as_they_are(words: list[str]) -> None:
+    (done,) = ask(HERE, [Command(("printf", "<%s>", *words))])
+    said = "".join(f"<{word}>" for word in words) or "<>"
+    assert done.stdout == said
+
+
+def test_all_of_them_are_one_exchange() -> None:
+    here = Here(Path("/nowhere"))
+    ask(here, [Command(("true",))] * 50)
+    assert here.exchanges == 1
+
+
+def test_nothing_is_done_after_a_vital_one_that_fails(tmp_path: Path) -> None:
+    commands = [
+        Command(("true",), vital=True),
+        Command(("ls", str(tmp_path / "missing")), vital=True),
+        Command(("touch", str(tmp_path / "done"))),
+    ]
+    assert [done.ok for done in ask(HERE, commands)] == [True, False]
+    with pytest.raises(CommandFailed, match=r"here: ls: .*missing"):
+        insist(HERE, commands)
+    assert not (tmp_path / "done").exists()
+
+
+class Severed(Here):
+    """A host that gets only the first ``share`` of what is sent to it."""
+
+    share = 0.0
+
+    def run(self, argv: Argv, *, input: bytes | None = None, **how: object) -> Completed:  # type: ignore[override]
+        whole = input or b""
+        return super().run(argv, input=whole[: int(len(whole) * self.share)])
+
+
+@pytest.mark.parametrize("share", [0.3, 0.9, 0.97, 0.99])
+def test_half_a_text_does_nothing(tmp_path: Path, share: float) -> None:
+    severed = Severed(tmp_path)
+    severed.share = share
+    with pytest.raises(AutotuneError, match="ended early"):
+        ask(severed, [Command(("touch", str(tmp_path / str(i)))) for i in range(20)])
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_without_sudo_the_way_out_is_told() -> None:
+    class Guest(Here):
+        def run(self, argv: Argv, **how: object) -> Completed:  # type: ignore[override]
+            return Completed(tuple(argv), 1, "", "sudo: a password is required")
+
+    with pytest.raises(AutotuneError, match="root is needed") as raised:
+        ask(Guest(Path("/nowhere")), [Command(("true",))])
+    assert "NOPASSWD" in (raised.value.hint or "")

@@ -1,0 +1,100 @@
+"""Who holds a host, and when nobody does any more."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from dataclasses import asdict, replace
+from pathlib import Path
+
+import psutil
+import pytest
+
+from autotune.deploy import host_lock
+from autotune.deploy.batch import Command, ask
+from autotune.deploy.host_lock import LEASE, HostLock, LockSeen, oneself, why_stale
+from autotune.errors import LOCKED, LockedError
+from tests.deploy.doubles import Here
+
+ME = oneself("study")
+ELSEWHERE = replace(ME, place="another machine", host="tuner2", pid=42, boot="first")
+
+
+def seen(holder: object, *, boot: str = "first", renewed: float | None = 1000.0) -> LockSeen:
+    return LockSeen(boot, 1000.0 + LEASE / 2, renewed, json.dumps(holder))
+
+
+@pytest.mark.parametrize(
+    ("lock", "why"),
+    [
+        (seen(asdict(ELSEWHERE)), None),
+        (seen(asdict(ELSEWHERE), boot="second"), "booted since"),
+        (seen(asdict(ELSEWHERE), renewed=999.0 - LEASE / 2), "not renewed for 180 s"),
+        (seen(asdict(ELSEWHERE), renewed=None), "not renewed"),
+        (seen(asdict(ME)), None),
+        (seen(asdict(ME), boot="second", renewed=None), None),  # it lives: nothing else counts
+        (seen(asdict(replace(ME, started=ME.started - 100))), "has ended"),
+        (seen(asdict(replace(ME, pid=2**22 + 1))), "has ended"),
+        (seen({"pid": "?"}), "cannot be read"),
+    ],
+)
+def test_a_stale_lock_is_recognised_by_what_is_known(lock: LockSeen, why: str | None) -> None:
+    found = why_stale(lock, ME.place)
+    assert (found is None) == (why is None)
+    assert why is None or why in (found or "")
+
+
+def test_a_held_host_is_refused_with_who_holds_it(tmp_path: Path) -> None:
+    here = Here(tmp_path)
+    first, second = HostLock(here, "one"), HostLock(here, "two")
+    assert first.take() is None
+    with pytest.raises(LockedError) as raised:
+        second.take()
+    for word in (ME.holder, ME.host, f"process {ME.pid}", ME.since[:10], "study one"):
+        assert word in raised.value.message
+    assert raised.value.exit_code == LOCKED
+    first.release()
+    assert second.take() is None
+    second.release()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_lock_of_a_process_that_ended_is_taken_over(tmp_path: Path) -> None:
+    here = Here(tmp_path)
+    lock = HostLock(here, "killed")
+    lock.take()
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as process:
+        started = psutil.Process(process.pid).create_time()
+        record = json.loads(lock.record) | {"pid": process.pid, "started": started}
+        ask(here, [Command(("claim", lock.record, json.dumps(record)))])
+        with pytest.raises(LockedError):
+            HostLock(here, "next").take()
+        process.kill()
+        process.wait()
+        stale = HostLock(here, "next").take()
+    assert f"process {process.pid} has ended" in (stale or "")
+
+
+def test_of_two_that_are_after_the_same_stale_lock_one_gets_it(tmp_path: Path) -> None:
+    here = Here(tmp_path)
+    (first,) = ask(here, [Command(("claim", "", "stale"))])
+    (second,) = ask(here, [Command(("claim", "stale", "mine"))])
+    (third,) = ask(here, [Command(("claim", "stale", "yours"))])
+    assert [first.returncode, second.returncode, third.returncode] == [0, 0, 3]
+    assert third.stdout == "mine"
+
+
+def test_nothing_is_done_on_a_host_that_was_taken_over(tmp_path: Path) -> None:
+    here = Here(tmp_path)
+    lock = HostLock(here, "study")
+    lock.take()
+    lock.renew()
+    ask(here, [Command(("claim", lock.record, "somebody else"))])
+    touch = Command(("touch", str(tmp_path / "changed")))
+    assert not ask(here, [lock.fence, touch])[0].ok
+    assert not (tmp_path / "changed").exists()
+    with pytest.raises(LockedError, match="no longer ours"):
+        lock.renew()
+    lock.release()
+    assert host_lock.look(here).record == "somebody else"

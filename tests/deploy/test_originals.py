@@ -1,0 +1,93 @@
+"""How hosts were found, kept and read again."""
+
+from __future__ import annotations
+
+import stat
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from autotune.deploy.host_state import FileSeen, FileState, HostSeen, HostState, UnitSeen
+from autotune.deploy.originals import Kept, Originals, decode, encode
+from autotune.errors import AutotuneError
+
+owners = st.from_regex(r"[0-9]{1,5}:[0-9]{1,5}", fullmatch=True)
+times = st.from_regex(r"[0-9]{1,10}\.[0-9]{9}", fullmatch=True)
+files = st.one_of(
+    st.just(FileState()),
+    st.builds(
+        FileState, content=st.binary(), mode=st.integers(0, 0o7777), owner=owners, time=times
+    ),
+    st.builds(FileState, owner=owners, link=st.text(min_size=1), time=times),
+)
+states = st.builds(
+    HostState,
+    st.dictionaries(st.text(), files, max_size=5),
+    st.dictionaries(st.text(min_size=1), st.booleans(), max_size=3),
+    st.dictionaries(st.text(min_size=1), st.text(), max_size=3),
+)
+
+
+@given(states, st.text(), st.text())
+def test_what_is_written_is_what_is_read(state: HostState, host: str, study: str) -> None:
+    originals = Originals(host, study, state, dict.fromkeys(state.units, "enabled"))
+    assert decode(encode(originals), "here") == originals
+
+
+def seen(content_of: str, *, active: bool = True) -> HostSeen:
+    return HostSeen(
+        {content_of: FileSeen("file", 0o640, "0:33", "5.000000001", "unused"),
+         "/absent": FileSeen("absent"), "/etc": FileSeen("directory")},
+        {"nginx.service": UnitSeen(True, active, "enabled", 1, 0)},
+        {"net.core.somaxconn": "4096", "net.ipv4.tcp_tw_recycle": None},
+    )  # fmt: skip
+
+
+def test_what_is_known_is_never_seen_anew() -> None:
+    first = Originals("web1", "study").with_found(seen("/conf"), {"/conf": b"original"})
+    again = first.with_found(seen("/conf", active=False), {"/conf": b"tuned"})
+    assert again == first
+    assert first.state.files["/conf"] == FileState(b"original", 0o640, "0:33", time="5.000000001")
+    assert first.state.files["/absent"] == FileState()
+    assert "/etc" not in first.state.files  # a directory that was there needs no putting back
+    assert first.state.sysctls == {"net.core.somaxconn": "4096"}
+
+
+def test_only_what_is_not_known_is_looked_at() -> None:
+    known = Originals("web1", "study").with_found(seen("/conf"), {"/conf": b""})
+    wanted = HostState(
+        {"/conf": FileState(b"x"), "/more": FileState(b"y")},
+        {"nginx.service": True, "apache2.service": False},
+        {"net.core.somaxconn": "1", "vm.swappiness": "1"},
+    )
+    assert known.lacks(wanted) == HostState(
+        {"/more": FileState(b"y")}, {"apache2.service": False}, {"vm.swappiness": "1"}
+    )
+    assert known.lacks(HostState()) == HostState()
+
+
+def test_what_is_no_file_is_not_replaced() -> None:
+    there = HostSeen({"/dev/null": FileSeen("other")})
+    with pytest.raises(AutotuneError, match="/dev/null is neither a file nor a link"):
+        Originals("web1", "study").with_found(there, {})
+
+
+def test_the_controllers_copy(tmp_path: Path) -> None:
+    kept = Kept(tmp_path)
+    assert kept.read("web1") is None
+    assert kept.hosts() == ()
+    originals = Originals("web1", "study").with_found(seen("/conf"), {"/conf": b"password"})
+    kept.write(originals)
+    assert kept.hosts() == ("web1",)
+    assert kept.read("web1") == originals
+    assert stat.S_IMODE(kept.path("web1").stat().st_mode) == 0o600
+    kept.remove("web1")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("content", [b"", b"{}", b"[]", b'{"schema": 1, "host": "a"}', b"\xff"])
+def test_a_record_that_makes_no_sense_says_where_it_is(content: bytes) -> None:
+    with pytest.raises(AutotuneError, match=r"/somewhere is not a record of originals"):
+        decode(content, "/somewhere")
