@@ -85,10 +85,11 @@ def _roles(service: str, deployment: str) -> set[Role]:
 
 def changes(before: Settings, after: Settings) -> tuple[Change, ...]:
     """What to change to get from one to the other, leaving out what has no effect afterwards."""
+    effective = active(after)
     return tuple(
         Change(name, before.get(name), value, described(name, after))
         for name, value in after.items()
-        if name in active(after) and not _same(before.get(name), value)
+        if name in effective and not _same(before.get(name), value)
     )
 
 

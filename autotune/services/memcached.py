@@ -16,7 +16,7 @@ from autotune.services.base import (
     TrialStart,
 )
 from autotune.services.needs import Needs
-from autotune.services.readback import words
+from autotune.services.readback import backlog_in_force, words
 
 SOURCE = "memcached(1)"
 EXTSTORE = "memcached.org, extstore; memcached -h"
@@ -158,7 +158,7 @@ class Memcached:
             return found
 
         argv = (site.programs["memcached-tool"], str(site.listen), "settings")
-        return (Readback(argv, parse),)
+        return (Readback(argv, parse), backlog_in_force(site))
 
 
 def _conf(site: Site) -> str:

@@ -12,8 +12,8 @@ from autotune.target.read import TargetFile
 # a study on this machine need not wait for the libraries of remote ones.
 BEDS = {
     "embedded": "autotune.run.beds.embedded",
-    "systemd": "autotune.run.beds.systemd",
     "simulated": "autotune.run.beds.simulated",
+    "systemd": "autotune.run.beds.systemd",
 }
 
 
@@ -37,11 +37,15 @@ def prepare(file: TargetFile) -> Bed:
 
 
 def _agree(file: TargetFile) -> None:
-    """Raises TargetError unless all tiers run alike."""
+    """Raises TargetError unless all tiers run alike, and in a way there is a bed for."""
     tiers = file.target.tiers
     first = next(iter(tiers.values())).runtime
     for name, tier in tiers.items():
         if tier.runtime != first:
             raise file.document.error(
                 ["tiers", name], f"tier {name}: all tiers of a target must have the same `runtime:`"
+            )
+        if tier.runtime not in BEDS:
+            raise file.document.error(
+                ["tiers", name], f"tier {name}: only `runtime: embedded` can be run so far"
             )
