@@ -161,7 +161,10 @@ class SystemdFleet:
     def _await_answer(self) -> None:
         wrong = ready.until(self._request, self._expect, self.ready_seconds)
         if wrong:
-            raise NotUp(f"the stack does not answer right: {wrong}")
+            said = [f"the stack does not answer right: {wrong}"]
+            for complaints in on_all(self._hosts.values(), FleetHost.complaints).results.values():
+                said += complaints
+            raise NotUp("\n".join(said))
 
     def _read_back(
         self, wanted: Wanted, steps: Mapping[str, Steps]
@@ -169,7 +172,7 @@ class SystemdFleet:
         """What is in effect, of everything that is not just as it was before."""
         now = self._look(wanted)
         for name, state in wanted.hosts.items():
-            _still_up(name, state, now[name])
+            _still_up(self._hosts[name], state, now[name])
         asked, active = wanted.settings, self.space.active(wanted.settings)
         effective: dict[str, Value] = {}
         for found in self._everywhere(lambda host: _effective(wanted, host)).values():
@@ -300,10 +303,10 @@ def _effective(wanted: Wanted, host: FleetHost) -> dict[str, Value]:
     return found
 
 
-def _still_up(host: str, state: HostState, now: HostSeen) -> None:
+def _still_up(host: FleetHost, state: HostState, now: HostSeen) -> None:
     for unit, runs in state.units.items():
         if runs and not now.units[unit].active:
-            raise NotUp(f"{host}: {unit} was started and has ended since")
+            raise NotUp(f"{host.name}: {'; '.join(host.complaints())}")
 
 
 def _pids(seen: Mapping[str, HostSeen]) -> dict[str, dict[str, tuple[int, int]]]:

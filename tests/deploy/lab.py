@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from autotune.deploy.batch import Command, ask
 from autotune.deploy.systemd import SystemdFleet
+from autotune.errors import AutotuneError
 from autotune.lab import prerequisites
 from autotune.lab.hosts import LabHost
 from autotune.lab.plan import names
@@ -99,6 +102,15 @@ class Ground:
 
     def fleet(self, bed: SystemdBed, study: str = "study", news: Any = None) -> SystemdFleet:
         return systemd.fleet_of(bed, self.directory / study, news or News())
+
+    def killed(self, fleet: SystemdFleet) -> None:
+        """What is left of a tuner whose process has ended: nothing is put back or unlocked."""
+        fleet._lease.stop()
+        for host in [host for host in fleet._hosts.values() if host.lock.held]:
+            ended = {**json.loads(host.lock.record), "pid": 2**22 + 1}
+            with suppress(AutotuneError):
+                claim = Command(("claim", host.lock.record, json.dumps(ended)))
+                ask(host.transport, [claim])
 
     @contextmanager
     def opened(self, *changes: tuple[str, str], study: str = "study") -> Iterator[SystemdFleet]:

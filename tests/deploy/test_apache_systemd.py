@@ -31,7 +31,9 @@ CHOICES = (
 
 
 @pytest.fixture(scope="module")
-def ways(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, dict[str, SshTransport]]]:
+def ways(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[tuple[Path, dict[str, SshTransport]]]:
     directory = tmp_path_factory.mktemp("apache") / "lab"
     try:
         up(HOSTS, directory)
@@ -87,6 +89,8 @@ def test_it_is_reloaded_restarted_and_read_back(ground: Ground) -> None:
 def test_its_own_words_say_why_a_configuration_is_refused(ground: Ground) -> None:
     with ground.opened(*ELSEWHERE, *CHOICES) as fleet:
         wrong = {**settings(fleet), "lb.apache.KeepAliveTimeout": "a while"}
-        with pytest.raises(DeployFailed, match=r"(?s)lb\.aplb\.apache: .*KeepAliveTimeout takes one"):
+        with pytest.raises(
+            DeployFailed, match=r"(?s)lb\.aplb\.apache: .*KeepAliveTimeout takes one"
+        ):
             fleet.deploy(wrong)
         assert ready.answer(fleet.stack.entry, "/kv.php") == RIGHT

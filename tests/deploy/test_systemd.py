@@ -227,6 +227,7 @@ def test_a_host_that_goes_down_during_a_deployment(ground: Ground) -> None:
     with pytest.raises(AutotuneError, match="not put back: flweb"):
         fleet.restore()
     up(HOSTS, ground.lab)
+    ground.killed(fleet)
     assert restore_study(ground.directory / "study", ground.ways) != []
     assert _of_files(ground.pictures()) == _of_files(before)
 
@@ -236,8 +237,7 @@ def test_originals_from_the_hosts_alone(ground: Ground) -> None:
     fleet = ground.fleet(ground.bed())
     fleet.open()
     fleet.deploy(settings(fleet, lb__sysctl__net__ipv4__tcp_fin_timeout=31))
-    fleet._lease.stop()
-    fleet._unlock()
+    ground.killed(fleet)
     shutil.rmtree(ground.directory / "study")
     assert restore_hosts(ground.directory / "study", ground.ways) != []
     assert ground.pictures() == before
