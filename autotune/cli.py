@@ -285,14 +285,48 @@ def export(
     trial: Annotated[
         str | None, typer.Option(help="Another trial than the winner, whatever it proved.")
     ] = None,
+    minimal: Annotated[
+        bool, typer.Option("--minimal", help="Only the changes that `explain --measure` kept.")
+    ] = False,
     studies: Studies = STUDIES,
 ) -> None:
     """Write the winner's configuration, its diff against the baseline, and its provenance."""
-    from autotune.report.export import write_export
+    from autotune.report.export import minimal_trial, write_export
     from autotune.report.studies import find, open_study
 
-    for path in write_export(open_study(find(study, studies)), out, format_, trial):
+    opened = open_study(find(study, studies))
+    chosen = minimal_trial(opened) if minimal else trial
+    for path in write_export(opened, out, format_, chosen):
         typer.echo(str(out / path))
+
+
+@app.command()
+def explain(
+    study: StudyName,
+    measure: Annotated[
+        bool, typer.Option("--measure", help="Spend measurements on the smallest set of changes.")
+    ] = False,
+    most: Annotated[int, typer.Option(min=10, help="Measurements that may be spent.")] = 60,
+    yes: Yes = False,
+    json_: Json = False,
+    verbose: Verbose = False,
+    studies: Studies = STUDIES,
+) -> None:
+    """Why the winner wins: what matters, what depends on what, which changes carry the gain."""
+    from autotune.report.studies import find
+    from autotune.run import explaining, start
+
+    directory = find(study, studies)
+    bed = start.finished(directory)
+    if measure:
+        _ask_leave(bed.announce(), yes=yes)
+        with _narrator(bed, directory, verbose=verbose) as narrator:
+            explaining.reduce(bed, directory, narrator, most)
+    found = explaining.explain(bed, directory)
+    if json_:
+        _print(found)
+    else:
+        typer.echo(explaining.text(found))
 
 
 @app.command()

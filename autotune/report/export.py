@@ -52,6 +52,17 @@ def chosen(study: Study, name: str | None) -> Trial:
     return found.best.trial
 
 
+def minimal_trial(study: Study) -> str:
+    """The trial that has only the changes which carry the gain. Raises AutotuneError."""
+    explained = study.state.explained
+    if explained is None or explained["trial"] is None:
+        raise AutotuneError(
+            f"which changes of study {study.name!r} carry its gain has not been measured",
+            hint=f"autotune explain {study.name} --measure",
+        )
+    return str(explained["trial"])
+
+
 def export_files(study: Study, trial: Trial, fmt: str = "files") -> dict[str, bytes]:
     """Relative path → content of an export; the same bytes every time."""
     files = rendered(study.directory, trial)

@@ -182,6 +182,10 @@ class Store:
         """Nothing is left to win by searching on."""
         self._write("settled", at=now(), why=why)
 
+    def explained(self, reduced: Mapping[str, Any]) -> None:
+        """Which of the winner's changes carry its gain, as measured."""
+        self._write("explained", at=now(), **reduced)
+
     def verdict(self, verdict: Mapping[str, Any]) -> None:
         self._write("verdict", at=now(), **verdict)
 
