@@ -253,4 +253,5 @@ def _equipment(bed: EmbeddedBed, laid: Stack, fleet: EmbeddedFleet) -> Equipment
         diagnose=gauge.diagnose,
         lookups=gauge.lookups,
         drain=gauge.drain,
+        gauge=gauge,
     )

@@ -253,4 +253,5 @@ def _equipment(bed: SystemdBed, fleet: SystemdFleet) -> Equipment:
         diagnose=gauge.diagnose,
         lookups=gauge.lookups,
         drain=gauge.drain,
+        gauge=gauge,
     )
