@@ -15,6 +15,7 @@ from autotune.measure.posterior import Prior
 from autotune.run import session
 from autotune.run import trial as trials
 from autotune.run.bed import Bed
+from autotune.run.ceilings import OfCaches, OfStack, of_caches, of_stack
 from autotune.run.narrator import Narrator
 from autotune.run.order import Measure
 from autotune.run.start import open_study
@@ -24,6 +25,8 @@ from autotune.search import confirmation
 from autotune.search.confirmation import Gain, Measured, gain
 from autotune.services.base import Settings
 from autotune.study.records import Peak, Phase
+
+MOST_CLIENTS = 500  # a closed loop of more has a thousand descriptors and one core to do it with
 
 
 @dataclass(frozen=True)
@@ -113,6 +116,34 @@ def measure(bed: Bed, wanted: Request, directory: Path, narrator: Narrator) -> F
         if wanted.against_baseline:
             return _alternate(bench, wanted, directory)
         return _repeat(bench, wanted, directory)
+
+
+def ceilings(
+    bed: Bed,
+    wanted: Request,
+    tier: str | None,
+    concurrency: str,
+    directory: Path,
+    narrator: Narrator,
+) -> OfStack | OfCaches:
+    """Those of a tier's caches, or of the stack with so many clients in turn (``"1,5"``).
+
+    Raises AutotuneError.
+    """
+    if wanted.against_baseline or wanted.repeat > 1:
+        raise AutotuneError("a ceiling is measured once: no --against, no --repeat")
+    if tier is not None:
+        return of_caches(bed, tier, wanted.settings, directory, narrator)
+    try:
+        clients = [int(number) for number in concurrency.split(",")]
+    except ValueError:
+        clients = []
+    if not clients or not all(1 <= number <= MOST_CLIENTS for number in clients):
+        raise AutotuneError(
+            f"--concurrency {concurrency!r} is no list of numbers from 1 to {MOST_CLIENTS}",
+            hint="such as --concurrency 1,5",
+        )
+    return of_stack(bed, wanted.settings, clients, directory, narrator)
 
 
 def _repeat(bench: Bench, wanted: Request, directory: Path) -> Found:

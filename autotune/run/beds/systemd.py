@@ -255,4 +255,5 @@ def _equipment(bed: SystemdBed, fleet: SystemdFleet) -> Equipment:
         diagnose=gauge.diagnose,
         lookups=gauge.lookups,
         drain=gauge.drain,
+        gauge=gauge,
     )
