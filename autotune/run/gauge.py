@@ -73,14 +73,19 @@ class Gauge:
         """Why a load host could not be trusted with this load: its own quota kept it waiting."""
         rate = order.rate / len(self.load_hosts)
         for host in self.generators:
-            found = host_activity(host, seen, order.seconds + order.ramp)
             able = TRUSTED * host.cpus * self.load.limits.rate
-            if found and found.throttled > THROTTLED and rate > able:
-                return (
-                    f"the load host {host.name} was held back by its quota of {host.cpus:g} CPUs for"
-                    f" {found.throttled:.1f} s a second, and can be trusted with {able:.0f}/s: give it"
-                    " more CPU, or add load hosts"
-                )
+            found = host_activity(host, seen, order.seconds + order.ramp)
+            if rate <= able or (found and found.throttled <= THROTTLED):
+                continue
+            why = (
+                f"was held back by its quota of {host.cpus:g} CPUs for {found.throttled:.1f} s a second"
+                if found
+                else f"had {host.cpus:g} CPUs and none left to say how it was"
+            )
+            return (
+                f"the load host {host.name} {why}, and can be trusted with {able:.0f}/s: give it"
+                " more CPU, or add load hosts"
+            )
         return None
 
     def _faults(self) -> dict[str, str]:

@@ -119,7 +119,7 @@ def test_a_reading_with_two_load_hosts(lab: Path, tmp_path: Path) -> None:
         assert (taken.reading.intended, taken.reading.errors) == (60, {})
         seen = taken.seen
         assert not seen.failures
-        assert set(seen.samples) == {"lb1", "web1", "web2", "data1"}
+        assert set(seen.samples) == {"load1", "load2", "lb1", "web1", "web2", "data1"}
         for host, samples in seen.samples.items():
             assert len(samples) >= 2, host
             print(f"\n{host}: {len(samples)} samples, {seen.cost[host]:.3f} s of CPU", end="")
