@@ -47,6 +47,7 @@ class FleetHost:
         self.name, self.transport = name, transport
         self.lock = HostLock(transport, study)
         self._kept = kept
+        self._started: set[str] = set()
         self.originals = kept.read(name) or Originals(name, study)
 
     def look(self, wanted: HostState) -> HostSeen:
@@ -107,11 +108,17 @@ class FleetHost:
             reloaded = action is Action.RELOAD
             commands.append(("reload", unit) if reloaded else ("act", "restart", unit))
             commands.append(("up", unit, places.get(unit, "")))
+        self._started = {unit for unit, runs in wanted.units.items() if runs}
         self._do([Command(words, vital=True) for words in commands], timeout=ACTING)
 
     def ask(self, commands: Sequence[Argv], timeout: float = 30.0) -> list[Completed]:
         """What each command says; none of them may change anything."""
         return ask(self.transport, [Command(argv) for argv in commands], timeout=timeout)
+
+    def complaints(self) -> list[str]:
+        """What the units that ought to run and do not have said, with their names."""
+        answers = self.ask([("complaint", unit) for unit in sorted(self._started)])
+        return [f"{self.name}: {done.said}" for done in answers if done.said]
 
     def forget(self) -> None:
         """The host is as it was found: the copies of how that was are not needed any more."""

@@ -176,22 +176,26 @@ reload() { # unit: until the processes of before have gone
 }
 # unit port-or-socket: it runs and listens, within 15 s.
 up() {
-    tries=500
-    while :; do
-        case $(systemctl is-active -- "$1") in
-            active | activating | reloading) ;;
-            *) break ;;
-        esac
-        case $2 in
-            '') return 0 ;;
-            /*) [ -S "$2" ] && return 0 ;;
-            *) [ -z "$(ss -ltnH "sport = :$2")" ] || return 0 ;;
+    tries=400
+    while [ "$tries" -gt 0 ]; do
+        case $(systemctl show -P ActiveState -P SubState -- "$1" | tr '\n' ' ') in
+            'active '*) ! listens "$2" || return 0 ;;
+            *auto-restart* | failed* | inactive* | deactivating*) break ;;
         esac
         tries=$((tries - 1))
-        [ "$tries" -gt 0 ] || break
-        sleep 0.03
+        sleep 0.02
     done
     echo "$1 does not listen at $2: it is $(systemctl is-active -- "$1")"
     words "$1"
     return 1
+}
+listens() {
+    case $1 in
+        '') ;;
+        /*) [ -n "$(ss -lxH "src = $1")" ] ;;
+        *) [ -n "$(ss -ltnH "sport = :$1")" ] ;;
+    esac
+}
+complaint() { # unit: why it does not run any more, if it does not
+    systemctl -q is-active -- "$1" || { echo "$1 is $(systemctl is-active -- "$1")"; words "$1"; }
 }

@@ -11,6 +11,7 @@ from autotune.deploy import dataset, ready
 from autotune.deploy.batch import CommandFailed
 from autotune.deploy.effective import differences
 from autotune.deploy.fleet import Deployed, DeployFailed
+from autotune.deploy.handover import handover
 from autotune.deploy.host import Check, FleetHost
 from autotune.deploy.host_state import HostSeen, HostState
 from autotune.deploy.lease import Lease
@@ -161,7 +162,10 @@ class SystemdFleet:
     def _await_answer(self) -> None:
         wrong = ready.until(self._request, self._expect, self.ready_seconds)
         if wrong:
-            raise NotUp(f"the stack does not answer right: {wrong}")
+            said = [f"the stack does not answer right: {wrong}"]
+            for complaints in on_all(self._hosts.values(), FleetHost.complaints).results.values():
+                said += complaints
+            raise NotUp("\n".join(said))
 
     def _read_back(
         self, wanted: Wanted, steps: Mapping[str, Steps]
@@ -169,7 +173,7 @@ class SystemdFleet:
         """What is in effect, of everything that is not just as it was before."""
         now = self._look(wanted)
         for name, state in wanted.hosts.items():
-            _still_up(name, state, now[name])
+            _still_up(self._hosts[name], state, now[name])
         asked, active = wanted.settings, self.space.active(wanted.settings)
         effective: dict[str, Value] = {}
         for found in self._everywhere(lambda host: _effective(wanted, host)).values():
@@ -180,7 +184,7 @@ class SystemdFleet:
         changed = {name: {*s.write, *s.remove, *s.sysctls} for name, s in steps.items()}
         acted = actions(wanted, {name: s.act for name, s in steps.items()}, changed)
         differing = differences(asked, effective, active)
-        return Deployed(_flat(wanted), acted, effective, differing), now
+        return Deployed(_flat(wanted), acted, effective, differing, handover(wanted)), now
 
     def _roll_back(self, steps: Mapping[str, Steps], error: AutotuneError) -> None:
         """Every host back to the last good state; without one, to how it was found."""
@@ -273,7 +277,7 @@ class SystemdFleet:
         self._await_answer()
         known = self._in_place.deployed
         nothing = dict.fromkeys(known.actions, Action.NONE)
-        return replace(known, files=_flat(wanted), actions=nothing)
+        return replace(known, files=_flat(wanted), actions=nothing, hosts=handover(wanted))
 
 
 def _checks(wanted: Wanted, host: str, steps: Steps) -> list[Check]:
@@ -300,10 +304,10 @@ def _effective(wanted: Wanted, host: FleetHost) -> dict[str, Value]:
     return found
 
 
-def _still_up(host: str, state: HostState, now: HostSeen) -> None:
+def _still_up(host: FleetHost, state: HostState, now: HostSeen) -> None:
     for unit, runs in state.units.items():
         if runs and not now.units[unit].active:
-            raise NotUp(f"{host}: {unit} was started and has ended since")
+            raise NotUp(f"{host.name}: {'; '.join(host.complaints())}")
 
 
 def _pids(seen: Mapping[str, HostSeen]) -> dict[str, dict[str, tuple[int, int]]]:

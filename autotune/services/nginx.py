@@ -16,7 +16,7 @@ from autotune.services.base import (
     Site,
 )
 from autotune.services.needs import Needs
-from autotune.services.readback import directives, listen_backlog
+from autotune.services.readback import backlog_in_force, directives
 
 CORE = "nginx.org, ngx_core_module"
 HTTP = "nginx.org, ngx_http_core_module"
@@ -155,7 +155,7 @@ class Nginx:
     def effective(self, site: Site) -> tuple[Readback, ...]:
         return (
             Readback((*self._command(site), "-T"), directives(IN_EFFECT)),
-            Readback(("ss", "-ltnH", f"sport = :{site.listen.port}"), listen_backlog()),
+            backlog_in_force(site),
         )
 
     def _command(self, site: Site) -> Argv:

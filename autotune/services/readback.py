@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping
 
-from autotune.services.base import Settings, Value
+from autotune.services.base import Readback, Settings, Site, Value
 
 Parser = Callable[[str], Settings]
 
@@ -66,6 +66,11 @@ def listen_backlog(name: str = "backlog") -> Parser:
         return {name: min(int(backlog) for backlog in found)} if found else {}
 
     return parse
+
+
+def backlog_in_force(site: Site, name: str = "backlog") -> Readback:
+    """What the kernel made of the queue a server asked for: it says so of the socket itself."""
+    return Readback(("ss", "-ltnH", f"sport = :{site.listen.port}"), listen_backlog(name))
 
 
 def directives(names: Mapping[str, str]) -> Parser:

@@ -16,7 +16,7 @@ from autotune.services.base import (
     TrialStart,
 )
 from autotune.services.needs import Needs
-from autotune.services.readback import alternating
+from autotune.services.readback import alternating, backlog_in_force
 
 SOURCE = "redis.io, redis.conf"
 
@@ -120,7 +120,8 @@ class Redis:
     def effective(self, site: Site) -> tuple[Readback, ...]:
         argv = (site.programs["redis-cli"], "-h", site.listen.host, "-p", str(site.listen.port),
                 "CONFIG", "GET", "*")  # fmt: skip
-        return (Readback(argv, alternating(IN_EFFECT, SWITCHES)),)
+        asked = Readback(argv, alternating(IN_EFFECT, SWITCHES))
+        return (asked, backlog_in_force(site, "tcp_backlog"))
 
 
 def _as(site: Site) -> Argv:

@@ -122,7 +122,7 @@ class SystemdBed:
     @contextmanager
     def opened(self, directory: Path, narrator: Narrator) -> Iterator[Equipment]:
         """Every host locked, and at the end unlocked and as it was found."""
-        fleet = _fleet(self, directory, narrator)
+        fleet = fleet_of(self, directory, narrator)
         try:
             with _load_hosts(self, directory, narrator):
                 fleet.open()
@@ -189,7 +189,9 @@ def _put_back(fleet: SystemdFleet, error: AutotuneError | None) -> None:
         raise AutotuneError(message, hint=another.hint) from error
 
 
-def _fleet(bed: SystemdBed, directory: Path, narrator: Narrator) -> SystemdFleet:
+def fleet_of(bed: SystemdBed, directory: Path, narrator: Narrator) -> SystemdFleet:
+    """The hosts of a bed, for the study in ``directory``; none is locked yet."""
+
     def loaded(done: int, total: int) -> None:
         if done == total:
             narrator.note(f"loading data: {done} of {total} pairs")

@@ -1,0 +1,147 @@
+"""A stack on lab hosts for tests: a target, its fleet, and everything about its hosts in words."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from autotune.deploy.batch import Command, ask
+from autotune.deploy.systemd import SystemdFleet
+from autotune.errors import AutotuneError
+from autotune.lab import prerequisites
+from autotune.lab.hosts import LabHost
+from autotune.lab.plan import names
+from autotune.run.beds import systemd
+from autotune.run.beds.systemd import SystemdBed
+from autotune.services.base import Action, Settings
+from autotune.services.sysctl import KEYS
+from autotune.target.read import read
+from autotune.transports.base import Transport
+
+marks = [
+    pytest.mark.lab,
+    pytest.mark.skipif(os.geteuid() != 0, reason="a lab needs root"),
+    pytest.mark.skipif(
+        bool(prerequisites.missing_packages()),
+        reason=f"a lab needs the packages {', '.join(prerequisites.missing_packages())}",
+    ),
+]
+NETWORK = "198.19.16"
+HOSTS = [LabHost(f"fl{name}", f"{NETWORK}.{21 + number}")
+         for number, name in enumerate(("lb", "web", "cache", "store"))]  # fmt: skip
+TARGET = f"""\
+name: fleet
+slo: {{p99: 50ms, errors: 0.1%}}
+hosts:
+  fllb: {{address: {NETWORK}.21}}
+  flweb: {{address: {NETWORK}.22}}
+  flcache: {{address: {NETWORK}.23}}
+  flstore: {{address: {NETWORK}.24}}
+ssh: {{config: CONFIG}}
+tiers:
+  lb:    {{hosts: fllb, service: nginx, forwards_to: web}}
+  web:   {{hosts: flweb, service: nginx+php-fpm, app: reference, uses: [cache, store]}}
+  cache: {{hosts: flcache, service: memcached}}
+  store: {{hosts: flstore, service: redis}}
+load: {{generator: httperf, path: /kv.php}}
+data: {{pairs: 2000}}
+"""
+# Everything about a host that a deployment could change: files with bits, owners, times and
+# contents, directories, the kernel, the units.
+_PICTURE = """
+cd /
+places='etc var/www var/lib/autotune var/lib/redis/autotune.rdb'
+find $places ! -type d ! -name lease -printf '%p %m %U:%G %s %T@ %l\\n' 2>/dev/null | sort
+find $places -type d -printf '%p %m %U:%G\\n' 2>/dev/null | sort
+ours='etc/nginx etc/php etc/redis etc/memcached.conf etc/systemd var/www var/lib/autotune'
+find $ours -type f ! -name lease -exec sha256sum {} + 2>/dev/null | sort
+for key; do echo "$key $(sysctl -n "$key" 2>&1)"; done
+systemctl list-unit-files --type=service --no-legend --no-pager
+for unit in nginx apache2 php8.2-fpm memcached redis-server; do
+    echo "$unit $(systemctl is-active $unit) $(systemctl is-failed $unit)"
+done
+"""
+
+
+class News:
+    """A narrator that remembers what it is told."""
+
+    def __init__(self) -> None:
+        self.notes: list[str] = []
+
+    def note(self, text: str) -> None:
+        self.notes.append(text)
+
+    def __getattr__(self, name: str) -> Callable[..., None]:
+        return lambda *_: None
+
+
+@dataclass(frozen=True)
+class Ground:
+    """A lab that is up, and where tests keep targets and studies."""
+
+    lab: Path
+    directory: Path
+    ways: Mapping[str, Transport]
+
+    def bed(self, *changes: tuple[str, str]) -> SystemdBed:
+        text = TARGET.replace("CONFIG", str(names(self.lab).ssh_config))
+        for change in changes:
+            assert change[0] in text
+            text = text.replace(*change)
+        path = self.directory / "target.yaml"
+        path.write_text(text)
+        return systemd.prepare(read(path))
+
+    def fleet(self, bed: SystemdBed, study: str = "study", news: Any = None) -> SystemdFleet:
+        return systemd.fleet_of(bed, self.directory / study, news or News())
+
+    def killed(self, fleet: SystemdFleet) -> None:
+        """What is left of a tuner whose process has ended: nothing is put back or unlocked."""
+        fleet._lease.stop()
+        for host in [host for host in fleet._hosts.values() if host.lock.held]:
+            ended = {**json.loads(host.lock.record), "pid": 2**22 + 1}
+            with suppress(AutotuneError):
+                claim = Command(("claim", host.lock.record, json.dumps(ended)))
+                ask(host.transport, [claim])
+
+    @contextmanager
+    def opened(self, *changes: tuple[str, str], study: str = "study") -> Iterator[SystemdFleet]:
+        """A fleet that has its baseline deployed; afterwards its hosts are as before."""
+        before = self.pictures()
+        bed = self.bed(*changes)
+        fleet = self.fleet(bed, study)
+        fleet.ready_seconds = 5.0
+        fleet.open()
+        try:
+            fleet.deploy(settings(fleet))
+            yield fleet
+        finally:
+            fleet.restore()
+            for way in bed.transports.values():
+                way.close()
+        assert self.pictures() == before
+
+    def pictures(self) -> dict[str, list[str]]:
+        return {name: self.sh(name, _PICTURE, *KEYS).splitlines() for name in self.ways}
+
+    def sh(self, host: str, script: str, *words: str) -> str:
+        done = self.ways[host].run(["sh", "-c", script, "sh", *words], timeout=60.0)
+        return done.stdout.strip()
+
+
+def settings(fleet: SystemdFleet, **changed: Any) -> Settings:
+    """The baseline with some values changed; ``__`` stands for a dot."""
+    wanted = {name.replace("__", "."): value for name, value in changed.items()}
+    return fleet.space.candidate(wanted).settings
+
+
+def acted(actions: Mapping[str, Action]) -> dict[str, Action]:
+    return {name: action for name, action in actions.items() if action is not Action.NONE}

@@ -1,0 +1,272 @@
+"""A fleet of real hosts: deployed, reloaded, broken, rolled back, put back bit for bit."""
+
+from __future__ import annotations
+
+import shutil
+import socket
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from autotune.deploy.fleet import DeployFailed
+from autotune.deploy.restoring import restore_hosts, restore_study
+from autotune.errors import AutotuneError, LockedError
+from autotune.lab.lifecycle import down, halt, up
+from autotune.lab.status import access
+from autotune.services.base import Action
+from autotune.transports.ssh import SshTransport
+from tests.deploy.lab import HOSTS, Ground, acted, marks, settings
+
+pytestmark = marks
+FULL = """
+cp -a /etc/nginx /run/nginx
+mount -t tmpfs -o size=64k none /etc/nginx
+cp -a /run/nginx/nginx.conf /etc/nginx
+head -c 1M /dev/zero >/etc/nginx/full
+"""
+RIGHT = (200, b"found 0100 of 0100\n")
+
+
+@pytest.fixture(scope="module")
+def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    directory = tmp_path_factory.mktemp("fleet") / "lab"
+    try:
+        up(HOSTS, directory)
+        yield directory
+    finally:
+        down(directory)
+
+
+@pytest.fixture
+def ground(lab: Path, tmp_path: Path) -> Iterator[Ground]:
+    """Hosts some of which have services running already, as the distribution set them up."""
+    up(HOSTS, lab)
+    ways = {host.name: SshTransport(access(lab, host.name)) for host in HOSTS}
+    ground = Ground(lab, tmp_path, ways)
+    ground.sh("fllb", "systemctl start nginx")
+    ground.sh("flstore", "systemctl start redis-server && redis-cli set mine 1")
+    yield ground
+    for way in ways.values():
+        way.close()
+
+
+def templates(ground: Ground, path: str, line: str) -> tuple[str, str]:
+    """A target's change: the shipped template with a line more at its end."""
+    shipped = Path(__file__).parents[2] / "templates" / path
+    mine = ground.directory / "mine" / path
+    mine.parent.mkdir(parents=True)
+    mine.write_text(f"{shipped.read_text()}{line}\n")
+    return ("app: reference", "templates: mine, app: reference")
+
+
+def test_least_action_what_is_in_effect_and_everything_put_back(
+    ground: Ground, capsys: pytest.CaptureFixture[str]
+) -> None:
+    seconds = {}
+    with ground.opened() as fleet:
+        assert fleet._request() == RIGHT
+        steps = {
+            "nothing": ({}, {}),
+            "reload": (
+                {"web__php_fpm__max_children": 9, "lb__nginx__worker_processes": 3},
+                {"web.flweb.php_fpm": Action.RELOAD, "lb.fllb.nginx": Action.RELOAD},
+            ),
+            "kernel": (
+                {"lb__sysctl__net__ipv4__tcp_fin_timeout": 33},
+                {"lb.fllb.sysctl": Action.RELOAD, "web.flweb.php_fpm": Action.RELOAD,
+                 "lb.fllb.nginx": Action.RELOAD},
+            ),
+            "queue": (
+                {"cache__sysctl__net__core__somaxconn": 2000, "cache__memcached__backlog": 3000},
+                {"cache.flcache.sysctl": Action.RELOAD, "cache.flcache.memcached": Action.RESTART,
+                 "lb.fllb.sysctl": Action.RELOAD},
+            ),
+            "limits": (
+                {"web__limits__nofile": 7000},
+                {"web.flweb.limits": Action.RELOAD, "web.flweb.php_fpm": Action.RESTART,
+                 "web.flweb.nginx": Action.RESTART, "cache.flcache.sysctl": Action.RELOAD,
+                 "cache.flcache.memcached": Action.RESTART},
+            ),
+        }  # fmt: skip
+        for name, (changed, expected) in steps.items():
+            start = time.monotonic()
+            deployed = fleet.deploy(settings(fleet, **changed))
+            seconds[name] = time.monotonic() - start
+            assert acted(deployed.actions) == expected, name
+            for parameter, value in changed.items():
+                effective = deployed.effective[parameter.replace("__", ".")]
+                capped = parameter == "cache__memcached__backlog"
+                assert effective == (2000 if capped else value), name
+        assert ground.sh("flstore", "ls /var/lib/redis/autotune.rdb") != ""
+    assert ground.sh("flstore", "redis-cli get mine") == "1"
+    with capsys.disabled():
+        print("\nfour hosts:", ", ".join(f"{name} {took:.2f} s" for name, took in seconds.items()))
+
+
+def test_what_does_not_validate_changes_nothing(ground: Ground) -> None:
+    with ground.opened() as fleet:
+        before = ground.pictures()
+        broken = {**settings(fleet), "lb.nginx.keepalive_timeout": "a while"}
+        with pytest.raises(DeployFailed, match=r"lb\.fllb\.nginx: .*keepalive_timeout"):
+            fleet.deploy({**broken, "web.php_fpm.max_children": 9})
+        with pytest.raises(DeployFailed, match=r"cache\.flcache\.memcached: .*threads"):
+            fleet.deploy({**settings(fleet), "cache.memcached.threads": "none"})
+        assert ground.pictures() == before
+        assert acted(fleet.deploy(settings(fleet)).actions) == {}
+
+
+@pytest.mark.parametrize(
+    ("path", "line", "said"),
+    [
+        # A socket where no directory is: its own test does not look.
+        ("php_fpm/php-fpm.conf.j2",
+         "listen = {{ '/nowhere/s' if max_children == 13 else site.socket_name }}",
+         r"flweb: .*nowhere"),
+        # An address the host does not have: the trial start listens elsewhere.
+        ("memcached/memcached.conf.j2", "{% if threads == 3 %}\n-l 203.0.113.7\n{% endif %}",
+         r"flcache: .*memcached"),
+    ],
+)  # fmt: skip
+def test_what_validates_and_does_not_start_is_rolled_back_everywhere(
+    ground: Ground, path: str, line: str, said: str
+) -> None:
+    with ground.opened(templates(ground, path, line)) as fleet:
+        before = ground.pictures()
+        with pytest.raises(DeployFailed, match=f"(?s){said}"):
+            fleet.deploy(
+                settings(
+                    fleet,
+                    web__php_fpm__max_children=13,
+                    cache__memcached__threads=3,
+                    lb__nginx__worker_processes=2,
+                    lb__sysctl__net__ipv4__tcp_fin_timeout=31,
+                )
+            )
+        after = ground.pictures()
+        assert _without_times(after) == _without_times(before)
+        assert fleet._request() == RIGHT
+        assert acted(fleet.deploy(settings(fleet)).actions) == {}
+
+
+def test_what_starts_and_answers_wrong_is_rolled_back(ground: Ground) -> None:
+    trap = "{% if max_children == 13 %}\nphp_admin_value[disable_functions] = printf\n{% endif %}"
+    with ground.opened(templates(ground, "php_fpm/php-fpm.conf.j2", trap)) as fleet:
+        fleet.ready_seconds = 1.0
+        with pytest.raises(DeployFailed, match="does not answer right"):
+            fleet.deploy(settings(fleet, web__php_fpm__max_children=13))
+        assert fleet._request() == RIGHT
+
+
+def test_a_kernel_value_that_is_refused(ground: Ground) -> None:
+    with ground.opened() as fleet:
+        asked = settings(fleet, cache__memcached__threads=2)
+        with pytest.raises(DeployFailed, match=r"flcache: .*fs.file-max"):
+            fleet.deploy({**asked, "cache.sysctl.fs.file-max": 123456})
+        assert acted(fleet.deploy(settings(fleet)).actions) == {}
+
+
+def test_a_reload_that_leaves_old_workers_is_noticed(ground: Ground) -> None:
+    with ground.opened() as fleet, socket.create_connection((HOSTS[0].address, 80)) as client:
+        client.sendall(b"GET / HTTP/1.1\r\nHost: slow")  # and never the rest of it
+        with pytest.raises(DeployFailed, match="still has processes of before"):
+            fleet.deploy(settings(fleet, lb__nginx__worker_processes=3))
+        assert fleet._request() == RIGHT
+
+
+@pytest.mark.parametrize(
+    ("fault", "mend", "said"),
+    [
+        ("mount --bind /etc/nginx /etc/nginx && mount -o remount,ro,bind /etc/nginx",
+         "umount /etc/nginx", "Read-only file system"),
+        (FULL, "umount /etc/nginx; rm -r /run/nginx", "No space left on device"),
+    ],
+)  # fmt: skip
+def test_a_host_that_cannot_be_written_stops_the_study(
+    ground: Ground, fault: str, mend: str, said: str
+) -> None:
+    with ground.opened() as fleet:
+        ground.sh("fllb", fault)
+        with pytest.raises(AutotuneError, match=f"fllb: .*{said}") as raised:
+            fleet.deploy(
+                settings(fleet, lb__nginx__worker_processes=3, web__php_fpm__max_children=9)
+            )
+        assert not isinstance(raised.value, DeployFailed)
+        ground.sh("fllb", mend)
+        assert acted(fleet.deploy(settings(fleet)).actions) == {}
+
+
+def test_two_tuners_at_once(ground: Ground) -> None:
+    with ground.opened() as first:
+        before = ground.pictures()
+        second = ground.fleet(ground.bed(), "second")
+        with pytest.raises(LockedError, match=r"fl\w+ is being tuned by .*process \d+, since"):
+            second.open()
+        assert ground.pictures() == before
+        assert acted(first.deploy(settings(first)).actions) == {}
+
+
+def test_a_host_that_goes_down_during_a_deployment(ground: Ground) -> None:
+    before = ground.pictures()
+    fleet = ground.fleet(ground.bed())
+    fleet.open()
+    fleet.deploy(settings(fleet))
+    staged = fleet._stage
+
+    def stage_and_lose(*given: object) -> None:
+        staged(*given)  # type: ignore[arg-type]
+        halt(ground.lab, "flweb")
+
+    fleet._stage = stage_and_lose  # type: ignore[method-assign]
+    changed = settings(fleet, web__php_fpm__max_children=9, cache__memcached__threads=2)
+    with pytest.raises(AutotuneError, match="flweb") as raised:
+        fleet.deploy(changed)
+    assert not isinstance(raised.value, DeployFailed)
+    assert "-t 4" in ground.sh("flcache", "cat /etc/memcached.conf")  # the others are rolled back
+    with pytest.raises(AutotuneError, match="not put back: flweb"):
+        fleet.restore()
+    up(HOSTS, ground.lab)
+    ground.killed(fleet)
+    assert restore_study(ground.directory / "study", ground.ways) != []
+    assert _of_files(ground.pictures()) == _of_files(before)
+
+
+def test_originals_from_the_hosts_alone(ground: Ground) -> None:
+    before = ground.pictures()
+    fleet = ground.fleet(ground.bed())
+    fleet.open()
+    fleet.deploy(settings(fleet, lb__sysctl__net__ipv4__tcp_fin_timeout=31))
+    ground.killed(fleet)
+    shutil.rmtree(ground.directory / "study")
+    assert restore_hosts(ground.directory / "study", ground.ways) != []
+    assert ground.pictures() == before
+    assert restore_hosts(ground.directory / "study", ground.ways) == []
+
+
+def test_an_account_without_sudo_is_told_what_is_missing(ground: Ground) -> None:
+    ground.sh(
+        "fllb",
+        "useradd -m guest; install -d -o guest -m 700 /home/guest/.ssh; "
+        "install -o guest -m 600 /root/.ssh/authorized_keys /home/guest/.ssh/",
+    )
+    with pytest.raises(AutotuneError, match="fllb: root is needed") as raised:
+        ground.bed(("fllb: {address:", "fllb: {user: guest, address:"))
+    assert "NOPASSWD" in (raised.value.hint or "")
+    ground.sh("fllb", "userdel -r guest")
+
+
+def _without_times(pictures: dict[str, list[str]]) -> dict[str, list[str]]:
+    """Files that were written again with the same bytes are the same."""
+    return {
+        host: [
+            " ".join(word for word in line.split(" ") if "." not in word or "/" in word)
+            for line in lines
+        ]
+        for host, lines in pictures.items()
+    }
+
+
+def _of_files(pictures: dict[str, list[str]]) -> dict[str, list[str]]:
+    """A host that was booted again has its units and its kernel as at boot."""
+    return {host: [line for line in lines if "/" in line] for host, lines in pictures.items()}
