@@ -320,6 +320,9 @@ def measure(
     studies: Studies = STUDIES,
 ) -> None:
     """The peak of the stack as it is, or of an exported configuration, with its interval."""
+    from autotune.report import measured
+    from autotune.report.studies import open_study
+    from autotune.report.yardstick import yardstick
     from autotune.run import measuring
     from autotune.run.beds.registry import prepare
     from autotune.run.studies import new_directory
@@ -331,10 +334,12 @@ def measure(
     directory = new_directory(studies, f"{bed.file.target.name}-measured")
     with _narrator(bed, directory, verbose=verbose) as narrator:
         found = measuring.measure(bed, request, directory, narrator)
+    study = open_study(directory)
+    by = yardstick(study.target, study.state)
     if json_:
-        _print(found)
+        _print(measured.as_json(found, by))
     else:
-        typer.echo(measuring.text(found))
+        typer.echo(measured.text(found, by))
 
 
 def _sit(

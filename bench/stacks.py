@@ -44,8 +44,9 @@ class Stack:
 
     @property
     def presets(self) -> list[dict[str, Value]]:
-        """Where the stack stands, and what guides advise."""
-        return [self.space.baseline, self.space.preset("recommended")]
+        """Where the stack stands, and what guides advise for every deployment."""
+        advised = [self.space.preset("recommended", way) for way in self.space.deployments]
+        return [self.space.baseline, *advised]
 
 
 def number(

@@ -8,7 +8,7 @@ import pwd
 import shutil
 import stat
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Protocol, runtime_checkable
 
@@ -102,18 +102,20 @@ def programs(needing: Iterable[NeedsPrograms]) -> dict[str, str]:
     if missing:
         raise AutotuneError(
             f"not installed: {', '.join(sorted(missing))}",
-            hint="; ".join(dict.fromkeys(_remedies(missing))),
+            hint=remedy(missing.values()),
         )
     return found
 
 
-def _remedies(missing: Mapping[str, NeedsPrograms]) -> Iterator[str]:
-    """How to come by missing programs: what Debian has first."""
-    packaged = [one for one in missing.values() if not isinstance(one, FromElsewhere)]
-    packages = sorted({package for one in packaged for package in one.packages})
-    if packages:
-        yield f"apt-get install --no-install-recommends {' '.join(packages)}"
-    yield from (one.elsewhere for one in missing.values() if isinstance(one, FromElsewhere))
+def remedy(lacking: Iterable[NeedsPrograms]) -> str:
+    """How to come by the programs of these: what Debian has first."""
+    every = list(lacking)
+    elsewhere = [one.elsewhere for one in every if isinstance(one, FromElsewhere)]
+    packages = {
+        package for one in every if not isinstance(one, FromElsewhere) for package in one.packages
+    }
+    install = f"apt-get install --no-install-recommends {' '.join(sorted(packages))}"
+    return "; ".join(dict.fromkeys(([install] if packages else []) + elsewhere))
 
 
 def _which(program: str) -> str | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from autotune.deploy.batch import Command, ask
-from autotune.deploy.ground import NeedsPrograms
+from autotune.deploy.ground import NeedsPrograms, remedy
 from autotune.errors import AutotuneError
 from autotune.transports.base import Transport
 
@@ -21,10 +21,9 @@ def installed(transport: Transport, needing: Iterable[NeedsPrograms]) -> dict[st
     found = {name: done.stdout.strip() for name, done in zip(alternatives, answers, strict=True)}
     missing = sorted(name for name, path in found.items() if not path)
     if missing:
-        packages = {package for one in used if set(one.programs) & set(missing)
-                    for package in one.packages}  # fmt: skip
+        lacking = [one for one in used if set(one.programs) & set(missing)]
         raise AutotuneError(
             f"{transport.name}: not installed: {', '.join(missing)}",
-            hint=f"there: apt-get install --no-install-recommends {' '.join(sorted(packages))}",
+            hint=f"there: {remedy(lacking)}",
         )
     return found

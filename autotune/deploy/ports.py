@@ -29,6 +29,11 @@ def is_free(address: str, port: int) -> bool:
     return True
 
 
+def local_of(tier: str) -> str:
+    """What stands for the cache on each host of a tier, among the tiers that have ports."""
+    return f"{tier}.local"
+
+
 def allocate(file: TargetFile) -> dict[tuple[str, str], int]:
     """A port for every host of every tier: the target's own, or a free one below ephemeral ones.
 
@@ -50,6 +55,9 @@ def allocate(file: TargetFile) -> dict[tuple[str, str], int]:
                 chosen[name, host] = tier.port
             else:
                 chosen[name, host] = next(p for p in candidates if is_free(address, p))
+            if tier.local_cache:
+                free = (p for p in candidates if is_free("127.0.0.1", p))
+                chosen[local_of(name), host] = next(free)
     return chosen
 
 

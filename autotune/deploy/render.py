@@ -8,7 +8,7 @@ from pathlib import Path
 from jinja2 import Environment, FileSystemLoader, StrictUndefined, TemplateError
 
 from autotune.errors import AutotuneError
-from autotune.services.base import Service, Settings, Site
+from autotune.services.base import Service, Settings, Site, Value
 from autotune.target.model import Data
 
 
@@ -53,21 +53,33 @@ def render(
 ) -> dict[str, bytes]:
     """The files of one service on one site: path relative to the site → content.
 
-    ``settings`` are the whole study's; the template sees its own service's by their bare names.
+    ``settings`` are the whole study's; the template sees its own service's by their bare names, and
+    those of the services beside it in the tier as ``beside.SERVICE.NAME``.
     ``overrides`` is the user's template directory, looked into before the shipped ones. Raises
     RenderError.
     """
     prefix = f"{site.tier}.{service.name}."
     own = {k.removeprefix(prefix): v for k, v in settings.items() if k.startswith(prefix)}
+    beside = _by_service(site.tier, settings)
     directories = (*((overrides,) if overrides else ()), shipped_templates())
     environment = _environment(directories)
     rendered: dict[str, bytes] = {}
     for file in service.files(site):
         try:
             template = environment.get_template(file.template)
-            rendered[file.path] = template.render(own, site=site, data=data).encode()
+            rendered[file.path] = template.render(own, site=site, data=data, beside=beside).encode()
         except TemplateError as error:
             line = getattr(error, "lineno", None)
             place = f"{file.template}:{line}" if line else file.template
             raise RenderError(f"{place}: {type(error).__name__}: {error.message}") from error
     return rendered
+
+
+def _by_service(tier: str, settings: Settings) -> dict[str, dict[str, Value]]:
+    found: dict[str, dict[str, Value]] = {}
+    for name, value in settings.items():
+        of, _, rest = name.partition(".")
+        service, mark, parameter = rest.partition(".")
+        if of == tier and mark:
+            found.setdefault(service, {})[parameter] = value
+    return found

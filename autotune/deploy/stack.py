@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from autotune.deploy.ports import local_of
+from autotune.services import local_cache
 from autotune.services.base import (
     Conditions,
     Endpoint,
@@ -107,7 +109,7 @@ def start_order(target: Target) -> tuple[str, ...]:
 def build(target: Target, grounds: Grounds) -> Stack:
     """The stack of a target with every deployment of each tier."""
     built = [
-        Part(place.service, _site(target, grounds, name, host, place), place.when)
+        Part(place.service, _site(target, grounds, name, host, place), place.runs)
         for name in start_order(target)
         for host in target.tiers[name].hosts
         for place in placed(name, target.tiers[name])
@@ -132,10 +134,13 @@ def _site(target: Target, grounds: Grounds, name: str, host: str, place: Placed)
         host=host,
         role=place.role,
         directory=f"{grounds.directory}/{name}.{host}",
-        listen=_endpoint(target, name, host, grounds),
+        listen=_local(name, host, grounds)
+        if place.role is Role.LOCAL
+        else _endpoint(target, name, host, grounds),
         forwards_to=endpoints((tier.forwards_to,)) if tier.forwards_to else (),
         caches=endpoints(tier.uses, Role.CACHE),
         stores=endpoints(tier.uses, Role.STORE),
+        local=_local(name, host, grounds) if tier.local_cache else None,
         runtime=grounds.runtime,
         user=grounds.user,
         group=grounds.group,
@@ -146,6 +151,11 @@ def _site(target: Target, grounds: Grounds, name: str, host: str, place: Placed)
 
 def _roles(target: Target, tier: str) -> set[Role]:
     return {role for deployment in target.tiers[tier].service for _, role in parts(deployment)}
+
+
+def _local(tier: str, host: str, grounds: Grounds) -> Endpoint:
+    """Where the cache beside the application listens: on its own host alone."""
+    return Endpoint("127.0.0.1", grounds.ports.get((local_of(tier), host), local_cache.PORT))
 
 
 def _endpoint(target: Target, tier: str, host: str, grounds: Grounds) -> Endpoint:

@@ -15,7 +15,7 @@ from autotune.lab.hosts import LabHost
 from autotune.lab.lock import alone
 from autotune.lab.plan import LabPlan, Names
 
-_BOOT = 30.0  # s for a host to answer on its SSH port
+_BOOT = 120.0  # s for a host to answer on its SSH port: a busy machine boots slowly
 _ANSWER = 1.0  # s for one try of it
 _GONE = 5.0  # s for a directory to be left by everybody
 

@@ -8,7 +8,7 @@ cautious figure wherever the generator has its host to itself in a real reading.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -53,6 +53,27 @@ class Headroom:
             f"{rate:.0f}/s is more than {IN_USE:.0%} of the {self.rate:.0f}/s that the load host"
             f" can make ({self.stopped}): add load hosts"
         )
+
+
+def of_hosts(load: Load, transports: Sequence[Transport], used: Mapping[str, str]) -> Headroom:
+    """What all load hosts make together: as much from each as the weakest can.
+
+    ``used``: the nginx of each, by the name of the host. Each is looked at by itself, since hosts
+    that share a machine would be in each other's way. Raises LoadError.
+    """
+    found = [
+        calibrate(load, transport, nginx=used[transport.name], port=free_port(transport))
+        for transport in transports
+    ]
+    weakest = min(found, key=lambda one: one.rate)
+    return Headroom(weakest.rate * len(found), weakest.stopped)
+
+
+def free_port(transport: Transport) -> int:
+    """A port that nobody listens at on that host, below those that clients are given."""
+    listening = transport.run(("ss", "-ltnH")).stdout
+    taken = {line.split()[3].rpartition(":")[2] for line in listening.splitlines() if line}
+    return next(port for port in range(21_000, 32_768) if str(port) not in taken)
 
 
 def calibrate(load: Load, transport: Transport, *, nginx: str = "nginx", port: int) -> Headroom:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from autotune.loads.base import Order, Request
 from autotune.transports.base import Transport
+from autotune.transports.parallel import on_all
 
 FILES = (
     "/proc/sys/net/ipv4/ip_local_port_range",
@@ -66,12 +67,11 @@ def shortage(transports: Sequence[Transport], request: Request, order: Order) ->
     connections for which there was none.
     """
     loopback = request.endpoint.host == "localhost" or request.endpoint.host.startswith("127.")
-    for transport in transports:
-        ports = Ports.read(transport.run(("cat", *FILES)).stdout)
-        if ports is None:
-            continue
-        rate = order.rate / len(transports)
-        short = ports.shortage(rate, order.seconds + order.ramp, loopback=loopback)
+    asked = on_all(transports, lambda transport: transport.run(("cat", *FILES)).stdout)
+    rate, seconds = order.rate / len(transports), order.seconds + order.ramp
+    for name, said in asked.everywhere().items():
+        ports = Ports.read(said)
+        short = ports.shortage(rate, seconds, loopback=loopback) if ports else None
         if short:
-            return f"{transport.name}: {short}"
+            return f"{name}: {short}"
     return None

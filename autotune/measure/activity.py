@@ -84,6 +84,7 @@ class PartActivity:
     unanswered: int = 0
     refused: str | None = None
     complaints: Mapping[str, int] = field(default_factory=dict)
+    fault: str | None = None
 
     @property
     def label(self) -> str:
@@ -159,6 +160,7 @@ def part_activity(part: Part, seen: Seen, seconds: float) -> PartActivity:
         unanswered=sum(answer is None for answer in answers),
         refused=next((a.refused for a in answers if a and a.refused), None),
         complaints=seen.complaints.get(part.name, {}),
+        fault=seen.faults.get(part.name),
     )  # fmt: skip
 
 

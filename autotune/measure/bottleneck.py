@@ -18,6 +18,7 @@ class Resource(enum.StrEnum):
     STORE = "store"
     CACHE = "cache"
     GENERATOR = "generator"
+    ANSWERS = "answers"  # nothing is short: a host answers wrong
 
 
 @dataclass(frozen=True)

@@ -32,6 +32,24 @@ def generator(one: Situation) -> Bottleneck | None:
     return Bottleneck("load", "generator", "", Resource.GENERATOR, one.reading.limited, TOLD)
 
 
+def wrong_answers(one: Situation) -> Bottleneck | None:
+    """A host that is asked by itself, at rest, and answers wrong every time."""
+    broken = [part for part in one.parts if part.fault]
+    if not broken:
+        return None
+    first = broken[0]
+    fine = [part.host for part in one.of_role(first.role) if not part.fault]
+    others = f" ({', '.join(fine)} answers right)" if fine else ""
+    said = "; ".join(f"{part.host} answers {part.fault}" for part in broken)
+    return _at(
+        first,
+        Resource.ANSWERS,
+        f"asked by itself, without load, {said}{others}: mend it, {one.reading.failed} of"
+        f" {one.reading.intended} requests failed",
+        TOLD,
+    )
+
+
 def cache_or_store_refuses(one: Situation) -> Bottleneck | None:
     """memcached and Redis at their limit of clients turn the next one away, or let it stand."""
     for part in one.of_role(Role.CACHE, Role.STORE):
@@ -298,6 +316,7 @@ def backlog(one: Situation) -> Bottleneck | None:
 
 RULES: tuple[Rule, ...] = (
     generator,
+    wrong_answers,
     cache_or_store_refuses,
     descriptors,
     connections,

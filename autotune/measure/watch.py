@@ -45,13 +45,14 @@ class WatchedHost:
 @dataclass(frozen=True)
 class Seen:
     """All that was seen during one reading: samples and CPU seconds taken by host, counters and
-    complaints by part."""
+    complaints by part; and, by part, ``faults`` of those that answer wrong even at rest."""
 
     samples: Mapping[str, tuple[Sample, ...]] = field(default_factory=dict)
     cost: Mapping[str, float] = field(default_factory=dict)
     counters: Mapping[str, tuple[Counters | None, ...]] = field(default_factory=dict)
     complaints: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     failures: tuple[str, ...] = ()
+    faults: Mapping[str, str] = field(default_factory=dict)
 
 
 def hosts_of(

@@ -65,6 +65,8 @@ def _few_tried(e: Evidence) -> Iterator[Caveat]:
 
 
 def _idle(e: Evidence) -> Iterator[Caveat]:
+    if e.target.goal is not None:
+        return  # what a command does with its time is its own affair
     total = e.state.elapsed
     idle = total - e.state.seconds.get("load", 0.0)
     if total and idle / total > IDLE:

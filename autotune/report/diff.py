@@ -10,7 +10,7 @@ from autotune.errors import AutotuneError
 from autotune.report import colour as colours
 from autotune.report import figures
 from autotune.report.claim import claim
-from autotune.report.parameters import changes
+from autotune.report.parameters import NONE, Declared, changes, declared
 from autotune.report.studies import Study
 from autotune.study.records import State, Trial
 
@@ -30,7 +30,7 @@ def diff_text(
     """
     before, after = trial_named(study.state, a), trial_named(study.state, b)
     if parameters:
-        text = parameter_diff(before, after)
+        text = parameter_diff(before, after, declared(study.target))
     else:
         files = rendered(study.directory, before), rendered(study.directory, after)
         text = file_diff(*files, f"trial-{before.number}", f"trial-{after.number}")
@@ -97,10 +97,10 @@ def _lines(content: bytes | None) -> list[str]:
     return [line for line in text.replace("\n", "\n\0").split("\0") if line]
 
 
-def parameter_diff(before: Trial, after: Trial) -> str:
+def parameter_diff(before: Trial, after: Trial, own: Declared = NONE) -> str:
     """The settings that differ and have an effect in ``after``, as lines taken out and put in."""
     lines = []
-    for change in changes(before.settings, after.settings):
+    for change in changes(before.settings, after.settings, own):
         if change.before is not None:
             lines.append(f"-{change.name}: {figures.setting(change.before, change.unit)}\n")
         lines.append(f"+{change.name}: {figures.setting(change.after, change.unit)}\n")

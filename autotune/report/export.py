@@ -12,7 +12,7 @@ from autotune.errors import AutotuneError
 from autotune.report.claim import claim
 from autotune.report.diff import Files, file_diff, rendered, trial_named
 from autotune.report.manifest import manifest
-from autotune.report.parameters import active, described
+from autotune.report.parameters import Declared, active, declared, described
 from autotune.report.studies import Study
 from autotune.study.records import Trial
 
@@ -53,7 +53,8 @@ def export_files(study: Study, trial: Trial, fmt: str = "files") -> dict[str, by
     """Relative path → content of an export; the same bytes every time."""
     files = rendered(study.directory, trial)
     as_files = {f"files/{path}": data for path, data in files.items()}
-    content = SETTINGS[fmt](trial) if fmt in SETTINGS else as_files
+    own = declared(study.target)
+    content = SETTINGS[fmt](trial, own) if fmt in SETTINGS else as_files
     content["changes.diff"] = _against_baseline(study, files)
     content["target.yaml"] = (study.directory / "target.yaml").read_bytes()
     document = manifest(study, trial, content)
@@ -67,16 +68,19 @@ def _against_baseline(study: Study, files: Files) -> bytes:
     return file_diff(before, files, "baseline", "files").encode("utf-8", "surrogateescape")
 
 
-def _as_json(trial: Trial) -> dict[str, bytes]:
-    return {"settings.json": _json({"parameters": dict(sorted(trial.settings.items()))})}
+def _as_json(trial: Trial, own: Declared) -> dict[str, bytes]:
+    # A command is told only what has an effect; a stack's files have a place for every value.
+    told = active(trial.settings, own) if own else trial.settings
+    parameters = {name: value for name, value in sorted(trial.settings.items()) if name in told}
+    return {"settings.json": _json({"parameters": parameters})}
 
 
-def _as_yaml(trial: Trial) -> dict[str, bytes]:
+def _as_yaml(trial: Trial, own: Declared) -> dict[str, bytes]:
     """As a target's own ``parameters:`` section, every value fixed. JSON scalars are YAML's too."""
-    effective = active(trial.settings)
+    effective = active(trial.settings, own)
     lines = [f"# Settings of trial {trial.number}.", "parameters:"]
     for name, value in sorted(trial.settings.items()):
-        parameter = described(name, trial.settings)
+        parameter = described(name, trial.settings, own)
         unit = f"[{parameter.unit}] " if parameter and parameter.unit else ""
         remark = parameter.meaning if parameter else ""
         remark = remark if name in effective else f"without effect here. {remark}"
@@ -85,7 +89,10 @@ def _as_yaml(trial: Trial) -> dict[str, bytes]:
     return {"settings.yaml": "\n".join([*lines, ""]).encode()}
 
 
-SETTINGS: dict[str, Callable[[Trial], dict[str, bytes]]] = {"yaml": _as_yaml, "json": _as_json}
+SETTINGS: dict[str, Callable[[Trial, Declared], dict[str, bytes]]] = {
+    "yaml": _as_yaml,
+    "json": _as_json,
+}
 FORMATS = ("files", *SETTINGS)
 
 

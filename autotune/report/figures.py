@@ -13,6 +13,13 @@ def rate(value: float | None) -> str:
     return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
 
 
+def value(number: float | None) -> str:
+    """A benchmark's value: ``12,345``, ``41.27``, ``0.003104``, ``-3.2e+09``."""
+    if number is None:
+        return "–"
+    return f"{number:,.0f}" if 10_000 <= abs(number) < 1e9 else f"{number:.4g}"
+
+
 def latency(seconds: float | None) -> str:
     """``38 ms``, ``1.2 s``; a dash for what never got an answer."""
     if seconds is None:

@@ -6,64 +6,68 @@ from collections.abc import Mapping
 from typing import Any
 
 from autotune.report import figures
+from autotune.report.yardstick import Requests, Values, Yardstick, yardstick
+from autotune.study.records import State
 from autotune.target.model import Target
 
 Summary = Mapping[str, Any]
 
 
-def headline(summary: Summary, target: Target) -> str:
+def headline(summary: Summary, target: Target, state: State) -> str:
     """``+41 % [36, 47] requests/s at p99 ≤ 50 ms, 6 alternating pairs``, or what is true."""
-    said = _said(summary, target)
+    said = _said(summary, yardstick(target, state))
     return f"{said}, of a model: no host was touched" if target.simulated else said
 
 
-def _said(summary: Summary, target: Target) -> str:
-    at = figures.objective(target.slo.slo)
+def _said(summary: Summary, by: Yardstick) -> str:
     match summary["verdict"]:
         case "improved":
-            return _improved(summary, at)
+            return _improved(summary, by)
         case "no-improvement":
-            return _not_improved(summary, at)
+            return _not_improved(summary, by)
         case "unmeetable":
-            return _unmeetable(summary, at)
+            return _unmeetable(summary, by)
         case _:
-            return _stopped(summary, at)
+            return _stopped(summary, by)
 
 
-def _stopped(summary: Summary, at: str) -> str:
+def _stopped(summary: Summary, by: Yardstick) -> str:
     name = summary["study"]
     if summary["baseline"] is None and not sum(summary["trials"].values()):
-        return f"no verdict: {name} has compared nothing at {at}"
+        return f"no verdict: {name} has compared nothing{by.at}"
     return f"unfinished: no verdict on {name} yet"
 
 
-def _gain(summary: Summary, at: str) -> str:
-    gain = summary["gain"]
-    interval = figures.change_between(gain["ratio"], gain["low"], gain["high"])
-    return f"{interval} requests/s at {at}, {figures.plural(gain['pairs'], 'alternating pair')}"
+def _gain(summary: Summary, by: Yardstick) -> str:
+    pairs = figures.plural(summary["gain"]["pairs"], "alternating pair")
+    return f"{by.gained(summary['gain'])}{by.at}, {pairs}"
 
 
-def _improved(summary: Summary, at: str) -> str:
+def _improved(summary: Summary, by: Yardstick) -> str:
     if summary["gain"]:
-        return _gain(summary, at)
+        return _gain(summary, by)
     # No ratio to nothing: the baseline does not meet the objective at any rate.
-    peak = figures.rate(summary["best"]["peak"])
-    return f"{peak} requests/s at {at}, where the baseline carries no load within it"
+    lacking = "carries no load within it" if isinstance(by, Requests) else "cannot be used"
+    return f"{by.amount(summary['best']['peak'])}{by.at}, where the baseline {lacking}"
 
 
-def _not_improved(summary: Summary, at: str) -> str:
+def _not_improved(summary: Summary, by: Yardstick) -> str:
     gain = summary["gain"]
     if gain is None and sum(summary["trials"].values()) <= 1:
-        return f"no improvement at {at}: the time was up before anything but the baseline was tried"
+        return f"no improvement{by.at}: the time was up before anything but the baseline was tried"
     if gain is None:
-        reason = "was confirmed" if summary["best"] else "met the objective"
-        return f"no improvement at {at}: no other configuration {reason}"
-    if gain["high"] < 1:
-        return f"no improvement: the best found is worse, {_gain(summary, at)}"
-    return f"no distinguishable improvement: {_gain(summary, at)}"
+        met = "met the objective" if isinstance(by, Requests) else "gave a value"
+        reason = "was confirmed" if summary["best"] else met
+        return f"no improvement{by.at}: no other configuration {reason}"
+    if by.worse(gain):
+        return f"no improvement: the best found is worse, {_gain(summary, by)}"
+    return f"no distinguishable improvement: {_gain(summary, by)}"
 
 
-def _unmeetable(summary: Summary, at: str) -> str:
+def _unmeetable(summary: Summary, by: Yardstick) -> str:
+    if isinstance(by, Values):
+        return "no configuration gave a value that a second measurement bears out"
+    at = by.objective
     if summary["best"]:
         number = summary["best"]["trial"]
         return f"{at} not met: trial {number} met it once, and no second measurement bears it out"

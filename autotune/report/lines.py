@@ -6,20 +6,22 @@ from autotune.deploy.fleet import Deployed
 from autotune.measure.reading import Reading
 from autotune.measure.warmup import Warmth
 from autotune.report import figures
-from autotune.report.standing import counted, seconds_left, standing
+from autotune.report.standing import Standing, counted, seconds_left, standing
 from autotune.report.tally import WARM_UP
+from autotune.report.yardstick import Requests, Yardstick, yardstick
 from autotune.services.base import Action
 from autotune.study.records import COUNTED, Phase, State, Trial
-from autotune.target.model import Budget
+from autotune.target.model import Target
 from autotune.target.slo import Slo
 
 
-def trial_line(trial: Trial, state: State, budget: Budget) -> str:
+def trial_line(trial: Trial, state: State, target: Target) -> str:
     """Number, phase, peak, p99 at peak, best so far, change against the baseline, time left."""
+    budget, by = target.budget, yardstick(target, state)
     if trial.phase is Phase.MEASURE:
-        return f"{trial_in_words(trial):<21} {outcome(trial)}"
+        return f"{trial_in_words(trial):<21} {outcome(trial, by)}"
     place = f"[{counted(state):>{len(str(budget.trials))}}/{budget.trials}]"
-    return f"{place} {trial_in_words(trial):<21} {outcome(trial)}   {outlook(state, budget)}"
+    return f"{place} {trial_in_words(trial):<21} {outcome(trial, by)}   {outlook(state, target)}"
 
 
 def trial_in_words(trial: Trial) -> str:
@@ -28,26 +30,34 @@ def trial_in_words(trial: Trial) -> str:
     return f"#{trial.number} {trial.phase}{again}"
 
 
-def outcome(trial: Trial) -> str:
+def outcome(trial: Trial, by: Yardstick) -> str:
     """How a trial ended."""
     peak = trial.peak
     if peak is None:
         return f"failed: {trial.failure}" if trial.failure else "not measured"
     if peak.verdict == "unmeetable":
-        return "no load within the objective"
-    said = f"{figures.rate(peak.peak):>6}/s  p99 {figures.latency(peak.p99):>7}"
+        return by.nothing
+    said = f"{by.brief(by.of(peak.peak)):>8}"
+    if isinstance(by, Requests):
+        said = f"{said}  p99 {figures.latency(peak.p99):>7}"
     return said if peak.verdict == "measured" else f"{said}  {peak.verdict}"
 
 
-def outlook(state: State, budget: Budget) -> str:
+def outlook(state: State, target: Target) -> str:
     """The best so far, by how much it beats the baseline, and the time left."""
-    stands = standing(state)
-    best = "nothing meets the objective yet"
+    stands, by = standing(state), yardstick(target, state)
+    best = "nothing meets the objective yet" if isinstance(by, Requests) else "no value yet"
     leader = stands.leader
     if leader is not None and leader.peak is not None and leader.peak.feasible:
-        change = f", {figures.change(stands.ratio)}" if stands.ratio else ""
-        best = f"best {figures.rate(leader.peak.peak)}/s (#{leader.number}{change})"
-    return f"{best}   {figures.duration(seconds_left(state, budget))} left"
+        change = f", {so_far}" if (so_far := ahead(stands, by)) else ""
+        best = f"best {by.brief(by.of(leader.peak.peak))} (#{leader.number}{change})"
+    return f"{best}   {figures.duration(seconds_left(state, target.budget))} left"
+
+
+def ahead(stands: Standing, by: Yardstick) -> str:
+    """By how much the leader is ahead of the baseline so far; empty while it leads itself."""
+    stock = stands.baseline.peak if stands.baseline else None
+    return by.change(stands.ratio, stock.peak) if stands.ratio and stock else ""
 
 
 def deployed_line(deployed: Deployed) -> str:
@@ -70,7 +80,7 @@ def reading_line(reading: Reading, purpose: str, slo: Slo) -> str:
     if reading.limited is not None:
         return f"{rate}  says nothing: {reading.limited}"
     late = figures.latency(reading.percentile(slo.quantile))
-    bad = f"{100 * reading.fraction:.2g} % late or failed"
+    bad = f"{_percent(reading.fraction)} % late or failed"
     errors = ", ".join(f"{kind} {count}" for kind, count in reading.errors.items() if count)
     tail = ("  cut short" if reading.truncated else "") + (f"  ({errors})" if errors else "")
     mark = "·" if purpose == WARM_UP else verdict_mark(reading, slo)
@@ -83,3 +93,9 @@ def verdict_mark(reading: Reading, slo: Slo) -> str:
         return "?"
     broken = reading.failed > slo.errors * reading.intended
     return "✗" if broken or reading.truncated or reading.fraction > slo.allowed else "✓"
+
+
+def _percent(fraction: float) -> str:
+    """Two digits that mean something: ``0.33``, ``4.2``, ``100``."""
+    percent = 100 * fraction
+    return f"{percent:.0f}" if percent >= 9.95 else f"{percent:.2g}"

@@ -23,6 +23,7 @@ from autotune.report import figures, lines
 from autotune.report.harmless import harmless
 from autotune.report.standing import counted, standing
 from autotune.report.tally import WARM_UP
+from autotune.report.yardstick import Yardstick, yardstick
 from autotune.study.records import State, Trial
 from autotune.target.model import Target
 
@@ -103,13 +104,13 @@ class Live:
 
     def _panel(self) -> Panel:
         state, budget = self._state(), self._target.budget
-        parts: list[RenderableType] = [_table(state)]
+        by = yardstick(self._target, state)
+        parts: list[RenderableType] = [_table(state, by)]
         what = lines.trial_in_words(self._trial) + ": " if self._trial else ""
         parts.append(Text(what + self._step, style="bold"))
         parts.extend(self._rungs())
-        parts.append(Text(lines.outlook(state, budget), style="cyan"))
-        at = figures.objective(self._target.slo.slo)
-        title = f"{self._target.name} · {at} · trial {counted(state)} of {budget.trials}"
+        parts.append(Text(lines.outlook(state, self._target), style="cyan"))
+        title = f"{self._target.name} · {by.objective} · trial {counted(state)} of {budget.trials}"
         return Panel(Group(*parts), title=title, title_align="left")
 
     def _rungs(self) -> list[Text]:
@@ -124,7 +125,7 @@ class Live:
         ]
 
 
-def _table(state: State) -> Table:
+def _table(state: State, by: Yardstick) -> Table:
     table = Table(box=None, padding=(0, 2, 0, 0))
     for heading in ("trial", "outcome", "90 % interval"):
         table.add_column(heading, justify="left", header_style="dim")
@@ -133,8 +134,8 @@ def _table(state: State) -> Table:
         style = "green" if leader is not None and trial.number == leader.number else ""
         interval = ""
         if trial.peak is not None and trial.peak.feasible:
-            interval = f"[{figures.rate(trial.peak.low)}, {figures.rate(trial.peak.high)}]"
+            interval = by.interval(by.of(trial.peak.low), by.of(trial.peak.high))
         # Text, not markup: an error message may hold square brackets.
-        cells = (lines.trial_in_words(trial), lines.outcome(trial), interval)
+        cells = (lines.trial_in_words(trial), lines.outcome(trial, by), interval)
         table.add_row(*(Text(cell, style=style) for cell in cells))
     return table

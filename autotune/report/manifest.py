@@ -15,19 +15,22 @@ exported: two exports of one trial are the same, byte for byte.
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator, Mapping
 from hashlib import sha256
 from typing import Any
 
 from autotune.report.claim import Claim, Side, claim
-from autotune.report.parameters import changes
+from autotune.report.parameters import Declared, changes, declared
 from autotune.report.studies import Study
 from autotune.report.summary import summary
 from autotune.report.tally import WARM_UP
 from autotune.study.records import Phase, Trial
+from autotune.study.store import CALL
 
 SCHEMA = 1
 VERIFY = "autotune measure target.yaml --config . --against baseline"
+ANSWERS = ("seconds", "value", "sd", "why", "said")
 COUNTS = ("rate", "seconds", "intended", "violations", "truncated", "limited")
 
 
@@ -45,12 +48,11 @@ def manifest(study: Study, trial: Trial, files: Mapping[str, bytes]) -> dict[str
         **({"simulated": True} if study.target.simulated else {}),
         **_origin(study),
         "slo": summary(study.name, study.target, study.state)["slo"],
-        "load": study.target.load.model_dump(mode="json", exclude={"hosts"}),
-        "data": study.target.data.model_dump(mode="json"),
+        **_measured_with(study),
         "claim": _claim(study, trial, found),
         "parameters": dict(sorted(trial.settings.items())),
         "baseline": _baseline(found),
-        "changes": _changes(found, trial),
+        "changes": _changes(found, trial, declared(study.target)),
         "effective": dict(sorted(latest.effective.items())),
         "differences": list(latest.differences),
         "readings": list(_readings(study, found)) if side is found.best else [],
@@ -58,8 +60,25 @@ def manifest(study: Study, trial: Trial, files: Mapping[str, bytes]) -> dict[str
             {"path": path, "bytes": len(content), "sha256": sha256(content).hexdigest()}
             for path, content in sorted(files.items())
         ],
-        "verify": VERIFY,
+        "verify": _verify(study),
     }
+
+
+def _measured_with(study: Study) -> dict[str, Any]:
+    target = study.target
+    if target.command is not None:
+        made = next((r for r in study.records if r["event"] == "study"), {})
+        return {"command": list(target.command), "source": made.get("source")}
+    return {
+        "load": target.load.model_dump(mode="json", exclude={"hosts"}),
+        "data": target.data.model_dump(mode="json"),
+    }
+
+
+def _verify(study: Study) -> str:
+    """A command runs where its own target file is, not beside this copy of it."""
+    source = _measured_with(study).get("source")
+    return VERIFY.replace("target.yaml", shlex.quote(source)) if source else VERIFY
 
 
 def _side_of(found: Claim, trial: Trial) -> Side | None:
@@ -101,7 +120,7 @@ def _baseline(found: Claim) -> dict[str, Any] | None:
     return {"trial": trial.number, "parameters": dict(sorted(trial.settings.items()))}
 
 
-def _changes(found: Claim, trial: Trial) -> list[dict[str, Any]]:
+def _changes(found: Claim, trial: Trial, own: Declared) -> list[dict[str, Any]]:
     before = found.baseline.trial.settings if found.baseline else {}
     return [
         {
@@ -111,7 +130,7 @@ def _changes(found: Claim, trial: Trial) -> list[dict[str, Any]]:
             "unit": change.unit,
             "action": change.parameter.action.name.lower() if change.parameter else None,
         }
-        for change in changes(before, trial.settings)
+        for change in changes(before, trial.settings, own)
     ]
 
 
@@ -124,10 +143,12 @@ def _readings(study: Study, found: Claim) -> Iterator[dict[str, Any]]:
         for trial in side.repeats
         if trial.phase is Phase.CONFIRM
     }
-    for reading in study.readings:
+    for reading in (*study.readings, *study.calls):
         side = side_of.get(reading["trial"])
-        if side and reading.get("purpose") != WARM_UP:
+        origin = {"trial": reading["trial"], "side": side, "at": reading.get("at")}
+        if side and reading.get("purpose") == CALL:
+            yield {**origin, **{key: reading[key] for key in ANSWERS if key in reading}}
+        elif side and reading.get("purpose") != WARM_UP:
             counts = {key: reading.get(key) for key in COUNTS}
             errors = dict(reading.get("errors") or {})
-            origin = {"trial": reading["trial"], "side": side, "at": reading.get("at")}
             yield {**origin, **counts, "errors": errors}

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 
-from autotune.services.base import Parameter, Role, Service, Settings, Value
+from autotune.services.base import Action, Parameter, Role, Service, Settings, Value
 from autotune.services.placement import all_services, choice_of
 from autotune.services.registry import DEPLOYMENTS, parts
 from autotune.space import choices
+from autotune.target.model import ParameterRule, Target
+
+Declared = Mapping[str, ParameterRule]
 
 
 @dataclass(frozen=True)
@@ -26,6 +30,12 @@ class Change:
 
 
 NOTHING: Settings = {}
+NONE: Declared = {}
+
+
+def declared(target: Target) -> Declared:
+    """The parameters that a target declares itself, for a command of the user's own."""
+    return target.parameters if target.command is not None else NONE
 
 
 @cache
@@ -39,12 +49,14 @@ def _catalogue() -> dict[str, tuple[Service, ...]]:
     return found
 
 
-def described(name: str, settings: Settings = NOTHING) -> Parameter | None:
-    """The catalogue's entry for ``tier.service.parameter``; ``None`` for a user's own.
+def described(name: str, settings: Settings = NOTHING, own: Declared = NONE) -> Parameter | None:
+    """The catalogue's entry for ``tier.service.parameter``, or what the target itself declares.
 
     Of two kinds of a service under one name (Apache with processes, Apache with threads) it is the
     one that ``settings`` are about.
     """
+    if name in own:
+        return _own(name, own[name])
     if choices.is_choice(name):
         return choices.PARAMETER
     kinds = _catalogue().get(name.partition(".")[2])
@@ -55,12 +67,32 @@ def described(name: str, settings: Settings = NOTHING) -> Parameter | None:
     return next(p for p in kind.parameters if name == prefix + p.name)
 
 
-def active(settings: Settings) -> frozenset[str]:
+def _own(name: str, rule: ParameterRule) -> Parameter:
+    return Parameter(
+        name=name,
+        stock="",
+        action=Action.NONE,
+        meaning=rule.meaning or "",
+        source="the target",
+        unit=rule.unit or "",
+    )
+
+
+def active(settings: Settings, own: Declared = NONE) -> frozenset[str]:
     """Names of the parameters that have any effect under ``settings``."""
-    return frozenset(name for name in settings if _acts(name, settings))
+    acts = _acts_by_rule if own else _acts
+    return frozenset(name for name in settings if acts(name, settings, own))
 
 
-def _acts(name: str, settings: Settings) -> bool:
+def _acts_by_rule(name: str, settings: Settings, own: Declared) -> bool:
+    conditions = (own[name].when or {}) if name in own else {}
+    return all(
+        settings.get(other) in values and _acts_by_rule(other, settings, own)
+        for other, values in conditions.items()
+    )
+
+
+def _acts(name: str, settings: Settings, _: Declared) -> bool:
     parameter = described(name, settings)
     if parameter is None or choices.is_choice(name):
         return True
@@ -83,12 +115,13 @@ def _roles(service: str, deployment: str) -> set[Role]:
     return {role for part, role in parts(deployment) if part.name == service}
 
 
-def changes(before: Settings, after: Settings) -> tuple[Change, ...]:
+def changes(before: Settings, after: Settings, own: Declared = NONE) -> tuple[Change, ...]:
     """What to change to get from one to the other, leaving out what has no effect afterwards."""
+    acting = active(after, own)
     return tuple(
-        Change(name, before.get(name), value, described(name, after))
+        Change(name, before.get(name), value, described(name, after, own))
         for name, value in after.items()
-        if name in active(after) and not _same(before.get(name), value)
+        if name in acting and not _same(before.get(name), value)
     )
 
 

@@ -49,7 +49,7 @@ class Plain:
 
     @harmless
     def trial_ends(self, trial: Trial) -> None:
-        self._say(lines.trial_line(trial, self._state(), self._target.budget))
+        self._say(lines.trial_line(trial, self._state(), self._target))
 
     @harmless
     def note(self, text: str) -> None:

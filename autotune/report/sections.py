@@ -6,12 +6,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from autotune.report import figures, lines
-from autotune.report.claim import claim
+from autotune.report.claim import Side, claim
 from autotune.report.evidence import listed
 from autotune.report.failures import errors_in_words, failures
-from autotune.report.parameters import Change, active, changes
+from autotune.report.parameters import Change, active, changes, declared
 from autotune.report.standing import seconds_left, standing
 from autotune.report.tally import Tally
+from autotune.report.yardstick import yardstick
 from autotune.study.records import Phase, State
 from autotune.target.model import Target
 
@@ -19,45 +20,45 @@ Summary = Mapping[str, Any]
 Tallies = Mapping[int, Tally]
 
 
-def peaks(summary: Summary, state: State, tallies: Tallies) -> Iterator[str]:
-    found = claim(state)
+def peaks(summary: Summary, target: Target, state: State, tallies: Tallies) -> Iterator[str]:
+    found, by = claim(state), yardstick(target, state)
     for label, side in (("baseline", found.baseline), ("best", found.best)):
         said = summary[label]
         if side is None:
             continue
         where = f"trial {side.trial.number}"
-        if said["peak"]:
-            interval = f"[{figures.rate(said['low'])}, {figures.rate(said['high'])}]"
+        if by.told(said["peak"]):
+            interval = by.interval(said["low"], said["high"])
             again = f", measured {side.fresh.measurements} × again" if side.fresh else ""
-            yield f"{label:9}{figures.rate(said['peak'])} requests/s {interval}  {where}{again}"
+            yield f"{label:9}{by.amount(said['peak'])} {interval}  {where}{again}"
         elif side.own is not None and side.own.feasible:
-            yield f"{label:9}{figures.rate(side.own.peak)} requests/s in the search  {where}"
+            yield f"{label:9}{by.amount(by.of(side.own.peak))} in the search  {where}"
         else:
             why = side.trial.failure or errors_in_words(tallies.get(side.trial.number))
-            yield f"{label:9}no load within the objective  {where}" + (f": {why}" if why else "")
+            yield f"{label:9}{by.nothing}  {where}" + (f": {why}" if why else "")
 
 
 def under_way(summary: Summary, target: Target, state: State) -> Iterator[str]:
     if summary["verdict"] != "stopped" or state.finished(Phase.MEASURE):
         return
-    ratio = standing(state).ratio
-    if ratio is not None and summary["best"]:
-        yield f"{figures.change(ratio)} over the baseline so far: not yet a claim"
+    change = lines.ahead(standing(state), yardstick(target, state))
+    if change and summary["best"]:
+        yield f"{change} over the baseline so far: not yet a claim"
     last = state.trials[-1] if state.trials else None
     if last is not None and not last.over:
         yield f"trial {last.number} ({last.phase}) is under way, or was when the study stopped"
     yield f"about {figures.duration(seconds_left(state, target.budget))} to go"
 
 
-def measurements(state: State) -> Iterator[str]:
+def measurements(target: Target, state: State) -> Iterator[str]:
     """What `autotune measure` found, for it keeps its readings as a study does."""
     for trial in state.finished(Phase.MEASURE):
-        yield f"{lines.trial_in_words(trial):12}{lines.outcome(trial)}"
+        yield f"{lines.trial_in_words(trial):12}{lines.outcome(trial, yardstick(target, state))}"
 
 
-def change_title(summary: Summary, state: State) -> str:
+def change_title(summary: Summary, target: Target, state: State) -> str:
     number = (summary["best"] or {}).get("trial")
-    count = figures.plural(len(_changed(state)), "setting")
+    count = figures.plural(len(_changed(target, state)), "setting")
     match summary["verdict"]:
         case "improved":
             return f"Change {count} (trial {number})"
@@ -67,9 +68,9 @@ def change_title(summary: Summary, state: State) -> str:
             return f"Best so far: {count} changed (trial {number})"
 
 
-def settings(summary: Summary, state: State, width: int | None) -> Iterator[str]:
+def settings(summary: Summary, target: Target, state: State, width: int | None) -> Iterator[str]:
     """What the best has otherwise than the baseline; only the names where it is no better."""
-    changed = _changed(state)
+    changed = _changed(target, state)
     if summary["verdict"] == "no-improvement":
         if changed:
             count, number = figures.plural(len(changed), "setting"), summary["best"]["trial"]
@@ -85,11 +86,12 @@ def settings(summary: Summary, state: State, width: int | None) -> Iterator[str]
         yield f"{name:{columns[0]}}  {values:{columns[1]}}  {said}"
 
 
-def _changed(state: State) -> tuple[Change, ...]:
+def _changed(target: Target, state: State) -> tuple[Change, ...]:
     found = claim(state)
     if found.best is None or found.baseline is None:
         return ()
-    return changes(found.baseline.trial.settings, found.best.trial.settings)
+    before, after = found.baseline.trial.settings, found.best.trial.settings
+    return changes(before, after, declared(target))
 
 
 def _values(change: Change) -> str:
@@ -149,6 +151,15 @@ def not_checked(target: Target, state: State) -> Iterator[str]:
     best = claim(state).best
     if best is None:
         return
+    if target.goal is None:
+        yield from _not_read_back(best, target)
+    else:
+        yield "whether the command's value is what matters to you, and any other machine"
+    if len(_changed(target, state)) > 1 and claim(state).verdict != "no-improvement":
+        yield "which of the changes matter: they were measured together"
+
+
+def _not_read_back(best: Side, target: Target) -> Iterator[str]:
     latest = best.latest
     unseen = sorted(active(latest.settings) - set(latest.effective))
     if unseen:
@@ -162,8 +173,6 @@ def not_checked(target: Target, state: State) -> Iterator[str]:
         )
     else:
         yield "any real machine"
-    if len(_changed(state)) > 1 and claim(state).verdict != "no-improvement":
-        yield "which of the changes matter: they were measured together"
 
 
 def _some(names: Sequence[str]) -> str:

@@ -6,11 +6,12 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from autotune.report import figures
-from autotune.report.claim import Side, claim
+from autotune.report.claim import Claim, Side, claim
 from autotune.report.headline import headline
 from autotune.report.standing import counted, seconds_left
 from autotune.report.studies import Study
-from autotune.report.summary import summary, trial_counts
+from autotune.report.summary import numbers, summary, trial_counts
+from autotune.report.yardstick import Requests, Values, Yardstick, yardstick
 from autotune.study.records import Phase
 
 SCHEMA = 1
@@ -26,7 +27,8 @@ def status(study: Study) -> dict[str, Any]:
     """
     state, budget = study.state, study.target.budget
     found = claim(state)
-    baseline, best = _side(found.baseline), _side(found.best)
+    by = yardstick(study.target, state)
+    baseline, best = _side(found.baseline, by), _side(found.best, by)
     holder = study.holder
     over = state.verdict or state.finished(Phase.MEASURE)
     stopped = "finished" if over else "stopped"
@@ -45,6 +47,7 @@ def status(study: Study) -> dict[str, Any]:
         "baseline": baseline,
         "best": best,
         "ratio": _ratio(best, baseline),
+        "change": _change(found, by),
         "seconds": {
             "elapsed": round(state.elapsed, 1),
             "left": None if over else round(seconds_left(state, budget), 1),
@@ -70,12 +73,20 @@ def _under_way(study: Study) -> dict[str, Any] | None:
     }
 
 
-def _side(side: Side | None) -> dict[str, Any] | None:
+def _side(side: Side | None, by: Yardstick) -> dict[str, Any] | None:
     if side is None:
         return None
     known = side.fresh or side.own
-    numbers = {k: round(getattr(known, k), 2) if known else 0.0 for k in ("peak", "low", "high")}
-    return {"trial": side.trial.number, **numbers}
+    nothing = isinstance(by, Requests) and known is None
+    found = dict.fromkeys(("peak", "low", "high"), 0.0) if nothing else numbers(known, by)
+    return {"trial": side.trial.number, **found}
+
+
+def _change(found: Claim, by: Yardstick) -> str | None:
+    """The best against the baseline, in words."""
+    sides = [side.fresh or side.own if side else None for side in (found.baseline, found.best)]
+    before, after = (side.peak if side else 0.0 for side in sides)
+    return by.change(after / before, before) if before and after else None
 
 
 def _ratio(best: Mapping[str, Any] | None, baseline: Mapping[str, Any] | None) -> float | None:
@@ -91,20 +102,21 @@ def render_status(study: Study) -> str:
 
 
 def _lines(study: Study, now: Mapping[str, Any]) -> Iterator[str]:
+    by = yardstick(study.target, study.state)
     yield f"{study.name}: {_what(now)}"
     if now["verdict"]:
         whole = summary(study.name, study.target, study.state)
-        yield f"  verdict   {headline(whole, study.target)}"
+        yield f"  verdict   {headline(whole, study.target, study.state)}"
     if now["trial"]:
-        yield f"  now       {_doing(now)}"
+        yield f"  now       {_doing(now, by)}"
     trials, proof = now["trials"], now["proof"]
     kinds = [f"{trials[kind]} {kind}" for kind in ("complete", "failed", "screened")]
     yield f"  trials    {trials['done']} of {trials['budget']}: {', '.join(kinds)}"
     if any(proof.values()):
         yield f"  proof     {_proof(proof)}"
-    yield f"  baseline  {_peak(now['baseline'])}"
+    yield f"  baseline  {_peak(now['baseline'], by)}"
     if now["best"] or not now["verdict"]:
-        yield f"  best      {_peak(now['best'])}{_so_far(now)}"
+        yield f"  best      {_peak(now['best'], by)}{_so_far(now)}"
     yield f"  time      {_time(now)}"
     if now["state"] == "stopped":
         yield f"  next      autotune resume {study.name}"
@@ -118,12 +130,14 @@ def _what(now: Mapping[str, Any]) -> str:
     return "finished" if now["state"] == "finished" else "stopped, nobody is running it"
 
 
-def _doing(now: Mapping[str, Any]) -> str:
+def _doing(now: Mapping[str, Any], by: Yardstick) -> str:
     trial = now["trial"]
     what = f"trial {trial['trial']} ({trial['phase']}"
     what += f" of trial {trial['of']})" if trial["of"] is not None else ")"
     if now["state"] != "running":
         return f"{what} was interrupted; `resume` repeats it"
+    if isinstance(by, Values):
+        return f"{what} is being asked for, {figures.plural(trial['readings'], 'answer')} so far"
     if not trial["deployed"]:
         return f"{what} is being deployed"
     if not trial["readings"]:
@@ -137,19 +151,19 @@ def _proof(proof: Mapping[str, int]) -> str:
     return f"{finals}, {figures.plural(proof['confirmations'], 'confirmation reading')}"
 
 
-def _peak(side: Mapping[str, Any] | None) -> str:
+def _peak(side: Mapping[str, Any] | None, by: Yardstick) -> str:
     if side is None:
         return "not measured yet"
-    if not side["peak"]:
-        return f"no load within the objective (trial {side['trial']})"
-    interval = f"[{figures.rate(side['low'])}, {figures.rate(side['high'])}]"
-    return f"{figures.rate(side['peak'])} requests/s {interval} (trial {side['trial']})"
+    if not by.told(side["peak"]):
+        return f"{by.nothing} (trial {side['trial']})"
+    interval = by.interval(side["low"], side["high"])
+    return f"{by.amount(side['peak'])} {interval} (trial {side['trial']})"
 
 
 def _so_far(now: Mapping[str, Any]) -> str:
     if now["best"] is None or now["verdict"]:
         return ""
-    change = f", {figures.change(now['ratio'])} over the baseline" if now["ratio"] else ""
+    change = f", {now['change']} over the baseline" if now["change"] else ""
     return f"{change}: not yet a claim"
 
 

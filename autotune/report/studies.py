@@ -15,6 +15,7 @@ from autotune.errors import AutotuneError
 from autotune.report.tally import Tally, tally
 from autotune.study import journal, lock
 from autotune.study.records import State, replay
+from autotune.study.store import CALL
 from autotune.target.document import nearest
 from autotune.target.model import Target
 from autotune.target.read import read
@@ -38,12 +39,21 @@ class Study:
 
     @cached_property
     def readings(self) -> tuple[Mapping[str, Any], ...]:
-        """Every reading, in the order taken. Raises AutotuneError."""
+        """Every reading of load, in the order taken. Raises AutotuneError."""
+        return tuple(record for record in self._taken if record.get("purpose") != CALL)
+
+    @cached_property
+    def calls(self) -> tuple[Mapping[str, Any], ...]:
+        """Every call of a benchmark command, in order. Raises AutotuneError."""
+        return tuple(record for record in self._taken if record.get("purpose") == CALL)
+
+    @cached_property
+    def _taken(self) -> tuple[Mapping[str, Any], ...]:
         return tuple(_records(self.directory / "readings.jsonl"))
 
     @cached_property
     def tallies(self) -> dict[int, Tally]:
-        return tally(self.readings)
+        return tally(self._taken)
 
     @property
     def holder(self) -> str | None:

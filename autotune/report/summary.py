@@ -11,6 +11,10 @@
 - ``trials``: the configurations that the budget counts, each in one of three: ``failed`` (not
   deployed, or no load within the objective), ``screened`` (given up: hardly better), ``complete``.
 - ``seconds``: wall clock over all sessions; ``load`` includes warming up.
+- ``goal``: only where the target is a command: ``direction``, ``name`` and ``unit`` of its value.
+  Peaks are its values then, ``gain`` is best over baseline (below 1 is better where the direction
+  is ``minimize``; ``null`` where a value is not positive) with the ``difference`` of the values, and
+  ``slo`` is ``null``.
 - ``bottleneck``: the findings for ``baseline`` and ``best``, or ``null`` when there are none.
 - ``warnings``: ``code``, ``value``, ``threshold``, ``text``, ``remedy`` each.
 """
@@ -27,8 +31,9 @@ from autotune.report.evidence import Evidence
 from autotune.report.failures import unusable
 from autotune.report.pooled import Estimate
 from autotune.report.tally import Tally
+from autotune.report.yardstick import Yardstick, yardstick
 from autotune.run.clock import KINDS
-from autotune.study.records import COUNTED, State
+from autotune.study.records import COUNTED, Peak, State
 from autotune.target.model import Target
 from autotune.target.slo import Slo
 
@@ -42,19 +47,28 @@ def summary(
     """The object described above. ``tallies`` are the study's readings, for the warnings."""
     found = claim(state)
     evidence = Evidence(name, target, state, tallies, found)
+    by = yardstick(target, state)
     return {
         "schema": SCHEMA,
         "study": name,
         "verdict": found.verdict,
-        "slo": _slo(target.slo.slo),
-        "baseline": _side(found.baseline, found.baseline_known),
-        "best": _side(found.best, found.best_known),
-        "gain": _rounded(asdict(found.gain), 4) if found.gain else None,
+        "slo": _slo(target.slo.slo) if target.goal is None else None,
+        **_goal(target),
+        "baseline": _side(found.baseline, found.baseline_known, by),
+        "best": _side(found.best, found.best_known, by),
+        "gain": gained(found, by),
         "trials": trial_counts(state),
         "seconds": seconds(state),
         "bottleneck": _bottleneck(state, found),
         "warnings": [asdict(caveat) for caveat in caveats(evidence)],
     }
+
+
+def gained(found: Claim, by: Yardstick) -> dict[str, Any] | None:
+    """The claimed gain in the user's own terms."""
+    if found.gain is None or found.baseline_known is None:
+        return None
+    return by.gain(found.gain, found.baseline_known.peak)
 
 
 def trial_counts(state: State) -> dict[str, int]:
@@ -76,13 +90,30 @@ def _slo(slo: Slo) -> dict[str, float]:
     return {"percentile": round(100 * slo.quantile, 6), "limit": slo.limit, "errors": slo.errors}
 
 
-def _side(side: Side | None, known: Estimate | None) -> dict[str, Any] | None:
+def _goal(target: Target) -> dict[str, Any]:
+    goal = target.goal
+    if goal is None:
+        return {}
+    direction = "maximize" if goal.maximize else "minimize"
+    return {"goal": {"direction": direction, "name": goal.name, "unit": goal.unit}}
+
+
+def numbers(known: Estimate | Peak | None, by: Yardstick) -> dict[str, float | None]:
+    """A peak and the ends of its interval, the lower one first, in the user's own terms."""
+    if known is None:
+        return {"peak": None, "low": None, "high": None}
+    if known.peak == 0:
+        return {"peak": 0.0, "low": 0.0, "high": by.rounded(known.high)}
+    low, high = sorted((by.of(known.low), by.of(known.high)))
+    return {"peak": by.rounded(by.of(known.peak)), "low": by.rounded(low), "high": by.rounded(high)}
+
+
+def _side(side: Side | None, known: Estimate | None, by: Yardstick) -> dict[str, Any] | None:
     if side is None:
         return None
-    peak = {key: getattr(known, key) if known else None for key in ("peak", "low", "high")}
     return {
         "trial": side.trial.number,
-        **_rounded(peak, 2),
+        **numbers(known, by),
         "parameters": dict(sorted(side.trial.settings.items())),
     }
 

@@ -7,6 +7,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from autotune.study.store import CALL
+
 WARM_UP = "warm-up"
 
 
@@ -44,6 +46,8 @@ def tally(readings: Iterable[Mapping[str, Any]]) -> dict[int, Tally]:
 def _after(so_far: Tally, reading: Mapping[str, Any]) -> Tally:
     if reading.get("purpose") == WARM_UP:
         return replace(so_far, warmed=so_far.warmed + 1, last=reading)
+    if reading.get("purpose") == CALL:
+        return replace(so_far, readings=so_far.readings + 1)
     return replace(
         so_far,
         readings=so_far.readings + 1,

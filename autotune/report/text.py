@@ -30,12 +30,15 @@ def render_text(
     ``width`` in columns shortens what parameters mean; without it, they are said in full.
     """
     mark, style = MARKS.get(summary["verdict"], UNDECIDED)
-    first = paint(f"{mark} {headline(summary, target)}", style, colour=colour)
+    first = paint(f"{mark} {headline(summary, target, state)}", style, colour=colour)
     parts = (
-        ("", sections.peaks(summary, state, tallies)),
+        ("", sections.peaks(summary, target, state, tallies)),
         ("", sections.under_way(summary, target, state)),
-        ("Measured", sections.measurements(state)),
-        (sections.change_title(summary, state), sections.settings(summary, state, width)),
+        ("Measured", sections.measurements(target, state)),
+        (
+            sections.change_title(summary, target, state),
+            sections.settings(summary, target, state, width),
+        ),
         ("What limits it", sections.bottlenecks(summary)),
         ("Trials", sections.trials(summary, target, state, tallies)),
         ("Time", sections.time(summary)),

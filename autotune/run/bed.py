@@ -6,12 +6,13 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
+from typing import NoReturn, Protocol
 
 from autotune.deploy.fleet import Fleet
 from autotune.measure.bottleneck import Bottleneck
 from autotune.measure.capacity import Limits
 from autotune.measure.diagnosis import WatchedReading
+from autotune.run.asking import Benchmark
 from autotune.run.clock import Clock
 from autotune.run.narrator import Narrator
 from autotune.services.base import Settings
@@ -48,6 +49,7 @@ class Equipment:
     ``take(rate, seconds)`` offers load and returns the reading with what was seen meanwhile;
     ``diagnose`` names what held it down; ``lookups()`` are the cache's hits and misses so far;
     ``drain()`` waits until a backlog is gone; ``clock`` is what a study's budget is counted with.
+    With a ``benchmark``, the user's own command takes the place of loading and looking.
     """
 
     fleet: Fleet
@@ -57,6 +59,17 @@ class Equipment:
     lookups: Callable[[], tuple[int, int] | None]
     drain: Callable[[], object]
     clock: Clock = field(default_factory=Clock)
+    benchmark: Benchmark | None = None
+
+    @classmethod
+    def calling(cls, benchmark: Benchmark, fleet: Fleet) -> Equipment:
+        """For a target that is a command: nothing is loaded, watched or drained."""
+        return cls(fleet, Limits(), _no_load, lambda *_: None, lambda: None, _no_load,
+                   benchmark=benchmark)  # fmt: skip
+
+
+def _no_load(*_: object) -> NoReturn:
+    raise AssertionError("a command makes its own load")
 
 
 class Bed(Protocol):

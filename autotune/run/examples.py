@@ -10,7 +10,10 @@ from autotune.target.document import nearest
 
 
 def write_example(name: str, out: Path) -> Path:
-    """Copy a shipped target to ``out``. Raises AutotuneError for an unknown one or a file there."""
+    """Copy a shipped target to ``out``, with the programs it calls beside it.
+
+    Raises AutotuneError for an unknown one or a file there.
+    """
     known = {path.stem: path for path in shipped("targets").glob("*.yaml")}
     if name not in known:
         meant = nearest(name, known)
@@ -18,8 +21,12 @@ def write_example(name: str, out: Path) -> Path:
             f"there is no example {name!r}",
             hint=f"did you mean {meant!r}?" if meant else f"there is: {', '.join(sorted(known))}",
         )
-    if out.exists():
-        raise AutotuneError(f"{out} exists already", hint="name another file with --out")
+    files = {out.parent / own.name: own for own in known[name].parent.glob(f"{name}.*")}
+    files = {place: own for place, own in files.items() if own != known[name]}
+    for place in (out, *files):
+        if place.exists():
+            raise AutotuneError(f"{place} exists already", hint="name another file with --out")
     out.parent.mkdir(parents=True, exist_ok=True)
-    out.write_bytes(known[name].read_bytes())
+    for place, own in {**files, out: known[name]}.items():
+        place.write_bytes(own.read_bytes())
     return out

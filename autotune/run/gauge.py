@@ -12,6 +12,7 @@ from autotune.measure.bottleneck import Bottleneck
 from autotune.measure.counters import CounterReader
 from autotune.measure.diagnosis import WatchedReading, diagnose
 from autotune.measure.drain import drain
+from autotune.measure.faults import faults, suspected
 from autotune.measure.footprint import footprints
 from autotune.measure.reading import Reading
 from autotune.measure.watch import Watch, WatchedHost
@@ -19,6 +20,7 @@ from autotune.services.base import Role, Settings
 from autotune.target.slo import Slo
 from autotune.transports import curl
 from autotune.transports.base import Transport
+from autotune.transports.local import LocalTransport
 
 
 @dataclass(frozen=True)
@@ -47,15 +49,20 @@ class Gauge:
         hosts = self._hosts(self.in_place())
         with Watch(hosts, order.ramp + seconds) as watch:
             tally = take(self.load, self.request, order, *self.load_hosts)
-        seen = watch.seen
-        return WatchedReading(
-            reading(tally, order), seen, footprints(hosts, seen, order.ramp + seconds)
-        )
+        taken, seen = reading(tally, order), watch.seen
+        if suspected(taken):
+            seen = replace(seen, faults=self._faults())
+        return WatchedReading(taken, seen, footprints(hosts, seen, order.ramp + seconds))
 
     def diagnose(self, settings: Settings, watched: Sequence[WatchedReading]) -> Bottleneck | None:
         """What holds the peak down, by the readings around it."""
         stack = replace(self.stack, parts=self.stack.active(settings))
         return diagnose(stack, settings, watched, hosts=self._hosts(settings), slo=self.slo)
+
+    def _faults(self) -> dict[str, str]:
+        active = self.stack.active(self.in_place())
+        ways = {host.name: host.transport or LocalTransport(host.name) for host in self.hosts}
+        return faults(active, ways, self.request.path, self.request.expect)
 
     def _hosts(self, settings: Settings) -> tuple[WatchedHost, ...]:
         active = self.stack.active(settings)

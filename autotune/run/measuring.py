@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from math import exp, log
 from pathlib import Path
 from statistics import fmean, stdev
-from typing import Any
 
 from autotune.errors import AutotuneError
 from autotune.measure.posterior import Prior
@@ -20,7 +19,7 @@ from autotune.run.start import open_study
 from autotune.run.trial import Bench
 from autotune.run.tuner import KNOWN_SD
 from autotune.search import confirmation
-from autotune.search.confirmation import Measured, gain
+from autotune.search.confirmation import Gain, Measured, gain
 from autotune.services.base import Settings
 from autotune.study.records import Peak, Phase
 
@@ -59,8 +58,33 @@ def _settings(bed: Bed, config: Path) -> Settings:
     return dict(settings)
 
 
-def measure(bed: Bed, wanted: Request, directory: Path, narrator: Narrator) -> dict[str, Any]:
-    """Measure and keep every reading in a directory like a study's; the result as JSON."""
+@dataclass(frozen=True)
+class Found:
+    """Peaks of the configuration and, where it alternated with it, of the baseline; with the gain."""
+
+    study: str
+    peaks: tuple[Peak, ...]
+    baseline: tuple[Peak, ...] = ()
+    gain: Gain | None = None
+
+    @property
+    def spread(self) -> float | None:
+        """Relative standard deviation between repeats."""
+        logs = self._logs
+        return stdev(logs) if len(logs) > 1 else None
+
+    @property
+    def peak(self) -> float:
+        """The geometric mean of all repeats that met the objective."""
+        return exp(fmean(self._logs)) if self._logs else 0.0
+
+    @property
+    def _logs(self) -> list[float]:
+        return [log(peak.peak) for peak in self.peaks if peak.feasible]
+
+
+def measure(bed: Bed, wanted: Request, directory: Path, narrator: Narrator) -> Found:
+    """Measure and keep every reading in a directory like a study's."""
     with session.opened(bed, directory, narrator) as bench:
         open_study(bed, bench, directory)
         if wanted.against_baseline:
@@ -68,22 +92,14 @@ def measure(bed: Bed, wanted: Request, directory: Path, narrator: Narrator) -> d
         return _repeat(bench, wanted, directory)
 
 
-def _repeat(bench: Bench, wanted: Request, directory: Path) -> dict[str, Any]:
+def _repeat(bench: Bench, wanted: Request, directory: Path) -> Found:
     peaks: list[Peak] = []
     for _ in range(wanted.repeat):
         peaks.append(_peak(bench, wanted.settings, peaks))
-    logs = [log(peak.peak) for peak in peaks if peak.feasible]
-    return {
-        "schema": 1,
-        "study": directory.name,
-        "peaks": [asdict(peak) for peak in peaks],
-        "peak": exp(fmean(logs)) if logs else 0.0,
-        # Relative standard deviation between repeats.
-        "spread": stdev(logs) if len(logs) > 1 else None,
-    }
+    return Found(directory.name, tuple(peaks))
 
 
-def _alternate(bench: Bench, wanted: Request, directory: Path) -> dict[str, Any]:
+def _alternate(bench: Bench, wanted: Request, directory: Path) -> Found:
     """Baseline and configuration in turn: A B B A A B … in at least as many pairs as a study's."""
     sides: dict[bool, list[Peak]] = {False: [], True: []}
     measured: list[Measured] = []
@@ -95,14 +111,7 @@ def _alternate(bench: Bench, wanted: Request, directory: Path) -> dict[str, Any]
             raise AutotuneError(f"the {which} does not meet the objective at any rate tried")
         sides[configured].append(peak)
         measured.append(Measured(configured, peak.peak, peak.sd))
-    found = gain(measured)
-    return {
-        "schema": 1,
-        "study": directory.name,
-        "baseline": [asdict(peak) for peak in sides[False]],
-        "configuration": [asdict(peak) for peak in sides[True]],
-        "gain": asdict(found) if found else None,
-    }
+    return Found(directory.name, tuple(sides[True]), tuple(sides[False]), gain(measured))
 
 
 def _peak(bench: Bench, settings: Settings, earlier: list[Peak]) -> Peak:
@@ -113,21 +122,3 @@ def _peak(bench: Bench, settings: Settings, earlier: list[Peak]) -> Peak:
     if done.peak is None:
         raise AutotuneError(f"the configuration cannot be used: {done.failure}")
     return done.peak
-
-
-def text(found: dict[str, Any]) -> str:
-    """The result for a person."""
-    if "gain" in found:
-        g = found["gain"]
-        return (
-            f"{100 * (g['ratio'] - 1):+.0f} % [{100 * (g['low'] - 1):.0f}, "
-            f"{100 * (g['high'] - 1):.0f}] requests/s against the baseline, {g['pairs']} "
-            f"alternating pairs (every reading is in study {found['study']})"
-        )
-    lines = [
-        f"{p['peak']:.0f} [{p['low']:.0f}, {p['high']:.0f}] requests/s, {p['verdict']}"
-        for p in found["peaks"]
-    ]
-    if found["spread"] is not None:
-        lines.append(f"spread between repeats: {100 * found['spread']:.1f} %")
-    return "\n".join([*lines, f"every reading is in study {found['study']}"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import json
 from collections.abc import Iterator
 from typing import Any
 
@@ -14,6 +15,8 @@ from autotune.space.space import Candidate
 
 def plan(bed: Bed) -> dict[str, Any]:
     """Files, actions, binding rules, memory and budget, as one JSON object."""
+    if bed.file.target.goal is not None:
+        return _of_command(bed)
     target, space = bed.file.target, bed.space
     preview = bed.preview()
     stock = space.as_given(space.baseline)
@@ -33,29 +36,61 @@ def plan(bed: Bed) -> dict[str, Any]:
         ],
         "actions": _actions(bed, stock, recommended),
         "diff": _diff(preview, stock.settings, recommended.settings),
-        "budget": {
-            "trials": target.budget.trials,
-            "seconds": target.budget.time,
-            "proof_seconds": target.budget.time * MOST_RESERVE,
-            "finalists": FINALISTS,
-            "most_pairs": MOST_PAIRS,
-            "max_rate": target.load.max_rate,
-        },
+        "budget": {**_budget(bed), "max_rate": target.load.max_rate},
+    }
+
+
+def _of_command(bed: Bed) -> dict[str, Any]:
+    """A command changes nothing by itself: what it would be told, first of all."""
+    preview, space = bed.preview(), bed.space
+    first = [space.baseline, *({**space.baseline, **changes} for changes in space.known)]
+    candidates = [space.candidate(settings) for settings in first]
+    return {
+        "schema": 1,
+        "target": bed.file.target.name,
+        "command": preview.entry,
+        "tunable": [dimension.name for dimension in space.tunable],
+        "bindings": [str(binding) for one in candidates for binding in one.bindings],
+        "first": [
+            json.loads(content)
+            for one in candidates
+            for content in preview.files(one.settings).values()
+        ],
+        "diff": "",
+        "budget": _budget(bed),
+    }
+
+
+def _budget(bed: Bed) -> dict[str, Any]:
+    budget = bed.file.target.budget
+    return {
+        "trials": budget.trials,
+        "seconds": budget.time,
+        "proof_seconds": budget.time * MOST_RESERVE,
+        "finalists": FINALISTS,
+        "most_pairs": MOST_PAIRS,
     }
 
 
 def text(planned: dict[str, Any]) -> str:
     """The plan for a person, diffs last."""
     budget = planned["budget"]
+    spent = (
+        f"Up to {budget['trials']} configurations of {len(planned['tunable'])} parameters "
+        f"within {budget['seconds'] / 60:g} minutes; at most the last "
+        f"{budget['proof_seconds'] / 60:.1f} of them re-measure the {budget['finalists']} best "
+        "and prove the winner."
+    )
+    if "command" in planned:
+        first = [json.dumps(parameters, ensure_ascii=False) for parameters in planned["first"]]
+        rules = [f"  rule: {binding}" for binding in planned["bindings"]]
+        return "\n".join(
+            [f"{planned['command']} is called.", spent, "First of all with", *first, *rules]
+        )
     lines = [
         f"Load goes to {planned['entry']} only, up to {budget['max_rate']:g} requests/s.",
         f"Private servers, ended afterwards: {', '.join(planned['servers'])}.",
-        (
-            f"Up to {budget['trials']} configurations of {len(planned['tunable'])} parameters "
-            f"within {budget['seconds'] / 60:g} minutes; at most the last "
-            f"{budget['proof_seconds'] / 60:.1f} of them re-measure the {budget['finalists']} best "
-            "and prove the winner."
-        ),
+        spent,
         "From the baseline to the recommended settings:",
         *(f"  {action}: {', '.join(names)}" for action, names in planned["actions"].items()),
         *(f"  rule: {binding}" for binding in planned["bindings"]),
@@ -95,13 +130,15 @@ def _deployments_in_words(deployments: list[dict[str, Any]]) -> Iterator[str]:
 def _actions(bed: Bed, old: Candidate, new: Candidate) -> dict[str, list[str]]:
     """Services by the action their changed parameters need."""
     needed: dict[str, Action] = {}
+    acting = bed.space.active(new.settings)
     for dimension in bed.space.dimensions:
-        if old.settings[dimension.name] != new.settings[dimension.name]:
+        changed = old.settings[dimension.name] != new.settings[dimension.name]
+        if changed and dimension.name in acting:
             service = ".".join(dimension.name.split(".")[:2])
             needed[service] = max(needed.get(service, Action.NONE), dimension.parameter.action)
     return {
         action.name.lower(): sorted(name for name, least in needed.items() if least is action)
-        for action in (Action.RELOAD, Action.RESTART)
+        for action in (Action.NONE, Action.RELOAD, Action.RESTART)
     }
 
 

@@ -11,6 +11,8 @@ from autotune.measure.memory import worst_rss
 from autotune.measure.noise import Noise
 from autotune.measure.posterior import Prior
 from autotune.measure.warmup import warm_up
+from autotune.run import asking
+from autotune.run.asking import Benchmark
 from autotune.run.bed import Equipment
 from autotune.run.clock import Clock
 from autotune.run.narrator import Narrator
@@ -27,7 +29,7 @@ HOPELESS = 0.02
 TRIAL_SD = 0.03
 # How far a configuration nobody has measured may be from what is expected: sd of the log peak.
 UNKNOWN_SD = 0.5
-SCREENED = frozenset({Phase.SEARCH, Phase.RECOMMENDED, Phase.PUBLISHED})
+SCREENED = frozenset({Phase.SEARCH, Phase.RECOMMENDED, Phase.PUBLISHED, Phase.KNOWN})
 
 
 @dataclass
@@ -73,9 +75,20 @@ def run(step: Measure, bench: Bench, prior: Prior | None, incumbent: float | Non
         return _failed(bench, trial, error.message)
     store.deployed(trial, deployed)
     bench.narrator.deployed(trial, deployed)
+    if bench.equipment.benchmark is not None:
+        return _called(bench, trial, bench.equipment.benchmark)
     carried = _warm_up(bench, trial, prior)
     capacity = _peak(bench, trial, prior or _guess(carried), incumbent)
     return _measured(bench, trial, capacity)
+
+
+def _called(bench: Bench, trial: Trial, benchmark: Benchmark) -> Trial:
+    """The user's own benchmark says how good the configuration is."""
+    with bench.clock.on("load"):
+        done = asking.measured(trial, benchmark, bench.space, bench.store)
+    bench.narrator.trial_ends(done)
+    asking.give_up_on_faults(bench.store.state)
+    return done
 
 
 def _warm_up(bench: Bench, trial: Trial, prior: Prior | None) -> float | None:

@@ -5,15 +5,19 @@ from __future__ import annotations
 from autotune.measure.noise import Noise
 from autotune.measure.posterior import Prior
 from autotune.run import trial as trials
-from autotune.run.order import Ask, Conclude, Measure, next_step
+from autotune.run.contest import drifted
+from autotune.run.order import Ask, Conclude, Measure, Rank, next_step
 from autotune.run.trial import UNKNOWN_SD, Bench
 from autotune.run.verdict import Verdict, conclude
+from autotune.search.landscape import MATTERS
 from autotune.search.searcher import Searcher, Told
 from autotune.study.records import COUNTED, Phase, State, Trial
 from autotune.target.model import Budget
 
 # How far a configuration's peak may be from its own earlier measurement: sd of its logarithm.
 KNOWN_SD = 0.10
+# The search ends when the chance of finding anything better by MATTERS is below this.
+HOPE = 0.05
 
 
 def tune(bench: Bench, searcher: Searcher, budget: Budget) -> Verdict:
@@ -31,14 +35,21 @@ def tune(bench: Bench, searcher: Searcher, budget: Budget) -> Verdict:
             store.spent(bench.clock.collect())
             store.verdict(verdict.record())
             return verdict
+        if isinstance(step, Rank):
+            with bench.clock.on("search"):
+                _rank(bench, searcher)
+            continue
         if isinstance(step, Ask):
             with bench.clock.on("search"):
-                step = _ask(bench, searcher)
+                asked = _ask(bench, searcher)
+            if asked is None:
+                continue
+            step = asked
         state = store.state
         done = trials.run(step, bench, prior(state, step), incumbent(state))
         if done.phase in COUNTED:
             with bench.clock.on("search"):
-                _tell(searcher, done)
+                tell(searcher, done)
         store.spent(bench.clock.collect())
 
 
@@ -72,8 +83,19 @@ def _noise(state: State) -> Noise:
     return Noise(tuple(state.noise["weights"]), int(state.noise["readings"]))
 
 
-def _ask(bench: Bench, searcher: Searcher) -> Measure:
-    suggestion = searcher.ask()
+def _ask(bench: Bench, searcher: Searcher) -> Measure | None:
+    """What to measure next; ``None`` when the model sees nothing left to win."""
+    state = bench.store.state
+    suggestion = searcher.ask(drifted(state))
+    if suggestion.prospect is not None and suggestion.prospect < HOPE:
+        searcher.take_back()
+        why = (
+            f"after {len(state.finished(*COUNTED))} configurations the chance that any other is "
+            f"{MATTERS:.0%} better is {suggestion.prospect:.0%}"
+        )
+        bench.store.settled(why)
+        bench.narrator.note(f"search ends: {why}")
+        return None
     return Measure(
         Phase.SEARCH,
         {**bench.space.baseline, **suggestion.values},
@@ -82,7 +104,19 @@ def _ask(bench: Bench, searcher: Searcher) -> Measure:
     )
 
 
-def _tell(searcher: Searcher, done: Trial) -> None:
+def _rank(bench: Bench, searcher: Searcher) -> None:
+    found = drifted(bench.store.state)
+    if found.real:
+        bench.narrator.note(f"drift: {found}; peaks are compared as of now")
+    bench.store.standings(searcher.standings(found))
+
+
+def tell(searcher: Searcher, done: Trial) -> None:
+    """What came of a trial, to the sampler."""
+    if done.fault:
+        # Nothing is known about the configuration: the sampler is to learn nothing from it.
+        searcher.take_back()
+        return
     peak = done.peak
     feasible = peak is not None and peak.feasible
     notes: dict[str, str | float | int] = {"trial": done.number, "phase": str(done.phase)}
@@ -97,5 +131,5 @@ def _tell(searcher: Searcher, done: Trial) -> None:
 def _catch_up(searcher: Searcher, state: State) -> None:
     """After a kill: tell what was measured and not told, take back what was never measured."""
     for trial in state.finished(*COUNTED):
-        _tell(searcher, trial)
+        tell(searcher, trial)
     searcher.take_back()

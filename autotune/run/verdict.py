@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from autotune.run import order
-from autotune.search.confirmation import Gain, gain
+from autotune.search.confirmation import Gain, gain, proven
 from autotune.study.records import Phase, State
 
 
@@ -36,8 +36,8 @@ def conclude(state: State) -> Verdict:
         # Nothing to compare with: that it meets the objective at all is the improvement, if a
         # second, fresh measurement found the same.
         again = order.scored(state.finished(Phase.FINALIST))
-        proven = any(item.trial == challenger for item in again)
-        return Verdict("improved" if proven else "unmeetable", challenger, None)
-    found = gain(order.confirmations(state, challenger))
-    improved = found is not None and found.improved
+        twice = any(item.trial == challenger for item in again)
+        return Verdict("improved" if twice else "unmeetable", challenger, None)
+    measured = order.confirmations(state, challenger)
+    found, improved = gain(measured), proven(measured)
     return Verdict("improved" if improved else "no-improvement", challenger, found)

@@ -4,6 +4,7 @@ Measurements come in the order A B B A A B B A …, so that steady drift cancels
 Each neighbouring pair gives one log-ratio. Their spread is estimated with what the peak searches say of
 their own uncertainty as prior knowledge (scaled inverse-chi-square, ``PRIOR_WEIGHT`` pairs' worth),
 so that two pairs which happen to agree do not pretend to certainty; the interval is Student's.
+A measurement far below all others of its side was disturbed, and takes its pair with it.
 """
 
 from __future__ import annotations
@@ -20,6 +21,11 @@ COVERAGE = 0.90
 # look the evidence must be stronger.
 EARLY_COVERAGE = 0.98
 LEAST_PAIRS = 3
+# An improvement is claimed when even this interval lies above 1: both ends of it count, so that it is
+# claimed wrongly in one study of forty at most.
+CLAIM_COVERAGE = 0.95
+DISTURBED = 4.0  # sds below the median of its side
+CLEARLY = 0.15  # and at least so much of its logarithm
 
 
 @dataclass(frozen=True)
@@ -40,10 +46,6 @@ class Gain:
     high: float
     pairs: int
 
-    @property
-    def improved(self) -> bool:
-        return self.low > 1.0
-
 
 def side(index: int) -> bool:
     """Whether the ``index``-th measurement (from 0) is the winner's: A B B A A B B A …"""
@@ -52,25 +54,49 @@ def side(index: int) -> bool:
 
 def gain(measured: Sequence[Measured], coverage: float = COVERAGE) -> Gain | None:
     """The gain after these measurements, in the order taken; ``None`` before the first pair."""
-    ratios, variances = [], []
-    for first, second in zip(measured[::2], measured[1::2], strict=False):
-        winner, baseline = (first, second) if first.winner else (second, first)
-        ratios.append(log(winner.peak / baseline.peak))
-        variances.append(winner.sd**2 + baseline.sd**2)
-    if not ratios:
+    pairs = _pairs(measured)
+    if not pairs:
         return None
-    pairs = len(ratios)
-    mean = sum(ratios) / pairs
+    ratios = [log(winner.peak / baseline.peak) for winner, baseline in pairs]
+    variances = [winner.sd**2 + baseline.sd**2 for winner, baseline in pairs]
+    count = len(ratios)
+    mean = sum(ratios) / count
     scatter = sum((ratio - mean) ** 2 for ratio in ratios)
-    freedom = PRIOR_WEIGHT + pairs - 1
-    variance = (PRIOR_WEIGHT * sum(variances) / pairs + scatter) / freedom
-    half = float(stdtrit(freedom, 0.5 + coverage / 2)) * sqrt(variance / pairs)
-    return Gain(exp(mean), exp(mean - half), exp(mean + half), pairs)
+    freedom = PRIOR_WEIGHT + count - 1
+    variance = (PRIOR_WEIGHT * sum(variances) / count + scatter) / freedom
+    half = float(stdtrit(freedom, 0.5 + coverage / 2)) * sqrt(variance / count)
+    return Gain(exp(mean), exp(mean - half), exp(mean + half), count)
+
+
+def proven(measured: Sequence[Measured]) -> bool:
+    """Whether the winner is better than what it is compared with."""
+    found = gain(measured, CLAIM_COVERAGE)
+    return found is not None and found.low > 1.0
 
 
 def decided(measured: Sequence[Measured]) -> bool:
     """Whether the evidence is strong enough to stop before the reserve is spent."""
-    if len(measured) % 2 or len(measured) < 2 * LEAST_PAIRS:
-        return False
     early = gain(measured, EARLY_COVERAGE)
-    return early is not None and (early.low > 1.0 or early.high < 1.0)
+    if len(measured) % 2 or early is None or early.pairs < LEAST_PAIRS:
+        return False
+    return early.low > 1.0 or early.high < 1.0
+
+
+def _pairs(measured: Sequence[Measured]) -> list[tuple[Measured, Measured]]:
+    """Winner and baseline of each pair in which nothing was disturbed."""
+    least = {side: _least([m for m in measured if m.winner is side]) for side in (True, False)}
+    pairs = []
+    for first, second in zip(measured[::2], measured[1::2], strict=False):
+        winner, baseline = (first, second) if first.winner else (second, first)
+        if winner.peak >= least[True] and baseline.peak >= least[False]:
+            pairs.append((winner, baseline))
+    return pairs
+
+
+def _least(side: Sequence[Measured]) -> float:
+    """Peaks below this were disturbed, by what else was measured on this side."""
+    if len(side) < LEAST_PAIRS:
+        return 0.0
+    ranked = sorted(one.peak for one in side)
+    sd = sum(one.sd for one in side) / len(side)
+    return ranked[len(ranked) // 2] * exp(-max(DISTURBED * sd, CLEARLY))

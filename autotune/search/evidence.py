@@ -45,3 +45,9 @@ def compressed(heights: Array, sds: Array) -> tuple[Array, Array]:
     far = np.maximum(loss, NEAR)
     squeezed = np.where(loss > NEAR, NEAR * (1.0 + np.log(far / NEAR)), loss)
     return -squeezed, sds * NEAR / far
+
+
+def stretched(heights: Array) -> Array:
+    """The inverse of ``compressed``, for heights alone."""
+    loss = np.maximum(-heights, 0.0)
+    return -np.where(loss > NEAR, NEAR * np.exp(loss / NEAR - 1.0), -heights)

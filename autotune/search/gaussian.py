@@ -77,6 +77,15 @@ class Process:
         explained = (across * cho_solve(self.factor, across)).sum(axis=0)
         return mean, np.sqrt(np.maximum(self.diagonal(rows) - explained, 1e-10))
 
+    def draws(self, rows: Rows, count: int, rng: np.random.Generator) -> Array:
+        """So many functions the process holds possible, at ``rows``: one function a line."""
+        across = self.covariance(self.rows, rows)
+        mean = self.level + across.T @ self.alpha
+        total = self.covariance(rows, rows) - across.T @ cho_solve(self.factor, across)
+        size, shape = np.linalg.eigh(total)
+        root = shape * np.sqrt(np.maximum(size, 0.0))
+        return np.asarray(mean + rng.normal(size=(count, len(rows))) @ root.T)
+
     def left_out(self) -> tuple[Array, Array]:
         """Each observation minus what the others predict of it, and the sd of that."""
         inverse = cho_solve(self.factor, np.eye(len(self.rows)))

@@ -11,7 +11,7 @@ from optuna.study import Study
 from optuna.trial import FrozenTrial
 
 from autotune.search.distributions import distributions
-from autotune.search.history import evidence
+from autotune.search.history import evidence, shifts
 from autotune.search.landscape import Landscape
 from autotune.search.lattice import Rows
 from autotune.search.proposals import propose, spread
@@ -21,10 +21,18 @@ from autotune.space.space import Infeasible
 # A model needs something to compare: before that, an even spread.
 COLD = 8
 LEAST = 2
+# Nor does it know what it does not know: before so many trials it never calls the search off.
+SURE = 20
 
 
 class GpSampler(BaseSampler):
-    """Stateless: every suggestion follows from the trials in the storage and the seed."""
+    """Stateless: every suggestion follows from the trials in the storage and the seed.
+
+    ``prospect`` is what the last suggestion was made with: the chance that any configuration is
+    better by ``MATTERS`` than the best one known; ``None`` while it is too early to say.
+    """
+
+    prospect: float | None = None
 
     def __init__(self, task: Task) -> None:
         self._task = task
@@ -39,13 +47,16 @@ class GpSampler(BaseSampler):
         self, study: Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
     ) -> dict[str, Any]:
         lattice = self._task.lattice
-        known = evidence(lattice, study.get_trials(deepcopy=False), trial.number)
+        trials = study.get_trials(deepcopy=False)
+        known = evidence(lattice, trials, trial.number, shifts(study))
         rng = np.random.default_rng((self._task.seed, trial.number))
         begun = len(known) + len(known.pending)
         if len(known.rows) < LEAST or begun < self._opening(known.rows):
             row = self._repaired(spread(lattice, COLD, begun, self._task.seed)[None, :])[0]
         else:
-            row = propose(Landscape.of(lattice, known), self._repaired, rng)
+            landscape = Landscape.of(lattice, known)
+            row, runners = propose(landscape, self._repaired, rng)
+            self.prospect = landscape.prospect(runners, rng) if begun >= SURE else None
         return dict(lattice.values(row))
 
     def sample_independent(

@@ -18,6 +18,9 @@ Array = npt.NDArray[np.float64]
 # An observation this many sds below what all others predict of it was disturbed, and loses its say.
 DISTURBED = 3.0
 ENOUGH = 8  # observations, to judge one by the others
+# A gain that is worth searching on for, as a log ratio.
+MATTERS = 0.01
+DRAWS = 200
 FAILING = Beliefs(effect=0.5, noise=0.3)
 
 
@@ -46,6 +49,12 @@ class Landscape:
             return np.ones(len(rows))
         mean, sd = self.working.predict(rows)
         return np.asarray(ndtr(mean / np.sqrt(sd**2 + 0.05)))
+
+    def prospect(self, rows: Rows, rng: np.random.Generator) -> float:
+        """Chance that any of ``rows`` is better by ``MATTERS`` than the best one measured."""
+        best = self.evidence.rows[self.best()]
+        drawn = self.heights.draws(np.vstack([best[None, :], rows]), DRAWS, rng)
+        return float((drawn[:, 1:].max(axis=1) > drawn[:, 0] + MATTERS).mean())
 
     def best(self) -> int:
         """Index of the measured row believed to be the highest."""

@@ -16,11 +16,14 @@ Score = Callable[[Rows], Array]
 
 LEADERS = 4
 MUTANTS, CROSSES, STRANGERS = 500, 200, 200
-ROUNDS, BRED = 5, 160
+ROUNDS, BRED, FITTED = 5, 160, 20
 
 
-def propose(landscape: Landscape, project: Projection, rng: np.random.Generator) -> Rows:
-    """The configuration with the highest expected improvement among those that may work."""
+def propose(
+    landscape: Landscape, project: Projection, rng: np.random.Generator
+) -> tuple[Rows, Rows]:
+    """The configuration with the highest expected improvement among those that may work, and those
+    that came close to it."""
     lattice, evidence = landscape.lattice, landscape.evidence
     mean, _ = landscape.predict(evidence.rows)
     leaders = evidence.rows[np.argsort(-mean)[:LEADERS]]
@@ -50,9 +53,8 @@ def propose(landscape: Landscape, project: Projection, rng: np.random.Generator)
         bred = lattice.settled(mutants(lattice, pool[order], BRED, rng, few=1.2))
         pool = np.vstack([pool[order], bred])
         scores = np.concatenate([scores[order], score(bred)])
-    order = np.argsort(-scores)[:20]
-    fitting = lattice.settled(project(pool[order]))
-    return np.asarray(fitting[int(score(fitting).argmax())])
+    fitting = lattice.settled(project(pool[np.argsort(-scores)[:FITTED]]))
+    return np.asarray(fitting[int(score(fitting).argmax())]), fitting
 
 
 def mutants(

@@ -5,13 +5,19 @@ from __future__ import annotations
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
+from math import exp
 
+import numpy as np
 import optuna
 from optuna.trial import FrozenTrial, TrialState
 
 from autotune.search.distributions import distributions, inside, plain
-from autotune.search.history import FEASIBLE, works
+from autotune.search.drift import NONE, Drift
+from autotune.search.evidence import stretched
+from autotune.search.history import DRIFT, FEASIBLE, NOBODY, evidence, numbers, shifts, works
+from autotune.search.landscape import Landscape
 from autotune.search.samplers import choose
+from autotune.search.standings import Standings
 from autotune.search.task import Task
 from autotune.services.base import Settings, Value
 from autotune.space.space import Space
@@ -23,10 +29,14 @@ INFEASIBLE_SHARE = 0.8
 
 @dataclass(frozen=True)
 class Suggestion:
-    """``number`` is Optuna's own; ``values`` cover the searched dimensions only."""
+    """``number`` is Optuna's own; ``values`` cover the searched dimensions only.
+
+    ``prospect`` is the chance that anything is left to win, where the sampler knows it.
+    """
 
     number: int
     values: Mapping[str, Value]
+    prospect: float | None = None
 
 
 @dataclass(frozen=True)
@@ -59,7 +69,8 @@ class Searcher:
         optuna.logging.set_verbosity(optuna.logging.ERROR)
         self._dimensions = space.tunable
         self._distributions = distributions(self._dimensions)
-        self.chosen = choose(kind, Task(space, trials, seed))
+        self._task = Task(space, trials, seed)
+        self.chosen = choose(kind, self._task)
         self._study = optuna.create_study(
             storage=optuna.storages.RDBStorage(storage) if isinstance(storage, str) else storage,
             study_name=name,
@@ -68,12 +79,34 @@ class Searcher:
             load_if_exists=True,
         )
 
-    def ask(self) -> Suggestion:
+    def ask(self, drift: Drift = NONE) -> Suggestion:
+        """The next configuration to try, with peaks so far as ``drift`` corrects them."""
+        self._note(drift)
         # Values outside today's ranges (a narrowed parameter) are clipped; Optuna need not say so.
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             trial = self._study.ask(self._distributions)
-        return Suggestion(trial.number, plain(trial.params))
+        prospect = getattr(self.chosen.sampler, "prospect", None)
+        return Suggestion(trial.number, plain(trial.params), prospect)
+
+    def standings(self, drift: Drift = NONE) -> Standings:
+        """What the model believes of every configuration that was measured and works."""
+        self._note(drift)
+        trials = self._study.get_trials(deepcopy=False)
+        known = evidence(self._task.lattice, trials, NOBODY, shifts(self._study))
+        landscape = Landscape.of(self._task.lattice, known)
+        mean, sd = landscape.predict(known.rows)
+        peaks = {
+            number: (float(exp(known.heights.max() + m)), float(s))
+            for number, m, s in zip(numbers(trials), stretched(mean), sd, strict=True)
+        }
+        return Standings(peaks, float(np.sqrt(landscape.heights.noise)))
+
+    def _note(self, drift: Drift) -> None:
+        """Where samplers of any process find it, and only when it says something new."""
+        told = {str(place): [s.mean, s.sd] for place, s in drift.shifts.items()}
+        if told != self._study.user_attrs.get(DRIFT, {}):
+            self._study.set_user_attr(DRIFT, told)
 
     def record(self, asked: int | None, values: Settings, told: Told) -> None:
         """What came of a configuration, suggested (``asked``) or not; the second time is free.

@@ -91,9 +91,10 @@ class Site:
 
     Paths inside the files are relative to ``directory``, the working directory of the processes,
     so that a deep study directory meets no limit on the length of a socket's path. Those of the
-    distribution's units are absolute; ``directory`` is where a trial start may write. ``user`` is
-    whom the processes drop to (``None``: they keep the user that starts them). ``runtime`` says
-    whether they are private processes or the units of the host's distribution.
+    distribution's units are absolute; ``directory`` is where a trial start may write. ``local`` is
+    where the cache of the host itself listens, if the tier may have one. ``user`` is whom the
+    processes drop to (``None``: they keep the user that starts them). ``runtime`` says whether they
+    are private processes or the units of the host's distribution.
     """
 
     tier: str
@@ -104,6 +105,7 @@ class Site:
     forwards_to: tuple[Endpoint, ...] = ()
     caches: tuple[Endpoint, ...] = ()
     stores: tuple[Endpoint, ...] = ()
+    local: Endpoint | None = None
     user: str | None = None
     group: str | None = None
     runtime: Runtime = "embedded"

@@ -16,7 +16,7 @@ from autotune.services.base import (
     TrialStart,
 )
 from autotune.services.needs import Needs
-from autotune.services.readback import alternating
+from autotune.services.readback import alternating, backlog_in_force
 
 SOURCE = "kvrocks.apache.org, kvrocks.conf"
 ROCKSDB = "kvrocks.conf; RocksDB wiki, Tuning Guide"
@@ -157,7 +157,8 @@ class Kvrocks:
     def effective(self, site: Site) -> tuple[Readback, ...]:
         argv = (site.programs["redis-cli"], "-h", site.listen.host, "-p", str(site.listen.port),
                 "CONFIG", "GET", "*")  # fmt: skip
-        return (Readback(argv, alternating(IN_EFFECT, SWITCHES)),)
+        in_force = backlog_in_force(site, "tcp_backlog")
+        return (Readback(argv, alternating(IN_EFFECT, SWITCHES)), in_force)
 
 
 def _conf(site: Site) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from autotune.services.base import (
@@ -12,11 +12,12 @@ from autotune.services.base import (
     Endpoint,
     Parameter,
     Readback,
+    Settings,
     Site,
     TrialStart,
 )
 from autotune.services.needs import Needs
-from autotune.services.readback import backlog_in_force, words
+from autotune.services.readback import Parser, backlog_in_force, words
 
 SOURCE = "memcached(1)"
 EXTSTORE = "memcached.org, extstore; memcached -h"
@@ -150,15 +151,22 @@ class Memcached:
         return site.listen
 
     def effective(self, site: Site) -> tuple[Readback, ...]:
-        def parse(text: str) -> dict[str, bool | int | float | str]:
-            found = dict(words(IN_EFFECT)(text))
-            found |= {name: int(found[name]) // 2**20 for name in BYTES if name in found}
-            if "udp" in found:
-                found["udp"] = found["udp"] != 0
-            return found
-
         argv = (site.programs["memcached-tool"], str(site.listen), "settings")
-        return (Readback(argv, parse), backlog_in_force(site))
+        return (Readback(argv, settings_in_effect()), backlog_in_force(site))
+
+
+def settings_in_effect(wanted: Collection[str] = frozenset(IN_EFFECT.values())) -> Parser:
+    """Parser of `memcached-tool … settings`, for those of our names that are ``wanted``."""
+    theirs = words({name: ours for name, ours in IN_EFFECT.items() if ours in wanted})
+
+    def parse(text: str) -> Settings:
+        found = dict(theirs(text))
+        found |= {name: int(found[name]) // 2**20 for name in BYTES if name in found}
+        if "udp" in found:
+            found["udp"] = found["udp"] != 0
+        return found
+
+    return parse
 
 
 def _conf(site: Site) -> str:

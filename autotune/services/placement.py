@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Protocol, runtime_checkable
 
 from autotune.services.base import Conditions, Role, Service
 from autotune.services.limits import Limits
+from autotune.services.local_cache import LocalCache
 from autotune.services.registry import APPS, SERVICES, parts
 from autotune.services.sysctl import Sysctl
 from autotune.target.model import Tier
@@ -15,17 +17,29 @@ from autotune.target.model import Tier
 class Placed:
     """A service in a tier: what it does there, and the settings it is there under.
 
-    ``when`` is about the study's settings, by their full names; empty means always.
+    ``when`` is about the study's settings, by their full names; empty means always. Its parameters
+    mean something then; it ``runs`` if they do not themselves say otherwise.
     """
 
     service: Service
     role: Role
     when: Conditions = ()
+    runs: Conditions = ()
+
+
+@runtime_checkable
+class Optional(Protocol):
+    """A service that its own parameters can switch off."""
+
+    @property
+    def runs_when(self) -> Conditions:
+        """Values of its own parameters, by their bare names, under which it runs."""
+        ...
 
 
 def all_services() -> tuple[Service, ...]:
     """Every service a tier can have."""
-    return (*SERVICES.values(), *APPS.values(), Sysctl(), Limits())
+    return (*SERVICES.values(), *APPS.values(), LocalCache(), Sysctl(), Limits())
 
 
 def choice_of(tier: str) -> str:
@@ -40,10 +54,17 @@ def placed(name: str, tier: Tier) -> tuple[Placed, ...]:
     A service that several deployments share is there once. Raises KeyError for an unknown one.
     """
     found: list[Placed] = []
+    _add_all(found, tier, name)
+    return tuple(replace(one, runs=_runs(name, one)) for one in found)
+
+
+def _add_all(found: list[Placed], tier: Tier, name: str) -> None:
     if tier.runtime == "systemd":
         found.append(Placed(Sysctl(), Role.HOST))
     if tier.app:
         found.append(Placed(APPS[tier.app], Role.APP))
+    if tier.local_cache:
+        found.append(Placed(LocalCache(), Role.LOCAL))
     for deployment in tier.service:
         when: Conditions = ((choice_of(name), (deployment,)),) if len(tier.service) > 1 else ()
         services = parts(deployment)
@@ -51,7 +72,12 @@ def placed(name: str, tier: Tier) -> tuple[Placed, ...]:
             _add(found, Placed(Limits(tuple(service for service, _ in services)), Role.HOST, when))
         for service, role in services:
             _add(found, Placed(service, role, when))
-    return tuple(found)
+
+
+def _runs(tier: str, one: Placed) -> Conditions:
+    own = one.service.runs_when if isinstance(one.service, Optional) else ()
+    prefix = f"{tier}.{one.service.name}."
+    return (*one.when, *((prefix + name, values) for name, values in own))
 
 
 def _add(found: list[Placed], new: Placed) -> None:

@@ -24,7 +24,7 @@ def as_found(dimension: Dimension, facts: HostFacts) -> Dimension:
         assert dimension.high is not None
         low, high = min(dimension.low, int(found)), max(dimension.high, int(found))
         return replace(dimension, baseline=int(found), low=low, high=high)
-    offered = facts.kernel[CHOICES_IN[key]].split() if key in CHOICES_IN else dimension.choices
+    offered = facts.kernel.get(CHOICES_IN.get(key, ""), "").split() or dimension.choices
     choices = dict.fromkeys((found, *offered))
     return replace(dimension, baseline=found, choices=tuple(choices))
 

@@ -6,10 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from autotune.services.base import Settings, Value, met
-from autotune.space import built_in, choices, derived, kernel
+from autotune.space import built_in, choices, declared, derived, kernel
 from autotune.space.catalogue import Facts, dimensions
 from autotune.space.dimension import Dimension
 from autotune.space.expression import parse_comparison
+from autotune.space.known import known
 from autotune.space.repair import Binding, Infeasible, repaired
 from autotune.space.rules import Rule, Vocabulary, base_units
 from autotune.target.document import nearest
@@ -31,13 +32,14 @@ class Space:
     """``facts`` are names constraints may use beside parameters: ``web.memory``, ``count(web)``.
 
     ``dropped`` says what was left out because these hosts do not have it or the baseline breaks it,
-    a line each.
+    a line each. ``known`` are configurations that the user wants tried first, as what they change.
     """
 
     dimensions: tuple[Dimension, ...]
     constraints: tuple[Rule, ...]
     facts: Mapping[str, float]
     dropped: tuple[str, ...] = ()
+    known: tuple[Settings, ...] = ()
 
     @property
     def tunable(self) -> tuple[Dimension, ...]:
@@ -127,7 +129,7 @@ class Space:
 
 def build(file: TargetFile, facts: Facts) -> Space:
     """The space of a target on hosts with these facts. Raises TargetError."""
-    all_dimensions, left_out = kernel.available(file.target, dimensions(file, facts), facts)
+    all_dimensions, left_out = _dimensions(file, facts)
     named_facts = built_in.facts_of(file.target, facts)
     vocabulary = Vocabulary(file.target, all_dimensions, named_facts)
     ordered = built_in.orders(file.target, all_dimensions)
@@ -135,10 +137,18 @@ def build(file: TargetFile, facts: Facts) -> Space:
         *_written(file, vocabulary),
         *(rule for comparison in ordered for rule in vocabulary.rules(comparison)),
     ]
-    space = Space(all_dimensions, tuple(rules), named_facts, left_out)
+    first = known(file, all_dimensions)
+    space = Space(all_dimensions, tuple(rules), named_facts, left_out, first)
     _check_baseline(file, space)
     limiting = built_in.limits(file.target)
     return _limited(space, [rule for one in limiting for rule in vocabulary.rules(one)])
+
+
+def _dimensions(file: TargetFile, facts: Facts) -> tuple[tuple[Dimension, ...], tuple[str, ...]]:
+    """All there are, and a line for each that these hosts do not have."""
+    if file.target.command is not None:
+        return declared.dimensions(file), ()
+    return kernel.available(file.target, dimensions(file, facts), facts)
 
 
 def _check_baseline(file: TargetFile, space: Space) -> None:

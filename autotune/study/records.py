@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from autotune.search.standings import Standings
 from autotune.services.base import Settings, Value
 
 Record = Mapping[str, Any]
@@ -18,14 +19,17 @@ class Phase(enum.StrEnum):
     BASELINE = "baseline"
     RECOMMENDED = "recommended"
     PUBLISHED = "published"
+    KNOWN = "known"
     SEARCH = "search"
     FINALIST = "finalist"
     CONFIRM = "confirm"
+    REFERENCE = "reference"
+    RUNNER_UP = "runner-up"
     MEASURE = "measure"
 
 
 # Phases whose configurations the budget of trials counts.
-COUNTED = frozenset({Phase.BASELINE, Phase.RECOMMENDED, Phase.PUBLISHED, Phase.SEARCH})
+COUNTED = frozenset({Phase.BASELINE, Phase.RECOMMENDED, Phase.PUBLISHED, Phase.KNOWN, Phase.SEARCH})
 
 
 @dataclass(frozen=True)
@@ -51,7 +55,8 @@ class Trial:
 
     ``of`` is the trial whose settings are measured again (finalists, confirmation); ``asked`` the
     sampler's own number and values, for what it suggested. ``peak`` and ``failure`` are both
-    ``None`` while the trial is under way, or when the tuner was killed during it.
+    ``None`` while the trial is under way, or when the tuner was killed during it. ``fault``: the
+    failure is that of a benchmark command, and says nothing about the configuration.
     """
 
     number: int
@@ -65,6 +70,7 @@ class Trial:
     differences: tuple[str, ...] = ()
     peak: Peak | None = None
     failure: str | None = None
+    fault: bool = False
 
     @property
     def over(self) -> bool:
@@ -75,7 +81,9 @@ class Trial:
 class State:
     """Everything the order of a study depends on.
 
-    ``rss`` is the largest process of each `tier.service` that any trial has shown, in bytes.
+    ``settled`` says why the search ended before its budget did, ``standings`` what the model believed
+    once it had ended. ``rss`` is the largest process of each `tier.service` that any trial has
+    shown, in bytes. ``values`` are what a benchmark command answered, by trial, in their order.
     """
 
     trials: tuple[Trial, ...] = ()
@@ -83,7 +91,10 @@ class State:
     started: str | None = None
     noise: Mapping[str, Any] | None = None
     bottlenecks: Mapping[int, Mapping[str, Any]] = field(default_factory=dict)
+    standings: Standings | None = None
+    settled: str | None = None
     rss: Mapping[str, int] = field(default_factory=dict)
+    values: Mapping[int, tuple[float, ...]] = field(default_factory=dict)
     verdict: Mapping[str, Any] | None = None
 
     @property
@@ -122,6 +133,14 @@ def _measured(state: State, record: Record) -> State:
     return _changed(state, record, peak=peak)
 
 
+def _failed(state: State, record: Record) -> State:
+    return _changed(state, record, failure=record["why"], fault=record.get("fault", False))
+
+
+def _answered(state: State, record: Record) -> State:
+    return replace(state, values={**state.values, record["trial"]: tuple(record["values"])})
+
+
 def _spent(state: State, record: Record) -> State:
     seconds = dict(state.seconds)
     for kind, value in record["seconds"].items():
@@ -139,15 +158,25 @@ _CHANGES: Mapping[str, Callable[[State, Record], State]] = {
     "trial": lambda state, record: replace(state, trials=(*state.trials, _trial(record))),
     "deployed": _deployed,
     "measured": _measured,
-    "failed": lambda state, record: _changed(state, record, failure=record["why"]),
+    "answered": _answered,
+    "failed": _failed,
     "spent": _spent,
     "noise": lambda state, record: replace(state, noise=record),
     "bottleneck": lambda state, record: replace(
         state, bottlenecks={**state.bottlenecks, record["trial"]: record}
     ),
     "memory": _memory,
+    "standings": lambda state, record: replace(state, standings=_standings(record)),
+    "settled": lambda state, record: replace(state, settled=record["why"]),
     "verdict": lambda state, record: replace(state, verdict=record),
 }
+
+
+def _standings(record: Record) -> Standings:
+    return Standings(
+        {int(number): (peak, sd) for number, (peak, sd) in record["peaks"].items()},
+        record["noise"],
+    )
 
 
 def _trial(record: Mapping[str, Any]) -> Trial:

@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -15,16 +15,19 @@ from typing import Any
 from autotune import __version__
 from autotune.deploy.fleet import Deployed
 from autotune.errors import AutotuneError
+from autotune.measure.answer import Answer
 from autotune.measure.bottleneck import Bottleneck
 from autotune.measure.capacity import Capacity
 from autotune.measure.footprint import Footprint
 from autotune.measure.noise import Noise
 from autotune.measure.reading import Reading
+from autotune.search.standings import Standings
 from autotune.space.space import Candidate
 from autotune.study import journal
 from autotune.study.records import Peak, Phase, State, Trial, after, replay
 
 SCHEMA = 1
+CALL = "call"  # purpose of a reading that is a call of a benchmark command
 NOTHING_SEEN: Mapping[str, Footprint] = {}
 
 
@@ -113,9 +116,30 @@ class Store:
         self._write("measured", trial=trial.number, at=now(), readings=len(capacity.readings),
                     load_seconds=capacity.load_seconds, **dataclasses.asdict(peak))  # fmt: skip
 
-    def failed(self, trial: Trial, why: str) -> None:
-        """The configuration cannot be used; the study goes on."""
-        self._write("failed", trial=trial.number, at=now(), why=why)
+    def called(self, trial: Trial, answer: Answer, seconds: float) -> None:
+        """One call of a benchmark command; on disk before anybody acts on what it answered."""
+        self._readings.append(
+            {
+                "trial": trial.number,
+                "at": now(),
+                "purpose": CALL,
+                "seconds": round(seconds, 3),
+                **dataclasses.asdict(answer),
+            }
+        )
+
+    def answered(self, trial: Trial, values: Sequence[float]) -> None:
+        """What a benchmark command said of this trial's configuration, call by call."""
+        self._write("answered", trial=trial.number, values=list(values))
+
+    def assessed(self, trial: Trial, peak: Peak, *, readings: int, seconds: float) -> None:
+        """A trial whose peak came of ``readings`` calls that took ``seconds``."""
+        self._write("measured", trial=trial.number, at=now(), readings=readings,
+                    load_seconds=seconds, **dataclasses.asdict(peak))  # fmt: skip
+
+    def failed(self, trial: Trial, why: str, *, fault: bool = False) -> None:
+        """The configuration cannot be used, or (``fault``) nobody knows; the study goes on."""
+        self._write("failed", trial=trial.number, at=now(), why=why, fault=fault)
 
     def noise(self, noise: Noise) -> None:
         """The study's estimate of how much readings scatter, for the trials to come."""
@@ -133,6 +157,15 @@ class Store:
     def spent(self, seconds: Mapping[str, float]) -> None:
         """Wall-clock seconds since the last such record, by what they went into."""
         self._write("spent", seconds={kind: round(value, 3) for kind, value in seconds.items()})
+
+    def standings(self, standings: Standings) -> None:
+        """What the model believes of the measured configurations."""
+        peaks = {str(number): list(pair) for number, pair in standings.peaks.items()}
+        self._write("standings", peaks=peaks, noise=standings.noise)
+
+    def settled(self, why: str) -> None:
+        """Nothing is left to win by searching on."""
+        self._write("settled", at=now(), why=why)
 
     def verdict(self, verdict: Mapping[str, Any]) -> None:
         self._write("verdict", at=now(), **verdict)

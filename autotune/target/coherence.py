@@ -3,26 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 
+from autotune.target import kinds
 from autotune.target.document import Location, instead
+from autotune.target.kinds import Finding
 from autotune.target.model import Target
 from autotune.target.units import duration_text, fraction_text
 
 
-@dataclass(frozen=True)
-class Finding:
-    """Something that does not fit, where, and what may help."""
-
-    location: Location
-    message: str
-    hint: str | None = None
-
-
 def findings(target: Target) -> Iterator[Finding]:
-    """All there is to find, in no particular order."""
+    """All there is to find, in no particular order; what kind of target it is comes first."""
+    of_kind = list(kinds.findings(target))
+    if of_kind or target.command:
+        yield from of_kind
+        return
     yield from _hosts(target)
     yield from _neighbours(target)
+    yield from _local_caches(target)
     yield from _circles(target)
     yield from _ports(target)
     yield from _objective(target)
@@ -65,6 +62,13 @@ def _twice(place: tuple[str, ...], names: tuple[str, ...]) -> Iterator[Finding]:
     for index, name in enumerate(names):
         if name in names[:index]:
             yield Finding((*place, index), f"{name!r} is there twice")
+
+
+def _local_caches(target: Target) -> Iterator[Finding]:
+    for name, tier in target.tiers.items():
+        if tier.local_cache and not tier.app:
+            message = f"tier {name!r} has no application that could ask a local cache"
+            yield Finding(("tiers", name, "local_cache"), message, "leave `local_cache:` out")
 
 
 def _circles(target: Target) -> Iterator[Finding]:

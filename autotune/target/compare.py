@@ -16,6 +16,9 @@ HARMLESS = (
     ("name",),
     ("budget",),
     ("search",),
+    ("try",),
+    ("unit",),
+    ("timeout",),  # a command's: how long it may take says nothing about what it found
     ("hosts", "*", "user"),  # how to log in
     ("hosts", "*", "port"),
     ("ssh",),

@@ -25,6 +25,7 @@ USER = r"^[A-Za-z_][A-Za-z0-9_.-]*$"
 ADDRESS = r"^[A-Za-z0-9:][A-Za-z0-9.:_-]*$"  # starts with no "-": it must never be an option
 PATH = r"^/[!-~]*$"
 TEXT = r"^[^\x00-\x1f\x7f]+$"
+WORD = r"^[^\x00]*$"
 
 # What each pattern asks for, in words.
 WANTED = {
@@ -34,6 +35,7 @@ WANTED = {
     ADDRESS: "a host name or address",
     PATH: "a path on the site: '/' first, no spaces",
     TEXT: "text on one line",
+    WORD: "an argument of a command",
 }
 
 
@@ -43,7 +45,7 @@ class Model(BaseModel):
     @classmethod
     def keys(cls) -> list[str]:
         """The keys a user may write here."""
-        return list(cls.model_fields)
+        return [field.alias or name for name, field in cls.model_fields.items()]
 
 
 def _one_or_many(value: object) -> object:
@@ -65,6 +67,7 @@ Whole = Annotated[int, Field(strict=True)]
 Number = Annotated[float, Field(strict=True, allow_inf_nan=False)]
 Switch = Annotated[bool, Field(strict=True)]
 Text = Annotated[str, Field(pattern=TEXT)]
+Word = Annotated[str, Field(pattern=WORD)]
 Port = Annotated[Whole, Field(ge=1, le=65535)]
 Scalar = Annotated[
     bool | int | float | str,

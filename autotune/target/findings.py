@@ -24,9 +24,7 @@ LOGIN = "logins come from the ssh agent and ~/.ssh/config (User, IdentityFile, P
 LOGINS = (ADDRESS, USER)
 MISSING = {
     "name": "name: shop",
-    "slo": "slo: {p99: 50ms, errors: 0.1%}",
-    "hosts": "hosts: {web1: {address: web1.example.org}}",
-    "tiers": "tiers: {lb: {hosts: lb1, service: nginx}}",
+    "hosts": "hosts: web1",
     "service": "service: nginx",
 }
 HINTS = {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Annotated, Literal
 
 from pydantic import ConfigDict, Field, model_validator
@@ -19,8 +20,10 @@ from autotune.target.fields import (
     Port,
     Scalar,
     Some,
+    Switch,
     Text,
     Whole,
+    Word,
 )
 from autotune.target.objective import SloSpec
 from autotune.target.quantities import (
@@ -97,6 +100,8 @@ class Tier(Model):
     """The tiers its application calls, such as a cache and a store."""
     app: Text | None = None
     """The application it serves."""
+    local_cache: Switch = False
+    """Whether the search may put a small cache on each host, in front of the cache tier."""
     runtime: Literal["embedded", "systemd"] = "systemd"
     """`systemd` reloads the distribution's units; `embedded` runs private processes."""
     port: Port | None = None
@@ -167,25 +172,71 @@ class Simulated(Model):
     """Part of the readings that something else disturbs."""
 
 
+# What a stack cannot do without. They have values all the same where a command takes their place,
+# so that nothing that deals with stacks needs to ask; `coherence` sees to it that they are given.
+OF_A_STACK = ("slo", "hosts", "tiers")
+_STACK_OR_COMMAND: JsonDict = {
+    "anyOf": [{"required": list(OF_A_STACK)}, {"required": ["command"]}],
+}
+
+
+@dataclass(frozen=True)
+class Goal:
+    """Whether a benchmark's value is to be made large or small, what it is and its unit."""
+
+    maximize: bool
+    name: str
+    unit: str
+
+
+Named = Annotated[Text | Literal[True] | None, Field(union_mode="left_to_right")]
+
+
 class Target(Model):
-    """A stack, its latency objective, and what may be changed to meet it at a higher rate."""
+    """A stack, its latency objective, and what may be changed to meet it at a higher rate.
+
+    Or a command that tells how good a configuration is, and the parameters that it takes.
+    """
+
+    model_config = ConfigDict(json_schema_extra=_STACK_OR_COMMAND)
 
     name: Annotated[str, Field(pattern=NAME)]
     """Names the study."""
-    slo: SloSpec
+    slo: SloSpec = SloSpec.model_validate({"p99": "50ms"})
     """The objective: a latency limit at a percentile, such as `{p99: 50ms, errors: 0.1%}`."""
-    hosts: Annotated[dict[Annotated[str, Field(pattern=NAME)], Host], _NAMED]
+    hosts: Annotated[dict[Annotated[str, Field(pattern=NAME)], Host], _NAMED] = Field(default={})
     """The machines, by names of your choosing."""
     ssh: Ssh = Ssh()
-    tiers: Annotated[dict[Annotated[str, Field(pattern=TIER)], Tier], _NAMED]
+    tiers: Annotated[dict[Annotated[str, Field(pattern=TIER)], Tier], _NAMED] = Field(default={})
     """What runs on them, from the load balancer to the store."""
     parameters: dict[Text, ParameterRule] = Field(default={})
-    """Adjusts the catalogue, by `tier.service.parameter`."""
+    """Adjusts the catalogue, by `tier.service.parameter`; or declares what `command` takes."""
     constraints: tuple[Text, ...] = ()
     """Rules every trial keeps, such as `web.php_fpm.max_children * 30 MB <= 70% of web.memory`."""
+    known: tuple[dict[Text, Scalar], ...] = Field(default=(), alias="try")
+    """Configurations to try before the search; what one leaves out is as in the baseline."""
     load: Load = Load()
     data: Data = Data()
     budget: Budget = Budget()
     search: Search = Search()
     simulated: Simulated | None = None
     """Makes the stack a model: no host is touched, and every figure is the model's."""
+    command: Annotated[tuple[Word, ...], Field(min_length=1)] | None = None
+    """In place of tiers: a program and its arguments, called for each trial in this directory."""
+    maximize: Named = None
+    """What the command's value is, such as `throughput`; the more of it the better."""
+    minimize: Named = None
+    """What the command's value is, such as `seconds per run`; the less of it the better."""
+    unit: Text | None = None
+    """What the command's value is counted in, for reports."""
+    timeout: Annotated[Seconds, MoreThanNothing] = 600.0
+    """When a call of the command is given up."""
+
+    @property
+    def goal(self) -> Goal | None:
+        """What the command's value is to become; ``None`` for a stack."""
+        if self.command is None:
+            return None
+        word = self.minimize or self.maximize
+        name = word if isinstance(word, str) else "value"
+        return Goal(maximize=self.minimize is None, name=name, unit=self.unit or "")

@@ -1,4 +1,4 @@
-"""What a target says about one parameter of the catalogue."""
+"""What a target says about one parameter: of the catalogue, or of its own benchmark."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, ConfigDict, Field, model_validator
 
-from autotune.target.fields import Model, Scalar, Switch, at
+from autotune.target.fields import Model, Scalar, Switch, Text, at
 from autotune.target.shown import shown
 from autotune.target.units import magnitude
 
@@ -17,11 +17,21 @@ def _only_true(value: object) -> object:
     return value
 
 
+# One value may be written without the brackets of a list.
+Conditions = Annotated[
+    Annotated[tuple[Scalar, ...], Field(min_length=1)],
+    BeforeValidator(
+        lambda value: value if isinstance(value, list | tuple) else [value],
+        json_schema_input_type=Scalar | Annotated[list[Scalar], Field(min_length=1)],
+    ),
+]
+
+
 class ParameterRule(Model):
     """Adjusts one parameter of the catalogue: narrow it, fix it, drop it, move its baseline.
 
     Whether its values suit the parameter can only be said beside the catalogue; what is checked
-    here holds for any parameter.
+    here holds for any parameter. Beside `command:` it declares a parameter of the user's own.
     """
 
     model_config = ConfigDict(json_schema_extra={"minProperties": 1})
@@ -40,6 +50,12 @@ class ParameterRule(Model):
     """What it follows from, instead of being searched: `ServerLimit * ThreadsPerChild`."""
     drop: Annotated[Literal[True], BeforeValidator(_only_true)] | None = None
     """Leave it out of the search: it keeps its baseline."""
+    when: dict[Text, Conditions] | None = None
+    """Beside `command:`, the values of other parameters with which it means something."""
+    unit: Text | None = None
+    """Beside `command:`, what it is counted in, for reports."""
+    meaning: Text | None = None
+    """Beside `command:`, what it does, for reports."""
 
     @model_validator(mode="after")
     def _says_one_thing(self) -> ParameterRule:

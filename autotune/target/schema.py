@@ -32,16 +32,18 @@ def schema() -> dict[str, Any]:
 def _describe(of: type[BaseModel], properties: dict[str, Any]) -> None:
     """Defaults as they would be written, with their unit, and no made-up titles."""
     for name, field in of.model_fields.items():
-        if name not in properties:
+        key = field.alias or name
+        if key not in properties:
             continue
-        properties[name].pop("title", None)
-        properties[name].pop("default", None)
-        if not field.is_required() and field.default is not None:
+        properties[key].pop("title", None)
+        properties[key].pop("default", None)
+        of_a_stack = of is Target and name in model.OF_A_STACK
+        if not (field.is_required() or of_a_stack) and field.default is not None:
             # "field" stands for no metadata at all, which Annotated refuses.
             kind: Any = Annotated[field.annotation, "field", *field.metadata]
             written: TypeAdapter[Any] = TypeAdapter(kind)
             default = written.dump_python(field.default, mode="json", exclude_none=True)
-            properties[name]["default"] = default
+            properties[key]["default"] = default
 
 
 def _as_markdown(node: Any) -> Any:

@@ -6,6 +6,7 @@ import re
 from io import StringIO
 from typing import Any
 
+from autotune.target import kinds
 from autotune.target.model import Target
 
 _WORD = re.compile(r"[A-Za-z0-9/][A-Za-z0-9_./%+-]*")
@@ -13,7 +14,8 @@ _WORD = re.compile(r"[A-Za-z0-9/][A-Za-z0-9_./%+-]*")
 
 def written(target: Target) -> dict[str, Any]:
     """The target as its file would say it: quantities with units, every default spelt out."""
-    return target.model_dump(mode="json", exclude_none=True)
+    of_others = kinds.COMMAND if target.command is None else kinds.STACK
+    return target.model_dump(mode="json", exclude_none=True, exclude=set(of_others), by_alias=True)
 
 
 def dump(target: Target) -> str:

@@ -97,3 +97,21 @@ def test_colour_marks_lines_and_changes_nothing_else() -> None:
     for code in ("\x1b[31m", "\x1b[32m", "\x1b[36m", "\x1b[1m", "\x1b[0m"):
         painted = painted.replace(code, "")
     assert painted == plain
+
+
+def test_files_of_another_deployment_come_and_go() -> None:
+    before = {
+        "web.here.nginx/nginx.conf": b"worker_processes 2;\n",
+        "lb.here.nginx/nginx.conf": b"x\n",
+    }
+    after = {"web.here.apache/apache.conf": b"ServerLimit 16\n", "lb.here.nginx/nginx.conf": b"x\n"}
+    assert file_diff(before, after, "trial-0", "trial-7").splitlines() == [
+        "--- /dev/null",
+        "+++ trial-7/web.here.apache/apache.conf",
+        "@@ -0,0 +1 @@",
+        "+ServerLimit 16",
+        "--- trial-0/web.here.nginx/nginx.conf",
+        "+++ /dev/null",
+        "@@ -1 +0,0 @@",
+        "-worker_processes 2;",
+    ]

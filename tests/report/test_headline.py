@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from autotune.report.headline import headline
+from autotune.study.records import State
 from autotune.target.model import Simulated
 from autotune.target.read import read
 
@@ -88,10 +89,11 @@ CASES: list[tuple[str, dict[str, Any], str]] = [
 
 @pytest.mark.parametrize(("verdict", "found", "said"), CASES)
 def test_no_more_is_said_than_was_proven(verdict: str, found: dict[str, Any], said: str) -> None:
-    assert headline({**NOTHING, "verdict": verdict, **found}, TARGET) == said
+    assert headline({**NOTHING, "verdict": verdict, **found}, TARGET, State()) == said
 
 
 def test_the_headline_of_a_model_says_so() -> None:
     modelled = TARGET.model_copy(update={"simulated": Simulated()})
-    said = headline({**NOTHING, "verdict": "improved", "gain": gain(1.41, 1.36, 1.47)}, modelled)
+    improved = {**NOTHING, "verdict": "improved", "gain": gain(1.41, 1.36, 1.47)}
+    said = headline(improved, modelled, State())
     assert said.endswith("pairs, of a model: no host was touched")

@@ -7,6 +7,7 @@ from math import exp, log
 from autotune.services.base import Action, Parameter, Settings
 from autotune.space.dimension import Dimension
 from autotune.space.expression import parse_comparison
+from autotune.space.rules import Rule
 from autotune.space.space import Space
 
 
@@ -27,7 +28,8 @@ DIMENSIONS = (
     dimension("cache.x.growth", baseline=1.25, low=1.05, high=2.0),
     dimension("os.x.flag", baseline=False, choices=(False, True)),
 )  # fmt: skip
-SPACE = Space(DIMENSIONS, (parse_comparison("web.x.children * web.x.threads <= 256"),), {})
+PRODUCT = "web.x.children * web.x.threads <= 256"
+SPACE = Space(DIMENSIONS, (Rule(PRODUCT, parse_comparison(PRODUCT)),), {})
 
 
 def peak(settings: Settings) -> float | None:

@@ -52,11 +52,11 @@ def page(study: Study) -> str:
         name=study.name,
         mark=MARKS.get(said["verdict"], "…"),
         verdict=said["verdict"],
-        headline=headline(said, study.target),
+        headline=headline(said, study.target, study.state),
         refresh=None if study.state.verdict else REFRESH,
         parts=_parts(study, said),
         settings=_settings(study, said),
-        settings_title=sections.change_title(said, study.state),
+        settings_title=sections.change_title(said, study.target, study.state),
         data=_embedded(data(study)),
         plotly=_plotly(),
         trials=len(study.state.trials),
@@ -93,7 +93,7 @@ def _parts(study: Study, said: dict[str, Any]) -> list[tuple[str, list[str]]]:
     target, state, tallies = study.target, study.state, study.tallies
     evidence = Evidence(study.name, target, state, tallies, claim(state))
     parts = (
-        ("Peaks", sections.peaks(said, state, tallies)),
+        ("Peaks", sections.peaks(said, target, state, tallies)),
         ("Now", sections.under_way(said, target, state)),
         ("What limits it", sections.bottlenecks(said)),
         ("Trials", sections.trials(said, target, state, tallies)),

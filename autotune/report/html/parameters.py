@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from autotune.report.parameters import active, described
+from autotune.report.parameters import Declared, active, declared, described
 from autotune.report.studies import Study
+from autotune.report.yardstick import yardstick
 from autotune.services.base import Value
 from autotune.study.records import COUNTED
 
@@ -18,23 +19,24 @@ def columns(study: Study) -> dict[str, Any]:
     """
     trials = [t for t in study.state.finished(*COUNTED) if t.peak and t.peak.feasible]
     names = dict.fromkeys(name for trial in trials for name in trial.settings)
-    acting = [active(trial.settings) for trial in trials]
+    own, by = declared(study.target), yardstick(study.target, study.state)
+    acting = [active(trial.settings, own) for trial in trials]
     varied = []
     for name in names:
         values = [t.settings.get(name) if name in acts else None
                   for t, acts in zip(trials, acting, strict=True)]  # fmt: skip
         if len({value for value in values if value is not None}) > 1:
-            varied.append(_column(name, values))
+            varied.append(_column(name, values, own))
     return {
         "trials": [trial.number for trial in trials],
-        "peaks": [round(trial.peak.peak, 1) for trial in trials if trial.peak],
+        "peaks": [by.rounded(by.of(trial.peak.peak)) for trial in trials if trial.peak],
         "sds": [round(trial.peak.sd, 4) for trial in trials if trial.peak],
         "parameters": varied,
     }
 
 
-def _column(name: str, values: list[Value | None]) -> dict[str, Any]:
-    parameter = described(name)
+def _column(name: str, values: list[Value | None], own: Declared) -> dict[str, Any]:
+    parameter = described(name, own=own)
     numeric = all(
         value is None or (isinstance(value, int | float) and not isinstance(value, bool))
         for value in values

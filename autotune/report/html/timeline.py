@@ -9,7 +9,9 @@ from autotune.report.claim import claim
 from autotune.report.html.study_time import StudyTime
 from autotune.report.lines import outcome, trial_in_words
 from autotune.report.studies import Study
+from autotune.report.summary import numbers
 from autotune.report.tally import WARM_UP
+from autotune.report.yardstick import yardstick
 from autotune.study.records import COUNTED, Phase, Trial
 from autotune.target.slo import Slo
 
@@ -21,16 +23,15 @@ DISTURBED = 0.1
 def peaks(study: Study, time: StudyTime) -> list[dict[str, Any]]:
     """Every measured trial: when it ended, its peak with its interval, its phase, what it said."""
     ended = {r["trial"]: r["at"] for r in study.records if r["event"] in ("measured", "failed")}
+    by = yardstick(study.target, study.state)
     return [
         {
             "trial": trial.number,
             "of": trial.of,
             "phase": str(trial.phase),
             "at": time.seconds(ended[trial.number]),
-            "peak": round(trial.peak.peak, 1) if trial.peak and trial.peak.feasible else None,
-            "low": round(trial.peak.low, 1) if trial.peak and trial.peak.feasible else None,
-            "high": round(trial.peak.high, 1) if trial.peak and trial.peak.feasible else None,
-            "says": f"{trial_in_words(trial)}: {outcome(trial)}",
+            **numbers(trial.peak if trial.peak and trial.peak.feasible else None, by),
+            "says": f"{trial_in_words(trial)}: {outcome(trial, by)}",
         }
         for trial in study.state.finished()
         if ended.get(trial.number)
@@ -40,6 +41,7 @@ def peaks(study: Study, time: StudyTime) -> list[dict[str, Any]]:
 def best_so_far(study: Study, time: StudyTime) -> list[dict[str, Any]]:
     """The highest first measurement of any configuration, whenever it rose: steps, not a claim."""
     ended = {r["trial"]: r["at"] for r in study.records if r["event"] == "measured"}
+    by = yardstick(study.target, study.state)
     steps: list[dict[str, Any]] = []
     highest = 0.0
     for trial in study.state.finished(*COUNTED, Phase.MEASURE):
@@ -48,7 +50,7 @@ def best_so_far(study: Study, time: StudyTime) -> list[dict[str, Any]]:
             continue
         highest = peak.peak
         steps.append(
-            {"at": time.seconds(ended[trial.number]), "peak": round(highest, 1),
+            {"at": time.seconds(ended[trial.number]), "peak": by.rounded(by.of(highest)),
              "trial": trial.number}
         )  # fmt: skip
     return steps

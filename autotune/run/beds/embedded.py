@@ -71,7 +71,8 @@ class EmbeddedBed:
                 for part in laid.active(settings):
                     _judge(self, part, settings)
         programs = ", ".join(sorted({Path(p).name for p in self.programs.values()}))
-        listening = ", ".join(str(p.site.listen) for p in laid.parts if p.service.programs)
+        endpoints = (str(p.site.listen) for p in laid.parts if p.service.programs)
+        listening = ", ".join(dict.fromkeys(endpoints))
         return Checked(
             held=(
                 (

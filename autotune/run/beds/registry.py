@@ -12,13 +12,16 @@ from autotune.target.read import TargetFile
 # a study on this machine need not wait for the libraries of remote ones.
 BEDS = {
     "embedded": "autotune.run.beds.embedded",
-    "systemd": "autotune.run.beds.systemd",
     "simulated": "autotune.run.beds.simulated",
+    "systemd": "autotune.run.beds.systemd",
+    "command": "autotune.run.beds.command",
 }
 
 
 def kind(target: Target) -> str:
-    """What a target runs on: a model, or what all its tiers agree on."""
+    """What a target runs on: a command, a model, or what all its tiers agree on."""
+    if target.command is not None:
+        return "command"
     if target.simulated is not None:
         return "simulated"
     return next(iter({tier.runtime for tier in target.tiers.values()}))
@@ -37,11 +40,15 @@ def prepare(file: TargetFile) -> Bed:
 
 
 def _agree(file: TargetFile) -> None:
-    """Raises TargetError unless all tiers run alike."""
+    """Raises TargetError unless all tiers run alike, and in a way there is a bed for."""
     tiers = file.target.tiers
-    first = next(iter(tiers.values())).runtime
+    first = kind(file.target)
     for name, tier in tiers.items():
         if tier.runtime != first:
             raise file.document.error(
                 ["tiers", name], f"tier {name}: all tiers of a target must have the same `runtime:`"
+            )
+        if tier.runtime not in BEDS:
+            raise file.document.error(
+                ["tiers", name], f"tier {name}: only `runtime: embedded` can be run so far"
             )

@@ -19,7 +19,8 @@ from autotune.run.clock import Clock
 from autotune.run.narrator import Narrator
 from autotune.run.templates import overrides
 from autotune.services.base import Settings
-from autotune.services.registry import APPS, parts
+from autotune.services.placement import placed
+from autotune.services.sysctl import PARAMETERS as KERNEL
 from autotune.simulate.blame import bottleneck
 from autotune.simulate.chain import chain
 from autotune.simulate.fleet import SimulatedFleet
@@ -38,7 +39,14 @@ from autotune.target.read import TargetFile
 LOAD_SECONDS = 60.0
 DRAIN_SECONDS = 0.5
 # What a host of the model has where the target does not say.
-UNSAID = HostFacts(cpus=4.0, memory=16 * GIB, nofile=65_536)
+AVAILABLE = {"net.ipv4.tcp_available_congestion_control": "reno cubic"}
+UNSAID = HostFacts(
+    cpus=4.0,
+    memory=16 * GIB,
+    nofile=65_536,
+    kernel={**{p.name: str(p.stock) for p in KERNEL}, **AVAILABLE},
+    refused={"net.ipv4.tcp_tw_recycle": "gone since Linux 4.12"},
+)
 FIRST_PORT = 8000
 
 
@@ -152,7 +160,7 @@ def prepare(file: TargetFile) -> SimulatedBed:
     """Work out the space and the model. Raises TargetError for a target it has no place for."""
     target = file.target
     facts = {
-        name: HostFacts(host.cpus or UNSAID.cpus, host.memory or UNSAID.memory, UNSAID.nofile)
+        name: replace(UNSAID, cpus=host.cpus or UNSAID.cpus, memory=host.memory or UNSAID.memory)
         for name, host in target.hosts.items()
     }
     model = topology(file, facts)
@@ -161,7 +169,8 @@ def prepare(file: TargetFile) -> SimulatedBed:
     weather = Weather(simulated.seed, simulated.noise, simulated.drift, simulated.outliers)
     laid = _lay_out(target, facts)
     left_out = f"{without} parameters have no effect in the model: they keep their baseline"
-    return SimulatedBed(file, space, facts, model, laid, weather, (left_out,) if without else ())
+    dropped = (*space.dropped, *((left_out,) if without else ()))
+    return SimulatedBed(file, space, facts, model, laid, weather, dropped)
 
 
 def _answered(space: Space, model: Topology) -> tuple[Space, int]:
@@ -179,8 +188,7 @@ def _answered(space: Space, model: Topology) -> tuple[Space, int]:
 
 def _lay_out(target: Target, facts: Mapping[str, HostFacts]) -> Stack:
     """The stack on the target's own addresses, with programs by their usual names."""
-    services = [APPS[tier.app] for tier in target.tiers.values() if tier.app]
-    services += [s for t in target.tiers.values() for d in t.service for s, _ in parts(d)]
+    services = [p.service for name, tier in target.tiers.items() for p in placed(name, tier)]
     programs = {name: found[0] for s in services for name, found in s.programs.items()}
     ports = {
         (name, host): tier.port or FIRST_PORT + index

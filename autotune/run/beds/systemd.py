@@ -10,12 +10,15 @@ from pathlib import Path
 from autotune.deploy import stack
 from autotune.deploy.host_lock import look, oneself, why_stale
 from autotune.deploy.inventory import installed
+from autotune.deploy.load_hosts import LoadHosts
 from autotune.deploy.render import render
 from autotune.deploy.stack import Stack
 from autotune.deploy.systemd import SystemdFleet
 from autotune.deploy.wanted import want
 from autotune.errors import AutotuneError
+from autotune.loads import kernel
 from autotune.loads.base import Load, Request
+from autotune.loads.headroom import of_hosts
 from autotune.loads.registry import chosen
 from autotune.measure.capacity import Limits
 from autotune.measure.watch import hosts_of
@@ -24,6 +27,7 @@ from autotune.run.gauge import Gauge
 from autotune.run.interruption import uninterrupted
 from autotune.run.narrator import Narrator
 from autotune.run.templates import overrides
+from autotune.services.nginx import Nginx
 from autotune.services.placement import placed
 from autotune.services.registry import expected_body
 from autotune.space import space as spaces
@@ -93,10 +97,13 @@ class SystemdBed:
         )
 
     def headroom(self) -> str:
-        raise AutotuneError(
-            "what load can be made is found out on this machine only, with a private server",
-            hint="leave --headroom out: a generator at its limit is noticed in every reading",
-        )
+        """Each load host against a private server of its own that does nothing."""
+        used = on_all(self.load_hosts, lambda way: installed(way, [Nginx()])["nginx"]).everywhere()
+        found = of_hosts(self.load, self.load_hosts, used)
+        wanted = self.file.target.load.max_rate
+        names = ", ".join(way.name for way in self.load_hosts)
+        made = f"{self.load.name} makes at least {min(found.rate, wanted):g} requests/s on {names}"
+        return found.shortage(wanted) or made
 
     def preview(self) -> Preview:
         def files(settings: Mapping[str, bool | int | float | str]) -> dict[str, bytes]:
@@ -117,8 +124,9 @@ class SystemdBed:
         """Every host locked, and at the end unlocked and as it was found."""
         fleet = fleet_of(self, directory, narrator)
         try:
-            fleet.open()
-            yield _equipment(self, fleet)
+            with _load_hosts(self, directory, narrator):
+                fleet.open()
+                yield _equipment(self, fleet)
         except AutotuneError as error:
             _put_back(fleet, error)
             raise
@@ -200,6 +208,20 @@ def fleet_of(bed: SystemdBed, directory: Path, narrator: Narrator) -> SystemdFle
         progress=loaded,
         note=narrator.note,
     )
+
+
+@contextmanager
+def _load_hosts(bed: SystemdBed, directory: Path, narrator: Narrator) -> Iterator[None]:
+    """Those that are not tuned themselves, nor this machine, fit for the load."""
+    ways = [way for way in bed.load_hosts
+            if way.name not in bed.stack.hosts and not isinstance(way, LocalTransport)]  # fmt: skip
+    hosts = LoadHosts(ways, directory)
+    try:
+        hosts.open(kernel.NAMES, kernel.fit, narrator.note)
+        yield
+    finally:
+        with uninterrupted():
+            hosts.restore()
 
 
 def _answer(bed: SystemdBed) -> tuple[int, bytes] | str:

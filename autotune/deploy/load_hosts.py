@@ -1,0 +1,76 @@
+"""Load hosts made fit to make load while a study lasts, and put back as all others are."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from autotune.deploy.host import FleetHost
+from autotune.deploy.host_state import HostState
+from autotune.deploy.lease import Lease
+from autotune.deploy.originals import Kept
+from autotune.deploy.put_back import clear_left_behind, put_back
+from autotune.deploy.steps import Steps
+from autotune.errors import AutotuneError, LockedError
+from autotune.transports.base import Transport
+from autotune.transports.parallel import on_all
+
+Fit = Callable[[Mapping[str, str | None]], Mapping[str, str]]
+
+
+class LoadHosts:
+    """Hosts that make load, held by one study. Nothing is done to them before ``open``."""
+
+    def __init__(self, ways: Sequence[Transport], study: Path) -> None:
+        kept = Kept(study)
+        self._study = study.name
+        self._hosts = [FleetHost(way.name, way, kept, study.name) for way in ways]
+        self._lease = Lease([host.lock for host in self._hosts])
+
+    def open(self, names: Sequence[str], fit: Fit, note: Callable[[str], None]) -> None:
+        """Hold them, with their kernels as ``fit(what they have of names)`` wants them.
+
+        One that does not let itself be prepared makes load as it is, and ``note`` is told why. Raises
+        LockedError while another tuner has one of them.
+        """
+        taken = on_all(self._hosts, lambda host: host.lock.take())
+        if locked := [e for e in taken.errors.values() if isinstance(e, LockedError)]:
+            self.restore()
+            raise locked[0]
+        self._lease.start()
+        done = on_all(self._held(), lambda host: _prepare(host, names, fit))
+        for lines in done.results.values():
+            for line in lines:
+                note(line)
+        for name, error in {**taken.errors, **done.errors}.items():
+            note(f"{name} makes load as it is: {error.message}")
+
+    def restore(self) -> None:
+        """Leave every one as it was found, and unlock it.
+
+        Raises AutotuneError naming those that could not be put back, when all others are.
+        """
+        self._lease.stop()
+        held = self._held()
+        try:
+            failed = on_all(held, put_back).errors
+        finally:
+            on_all(held, lambda host: host.lock.release())
+        if failed:
+            raise AutotuneError(
+                "not put back: " + "; ".join(error.message for error in failed.values()),
+                hint=f"`autotune restore {self._study}` once that is mended",
+            )
+
+    def _held(self) -> list[FleetHost]:
+        return [host for host in self._hosts if host.lock.held]
+
+
+def _prepare(host: FleetHost, names: Sequence[str], fit: Fit) -> tuple[str, ...]:
+    left = clear_left_behind(host)
+    asked = HostState(sysctls=dict.fromkeys(names, ""))
+    wanted = HostState(sysctls=fit(host.look(asked).sysctls))
+    if wanted.sysctls:
+        host.save(wanted)
+        host.apply(wanted, Steps(sysctls=wanted.sysctls), {})
+    return left

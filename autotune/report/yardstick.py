@@ -1,0 +1,147 @@
+"""What a study's peaks are in the user's own terms: requests/s at an objective, or a value.
+
+A study compares peaks, of which more is better. For a stack they are requests/s. For a benchmark
+command they stand for its values (`measure.merit`), which may be to be made small. ``of`` turns a
+peak into the user's number; everything else here takes such numbers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import exp, log
+from typing import Any
+
+from autotune.measure.merit import Scale
+from autotune.report import figures
+from autotune.run.asking import scale
+from autotune.search.confirmation import Gain
+from autotune.study.records import State
+from autotune.target.model import Target
+
+
+@dataclass(frozen=True)
+class Requests:
+    """A stack's: throughput at a latency objective."""
+
+    objective: str
+    nothing = "no load within the objective"
+
+    @property
+    def at(self) -> str:
+        return f" at {self.objective}"
+
+    def told(self, number: float | None) -> bool:
+        """Whether there is a number to tell."""
+        return bool(number)
+
+    def of(self, peak: float) -> float:
+        return peak
+
+    def rounded(self, number: float) -> float:
+        return round(number, 2)
+
+    def amount(self, number: float | None) -> str:
+        return f"{figures.rate(number)} requests/s"
+
+    def brief(self, number: float | None) -> str:
+        return f"{figures.rate(number)}/s"
+
+    def interval(self, low: float, high: float) -> str:
+        return f"[{figures.rate(low)}, {figures.rate(high)}]"
+
+    def change(self, ratio: float, baseline: float) -> str:
+        """What ``ratio`` times the peak ``baseline`` is, as a change of it."""
+        return figures.change(ratio)
+
+    def gain(self, gain: Gain, baseline: float) -> dict[str, Any]:
+        """As ``report.summary`` says it; ``baseline`` is the peak that the gain is over."""
+        ratios = {key: round(getattr(gain, key), 4) for key in ("ratio", "low", "high")}
+        return {**ratios, "pairs": gain.pairs}
+
+    def worse(self, gain: Mapping[str, Any]) -> bool:
+        """Whether such a gain is surely none."""
+        return bool(gain["high"] < 1)
+
+    def gained(self, gain: Mapping[str, Any]) -> str:
+        """Such a gain in words."""
+        return f"{figures.change_between(gain['ratio'], gain['low'], gain['high'])} requests/s"
+
+
+@dataclass(frozen=True)
+class Values:
+    """A benchmark's: its values by their scale, which is ``None`` before there is one."""
+
+    name: str
+    unit: str
+    maximize: bool
+    scale: Scale | None
+    nothing = "no value"
+    at = ""
+
+    @property
+    def objective(self) -> str:
+        return f"{'maximize' if self.maximize else 'minimize'} {self.name}"
+
+    def told(self, number: float | None) -> bool:
+        return number is not None
+
+    def of(self, peak: float) -> float:
+        assert self.scale is not None  # there is no peak before the first value
+        return self.scale.value(peak)
+
+    def rounded(self, number: float) -> float:
+        return float(f"{number:.8g}")
+
+    def amount(self, number: float | None) -> str:
+        return f"{figures.value(number)} {self.unit or self.name}"
+
+    def brief(self, number: float | None) -> str:
+        return f"{figures.value(number)} {self.unit}".rstrip()
+
+    def interval(self, low: float, high: float) -> str:
+        return f"[{figures.value(min(low, high))}, {figures.value(max(low, high))}]"
+
+    def change(self, ratio: float, baseline: float) -> str:
+        before, after = self.of(baseline), self._grown(baseline, ratio)
+        if min(before, after) > 0:
+            return figures.change(after / before)
+        return f"{after - before:+.4g}"
+
+    def gain(self, gain: Gain, baseline: float) -> dict[str, Any]:
+        before = self.of(baseline)
+        low, high = sorted(self._grown(baseline, end) for end in (gain.low, gain.high))
+        ends = {"ratio": self._grown(baseline, gain.ratio), "low": low, "high": high}
+        comparable = min(before, *ends.values()) > 0
+        differences = {key: self.rounded(end - before) for key, end in ends.items()}
+        return {
+            **{key: round(end / before, 6) if comparable else None for key, end in ends.items()},
+            "pairs": gain.pairs,
+            "difference": {"value": differences.pop("ratio"), **differences},
+        }
+
+    def worse(self, gain: Mapping[str, Any]) -> bool:
+        found = gain["difference"]
+        return bool(found["high"] < 0 if self.maximize else found["low"] > 0)
+
+    def gained(self, gain: Mapping[str, Any]) -> str:
+        if gain["ratio"] is not None:
+            return f"{figures.change_between(gain['ratio'], gain['low'], gain['high'])} {self.name}"
+        found = gain["difference"]
+        ends = f"{found['low']:+.4g}, {found['high']:+.4g}"
+        return f"{found['value']:+.4g} [{ends}] {self.unit or self.name}"
+
+    def _grown(self, baseline: float, ratio: float) -> float:
+        return self.of(exp(log(baseline) + log(ratio)))
+
+
+Yardstick = Requests | Values
+
+
+def yardstick(target: Target, state: State) -> Yardstick:
+    """How this study's peaks are told."""
+    goal = target.goal
+    if goal is None:
+        return Requests(figures.objective(target.slo.slo))
+    by = scale(goal.maximize, state) if state.values else None
+    return Values(goal.name, goal.unit, goal.maximize, by)

@@ -1,0 +1,102 @@
+"""Who stands where in a study: the contenders, the leader, the reference, the readings of the proof.
+
+All of it is read off the state. Once the search has ended, contenders stand at what the model
+believes of them (``State.standings``): one reading alone overstates the best by about a tenth.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import log, sqrt
+
+from autotune.search.confirmation import Measured
+from autotune.search.drift import Drift, Seen, drift
+from autotune.search.finalists import Scored, winner
+from autotune.study.records import COUNTED, Phase, State, Trial
+
+# A finalist must stand within so many sds of the leader.
+PLAUSIBLE = 2.0
+
+
+def scored(trials: Sequence[Trial]) -> list[Scored]:
+    """Trials that met the objective, by the configuration they stand for."""
+    return [
+        Scored(t.number if t.of is None else t.of, t.peak.peak, t.peak.sd)
+        for t in trials
+        if t.peak is not None and t.peak.feasible
+    ]
+
+
+def contenders(state: State) -> list[Scored]:
+    """All configurations but the baseline, where they stand before they are measured again."""
+    first = scored([t for t in state.finished(*COUNTED) if t.phase is not Phase.BASELINE])
+    if state.standings is None:
+        return first
+    known = state.standings.peaks
+    return [Scored(one.trial, *known[one.trial]) for one in first if one.trial in known]
+
+
+def finalists(state: State, most: int, least: int) -> tuple[int, ...]:
+    """The trials to measure again, best first: those that may well be the best one."""
+    ranked = sorted(contenders(state), key=lambda item: item.peak, reverse=True)
+    chosen = [
+        item.trial
+        for place, item in enumerate(ranked)
+        if place < least
+        or log(ranked[0].peak / item.peak) < PLAUSIBLE * sqrt(ranked[0].sd ** 2 + item.sd**2)
+    ]
+    return tuple(chosen[:most])
+
+
+def best(state: State) -> int | None:
+    """The trial that stands to win: not yet a claim."""
+    return winner(contenders(state), _again(state))
+
+
+def runner_up(state: State) -> int | None:
+    """The finalist that would win were it not for the winner."""
+    first = best(state)
+    again = {trial: found for trial, found in _again(state).items() if trial != first}
+    return winner([one for one in contenders(state) if one.trial != first], again)
+
+
+def _again(state: State) -> dict[int, list[Scored]]:
+    """Measurements in the finals, with the noise that one reading of any configuration has."""
+    noise = state.standings.noise if state.standings else 0.0
+    again: dict[int, list[Scored]] = {}
+    for item in scored(state.finished(Phase.FINALIST)):
+        sd = sqrt(item.sd**2 + noise**2)
+        again.setdefault(item.trial, []).append(Scored(item.trial, item.peak, sd))
+    return again
+
+
+def baseline(state: State) -> Trial | None:
+    return next(iter(state.finished(Phase.BASELINE)), None)
+
+
+def reference(state: State) -> Trial | None:
+    """The configuration measured again and again to see the stack drift: the first that works."""
+    works = (t for t in state.finished(*COUNTED) if t.peak is not None and t.peak.feasible)
+    return next(works, None)
+
+
+def drifted(state: State) -> Drift:
+    """How the stack has changed since the study began, by what its reference shows."""
+    chosen = reference(state)
+    if chosen is None:
+        return drift((), ())
+    seen = [
+        Seen(float(t.number), t.peak.peak, t.peak.sd)
+        for t in (chosen, *state.finished(Phase.REFERENCE))
+        if t.peak is not None and t.peak.feasible
+    ]
+    return drift(seen, [t.number for t in state.trials])
+
+
+def confirmations(state: State, challenger: int, phase: Phase = Phase.CONFIRM) -> list[Measured]:
+    """The alternating measurements so far, in the order taken, with the noise of the study."""
+    noise = state.standings.noise if state.standings else 0.0
+    return [
+        Measured(item.trial == challenger, item.peak, sqrt(item.sd**2 + noise**2))
+        for item in scored(state.finished(phase))
+    ]

@@ -1,0 +1,116 @@
+"""How the stack itself has changed during a study, from one configuration measured again and again.
+
+The log peaks of the reference are a level, a smooth drift (a Gaussian process over the place in the
+study) and noise. How strong the drift is, is not known: every strength on a grid is weighed by how
+well it explains the readings, none at all included, so that noise is not taken for drift.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import exp, log, sqrt
+
+import numpy as np
+import numpy.typing as npt
+
+Array = npt.NDArray[np.float64]
+
+STRENGTHS = (0.0, 0.06, 0.12, 0.25, 0.5)  # sd of the log drift over the study
+NO_DRIFT = 0.3  # prior weight of none at all
+NOISE = 0.05  # sd of a log peak from one measurement to the next, beyond what each says of itself
+LEAST = 3  # measurements of the reference before anything is said of drift
+_LEVEL = 4.0  # variance of a level nobody knows
+
+
+@dataclass(frozen=True)
+class Seen:
+    """The reference at ``place`` of the study: its peak in requests/s and the sd of its log."""
+
+    place: float
+    peak: float
+    sd: float
+
+
+@dataclass(frozen=True)
+class Shift:
+    """What a log peak measured at a place was too high by, in today's terms, and the sd of that."""
+
+    mean: float
+    sd: float
+
+
+@dataclass(frozen=True)
+class Drift:
+    """``chance`` that there is any; ``total`` is the log change from the first place to the last."""
+
+    shifts: dict[int, Shift]
+    chance: float
+    total: Shift
+
+    @property
+    def real(self) -> bool:
+        """Whether there is more than noise would show in one study of twenty."""
+        return self.chance > 0.95
+
+    def __str__(self) -> str:
+        change, half = 100 * (exp(self.total.mean) - 1), 165 * self.total.sd
+        return f"the reference changed by {change:+.0f} % ± {half:.0f} % during the study"
+
+
+NONE = Drift({}, 0.0, Shift(0.0, 0.0))
+
+
+def drift(seen: Sequence[Seen], places: Sequence[int], noise: float = NOISE) -> Drift:
+    """The shift at each of ``places`` (numbers of trials), relative to the last of them."""
+    if len(seen) < LEAST or not places:
+        return NONE
+    at = np.array([s.place for s in seen])
+    heights = np.array([log(s.peak) for s in seen])
+    variances = np.array([s.sd**2 + noise**2 for s in seen])
+    wanted = np.array([*places, at.min(), max(places)], dtype=float)
+    span = max(float(wanted.max() - wanted.min()), 1.0)
+    evidence, means, squares = [], [], []
+    for strength in STRENGTHS:
+        prior = NO_DRIFT if strength == 0.0 else (1 - NO_DRIFT) / (len(STRENGTHS) - 1)
+        likelihood, mean, variance = _with(strength, at / span, heights, variances, wanted / span)
+        evidence.append(log(prior) + likelihood)
+        means.append(mean)
+        squares.append(variance + mean**2)
+    weights = np.exp(np.array(evidence) - max(evidence))
+    weights /= weights.sum()
+    mean = weights @ np.array(means)
+    sd = np.sqrt(np.maximum(weights @ np.array(squares) - mean**2, 0.0))
+    shifts = {place: Shift(float(mean[i]), float(sd[i])) for i, place in enumerate(places)}
+    total = Shift(-float(mean[-2]), float(sd[-2]))
+    return Drift(shifts, 1.0 - float(weights[0]), total)
+
+
+def _with(
+    strength: float, at: Array, heights: Array, variances: Array, wanted: Array
+) -> tuple[float, Array, Array]:
+    """Log evidence of one strength, and mean and variance of drift(wanted) − drift(last wanted)."""
+    total = _LEVEL + _covariance(strength, at, at) + np.diag(variances)
+    centred = heights - heights.mean()
+    inverse = np.linalg.inv(total)
+    alpha = inverse @ centred
+    likelihood = -0.5 * float(centred @ alpha) - 0.5 * float(np.linalg.slogdet(total)[1])
+    across = _covariance(strength, wanted, at)
+    across = across - across[-1]
+    own = _covariance(strength, wanted, wanted)
+    apart = own.diagonal() - 2 * own[-1] + own[-1, -1]
+    variance = apart - np.einsum("ij,jk,ik->i", across, inverse, across)
+    return likelihood, across @ alpha, np.maximum(variance, 0.0)
+
+
+def _covariance(strength: float, left: Array, right: Array) -> Array:
+    """Half of it a straight line, half of it bends over a third of the study."""
+    apart = left[:, None] - right[None, :]
+    bent = np.exp(-0.5 * (apart / 0.35) ** 2)
+    line = np.outer(left, right) * 3.0
+    return np.asarray(0.5 * strength**2 * (line + bent))
+
+
+def corrected(peak: float, sd: float, shift: Shift) -> tuple[float, float]:
+    """A peak in today's terms, and the sd of its log."""
+    return peak * exp(-shift.mean), sqrt(sd**2 + shift.sd**2)

@@ -1,0 +1,81 @@
+"""Whole studies on a formula: the real order of a study, sampler and claim, in memory and in no time."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import exp
+from typing import Any
+
+import numpy as np
+import optuna
+
+from autotune.run.contest import drifted
+from autotune.run.order import Ask, Conclude, Measure, Rank, next_step
+from autotune.run.tuner import HOPE, tell
+from autotune.run.verdict import Verdict, conclude
+from autotune.search.searcher import Searcher
+from autotune.study.records import COUNTED, Phase, State, after
+from autotune.target.model import Budget
+from bench.stacks import Stack
+
+SECONDS = 30.0  # of load that one measurement takes
+SAID_SD = 0.03  # what a measurement says of its own uncertainty: less than the noise there is
+
+
+@dataclass(frozen=True)
+class Study:
+    """``regret`` is that of the winner, in percent of the best there is; ``gain`` its true one."""
+
+    state: State
+    verdict: Verdict
+
+
+def study(
+    stack: Stack, *, kind: str = "auto", trials: int = 30, seed: int = 0, drift: float = 0.0
+) -> Study:
+    """A study of ``trials`` configurations; ``drift`` is the log change of all peaks over it."""
+    rng = np.random.default_rng((seed, 77))
+    budget = Budget.model_construct(trials=trials, time=SECONDS * trials * 2)
+    searcher = Searcher(optuna.storages.InMemoryStorage(), "s", stack.space, kind, seed + 1, trials)
+    state = State()
+    while True:
+        step = next_step(state, stack.space, budget, state.elapsed)
+        if isinstance(step, Conclude):
+            return Study(state, conclude(state))
+        if isinstance(step, Rank):
+            found = searcher.standings(drifted(state))
+            state = after(state, _record("standings", peaks=found.peaks, noise=found.noise))
+            continue
+        if isinstance(step, Ask):
+            asked = searcher.ask(drifted(state))
+            if asked.prospect is not None and asked.prospect < HOPE:
+                searcher.take_back()
+                state = after(state, _record("settled", why="nothing left to win"))
+                continue
+            settings = {**stack.space.baseline, **asked.values}
+            step = Measure(Phase.SEARCH, settings, asked=asked.number, suggested=asked.values)
+        moved = drift * state.elapsed / (SECONDS * trials)
+        state = _measured(state, step, stack.measure(step.settings, rng), exp(moved))
+        if step.phase in COUNTED:
+            tell(searcher, state.trials[-1])
+
+
+def _measured(state: State, step: Measure, peak: float | None, moved: float) -> State:
+    number = len(state.trials)
+    state = after(state, _record(
+        "trial", trial=number, phase=step.phase, settings=step.settings, of=step.of,
+        asked=step.asked, suggested=step.suggested, bindings=(),
+    ))  # fmt: skip
+    if peak is None:
+        state = after(state, _record("failed", trial=number, why="it does not start"))
+    else:
+        seen = peak * moved
+        state = after(state, _record(
+            "measured", trial=number, peak=seen, low=seen * exp(-1.645 * SAID_SD),
+            high=seen * exp(1.645 * SAID_SD), sd=SAID_SD, verdict="measured", p99=None,
+        ))  # fmt: skip
+    return after(state, _record("spent", seconds={"load": SECONDS}))
+
+
+def _record(event: str, **fields: Any) -> dict[str, Any]:
+    return {"event": event, **fields}

@@ -1,0 +1,153 @@
+"""Commands are really called here: small ones, by the interpreter that runs the tests."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from autotune.measure.answer import Fault, Unusable, Value
+from autotune.measure.benchmark import Benchmark
+
+ECHO = """
+import json, os, sys
+asked = json.load(sys.stdin)
+print("talking")
+environment = {key: value for key, value in os.environ.items() if key.startswith("AUTOTUNE_")}
+found = {"asked": asked, "cwd": os.getcwd(), "leads": os.getpgrp() == os.getpid()}
+print(json.dumps({"value": asked["parameters"]["x"], **found, **environment}))
+"""
+
+
+def benchmark(directory: Path, code: str, timeout: float = 30.0) -> Benchmark:
+    return Benchmark((sys.executable, "-c", code), directory, timeout, "toy")
+
+
+def alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def wait_until_gone(pid: int) -> None:
+    deadline = time.monotonic() + 20
+    while alive(pid):
+        assert time.monotonic() < deadline, f"process {pid} is still there"
+        time.sleep(0.01)
+
+
+@pytest.fixture
+def pid_file(tmp_path: Path) -> Path:
+    return tmp_path / "pid"
+
+
+def test_it_is_told_and_answers(tmp_path: Path) -> None:
+    code = ECHO.replace("print(json.dumps", "open('said', 'w').write(json.dumps")
+    code += "print(json.dumps({'value': 3.5}))"
+    with benchmark(tmp_path, code) as called:
+        assert called.ask(7, {"x": 1, "mode": "fast"}) == Value(3.5)
+    said = json.loads((tmp_path / "said").read_text())
+    assert said["asked"] == {"schema": 1, "trial": 7, "parameters": {"x": 1, "mode": "fast"}}
+    assert said["cwd"] == str(tmp_path)
+    assert said["leads"]
+    assert said["AUTOTUNE_STUDY"] == "toy"
+    assert said["AUTOTUNE_TRIAL"] == "7"
+
+
+@pytest.mark.parametrize(
+    ("code", "why", "said"),
+    [
+        ("import sys; print('{\"value\": 1}'); sys.exit('no disk')", "exit code 1", "no disk"),
+        ("import os; os.kill(os.getpid(), 9)", "signal 9 (Killed)", ""),
+        ("print('hello')", "no JSON: hello", ""),
+        ("", "no answer", ""),
+    ],
+)
+def test_its_faults_come_with_its_last_words(
+    tmp_path: Path, code: str, why: str, said: str
+) -> None:
+    with benchmark(tmp_path, code) as called:
+        answer = called.ask(0, {})
+    assert isinstance(answer, Fault)
+    assert why in answer.why
+    assert said in answer.said
+
+
+def test_it_may_say_that_a_configuration_cannot_be_used(tmp_path: Path) -> None:
+    with benchmark(tmp_path, 'print(\'{"infeasible": "too big"}\')') as called:
+        assert called.ask(0, {}) == Unusable("too big")
+
+
+def test_a_program_that_is_not_there_is_a_fault(tmp_path: Path) -> None:
+    with Benchmark(("./nothing",), tmp_path, 5.0, "toy") as called:
+        answer = called.ask(0, {})
+    assert isinstance(answer, Fault)
+    assert "cannot be started" in answer.why
+
+
+STUBBORN = """
+import os, signal, subprocess, sys, time
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+child = subprocess.Popen([sys.executable, "-c",
+    "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); time.sleep(120)"])
+with open("pid.part", "w") as file:
+    file.write(f"{os.getpid()} {child.pid}")
+os.rename("pid.part", "pid")
+"""
+
+
+def test_a_call_that_takes_too_long_is_ended_with_all_it_started(
+    tmp_path: Path, pid_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("autotune.measure.benchmark.GRACE", 0.2)
+    with benchmark(tmp_path, STUBBORN + "time.sleep(120)", timeout=3.0) as called:
+        answer = called.ask(0, {})
+    assert isinstance(answer, Fault)
+    assert "within 3 s" in answer.why
+    for pid in map(int, pid_file.read_text().split()):
+        wait_until_gone(pid)
+
+
+def test_what_it_leaves_behind_ends_with_the_call(tmp_path: Path, pid_file: Path) -> None:
+    with benchmark(tmp_path, STUBBORN + "print('{\"value\": 1}')") as called:
+        # The child still has the output open: nobody waits for that.
+        assert called.ask(0, {}) == Value(1.0)
+    for pid in map(int, pid_file.read_text().split()):
+        wait_until_gone(pid)
+
+
+TUNER = """
+import signal, sys
+# Ignored in whatever runs the tests in the background, it would be ignored here too.
+signal.signal(signal.SIGINT, signal.default_int_handler)
+from pathlib import Path
+from autotune.measure.benchmark import Benchmark
+with Benchmark((sys.executable, "-c", sys.argv[1]), Path("."), 100.0, "toy") as called:
+    called.ask(0, {})
+"""
+
+
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT])
+def test_it_never_outlives_the_tuner(tmp_path: Path, pid_file: Path, how: signal.Signals) -> None:
+    tuner = subprocess.Popen(
+        [sys.executable, "-c", TUNER, STUBBORN + "time.sleep(120)"],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])},
+        stderr=subprocess.DEVNULL,
+    )
+    deadline = time.monotonic() + 60
+    while not pid_file.exists():
+        assert tuner.poll() is None
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    tuner.send_signal(how)
+    tuner.wait(timeout=60)
+    for pid in map(int, pid_file.read_text().split()):
+        wait_until_gone(pid)

@@ -1,0 +1,81 @@
+"""Hosts asked by themselves, and those that never answer right named."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from autotune.deploy.stack import Part
+from autotune.measure.faults import PAUSE, faults, suspected
+from autotune.measure.reading import Reading
+from autotune.services.base import Endpoint, Role, Site
+from autotune.services.nginx import Nginx
+from autotune.services.php_fpm import PhpFpm
+from autotune.transports.base import Completed, Transport
+from autotune.transports.errors import HostUnreachable
+from autotune.transports.local import LocalTransport
+
+RIGHT = b"found 100 of 100\n"
+SITE = Site(tier="web", host="web1", role=Role.WEB, directory="/x", listen=Endpoint("10.0.0.1", 80))
+
+
+class Curl(LocalTransport):
+    """A host on which curl prints these answers, one after the other, the last one for ever."""
+
+    def __init__(self, name: str, *answers: str) -> None:
+        super().__init__(name)
+        self.asked: list[str] = []
+        self._answers = list(answers)
+
+    def run(self, argv, **options):  # type: ignore[no-untyped-def]
+        self.asked.append(argv[-1])
+        said = self._answers.pop(0) if len(self._answers) > 1 else self._answers[0]
+        if said == "unreachable":
+            raise HostUnreachable("web: no route")
+        return Completed(tuple(argv), 0, said, "")
+
+
+def parts() -> list[Part]:
+    sites = [SITE, replace(SITE, host="web2", listen=Endpoint("10.0.0.2", 80))]
+    return [Part(Nginx(), site) for site in sites] + [
+        Part(PhpFpm(), replace(site, role=Role.APP)) for site in sites
+    ]
+
+
+@pytest.mark.parametrize(
+    ("answers", "found"),
+    [
+        (["found 100 of 100\n\n200 0.002"], None),
+        (["Bad Gateway\n\n502 0.001"], "status 502"),
+        (["found 099 of 100\n\n200 0.002"], "status 200 with a wrong body, 'found 099 of 100\\n'"),
+        (["Bad Gateway\n\n502 0.001"] * 3 + ["found 100 of 100\n\n200 0.002"], None),
+        (["unreachable"], None),
+    ],
+    ids=["right", "502", "wrong body", "after an overload", "unreachable"],
+)
+def test_a_host_that_never_answers_right(answers: list[str], found: str | None) -> None:
+    pauses: list[float] = []
+    ways: dict[str, Transport] = {
+        "web1": Curl("web1", "found 100 of 100\n\n200 0.002"),
+        "web2": (second := Curl("web2", *answers)),
+    }
+    named = faults(parts(), ways, "/kv.php", RIGHT, pauses.append)
+    assert named == ({"web.web2.nginx": found} if found else {})
+    assert set(second.asked) == {"http://10.0.0.2:80/kv.php"}
+    assert pauses == [PAUSE] * (len(second.asked) - 1)
+
+
+@pytest.mark.parametrize(
+    ("errors", "expected"),
+    [
+        ({}, False),
+        ({"5xx": 1}, False),
+        ({"5xx": 50}, True),
+        ({"wrong body": 30}, True),
+        ({"timeout": 90, "fd-unavailable": 10}, False),
+    ],
+)
+def test_only_wrong_answers_are_suspicious(errors: dict[str, int], expected: bool) -> None:
+    reading = Reading(rate=10, seconds=10, intended=100, violations=100, errors=errors)
+    assert suspected(reading) == expected
