@@ -165,10 +165,14 @@ def resume(
     """Continue a study that was stopped or killed; nothing is measured twice."""
     from autotune.report.studies import find
     from autotune.run import start
+    from autotune.sweep.records import is_sweep
 
     directory = find(study, studies)
     bed = start.unfinished(directory)
     _ask_leave(bed.announce(), yes=yes)
+    if is_sweep(directory):
+        _sweep(bed, None, directory, None, json_=json_, verbose=verbose)
+        return
     _sit(start.resume, bed, directory, json_=json_, verbose=verbose)
     _report(directory, json_=json_, exit_code=exit_code)
 
@@ -237,10 +241,14 @@ def report(
     json_: Json = False,
     studies: Studies = STUDIES,
 ) -> None:
-    """The verdict of a study and what stands behind it."""
+    """The verdict of a study and what stands behind it; of a sweep, its figures."""
     from autotune.report.studies import find
+    from autotune.sweep.records import is_sweep
 
     directory = find(study, studies)
+    if is_sweep(directory):
+        _swept(directory, html, json_=json_)
+        return
     if html or open_:
         _html(directory, html or directory / "report.html", shown=open_)
     if json_ or not html:
@@ -283,6 +291,36 @@ def export(
 
     for path in write_export(open_study(find(study, studies)), out, format_, trial):
         typer.echo(str(out / path))
+
+
+@app.command()
+def apply(
+    export_: Annotated[
+        Path, typer.Argument(metavar="EXPORT", help="What `autotune export` wrote.")
+    ],
+    target: TargetPath,
+    yes: Yes = False,
+    json_: Json = False,
+    studies: Studies = STUDIES,
+) -> None:
+    """Put an exported configuration on a target's hosts, in one transaction."""
+    from autotune.run import applying
+    from autotune.run.beds.registry import prepare
+    from autotune.run.studies import new_directory
+    from autotune.target.read import read
+
+    bed = prepare(read(target))
+    settings = applying.wanted(bed, export_)
+    _ask_leave(f"{len(settings)} settings go to {', '.join(bed.file.target.hosts)}.", yes=yes)
+    directory = new_directory(studies, f"{bed.file.target.name}-applied")
+    with _narrator(bed, directory, verbose=False) as narrator:
+        deployed = applying.apply(bed, settings, directory, narrator)
+    if json_:
+        actions = {part: action.name.lower() for part, action in deployed.actions.items()}
+        differing = [str(difference) for difference in deployed.differences]
+        _print({"schema": 1, "study": directory.name, "actions": actions, "differences": differing})
+    else:
+        typer.echo(applying.text(deployed, directory))
 
 
 @app.command()
@@ -342,6 +380,82 @@ def measure(
         typer.echo(measured.text(found, by))
 
 
+@app.command()
+def sweep(
+    target: Annotated[
+        Path, typer.Argument(help="A target, or a sweep file that names one.", show_default=False)
+    ],
+    over: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="What varies: NAME=LOW:HIGH:STEP or NAME=A,B,C; service=all is every deployment."
+        ),
+    ] = None,
+    hosts: Annotated[
+        list[str] | None, typer.Option(help="Numbers of hosts to use: TIER=1,2,3.")
+    ] = None,
+    with_: Annotated[
+        list[str] | None, typer.Option("--with", help="What holds at every point: NAME=VALUE.")
+    ] = None,
+    rate: Annotated[
+        list[float] | None, typer.Option(help="Requests/s to offer at every point.")
+    ] = None,
+    peak: Annotated[
+        bool, typer.Option("--peak", help="Look for the peak of every point instead.")
+    ] = False,
+    repeat: Annotated[
+        int | None, typer.Option(min=1, max=100, help="Measurements of a point (3).")
+    ] = None,
+    html: Annotated[Path | None, typer.Option(help="Where to draw it (STUDY/sweep.html).")] = None,
+    yes: Yes = False,
+    json_: Json = False,
+    verbose: Verbose = False,
+    studies: Studies = STUDIES,
+) -> None:
+    """Measure a grid of settings or host counts in shuffled order, and draw it."""
+    from autotune.run.beds.registry import prepare
+    from autotune.run.studies import new_directory
+    from autotune.sweep import options
+
+    file, wanted = options.wanted(target, over, hosts, with_, rate, repeat, peak=peak)
+    bed = prepare(file)
+    plan = options.plan(file, wanted, bed.space)
+    _ask_leave(f"{bed.announce()}\n{options.said(plan)}", yes=yes)
+    directory = new_directory(studies, options.name(target, file))
+    _sweep(bed, plan, directory, html, json_=json_, verbose=verbose)
+
+
+def _sweep(
+    bed: Any, plan: Any, directory: Path, html: Path | None, *, json_: bool, verbose: bool
+) -> None:
+    """A sitting of a sweep; it is drawn at its end, also when it was stopped."""
+    from autotune.sweep import conduct
+
+    try:
+        with _narrator(bed, directory, verbose=verbose, paged=False) as narrator:
+            conduct.sweep(bed.file, plan, directory, narrator)
+    except KeyboardInterrupt:
+        typer.echo(
+            f"stopped, and everything is put back; continue with: autotune resume {directory.name}",
+            err=True,
+        )
+        raise typer.Exit(errors.INTERRUPTED) from None
+    _swept(directory, html or directory / "sweep.html", json_=json_)
+
+
+def _swept(directory: Path, html: Path | None, *, json_: bool) -> None:
+    """What a sweep has found so far; drawn into ``html`` if that is named."""
+    from autotune.sweep import page, results, text
+
+    found = results.found(directory)
+    if html is not None:
+        typer.echo(f"wrote {page.write(found, html)}", err=True)
+    if json_:
+        _print(text.document(found))
+    else:
+        typer.echo(text.render(found), nl=False)
+
+
 def _sit(
     act: Callable[[Any, Path, Any], None],
     bed: Any,
@@ -364,14 +478,14 @@ def _sit(
         raise typer.Exit(errors.INTERRUPTED) from None
 
 
-def _narrator(bed: Any, directory: Path, *, verbose: bool) -> Any:
+def _narrator(bed: Any, directory: Path, *, verbose: bool, paged: bool = True) -> Any:
     from autotune.report.html.follow import Paged
     from autotune.report.progress import narrator
     from autotune.study.follow import Follow
 
     target = bed.file.target
     told = narrator(target, Follow(directory), sys.stderr, os.environ, verbose=verbose)
-    return Paged(told, directory)
+    return Paged(told, directory) if paged else told
 
 
 def _report(directory: Path, *, json_: bool, exit_code: bool) -> None:
@@ -411,7 +525,7 @@ def _ask_leave(what: str, *, yes: bool) -> None:
     if yes:
         return
     if not sys.stdin.isatty():
-        raise AutotuneError("load is not sent without leave", hint="pass --yes to give it")
+        raise AutotuneError("nothing is done without leave", hint="pass --yes to give it")
     if not typer.confirm("Go ahead?", err=True):
         raise typer.Exit(errors.OPERATIONAL)
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Protocol, runtime_checkable
 
 from autotune.deploy.effective import Difference
+from autotune.deploy.handover import HandedHost
 from autotune.errors import AutotuneError
 from autotune.services.base import Action, Settings, Value
 
@@ -17,12 +18,16 @@ class DeployFailed(AutotuneError):
 
 @dataclass(frozen=True)
 class Deployed:
-    """What a deployment did and what is in effect after it."""
+    """What a deployment did and what is in effect after it.
+
+    ``hosts`` is what each host was made to be, where they are hosts and not private processes.
+    """
 
     files: Mapping[str, bytes]
     actions: Mapping[str, Action]
     effective: Mapping[str, Value] = field(default_factory=dict)
     differences: tuple[Difference, ...] = ()
+    hosts: Mapping[str, HandedHost] = field(default_factory=dict)
 
     @property
     def restarted(self) -> frozenset[str]:

@@ -11,6 +11,7 @@ from autotune.deploy import dataset, ready
 from autotune.deploy.batch import CommandFailed
 from autotune.deploy.effective import differences
 from autotune.deploy.fleet import Deployed, DeployFailed
+from autotune.deploy.handover import handover
 from autotune.deploy.host import Check, FleetHost
 from autotune.deploy.host_state import HostSeen, HostState
 from autotune.deploy.lease import Lease
@@ -183,7 +184,7 @@ class SystemdFleet:
         changed = {name: {*s.write, *s.remove, *s.sysctls} for name, s in steps.items()}
         acted = actions(wanted, {name: s.act for name, s in steps.items()}, changed)
         differing = differences(asked, effective, active)
-        return Deployed(_flat(wanted), acted, effective, differing), now
+        return Deployed(_flat(wanted), acted, effective, differing, handover(wanted)), now
 
     def _roll_back(self, steps: Mapping[str, Steps], error: AutotuneError) -> None:
         """Every host back to the last good state; without one, to how it was found."""
@@ -276,7 +277,7 @@ class SystemdFleet:
         self._await_answer()
         known = self._in_place.deployed
         nothing = dict.fromkeys(known.actions, Action.NONE)
-        return replace(known, files=_flat(wanted), actions=nothing)
+        return replace(known, files=_flat(wanted), actions=nothing, hosts=handover(wanted))
 
 
 def _checks(wanted: Wanted, host: str, steps: Steps) -> list[Check]:

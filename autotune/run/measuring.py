@@ -39,11 +39,12 @@ def request(bed: Bed, config: Path | None, against: str | None, repeat: int) -> 
         raise AutotuneError(f"cannot measure against {against!r}", hint="--against baseline")
     if against and config is None:
         raise AutotuneError("--against needs --config: the baseline against itself has no gain")
-    settings = _settings(bed, config) if config else {}
+    settings = exported_settings(bed, config) if config else {}
     return Request(settings, against is not None, repeat)
 
 
-def _settings(bed: Bed, config: Path) -> Settings:
+def exported_settings(bed: Bed, config: Path) -> Settings:
+    """The parameters of an export. Raises AutotuneError where it is none, or not of this target."""
     manifest = config / "manifest.json" if config.is_dir() else config
     try:
         settings = json.loads(manifest.read_text(encoding="utf-8"))["parameters"]

@@ -8,7 +8,7 @@ trial is repeated first.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from autotune.run.contest import (

@@ -96,6 +96,7 @@ class Store:
             actions={name: action.name.lower() for name, action in deployed.actions.items()},
             effective=dict(deployed.effective),
             differences=[str(difference) for difference in deployed.differences],
+            hosts={name: dataclasses.asdict(host) for name, host in deployed.hosts.items()},
         )
 
     def reading(
@@ -140,6 +141,14 @@ class Store:
     def failed(self, trial: Trial, why: str, *, fault: bool = False) -> None:
         """The configuration cannot be used, or (``fault``) nobody knows; the study goes on."""
         self._write("failed", trial=trial.number, at=now(), why=why, fault=fault)
+
+    def sweep(self, plan: Mapping[str, Any]) -> None:
+        """What a sweep is going to measure."""
+        self._write("sweep", plan=dict(plan))
+
+    def swept(self, trial: Trial, point: int, turn: int) -> None:
+        """This trial was the ``turn``-th measurement of a point of the sweep, and is over."""
+        self._write("swept", trial=trial.number, at=now(), point=point, turn=turn)
 
     def noise(self, noise: Noise) -> None:
         """The study's estimate of how much readings scatter, for the trials to come."""

@@ -1,0 +1,59 @@
+"""A deployment host by host, for those who make it so by other means: a role, a script. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from autotune.deploy.stack import Part
+from autotune.deploy.wanted import Wanted, needs
+from autotune.services.base import Argv
+
+FILE = "%s"  # stands for the file in a check, as Ansible's ``validate`` has it
+
+
+@dataclass(frozen=True)
+class HandedFile:
+    """A file of one host: its ``mode``, how its software judges it (``None``: it cannot be asked
+    about one file alone), and what each unit that reads it needs after a change."""
+
+    mode: int
+    check: Argv | None
+    units: Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class HandedHost:
+    """Files by their paths, units that run or do not, kernel values by their names."""
+
+    files: Mapping[str, HandedFile] = field(default_factory=dict)
+    units: Mapping[str, bool] = field(default_factory=dict)
+    sysctls: Mapping[str, str] = field(default_factory=dict)
+
+
+def handover(wanted: Wanted) -> dict[str, HandedHost]:
+    """Host → what it is to be; the files' contents are in ``Deployed.files`` by part and path."""
+    return {host: _host(wanted, host) for host in wanted.hosts}
+
+
+def _host(wanted: Wanted, host: str) -> HandedHost:
+    state, concerned = wanted.hosts[host], needs(wanted, host, None)
+    files = {
+        file.path: HandedFile(
+            file.mode,
+            _check(part, file.path, wanted),
+            {unit: action.name.lower() for unit, action in concerned.get(file.path, {}).items()},
+        )
+        for part in wanted.parts_on(host)
+        for file in part.service.files(part.site)
+        if file.path in wanted.rendered[part.name]
+    }
+    return HandedHost(files, dict(state.units), dict(state.sysctls))
+
+
+def _check(part: Part, path: str, wanted: Wanted) -> Argv | None:
+    """The software's own check, where it takes the path of the file that it is to judge."""
+    how = part.service.validate(part.site, wanted.rendered[part.name])
+    if not isinstance(how, tuple) or path not in how:
+        return None
+    return tuple(FILE if word == path else word for word in how)

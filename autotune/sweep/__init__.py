@@ -1,0 +1,1 @@
+"""Grids of settings and host counts, measured in shuffled order and drawn as figures."""

@@ -1,0 +1,131 @@
+"""Doing a sweep: every visit on record before the next begins, whatever happens in between."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+from autotune.deploy.fleet import DeployFailed
+from autotune.measure.reading import Reading
+from autotune.measure.warmup import warm_up
+from autotune.run import session, start
+from autotune.run import trial as trials
+from autotune.run.beds.registry import prepare
+from autotune.run.narrator import Narrator
+from autotune.run.order import Measure
+from autotune.run.trial import Bench
+from autotune.space.space import Infeasible
+from autotune.study.records import Phase, Trial
+from autotune.sweep.plan import Hosts, Plan, Point, Visit, blocks
+from autotune.sweep.records import PURPOSE, recorded, visited
+from autotune.target.read import TargetFile
+
+NO_FILES: Mapping[str, bytes] = {}
+
+
+def sweep(file: TargetFile, plan: Plan | None, directory: Path, narrator: Narrator) -> None:
+    """Start a sweep, or continue the one that ``directory`` holds (``plan`` is then on record).
+
+    What was measured is not measured again; a visit that was interrupted is made anew.
+    """
+    plan = plan or recorded(directory)
+    done = visited(directory)
+    points = plan.points
+    for hosts, visits in blocks(plan):
+        left = [visit for visit in visits if visit not in done]
+        if left:
+            with session.opened(prepare(narrowed(file, hosts)), directory, narrator) as bench:
+                _open(file, bench, plan, directory)
+                for visit in left:
+                    _visit(bench, plan, points[visit.point], visit)
+
+
+def narrowed(file: TargetFile, hosts: Hosts) -> TargetFile:
+    """The target with only so many hosts in these tiers."""
+    tiers = {
+        name: tier.model_copy(update={"hosts": tier.hosts[: hosts.get(name, len(tier.hosts))]})
+        for name, tier in file.target.tiers.items()
+    }
+    return replace(file, target=file.target.model_copy(update={"tiers": tiers}))
+
+
+def _open(file: TargetFile, bench: Bench, plan: Plan, directory: Path) -> None:
+    if bench.store.state.started is None:
+        start.open_study(prepare(file), bench, directory)
+        bench.store.sweep(plan.record())
+
+
+def _visit(bench: Bench, plan: Plan, point: Point, visit: Visit) -> None:
+    if plan.rates:
+        trial = _offered(bench, plan, point, visit)
+    else:
+        trial = trials.run(Measure(Phase.MEASURE, {**bench.space.baseline, **point.settings}),
+                           bench, None, None)  # fmt: skip
+    bench.store.swept(trial, visit.point, visit.turn)
+    bench.narrator.note(_line(plan, point, visit, trial.failure))
+    bench.store.spent(bench.clock.collect())
+
+
+def _line(plan: Plan, point: Point, visit: Visit, failure: str | None) -> str:
+    where = [f"{name} {label}" for name, label in point.labels.items()]
+    where += [f"{count} {tier}" for tier, count in point.hosts.items()]
+    done = f"[turn {visit.turn + 1}/{plan.repeat}] {', '.join(where)}"
+    return f"{done}: {failure}" if failure else done
+
+
+def _offered(bench: Bench, plan: Plan, point: Point, visit: Visit) -> Trial:
+    """Deploy the point and offer it every rate, in an order of its own."""
+    store = bench.store
+    try:
+        candidate = bench.space.candidate({**bench.space.baseline, **point.settings})
+        changed = [b for b in candidate.bindings if b.parameter in point.settings]
+        why = f"not possible: {changed[0]}" if changed else None
+    except Infeasible as error:
+        candidate, why = bench.space.candidate({}), f"not possible: {error}"
+    trial = store.begin(Phase.MEASURE, candidate)
+    if why is None:
+        why = _deploy(bench, trial)
+    if why is not None:
+        store.failed(trial, why)
+    else:
+        _load(bench, plan, trial, visit)
+    return store.state.by_number(trial.number)
+
+
+def _deploy(bench: Bench, trial: Trial) -> str | None:
+    """Why the point cannot be deployed; ``None`` once it is. A sweep's files are not kept: its
+    settings render to them again."""
+    try:
+        with bench.clock.on("deploy"):
+            deployed = bench.equipment.fleet.deploy(trial.settings)
+    except DeployFailed as error:
+        return error.message
+    bench.store.deployed(trial, replace(deployed, files=NO_FILES))
+    return None
+
+
+def _load(bench: Bench, plan: Plan, trial: Trial, visit: Visit) -> None:
+    equipment = bench.equipment
+
+    def probe(rate: float, seconds: float) -> Reading:
+        return _take(bench, trial, "warm-up", rate, seconds)
+
+    most = max(plan.rates)
+    warm_up(probe, equipment.lookups, most, max_rate=equipment.limits.max_rate)
+    equipment.drain()
+    seed = f"{plan.seed} {visit.point} {visit.turn}"
+    for rate in random.Random(seed).sample(plan.rates, len(plan.rates)):  # noqa: S311  # an order
+        reading = _take(bench, trial, PURPOSE, rate, plan.seconds)
+        if reading.fraction > bench.slo.allowed:
+            equipment.drain()
+
+
+def _take(bench: Bench, trial: Trial, purpose: str, rate: float, seconds: float) -> Reading:
+    with bench.clock.on("load"):
+        watched = bench.equipment.take(rate, seconds)
+    bench.store.reading(trial, watched.reading, purpose, watched.hosts)
+    bench.store.spent(bench.clock.collect())
+    bench.narrator.reading(trial, watched.reading, purpose)
+    return watched.reading

@@ -1,0 +1,194 @@
+"""What a sweep has found, point by point and rate by rate: means of its repeats with intervals."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from math import sqrt
+from pathlib import Path
+from statistics import fmean, stdev
+from typing import Any
+
+from scipy.special import stdtrit  # not scipy.stats: it takes a second to import
+
+from autotune.study import journal
+from autotune.sweep.plan import Plan, Point
+from autotune.sweep.records import PURPOSE, recorded
+from autotune.target.model import Target
+from autotune.target.read import read
+
+COVERAGE = 0.90
+Record = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Mean:
+    """The mean of ``count`` repeats and its 90 % interval (Student's); none from a single one."""
+
+    value: float
+    low: float | None = None
+    high: float | None = None
+    count: int = 1
+
+
+@dataclass(frozen=True)
+class Result:
+    """A point at one rate (``None``: its peak).
+
+    ``response`` is the mean time of right answers in seconds, ``throughput`` their number per
+    second, ``p50`` and ``p99`` percentiles (seconds) of all repeats' histograms
+    together, ``violations`` their part of all requests, ``load`` the load average of each tier's
+    hosts, ``cpu`` the busy part of their CPUs. ``failure`` says why a point has no values, or none
+    that are those of its rate: an overload is cut short before its queues are as long as they get.
+    """
+
+    point: Point
+    rate: float | None
+    response: Mean | None = None
+    throughput: Mean | None = None
+    peak: Mean | None = None
+    p50: float | None = None
+    p99: float | None = None
+    violations: float | None = None
+    load: Mapping[str, Mean] = field(default_factory=dict)
+    cpu: Mapping[str, Mean] = field(default_factory=dict)
+    failure: str | None = None
+
+
+@dataclass(frozen=True)
+class Found:
+    """A sweep as it stands: ``left`` visits are still to be made."""
+
+    name: str
+    plan: Plan
+    target: Target
+    results: tuple[Result, ...]
+    left: int
+
+
+def found(directory: Path) -> Found:
+    """Everything a sweep's directory holds."""
+    records = list(journal.read(directory / "events.jsonl"))
+    plan = recorded(directory)
+    target = read(directory / "target.yaml").target
+    swept = [r for r in records if r["event"] == "swept"]
+    trials: dict[int, list[int]] = defaultdict(list)
+    for record in swept:
+        trials[record["point"]].append(record["trial"])
+    failures = {r["trial"]: r["why"] for r in records if r["event"] == "failed"}
+    if plan.rates:
+        readings = _by_trial(journal.read(directory / "readings.jsonl"))
+        results = [
+            _at_rate(point, rate, trials[point.number], readings, failures, target)
+            for point in plan.points
+            for rate in plan.rates
+        ]
+    else:
+        peaks = {r["trial"]: r["peak"] for r in records if r["event"] == "measured"}
+        results = [_peak(point, trials[point.number], peaks, failures) for point in plan.points]
+    left = len(plan.points) * plan.repeat - len(swept)
+    return Found(directory.name, plan, target, tuple(results), left)
+
+
+def mean(values: Sequence[float]) -> Mean | None:
+    """``None`` of nothing."""
+    if len(values) < 2:
+        return Mean(values[0]) if values else None
+    centre, count = fmean(values), len(values)
+    half = float(stdtrit(count - 1, 0.5 + COVERAGE / 2)) * stdev(values) / sqrt(count)
+    return Mean(centre, centre - half, centre + half, count)
+
+
+def _by_trial(records: Iterable[Record]) -> dict[int, list[Record]]:
+    readings: dict[int, list[Record]] = defaultdict(list)
+    for record in records:
+        if record["purpose"] == PURPOSE:
+            readings[record["trial"]].append(record)
+    return readings
+
+
+def _at_rate(
+    point: Point,
+    rate: float,
+    trials: Sequence[int],
+    readings: Mapping[int, Sequence[Record]],
+    failures: Mapping[int, str],
+    target: Target,
+) -> Result:
+    mine = [r for trial in trials for r in readings.get(trial, ()) if r["rate"] == rate]
+    if not mine:
+        why = next((failures[trial] for trial in trials if trial in failures), None)
+        return Result(point, rate, failure=why)
+    responses = [time for r in mine if (time := response(r)) is not None]
+    intended = sum(r["intended"] for r in mine)
+    whole: Counter[float] = Counter()
+    for reading in mine:
+        whole.update({float(edge): n for edge, n in reading["histogram"].items()})
+    return Result(
+        point,
+        rate,
+        response=mean(responses),
+        throughput=mean([sum(r["histogram"].values()) / r["seconds"] for r in mine]),
+        p50=percentile(whole, 0.5 * intended),
+        p99=percentile(whole, 0.99 * intended),
+        violations=sum(r["violations"] for r in mine) / intended if intended else None,
+        load=_of_tiers(mine, target, "load"),
+        cpu=_of_tiers(mine, target, "cpu"),
+        failure=_no_value(mine, responses),
+    )
+
+
+def _no_value(readings: Sequence[Record], responses: Sequence[float]) -> str | None:
+    """Why the times of a point are not those of its rate; ``None`` where they are."""
+    if not responses:
+        return "no request was answered right"
+    cut = any(reading["truncated"] for reading in readings)
+    return "overloaded: readings were cut short" if cut else None
+
+
+def _peak(
+    point: Point,
+    trials: Sequence[int],
+    peaks: Mapping[int, float],
+    failures: Mapping[int, str],
+) -> Result:
+    measured = [peaks[trial] for trial in trials if peaks.get(trial)]
+    why = next((failures[trial] for trial in trials if trial in failures), None)
+    if not measured and trials and why is None:
+        why = "no rate meets the objective"
+    return Result(point, None, peak=mean(measured), failure=None if measured else why)
+
+
+def response(reading: Record) -> float | None:
+    """Mean time of the right answers in seconds, by the upper edges of the histogram's bins."""
+    answered = sum(reading["histogram"].values())
+    if not answered:
+        return None
+    spent = sum(float(edge) * n for edge, n in reading["histogram"].items())
+    return float(spent / answered / 1000.0)
+
+
+def percentile(histogram: Mapping[float, int], wanted: float) -> float | None:
+    """Seconds within which ``wanted`` requests were answered; ``None`` when fewer ever were."""
+    seen = 0
+    for edge in sorted(histogram):
+        seen += histogram[edge]
+        if seen >= wanted:
+            return edge / 1000.0
+    return None
+
+
+def _of_tiers(readings: Sequence[Record], target: Target, what: str) -> dict[str, Mean]:
+    """A figure of each tier's hosts (their mean within a reading), over the repeats."""
+    tiers: dict[str, Mean] = {}
+    for name, tier in target.tiers.items():
+        values = []
+        for reading in readings:
+            seen = [reading["hosts"][host][what] for host in tier.hosts if host in reading["hosts"]]
+            if seen:
+                values.append(fmean(seen))
+        over = mean(values)
+        if over is not None:
+            tiers[name] = over
+    return tiers
