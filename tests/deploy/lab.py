@@ -127,7 +127,7 @@ class Ground:
             fleet.restore()
             for way in bed.transports.values():
                 way.close()
-        assert changes(before, self.pictures()) == []
+        assert differing(before, self.pictures()) == []
 
     def pictures(self) -> dict[str, list[str]]:
         return {name: self.sh(name, _PICTURE, *KEYS).splitlines() for name in self.ways}
@@ -137,7 +137,7 @@ class Ground:
         return done.stdout.strip()
 
 
-def changes(before: Mapping[str, list[str]], after: Mapping[str, list[str]]) -> list[str]:
+def differing(before: Mapping[str, list[str]], after: Mapping[str, list[str]]) -> list[str]:
     """Lines about hosts that are in one of two pictures only."""
     return [
         f"{host}: {line}" for host in before for line in sorted({*before[host]} ^ {*after[host]})
