@@ -19,6 +19,7 @@ GAUGES = frozenset(
      "BusyWorkers", "IdleWorkers", "Processes", WORKING, KEPT}
 )  # fmt: skip
 STARTING = 0.5  # seconds a generator may take until its load is there
+LATE = 1.5  # seconds beyond a reading in which a host short of CPU still gets to its last look
 
 
 @dataclass(frozen=True)
@@ -117,7 +118,7 @@ def host_activity(host: WatchedHost, seen: Seen, seconds: float) -> HostActivity
         cpus=host.cpus,
         seconds=passed,
         cpu={kind: value / whole for kind, value in spent.items()},
-        used=_used(first, last),
+        used=_used(first, last, host.cpus),
         throttled=((last.throttled or 0.0) - (first.throttled or 0.0)) / passed,
         running=fmean(s.running for s in samples),
         load=last.load,
@@ -137,7 +138,9 @@ def host_activity(host: WatchedHost, seen: Seen, seconds: float) -> HostActivity
 def part_activity(part: Part, seen: Seen, seconds: float) -> PartActivity:
     """What is known of one service; what could not be seen stays zero or ``None``."""
     samples = within(seen.samples.get(part.site.host, ()), seconds)
-    at = {s.at: s.processes[part.name] for s in samples if part.name in s.processes}
+    at = _looks(samples, part.name)
+    if len(at) < 2:  # a host short of CPU is looked at late
+        at = _looks(seen.samples.get(part.site.host, ()), part.name)
     groups = tuple(at.values())
     queues = [queue for s in samples if (queue := queue_of(part, s.queues))]
     # The first look is taken before there is load, the last one after.
@@ -176,10 +179,18 @@ def part_activity(part: Part, seen: Seen, seconds: float) -> PartActivity:
     )  # fmt: skip
 
 
+def _looks(samples: Sequence[Sample], part: str) -> dict[float, Processes]:
+    return {s.at: s.processes[part] for s in samples if part in s.processes}
+
+
 def within(samples: Sequence[Sample], seconds: float) -> Sequence[Sample]:
     """The samples up to ``seconds`` after the first: a generator that waits for its last answers
-    outlives the load it made."""
-    return [s for s in samples if s.at <= samples[0].at + seconds + STARTING]
+    outlives the load it made. A few later ones where there would be no two."""
+    for slack in (STARTING, LATE):
+        found = [s for s in samples if s.at <= samples[0].at + seconds + slack]
+        if len(found) > 1:
+            break
+    return found
 
 
 def queue_of(part: Part, queues: Sequence[Queue]) -> Queue | None:
@@ -225,10 +236,12 @@ def _grown(first: Mapping[str, int], last: Mapping[str, int], name: str) -> int:
     return last.get(name, 0) - first.get(name, 0)
 
 
-def _used(first: Sample, last: Sample) -> float | None:
+def _used(first: Sample, last: Sample, cpus: float) -> float | None:
     if first.used is None or last.used is None:
         return None
-    return (last.used - first.used) / max(last.at - first.at, 1e-6)
+    used = (last.used - first.used) / max(last.at - first.at, 1e-6)
+    # Where version 1 accounts in another tree than it limits, the account may be of everything.
+    return used if used <= 1.25 * cpus else None
 
 
 def _memory_in_use(sample: Sample) -> float:

@@ -20,6 +20,7 @@ Rule = Callable[[Situation], Bottleneck | None]
 IDLE = 0.10  # of the CPUs: with more than this left, they are not what lacks
 SHARE = 0.5  # of a request's time in a service
 MINE = 0.25  # of the CPUs: with less than this used by the stack, others fill them
+HELD_BACK, MOST = 0.25, 0.7  # s a second, and of the quota: it is used up again and again
 CROWDED = 1.25  # processes ready to run for each CPU
 
 
@@ -162,7 +163,7 @@ def _quota_used(host: HostActivity, used: float) -> str:
     # Where more was used than allowed, the allowance is only written down, not kept by anybody.
     if FULL * host.cpus <= used <= 1.25 * host.cpus:
         return f"{used:.2f} of {host.name}'s {host.cpus:g} CPUs went to the stack"
-    if host.throttled >= 0.5 and used >= 0.5 * host.cpus:
+    if host.throttled >= HELD_BACK and max(used, host.used or 0.0) >= MOST * host.cpus:
         return f"{host.name} was held back by its CPU quota for {host.throttled:.1f} s a second"
     return ""
 

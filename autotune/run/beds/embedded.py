@@ -255,4 +255,5 @@ def _equipment(bed: EmbeddedBed, laid: Stack, fleet: EmbeddedFleet) -> Equipment
         diagnose=gauge.diagnose,
         lookups=gauge.lookups,
         drain=gauge.drain,
+        gauge=gauge,
     )
