@@ -125,6 +125,6 @@ def _accepting(known: Mapping[str, Dimension]) -> Accepts:
 def _templates(config: Config, edits: Iterable[Edit]) -> dict[str, str]:
     """The files that have something to tune, made into templates."""
     found: dict[str, list[tuple[int, int, str]]] = {}
-    for edit in edits:
+    for edit in dict.fromkeys(edits):  # a file that is included twice is still one
         found.setdefault(edit.path, []).append((edit.start, edit.end, edit.text))
     return {path: exchanged(config.texts[path], pieces) for path, pieces in found.items()}

@@ -55,6 +55,7 @@ def guarded(config: Config) -> Config:
     secret = {seen.path for seen in config.seen if _tells(seen)}
     return replace(
         config,
+        texts={path: text for path, text in config.texts.items() if path not in secret},
         seen=tuple(seen for seen in config.seen if seen.path not in secret),
         unread={**config.unread, **dict.fromkeys(secret, "it holds a password or the like")},
     )

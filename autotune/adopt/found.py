@@ -26,7 +26,7 @@ class FoundHost:
     user: str | None = None
     port: int | None = None
     units: Mapping[str, str] = field(default_factory=dict)
-    versions: Mapping[str, str] = field(default_factory=dict)
+    versions: tuple[str, ...] = ()
     names: frozenset[str] = frozenset()
 
     def runs(self, unit: str) -> bool:

@@ -31,9 +31,9 @@ def text(stack: Stack) -> str:
 
 
 def _top(stack: Stack) -> Iterator[str]:
-    yield f"# Adopted from {', '.join(host.address for host in stack.hosts)}. The hosts' own files are"
-    yield f"# templates in {stack.templates}: as they are, with variables where there is something to"
-    yield "# tune. With the baseline below they come out byte for byte as they were found."
+    yield f"# Adopted from {', '.join(host.address for host in stack.hosts)}."
+    yield f"# Their own files are templates in {stack.templates}, with variables where there is something"
+    yield "# to tune: with the baseline below they come out byte for byte as they were found."
     for note in stack.notes:
         yield f"# Not adopted: {note}"
     yield f"name: {stack.name}"
@@ -45,15 +45,13 @@ def _top(stack: Stack) -> Iterator[str]:
 def _hosts(stack: Stack) -> Iterator[str]:
     yield "hosts:"
     for host in stack.hosts:
-        has = f"{host.facts.cpus:g} CPUs, {host.facts.memory // 2**20} MB"
-        for program in host.versions.values():
-            has += f", {program}"
+        size = f"{host.facts.cpus:g} CPUs, {host.facts.memory // 2**20} MB"
         said = {"address": quoted(host.address)}
         if host.user:
             said["user"] = quoted(host.user)
         if host.port:
             said["port"] = str(host.port)
-        yield f"  # {has}"
+        yield f"  # {', '.join([size, *host.versions])}"
         yield f"  {host.name}: {_flow(said)}"
     if stack.ssh_config:
         yield ""

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from functools import cached_property
-from posixpath import dirname, join, normpath
+from posixpath import join, normpath
 
 _LINKS = 40  # as many as Linux follows
 

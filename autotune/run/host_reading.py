@@ -31,12 +31,15 @@ hostname -f 2>/dev/null
 :
 """
 _VERSIONS = """
-has() { command -v "$1" >/dev/null; }
-has nginx && nginx -v 2>&1 | sed -n 's/^nginx version: //p'
-has apache2 && apache2 -v 2>/dev/null | sed -n 's/^Server version: //p'
-has memcached && memcached -V
-has redis-server && redis-server --version | cut -d ' ' -f 1-3
-for fpm in /usr/sbin/php-fpm[0-9]*; do [ -x "$fpm" ] && "$fpm" -v | sed -n 1p; done
+runs() { systemctl -q is-active -- "$1"; }
+runs nginx.service && nginx -v 2>&1 | sed -n 's,^nginx version: nginx/,nginx ,p'
+runs apache2.service && apache2 -v 2>/dev/null | sed -n 's,^Server version: Apache/,Apache ,p'
+runs memcached.service && memcached -V
+runs redis-server.service && redis-server --version | sed -n 's,.* v=\\([^ ]*\\).*,Redis \\1,p'
+for fpm in /usr/sbin/php-fpm[0-9]*; do
+    runs "${fpm#/usr/sbin/}" || runs "php${fpm#/usr/sbin/php-fpm}-fpm.service" || continue
+    "$fpm" -v | sed -n 's,^PHP \\([^ ]*\\).*,PHP-FPM \\1,p'
+done
 :
 """
 # Configurations are small text: what is large is none, and keys are nobody's business.
@@ -75,7 +78,7 @@ def read_host(way: Transport, host: SshHost) -> FoundHost:
         tree=_tree(way.name, files.stdout),
         facts=host_facts(way, units=True),
         units=dict(line.split(" ", 1) for line in units.stdout.splitlines() if " " in line),
-        versions={line.split()[0]: line for line in versions.stdout.splitlines() if line},
+        versions=tuple(line for line in versions.stdout.splitlines() if line),
         names=frozenset({host.address, *own}),
     )
 
