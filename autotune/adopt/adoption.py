@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from autotune.adopt import of_apache, of_nginx, of_options, of_php_fpm
@@ -16,7 +16,7 @@ from autotune.services.limits import Limits
 from autotune.services.placement import placed
 from autotune.space.catalogue import of_tier
 from autotune.space.dimension import Dimension
-from autotune.space.facts import HostFacts, smallest
+from autotune.space.facts import smallest
 from autotune.target.model import Tier
 
 
@@ -55,7 +55,7 @@ def adopt(tier: FoundTier) -> AdoptedTier:
             continue
         prefix = f"{tier.name}.{service}."
         known = {d.name.removeprefix(prefix): d for d in dimensions if d.name.startswith(prefix)}
-        made = _of_hosts(tier.members, service, place.role, facts, known)
+        made = _of_hosts(tier.members, service, place.role, known)
         for member, tuned in zip(tier.members, made, strict=True):
             texts = _templates(member.configs[service], tuned.edits)
             named = {path: f"{member.host.name}{path}.j2" for path in texts}
@@ -74,14 +74,12 @@ def _of_hosts(
     members: Iterable[Member],
     service: str,
     role: Role,
-    facts: HostFacts,
     known: Mapping[str, Dimension],
 ) -> list[Tuned]:
     """What is tuned on each host; hosts of a tier share their settings, so they must agree now."""
-    cpus = int(facts.names()["cpus"])
 
     def all_of(accepts: Accepts) -> list[Tuned]:
-        return [_tune(service, role, cpus)(member.configs[service], accepts) for member in members]
+        return [_tune(member, service, role, accepts) for member in members]
 
     accepts = _accepting(known)
     first = all_of(accepts)
@@ -98,12 +96,15 @@ def _of_hosts(
     return agreed
 
 
-def _tune(service: str, role: Role, cpus: int) -> Callable[[Config, Accepts], Tuned]:
+def _tune(member: Member, service: str, role: Role, accepts: Accepts) -> Tuned:
+    config, host = member.configs[service], member.host
     if service == "nginx":
-        return lambda config, accepts: of_nginx.tune(config, role, cpus, accepts)
+        return of_nginx.tune(config, role, host.processors, accepts)
     if service == "php_fpm":
-        return of_php_fpm.tune
-    return of_apache.tune if service == "apache" else of_options.tune
+        backlog = host.backlogs.get(member.listen[service], of_php_fpm.BACKLOG)
+        return of_php_fpm.tune(config, backlog, accepts)
+    tune = of_apache.tune if service == "apache" else of_options.tune
+    return tune(config, accepts)
 
 
 def _accepting(known: Mapping[str, Dimension]) -> Accepts:

@@ -17,7 +17,10 @@ _FPM = re.compile(r"php([0-9.]+)-fpm\.service")
 @dataclass(frozen=True)
 class FoundHost:
     """``address`` is where it was reached. ``units``: state by name. ``names``: its own names and
-    addresses, by which other hosts' configurations may speak of it."""
+    addresses, by which other hosts' configurations may speak of it. ``processors``: those that
+    programs see, whatever part of their time is granted. ``backlogs``: the queue of each listening
+    socket, by its path or port.
+    """
 
     name: str
     address: str
@@ -28,6 +31,8 @@ class FoundHost:
     units: Mapping[str, str] = field(default_factory=dict)
     versions: tuple[str, ...] = ()
     names: frozenset[str] = frozenset()
+    processors: int = 1
+    backlogs: Mapping[str, int] = field(default_factory=dict)
 
     def runs(self, unit: str) -> bool:
         return self.units.get(unit) == "active"

@@ -36,16 +36,16 @@ def _included(directive: Directive) -> str | None:
     return directive.arguments[0].text.strip("\"'") if named else None
 
 
-def tune(config: Config, role: Role, cpus: int, accepts: Accepts) -> Tuned:
-    """Every parameter of nginx in these files. ``cpus`` is what `auto` comes to."""
-    made = tuned(config, _knobs(role, cpus), accepts)
+def tune(config: Config, role: Role, processors: int, accepts: Accepts) -> Tuned:
+    """Every parameter of nginx in these files. ``processors`` is what `auto` comes to."""
+    made = tuned(config, _knobs(role, processors), accepts)
     for special in (_descriptors, _listening, _access_log):
         made = joined(made, special(config, made, accepts))
     return made
 
 
-def _knobs(role: Role, cpus: int) -> Iterator[Knob]:
-    yield Knob("worker_processes", "worker_processes", automatic(cpus), ("",),
+def _knobs(role: Role, processors: int) -> Iterator[Knob]:
+    yield Knob("worker_processes", "worker_processes", automatic(processors), ("",),
                absent=Absent(1, before("events"),
                              r'"worker_processes " ~ worker_processes ~ ";\n"'))  # fmt: skip
     yield Knob("worker_connections", "worker_connections", NUMBER, ("events",),

@@ -9,6 +9,7 @@ from autotune.adopt.syntax import Directive
 from autotune.adopt.tree import Tree
 from autotune.adopt.values import NUMBER, SECONDS_S, WORD
 
+BACKLOG = 511  # before PHP 8.2; since then as much as the kernel allows
 SPARE = {"start_servers": 2, "min_spare_servers": 1, "max_spare_servers": 3}
 _AFTER = behind("pm.max_children")
 
@@ -22,8 +23,11 @@ def _included(directive: Directive) -> str | None:
     return directive.arguments[0].text.strip("\"'") if named else None
 
 
-def tune(config: Config, accepts: Accepts) -> Tuned:
-    """Every parameter in these files; with pools of different sizes, those they agree in."""
+def tune(config: Config, backlog: int, accepts: Accepts) -> Tuned:
+    """Every parameter in these files; with pools of different sizes, those they agree in.
+
+    ``backlog`` is what the socket has now: without the directive that depends on PHP's version.
+    """
     knobs = [
         Knob("pm", "pm", WORD),
         Knob("max_children", "pm.max_children", NUMBER),
@@ -33,7 +37,7 @@ def tune(config: Config, accepts: Accepts) -> Tuned:
         Knob("max_requests", "pm.max_requests", NUMBER, absent=Absent(
             0, _AFTER, r'"\npm.max_requests = " ~ max_requests')),
         Knob("listen_backlog", "listen.backlog", NUMBER, absent=Absent(
-            511, behind("listen"), r'"\nlisten.backlog = " ~ listen_backlog')),
+            backlog, behind("listen"), r'"\nlisten.backlog = " ~ listen_backlog')),
     ]  # fmt: skip
     return tuned(config, knobs, accepts)
 

@@ -30,6 +30,12 @@ hostname -I
 hostname -f 2>/dev/null
 :
 """
+_SEEN = """
+nproc
+ss -lxH
+ss -ltnH
+"""
+_LISTENING = re.compile(r"LISTEN\s+\d+\s+(\d+)\s+(\S+)")
 _VERSIONS = """
 runs() { systemctl -q is-active -- "$1"; }
 runs nginx.service && nginx -v 2>&1 | sed -n 's,^nginx version: nginx/,nginx ,p'
@@ -61,9 +67,9 @@ def read_host(way: Transport, host: SshHost) -> FoundHost:
 
     Raises HostUnreachable, or AutotuneError where the account cannot become root there.
     """
-    scripts = (_UNITS, _NAMES, _VERSIONS, _FILES)
+    scripts = (_UNITS, _NAMES, _SEEN, _VERSIONS, _FILES)
     asked = [Command(("sh", "-c", script)) for script in scripts]
-    units, names, versions, files = ask(way, asked, timeout=READING)
+    units, names, seen, versions, files = ask(way, asked, timeout=READING)
     if not units.ok and "systemctl" in units.stdout:
         raise AutotuneError(
             f"{host.name} has no systemd, which autotune needs to reload its services",
@@ -80,7 +86,18 @@ def read_host(way: Transport, host: SshHost) -> FoundHost:
         units=dict(line.split(" ", 1) for line in units.stdout.splitlines() if " " in line),
         versions=tuple(line for line in versions.stdout.splitlines() if line),
         names=frozenset({host.address, *own}),
+        processors=int(seen.stdout.partition("\n")[0]),
+        backlogs=_backlogs(seen.stdout),
     )
+
+
+def _backlogs(said: str) -> dict[str, int]:
+    """By path or port; of several sockets at a port the shortest queue, which is full first."""
+    found: dict[str, int] = {}
+    for size, place in _LISTENING.findall(said):
+        key = place if place.startswith("/") else place.rpartition(":")[2]
+        found[key] = min(int(size), found.get(key, int(size)))
+    return found
 
 
 def _short(own: list[str], address: str) -> str:

@@ -83,6 +83,7 @@ def host(
         facts=FACTS,
         units=dict.fromkeys(units, "active"),
         names=frozenset({name, address}),
+        processors=2,
     )
 
 
