@@ -99,6 +99,9 @@ stage_link() { # staged owner target
     rm -f -- "$1" && ln -s -- "$3" "$1" && chown -h "$2" -- "$1"
 }
 discard() { rm -f -- "$@"; }
+discard_of() { # study path: a record of originals, if it is that study's
+    if grep -qF "\"study\": \"$1\"" -- "$2" 2>/dev/null; then rm -f -- "$2"; fi
+}
 swap() { # path staged [time]
     [ -z "${3:-}" ] || touch -h -d "@$3" -- "$2" || return
     mv -fT -- "$2" "$1" && sync -- "${1%/*}"

@@ -127,7 +127,8 @@ class Ground:
             fleet.restore()
             for way in bed.transports.values():
                 way.close()
-        assert differing(before, self.pictures()) == []
+        left = differing(before, self.pictures())
+        assert not left, left
 
     def pictures(self) -> dict[str, list[str]]:
         return {name: self.sh(name, _PICTURE, *KEYS).splitlines() for name in self.ways}

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from autotune.deploy import stack
 from autotune.deploy.host_lock import look, oneself, why_stale
 from autotune.deploy.inventory import installed
+from autotune.deploy.judge import judge
 from autotune.deploy.load_hosts import LoadHosts
 from autotune.deploy.render import render
-from autotune.deploy.stack import Stack
+from autotune.deploy.stack import Part, Stack
 from autotune.deploy.systemd import SystemdFleet
+from autotune.deploy.validate import Invalid
 from autotune.deploy.wanted import want
 from autotune.errors import AutotuneError
 from autotune.loads import kernel
@@ -27,10 +29,12 @@ from autotune.run.gauge import Gauge
 from autotune.run.interruption import uninterrupted
 from autotune.run.narrator import Narrator
 from autotune.run.templates import overrides
+from autotune.services.base import Settings, Value
 from autotune.services.nginx import Nginx
 from autotune.services.placement import placed
 from autotune.services.registry import expected_body
 from autotune.space import space as spaces
+from autotune.space.dimension import Dimension
 from autotune.space.facts import HostFacts
 from autotune.space.space import Space
 from autotune.target.model import Target
@@ -71,10 +75,11 @@ class SystemdBed:
         )
 
     def check(self) -> Checked:
-        """Reach every host and render every deployment's files; nothing is written anywhere."""
+        """Reach every host, and let its own software judge what every deployment would give it."""
         target, space = self.file.target, self.space
         for deployment in space.deployments:
-            self.preview().files(space.candidate(deployment).settings)
+            _accepted(self, space.candidate(deployment).settings)
+            _accepted(self, space.candidate(space.preset("recommended", deployment)).settings)
         programs = {Path(path).name for part in self.stack.parts
                     for path in part.site.programs.values()}  # fmt: skip
         return Checked(
@@ -87,13 +92,13 @@ class SystemdBed:
                 f"reachable, as root: {', '.join(self.stack.hosts)}",
                 f"programs: {', '.join(sorted(programs))}",
                 *self._locks(),
-                f"{len(space.deployments)} deployments: rendered",
+                (
+                    f"deployments: {len(space.deployments)}, at their defaults and as recommended "
+                    "accepted by the hosts' own software"
+                ),
             ),
             left_out=self.dropped,
-            not_checked=(
-                "whether the software accepts its files: asked on the host before each deployment",
-                "whether the stack answers and what it carries: `autotune measure` does",
-            ),
+            not_checked=("whether the stack answers and what it carries: `autotune measure` does",),
         )
 
     def headroom(self) -> str:
@@ -107,9 +112,7 @@ class SystemdBed:
 
     def preview(self) -> Preview:
         def files(settings: Mapping[str, bool | int | float | str]) -> dict[str, bytes]:
-            wanted = want(settings, self.stack, lambda part: render(
-                part.service, part.site, settings, self.file.target.data, overrides(self.file)
-            ))  # fmt: skip
+            wanted = want(settings, self.stack, lambda part: _rendered(self, part, settings))
             return {f"{part}{path}": content for part, files in wanted.rendered.items()
                     for path, content in files.items()}  # fmt: skip
 
@@ -162,7 +165,7 @@ def prepare(file: TargetFile) -> SystemdBed:
     grounds = stack.Grounds(TRIALS, {}, {}, facts, *ACCOUNT, "systemd", _installed(target, ways))
     laid = stack.build(target, grounds)
     space = spaces.build(file, facts)
-    return SystemdBed(file, space, facts, ways, load_hosts, load, laid, space.dropped)
+    return _as_built(SystemdBed(file, space, facts, ways, load_hosts, load, laid, space.dropped))
 
 
 def _installed(target: Target, ways: Mapping[str, Transport]) -> dict[str, dict[str, str]]:
@@ -175,6 +178,51 @@ def _installed(target: Target, ways: Mapping[str, Transport]) -> dict[str, dict[
         lambda transport: installed(transport, services[used[transport.name]]),
     ).everywhere()
     return {used[name]: programs for name, programs in found.items()}
+
+
+def _rendered(bed: SystemdBed, part: Part, settings: Settings) -> dict[str, bytes]:
+    return render(part.service, part.site, settings, bed.file.target.data, overrides(bed.file))
+
+
+def _accepted(bed: SystemdBed, settings: Settings) -> None:
+    """Raises Invalid with the first part whose software refuses its files, and its words."""
+    wanted = want(settings, bed.stack, lambda part: _rendered(bed, part, settings))
+
+    def ask(way: Transport) -> None:
+        cases = [(part, wanted.rendered[part.name]) for part in wanted.parts
+                 if bed.transports[part.site.host] is way]  # fmt: skip
+        for (part, _), said in zip(cases, judge(way, cases), strict=True):
+            if said is not None:
+                raise Invalid(f"{part.name}: {said}")
+
+    on_all([bed.transports[host] for host in bed.stack.hosts], ask).everywhere()
+
+
+def _as_built(bed: SystemdBed) -> SystemdBed:
+    """Without the choices that the programs of these hosts were built without."""
+    space, dropped = bed.space, list(bed.dropped)
+    for dimension in bed.space.tunable:
+        refused = _refused(bed, dimension)
+        for choice in refused:
+            space = space.without(dimension.name, choice)
+        if refused:
+            names, said = ", ".join(map(str, refused)), next(iter(refused.values()))
+            dropped.append(f"{dimension.name}: not built with {names} ({said.splitlines()[0]})")
+    return replace(bed, space=space, dropped=tuple(dropped))
+
+
+def _refused(bed: SystemdBed, dimension: Dimension) -> dict[Value, str]:
+    """The choices that the program refuses on the first of its hosts, each with its words."""
+    tried = [choice for choice in dimension.choices
+             if dimension.parameter.built_in and choice != dimension.baseline]  # fmt: skip
+    parts = {f"{part.site.tier}.{part.service.name}": part for part in bed.stack.parts}
+    part = parts.get(dimension.name.removesuffix(f".{dimension.parameter.name}"))
+    if not tried or part is None:
+        return {}
+    cases = [(part, _rendered(bed, part, bed.space.candidate({dimension.name: choice}).settings))
+             for choice in tried]  # fmt: skip
+    answers = judge(bed.transports[part.site.host], cases)
+    return {choice: said for choice, said in zip(tried, answers, strict=True) if said}
 
 
 def _put_back(fleet: SystemdFleet, error: AutotuneError | None) -> None:
