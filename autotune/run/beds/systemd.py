@@ -23,7 +23,7 @@ from autotune.loads.base import Load, Request
 from autotune.loads.headroom import of_hosts
 from autotune.loads.registry import chosen
 from autotune.measure.capacity import Limits
-from autotune.measure.watch import hosts_of
+from autotune.measure.watch import WatchedHost, hosts_of
 from autotune.run.bed import Checked, Equipment, Preview
 from autotune.run.gauge import Gauge
 from autotune.run.interruption import uninterrupted
@@ -111,10 +111,8 @@ class SystemdBed:
         return found.shortage(wanted) or made
 
     def preview(self) -> Preview:
-        def files(settings: Mapping[str, bool | int | float | str]) -> dict[str, bytes]:
-            wanted = want(settings, self.stack, lambda part: _rendered(self, part, settings))
-            return {f"{part}{path}": content for part, files in wanted.rendered.items()
-                    for path, content in files.items()}  # fmt: skip
+        def files(settings: Settings) -> dict[str, bytes]:
+            return want(settings, self.stack, lambda part: _rendered(self, part, settings)).files
 
         return Preview(
             entry=f"http://{self.stack.entry}{self.file.target.load.path}",
@@ -260,16 +258,20 @@ def fleet_of(bed: SystemdBed, directory: Path, narrator: Narrator) -> SystemdFle
 
 @contextmanager
 def _load_hosts(bed: SystemdBed, directory: Path, narrator: Narrator) -> Iterator[None]:
-    """Those that are not tuned themselves, nor this machine, fit for the load."""
-    ways = [way for way in bed.load_hosts
-            if way.name not in bed.stack.hosts and not isinstance(way, LocalTransport)]  # fmt: skip
-    hosts = LoadHosts(ways, directory)
+    """Those that only make load, fit for it."""
+    hosts = LoadHosts(_apart(bed), directory)
     try:
         hosts.open(kernel.NAMES, kernel.fit, narrator.note)
         yield
     finally:
         with uninterrupted():
             hosts.restore()
+
+
+def _apart(bed: SystemdBed) -> list[Transport]:
+    """Load hosts that are not tuned themselves, nor this machine."""
+    return [way for way in bed.load_hosts
+            if way.name not in bed.stack.hosts and not isinstance(way, LocalTransport)]  # fmt: skip
 
 
 def _answer(bed: SystemdBed) -> tuple[int, bytes] | str:
@@ -293,6 +295,9 @@ def _equipment(bed: SystemdBed, fleet: SystemdFleet) -> Equipment:
         ),
         timeout=target.load.timeout,
         in_place=lambda: fleet.in_place,
+        generators=tuple(
+            WatchedHost(way.name, bed.facts[way.name].cpus, (), way) for way in _apart(bed)
+        ),
     )
     return Equipment(
         fleet=fleet,
@@ -301,4 +306,5 @@ def _equipment(bed: SystemdBed, fleet: SystemdFleet) -> Equipment:
         diagnose=gauge.diagnose,
         lookups=gauge.lookups,
         drain=gauge.drain,
+        gauge=gauge,
     )
