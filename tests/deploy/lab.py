@@ -105,8 +105,9 @@ class Ground:
 
     def killed(self, fleet: SystemdFleet) -> None:
         """What is left of a tuner whose process has ended: nothing is put back or unlocked."""
-        fleet._lease.stop()
-        for host in [host for host in fleet._hosts.values() if host.lock.held]:
+        hosts = fleet._hosts
+        hosts._lease.stop()
+        for host in [host for host in hosts._hosts.values() if host.lock.held]:
             ended = {**json.loads(host.lock.record), "pid": 2**22 + 1}
             with suppress(AutotuneError):
                 claim = Command(("claim", host.lock.record, json.dumps(ended)))

@@ -5,17 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 from autotune.deploy import stack
 from autotune.deploy.host_lock import look, oneself, why_stale
 from autotune.deploy.inventory import installed
-from autotune.deploy.judge import judge
 from autotune.deploy.load_hosts import LoadHosts
 from autotune.deploy.render import render
 from autotune.deploy.stack import Part, Stack
 from autotune.deploy.systemd import SystemdFleet
-from autotune.deploy.validate import Invalid
 from autotune.deploy.wanted import want
 from autotune.errors import AutotuneError
 from autotune.loads import kernel
@@ -24,17 +23,17 @@ from autotune.loads.headroom import of_hosts
 from autotune.loads.registry import chosen
 from autotune.measure.capacity import Limits
 from autotune.measure.watch import WatchedHost, hosts_of
+from autotune.run.acceptance import as_built, insist_on_acceptance
 from autotune.run.bed import Checked, Equipment, Preview
 from autotune.run.gauge import Gauge
 from autotune.run.interruption import uninterrupted
 from autotune.run.narrator import Narrator
 from autotune.run.templates import overrides
-from autotune.services.base import Settings, Value
+from autotune.services.base import Settings
 from autotune.services.nginx import Nginx
 from autotune.services.placement import placed
 from autotune.services.registry import expected_body
 from autotune.space import space as spaces
-from autotune.space.dimension import Dimension
 from autotune.space.facts import HostFacts
 from autotune.space.space import Space
 from autotune.target.model import Target
@@ -78,8 +77,8 @@ class SystemdBed:
         """Reach every host, and let its own software judge what every deployment would give it."""
         target, space = self.file.target, self.space
         for deployment in space.deployments:
-            _accepted(self, space.candidate(deployment).settings)
-            _accepted(self, space.candidate(space.preset("recommended", deployment)).settings)
+            for settings in (deployment, space.preset("recommended", deployment)):
+                self._accepted(space.candidate(settings).settings)
         programs = {Path(path).name for part in self.stack.parts
                     for path in part.site.programs.values()}  # fmt: skip
         return Checked(
@@ -140,6 +139,10 @@ class SystemdBed:
             for transport in self.transports.values():
                 transport.close()
 
+    def _accepted(self, settings: Settings) -> None:
+        wanted = want(settings, self.stack, lambda part: _rendered(self, part, settings))
+        insist_on_acceptance(wanted.parts, wanted.rendered, self.transports)
+
     def _locks(self) -> Iterator[str]:
         here = oneself("").place
         for host in self.stack.hosts:
@@ -163,7 +166,9 @@ def prepare(file: TargetFile) -> SystemdBed:
     grounds = stack.Grounds(TRIALS, {}, {}, facts, *ACCOUNT, "systemd", _installed(target, ways))
     laid = stack.build(target, grounds)
     space = spaces.build(file, facts)
-    return _as_built(SystemdBed(file, space, facts, ways, load_hosts, load, laid, space.dropped))
+    bed = SystemdBed(file, space, facts, ways, load_hosts, load, laid)
+    space, dropped = as_built(space, laid.parts, ways, partial(_rendered, bed))
+    return replace(bed, space=space, dropped=dropped)
 
 
 def _installed(target: Target, ways: Mapping[str, Transport]) -> dict[str, dict[str, str]]:
@@ -180,47 +185,6 @@ def _installed(target: Target, ways: Mapping[str, Transport]) -> dict[str, dict[
 
 def _rendered(bed: SystemdBed, part: Part, settings: Settings) -> dict[str, bytes]:
     return render(part.service, part.site, settings, bed.file.target.data, overrides(bed.file))
-
-
-def _accepted(bed: SystemdBed, settings: Settings) -> None:
-    """Raises Invalid with the first part whose software refuses its files, and its words."""
-    wanted = want(settings, bed.stack, lambda part: _rendered(bed, part, settings))
-
-    def ask(way: Transport) -> None:
-        cases = [(part, wanted.rendered[part.name]) for part in wanted.parts
-                 if bed.transports[part.site.host] is way]  # fmt: skip
-        for (part, _), said in zip(cases, judge(way, cases), strict=True):
-            if said is not None:
-                raise Invalid(f"{part.name}: {said}")
-
-    on_all([bed.transports[host] for host in bed.stack.hosts], ask).everywhere()
-
-
-def _as_built(bed: SystemdBed) -> SystemdBed:
-    """Without the choices that the programs of these hosts were built without."""
-    space, dropped = bed.space, list(bed.dropped)
-    for dimension in bed.space.tunable:
-        refused = _refused(bed, dimension)
-        for choice in refused:
-            space = space.without(dimension.name, choice)
-        if refused:
-            names, said = ", ".join(map(str, refused)), next(iter(refused.values()))
-            dropped.append(f"{dimension.name}: not built with {names} ({said.splitlines()[0]})")
-    return replace(bed, space=space, dropped=tuple(dropped))
-
-
-def _refused(bed: SystemdBed, dimension: Dimension) -> dict[Value, str]:
-    """The choices that the program refuses on the first of its hosts, each with its words."""
-    tried = [choice for choice in dimension.choices
-             if dimension.parameter.built_in and choice != dimension.baseline]  # fmt: skip
-    parts = {f"{part.site.tier}.{part.service.name}": part for part in bed.stack.parts}
-    part = parts.get(dimension.name.removesuffix(f".{dimension.parameter.name}"))
-    if not tried or part is None:
-        return {}
-    cases = [(part, _rendered(bed, part, bed.space.candidate({dimension.name: choice}).settings))
-             for choice in tried]  # fmt: skip
-    answers = judge(bed.transports[part.site.host], cases)
-    return {choice: said for choice, said in zip(tried, answers, strict=True) if said}
 
 
 def _put_back(fleet: SystemdFleet, error: AutotuneError | None) -> None:
