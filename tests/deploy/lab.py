@@ -57,11 +57,15 @@ data: {{pairs: 2000}}
 # contents, directories, the kernel, the units.
 _PICTURE = """
 cd /
-places='etc var/www var/lib/autotune var/lib/redis/autotune.rdb'
-find $places ! -type d ! -name lease -printf '%p %m %U:%G %s %T@ %l\\n' 2>/dev/null | sort
-find $places -type d -printf '%p %m %U:%G\\n' 2>/dev/null | sort
-ours='etc/nginx etc/php etc/redis etc/memcached.conf etc/systemd var/www var/lib/autotune'
-find $ours -type f ! -name lease -exec sha256sum {} + 2>/dev/null | sort
+places='etc var/www var/lib/redis/autotune.rdb'
+own='var/lib/autotune -maxdepth 1' # labs of the machine below may be kept there
+{ find $places ! -type d; find $own -type f ! -name lease; } 2>/dev/null | sort |
+    xargs -d '\\n' stat -c '%n %a %u:%g %s %.9Y %N' --
+{ find $places -type d; find $own -type d; } 2>/dev/null | sort |
+    xargs -d '\\n' stat -c '%n %a %u:%g' --
+ours='etc/nginx etc/apache2 etc/php etc/redis etc/memcached.conf etc/systemd var/www'
+{ find $ours -type f; find $own -type f ! -name lease; } 2>/dev/null | sort |
+    xargs -d '\\n' sha256sum --
 for key; do echo "$key $(sysctl -n "$key" 2>&1)"; done
 systemctl list-unit-files --type=service --no-legend --no-pager
 for unit in nginx apache2 php8.2-fpm memcached redis-server; do
