@@ -9,12 +9,14 @@ from statistics import fmean
 from autotune.deploy.stack import Part
 from autotune.measure.counters import Counters
 from autotune.measure.sample import Processes, Queue, Sample
+from autotune.measure.scoreboard import KEPT, WORKING
 from autotune.measure.watch import Seen, WatchedHost
 from autotune.services.base import Endpoint, Role
 
 GAUGES = frozenset(
     {"curr_connections", "max_connections", "accepting_conns", "bytes", "limit_maxbytes",
-     "threads", "connected_clients", "maxclients", "blocked_clients", "used_memory", "maxmemory"}
+     "threads", "connected_clients", "maxclients", "blocked_clients", "used_memory", "maxmemory",
+     "BusyWorkers", "IdleWorkers", "Processes", WORKING, KEPT}
 )  # fmt: skip
 STARTING = 0.5  # seconds a generator may take until its load is there
 LATE = 1.5  # seconds beyond a reading in which a host short of CPU still gets to its last look
@@ -60,7 +62,9 @@ class HostActivity:
 class PartActivity:
     """A service on a host over a reading: ``cpu`` in CPUs; ``delay`` seconds/s its processes were
     runnable and had no CPU; ``waiting`` and ``accepted`` the mean connections at its socket, and
-    ``queued`` the fraction of looks that found some waiting, ``occupied`` the accepted then."""
+    ``queued`` the fraction of looks that found some waiting, ``occupied`` the accepted then.
+    Of Apache, which shares its socket among workers that tell what they do, ``accepted`` is the
+    mean number of those with a request in hand, and ``occupied`` the most."""
 
     name: str
     tier: str
@@ -90,6 +94,11 @@ class PartActivity:
     @property
     def label(self) -> str:
         return f"{self.tier}.{self.service}"
+
+    @property
+    def runs_application(self) -> bool:
+        """Whether a request keeps one of its processes until it is answered."""
+        return self.role is Role.APP or (self.service == "apache" and self.role is Role.WEB)
 
 
 def host_activity(host: WatchedHost, seen: Seen, seconds: float) -> HostActivity | None:
@@ -138,6 +147,9 @@ def part_activity(part: Part, seen: Seen, seconds: float) -> PartActivity:
     queues = queues[1:-1] or queues
     crowded = [queue for queue in queues if queue.waiting]
     answers = seen.counters.get(part.name, ())
+    working = [a.values[WORKING] for a in answers if a and WORKING in a.values]
+    working = working[1:-1] or working
+    in_hand = [float(queue.accepted) for queue in queues]
     return PartActivity(
         name=part.name,
         tier=part.site.tier,
@@ -155,9 +167,9 @@ def part_activity(part: Part, seen: Seen, seconds: float) -> PartActivity:
         waiting=fmean(q.waiting for q in queues) if queues else 0.0,
         waiting_max=max((q.waiting for q in queues), default=0),
         backlog=queues[-1].backlog if queues else None,
-        accepted=fmean(q.accepted for q in queues) if queues else 0.0,
+        accepted=fmean(working or in_hand or [0.0]),
         queued=len(crowded) / len(queues) if queues else 0.0,
-        occupied=fmean(q.accepted for q in crowded) if crowded else 0.0,
+        occupied=max(working) if working else fmean([q.accepted for q in crowded] or [0]),
         counters=counted([answer for answer in answers if answer and answer.values]),
         answers=sum(answer is not None for answer in answers),
         unanswered=sum(answer is None for answer in answers),

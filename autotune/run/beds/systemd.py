@@ -27,6 +27,7 @@ from autotune.run.gauge import Gauge
 from autotune.run.interruption import uninterrupted
 from autotune.run.narrator import Narrator
 from autotune.run.templates import overrides
+from autotune.services.base import Settings
 from autotune.services.nginx import Nginx
 from autotune.services.placement import placed
 from autotune.services.registry import expected_body
@@ -106,12 +107,13 @@ class SystemdBed:
         return found.shortage(wanted) or made
 
     def preview(self) -> Preview:
-        def files(settings: Mapping[str, bool | int | float | str]) -> dict[str, bytes]:
-            wanted = want(settings, self.stack, lambda part: render(
-                part.service, part.site, settings, self.file.target.data, overrides(self.file)
-            ))  # fmt: skip
-            return {f"{part}{path}": content for part, files in wanted.rendered.items()
-                    for path, content in files.items()}  # fmt: skip
+        def files(settings: Settings) -> dict[str, bytes]:
+            data, own = self.file.target.data, overrides(self.file)
+            return want(
+                settings, self.stack, lambda part: render(
+                    part.service, part.site, settings, data, own
+                ),
+            ).files  # fmt: skip
 
         return Preview(
             entry=f"http://{self.stack.entry}{self.file.target.load.path}",
@@ -260,4 +262,5 @@ def _equipment(bed: SystemdBed, fleet: SystemdFleet) -> Equipment:
         diagnose=gauge.diagnose,
         lookups=gauge.lookups,
         drain=gauge.drain,
+        gauge=gauge,
     )
