@@ -5,8 +5,15 @@ from __future__ import annotations
 import signal
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from autotune.lab import prerequisites
+
+# The same examples every time, however slow the machine: a failure here is a failure there.
+settings.register_profile(
+    "same", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)
+settings.load_profile("same")
 
 # Started in the background, a shell's children ignore Ctrl-C, and so would every program under test.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
