@@ -279,18 +279,54 @@ def diff(
 def export(
     study: StudyName,
     out: Annotated[Path, typer.Option(help="A directory that is empty or not there yet.")],
-    format_: Annotated[str, typer.Option("--format", help="files, yaml or json.")] = "files",
+    format_: Annotated[
+        str, typer.Option("--format", help="files, ansible, shell, yaml or json.")
+    ] = "files",
     trial: Annotated[
         str | None, typer.Option(help="Another trial than the winner, whatever it proved.")
     ] = None,
+    minimal: Annotated[
+        bool, typer.Option("--minimal", help="Only the changes that `explain --measure` kept.")
+    ] = False,
     studies: Studies = STUDIES,
 ) -> None:
     """Write the winner's configuration, its diff against the baseline, and its provenance."""
-    from autotune.report.export import write_export
+    from autotune.report.export import minimal_trial, write_export
     from autotune.report.studies import find, open_study
 
-    for path in write_export(open_study(find(study, studies)), out, format_, trial):
+    opened = open_study(find(study, studies))
+    chosen = minimal_trial(opened) if minimal else trial
+    for path in write_export(opened, out, format_, chosen):
         typer.echo(str(out / path))
+
+
+@app.command()
+def explain(
+    study: StudyName,
+    measure: Annotated[
+        bool, typer.Option("--measure", help="Spend measurements on the smallest set of changes.")
+    ] = False,
+    most: Annotated[int, typer.Option(min=10, help="Measurements that may be spent.")] = 60,
+    yes: Yes = False,
+    json_: Json = False,
+    verbose: Verbose = False,
+    studies: Studies = STUDIES,
+) -> None:
+    """Why the winner wins: what matters, what depends on what, which changes carry the gain."""
+    from autotune.report.studies import find
+    from autotune.run import explaining, start
+
+    directory = find(study, studies)
+    bed = start.finished(directory)
+    if measure:
+        _ask_leave(bed.announce(), yes=yes)
+        with _narrator(bed, directory, verbose=verbose) as narrator:
+            explaining.reduce(bed, directory, narrator, most)
+    found = explaining.explain(bed, directory)
+    if json_:
+        _print(found)
+    else:
+        typer.echo(explaining.text(found))
 
 
 @app.command()
@@ -352,6 +388,15 @@ def measure(
         str | None, typer.Option(help="`baseline`: alternate with it and give the gain.")
     ] = None,
     repeat: Annotated[int, typer.Option(min=1, max=100, help="Measure this many times.")] = 1,
+    tier: Annotated[
+        str | None, typer.Option(help="Measure this tier's caches alone too: their ceiling.")
+    ] = None,
+    closed: Annotated[
+        bool, typer.Option("--closed", help="A closed loop of clients instead: a ceiling.")
+    ] = False,
+    concurrency: Annotated[
+        str, typer.Option(help="With --closed: so many clients at a time, in turn.")
+    ] = "1,5",
     yes: Yes = False,
     json_: Json = False,
     verbose: Verbose = False,
@@ -371,6 +416,12 @@ def measure(
     _ask_leave(bed.announce(), yes=yes)
     directory = new_directory(studies, f"{bed.file.target.name}-measured")
     with _narrator(bed, directory, verbose=verbose) as narrator:
+        if closed or tier:
+            _print_ceilings(
+                measuring.ceilings(bed, request, tier, concurrency, directory, narrator),
+                json_=json_,
+            )
+            return
         found = measuring.measure(bed, request, directory, narrator)
     study = open_study(directory)
     by = yardstick(study.target, study.state)
@@ -454,6 +505,15 @@ def _swept(directory: Path, html: Path | None, *, json_: bool) -> None:
         _print(text.document(found))
     else:
         typer.echo(text.render(found), nl=False)
+
+
+def _print_ceilings(found: Any, *, json_: bool) -> None:
+    from autotune.report import ceilings
+
+    if json_:
+        _print(ceilings.as_json(found))
+    else:
+        typer.echo(ceilings.text(found))
 
 
 def _sit(

@@ -5,11 +5,14 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Mapping, Sequence
 
-from bench import capacity, probes
+from bench import capacity, claims, minimal, probes, search
 
 BENCHES: Mapping[str, Callable[[Sequence[str]], None]] = {
     "probes": lambda _: probes.main(),
     "capacity": capacity.main,
+    "search": search.main,
+    "claims": claims.main,
+    "minimal": minimal.main,
 }
 
 

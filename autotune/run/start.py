@@ -69,19 +69,29 @@ def resume(bed: Bed, directory: Path, narrator: Narrator) -> None:
         _run(bed, bench, directory)
 
 
-def _run(bed: Bed, bench: Bench, directory: Path) -> Verdict:
+def searcher(bed: Bed, directory: Path) -> Searcher:
+    """The search of the study in ``directory``, with all that it has been told."""
     target = bed.file.target
+    return Searcher(
+        f"sqlite:///{directory.resolve()}/study.db",
+        directory.name,
+        bed.space,
+        target.search.sampler,
+        target.search.seed,
+        target.budget.trials,
+    )
+
+
+def finished(directory: Path) -> Bed:
+    """A study that has been run, understood on today's hosts. Raises TargetError, AutotuneError."""
+    return prepare(_target_of(directory))
+
+
+def _run(bed: Bed, bench: Bench, directory: Path) -> Verdict:
     with bench.clock.on("search"):
-        searcher = Searcher(
-            f"sqlite:///{directory.resolve()}/study.db",
-            directory.name,
-            bed.space,
-            target.search.sampler,
-            target.search.seed,
-            target.budget.trials,
-        )
-    bench.narrator.note(f"sampler {searcher.chosen.name}: {searcher.chosen.why}")
-    return tuner.tune(bench, searcher, target.budget)
+        search = searcher(bed, directory)
+    bench.narrator.note(f"sampler {search.chosen.name}: {search.chosen.why}")
+    return tuner.tune(bench, search, bed.file.target.budget)
 
 
 def _keep(bench: Bench, verdict: Verdict) -> None:

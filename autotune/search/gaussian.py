@@ -24,6 +24,9 @@ from autotune.search.lattice import Rows
 
 Array = npt.NDArray[np.float64]
 
+# Smallest squared amplitude relative to the scale, as a logarithm: with few trials no parameter is
+# so surely without effect that it need not be tried.
+LEAST = -3.0
 CONSTANT = 1.0  # variance of the level, in squares of the logarithm
 
 
@@ -148,7 +151,7 @@ class _Problem:
     def bounds(self) -> list[tuple[float, float]]:
         scale, noise = 2 * np.log(self.b.effect), 2 * np.log(self.b.noise)
         return [
-            *[(-9.0, 6.0)] * len(self.tables),
+            *[(LEAST, 6.0)] * len(self.tables),
             (scale - 5, scale + 4),
             (-5.0, 3.0),
             (noise - 2.5, noise + 3),

@@ -1,10 +1,11 @@
 """Covariance of one parameter's effect, as a table over its levels.
 
-Each table describes a function of one parameter with mean zero over its range (the functional
-ANOVA decomposition: Durrande et al., 2013), so that a sum of them separates main effects, and a
-product of two is an interaction and nothing else. Two Matérn 5/2 processes, one bending over the
-whole range and one over a quarter of it, cover slopes, valleys and thresholds without a length to
-be learned from few trials.
+Each table describes a function of one parameter that is zero at an anchor, the leading
+configuration, or else zero on average over its range (functional ANOVA: Durrande et al., 2013), so
+that a sum of them separates main effects, and a product of two is an interaction and nothing else.
+Near the anchor little is uncertain, and more with every parameter changed. Two Matérn 5/2
+processes, one bending over the whole range and one over a quarter of it, cover slopes, valleys and
+thresholds without a length to be learned from few trials.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ Array = npt.NDArray[np.float64]
 LONG, SHORT, SHORT_SHARE = 1.0, 0.25, 0.25
 
 
-def table(axis: Axis) -> Array:
+def table(axis: Axis, anchor: int | None = None) -> Array:
     """Covariance between the levels of ``axis``; its diagonal is 1 on average."""
     if axis.ordered:
         distance = np.abs(axis.units[:, None] - axis.units[None, :])
@@ -29,8 +30,9 @@ def table(axis: Axis) -> Array:
         raw = np.eye(len(axis.values))
         weights = np.ones(len(axis.values))
     weights = weights / weights.sum()
-    mean = raw @ weights
-    centred = raw - np.outer(mean, mean) / float(weights @ mean)
+    pivot = np.eye(len(weights))[anchor] if anchor is not None else weights
+    mean = raw @ pivot
+    centred = raw - np.outer(mean, mean) / float(pivot @ mean)
     return np.asarray(centred / float(weights @ centred.diagonal()))
 
 

@@ -36,8 +36,13 @@ class Landscape:
 
     @classmethod
     def of(cls, lattice: Lattice, evidence: Evidence) -> Landscape:
+        leader = evidence.rows[int(evidence.heights.argmax())]
+        anchored = tuple(
+            kernels.table(axis, int(level))
+            for axis, level in zip(lattice.axes, leader, strict=True)
+        )
         tables = tuple(kernels.table(axis) for axis in lattice.axes)
-        return cls(lattice, evidence, _heights(tables, evidence), _working(tables, evidence))
+        return cls(lattice, evidence, _heights(anchored, evidence), _working(tables, evidence))
 
     def predict(self, rows: Rows) -> tuple[Array, Array]:
         """Mean and sd of the heights."""

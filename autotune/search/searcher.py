@@ -91,16 +91,29 @@ class Searcher:
 
     def standings(self, drift: Drift = NONE) -> Standings:
         """What the model believes of every configuration that was measured and works."""
-        self._note(drift)
-        trials = self._study.get_trials(deepcopy=False)
-        known = evidence(self._task.lattice, trials, NOBODY, shifts(self._study))
-        landscape = Landscape.of(self._task.lattice, known)
+        landscape = self.landscape(drift)
+        known = landscape.evidence
         mean, sd = landscape.predict(known.rows)
+        trials = self._study.get_trials(deepcopy=False)
         peaks = {
             number: (float(exp(known.heights.max() + m)), float(s))
             for number, m, s in zip(numbers(trials), stretched(mean), sd, strict=True)
         }
         return Standings(peaks, float(np.sqrt(landscape.heights.noise)))
+
+    def landscape(self, drift: Drift = NONE) -> Landscape:
+        """The model of the space, from everything told so far; something must have worked."""
+        self._note(drift)
+        trials = self._study.get_trials(deepcopy=False)
+        known = evidence(self._task.lattice, trials, NOBODY, shifts(self._study))
+        return Landscape.of(self._task.lattice, known)
+
+    def importance(self) -> dict[str, float]:
+        """PED-ANOVA (Watanabe et al., 2023): what tells the best trials from the rest, as shares."""
+        evaluator = optuna.importance.PedAnovaImportanceEvaluator()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return dict(optuna.importance.get_param_importances(self._study, evaluator=evaluator))
 
     def _note(self, drift: Drift) -> None:
         """Where samplers of any process find it, and only when it says something new."""

@@ -18,6 +18,7 @@ from autotune.services.base import (
 )
 
 DROP_IN = "/etc/systemd/system/{unit}.d/autotune.conf"
+TEMPLATES = {"apache2.service": "limits/apache2.conf.j2"}
 PARAMETERS = (
     Parameter(
         name="nofile", low=1024, high="nofile", log=True, stock=1024, recommended="min(65535, nofile)",
@@ -54,7 +55,7 @@ class Limits:
 
     def files(self, site: Site) -> tuple[ConfigFile, ...]:
         return tuple(
-            ConfigFile(DROP_IN.format(unit=unit), "limits/limits.conf.j2")
+            ConfigFile(DROP_IN.format(unit=unit), TEMPLATES.get(unit, "limits/limits.conf.j2"))
             for unit in self.units(site)
         )
 

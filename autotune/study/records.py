@@ -25,6 +25,7 @@ class Phase(enum.StrEnum):
     CONFIRM = "confirm"
     REFERENCE = "reference"
     RUNNER_UP = "runner-up"
+    EXPLAIN = "explain"
     MEASURE = "measure"
 
 
@@ -82,8 +83,9 @@ class State:
     """Everything the order of a study depends on.
 
     ``settled`` says why the search ended before its budget did, ``standings`` what the model believed
-    once it had ended. ``rss`` is the largest process of each `tier.service` that any trial has
-    shown, in bytes. ``values`` are what a benchmark command answered, by trial, in their order.
+    once it had ended, ``explained`` which of the winner's changes carry its gain. ``rss`` is the
+    largest process of each `tier.service` that any trial has shown, in bytes. ``values`` are what a
+    benchmark command answered, by trial, in their order.
     """
 
     trials: tuple[Trial, ...] = ()
@@ -93,6 +95,8 @@ class State:
     bottlenecks: Mapping[int, Mapping[str, Any]] = field(default_factory=dict)
     standings: Standings | None = None
     settled: str | None = None
+    warmups: Mapping[int, Mapping[str, Any]] = field(default_factory=dict)
+    explained: Mapping[str, Any] | None = None
     rss: Mapping[str, int] = field(default_factory=dict)
     values: Mapping[int, tuple[float, ...]] = field(default_factory=dict)
     verdict: Mapping[str, Any] | None = None
@@ -168,6 +172,10 @@ _CHANGES: Mapping[str, Callable[[State, Record], State]] = {
     "memory": _memory,
     "standings": lambda state, record: replace(state, standings=_standings(record)),
     "settled": lambda state, record: replace(state, settled=record["why"]),
+    "warm-up": lambda state, record: replace(
+        state, warmups={**state.warmups, record["trial"]: record}
+    ),
+    "explained": lambda state, record: replace(state, explained=record),
     "verdict": lambda state, record: replace(state, verdict=record),
 }
 

@@ -21,6 +21,7 @@ from autotune.measure.capacity import Capacity
 from autotune.measure.footprint import Footprint
 from autotune.measure.noise import Noise
 from autotune.measure.reading import Reading
+from autotune.measure.warmup import Warmth
 from autotune.search.standings import Standings
 from autotune.space.space import Candidate
 from autotune.study import journal
@@ -111,6 +112,11 @@ class Store:
         origin = {"trial": trial.number, "at": now(), "purpose": purpose}
         self._readings.append({**origin, **_plain(reading), "hosts": seen})
 
+    def warmed(self, trial: Trial, warmth: Warmth) -> None:
+        """How the warm-up went; a peak measured on a stack that was not settled says less."""
+        self._write("warm-up", trial=trial.number, settled=warmth.settled,
+                    windows=len(warmth.windows), hits=warmth.hits, carried=warmth.carried)  # fmt: skip
+
     def measured(self, trial: Trial, capacity: Capacity, p99: float | None) -> None:
         peak = Peak(capacity.peak, capacity.low, capacity.high, capacity.sd,
                     str(capacity.verdict), p99)  # fmt: skip
@@ -175,6 +181,10 @@ class Store:
     def settled(self, why: str) -> None:
         """Nothing is left to win by searching on."""
         self._write("settled", at=now(), why=why)
+
+    def explained(self, reduced: Mapping[str, Any]) -> None:
+        """Which of the winner's changes carry its gain, as measured."""
+        self._write("explained", at=now(), **reduced)
 
     def verdict(self, verdict: Mapping[str, Any]) -> None:
         self._write("verdict", at=now(), **verdict)

@@ -1,0 +1,91 @@
+"""Minimal diff: how well the changes that carry a winner's gain are told from those that do not.
+
+    python -m bench minimal [SEEDS]
+
+A winner is the stack's optimum with every parameter moved that has no effect. Truly active are the
+changes that a reduction without noise keeps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import log
+
+import numpy as np
+
+from autotune.search.minimal import KEPT, Predicted, Reduction
+from autotune.services.base import Value
+from bench.stacks import NOISE, Stack, best, random_stack, web_stack
+
+BUDGET = 150
+
+
+def main(arguments: Sequence[str] = ()) -> None:
+    seeds = int(arguments[0]) if arguments else 5
+    stacks = [web_stack(n) for n in ("small", "wide", "slow-db", "cached")]
+    stacks += [random_stack(i) for i in range(4)]
+    print(
+        f"{'stack':10} {'changes':>7} {'active':>6} {'precision':>9} {'recall':>6} {'measured':>8}"
+    )
+    all_found = []
+    for stack in stacks:
+        found = [reduced(stack, seed) for seed in range(seeds)]
+        all_found += found
+        _line(stack.name, found)
+    _line("all", all_found)
+
+
+def _line(name: str, found: Sequence[tuple[int, int, float, float, int]]) -> None:
+    changes, active, precision, recall, spent = np.mean(np.array(found), axis=0)
+    print(f"{name:10} {changes:7.1f} {active:6.1f} {precision:9.2f} {recall:6.2f} {spent:8.0f}")
+
+
+def reduced(stack: Stack, seed: int) -> tuple[int, int, float, float, int]:
+    """Changes, active ones, precision, recall, measurements."""
+    rng = np.random.default_rng((seed, 5))
+    baseline, winner = stack.space.baseline, _moved(stack, rng)
+    changes = [n for n in winner if winner[n] != baseline[n] and n in stack.space.active(winner)]
+
+    def settings(reverted: frozenset[str]) -> dict[str, Value]:
+        return {n: baseline[n] if n in reverted else v for n, v in winner.items()}
+
+    def height(reverted: frozenset[str]) -> float | None:
+        peak = stack.peak(settings(reverted))
+        return None if peak is None else log(peak)
+
+    def measure(reverted: frozenset[str]) -> float | None:
+        peak = stack.measure(settings(reverted), rng)
+        return None if peak is None else log(peak)
+
+    gain = log((stack.peak(winner) or 1.0) / (stack.peak(baseline) or 1.0))
+    full = height(frozenset()) or 0.0
+    exact = {n: Predicted(full - (height(frozenset({n})) or -9.0), 0.0) for n in changes}
+    truth = set(Reduction(exact, gain, 1e-6, height, 10_000).reduce().kept)
+    # What a model might believe: the truth within a tenth of the gain.
+    guess = {n: Predicted(p.loss + rng.normal(0, 0.1 * gain), 0.1 * gain) for n, p in exact.items()}
+    found = Reduction(guess, gain, NOISE, measure, BUDGET).reduce()
+    kept = set(found.kept)
+    hit = len(kept & truth)
+    return (
+        len(changes), len(truth), hit / max(len(kept), 1), hit / max(len(truth), 1),
+        found.measurements,
+    )  # fmt: skip
+
+
+def _moved(stack: Stack, rng: np.random.Generator) -> dict[str, Value]:
+    """The optimum, with what has no effect moved as a search would leave it: anywhere."""
+    _, winner = best(stack)
+    moved = dict(winner)
+    for dimension in stack.space.dimensions:
+        if dimension.name in stack.active:
+            continue
+        if dimension.choices:
+            moved[dimension.name] = dimension.choices[int(rng.integers(len(dimension.choices)))]
+        else:
+            low, high = float(dimension.low or 0), float(dimension.high or 0)
+            moved[dimension.name] = dimension.clip(low + rng.random() * (high - low))
+    # What has no effect on the peak may still decide whether it starts at all.
+    return moved if stack.peak(moved) else dict(winner)
+
+
+__all__ = ["KEPT", "main", "reduced"]
