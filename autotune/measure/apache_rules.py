@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from autotune.measure.activity import PartActivity
-from autotune.measure.bottleneck import FULL, MEASURED, TOLD, Bottleneck, Resource
+from autotune.measure.bottleneck import FULL, INFERRED, MEASURED, TOLD, Bottleneck, Resource
 from autotune.measure.scoreboard import KEPT
 from autotune.measure.situation import Situation
 
 SEEN = 0.25  # of the looks found connections waiting: less is a burst
+AROUND = 2  # times it is asked in any reading: before there is load and after
 BUSY = 0.75  # of the workers, which are asked for once a second
 
 
@@ -20,8 +21,10 @@ def apache_workers(one: Situation) -> Bottleneck | None:
             continue
         threads = one.setting(part, "ThreadsPerChild") or 1
         there = min(part.workers * threads, most)
-        told = "max_workers" in part.complaints
-        if not told and not _taken(part, there):
+        told, taken = "max_workers" in part.complaints, _taken(part, there)
+        # A reading cut short ends before anybody was asked; but whoever is free accepts at once.
+        inferred = part.answers + part.unanswered <= AROUND and there >= FULL * most
+        if not (told or taken or inferred):
             continue
         return Bottleneck(
             part.tier,
@@ -31,7 +34,7 @@ def apache_workers(one: Situation) -> Bottleneck | None:
             f"{_seen(part, told=told)} of {there} workers, {most} allowed;"
             f" {part.waiting:.0f} connections waited at its socket (up to {part.waiting_max}):"
             f" {_remedy(part, there, most, threads)}",
-            TOLD if told else MEASURED,
+            TOLD if told else MEASURED if taken else INFERRED,
         )
     return None
 
@@ -46,6 +49,8 @@ def _seen(part: PartActivity, *, told: bool) -> str:
         return "“server reached MaxRequestWorkers setting” in its log"
     if part.unanswered:
         return f"none free to tell of its state, {part.unanswered} times,"
+    if part.answers <= AROUND and not part.occupied:
+        return "not one free"
     kept = f" and {_kept(part):.0f} held by kept connections" if _kept(part) else ""
     return f"{part.occupied:.0f} busy{kept}"
 

@@ -97,6 +97,7 @@ class State:
     settled: str | None = None
     warmups: Mapping[int, Mapping[str, Any]] = field(default_factory=dict)
     explained: Mapping[str, Any] | None = None
+    model: Mapping[str, Any] | None = None
     rss: Mapping[str, int] = field(default_factory=dict)
     values: Mapping[int, tuple[float, ...]] = field(default_factory=dict)
     verdict: Mapping[str, Any] | None = None
@@ -171,6 +172,7 @@ _CHANGES: Mapping[str, Callable[[State, Record], State]] = {
     ),
     "memory": _memory,
     "standings": lambda state, record: replace(state, standings=_standings(record)),
+    "model": lambda state, record: replace(state, model=record["view"]),
     "settled": lambda state, record: replace(state, settled=record["why"]),
     "warm-up": lambda state, record: replace(
         state, warmups={**state.warmups, record["trial"]: record}

@@ -178,6 +178,10 @@ class Store:
         peaks = {str(number): list(pair) for number, pair in standings.peaks.items()}
         self._write("standings", peaks=peaks, noise=standings.noise)
 
+    def modelled(self, view: Mapping[str, Any]) -> None:
+        """What the model believes of the parameters when the search is over."""
+        self._write("model", view=view)
+
     def settled(self, why: str) -> None:
         """Nothing is left to win by searching on."""
         self._write("settled", at=now(), why=why)

@@ -81,7 +81,5 @@ def test_an_overloaded_stack_is_given_less() -> None:
         ([0.9, 0.8, 0.7, 0.6], False),
     ],
 )
-def test_climbing_is_never_falling(
-    hits: list[float | None], expected: bool
-) -> None:
+def test_climbing_is_never_falling(hits: list[float | None], expected: bool) -> None:
     assert climbing([Window(100.0, False, 0.005, hit) for hit in hits]) is expected
