@@ -172,6 +172,10 @@ class Store:
         peaks = {str(number): list(pair) for number, pair in standings.peaks.items()}
         self._write("standings", peaks=peaks, noise=standings.noise)
 
+    def transferred(self, study: str, configurations: Sequence[Mapping[str, Any]]) -> None:
+        """What is taken over from an earlier study, as changes to the baseline."""
+        self._write("transferred", of=study, configurations=[dict(c) for c in configurations])
+
     def settled(self, why: str) -> None:
         """Nothing is left to win by searching on."""
         self._write("settled", at=now(), why=why)
