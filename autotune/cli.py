@@ -290,7 +290,9 @@ def diff(
 def export(
     study: StudyName,
     out: Annotated[Path, typer.Option(help="A directory that is empty or not there yet.")],
-    format_: Annotated[str, typer.Option("--format", help="files, yaml or json.")] = "files",
+    format_: Annotated[
+        str, typer.Option("--format", help="files, ansible, shell, yaml or json.")
+    ] = "files",
     trial: Annotated[
         str | None, typer.Option(help="Another trial than the winner, whatever it proved.")
     ] = None,
@@ -397,6 +399,15 @@ def measure(
         str | None, typer.Option(help="`baseline`: alternate with it and give the gain.")
     ] = None,
     repeat: Annotated[int, typer.Option(min=1, max=100, help="Measure this many times.")] = 1,
+    tier: Annotated[
+        str | None, typer.Option(help="Measure this tier's caches alone too: their ceiling.")
+    ] = None,
+    closed: Annotated[
+        bool, typer.Option("--closed", help="A closed loop of clients instead: a ceiling.")
+    ] = False,
+    concurrency: Annotated[
+        str, typer.Option(help="With --closed: so many clients at a time, in turn.")
+    ] = "1,5",
     yes: Yes = False,
     json_: Json = False,
     verbose: Verbose = False,
@@ -416,6 +427,12 @@ def measure(
     _ask_leave(bed.announce(), yes=yes)
     directory = new_directory(studies, f"{bed.file.target.name}-measured")
     with _narrator(bed, directory, verbose=verbose) as narrator:
+        if closed or tier:
+            _print_ceilings(
+                measuring.ceilings(bed, request, tier, concurrency, directory, narrator),
+                json_=json_,
+            )
+            return
         found = measuring.measure(bed, request, directory, narrator)
     study = open_study(directory)
     by = yardstick(study.target, study.state)
@@ -499,6 +516,15 @@ def _swept(directory: Path, html: Path | None, *, json_: bool) -> None:
         _print(text.document(found))
     else:
         typer.echo(text.render(found), nl=False)
+
+
+def _print_ceilings(found: Any, *, json_: bool) -> None:
+    from autotune.report import ceilings
+
+    if json_:
+        _print(ceilings.as_json(found))
+    else:
+        typer.echo(ceilings.text(found))
 
 
 def _sit(

@@ -24,6 +24,7 @@ import numpy as np
 
 from autotune.measure import Noise, Prior, Slo, search
 from bench.methods import METHODS
+from bench.queues import LiveBench
 from bench.servers import Bench, Server
 
 SLO = Slo(quantile=0.99, limit=0.050, errors=0.001)
@@ -32,18 +33,21 @@ STUDY, COLD = "ours, in a study", "ours, cold"
 
 @dataclass(frozen=True)
 class Column:
-    """One situation. ``ratio``: true peak over the guess; ``drift``: log capacity lost in 100 s."""
+    """One situation. ``ratio``: true peak over the guess; ``drift``: log capacity gained in 100 s
+    of load; ``live``: simulated request by request."""
 
     name: str
     server: Server = field(default_factory=Server)
     noise: float = 0.03
     ratio: float = 1.0
     drift: float = 0.0
+    live: bool = False
 
     def probe(self, seed: int, run: int) -> Bench:
         """A fresh server under test."""
         rng = np.random.default_rng([seed, run])
-        return Bench(self.server, SLO, rng, noise=self.noise, drift=self.drift)
+        kind = LiveBench if self.live else Bench
+        return kind(self.server, SLO, rng, noise=self.noise, drift=self.drift)
 
     def guess(self, seed: int, run: int) -> float:
         """What is expected of the peak before the search."""
@@ -73,6 +77,8 @@ COLUMNS = (
     Column("heavy tail, 8 %", Server(cv=2.0), noise=0.08),
     Column("abrupt, 3 %", Server(abrupt=True)),
     Column("abrupt, 8 %", Server(abrupt=True), noise=0.08),
+    Column("request by request, 3 %", live=True),
+    Column("request by request, 8 %", noise=0.08, live=True),
     Column("drift 4 %/100 s, 3 %", drift=0.04),
 )
 

@@ -100,10 +100,7 @@ class Bench:
 
     def __call__(self, rate: float, seconds: float) -> Reading:
         """One reading."""
-        loss = self.noise * self.rng.standard_normal() - self.drift * self.spent / 100.0
-        if self.rng.random() < self.disturbed:
-            loss -= log(0.7)
-        use = rate / self.server.saturation * exp(loss)
+        use = rate / (self.server.saturation * self.capacity())
         truncated = False
         fraction = self.server.late(use, self.slo.limit, seconds)
         if self.cut and seconds > 1.0 and self.server.late(use, self.slo.limit, 1.0) > 0.5:
@@ -118,6 +115,11 @@ class Bench:
             violations=int(self.rng.binomial(intended, fraction)),
             truncated=truncated,
         )
+
+    def capacity(self) -> float:
+        """What the next reading meets of the server's capacity."""
+        gain = self.drift * self.spent / 100.0 - self.noise * self.rng.standard_normal()
+        return exp(gain) * (0.7 if self.rng.random() < self.disturbed else 1.0)
 
 
 @lru_cache(maxsize=4096)

@@ -26,9 +26,12 @@ step() {{
 everything() {{
 {steps}
 }}
+{alone}
 everything </dev/null
 exit 0
 """
+# What a tuner that was killed has under way is over before another one begins.
+_ALONE = "exec 8</var/lib && flock -w 100 8 || exit"
 
 
 @dataclass(frozen=True)
@@ -47,18 +50,28 @@ class CommandFailed(AutotuneError):
 
 
 def ask(
-    transport: Transport, commands: Iterable[Command], *, timeout: float = 30.0
+    transport: Transport,
+    commands: Iterable[Command],
+    *,
+    timeout: float = 30.0,
+    alone: bool = False,
 ) -> list[Completed]:
     """What came of each command, as root, in order: up to the first vital one that failed.
 
-    Standard error is part of ``stdout``. Raises HostUnreachable, or AutotuneError where the host
-    does not let this account become root.
+    Standard error is part of ``stdout``. ``alone``: no other such exchange with the host is under
+    way meanwhile. Raises HostUnreachable, or AutotuneError where the host does not let this account
+    become root.
     """
     wanted = list(commands)
     if not wanted:
         return []
     mark = f"#{secrets.token_hex(8)}"
-    script = _SCRIPT.format(functions=FUNCTIONS, mark=mark, steps="\n".join(map(_line, wanted)))
+    script = _SCRIPT.format(
+        functions=FUNCTIONS,
+        mark=mark,
+        steps="\n".join(map(_line, wanted)),
+        alone=_ALONE if alone else "",
+    )
     done = transport.run(["sh"], input=script.encode(), timeout=timeout, sudo=True)
     answers = _answers(wanted, done.stdout, mark)
     stopped = bool(answers) and not answers[-1].ok and wanted[len(answers) - 1].vital

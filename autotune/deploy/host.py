@@ -50,6 +50,11 @@ class FleetHost:
         self._started: set[str] = set()
         self.originals = kept.read(name) or Originals(name, study)
 
+    @property
+    def changed(self) -> bool:
+        """Whether anything was, since the host was found."""
+        return self.originals.state != HostState()
+
     def look(self, wanted: HostState) -> HostSeen:
         """Everything that ``wanted`` speaks of, as it is; changes nothing."""
         return self._look(wanted, ())[0]
@@ -122,7 +127,8 @@ class FleetHost:
 
     def forget(self) -> None:
         """The host is as it was found: the copies of how that was are not needed any more."""
-        self._do([Command(("discard", ORIGINALS, KEPT))])
+        files = self.originals.state.files
+        self._do([Command(("discard", *map(staged, files))), Command(("discard", ORIGINALS, KEPT))])
         self._kept.remove(self.name)
         self.originals = Originals(self.name, self.originals.study)
 
@@ -132,7 +138,7 @@ class FleetHost:
 
     def commit(self) -> None:
         """What is deployed stays; how the host was found is kept for a later `restore`."""
-        if self.originals.state != HostState():
+        if self.changed:
             self._do([Command(("mv", "-f", "--", ORIGINALS, KEPT), vital=True)])
 
     def _look(self, wanted: HostState, whole: tuple[str, ...]) -> tuple[HostSeen, dict[str, bytes]]:
@@ -168,7 +174,7 @@ class FleetHost:
         """Change something, if the host is still ours."""
         assert self.lock.held, "a host is locked before it is changed"
         fence = self.lock.fence
-        answers = ask(self.transport, [fence, *commands], timeout=timeout)
+        answers = ask(self.transport, [fence, *commands], timeout=timeout, alone=True)
         if not answers[0].ok:
             raise LockedError(f"{self.name}: {answers[0].said}", hint="another tuner took it over")
         for command, done in zip(commands, answers[1:], strict=False):

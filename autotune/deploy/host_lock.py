@@ -125,13 +125,20 @@ class HostLock:
             if seen.record and stale is None:
                 raise self._held(seen.holder)
             record = json.dumps({**asdict(self._me), "boot": seen.boot})
-            (done,) = ask(self._transport, [Command(("claim", seen.record, record))])
+            (done,) = ask(self._transport, [Command(("claim", seen.record, record))], timeout=120.0)
             if done.ok:
                 self.record = record
                 return f"{seen.holder or 'somebody'}: {stale}" if seen.record else None
             if done.returncode != _CHANGED:
                 raise AutotuneError(f"{self._transport.name} cannot be locked: {done.said}")
         raise self._held(look(self._transport).holder)
+
+    def left_behind(self) -> bool:
+        """Whether there is a lock of a tuner of the same study that is gone."""
+        seen = look(self._transport)
+        holder = seen.holder
+        same = holder is not None and holder.study == self._me.study
+        return same and why_stale(seen, self._me.place) is not None
 
     def renew(self) -> None:
         """Raises LockedError where the lock has gone to somebody else."""

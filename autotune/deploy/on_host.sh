@@ -13,7 +13,7 @@ lock_state() {
 }
 # expected new: the record is replaced if it is still the expected one ("" for none at all).
 claim() {
-    exec 9</var/lib && flock -w 10 9 || return 4
+    exec 9</var/lib && flock -w 100 9 || return 4
     now=$(cat "$home/lock" 2>/dev/null)
     if [ "$now" != "$1" ]; then
         printf '%s' "$now"
@@ -34,9 +34,9 @@ fence() {
     renew 2>/dev/null || : # a disk that is full must not keep us from putting things back
 }
 unlock() {
-    exec 9</var/lib && flock -w 10 9 || return 4
+    exec 9</var/lib && flock -w 100 9 || return 4
     [ "$(cat "$home/lock" 2>/dev/null)" = "$1" ] || return 0
-    rm -f -- "$home/lock" "$home/lease" "$home/.lock" "$home/.lease"
+    rm -f -- "$home/lock" "$home/lease" "$home/.lock" "$home/.lease" "$home"/*.new
     rmdir -- "$home" 2>/dev/null
     :
 }
@@ -117,7 +117,7 @@ trial() {
     shift 2
     rm -rf -- "$directory" && mkdir -p -- "$directory" && chmod 1777 -- "$directory" || return
     cd "$directory" || return
-    timeout 10 "$@" >"$directory.out" 2>&1 &
+    timeout 10 "$@" >"$directory.out" 2>&1 8<&- &
     pid=$!
     status=1
     while kill -0 "$pid" 2>/dev/null; do

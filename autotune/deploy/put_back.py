@@ -17,7 +17,7 @@ def put_back(host: FleetHost) -> tuple[str, ...]:
     AutotuneError, and keeps the copies, where something is not as it was found afterwards.
     """
     wanted = host.originals.state
-    if wanted == HostState():
+    if not host.changed:
         return ()
     todo = decide(wanted, host.look(wanted), {}, wanted.units)
     host.stage(wanted, todo)

@@ -20,7 +20,10 @@ def restore_study(study: Path, ways: Mapping[str, Transport]) -> list[str]:
     naming the hosts that could not be put back, after all others are.
     """
     kept = Kept(study)
-    hosts = [FleetHost(name, _way(ways, name), kept, study.name) for name in kept.hosts()]
+    for name in kept.hosts():
+        if name not in ways:
+            raise AutotuneError(f"the target no longer has the host {name}, which was changed")
+    hosts = [FleetHost(name, way, kept, study.name) for name, way in ways.items()]
     return _lines(on_all(hosts, _restore))
 
 
@@ -35,6 +38,9 @@ def restore_hosts(study: Path, ways: Mapping[str, Transport]) -> list[str]:
 
 
 def _restore(host: FleetHost) -> tuple[str, ...]:
+    """Where nothing was changed yet, a lock may still have been left."""
+    if not host.changed and not host.lock.left_behind():
+        return ()
     stale = host.lock.take()
     try:
         lines = put_back(host)
@@ -49,12 +55,6 @@ def _restore_by_own_copy(host: FleetHost) -> tuple[str, ...]:
         return ()
     host.originals = found
     return _restore(host)
-
-
-def _way(ways: Mapping[str, Transport], name: str) -> Transport:
-    if name not in ways:
-        raise AutotuneError(f"the target no longer has the host {name}, which was changed")
-    return ways[name]
 
 
 def _lines(gathered: Gathered[tuple[str, ...]]) -> list[str]:

@@ -184,7 +184,7 @@ class SystemdFleet:
         changed = {name: {*s.write, *s.remove, *s.sysctls} for name, s in steps.items()}
         acted = actions(wanted, {name: s.act for name, s in steps.items()}, changed)
         differing = differences(asked, effective, active)
-        return Deployed(_flat(wanted), acted, effective, differing, handover(wanted)), now
+        return Deployed(wanted.files, acted, effective, differing, handover(wanted)), now
 
     def _roll_back(self, steps: Mapping[str, Steps], error: AutotuneError) -> None:
         """Every host back to the last good state; without one, to how it was found."""
@@ -277,7 +277,7 @@ class SystemdFleet:
         self._await_answer()
         known = self._in_place.deployed
         nothing = dict.fromkeys(known.actions, Action.NONE)
-        return replace(known, files=_flat(wanted), actions=nothing, hosts=handover(wanted))
+        return replace(known, files=wanted.files, actions=nothing, hosts=handover(wanted))
 
 
 def _checks(wanted: Wanted, host: str, steps: Steps) -> list[Check]:
@@ -314,8 +314,3 @@ def _pids(seen: Mapping[str, HostSeen]) -> dict[str, dict[str, tuple[int, int]]]
     """What tells the processes of units from later ones."""
     return {name: {unit: (found.pid, found.restarts) for unit, found in host.units.items()}
             for name, host in seen.items()}  # fmt: skip
-
-
-def _flat(wanted: Wanted) -> dict[str, bytes]:
-    return {f"{part}{path}": content for part, files in wanted.rendered.items()
-            for path, content in files.items()}  # fmt: skip

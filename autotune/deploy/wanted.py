@@ -40,6 +40,13 @@ class Wanted:
     rendered: Rendered
     hosts: Mapping[str, HostState]
 
+    @property
+    def files(self) -> dict[str, bytes]:
+        """Every file by ``part/path``."""
+        return {f"{part}/{path.removeprefix('/')}": content
+                for part, files in self.rendered.items()
+                for path, content in files.items()}  # fmt: skip
+
     def parts_on(self, host: str) -> tuple[Part, ...]:
         return tuple(part for part in self.parts if part.site.host == host)
 

@@ -14,6 +14,7 @@ from autotune.lab.hosts import LabHost
 MOUNT_POINT = Path("/sys/fs/cgroup")
 _SYSTEMD = "name=systemd"  # the version 1 hierarchy in which systemd keeps its units apart
 _V1_NEEDED = ("cpu", "memory", _SYSTEMD)
+_V1_WELCOME = "cpuacct"  # mounted with "cpu" or apart from it: a host then knows what it used
 
 _PERIOD = 10_000  # µs; a tenth of the kernel's default: a host out of time waits 10 ms at most
 _LEAST_QUOTA = 1_000  # µs; the kernel takes no less
@@ -124,6 +125,11 @@ def _version_1(theirs: list[Mount], own: list[Mount], private: Path) -> tuple[Hi
         known.append(
             Hierarchy(path, 1, (controller,), mounted=any(mount.path == path for mount in own))
         )
+    known += [
+        Hierarchy(mount.path, 1, (_V1_WELCOME,), mounted=True)
+        for mount in theirs
+        if _V1_WELCOME in mount.options and "cpu" not in mount.options
+    ]
     # A version 2 tree beside them carries no controller, but systemd keeps its units there too.
     known += [
         Hierarchy(mount.path, 2, (), mounted=True) for mount in theirs if mount.kind == "cgroup2"

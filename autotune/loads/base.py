@@ -143,7 +143,7 @@ class Process:
     """One command of a reading: it sends ``requests`` within ``span`` seconds and ends by itself.
 
     ``bound`` (seconds) is when it is stopped at the latest, by its own ``timeout`` wrapper.
-    ``open_connections`` is how many it may hold at a time.
+    ``open_connections`` is how many it may hold at a time, ``input`` what it reads.
     """
 
     argv: Argv
@@ -151,6 +151,7 @@ class Process:
     span: float
     bound: float
     open_connections: int
+    input: bytes | None = None
 
 
 class Load(Protocol):

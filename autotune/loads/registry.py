@@ -2,16 +2,33 @@
 
 from __future__ import annotations
 
+from autotune.loads.ab import Ab
 from autotune.loads.base import Load
+from autotune.loads.closed import ClosedLoad
 from autotune.loads.httperf import Httperf
+from autotune.loads.own import OwnLoad
+from autotune.loads.wrk import Wrk
 from autotune.target.read import TargetFile
 
+# Closed loops, the first one that a load host has is taken.
+CLOSED: dict[str, ClosedLoad] = {"ab": Ab(), "wrk": Wrk()}
 LOADS: dict[str, Load] = {"httperf": Httperf()}
 
 
 def chosen(file: TargetFile) -> Load:
     """The generator a target names. Raises TargetError for one that does not exist."""
+    if file.target.load.command:
+        return _own(file, file.target.load.command)
     load = LOADS.get(file.target.load.generator)
     if load is None:
         raise file.document.unknown(["load", "generator"], "generator", LOADS)
     return load
+
+
+def _own(file: TargetFile, command: tuple[str, ...]) -> Load:
+    """On this machine a program is looked for beside the target, elsewhere as it is written."""
+    program = file.path.resolve().parent / command[0]
+    here = not file.target.load.hosts and "/" in command[0]
+    if here and not program.exists():
+        raise file.document.error(["load", "command", 0], f"there is no program {command[0]!r}")
+    return OwnLoad((str(program), *command[1:]) if here else command)

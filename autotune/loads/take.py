@@ -69,7 +69,7 @@ def _offer(load: Load, request: Request, order: Order, transports: Sequence[Tran
     moments = start.together(transports) if len(transports) > 1 else {}
     with ThreadPoolExecutor(len(processes)) as pool:
         running = [
-            pool.submit(_run, host, _begun(host, moments, p.argv), p.bound)
+            pool.submit(_run, host, _begun(host, moments, p.argv), p.bound, p.input)
             for p, host in zip(processes, hosts, strict=False)
         ]
         return total(
@@ -82,8 +82,8 @@ def _begun(host: Transport, moments: Mapping[str, int], argv: Argv) -> Argv:
     return start.at(moments[host.name], argv) if moments else argv
 
 
-def _run(transport: Transport, argv: Argv, bound: float) -> Completed:
-    return transport.run(argv, timeout=bound + MARGIN)
+def _run(transport: Transport, argv: Argv, bound: float, told: bytes | None = None) -> Completed:
+    return transport.run(argv, input=told, timeout=bound + MARGIN)
 
 
 def _output(completed: Completed, packages: Sequence[str]) -> str:

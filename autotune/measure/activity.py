@@ -9,14 +9,17 @@ from statistics import fmean
 from autotune.deploy.stack import Part
 from autotune.measure.counters import Counters
 from autotune.measure.sample import Processes, Queue, Sample
+from autotune.measure.scoreboard import KEPT, WORKING
 from autotune.measure.watch import Seen, WatchedHost
 from autotune.services.base import Endpoint, Role
 
 GAUGES = frozenset(
     {"curr_connections", "max_connections", "accepting_conns", "bytes", "limit_maxbytes",
-     "threads", "connected_clients", "maxclients", "blocked_clients", "used_memory", "maxmemory"}
+     "threads", "connected_clients", "maxclients", "blocked_clients", "used_memory", "maxmemory",
+     "BusyWorkers", "IdleWorkers", "Processes", WORKING, KEPT}
 )  # fmt: skip
 STARTING = 0.5  # seconds a generator may take until its load is there
+LATE = 1.5  # seconds beyond a reading in which a host short of CPU still gets to its last look
 
 
 @dataclass(frozen=True)
@@ -59,7 +62,9 @@ class HostActivity:
 class PartActivity:
     """A service on a host over a reading: ``cpu`` in CPUs; ``delay`` seconds/s its processes were
     runnable and had no CPU; ``waiting`` and ``accepted`` the mean connections at its socket, and
-    ``queued`` the fraction of looks that found some waiting, ``occupied`` the accepted then."""
+    ``queued`` the fraction of looks that found some waiting, ``occupied`` the accepted then.
+    Of Apache, which shares its socket among workers that tell what they do, ``accepted`` is the
+    mean number of those with a request in hand, and ``occupied`` the most."""
 
     name: str
     tier: str
@@ -90,6 +95,11 @@ class PartActivity:
     def label(self) -> str:
         return f"{self.tier}.{self.service}"
 
+    @property
+    def runs_application(self) -> bool:
+        """Whether a request keeps one of its processes until it is answered."""
+        return self.role is Role.APP or (self.service == "apache" and self.role is Role.WEB)
+
 
 def host_activity(host: WatchedHost, seen: Seen, seconds: float) -> HostActivity | None:
     """``None`` when the host gave fewer than two samples within ``seconds`` of the first."""
@@ -108,7 +118,7 @@ def host_activity(host: WatchedHost, seen: Seen, seconds: float) -> HostActivity
         cpus=host.cpus,
         seconds=passed,
         cpu={kind: value / whole for kind, value in spent.items()},
-        used=_used(first, last),
+        used=_used(first, last, host.cpus),
         throttled=((last.throttled or 0.0) - (first.throttled or 0.0)) / passed,
         running=fmean(s.running for s in samples),
         load=last.load,
@@ -128,13 +138,18 @@ def host_activity(host: WatchedHost, seen: Seen, seconds: float) -> HostActivity
 def part_activity(part: Part, seen: Seen, seconds: float) -> PartActivity:
     """What is known of one service; what could not be seen stays zero or ``None``."""
     samples = within(seen.samples.get(part.site.host, ()), seconds)
-    at = {s.at: s.processes[part.name] for s in samples if part.name in s.processes}
+    at = _looks(samples, part.name)
+    if len(at) < 2:  # a host short of CPU is looked at late
+        at = _looks(seen.samples.get(part.site.host, ()), part.name)
     groups = tuple(at.values())
     queues = [queue for s in samples if (queue := queue_of(part, s.queues))]
     # The first look is taken before there is load, the last one after.
     queues = queues[1:-1] or queues
     crowded = [queue for queue in queues if queue.waiting]
     answers = seen.counters.get(part.name, ())
+    working = [a.values[WORKING] for a in answers if a and WORKING in a.values]
+    working = working[1:-1] or working
+    in_hand = [float(queue.accepted) for queue in queues]
     return PartActivity(
         name=part.name,
         tier=part.site.tier,
@@ -152,9 +167,9 @@ def part_activity(part: Part, seen: Seen, seconds: float) -> PartActivity:
         waiting=fmean(q.waiting for q in queues) if queues else 0.0,
         waiting_max=max((q.waiting for q in queues), default=0),
         backlog=queues[-1].backlog if queues else None,
-        accepted=fmean(q.accepted for q in queues) if queues else 0.0,
+        accepted=fmean(working or in_hand or [0.0]),
         queued=len(crowded) / len(queues) if queues else 0.0,
-        occupied=fmean(q.accepted for q in crowded) if crowded else 0.0,
+        occupied=max(working) if working else fmean([q.accepted for q in crowded] or [0]),
         counters=counted([answer for answer in answers if answer and answer.values]),
         answers=sum(answer is not None for answer in answers),
         unanswered=sum(answer is None for answer in answers),
@@ -164,10 +179,18 @@ def part_activity(part: Part, seen: Seen, seconds: float) -> PartActivity:
     )  # fmt: skip
 
 
+def _looks(samples: Sequence[Sample], part: str) -> dict[float, Processes]:
+    return {s.at: s.processes[part] for s in samples if part in s.processes}
+
+
 def within(samples: Sequence[Sample], seconds: float) -> Sequence[Sample]:
     """The samples up to ``seconds`` after the first: a generator that waits for its last answers
-    outlives the load it made."""
-    return [s for s in samples if s.at <= samples[0].at + seconds + STARTING]
+    outlives the load it made. A few later ones where there would be no two."""
+    for slack in (STARTING, LATE):
+        found = [s for s in samples if s.at <= samples[0].at + seconds + slack]
+        if len(found) > 1:
+            break
+    return found
 
 
 def queue_of(part: Part, queues: Sequence[Queue]) -> Queue | None:
@@ -213,10 +236,12 @@ def _grown(first: Mapping[str, int], last: Mapping[str, int], name: str) -> int:
     return last.get(name, 0) - first.get(name, 0)
 
 
-def _used(first: Sample, last: Sample) -> float | None:
+def _used(first: Sample, last: Sample, cpus: float) -> float | None:
     if first.used is None or last.used is None:
         return None
-    return (last.used - first.used) / max(last.at - first.at, 1e-6)
+    used = (last.used - first.used) / max(last.at - first.at, 1e-6)
+    # Where version 1 accounts in another tree than it limits, the account may be of everything.
+    return used if used <= 1.25 * cpus else None
 
 
 def _memory_in_use(sample: Sample) -> float:

@@ -5,6 +5,10 @@ from __future__ import annotations
 import enum
 from dataclasses import dataclass
 
+# How directly a rule sees its cause.
+TOLD, MEASURED, INFERRED = 0.95, 0.85, 0.7
+FULL = 0.90  # of a CPU, a link, a pool: what is left over is lost to bursts
+
 
 class Resource(enum.StrEnum):
     """What can run out."""

@@ -10,19 +10,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from autotune.measure.activity import HostActivity, PartActivity
-from autotune.measure.bottleneck import Bottleneck, Resource
+from autotune.measure.apache_rules import apache_workers
+from autotune.measure.bottleneck import FULL, INFERRED, MEASURED, TOLD, Bottleneck, Resource
 from autotune.measure.situation import Situation, floor, time_inside
 from autotune.services.base import Role
 
 Rule = Callable[[Situation], Bottleneck | None]
 
-# How directly a rule sees its cause.
-TOLD, MEASURED, INFERRED = 0.95, 0.85, 0.7
-
-FULL = 0.90  # of a CPU, a link, a pool: what is left over is lost to bursts
 IDLE = 0.10  # of the CPUs: with more than this left, they are not what lacks
 SHARE = 0.5  # of a request's time in a service
 MINE = 0.25  # of the CPUs: with less than this used by the stack, others fill them
+HELD_BACK, MOST = 0.25, 0.7  # s a second, and of the quota: it is used up again and again
 CROWDED = 1.25  # processes ready to run for each CPU
 
 
@@ -165,7 +163,7 @@ def _quota_used(host: HostActivity, used: float) -> str:
     # Where more was used than allowed, the allowance is only written down, not kept by anybody.
     if FULL * host.cpus <= used <= 1.25 * host.cpus:
         return f"{used:.2f} of {host.name}'s {host.cpus:g} CPUs went to the stack"
-    if host.throttled >= 0.5 and used >= 0.5 * host.cpus:
+    if host.throttled >= HELD_BACK and max(used, host.used or 0.0) >= MOST * host.cpus:
         return f"{host.name} was held back by its CPU quota for {host.throttled:.1f} s a second"
     return ""
 
@@ -189,7 +187,7 @@ def _ready_but_not_running(one: Situation, host: HostActivity, share: float) -> 
 
 def _ready_share(part: PartActivity) -> float:
     """Part of the time in which requests were in its hands that its processes ran or were ready."""
-    in_hand = part.accepted if part.role is Role.APP else float(part.workers)
+    in_hand = part.accepted if part.runs_application else float(part.workers)
     return (part.cpu + (part.delay or 0.0)) / max(in_hand, 1.0)
 
 
@@ -262,10 +260,10 @@ def _slow_one(one: Situation) -> tuple[PartActivity | None, str]:
 
 
 def workers(one: Situation) -> Bottleneck | None:
-    """All PHP processes have a request in hand and more requests wait at the socket."""
-    for part in one.pools:
+    """All children of PHP-FPM have a request in hand and more requests wait at the socket."""
+    for part in one.of_role(Role.APP):
         limit = one.setting(part, "max_children") or part.workers
-        if part.queued < 0.25 or part.occupied < 0.75 * part.workers:
+        if not part.workers or part.queued < 0.25 or part.occupied < 0.75 * part.workers:
             continue
         idle = 1.0 - one.hosts[part.host].busy if part.host in one.hosts else None
         meanwhile = f" while {idle:.0%} of the CPU was idle" if idle is not None else ""
@@ -327,6 +325,7 @@ RULES: tuple[Rule, ...] = (
     store,
     crowded,
     workers,
+    apache_workers,
     small_cache,
     backlog,
 )

@@ -66,7 +66,7 @@ def search(
     slo: Slo,
     prior: Prior | float | None = None,
     *,
-    target_sd: float = 0.02,
+    target_sd: float = 0.022,
     incumbent: Capacity | float | None = None,
     noise: Noise | None = None,
     limits: Limits | None = None,
@@ -76,7 +76,7 @@ def search(
     ``prior`` is what is expected (a bare number is a peak in requests/s), ``incumbent`` the peak to
     beat, ``noise`` the ``Capacity.noise`` of the study's last search. The search ends when the sd
     of the log peak is down to ``target_sd``, or so far below the noise of one reading that a
-    further one would narrow it by about a twentieth, or at ``limits``.
+    further one would narrow it by less than a tenth, or at ``limits``.
     """
     hunt = Hunt.opening(
         slo,

@@ -1,4 +1,4 @@
-"""What memcached and Redis count of themselves, asked for over one open connection each."""
+"""What servers count of themselves: memcached and Redis over one open connection each, Apache."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from autotune.deploy.stack import Part
+from autotune.measure.scoreboard import doing
+from autotune.services.apache_server import STATUS_HOST, asking
 from autotune.services.base import Argv, Endpoint, Role
 from autotune.transports.base import Transport
 
@@ -40,12 +42,18 @@ class Counters:
 
 @dataclass(frozen=True)
 class Dialect:
-    """How a kind of server is asked over TCP and by a command, and its answer understood."""
+    """How a kind of server is asked over TCP and by a command, and its answer understood.
+
+    ``names`` are the numbers looked for, ``more`` reads what is no number by a name. ``at_home``:
+    it answers its own host alone, and a connection that stays open would keep a worker from others.
+    """
 
     question: bytes
     complete: Callable[[bytes], bool]
     command: Callable[[Part], Argv]
     names: frozenset[str]
+    more: Callable[[str], Mapping[str, float]] = lambda _: {}
+    at_home: bool = False
 
 
 def _whole_bulk(data: bytes) -> bool:
@@ -74,28 +82,49 @@ DIALECTS = {
     ),
 }  # fmt: skip
 
+APACHE = Dialect(
+    f"GET /server-status?auto HTTP/1.0\r\nHost: {STATUS_HOST}\r\n\r\n".encode(),
+    lambda _: False,  # it closes the connection
+    lambda part: asking(part.site, "status?auto"),
+    frozenset({"BusyWorkers", "IdleWorkers", "Processes"}),
+    more=doing,
+    at_home=True,
+)
+
+
+def dialect_of(part: Part) -> Dialect | None:
+    """How to ask a part; ``None`` for one that cannot be asked."""
+    return APACHE if part.service.name == "apache" else DIALECTS.get(part.site.role)
+
 
 class CounterReader:
     """Reads one server's counters: over TCP from here, else by its own client on its host."""
 
     def __init__(self, part: Part, transport: Transport | None) -> None:
         self.part, self._transport = part, transport
-        self._dialect = DIALECTS[part.site.role]
+        dialect = dialect_of(part)
+        assert dialect is not None
+        self._dialect = dialect
+        self._by_command_alone = dialect.at_home and transport is not None
         self._connection: socket.socket | None = None
 
     @property
     def cheap(self) -> bool:
         """Whether asking often costs next to nothing: a command on its host would not."""
-        return self._connection is not None
+        return self._connection is not None or (
+            self._dialect.at_home and not self._by_command_alone
+        )
 
     def read(self, *, by_command: bool = False) -> Counters | None:
         """``None`` when the server gave no answer in time."""
         begun = time.monotonic()
         try:
-            data = self._ask(self.part.site.listen)
+            data = b"" if self._by_command_alone else self._ask(self.part.site.listen)
         except OSError:
             self.close()
-            data = self._command() if by_command else b""
+            data = b""
+        if not data and by_command:
+            data = self._command()
         if not data:
             return None
         return parse(data.decode(errors="replace"), self._dialect, time.monotonic() - begun)
@@ -128,7 +157,7 @@ class CounterReader:
 
 
 def parse(text: str, dialect: Dialect, seconds: float) -> Counters:
-    """``STAT name value`` (memcached), ``name value`` (its tool), ``name:value`` (Redis)."""
+    """``STAT name value`` (memcached), ``name value`` (its tool), ``name:value`` (others)."""
     if text.startswith(("ERROR", "-")):
         return Counters(seconds, refused=text.strip().lstrip("-"))
     values = {}
@@ -137,4 +166,4 @@ def parse(text: str, dialect: Dialect, seconds: float) -> Counters:
         if name in dialect.names:
             with contextlib.suppress(ValueError):
                 values[name] = float(value)
-    return Counters(seconds, values)
+    return Counters(seconds, {**values, **dialect.more(text)})

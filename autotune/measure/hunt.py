@@ -16,10 +16,12 @@ if TYPE_CHECKING:
 
 CapacityVerdict = Literal["measured", "screened", "generator-limited", "unmeetable", "unsettled"]
 
-_STEP_UP: Final = 0.25  # log step beyond the first passed rate while nothing has failed; doubled
+_STEP_UP: Final = 0.4  # log step beyond the first passed rate while nothing has failed; doubled ...
+_STRIDE: Final = 0.7  # ... up to this
+_HARDLY: Final = 0.5
 _STEP_DOWN: Final = 0.2  # and below the first failed one while nothing has passed
 _LEAP: Final = log(5.0)  # step down once a server without any peak looks likely
-_SETTLE: Final = 0.38  # of one reading's noise: a further reading would narrow it by about 5 %
+_SETTLE: Final = 0.42  # of one reading's noise: a further reading would narrow it by about 8 %
 _DEEP: Final = 100.0  # an objective not met at this fraction of the first rate is unmeetable
 
 
@@ -118,13 +120,18 @@ class Hunt:
         median = self.summary.quantile(0.5)
         passes, failures = self.passes, self.failures
         if not failures:
-            return max(median, log(max(passes)) + _STEP_UP * 2.0 ** (len(passes) - 1))
+            return self._above(max(passes))
         if not passes:
             down = _STEP_DOWN * 2.0 ** (len(failures) - 1)
             if self.summary.unmeetable > 0.3:
                 down = max(down, _LEAP)
             return max(min(median, log(min(failures)) - down), log(self.limits.min_rate))
         return median
+
+    def _above(self, best: float) -> float:
+        """Beyond the highest rate that passed: where the peak hardly lies any higher, but no leap."""
+        step = min(_STEP_UP * 2.0 ** (len(self.passes) - 1), _STRIDE)
+        return min(max(self.summary.quantile(_HARDLY), log(best) + STEP), log(best) + step)
 
     def seconds(self, rate: float) -> float:
         """Long enough to see a queue of the limit's length build up, and for some violations."""

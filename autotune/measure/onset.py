@@ -72,6 +72,7 @@ _ANY = 0.1  # weight of the shapes however unlike that they are
 _MILDEST, _STEEPEST = 3.0, 450.0  # decay beyond the least possible, and beyond which all look alike
 _ROUGH = 3.0  # grades of good answers in overload, and of servers without a peak
 _LAPSE = 0.01  # readings that fit no shape at all
+_LOOSE = 0.8  # how far overload, the more of it fails, may look unlike any of the shapes
 _MOMENTS = 16  # points of a reading at which its fraction is averaged
 
 
@@ -102,8 +103,9 @@ def chance(violations: float, intended: float, fraction: Array) -> Array:
     """Likelihood of ``fraction[shape, offset]`` given the counts."""
     anything = 1.0 / (intended + 1.0)
     failing = 2.5 * anything * ((violations + 0.5) * anything) ** 1.5  # density 2.5 f**1.5
-    fitted = _counted(violations, intended, fraction, _GRADES)
-    fitted = np.where(np.isnan(fraction), failing, fitted)
+    open_ended = np.where(np.isnan(fraction), 1.0, _LOOSE * fraction)
+    fitted = _counted(violations, intended, np.nan_to_num(fraction, nan=0.5), _GRADES)
+    fitted = (1.0 - open_ended) * fitted + open_ended * failing
     return np.asarray((1.0 - _LAPSE) * fitted + _LAPSE * anything)
 
 

@@ -18,7 +18,9 @@ if TYPE_CHECKING:
 _TAIL = 3.0  # degrees of freedom of the prior: a peak three times the expected one is no surprise
 _ANYWHERE = 0.05  # part of the prior that is flat over all rates
 _UNMEETABLE = 0.03  # prior chance that no rate at all meets the objective
-_NEGLIGIBLE = 60.0  # peaks so many nats behind are let go: a dozen readings would not revive them
+_NEGLIGIBLE = (
+    40.0  # peaks so many nats behind are let go: some eight readings would not revive them
+)
 _TIME_GRAIN = 0.1  # a reading's seconds are rounded to this log step, so that tables are shared
 
 

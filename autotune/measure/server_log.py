@@ -22,10 +22,11 @@ COMPLAINTS = {
     "worker_connections": re.compile(r"worker_connections are not enough"),
     "open_files": re.compile(r"Too many open files"),
     "max_children": re.compile(r"reached (?:pm\.)?max_children"),
-    "max_workers": re.compile(r"reached MaxRequestWorkers"),
-    "no_live_upstreams": re.compile(r"no live upstreams"),
-    "upstream_timed_out": re.compile(r"upstream timed out"),
-    "upstream_refused": re.compile(r"connect\(\).* failed \(111"),
+    # Apache says so once, until it is restarted.
+    "max_workers": re.compile(r"reached MaxRequestWorkers|scoreboard is full"),
+    "no_live_upstreams": re.compile(r"no live upstreams|All workers are in error state"),
+    "upstream_timed_out": re.compile(r"upstream timed out|\(70007\)The timeout specified"),
+    "upstream_refused": re.compile(r"connect\(\).* failed \(111|\(111\)Connection refused"),
     "upstream_queue_full": re.compile(r"connect\(\).* failed \(11:"),
     "no_ports": re.compile(r"Cannot assign requested address"),
 }

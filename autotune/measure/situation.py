@@ -33,7 +33,7 @@ class Situation:
     @property
     def pools(self) -> tuple[PartActivity, ...]:
         """Processes that run the application."""
-        return tuple(part for part in self.of_role(Role.APP) if part.workers)
+        return tuple(part for part in self.parts if part.runs_application and part.workers)
 
     def on(self, host: str) -> tuple[PartActivity, ...]:
         return tuple(part for part in self.parts if part.host == host)

@@ -1,8 +1,8 @@
 """Samples of a host over a transport: one small command of POSIX shell, nothing is installed.
 
-It prints once a second what a host shows of itself, and is told when the reading is over. What
-costs most, looking at processes and at listening sockets, is done by turns, and where there are
-many processes seldom; all of it is done before there is load, and once it is over.
+It prints once a second what a host shows of itself, and is told when the reading is over. Programs
+are what costs most, so there are three of them a second, and builtins for the rest; processes are
+looked at less often where there are many, and what hardly changes only before and after the load.
 """
 
 from __future__ import annotations
@@ -56,33 +56,39 @@ echo $$ >"$whoami" || exit
 trap 'over=yes' TERM
 over= turn=0
 number() {{ echo $#; }}
-stride=$((2 + $(number /proc/[0-9]*) / 100))
-processes() {{
-    set --
+stride=$((1 + $(number /proc/[0-9]*) / 100))
+ours() {{ # the processes of the services, in $processes
+    processes=
     for process in /proc/[0-9]*; do
         read -r program <"$process/comm" || continue
-        case $programs in *" $program "*) set -- "$@" "$process" ;; esac
+        case $programs in *" $program "*) processes="$processes $process" ;; esac
     done
-    [ $# -gt 0 ] || return
-    tail -v -n +1 -- $(printf '%s/stat %s/schedstat ' $(for one; do echo "$one" "$one"; done))
-    printf '\\n==> {_OPEN} <==\\n'
-    stat -c '%n %s' -- $(printf '%s/fd ' "$@")
-    printf '\\n==> {_ALLOWED} <==\\n'
-    grep '^Max open files' -- $(printf '%s/limits ' "$@") /dev/null
 }}
-sockets() {{ printf '\\n==> {_SS} <==\\n'; {_SS}; }}
+of_each() {{ # file…: those files of each process, in $files
+    files=
+    for process in $processes; do
+        for file; do files="$files $process/$file"; done
+    done
+}}
 while :; do
     echo '{_SAMPLE}'
-    tail -v -n +1 -- "$@"
-    end=$over
+    end=$over files=
     [ "$count" -gt 0 ] || end=yes
-    if [ "$turn" -eq 0 ] || [ -n "$end" ]; then
+    if [ -n "$end" ] || [ $((turn % stride)) -eq 0 ]; then
+        ours
+        of_each stat schedstat
+    fi
+    tail -v -n +1 -- "$@" $files
+    printf '\n==> {_SS} <==\n'
+    {_SS}
+    if [ -n "$end" ] || [ "$turn" -eq 0 ]; then
         tail -v -n +1 -- /sys/class/net/*/speed
-        processes; sockets
-    elif [ $((turn % stride)) -eq 0 ]; then
-        processes
-    else
-        sockets
+        of_each fd
+        printf '\n==> {_OPEN} <==\n'
+        [ -z "$files" ] || stat -c '%n %s' -- $files
+        of_each limits
+        printf '\n==> {_ALLOWED} <==\n'
+        grep '^Max open files' -- $files /dev/null
     fi
     [ -z "$end" ] || break
     count=$((count - 1)) turn=$((turn + 1))

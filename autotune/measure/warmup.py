@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from autotune.measure.reading import Reading
 
@@ -13,6 +14,8 @@ GENTLE = 200.0  # requests/s to begin with when nothing is known yet …
 UNKNOWN = 1000.0  # … and to grow to while the stack keeps up
 SHARE = 0.6  # of the expected peak: busy, not overloaded
 SAME_HITS = 0.01  # consecutive windows agree when their hit rates differ by less than a point …
+STEPS = 3  # … and it has not only risen over so many steps …
+LEAST_RISE = 0.001  # … by more than this in all
 SAME_LATENCY = 0.25  # … and their median latencies by less than a quarter
 
 
@@ -57,7 +60,7 @@ def warm_up(
     *,
     max_rate: float,
 ) -> Warmth:
-    """Load the stack until two consecutive windows agree.
+    """Load the stack until two consecutive windows agree and the hit rate no longer climbs.
 
     ``probe(rate, seconds)`` makes the load, ``lookups()`` gives the cache's hits and misses so far,
     ``expected`` is the peak to expect in requests/s. A stack that does not keep up is given half the
@@ -71,7 +74,7 @@ def warm_up(
         before = lookups()
         reading = probe(rate, WINDOW)
         windows.append(_window(reading, before, lookups()))
-        if len(windows) > 1 and agree(windows[-2], windows[-1]):
+        if len(windows) > 1 and agree(windows[-2], windows[-1]) and not climbing(windows):
             return Warmth(settled=True, windows=tuple(windows))
         if len(windows) > 1 and windows[-1].dead and windows[-2].dead:
             return Warmth(settled=False, windows=tuple(windows))
@@ -90,6 +93,21 @@ def agree(one: Window, other: Window) -> bool:
     if one.hits is None or other.hits is None:
         return still
     return still and abs(other.hits - one.hits) < SAME_HITS
+
+
+def climbing(windows: Sequence[Window]) -> bool:
+    """Whether the cache still fills: its hit rate never fell over the last windows.
+
+    At a low rate a cache fills so slowly that two windows agree long before it is warm; a rate that
+    is settled goes up and down. Too few windows to tell count as climbing.
+    """
+    hits = [window.hits for window in windows[-STEPS - 1 :]]
+    known = [hit for hit in hits if hit is not None]
+    if len(known) < len(hits):
+        return False
+    if len(known) <= STEPS:
+        return True
+    return known[-1] - known[0] > LEAST_RISE and all(a <= b for a, b in pairwise(known))
 
 
 def _window(

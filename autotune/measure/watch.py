@@ -12,7 +12,7 @@ from typing import Self, TypeVar
 
 from autotune.deploy.processes import PID_SUFFIX
 from autotune.deploy.stack import Part, Stack
-from autotune.measure.counters import DIALECTS, CounterReader, Counters
+from autotune.measure.counters import CounterReader, Counters, dialect_of
 from autotune.measure.process_table import Owners
 from autotune.measure.sample import Sample
 from autotune.measure.samplers import LocalSampler
@@ -100,7 +100,7 @@ class Watch:
                 self._start(self._sample_there, host)
         for host in self._hosts:
             for part in host.parts:
-                if part.site.role in DIALECTS:
+                if dialect_of(part):
                     self._start(self._count, (part, host.transport))
         return self
 

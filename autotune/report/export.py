@@ -11,6 +11,8 @@ from pathlib import Path
 from autotune.errors import AutotuneError
 from autotune.report.claim import claim
 from autotune.report.diff import Files, file_diff, rendered, trial_named
+from autotune.report.exports.ansible import ansible
+from autotune.report.exports.shell import shell
 from autotune.report.manifest import manifest
 from autotune.report.parameters import Declared, active, declared, described
 from autotune.report.studies import Study
@@ -22,7 +24,8 @@ def write_export(
 ) -> tuple[Path, ...]:
     """Write a trial to the directory ``out``, whole or not at all; the paths written in it.
 
-    ``fmt`` is ``files`` (as rendered, under ``files/``), ``yaml`` or ``json`` (the settings alone).
+    ``fmt`` is ``files`` (as rendered, under ``files/``), ``ansible`` (a role), ``shell`` (a script
+    for each host), ``yaml`` or ``json`` (the settings alone).
     ``manifest.json``, the study's ``target.yaml`` and ``changes.diff`` against the baseline's files
     are always there. Without ``trial`` it is the winner: raises AutotuneError when the study proves
     no gain, when ``out`` has anything in it, or when the format does not exist.
@@ -65,7 +68,12 @@ def export_files(study: Study, trial: Trial, fmt: str = "files") -> dict[str, by
     files = rendered(study.directory, trial)
     as_files = {f"files/{path}": data for path, data in files.items()}
     own = declared(study.target)
-    content = SETTINGS[fmt](trial, own) if fmt in SETTINGS else as_files
+    if fmt in SETTINGS:
+        content = SETTINGS[fmt](trial, own)
+    elif fmt in HOSTS:
+        content = HOSTS[fmt](study, trial)
+    else:
+        content = as_files
     content["changes.diff"] = _against_baseline(study, files)
     content["target.yaml"] = (study.directory / "target.yaml").read_bytes()
     document = manifest(study, trial, content)
@@ -104,7 +112,8 @@ SETTINGS: dict[str, Callable[[Trial, Declared], dict[str, bytes]]] = {
     "yaml": _as_yaml,
     "json": _as_json,
 }
-FORMATS = ("files", *SETTINGS)
+HOSTS: dict[str, Callable[[Study, Trial], dict[str, bytes]]] = {"ansible": ansible, "shell": shell}
+FORMATS = ("files", *HOSTS, *SETTINGS)
 
 
 def _json(document: object) -> bytes:

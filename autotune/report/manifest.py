@@ -4,6 +4,7 @@
 
 - ``parameters`` are the exported trial's, ``baseline`` those they are compared with, ``changes``
   those that differ and have an effect, with their unit and the action they need.
+- ``rss`` is the largest process of each service that the study saw, in bytes.
 - ``effective`` was read back from the software, ``differences`` where that is otherwise.
 - ``claim`` is what the study says of the trial (verdict, gain, peaks; only the best has one),
   ``readings`` are those of the confirmation that it rests on, oldest first.
@@ -53,6 +54,7 @@ def manifest(study: Study, trial: Trial, files: Mapping[str, bytes]) -> dict[str
         "parameters": dict(sorted(trial.settings.items())),
         "baseline": _baseline(found),
         "changes": _changes(found, trial, declared(study.target)),
+        "rss": dict(sorted(study.state.rss.items())),
         "effective": dict(sorted(latest.effective.items())),
         "differences": list(latest.differences),
         "readings": list(_readings(study, found)) if side is found.best else [],

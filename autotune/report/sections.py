@@ -168,9 +168,8 @@ def _not_read_back(best: Side, target: Target) -> Iterator[str]:
             f"software: {_some(unseen)}"
         )
     if target.simulated is None:
-        yield (
-            f"other load than {target.load.generator} on {target.load.path}, and any other machine"
-        )
+        load = target.load.command[0] if target.load.command else target.load.generator
+        yield f"other load than {load} on {target.load.path}, and any other machine"
     else:
         yield "any real machine"
 

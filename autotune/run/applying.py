@@ -8,7 +8,7 @@ from autotune.deploy.fleet import Deployed, Keeps
 from autotune.errors import AutotuneError
 from autotune.run import session
 from autotune.run.bed import Bed
-from autotune.run.measuring import exported_settings
+from autotune.run.measuring import exported_rss, exported_settings
 from autotune.run.narrator import Narrator
 from autotune.run.start import open_study
 from autotune.services.base import Settings
@@ -21,7 +21,7 @@ def wanted(bed: Bed, export: Path) -> Settings:
     changed by the target's rules: what is applied is what was proven, or nothing.
     """
     settings = exported_settings(bed, export)
-    candidate = bed.space.candidate(settings)
+    candidate = bed.space.knowing(exported_rss(export)).candidate(settings)
     bent = {k: v for k, v in settings.items() if candidate.settings.get(k) != v}
     if bent:
         name, value = next(iter(bent.items()))
@@ -47,7 +47,7 @@ def apply(bed: Bed, settings: Settings, directory: Path, narrator: Narrator) -> 
                 hint="`apply` is for targets with `runtime: systemd`",
             )
         open_study(bed, bench, directory)
-        deployed = fleet.deploy(bed.space.candidate(settings).settings)
+        deployed = fleet.deploy(bed.space.as_given(settings).settings)
         fleet.keep()
         return deployed
 

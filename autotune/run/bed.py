@@ -14,6 +14,7 @@ from autotune.measure.capacity import Limits
 from autotune.measure.diagnosis import WatchedReading
 from autotune.run.asking import Benchmark
 from autotune.run.clock import Clock
+from autotune.run.gauge import Gauge
 from autotune.run.narrator import Narrator
 from autotune.services.base import Settings
 from autotune.space.facts import HostFacts
@@ -49,6 +50,7 @@ class Equipment:
     ``take(rate, seconds)`` offers load and returns the reading with what was seen meanwhile;
     ``diagnose`` names what held it down; ``lookups()`` are the cache's hits and misses so far;
     ``drain()`` waits until a backlog is gone; ``clock`` is what a study's budget is counted with.
+    ``gauge`` knows the way to the stack and the load hosts, where there is one.
     With a ``benchmark``, the user's own command takes the place of loading and looking.
     """
 
@@ -60,6 +62,7 @@ class Equipment:
     drain: Callable[[], object]
     clock: Clock = field(default_factory=Clock)
     benchmark: Benchmark | None = None
+    gauge: Gauge | None = None
 
     @classmethod
     def calling(cls, benchmark: Benchmark, fleet: Fleet) -> Equipment:

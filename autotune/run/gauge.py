@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from autotune.deploy.stack import Stack
 from autotune.loads.base import Load, Order, Request, Tally
 from autotune.loads.take import take
+from autotune.measure.activity import host_activity
 from autotune.measure.bottleneck import Bottleneck
 from autotune.measure.counters import CounterReader
 from autotune.measure.diagnosis import WatchedReading, diagnose
@@ -15,19 +16,23 @@ from autotune.measure.drain import drain
 from autotune.measure.faults import faults, suspected
 from autotune.measure.footprint import footprints
 from autotune.measure.reading import Reading
-from autotune.measure.watch import Watch, WatchedHost
+from autotune.measure.watch import Seen, Watch, WatchedHost
 from autotune.services.base import Role, Settings
 from autotune.target.slo import Slo
 from autotune.transports import curl
 from autotune.transports.base import Transport
 from autotune.transports.local import LocalTransport
 
+THROTTLED = 0.1  # s a second: a quota that is only touched now and then is no excuse
+TRUSTED = 0.5  # of what a process makes on a whole CPU, for each CPU's worth of a quota
+
 
 @dataclass(frozen=True)
 class Gauge:
     """Everything a reading needs but its rate and length.
 
-    ``load_hosts`` are where the load is made; ``hosts`` those of the stack, each with the way to it.
+    ``load_hosts`` are where the load is made; ``hosts`` those of the stack, each with the way to it,
+    and ``generators`` those load hosts that are watched too: they are nothing else.
     ``in_place()`` are the settings that run: they say which parts of the stack there are to watch.
     """
 
@@ -39,6 +44,7 @@ class Gauge:
     hosts: tuple[WatchedHost, ...]
     timeout: float
     in_place: Callable[[], Settings] = dict
+    generators: tuple[WatchedHost, ...] = ()
 
     def take(self, rate: float, seconds: float) -> WatchedReading:
         """Offer ``rate`` requests/s for ``seconds`` to the stack's entry, and to nothing else.
@@ -47,17 +53,40 @@ class Gauge:
         """
         order = Order(rate, seconds, self.timeout, self.slo.limit)
         hosts = self._hosts(self.in_place())
-        with Watch(hosts, order.ramp + seconds) as watch:
+        with Watch((*hosts, *self.generators), order.ramp + seconds) as watch:
             tally = take(self.load, self.request, order, *self.load_hosts)
         taken, seen = reading(tally, order), watch.seen
+        if taken.fraction > self.slo.allowed and (why := self._starved(seen, order)):
+            taken = replace(taken, limited=why)
         if suspected(taken):
             seen = replace(seen, faults=self._faults())
-        return WatchedReading(taken, seen, footprints(hosts, seen, order.ramp + seconds))
+        return WatchedReading(
+            taken, seen, footprints((*hosts, *self.generators), seen, order.ramp + seconds)
+        )
 
     def diagnose(self, settings: Settings, watched: Sequence[WatchedReading]) -> Bottleneck | None:
         """What holds the peak down, by the readings around it."""
         stack = replace(self.stack, parts=self.stack.active(settings))
         return diagnose(stack, settings, watched, hosts=self._hosts(settings), slo=self.slo)
+
+    def _starved(self, seen: Seen, order: Order) -> str | None:
+        """Why a load host could not be trusted with this load: its own quota kept it waiting."""
+        rate = order.rate / len(self.load_hosts)
+        for host in self.generators:
+            able = TRUSTED * host.cpus * self.load.limits.rate
+            found = host_activity(host, seen, order.seconds + order.ramp)
+            if rate <= able or (found and found.throttled <= THROTTLED):
+                continue
+            why = (
+                f"was held back by its quota of {host.cpus:g} CPUs for {found.throttled:.1f} s a second"
+                if found
+                else f"had {host.cpus:g} CPUs and none left to say how it was"
+            )
+            return (
+                f"the load host {host.name} {why}, and can be trusted with {able:.0f}/s: give it"
+                " more CPU, or add load hosts"
+            )
+        return None
 
     def _faults(self) -> dict[str, str]:
         active = self.stack.active(self.in_place())

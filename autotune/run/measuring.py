@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from math import exp, log
 from pathlib import Path
 from statistics import fmean, stdev
+from typing import Any
 
 from autotune.errors import AutotuneError
 from autotune.measure.posterior import Prior
 from autotune.run import session
 from autotune.run import trial as trials
 from autotune.run.bed import Bed
+from autotune.run.ceilings import OfCaches, OfStack, of_caches, of_stack
 from autotune.run.narrator import Narrator
 from autotune.run.order import Measure
 from autotune.run.start import open_study
@@ -23,14 +26,21 @@ from autotune.search.confirmation import Gain, Measured, gain
 from autotune.services.base import Settings
 from autotune.study.records import Peak, Phase
 
+MOST_CLIENTS = 500  # a closed loop of more has a thousand descriptors and one core to do it with
+
 
 @dataclass(frozen=True)
 class Request:
-    """What to measure: ``settings`` over the baseline, alone or against it, so many times."""
+    """What to measure: ``settings`` over the baseline, alone or against it, so many times.
+
+    ``rss`` are the sizes of processes, in bytes by `tier.service`, that were known to where the
+    settings come from.
+    """
 
     settings: Settings
     against_baseline: bool
     repeat: int
+    rss: Mapping[str, int] = field(default_factory=dict)
 
 
 def request(bed: Bed, config: Path | None, against: str | None, repeat: int) -> Request:
@@ -40,23 +50,37 @@ def request(bed: Bed, config: Path | None, against: str | None, repeat: int) -> 
     if against and config is None:
         raise AutotuneError("--against needs --config: the baseline against itself has no gain")
     settings = exported_settings(bed, config) if config else {}
-    return Request(settings, against is not None, repeat)
+    rss = exported_rss(config) if config else {}
+    return Request(settings, against is not None, repeat, rss)
 
 
 def exported_settings(bed: Bed, config: Path) -> Settings:
     """The parameters of an export. Raises AutotuneError where it is none, or not of this target."""
+    settings = _of_manifest(config, "parameters")
+    known = {dimension.name for dimension in bed.space.dimensions}
+    if unknown := sorted(set(settings) - known):
+        raise AutotuneError(f"{config} speaks of {unknown[0]}, which the target does not have")
+    return settings
+
+
+def exported_rss(config: Path) -> dict[str, int]:
+    """What processes were measured to occupy in the study of an export, in bytes.
+
+    Rules about memory that it kept then it keeps now: what is not known yet is assumed larger.
+    """
+    return _of_manifest(config, "rss", {})
+
+
+def _of_manifest(config: Path, key: str, otherwise: dict[str, Any] | None = None) -> dict[str, Any]:
     manifest = config / "manifest.json" if config.is_dir() else config
     try:
-        settings = json.loads(manifest.read_text(encoding="utf-8"))["parameters"]
-    except (OSError, ValueError, KeyError, TypeError) as error:
+        document = json.loads(manifest.read_text(encoding="utf-8"))
+        return dict(document[key] if otherwise is None else document.get(key, otherwise))
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise AutotuneError(
             f"{manifest} is not the manifest of an export: {error}",
             hint="`autotune export STUDY --out DIR` writes one",
         ) from error
-    known = {dimension.name for dimension in bed.space.dimensions}
-    if unknown := sorted(set(settings) - known):
-        raise AutotuneError(f"{manifest} speaks of {unknown[0]}, which the target does not have")
-    return dict(settings)
 
 
 @dataclass(frozen=True)
@@ -88,9 +112,38 @@ def measure(bed: Bed, wanted: Request, directory: Path, narrator: Narrator) -> F
     """Measure and keep every reading in a directory like a study's."""
     with session.opened(bed, directory, narrator) as bench:
         open_study(bed, bench, directory)
+        bench.space = bench.space.knowing(wanted.rss)
         if wanted.against_baseline:
             return _alternate(bench, wanted, directory)
         return _repeat(bench, wanted, directory)
+
+
+def ceilings(
+    bed: Bed,
+    wanted: Request,
+    tier: str | None,
+    concurrency: str,
+    directory: Path,
+    narrator: Narrator,
+) -> OfStack | OfCaches:
+    """Those of a tier's caches, or of the stack with so many clients in turn (``"1,5"``).
+
+    Raises AutotuneError.
+    """
+    if wanted.against_baseline or wanted.repeat > 1:
+        raise AutotuneError("a ceiling is measured once: no --against, no --repeat")
+    if tier is not None:
+        return of_caches(bed, tier, wanted.settings, directory, narrator)
+    try:
+        clients = [int(number) for number in concurrency.split(",")]
+    except ValueError:
+        clients = []
+    if not clients or not all(1 <= number <= MOST_CLIENTS for number in clients):
+        raise AutotuneError(
+            f"--concurrency {concurrency!r} is no list of numbers from 1 to {MOST_CLIENTS}",
+            hint="such as --concurrency 1,5",
+        )
+    return of_stack(bed, wanted.settings, clients, directory, narrator)
 
 
 def _repeat(bench: Bench, wanted: Request, directory: Path) -> Found:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,8 +12,9 @@ from autotune.deploy.processes import end_left_behind
 from autotune.deploy.restoring import restore_hosts, restore_study
 from autotune.errors import AutotuneError, LockedError
 from autotune.study.lock import holder, is_held
-from autotune.study.store import first_record
+from autotune.study.store import first_record, state_of
 from autotune.target.read import TargetFile, read
+from autotune.transports.base import Transport
 from autotune.transports.hosts import transports
 
 
@@ -37,13 +39,8 @@ def restore_target(target: Path) -> list[str]:
     file = read(target)
     if {tier.runtime for tier in file.target.tiers.values()} != {"systemd"}:
         return []
-    ways = transports(file)
-    try:
-        used = {host: ways[host] for tier in file.target.tiers.values() for host in tier.hosts}
-        return restore_hosts(Path(file.target.name), used)
-    finally:
-        for way in ways.values():
-            way.close()
+    with _ways(file) as ways:
+        return restore_hosts(Path(file.target.name), ways)
 
 
 def _is_of(study: Path, target: Path) -> bool:
@@ -70,11 +67,22 @@ def _restore(study: Path) -> list[str]:
 
 
 def _restore_hosts(study: Path) -> list[str]:
-    if not (study / "originals").exists():
+    state = state_of(study)
+    if not (study / "originals").exists() and (state.verdict is not None or not state.started):
         return []
-    ways = transports(_as_run(study))
-    try:
+    file = _as_run(study)
+    if {tier.runtime for tier in file.target.tiers.values()} != {"systemd"}:
+        return []
+    with _ways(file) as ways:
         return [f"{study.name}: {line}" for line in restore_study(study, ways)]
+
+
+@contextmanager
+def _ways(file: TargetFile) -> Iterator[dict[str, Transport]]:
+    """The way to every host that has a tier."""
+    ways = transports(file)
+    try:
+        yield {host: ways[host] for tier in file.target.tiers.values() for host in tier.hosts}
     finally:
         for way in ways.values():
             way.close()

@@ -99,6 +99,7 @@ def _warm_up(bench: Bench, trial: Trial, prior: Prior | None) -> float | None:
     warmth = warm_up(
         probe, bench.equipment.lookups, expected, max_rate=bench.equipment.limits.max_rate
     )
+    bench.store.warmed(trial, warmth)
     bench.narrator.warm(trial, warmth)
     bench.equipment.drain()
     return warmth.carried

@@ -109,6 +109,7 @@ def _rank(bench: Bench, searcher: Searcher) -> None:
     if found.real:
         bench.narrator.note(f"drift: {found}; peaks are compared as of now")
     bench.store.standings(searcher.standings(found))
+    bench.store.modelled(searcher.view(found))
 
 
 def tell(searcher: Searcher, done: Trial) -> None:

@@ -6,6 +6,7 @@ import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
 from math import exp
+from typing import Any
 
 import numpy as np
 import optuna
@@ -19,6 +20,7 @@ from autotune.search.landscape import Landscape
 from autotune.search.samplers import choose
 from autotune.search.standings import Standings
 from autotune.search.task import Task
+from autotune.search.view import view
 from autotune.services.base import Settings, Value
 from autotune.space.space import Space
 
@@ -100,6 +102,10 @@ class Searcher:
             for number, m, s in zip(numbers(trials), stretched(mean), sd, strict=True)
         }
         return Standings(peaks, float(np.sqrt(landscape.heights.noise)))
+
+    def view(self, drift: Drift = NONE) -> dict[str, Any]:
+        """What the model believes of the parameters, for reports: see `search.view`."""
+        return view(self.landscape(drift), self.importance())
 
     def landscape(self, drift: Drift = NONE) -> Landscape:
         """The model of the space, from everything told so far; something must have worked."""

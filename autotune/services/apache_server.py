@@ -35,7 +35,7 @@ COMMON = (
         meaning="Whether a connection may carry more than one request.",
     ),
     Parameter(
-        name="KeepAliveTimeout", low=1, high=15, stock=5, unit="s", when=(("KeepAlive", (True,)),),
+        name="KeepAliveTimeout", low=1, high=7, stock=5, unit="s", when=(("KeepAlive", (True,)),),
         action=Action.RELOAD, source=CORE,
         meaning="How long an idle client connection stays open.",
     ),
@@ -72,12 +72,12 @@ class ApacheServer:
 
     @property
     def programs(self) -> Mapping[str, tuple[str, ...]]:
-        # It tells of itself over HTTP alone: curl asks it on its own host.
-        return {"apache2": ("apache2",), "curl": ("curl",)}
+        # It tells of itself over HTTP alone: curl asks it on its own host. Under systemd its
+        # environment is Debian's, which apache2ctl knows.
+        return {"apache2": ("apache2",), "apache2ctl": ("apache2ctl",), "curl": ("curl",)}
 
     def files(self, site: Site) -> tuple[ConfigFile, ...]:
-        path = "/etc/apache2/apache2.conf" if site.runtime == "systemd" else "apache2.conf"
-        return (ConfigFile(path, self.template),)
+        return (ConfigFile(_conf(site), self.template),)
 
     def unit(self, site: Site) -> str:
         return "apache2.service"
@@ -103,7 +103,13 @@ class ApacheServer:
         )
 
     def _command(self, site: Site) -> Argv:
-        return (site.programs["apache2"], "-d", ".", "-f", "apache2.conf")
+        if site.runtime == "systemd":
+            return (site.programs["apache2ctl"], "-f", _conf(site))
+        return (site.programs["apache2"], "-d", ".", "-f", _conf(site))
+
+
+def _conf(site: Site) -> str:
+    return site.place("apache2.conf", "/etc/apache2/apache2.conf")
 
 
 def asking(site: Site, *pages: str) -> Argv:

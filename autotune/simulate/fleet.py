@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 
 from autotune.deploy.fleet import Deployed, DeployFailed
-from autotune.deploy.stack import Part
+from autotune.deploy.handover import handover
+from autotune.deploy.stack import Part, Stack
+from autotune.deploy.wanted import want
 from autotune.services.base import Action, Settings
 from autotune.simulate.stack import SimulatedStack
 
@@ -14,34 +17,33 @@ TAKES = {Action.NONE: 0.0, Action.RELOAD: 1.0, Action.RESTART: 3.0}
 
 
 class SimulatedFleet:
-    """``render(settings)`` gives the files of every part by ``part/path``; ``parts(settings)`` what
-    is there under these settings."""
+    """``render(settings, part)`` gives the files of one part of ``laid`` by their paths."""
 
     def __init__(
         self,
         stack: SimulatedStack,
-        parts: Callable[[Settings], tuple[Part, ...]],
-        render: Callable[[Settings], Mapping[str, bytes]],
+        laid: Stack,
+        render: Callable[[Settings, Part], Mapping[str, bytes]],
     ) -> None:
-        self._stack, self._parts, self._render = stack, parts, render
+        self._stack, self._laid, self._render = stack, laid, render
         self._in_place: Settings | None = None
 
     def deploy(self, settings: Settings) -> Deployed:
         """Raises DeployFailed for what the software would refuse; what was in place stays so."""
-        files = self._render(settings)
+        wanted = want(settings, self._laid, partial(self._render, settings))
         refused = self._stack.deploy(settings)
         if refused is not None:
             raise DeployFailed(refused)
-        actions = {part.name: self._action(part, settings) for part in self._parts(settings)}
+        actions = {part.name: self._action(part, settings) for part in wanted.parts}
         self._stack.now += max(TAKES[action] for action in actions.values())
         self._in_place = dict(settings)
-        return Deployed(files, actions, dict(settings))
+        return Deployed(wanted.files, actions, dict(settings), hosts=handover(wanted))
 
     def restore(self) -> None:
         """Nothing was touched."""
 
     def _action(self, part: Part, settings: Settings) -> Action:
-        if self._in_place is None or part not in self._parts(self._in_place):
+        if self._in_place is None or part not in self._laid.active(self._in_place):
             return Action.RESTART
         prefix = f"{part.site.tier}.{part.service.name}."
         changed = [

@@ -9,6 +9,8 @@ from autotune.services.base import Conditions, Parameter, Value
 from autotune.space.expression import Expression
 from autotune.target.units import DURATION, SIZE
 
+UNITS = {name: float(size) for name, size in {**SIZE, **DURATION}.items()}
+
 
 @dataclass(frozen=True)
 class Dimension:
@@ -47,7 +49,7 @@ class Dimension:
     @property
     def unit(self) -> float:
         """What one of its values is in base units: 1 for a bare number, 1048576 for MB."""
-        return float({**SIZE, **DURATION}.get(self.parameter.unit, 1.0))
+        return UNITS.get(self.parameter.unit, 1.0)
 
     def clip(self, value: Value) -> Value:
         """The nearest value that is allowed: bounds for a number, the baseline for a choice."""

@@ -53,13 +53,13 @@ class _Repair:
         self, asked: Settings, dimensions: Iterable[Dimension], facts: Mapping[str, float]
     ) -> None:
         self.settings = dict(asked)
-        self._asked, self._facts = asked, facts
+        self._asked = asked
         self._dimensions = {d.name: d for d in dimensions}
         self._changed: dict[str, str] = {}  # parameter → the last rule that changed it
-        self._numbers = base_units(asked, self._dimensions.values())
+        self._names = {**facts, **base_units(asked, self._dimensions.values())}
 
-    def names(self) -> dict[str, float]:
-        return {**self._facts, **self._numbers}
+    def names(self) -> Mapping[str, float]:
+        return self._names
 
     def bindings(self) -> tuple[Binding, ...]:
         return tuple(
@@ -100,7 +100,7 @@ class _Repair:
         return pair[1] / max(pair[0], 1e-9)
 
     def _at(self, dimension: Dimension, value: Value) -> dict[str, float]:
-        return {**self.names(), dimension.name: float(value) * dimension.unit}
+        return {**self._names, dimension.name: float(value) * dimension.unit}
 
     def _keeps(self, rule: Rule, dimension: Dimension, value: Value) -> bool:
         return rule.holds(self._at(dimension, value))
@@ -124,5 +124,5 @@ class _Repair:
 
     def _set(self, dimension: Dimension, value: Value, rule: str) -> None:
         self.settings[dimension.name] = value
-        self._numbers[dimension.name] = float(value) * dimension.unit
+        self._names[dimension.name] = float(value) * dimension.unit
         self._changed[dimension.name] = rule

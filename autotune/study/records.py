@@ -97,7 +97,9 @@ class State:
     standings: Standings | None = None
     transferred: tuple[Settings, ...] = ()
     settled: str | None = None
+    warmups: Mapping[int, Mapping[str, Any]] = field(default_factory=dict)
     explained: Mapping[str, Any] | None = None
+    model: Mapping[str, Any] | None = None
     rss: Mapping[str, int] = field(default_factory=dict)
     values: Mapping[int, tuple[float, ...]] = field(default_factory=dict)
     verdict: Mapping[str, Any] | None = None
@@ -172,9 +174,13 @@ _CHANGES: Mapping[str, Callable[[State, Record], State]] = {
     ),
     "memory": _memory,
     "standings": lambda state, record: replace(state, standings=_standings(record)),
+    "model": lambda state, record: replace(state, model=record["view"]),
     "settled": lambda state, record: replace(state, settled=record["why"]),
     "transferred": lambda state, record: replace(
         state, transferred=tuple(record["configurations"])
+    ),
+    "warm-up": lambda state, record: replace(
+        state, warmups={**state.warmups, record["trial"]: record}
     ),
     "explained": lambda state, record: replace(state, explained=record),
     "verdict": lambda state, record: replace(state, verdict=record),

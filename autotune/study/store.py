@@ -21,6 +21,7 @@ from autotune.measure.capacity import Capacity
 from autotune.measure.footprint import Footprint
 from autotune.measure.noise import Noise
 from autotune.measure.reading import Reading
+from autotune.measure.warmup import Warmth
 from autotune.search.standings import Standings
 from autotune.space.space import Candidate
 from autotune.study import journal
@@ -111,6 +112,11 @@ class Store:
         origin = {"trial": trial.number, "at": now(), "purpose": purpose}
         self._readings.append({**origin, **_plain(reading), "hosts": seen})
 
+    def warmed(self, trial: Trial, warmth: Warmth) -> None:
+        """How the warm-up went; a peak measured on a stack that was not settled says less."""
+        self._write("warm-up", trial=trial.number, settled=warmth.settled,
+                    windows=len(warmth.windows), hits=warmth.hits, carried=warmth.carried)  # fmt: skip
+
     def measured(self, trial: Trial, capacity: Capacity, p99: float | None) -> None:
         peak = Peak(capacity.peak, capacity.low, capacity.high, capacity.sd,
                     str(capacity.verdict), p99)  # fmt: skip
@@ -175,6 +181,10 @@ class Store:
     def transferred(self, study: str, configurations: Sequence[Mapping[str, Any]]) -> None:
         """What is taken over from an earlier study, as changes to the baseline."""
         self._write("transferred", of=study, configurations=[dict(c) for c in configurations])
+
+    def modelled(self, view: Mapping[str, Any]) -> None:
+        """What the model believes of the parameters when the search is over."""
+        self._write("model", view=view)
 
     def settled(self, why: str) -> None:
         """Nothing is left to win by searching on."""

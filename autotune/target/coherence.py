@@ -18,11 +18,18 @@ def findings(target: Target) -> Iterator[Finding]:
         yield from of_kind
         return
     yield from _hosts(target)
+    yield from _load(target)
     yield from _neighbours(target)
     yield from _local_caches(target)
     yield from _circles(target)
     yield from _ports(target)
     yield from _objective(target)
+
+
+def _load(target: Target) -> Iterator[Finding]:
+    if target.load.command and "generator" in target.load.model_fields_set:
+        message = "`generator` and `command` exclude each other"
+        yield Finding(("load", "command"), message)
 
 
 def _hosts(target: Target) -> Iterator[Finding]:

@@ -115,6 +115,8 @@ class Load(Model):
 
     generator: Text = "httperf"
     """The program that makes the load."""
+    command: Annotated[tuple[Word, ...], Field(min_length=1)] | None = None
+    """In place of `generator`, a program of your own: told a rate, it answers with a reading."""
     hosts: Some = ()
     """The hosts it runs on; without any, this machine."""
     path: Annotated[str, Field(pattern=PATH)] = "/"

@@ -70,7 +70,10 @@ class LocalTransport:
         )
 
     def put(self, content: bytes, path: str, *, mode: int = 0o644, sudo: bool = False) -> None:
-        """Raises AutotuneError when this account may not write there, or the disk is full."""
+        """Keeps owner and group of a file it replaces.
+
+        Raises AutotuneError when this account may not write there, or the disk is full.
+        """
         target = Path(path)
         staged = target.with_name(f".{target.name}.{os.getpid()}.new")
         if sudo and os.geteuid() != 0:
@@ -78,14 +81,18 @@ class LocalTransport:
             return
         try:
             _write(content, staged, mode)
+            _take_owner(staged, target)
             staged.replace(target)
         except OSError as error:
             staged.unlink(missing_ok=True)
             raise AutotuneError(f"{path} cannot be written: {error.strerror}") from error
 
     def _root_put(self, content: bytes, target: Path, staged: Path, mode: int) -> None:
+        there = self.run(["test", "-e", str(target)], sudo=True).ok
+        owner = ["chown", f"--reference={target}", "--", str(staged)] if there else ["true"]
         for argv, given in (
             (["install", f"--mode={mode:o}", "/dev/stdin", str(staged)], content),
+            (owner, None),
             (["mv", "--no-target-directory", "--", str(staged), str(target)], None),
         ):
             done = self.run(argv, input=given, sudo=True)
@@ -130,6 +137,17 @@ def _write(content: bytes, path: Path, mode: int) -> None:
         file.write(content)
         file.flush()
         os.fsync(descriptor)
+
+
+def _take_owner(path: Path, other: Path) -> None:
+    """Give ``path`` to whom ``other`` belongs, if that is there and somebody else."""
+    try:
+        there = other.stat()
+    except FileNotFoundError:
+        return
+    mine = path.stat()
+    if (there.st_uid, there.st_gid) != (mine.st_uid, mine.st_gid):
+        os.chown(path, there.st_uid, there.st_gid)
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:

@@ -148,13 +148,14 @@ function drawReadings() {
 }
 
 function drawImportance() {
-  const found = data.importance || { rows: [], said: "" };
+  const found = data.importance || { rows: [], pairs: [], edges: [] };
   const rows = found.rows.slice(0, 15).reverse();
-  by("importance").querySelector("p").textContent = found.said;
   draw("importance", [{
     type: "bar", orientation: "h", x: rows.map((r) => r.share), y: rows.map((r) => r.name),
     marker: { color: colour("accent") }, hovertemplate: "%{y}: %{x:.0%}<extra></extra>",
-  }], layout({ margin: { l: 230, r: 16, t: 12, b: 48 }, xaxis: { title: { text: "share of the variation explained" }, tickformat: ".0%" }, yaxis: { automargin: true } }));
+  }], layout({ margin: { l: 230, r: 16, t: 12, b: 48 }, xaxis: { title: { text: "share of what the model explains" }, tickformat: ".0%" }, yaxis: { automargin: true } }));
+  const pairs = found.pairs.map((p) => `${p.first} and ${p.second} interact: together ${(100 * p.effect).toFixed(0)} % beyond the sum of both`);
+  by("importance").querySelector("ul").replaceChildren(...[...pairs, ...found.edges].map((text) => element("li", text)));
 }
 
 const parameter = (name) => data.parameters.parameters.find((p) => p.name === name);

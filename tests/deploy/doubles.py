@@ -29,5 +29,5 @@ class Here(LocalTransport):
     ) -> Completed:
         self.exchanges += 1
         script = (input or b"").replace(HOME.encode(), str(self.place / "autotune").encode())
-        script = script.replace(b"9</var/lib", f"9<{self.place}".encode())
+        script = script.replace(b"</var/lib", f"<{self.place}".encode())
         return super().run(argv, input=script, timeout=timeout, cwd=cwd, env=env)

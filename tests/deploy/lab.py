@@ -127,7 +127,7 @@ class Ground:
             fleet.restore()
             for way in bed.transports.values():
                 way.close()
-        assert self.pictures() == before
+        assert differing(before, self.pictures()) == []
 
     def pictures(self) -> dict[str, list[str]]:
         return {name: self.sh(name, _PICTURE, *KEYS).splitlines() for name in self.ways}
@@ -135,6 +135,13 @@ class Ground:
     def sh(self, host: str, script: str, *words: str) -> str:
         done = self.ways[host].run(["sh", "-c", script, "sh", *words], timeout=60.0)
         return done.stdout.strip()
+
+
+def differing(before: Mapping[str, list[str]], after: Mapping[str, list[str]]) -> list[str]:
+    """Lines about hosts that are in one of two pictures only."""
+    return [
+        f"{host}: {line}" for host in before for line in sorted({*before[host]} ^ {*after[host]})
+    ]
 
 
 def settings(fleet: SystemdFleet, **changed: Any) -> Settings:

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import random
 import shutil
 import socket
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -17,9 +22,10 @@ from autotune.lab.lifecycle import down, halt, up
 from autotune.lab.status import access
 from autotune.services.base import Action
 from autotune.transports.ssh import SshTransport
-from tests.deploy.lab import HOSTS, Ground, acted, marks, settings
+from tests.deploy.lab import HOSTS, Ground, acted, differing, marks, settings
 
 pytestmark = marks
+MOMENTS = 10  # at which a tuner is killed
 FULL = """
 cp -a /etc/nginx /run/nginx
 mount -t tmpfs -o size=64k none /etc/nginx
@@ -113,7 +119,7 @@ def test_what_does_not_validate_changes_nothing(ground: Ground) -> None:
             fleet.deploy({**broken, "web.php_fpm.max_children": 9})
         with pytest.raises(DeployFailed, match=r"cache\.flcache\.memcached: .*threads"):
             fleet.deploy({**settings(fleet), "cache.memcached.threads": "none"})
-        assert ground.pictures() == before
+        assert differing(before, ground.pictures()) == []
         assert acted(fleet.deploy(settings(fleet)).actions) == {}
 
 
@@ -145,7 +151,7 @@ def test_what_validates_and_does_not_start_is_rolled_back_everywhere(
                 )
             )
         after = ground.pictures()
-        assert _without_times(after) == _without_times(before)
+        assert differing(_without_times(before), _without_times(after)) == []
         assert fleet._request() == RIGHT
         assert acted(fleet.deploy(settings(fleet)).actions) == {}
 
@@ -203,7 +209,7 @@ def test_two_tuners_at_once(ground: Ground) -> None:
         second = ground.fleet(ground.bed(), "second")
         with pytest.raises(LockedError, match=r"fl\w+ is being tuned by .*process \d+, since"):
             second.open()
-        assert ground.pictures() == before
+        assert differing(before, ground.pictures()) == []
         assert acted(first.deploy(settings(first)).actions) == {}
 
 
@@ -229,7 +235,7 @@ def test_a_host_that_goes_down_during_a_deployment(ground: Ground) -> None:
     up(HOSTS, ground.lab)
     ground.killed(fleet)
     assert restore_study(ground.directory / "study", ground.ways) != []
-    assert _of_files(ground.pictures()) == _of_files(before)
+    assert differing(_of_files(before), _of_files(ground.pictures())) == []
 
 
 def test_originals_from_the_hosts_alone(ground: Ground) -> None:
@@ -240,8 +246,36 @@ def test_originals_from_the_hosts_alone(ground: Ground) -> None:
     ground.killed(fleet)
     shutil.rmtree(ground.directory / "study")
     assert restore_hosts(ground.directory / "study", ground.ways) != []
-    assert ground.pictures() == before
+    assert differing(before, ground.pictures()) == []
     assert restore_hosts(ground.directory / "study", ground.ways) == []
+
+
+@pytest.mark.timeout(1200)
+def test_a_tuner_killed_at_any_moment_leaves_hosts_that_can_be_put_back(ground: Ground) -> None:
+    ground.bed()  # writes the target
+    before = ground.pictures()
+    moments = random.Random(os.getpid())
+    for number in range(MOMENTS):
+        study = ground.directory / f"killed{number}"
+        delay = moments.uniform(0.0, 8.0)
+        _killed("tune", ground, study, delay)
+        again = moments.uniform(0.0, 2.0)
+        _killed("restore", ground, study, again)
+        restore_study(study, ground.ways)
+        found = differing(before, ground.pictures())
+        assert found == [], f"killed after {delay:.3f} s, its restoring after {again:.3f} s"
+
+
+def _killed(what: str, ground: Ground, study: Path, delay: float) -> None:
+    """A tuner of its own process, killed so long after it has begun with the hosts."""
+    words = [sys.executable, "-m", "tests.deploy.tuner", what]
+    argv = [*words, str(ground.directory / "target.yaml"), str(study)]
+    with subprocess.Popen(argv, stdout=subprocess.PIPE, cwd=Path(__file__).parents[2]) as tuner:
+        assert tuner.stdout is not None
+        assert tuner.stdout.readline() == b"open\n"
+        with suppress(subprocess.TimeoutExpired):
+            tuner.wait(delay)
+        tuner.kill()
 
 
 def test_an_account_without_sudo_is_told_what_is_missing(ground: Ground) -> None:

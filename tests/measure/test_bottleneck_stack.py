@@ -56,6 +56,7 @@ class Shortage:
     latency: str = "3ms"
     first: float = 300.0
     overrides: Mapping[str, Callable[[str], str]] = field(default_factory=dict)
+    services: Mapping[str, str] = field(default_factory=dict)
 
 
 PLENTY: Mapping[str, Value] = {
@@ -65,11 +66,32 @@ PLENTY: Mapping[str, Value] = {
     "web.nginx.worker_connections": 4096,
     "lb.nginx.worker_connections": 4096,
 }
+APACHES = {"nginx,": "apache,", "nginx+php-fpm,": "apache+mod_php,"}
 SHORTAGES = (
     Shortage(
         "children",
         {**PLENTY, "web.php_fpm.max_children": 2},
         ("web", "php_fpm", Resource.WORKERS),
+    ),
+    Shortage(
+        "processes of Apache",
+        {"web.apache.MaxRequestWorkers": 2, "lb.apache.ServerLimit": 16},
+        ("web", "apache", Resource.WORKERS),
+        services=APACHES,
+    ),
+    Shortage(
+        "threads of Apache",
+        {
+            "web.apache.MaxRequestWorkers": 64,
+            "web.apache.StartServers": 64,
+            "web.apache.KeepAlive": False,
+            "lb.apache.ServerLimit": 1,
+            "lb.apache.ThreadsPerChild": 5,
+            "lb.apache.StartServers": 1,
+        },
+        ("lb", "apache", Resource.WORKERS),
+        latency="20ms",
+        services=APACHES,
     ),
     Shortage("cpu", PLENTY, ("web", "php_fpm", Resource.CPU)),
     Shortage(
@@ -118,7 +140,10 @@ class Started:
 @contextmanager
 def started(shortage: Shortage, directory: Path) -> Iterator[Started]:
     target = directory / "target.yaml"
-    target.write_text(TARGET.format(limit=shortage.limit, latency=shortage.latency))
+    text = TARGET.format(limit=shortage.limit, latency=shortage.latency)
+    for old, new in shortage.services.items():
+        text = text.replace(f"service: {old}", f"service: {new}")
+    target.write_text(text)
     for name, change in shortage.overrides.items():
         override = directory / "templates" / name
         override.parent.mkdir(parents=True)

@@ -4,14 +4,21 @@ from __future__ import annotations
 
 import socket
 import threading
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from autotune.deploy.stack import Part
 from autotune.measure.counters import DIALECTS, CounterReader, parse
+from autotune.measure.scoreboard import doing
+from autotune.services.apache_mod_php import ApacheModPhp
+from autotune.services.apache_server import STATUS_HOST
 from autotune.services.base import Endpoint, Role, Site
 from autotune.services.memcached import Memcached
+from autotune.transports.base import Completed
+from autotune.transports.local import LocalTransport
 
 FIXTURES = Path(__file__).parent / "fixtures"
 
@@ -99,3 +106,57 @@ def test_nobody_there() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
     assert CounterReader(cache_at(port), None).read(by_command=True) is None
+
+
+def web_at(port: int) -> Part:
+    site = Site(
+        tier="web", host="web1", role=Role.WEB, directory="/nowhere",
+        listen=Endpoint("127.0.0.1", port), programs={"curl": "/bin/false"},
+    )  # fmt: skip
+    return Part(ApacheModPhp(), site)
+
+
+STATUS = "BusyWorkers: 5\nIdleWorkers: 2\nScoreboard: WWKR_K_...\n"
+
+
+def test_apache_is_asked_anew_each_time_and_its_answer_counted() -> None:
+    asked = []
+
+    def serve(server: socket.socket) -> None:
+        for _ in range(2):
+            connection, _ = server.accept()
+            asked.append(connection.recv(1000).decode())
+            connection.sendall(b"HTTP/1.1 200 OK\r\n\r\n" + STATUS.encode())
+            connection.close()
+
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        thread = threading.Thread(target=serve, args=(server,))
+        thread.start()
+        reader = CounterReader(web_at(server.getsockname()[1]), None)
+        found = [reader.read(), reader.read()]
+        thread.join()
+    assert reader.cheap
+    assert all(f"Host: {STATUS_HOST}" in text for text in asked)
+    for one in found:
+        assert one is not None
+        # Two wait for the next request of a connection; one of the others answers this.
+        assert dict(one.values) == {"BusyWorkers": 5, "IdleWorkers": 2, "working": 2, "kept": 2}
+
+
+def test_apache_on_another_host_is_asked_there() -> None:
+    class Elsewhere(LocalTransport):
+        def run(self, argv: Sequence[str], **how: Any) -> Completed:
+            assert argv[0] == "/bin/false"
+            return Completed(tuple(argv), 0, STATUS, "")
+
+    reader = CounterReader(web_at(1), Elsewhere())
+    assert not reader.cheap
+    assert reader.read() is None
+    found = reader.read(by_command=True)
+    assert found is not None
+    assert found.values["working"] == 2
+
+
+@pytest.mark.parametrize("text", ["", "Scoreboard:", "502 Bad Gateway", "Scoreboard: ...."])
+def test_a_scoreboard_without_workers(text: str) -> None:
+    assert sum(doing(text).values()) == 0

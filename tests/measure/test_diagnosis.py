@@ -23,6 +23,8 @@ CASES: list[dict[str, Any]] = YAML(typ="safe").load(
 TIERS = {
     "lb.nginx": ("lb", Role.PROXY),
     "web.nginx": ("web", Role.WEB),
+    "lb.apache": ("lb", Role.PROXY),
+    "web.apache": ("web", Role.WEB),
     "php_fpm": ("web", Role.APP),
     "memcached": ("cache", Role.CACHE),
     "redis": ("store", Role.STORE),

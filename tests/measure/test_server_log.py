@@ -9,12 +9,14 @@ import pytest
 from autotune.deploy.stack import Part
 from autotune.measure import server_log
 from autotune.measure.server_log import complaints, log_of, position, since
+from autotune.services.apache import Apache
 from autotune.services.base import Endpoint, Role, Runtime, Service, Site
 from autotune.services.memcached import Memcached
 from autotune.services.nginx import Nginx
 from autotune.services.php_fpm import PhpFpm
 
 AT = "2026/11/21 04:50:12 [alert] 812#812: "
+APACHE = "[Sat Nov 21 07:18:04.461156 2026] [{0}:error] [pid 812:tid 812] {1}"
 
 
 @pytest.mark.parametrize(
@@ -37,6 +39,22 @@ AT = "2026/11/21 04:50:12 [alert] 812#812: "
         ("[21-Nov-2026 05:01:01] WARNING: [pool www] server reached pm.max_children setting (5)",
          "max_children"),
         (AT + "signal process started", None),
+        (APACHE.format("mpm_prefork", "AH00161: server reached MaxRequestWorkers setting, consider "
+         "raising the MaxRequestWorkers setting"), "max_workers"),
+        (APACHE.format("mpm_event", "AH03490: scoreboard is full, not at MaxRequestWorkers."
+         "Increase ServerLimit."), "max_workers"),
+        (APACHE.format("mpm_event", "AH10159: server is within MinSpareThreads of "
+         "MaxRequestWorkers, consider raising the MaxRequestWorkers setting"), None),
+        (APACHE.format("proxy", "(111)Connection refused: AH00957: http: attempt to connect to "
+         "127.0.0.1:80 (127.0.0.1:80) failed"), "upstream_refused"),
+        (APACHE.format("proxy", "(99)Cannot assign requested address: AH00957: http: attempt to "
+         "connect to 127.0.0.1:80 (127.0.0.1:80) failed"), "no_ports"),
+        (APACHE.format("proxy_http", "(70007)The timeout specified has expired: AH01102: error "
+         "reading status line from remote server 127.0.0.1:80"), "upstream_timed_out"),
+        (APACHE.format("proxy_balancer", "AH01167: balancer://web: All workers are in error state "
+         "for route ()"), "no_live_upstreams"),
+        (APACHE.format("core", "(24)Too many open files: AH00052: child pid 9 exit signal"),
+         "open_files"),
     ],
 )  # fmt: skip
 def test_complaints(line: str, about: str | None) -> None:
@@ -65,6 +83,8 @@ def test_no_log_at_all(tmp_path: Path) -> None:
         (Nginx(), Role.PROXY, "systemd", "/var/log/nginx/error.log"),
         (PhpFpm(), Role.APP, "embedded", "/srv/lb/php-fpm.log"),
         (PhpFpm(), Role.APP, "systemd", "php8.2-fpm.service"),
+        (Apache(), Role.PROXY, "embedded", "/srv/lb/apache2-error.log"),
+        (Apache(), Role.PROXY, "systemd", "/var/log/apache2/error.log"),
         (Memcached(), Role.CACHE, "embedded", None),
         (Memcached(), Role.CACHE, "systemd", "memcached.service"),
     ],

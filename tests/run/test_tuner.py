@@ -36,6 +36,8 @@ def test_a_study_goes_from_the_baseline_to_a_proven_gain(tmp_path: Path) -> None
     assert FINALISTS <= len(state.finished(Phase.FINALIST)) <= MOST_FINALISTS
     assert state.standings is not None
     assert len(state.finished(Phase.CONFIRM)) >= 6
+    assert set(state.warmups) == {trial.number for trial in state.trials if trial.peak}
+    assert all(record["settled"] for record in state.warmups.values())
     assert verdict.verdict == "improved"
     true = simulated.climbing(state.by_number(verdict.best).settings) / simulated.climbing(
         state.by_number(0).settings

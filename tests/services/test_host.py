@@ -67,6 +67,15 @@ def test_a_drop_in_for_each_unit(deployment: str, units: tuple[str, ...]) -> Non
         assert content.decode().splitlines()[1:] == ["[Service]", "LimitNOFILE=65535:524288"]
 
 
+@pytest.mark.parametrize(("nofile", "set_by_apachectl"), [(1024, 8192), (65535, 65535)])
+def test_apachectl_is_told_what_it_would_set_itself(nofile: int, set_by_apachectl: int) -> None:
+    service = Limits((parts("apache")[0][0],))
+    (content,) = render(service, SITE, {"web.limits.nofile": nofile}, Data()).values()
+    lines = content.decode().splitlines()
+    assert f"LimitNOFILE={nofile}:524288" in lines
+    assert f'Environment="APACHE_ULIMIT_MAX_FILES=ulimit -n {set_by_apachectl}"' in lines
+
+
 @pytest.mark.parametrize(
     ("nofile", "allowed", "line"),
     [

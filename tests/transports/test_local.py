@@ -87,3 +87,13 @@ def test_no_file_and_no_reading_it(tmp_path: Path) -> None:
     assert HERE.get(str(tmp_path / "missing" / "deeper")) is None
     with pytest.raises(AutotuneError, match="cannot be read"):
         HERE.get(str(tmp_path))
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
+def test_a_file_that_is_replaced_stays_whose_it_was(tmp_path: Path) -> None:
+    path = tmp_path / "redis.conf"
+    path.write_text("old")
+    os.chown(path, 12345, 54321)
+    HERE.put(b"new", str(path), mode=0o640)
+    there = path.stat()
+    assert (there.st_uid, there.st_gid, stat.S_IMODE(there.st_mode)) == (12345, 54321, 0o640)

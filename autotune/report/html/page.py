@@ -86,6 +86,32 @@ def data(study: Study) -> dict[str, Any]:
         "hosts": hosts.at_peak(study),
         "parameters": parameters.columns(study),
         "trials": trials.rows(study),
+        **_model(study),
+    }
+
+
+def _model(study: Study) -> dict[str, Any]:
+    """Importance, pairs that interact, ranges to widen and slices, by the model; or nothing yet."""
+    model = study.state.model
+    if model is None:
+        return {}
+    total = sum(one["effect"] for one in model["importance"]) or 1.0
+    edges = [
+        f"{e['parameter']} is best at the {e['end']} end of its range ({e['value']}): "
+        f"try {e['try_range'][0]} to {e['try_range'][1]}"
+        for e in model["edges"]
+    ]
+    return {
+        "importance": {
+            "rows": [
+                {"name": one["parameter"], "share": one["effect"] / total}
+                for one in model["importance"]
+                if one["effect"] >= 0.005 * total
+            ],
+            "pairs": model["pairs"],
+            "edges": edges,
+        },
+        "slices": model["slices"],
     }
 
 

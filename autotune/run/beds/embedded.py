@@ -25,7 +25,7 @@ from autotune.run.narrator import Narrator
 from autotune.run.templates import overrides
 from autotune.services.base import Settings, Value
 from autotune.services.placement import placed
-from autotune.services.registry import expected_body
+from autotune.services.registry import SERVICES, expected_body
 from autotune.space import space as spaces
 from autotune.space.dimension import Dimension
 from autotune.space.facts import HostFacts
@@ -93,7 +93,9 @@ class EmbeddedBed:
 
     def headroom(self) -> str:
         port = next(iter(ports.allocate(self.file).values()))
-        found = calibrate(self.load, self.transport, nginx=self.programs["nginx"], port=port)
+        # The stack itself may have no nginx.
+        nginx = ground.programs([SERVICES["nginx"]])["nginx"]
+        found = calibrate(self.load, self.transport, nginx=nginx, port=port)
         wanted = self.file.target.load.max_rate
         made = f"{self.load.name} makes at least {min(found.rate, wanted):g} requests/s here"
         return found.shortage(wanted) or made
@@ -253,4 +255,5 @@ def _equipment(bed: EmbeddedBed, laid: Stack, fleet: EmbeddedFleet) -> Equipment
         diagnose=gauge.diagnose,
         lookups=gauge.lookups,
         drain=gauge.drain,
+        gauge=gauge,
     )

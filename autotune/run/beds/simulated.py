@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 from autotune.deploy import stack as stacks
 from autotune.deploy.render import render
 from autotune.deploy.stack import Part, Stack
+from autotune.deploy.wanted import want
 from autotune.measure.bottleneck import Bottleneck
 from autotune.measure.capacity import Limits
 from autotune.measure.diagnosis import WatchedReading
@@ -114,14 +116,12 @@ class SimulatedBed:
         yield self._equipment(modelled)
 
     def _files(self, settings: Settings) -> dict[str, bytes]:
+        return want(settings, self.stack, partial(self._rendered, settings)).files
+
+    def _rendered(self, settings: Settings, part: Part) -> dict[str, bytes]:
         """The files as they would be on the hosts, from the same templates."""
-        return {
-            f"{part.name}/{path}": content
-            for part in self._parts(settings)
-            for path, content in render(
-                part.service, part.site, settings, self.file.target.data, overrides(self.file)
-            ).items()
-        }
+        data = self.file.target.data
+        return render(part.service, part.site, settings, data, overrides(self.file))
 
     def _presets(self) -> Iterator[Settings]:
         for kind in ("recommended", "published"):
@@ -140,7 +140,7 @@ class SimulatedBed:
             modelled.now += DRAIN_SECONDS
 
         return Equipment(
-            fleet=SimulatedFleet(modelled, self._parts, self._files),
+            fleet=SimulatedFleet(modelled, self.stack, self._rendered),
             limits=Limits(max_rate=self.file.target.load.max_rate, load_seconds=LOAD_SECONDS),
             take=take,
             diagnose=self._diagnose,
@@ -190,6 +190,10 @@ def _lay_out(target: Target, facts: Mapping[str, HostFacts]) -> Stack:
     """The stack on the target's own addresses, with programs by their usual names."""
     services = [p.service for name, tier in target.tiers.items() for p in placed(name, tier)]
     programs = {name: found[0] for s in services for name, found in s.programs.items()}
+    if {tier.runtime for tier in target.tiers.values()} == {"systemd"}:
+        # The files are what real hosts would have: those of the distribution's units.
+        account = ("www-data", "www-data")
+        return stacks.build(target, stacks.Grounds("run", {}, programs, facts, *account, "systemd"))
     ports = {
         (name, host): tier.port or FIRST_PORT + index
         for index, (name, tier) in enumerate(target.tiers.items())

@@ -21,12 +21,13 @@ from autotune.loads.base import Load, Request
 from autotune.loads.headroom import of_hosts
 from autotune.loads.registry import chosen
 from autotune.measure.capacity import Limits
-from autotune.measure.watch import hosts_of
+from autotune.measure.watch import WatchedHost, hosts_of
 from autotune.run.bed import Checked, Equipment, Preview
 from autotune.run.gauge import Gauge
 from autotune.run.interruption import uninterrupted
 from autotune.run.narrator import Narrator
 from autotune.run.templates import overrides
+from autotune.services.base import Settings
 from autotune.services.nginx import Nginx
 from autotune.services.placement import placed
 from autotune.services.registry import expected_body
@@ -106,12 +107,13 @@ class SystemdBed:
         return found.shortage(wanted) or made
 
     def preview(self) -> Preview:
-        def files(settings: Mapping[str, bool | int | float | str]) -> dict[str, bytes]:
-            wanted = want(settings, self.stack, lambda part: render(
-                part.service, part.site, settings, self.file.target.data, overrides(self.file)
-            ))  # fmt: skip
-            return {f"{part}{path}": content for part, files in wanted.rendered.items()
-                    for path, content in files.items()}  # fmt: skip
+        def files(settings: Settings) -> dict[str, bytes]:
+            data, own = self.file.target.data, overrides(self.file)
+            return want(
+                settings, self.stack, lambda part: render(
+                    part.service, part.site, settings, data, own
+                ),
+            ).files  # fmt: skip
 
         return Preview(
             entry=f"http://{self.stack.entry}{self.file.target.load.path}",
@@ -212,16 +214,20 @@ def fleet_of(bed: SystemdBed, directory: Path, narrator: Narrator) -> SystemdFle
 
 @contextmanager
 def _load_hosts(bed: SystemdBed, directory: Path, narrator: Narrator) -> Iterator[None]:
-    """Those that are not tuned themselves, nor this machine, fit for the load."""
-    ways = [way for way in bed.load_hosts
-            if way.name not in bed.stack.hosts and not isinstance(way, LocalTransport)]  # fmt: skip
-    hosts = LoadHosts(ways, directory)
+    """Those that only make load, fit for it."""
+    hosts = LoadHosts(_apart(bed), directory)
     try:
         hosts.open(kernel.NAMES, kernel.fit, narrator.note)
         yield
     finally:
         with uninterrupted():
             hosts.restore()
+
+
+def _apart(bed: SystemdBed) -> list[Transport]:
+    """Load hosts that are not tuned themselves, nor this machine."""
+    return [way for way in bed.load_hosts
+            if way.name not in bed.stack.hosts and not isinstance(way, LocalTransport)]  # fmt: skip
 
 
 def _answer(bed: SystemdBed) -> tuple[int, bytes] | str:
@@ -245,6 +251,9 @@ def _equipment(bed: SystemdBed, fleet: SystemdFleet) -> Equipment:
         ),
         timeout=target.load.timeout,
         in_place=lambda: fleet.in_place,
+        generators=tuple(
+            WatchedHost(way.name, bed.facts[way.name].cpus, (), way) for way in _apart(bed)
+        ),
     )
     return Equipment(
         fleet=fleet,
@@ -253,4 +262,5 @@ def _equipment(bed: SystemdBed, fleet: SystemdFleet) -> Equipment:
         diagnose=gauge.diagnose,
         lookups=gauge.lookups,
         drain=gauge.drain,
+        gauge=gauge,
     )

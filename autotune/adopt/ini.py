@@ -1,0 +1,38 @@
+"""The syntax of PHP-FPM's and PHP's own files: ``name = value`` under ``[section]``."""
+
+from __future__ import annotations
+
+import re
+
+from autotune.adopt.syntax import Directive, Word, unreadable
+
+_LINE = re.compile(r"[^\n]*(?:\n|$)")
+_SECTION = re.compile(r"\s*\[([^\]\n]*)\]")
+_NAME = re.compile(r"\s*([^\s=;\[\]]+(?:\[[^\]\n]*\])?)\s*")
+# A value goes to the end of the line, or to a comment outside of quotes.
+_VALUE = re.compile(r"""=[ \t]*((?:"(?:\\.|[^"\\])*"|'[^']*'|[^;"'\r\n])*)""", re.DOTALL)
+
+
+def read(text: str) -> tuple[Directive, ...]:
+    """Every assignment, its value the only argument. Raises Unreadable."""
+    found: list[Directive] = []
+    within: tuple[tuple[str, ...], ...] = ()
+    place = 0
+    while place < len(text):
+        line = _LINE.match(text, place)
+        assert line is not None
+        end = line.end()
+        if section := _SECTION.match(text, place, end):
+            within = ((section[1].strip(),),)
+        elif line[0].strip() and not line[0].lstrip().startswith((";", "#")):
+            name = _NAME.match(text, place, end)
+            if name is None:
+                raise unreadable(text, place, f"{line[0].strip()!r} assigns nothing")
+            value = _VALUE.match(text, name.end())
+            argument = value and Word(value[1].rstrip(), value.start(1))
+            arguments = (argument,) if argument and argument.text else ()
+            found.append(Directive(Word(name[1], name.start(1)), arguments, within))
+            if value and value.end() > end:  # a quoted value of several lines
+                end = _LINE.match(text, value.end()).end()  # type: ignore[union-attr]  # matches ""
+        place = end
+    return tuple(found)

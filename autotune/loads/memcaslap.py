@@ -1,0 +1,110 @@
+"""memcaslap (libmemcached): what a memcached host can do by itself, a closed loop.
+
+Its own rate option does not throttle and its latencies come in powers of two, so only its counts are
+taken. It fills its own window of objects first; gets that miss say the host has less memory than
+the window.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from math import ceil
+
+from autotune.services.base import Argv, Endpoint
+
+PACKAGES = ("libmemcached-tools",)  # Debian's names
+KEY = 17  # bytes; its first 16 are memcaslap's own
+WINDOW = "1k"  # objects of each client, the least it takes
+GETS = 0.9
+
+_COUNT = re.compile(r"^(cmd_get|cmd_set|get_misses|written_bytes|read_bytes): (\d+)$", re.M)
+_TOTAL = re.compile(r"^Run time: ([\d.]+)s Ops: (\d+) ", re.M)
+
+
+@dataclass(frozen=True)
+class Shape:
+    """Object sizes: (least bytes, most bytes, share) each."""
+
+    name: str
+    sizes: tuple[tuple[int, int, float], ...]
+    together: int = 1
+    """Keys that one request asks for."""
+
+    def config(self) -> bytes:
+        """What ``--cfg_cmd`` reads: key and value lengths, then sets (0) and gets (1)."""
+        values = "".join(f"{low} {high} {share:g}\n" for low, high, share in self.sizes)
+        text = f"key\n{KEY} {KEY} 1\nvalue\n{values}cmd\n0 {1 - GETS:.2g}\n1 {GETS:g}\n"
+        return text.encode()
+
+
+# The sizes of the published single-instance measurements (Radovic): the middle one is a mix of tiny,
+# small and medium objects that averages about 2 KB.
+SHAPES = (
+    Shape("100 B", ((100, 100, 1.0),)),
+    Shape("2 KB", ((4, 100, 0.76), (1024, 2048, 0.095), (5120, 20_480, 0.145))),
+    Shape("4 KB", ((4096, 4096, 1.0),)),
+)
+
+
+@dataclass(frozen=True)
+class CacheCeiling:
+    """Operations (keys, however many a request asks for) and traffic (both ways, bytes) of a cache.
+
+    ``failed`` says why there is no result.
+    """
+
+    shape: str
+    seconds: float = 0.0
+    operations: int = 0
+    gets: int = 0
+    misses: int = 0
+    traffic: int = 0
+    failed: str | None = None
+
+    @property
+    def rate(self) -> float:
+        """Operations per second."""
+        return self.operations / self.seconds if self.seconds > 0 else 0.0
+
+    @property
+    def gigabits(self) -> float:
+        """Gb/s on the wire, without the protocols below memcached's own."""
+        return 8e-9 * self.traffic / self.seconds if self.seconds > 0 else 0.0
+
+    @property
+    def hits(self) -> float:
+        """Fraction of the gets that found their object."""
+        return 1.0 - self.misses / self.gets if self.gets else 0.0
+
+
+def argv(
+    servers: tuple[Endpoint, ...], shape: Shape, config: str, clients: int, seconds: float,
+    *, udp: bool = False,
+) -> Argv:  # fmt: skip
+    """A thread for each server; ``config`` is the path of the shape's file on the load host."""
+    together = ("--division", str(shape.together)) if shape.together > 1 else ()
+    return (
+        "timeout", "--kill-after=1", str(ceil(seconds) + 10),
+        "memcaslap", "--servers", ",".join(map(str, servers)), "--threads", str(len(servers)),
+        "--concurrency", str(clients * len(servers)), "--time", f"{ceil(seconds)}s",
+        "--win_size", WINDOW, "--cfg_cmd", config, *together,
+        *(("--udp",) if udp else ()),
+    )  # fmt: skip
+
+
+def parse(printed: str, shape: Shape) -> CacheCeiling:
+    """What it printed at its end."""
+    counts = {name: int(count) for name, count in _COUNT.findall(printed)}
+    total = _TOTAL.search(printed)
+    if total is None or not {"cmd_get", "read_bytes", "written_bytes"} <= counts.keys():
+        said = (printed.strip().splitlines() or ["nothing"])[-1]
+        return CacheCeiling(shape.name, failed=f"memcaslap printed no result: {said[:200]}")
+    return CacheCeiling(
+        shape.name,
+        float(total[1]),
+        int(total[2]),
+        counts["cmd_get"],
+        counts.get("get_misses", 0),
+        counts["read_bytes"] + counts["written_bytes"],
+    )

@@ -1,0 +1,114 @@
+"""A generator of the user's own: told a rate, it answers with what became of the requests.
+
+It gets ``{"schema": 1, "url": …, "rate": …, "seconds": …, "timeout": …, "limit": …}`` (requests/s and
+seconds) on standard input. The last line it prints is one JSON object:
+
+- ``requests``: how many it set out to send, ``rate × seconds`` unless it fell short;
+- ``errors``: those without a right answer, by kind, ``{"status": 3, "timeout": 1}``;
+- ``latencies``: those with one, as a histogram, ``{"0.005": 970, "0.050": 26}``: upper edge of a bin
+  in seconds to the count in it; or, where it keeps none, ``late``: how many came after ``limit``;
+- ``limited``: why it could not make the load, where that is so.
+
+An answer that cannot be read, or whose counts do not add up, is a generator that failed: it says
+nothing about the server.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from math import ceil
+from typing import Any
+
+from autotune.loads.base import Limits, Order, Process, Request, Tally
+from autotune.services.base import Argv
+
+SCHEMA = 1
+MISSED = 0.01  # of the ordered requests; a generator that sends fewer made another load
+UNKNOWN = Limits(open_connections=1_000_000, rate=1e9)  # it says itself when it falls short
+BEYOND = 10.0  # latency limits: the bin of what came late, where no histogram is kept
+
+
+@dataclass(frozen=True)
+class OwnLoad:
+    """``argv`` is run as it is on each load host, with its share of the rate."""
+
+    argv: Argv
+    name: str = "command"
+    packages: tuple[str, ...] = ()
+    limits: Limits = UNKNOWN
+    programs: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+    def processes(self, request: Request, order: Order, hosts: int = 1) -> tuple[Process, ...]:
+        rate, bound = order.rate / hosts, ceil(order.seconds + 2 * order.timeout + 2)
+        told = {
+            "schema": SCHEMA,
+            "url": request.url,
+            "rate": rate,
+            "seconds": order.seconds,
+            "timeout": order.timeout,
+            "limit": order.limit,
+        }
+        one = Process(
+            ("timeout", "--kill-after=1", str(bound), *self.argv),
+            max(1, round(rate * order.seconds)),
+            order.seconds,
+            bound + 1.0,
+            self.limits.open_connections,
+            input=json.dumps(told).encode() + b"\n",
+        )
+        return (one,) * hosts
+
+    def parse(self, process: Process, printed: str, request: Request, order: Order) -> Tally:
+        found = _answer(printed)
+        if isinstance(found, str):
+            return _nothing(process, f"the generator's answer cannot be read: {found}")
+        intended, errors, latencies = found["requests"], found["errors"], found["latencies"]
+        if latencies is None:
+            late = min(found["late"], intended - sum(errors.values()))
+            right = intended - sum(errors.values()) - late
+            latencies = {order.limit: right, BEYOND * order.limit: late}
+        limited = found["limited"]
+        if intended < (1.0 - MISSED) * process.requests and not limited:
+            limited = f"the generator set out to send {intended} of {process.requests} requests"
+        return Tally(
+            intended=intended,
+            sent=intended,
+            errors={kind: count for kind, count in sorted(errors.items()) if count},
+            histogram={edge: count for edge, count in sorted(latencies.items()) if count},
+            duration=order.seconds,
+            limited=limited,
+        )
+
+
+def _nothing(process: Process, why: str) -> Tally:
+    return Tally(process.requests, errors={"not sent": process.requests}, limited=why[:300])
+
+
+def _answer(printed: str) -> dict[str, Any] | str:
+    """The answer with each part in its kind, or what is wrong with it."""
+    last = (printed.strip().splitlines() or [""])[-1]
+    try:
+        found = json.loads(last)
+        requests = _count(found["requests"])
+        errors = {str(kind): _count(n) for kind, n in (found.get("errors") or {}).items()}
+        bins = found.get("latencies")
+        latencies = None if bins is None else {float(at): _count(n) for at, n in bins.items()}
+        late = _count(found.get("late", 0))
+        limited = str(found["limited"]) if found.get("limited") else None
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        return f"{error!r} in {last[:120]!r}"
+    if latencies is None and "late" not in found:
+        return "there is neither `latencies` nor `late`"
+    known = sum(errors.values()) + (late if latencies is None else sum(latencies.values()))
+    if known > requests or (latencies is not None and known != requests):
+        return f"{known} answers and errors of {requests} requests"
+    return {"requests": requests, "errors": errors, "latencies": latencies, "late": late,
+            "limited": limited}  # fmt: skip
+
+
+def _count(value: object) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+        raise ValueError(f"{value!r} is no count")
+    return value

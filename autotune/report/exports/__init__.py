@@ -1,0 +1,1 @@
+"""An export in the terms of other tools."""

@@ -1,0 +1,148 @@
+"""`autotune measure --closed` and `--tier cache`: ceilings, of the stack and of its caches alone."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from autotune.errors import AutotuneError
+from autotune.loads import memcaslap
+from autotune.loads.closed import Ceiling, Clients, ClosedLoad
+from autotune.loads.errors import LoadError
+from autotune.loads.memcaslap import SHAPES, CacheCeiling, Shape
+from autotune.loads.registry import CLOSED
+from autotune.run import session
+from autotune.run import trial as trials
+from autotune.run.bed import Bed
+from autotune.run.gauge import Gauge
+from autotune.run.narrator import Narrator
+from autotune.run.order import Measure
+from autotune.run.start import open_study
+from autotune.run.trial import Bench
+from autotune.services.base import Endpoint, Role, Settings
+from autotune.study.records import Phase
+from autotune.transports.base import Transport
+
+SECONDS = 5.0
+WARM_UP_SECONDS = 1.0
+CLIENTS = 8  # of memcaslap for each cache host
+MARGIN = 15.0  # seconds a transport waits beyond what a program takes by its own account
+MISSING = (126, 127)
+
+
+@dataclass(frozen=True)
+class OfStack:
+    """Closed loops against the entry, by number of clients."""
+
+    generator: str
+    ceilings: tuple[Ceiling, ...]
+
+
+@dataclass(frozen=True)
+class OfCaches:
+    """The memcached hosts alone, by object size."""
+
+    servers: tuple[str, ...]
+    ceilings: tuple[CacheCeiling, ...]
+    chain: float
+    """Keys/s that the whole stack asks of them at its peak."""
+
+
+def of_stack(
+    bed: Bed, settings: Settings, concurrency: Sequence[int], directory: Path, narrator: Narrator
+) -> OfStack:
+    """Load the target's own entry with so many clients in turn. Raises AutotuneError."""
+    with session.opened(bed, directory, narrator) as bench:
+        gauge = _gauge(bed, bench, directory)
+        bench.equipment.fleet.deploy(bench.space.candidate(settings).settings)
+        host = gauge.load_hosts[0]
+        load = _available(host)
+        found = []
+        for index, clients in enumerate(concurrency):
+            if index == 0:
+                _clients(load, gauge, Clients(clients, WARM_UP_SECONDS, gauge.timeout))
+            ceiling = _clients(load, gauge, Clients(clients, SECONDS, gauge.timeout))
+            narrator.note(f"{load.name}, {clients} at a time: {ceiling.rate:.0f}/s")
+            found.append(ceiling)
+        return OfStack(load.name, tuple(found))
+
+
+def of_caches(
+    bed: Bed, tier: str, settings: Settings, directory: Path, narrator: Narrator
+) -> OfCaches:
+    """The peak of the whole stack, then a tier's memcached hosts by themselves, 90 % gets.
+
+    Raises AutotuneError.
+    """
+    with session.opened(bed, directory, narrator) as bench:
+        gauge = _gauge(bed, bench, directory)
+        caches = [part for part in gauge.stack.of_role(Role.CACHE) if part.site.tier == tier]
+        if not caches:
+            raise AutotuneError(
+                f"tier {tier!r} has no memcached to measure",
+                hint="--tier names the tier of the caches",
+            )
+        chain = _chain(bed, bench, settings)
+        servers = tuple(part.site.listen for part in caches)
+        found = []
+        for shape in (*SHAPES, as_the_chain_asks(bed.file.target.data.keys_per_request)):
+            ceiling = _cache(servers, shape, gauge.load_hosts[0])
+            narrator.note(f"memcaslap, {shape.name}: {ceiling.rate:.0f} ops/s")
+            found.append(ceiling)
+        return OfCaches(tuple(map(str, servers)), tuple(found), chain)
+
+
+def as_the_chain_asks(keys: int) -> Shape:
+    """Small objects, as many of them at once as a request of the application asks for."""
+    return replace(SHAPES[0], name=f"{SHAPES[0].name}, {keys} at once", together=keys)
+
+
+def _chain(bed: Bed, bench: Bench, settings: Settings) -> float:
+    done = trials.run(Measure(Phase.MEASURE, settings), bench, None, None)
+    bench.store.spent(bench.clock.collect())
+    if done.peak is None:
+        raise AutotuneError(f"the configuration cannot be used: {done.failure}")
+    return done.peak.peak * bed.file.target.data.keys_per_request
+
+
+def _gauge(bed: Bed, bench: Bench, directory: Path) -> Gauge:
+    """The way to the stack; what is done with it is on record like any study."""
+    if bench.equipment.gauge is None:
+        raise AutotuneError("only a stack of servers has a ceiling to measure")
+    open_study(bed, bench, directory)
+    return bench.equipment.gauge
+
+
+def _available(host: Transport) -> ClosedLoad:
+    for name, load in CLOSED.items():
+        if host.run(("sh", "-c", 'command -v "$0"', name)).ok:
+            return load
+    packages = " or ".join(package for load in CLOSED.values() for package in load.packages)
+    raise LoadError(
+        f"{host.name} has no closed-loop generator: {', '.join(CLOSED)}",
+        hint=f"install {packages} there",
+    )
+
+
+def _clients(load: ClosedLoad, gauge: Gauge, clients: Clients) -> Ceiling:
+    bound = clients.seconds + 2 * clients.timeout + MARGIN
+    done = gauge.load_hosts[0].run(load.argv(gauge.request, clients), timeout=bound)
+    return load.parse(done.stdout or done.said, clients)
+
+
+def _cache(servers: tuple[Endpoint, ...], shape: Shape, host: Transport) -> CacheCeiling:
+    made = host.run(("mktemp", "--tmpdir", "autotune-memcaslap.XXXXXXXX"))
+    if not made.ok:
+        raise LoadError(f"no temporary file on {host.name}: {made.said}")
+    config = made.stdout.strip()
+    try:
+        host.put(shape.config(), config)
+        argv = memcaslap.argv(servers, shape, config, CLIENTS, SECONDS)
+        done = host.run(argv, timeout=SECONDS + MARGIN)
+        if done.returncode in MISSING:
+            hint = f"sudo apt-get install {' '.join(memcaslap.PACKAGES)}"
+            raise LoadError(f"{host.name} has no memcaslap", hint=hint)
+        return memcaslap.parse(done.stdout or done.said, shape)
+    finally:
+        host.run(("rm", "--force", config))

@@ -1,0 +1,138 @@
+"""Files made into templates, and given back byte for byte at the values they had."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from autotune.adopt import apache, ini, nginx
+from autotune.adopt.syntax import Reader, Unreadable
+from autotune.adopt.template import Adopted, adopt
+from autotune.deploy.render import _environment
+
+STYLES = Path(__file__).parent / "styles"
+NGINX = {name: name for name in (
+    "worker_processes", "worker_connections", "keepalive_timeout", "keepalive_requests",
+)}  # fmt: skip
+APACHE = {name: name for name in (
+    "ServerLimit", "ThreadsPerChild", "MaxRequestWorkers", "StartServers", "KeepAliveTimeout",
+    "MinSpareServers", "MaxSpareServers", "MinSpareThreads", "MaxSpareThreads", "KeepAlive",
+    "MaxConnectionsPerChild", "MaxKeepAliveRequests", "ThreadLimit",
+)}  # fmt: skip
+FPM = {"pm.max_children": "max_children", "pm.start_servers": "start_servers", "pm": "pm",
+       "pm.min_spare_servers": "min_spare_servers", "pm.max_spare_servers": "max_spare_servers",
+       "opcache.memory_consumption": "opcache"}  # fmt: skip
+
+
+def text_of(path: Path) -> str:
+    return path.read_bytes().decode()
+
+
+def rendered(made: Adopted, **changed: str) -> str:
+    # As deployments render: a template is found and read from a file, here from its text.
+    return _environment(()).from_string(made.template).render({**made.baseline, **changed})
+
+
+@pytest.mark.parametrize(
+    ("style", "read", "variables", "baseline"),
+    [
+        ("nginx-maps-and-tls.conf", nginx.read, NGINX,
+         {"worker_processes": "4", "worker_connections": "4096", "keepalive_requests": "2000"}),
+        ("nginx-windows-line-ends.conf", nginx.read, NGINX, {"worker_connections": "768"}),
+        ("apache-vhosts.conf", apache.read, APACHE,
+         {"StartServers": "5", "MaxRequestWorkers": "150", "MaxConnectionsPerChild": "0",
+          "KeepAliveTimeout": "5"}),
+        ("apache-macros-and-proxy.conf", apache.read, APACHE,
+         {"ServerLimit": "16", "ThreadsPerChild": "25", "KeepAliveTimeout": "15"}),
+        ("fpm-two-pools.conf", ini.read, FPM, {"max_children": "50", "start_servers": "5"}),
+        ("php-ini-windows.ini", ini.read, FPM, {"opcache": "128"}),
+    ],
+)  # fmt: skip
+def test_styles(
+    style: str, read: Reader, variables: dict[str, str], baseline: dict[str, str]
+) -> None:
+    text = text_of(STYLES / style)
+    made = adopt(text, read(text), variables)
+    assert made.baseline == baseline
+    assert rendered(made) == text
+    for variable, value in baseline.items():
+        other = rendered(made, **{variable: f"{value}7"})
+        assert other != text
+        assert other.replace(f"{value}7", value) == text
+
+
+def installed() -> Iterable[tuple[Path, Reader, dict[str, str]]]:
+    for pattern, read, variables in (
+        ("nginx/nginx.conf", nginx.read, NGINX),
+        ("nginx/sites-available/*", nginx.read, NGINX),
+        ("nginx/snippets/*", nginx.read, NGINX),
+        ("nginx/*_params", nginx.read, NGINX),
+        ("nginx/mime.types", nginx.read, NGINX),
+        ("apache2/*.conf", apache.read, APACHE),
+        ("apache2/*-available/*", apache.read, APACHE),
+        ("php/*/fpm/php-fpm.conf", ini.read, FPM),
+        ("php/*/fpm/pool.d/*.conf", ini.read, FPM),
+        ("php/*/fpm/php.ini", ini.read, FPM),
+    ):
+        yield from ((path, read, variables) for path in sorted(Path("/etc").glob(pattern)))
+
+
+@pytest.mark.stack
+def test_what_the_distribution_installs() -> None:
+    files = list(installed())
+    assert {path.parts[2] for path, _, _ in files} == {"nginx", "apache2", "php"}
+    baselines = {}
+    for path, read, variables in files:
+        text = text_of(path)
+        made = adopt(text, read(text), variables)
+        assert rendered(made) == text, path
+        baselines[path.name] = dict(made.baseline)
+    assert baselines["nginx.conf"]["worker_connections"] == "768"
+    assert baselines["www.conf"]["max_children"] == "5"
+    assert baselines["mpm_event.conf"]["ThreadsPerChild"] == "25"
+    assert baselines["apache2.conf"] == {"KeepAliveTimeout": "5", "MaxKeepAliveRequests": "100"}
+
+
+@pytest.mark.parametrize(
+    ("read", "text", "message"),
+    [
+        (nginx.read, "events {\n  use epoll;\n", "line 3: the file ends within"),
+        (nginx.read, "a;\n}", "line 2: `}` where none belongs"),
+        (nginx.read, 'a "b;\n', "line 1: a quote or an escape has no end"),
+        (nginx.read, ";", "line 1: `;` without a directive"),
+        (apache.read, "<IfModule x>\nA 1\n", "<IfModule> is not closed"),
+        (apache.read, "<A>\n</B>\n", "line 2: </B> closes nothing"),
+        (apache.read, "<A x\n</A>\n", "line 1: <A lacks its `>`"),
+        (ini.read, "[a]\n= 5\n", "line 2: '= 5' assigns nothing"),
+    ],
+)
+def test_what_cannot_be_read(read: Reader, text: str, message: str) -> None:
+    with pytest.raises(Unreadable, match=message.replace("{", r"\{").replace("}", r"\}")):
+        read(text)
+
+
+def test_several_values_are_no_baseline() -> None:
+    text = "server { keepalive_timeout 1; } server { keepalive_timeout 2; }"
+    made = adopt(text, nginx.read(text), NGINX)
+    assert made.baseline == {}
+    assert made.template == text
+
+
+@given(st.text(alphabet='{}%#\r\n\\" a5;', max_size=40))
+def test_any_text_survives(text: str) -> None:
+    assert rendered(adopt(text, (), {})) == text
+
+
+@given(st.text(alphabet="{}%#\r\n \"';\\5k", max_size=40), st.sampled_from([nginx, apache, ini]))
+def test_whatever_can_be_read_is_given_back(text: str, syntax: object) -> None:
+    read: Reader = getattr(syntax, "read")  # noqa: B009
+    try:
+        directives = read(text)
+    except Unreadable:
+        return
+    made = adopt(text, directives, {"k": "k", "5": "five"})
+    assert rendered(made) == text

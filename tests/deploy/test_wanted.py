@@ -1,0 +1,163 @@
+"""From settings to what every host should be, without a host."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from autotune.deploy.render import render
+from autotune.deploy.stack import Grounds, build
+from autotune.deploy.wanted import Wanted, actions, needs, want
+from autotune.errors import AutotuneError
+from autotune.services.base import Action, Settings
+from autotune.services.placement import placed
+from autotune.services.registry import DEPLOYMENTS, PORTS
+from autotune.space import space as spaces
+from autotune.space.facts import HostFacts
+from autotune.target.read import read
+
+TARGET = """\
+name: fleet
+slo: {p99: 50ms, errors: 0.1%}
+hosts:
+  lb1: {address: 10.0.0.1}
+  web1: {address: 10.0.0.2}
+  mc1: {address: 10.0.0.3}
+  db1: {address: 10.0.0.4}
+tiers:
+  lb:    {hosts: lb1, service: nginx, forwards_to: web, port: 8080}
+  web:   {hosts: web1, service: nginx+php-fpm, app: reference, uses: [cache, store]}
+  cache: {hosts: mc1, service: memcached}
+  store: {hosts: db1, service: redis}
+"""
+FACTS = HostFacts(
+    cpus=2, memory=2**31, nofile=65536, kernel={"net.core.somaxconn": "4096", "vm.swappiness": "60"}
+)
+NGINX, FPM = "nginx.service", "php8.2-fpm.service"
+CONF, POOL = "/etc/nginx/nginx.conf", "/etc/php/8.2/fpm/php-fpm.conf"
+KV = "/var/www/autotune/kv.php"
+
+
+def wanted(directory: Path, *changes: tuple[str, str], **changed: Any) -> Wanted:
+    text = TARGET
+    for change in changes:
+        text = text.replace(*change)
+    (directory / "target.yaml").write_text(text)
+    file = read(directory / "target.yaml")
+    target = file.target
+    facts = dict.fromkeys(target.hosts, FACTS)
+    settings = spaces.build(file, facts).candidate(
+        {name.replace("__", "."): value for name, value in changed.items()}
+    ).settings  # fmt: skip
+    services = [p.service for name, tier in target.tiers.items() for p in placed(name, tier)]
+    alternatives = {name: found for one in services for name, found in one.programs.items()}
+    programs = {name: f"/usr/sbin/{found[0]}" for name, found in alternatives.items()}
+    programs["php-fpm"] = "/usr/sbin/php-fpm8.2"
+    laid = build(target, Grounds("/run/t", {}, programs, facts, "www-data", "www-data", "systemd"))
+    return want(settings, laid, lambda p: render(p.service, p.site, settings, target.data))
+
+
+@pytest.fixture
+def stock(tmp_path: Path) -> Wanted:
+    return wanted(tmp_path)
+
+
+def test_every_deployment_has_a_port() -> None:
+    assert PORTS.keys() == DEPLOYMENTS.keys()
+
+
+def test_hosts_have_the_distributions_files_and_units(stock: Wanted) -> None:
+    def drop_in(unit: str) -> str:
+        return f"/etc/systemd/system/{unit}.d/autotune.conf"
+
+    assert {name: (set(host.files), dict(host.units)) for name, host in stock.hosts.items()} == {
+        "lb1": ({CONF, drop_in(NGINX)}, {NGINX: True}),
+        "web1": ({CONF, POOL, KV, drop_in(NGINX), drop_in(FPM)}, {FPM: True, NGINX: True}),
+        "mc1": ({"/etc/memcached.conf", drop_in("memcached.service")}, {"memcached.service": True}),
+        "db1": ({"/etc/redis/redis.conf", drop_in("redis-server.service")},
+                {"redis-server.service": True}),
+    }  # fmt: skip
+    assert stock.hosts["lb1"].sysctls["net.core.somaxconn"] == "4096"
+    assert stock.leaves("db1") == ("/var/lib/redis/autotune.rdb",)
+    assert stock.places("web1") == {FPM: "/run/php/autotune-web.sock", NGINX: "80"}
+    assert stock.places("lb1") == {NGINX: "8080"}
+    assert list(stock.hosts["web1"].units) == [FPM, NGINX]  # in the order they start
+
+
+@pytest.mark.parametrize(
+    ("path", "holds", "lacks"),
+    [
+        (("lb1", CONF), [b"pid /run/nginx.pid;", b"user www-data www-data;",
+                         b"listen 10.0.0.1:8080 ", b"server 10.0.0.2:80;"], [b"nginx-temp"]),
+        (("web1", CONF), [b"unix:/run/php/autotune-web.sock", b"root /var/www/autotune;"], []),
+        (("web1", POOL), [b"listen = /run/php/autotune-web.sock\n", b"user = www-data"], []),
+        (("web1", KV), [b"'10.0.0.3', 11211", b"'10.0.0.4', 6379"], []),
+        (("mc1", "/etc/memcached.conf"), [b"-l 10.0.0.3\n", b"-u memcache\n"], []),
+        (("db1", "/etc/redis/redis.conf"), [b"bind 10.0.0.4\n", b"dir /var/lib/redis\n",
+                                            b"dbfilename autotune.rdb\n"], [b"dump.rdb"]),
+    ],
+)  # fmt: skip
+def test_templates_know_the_distributions_places(
+    stock: Wanted, path: tuple[str, str], holds: list[bytes], lacks: list[bytes]
+) -> None:
+    content = stock.hosts[path[0]].files[path[1]].content or b""
+    for text in holds:
+        assert text in content
+    for text in lacks:
+        assert text not in content
+
+
+def test_a_choice_stops_the_units_it_does_not_make(tmp_path: Path) -> None:
+    both = ("service: nginx,", "service: [nginx, apache],")
+    first = wanted(tmp_path, both)
+    assert first.hosts["lb1"].units == {NGINX: True, "apache2.service": False}
+    second = wanted(tmp_path, both, lb__service="apache")
+    assert second.hosts["lb1"].units == {"apache2.service": True, NGINX: False}
+    assert CONF not in second.hosts["lb1"].files
+
+
+def test_two_parts_cannot_have_the_same_file(tmp_path: Path) -> None:
+    with pytest.raises(AutotuneError, match=r"web\.web1\.\w+ and lb\.web1\.\w+ both need /etc/"):
+        wanted(tmp_path, ("hosts: lb1", "hosts: web1"))
+
+
+def changed(stock: Wanted, **values: Any) -> Settings:
+    return {**stock.settings, **{name.replace("__", "."): v for name, v in values.items()}}
+
+
+@pytest.mark.parametrize(
+    ("host", "path", "before", "units"),
+    [
+        ("lb1", CONF, None, {NGINX: Action.RESTART}),
+        ("lb1", CONF, {"lb__nginx__worker_processes": 7}, {NGINX: Action.RELOAD}),
+        ("lb1", CONF, {"lb__nginx__reuseport": True}, {NGINX: Action.RESTART}),
+        ("lb1", CONF, {"web__nginx__reuseport": True}, {NGINX: Action.RELOAD}),
+        ("mc1", "/etc/memcached.conf", {}, {"memcached.service": Action.RESTART}),
+        ("web1", POOL, {"web__php_fpm__max_children": 7}, {FPM: Action.RELOAD}),
+        ("web1", KV, {}, {FPM: Action.RELOAD, NGINX: Action.RELOAD}),
+        ("web1", f"/etc/systemd/system/{FPM}.d/autotune.conf", {}, {FPM: Action.RESTART}),
+        ("web1", "net.core.somaxconn", {}, {FPM: Action.RESTART, NGINX: Action.RESTART}),
+        ("web1", "net.ipv4.tcp_fin_timeout", {}, {}),
+    ],
+)
+def test_what_a_change_needs(
+    tmp_path: Path,
+    host: str,
+    path: str,
+    before: dict[str, Any] | None,
+    units: dict[str, Action],
+) -> None:
+    stock = wanted(tmp_path)
+    earlier = None if before is None else changed(stock, **before)
+    assert needs(stock, host, earlier).get(path, {}) == units
+
+
+def test_parts_without_a_unit_of_their_own_went_through_what_they_caused(stock: Wanted) -> None:
+    done = actions(stock, {"web1": {FPM: Action.RELOAD}}, {"web1": {KV, "net.core.somaxconn"}})
+    assert {part: action for part, action in done.items() if action} == {
+        "web.web1.reference": Action.RELOAD,
+        "web.web1.sysctl": Action.RELOAD,
+        "web.web1.php_fpm": Action.RELOAD,
+    }

@@ -1,0 +1,45 @@
+from __future__ import annotations
+
+from autotune.loads.closed import Ceiling
+from autotune.loads.memcaslap import CacheCeiling
+from autotune.report.ceilings import as_json, text
+from autotune.run.ceilings import OfCaches, OfStack
+
+STACK = OfStack(
+    "ab",
+    (
+        Ceiling(1, 5.0, 605, {}, {50.0: 0.00741, 99.0: 0.0202}),
+        Ceiling(5, 5.0, 2400, {"status": 2400}, {99.0: 0.001}),
+        Ceiling(9, failed="ab printed no result: nothing"),
+    ),
+)
+CACHES = OfCaches(
+    ("127.0.0.1:20071",),
+    (
+        CacheCeiling("100 B", 5.0, 93_840, 84_456, 7_685, 12_500_000),
+        CacheCeiling("4 KB", failed="memcaslap printed no result: nothing"),
+        CacheCeiling("100 B, 100 at once", 5.0, 500_000, 450_000, 0, 62_500_000),
+    ),
+    24_825.0,
+)
+
+
+def test_a_closed_loop_is_labelled_so() -> None:
+    said = text(STACK)
+    assert "closed loop: a ceiling" in said
+    assert "121/s  p50 7.41 ms, p99 20.2 ms" in said
+    assert "2400 status" in said
+    assert "printed no result" in said
+    found = as_json(STACK)
+    assert found["closed"] is True
+    assert [one["rate"] for one in found["ceilings"]] == [121.0, 0.0, 0.0]
+    assert found["ceilings"][0]["percentiles"] == {"p50": 0.00741, "p99": 0.0202}
+
+
+def test_the_chain_stands_beside_its_caches() -> None:
+    said = text(CACHES)
+    assert "18,768 ops/s  0.02 Gb/s  90.9 % of gets hit" in said
+    assert "24,825 keys/s of them at its peak: 25 % of what they answer" in said
+    found = as_json(CACHES)
+    assert found["chain"] == 24_825.0
+    assert found["ceilings"][1]["failed"]
