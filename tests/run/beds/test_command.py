@@ -23,6 +23,8 @@ from autotune.run.beds.command import prepare
 from autotune.study import journal
 from autotune.target.read import read
 
+pytestmark = pytest.mark.long
+
 TARGET = """
 name: toy
 command: [python3, bench.py]
