@@ -43,7 +43,7 @@ def workers(count: int, directory: Path) -> Iterator[None]:
         leader.wait()
 
 
-def main(arguments: Sequence[str] = ()) -> None:
+def main(_: Sequence[str] = ()) -> None:
     print(
         f"{'processes':>9} {'here':>7} {'all of it':>9} {'samples':>7} {'elsewhere':>9}   (% of a CPU)"
     )
