@@ -416,7 +416,6 @@ def measure(
     """The peak of the stack as it is, or of an exported configuration, with its interval."""
     from autotune.report import measured
     from autotune.report.studies import open_study
-    from autotune.report.yardstick import yardstick
     from autotune.run import measuring
     from autotune.run.beds.registry import prepare
     from autotune.run.studies import new_directory
@@ -435,11 +434,10 @@ def measure(
             return
         found = measuring.measure(bed, request, directory, narrator)
     study = open_study(directory)
-    by = yardstick(study.target, study.state)
     if json_:
-        _print(measured.as_json(found, by))
+        _print(measured.as_json(found, study))
     else:
-        typer.echo(measured.text(found, by))
+        typer.echo(measured.text(found, study))
 
 
 @app.command()

@@ -15,11 +15,11 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from autotune.deploy.render import shipped_templates
-from autotune.report import figures, sections
+from autotune.report import figures, hosts, sections
 from autotune.report.claim import claim
 from autotune.report.evidence import Evidence
 from autotune.report.headline import headline
-from autotune.report.html import hosts, latency, parameters, timeline, trials
+from autotune.report.html import latency, parameters, timeline, trials
 from autotune.report.html.study_time import study_time
 from autotune.report.parameters import changes
 from autotune.report.studies import Study
@@ -83,11 +83,21 @@ def data(study: Study) -> dict[str, Any]:
         "steps": timeline.best_so_far(study, time),
         "readings": timeline.readings(study, time),
         "latency": latency.percentile_curves(study),
-        "hosts": hosts.at_peak(study),
+        "hosts": _hosts(study),
         "parameters": parameters.columns(study),
         "trials": trials.rows(study),
         **_model(study),
     }
+
+
+def _hosts(study: Study) -> dict[str, dict[str, dict[str, float]]]:
+    """Baseline beside best; empty for studies that recorded nothing of their hosts."""
+    slo = study.target.slo.slo
+    found = {
+        label: hosts.at_peak((r for r in study.readings if r["trial"] in numbers), slo)
+        for label, numbers in timeline.numbers_of(study).items()
+    }
+    return {label: means for label, means in found.items() if means}
 
 
 def _model(study: Study) -> dict[str, Any]:
