@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,7 @@ from optuna.trial import FrozenTrial
 from autotune.search.distributions import distributions
 from autotune.search.history import advised, evidence, shifts
 from autotune.search.landscape import Landscape
-from autotune.search.lattice import Rows
+from autotune.search.lattice import Lattice, Rows
 from autotune.search.proposals import propose, spread
 from autotune.search.task import Task
 from autotune.space.space import Infeasible
@@ -55,7 +56,7 @@ class GpSampler(BaseSampler):
             row = self._repaired(spread(lattice, COLD, begun, self._task.seed)[None, :])[0]
         else:
             landscape = Landscape.of(lattice, known)
-            row, runners = propose(landscape, self._repaired, rng)
+            row, runners = propose(landscape, self._repaired, rng, _current(lattice, trials))
             self.prospect = landscape.prospect(runners, rng) if begun >= SURE else None
         return dict(lattice.values(row))
 
@@ -79,3 +80,9 @@ class GpSampler(BaseSampler):
                 continue
             kept.append(lattice.row(settings))
         return np.array(kept) if kept else rows
+
+
+def _current(lattice: Lattice, trials: Sequence[FrozenTrial]) -> Rows | None:
+    """What was deployed last, as far as the sampler knows."""
+    deployed = [t.params for t in trials if t.params and t.state.is_finished()]
+    return lattice.settled(lattice.rows(deployed[-1:]))[0] if deployed else None

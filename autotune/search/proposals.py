@@ -9,12 +9,14 @@ import numpy.typing as npt
 
 from autotune.search.landscape import Landscape, log_improvement
 from autotune.search.lattice import Lattice, Rows
+from autotune.search.price import restarts
 
 Array = npt.NDArray[np.float64]
 Projection = Callable[[Rows], Rows]
 Score = Callable[[Rows], Array]
 
 LEADERS = 4
+RESTART = 0.02  # of the logarithm of its improvement is what a restart may cost
 KNOWN = -1e9  # score of what has been measured, or is being
 MUTANTS, CROSSES, STRANGERS = 500, 200, 200
 # A suggestion far from all leaders in many parameters at once is hardly ever good: beyond ``reach``
@@ -26,10 +28,14 @@ ROUNDS, BRED, FITTED = 5, 160, 20
 
 
 def propose(
-    landscape: Landscape, project: Projection, rng: np.random.Generator
+    landscape: Landscape,
+    project: Projection,
+    rng: np.random.Generator,
+    current: Rows | None = None,
 ) -> tuple[Rows, Rows]:
     """The configuration with the highest expected improvement among those that may work, and those
-    that came close to it."""
+    that came close to it. Among near equals it is the one that ``current`` can become with the
+    fewest restarts."""
     lattice, evidence = landscape.lattice, landscape.evidence
     landscape = landscape.awaiting()
     mean, _ = landscape.predict(evidence.rows)
@@ -70,6 +76,8 @@ def propose(
         final = score(fitting)
         if final.max() > KNOWN:
             break
+    if current is not None:
+        final = final - RESTART * restarts(lattice, current, fitting)
     return np.asarray(fitting[int(final.argmax())]), fitting
 
 
