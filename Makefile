@@ -12,10 +12,12 @@ run:  ## set up this machine, then tune the local stack and prove the gain
 setup:  ## what `make run` and `make test` begin with: packages and .venv, no more
 	@scripts/setup
 
-test:  ## all tests: first those that need nothing, then those on real servers
+test:  ## all tests: those that need nothing, those on real servers, those on lab hosts
 	@scripts/setup --dev
 	@$(MAKE) --no-print-directory test-hermetic
 	$(python) -m pytest -m stack
+	@if $(python) -m autotune.lab.prerequisites; then $(MAKE) --no-print-directory test-lab; \
+	  else echo "The lab tests did NOT run; above is why." >&2; fi
 
 test-hermetic:  ## the tests that need no server, no network and no root
 	@scripts/setup --dev --venv

@@ -138,9 +138,13 @@ def run(
         bool,
         typer.Option("--keep", help="Leave a winner that is proven on the hosts (systemd only)."),
     ] = False,
+    from_: Annotated[
+        str | None, typer.Option("--from", help="A study whose best configurations come first.")
+    ] = None,
     studies: Studies = STUDIES,
 ) -> None:
     """Run a study: baseline, search, confirmation, verdict."""
+    from autotune.report.studies import find
     from autotune.run import start
     from autotune.run.beds.registry import prepare
     from autotune.run.studies import new_directory
@@ -149,7 +153,14 @@ def run(
     bed = prepare(read(target))
     _ask_leave(bed.announce(), yes=yes)
     directory = new_directory(studies, bed.file.target.name)
-    _sit(partial(start.start, keep=keep), bed, directory, json_=json_, verbose=verbose)
+    earlier = find(from_, studies) if from_ else None
+    _sit(
+        partial(start.start, keep=keep, earlier=earlier),
+        bed,
+        directory,
+        json_=json_,
+        verbose=verbose,
+    )
     _report(directory, json_=json_, exit_code=exit_code)
 
 

@@ -85,6 +85,7 @@ class Trial:
 class State:
     """Everything the order of a study depends on.
 
+    ``transferred`` are changes that won an earlier study and are tried first here.
     ``settled`` says why the search ended before its budget did, ``standings`` what the model believed
     once it had ended, ``explained`` which of the winner's changes carry its gain. ``rss`` is the
     largest process of each `tier.service` that any trial has shown, in bytes. ``values`` are what a
@@ -98,6 +99,7 @@ class State:
     noise: Mapping[str, Any] | None = None
     bottlenecks: Mapping[int, Mapping[str, Any]] = field(default_factory=dict)
     standings: Standings | None = None
+    transferred: tuple[Settings, ...] = ()
     settled: str | None = None
     warmups: Mapping[int, Mapping[str, Any]] = field(default_factory=dict)
     explained: Mapping[str, Any] | None = None
@@ -179,6 +181,9 @@ _CHANGES: Mapping[str, Callable[[State, Record], State]] = {
     "standings": lambda state, record: replace(state, standings=_standings(record)),
     "model": lambda state, record: replace(state, model=record["view"]),
     "settled": lambda state, record: replace(state, settled=record["why"]),
+    "transferred": lambda state, record: replace(
+        state, transferred=tuple(record["configurations"])
+    ),
     "warm-up": lambda state, record: replace(
         state, warmups={**state.warmups, record["trial"]: record}
     ),

@@ -178,6 +178,10 @@ class Store:
         peaks = {str(number): list(pair) for number, pair in standings.peaks.items()}
         self._write("standings", peaks=peaks, noise=standings.noise)
 
+    def transferred(self, study: str, configurations: Sequence[Mapping[str, Any]]) -> None:
+        """What is taken over from an earlier study, as changes to the baseline."""
+        self._write("transferred", of=study, configurations=[dict(c) for c in configurations])
+
     def modelled(self, view: Mapping[str, Any]) -> None:
         """What the model believes of the parameters when the search is over."""
         self._write("model", view=view)

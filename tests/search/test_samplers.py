@@ -23,7 +23,8 @@ def searcher(
 def told(number: int, settings: Settings, rng: np.random.Generator) -> Told:
     height = peak(settings)
     value = None if height is None else height * exp(rng.normal(0, 0.05))
-    return Told(value, {"trial": number, "sd": 0.05, "verdict": "measured"})
+    phase = "recommended" if settings == SPACE.preset("recommended") else "search"
+    return Told(value, {"trial": number, "sd": 0.05, "verdict": "measured", "phase": phase})
 
 
 def searched(kind: str, trials: int, seed: int = 1) -> list[Settings]:

@@ -58,7 +58,9 @@ def test_a_study_from_check_to_export(target: Path, tmp_path: Path) -> None:
     studies = ("--studies", tmp_path / "studies")
     assert "no host is touched" in autotune("check", target, cwd=tmp_path).stdout
     planned = json.loads(autotune("plan", target, "--json", cwd=tmp_path).stdout)
+    assert planned["simulated"] is True
     assert "(of a model)" in planned["entry"]
+    assert "no load is sent" in autotune("plan", target, cwd=tmp_path).stdout
     assert "+    worker_connections" in planned["diff"]
 
     done = autotune("run", target, "--yes", "--json", *studies, cwd=tmp_path)
