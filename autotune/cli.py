@@ -170,9 +170,13 @@ def run(
         bool,
         typer.Option("--keep", help="Leave a winner that is proven on the hosts (systemd only)."),
     ] = False,
+    from_: Annotated[
+        str | None, typer.Option("--from", help="A study whose best configurations come first.")
+    ] = None,
     studies: Studies = STUDIES,
 ) -> None:
     """Run a study: baseline, search, confirmation, verdict."""
+    from autotune.report.studies import find
     from autotune.run import start
     from autotune.run.beds.registry import prepare
     from autotune.run.studies import new_directory
@@ -181,7 +185,14 @@ def run(
     bed = prepare(read(target))
     _ask_leave(bed.announce(), yes=yes)
     directory = new_directory(studies, bed.file.target.name)
-    _sit(partial(start.start, keep=keep), bed, directory, json_=json_, verbose=verbose)
+    earlier = find(from_, studies) if from_ else None
+    _sit(
+        partial(start.start, keep=keep, earlier=earlier),
+        bed,
+        directory,
+        json_=json_,
+        verbose=verbose,
+    )
     _report(directory, json_=json_, exit_code=exit_code)
 
 
@@ -437,7 +448,6 @@ def measure(
     """The peak of the stack as it is, or of an exported configuration, with its interval."""
     from autotune.report import measured
     from autotune.report.studies import open_study
-    from autotune.report.yardstick import yardstick
     from autotune.run import measuring
     from autotune.run.beds.registry import prepare
     from autotune.run.studies import new_directory
@@ -456,11 +466,10 @@ def measure(
             return
         found = measuring.measure(bed, request, directory, narrator)
     study = open_study(directory)
-    by = yardstick(study.target, study.state)
     if json_:
-        _print(measured.as_json(found, by))
+        _print(measured.as_json(found, study))
     else:
-        typer.echo(measured.text(found, by))
+        typer.echo(measured.text(found, study))
 
 
 @app.command()

@@ -77,6 +77,8 @@ COLUMNS = (
     Column("heavy tail, 8 %", Server(cv=2.0), noise=0.08),
     Column("abrupt, 3 %", Server(abrupt=True)),
     Column("abrupt, 8 %", Server(abrupt=True), noise=0.08),
+    Column("request by request, 3 %", live=True),
+    Column("request by request, 8 %", noise=0.08, live=True),
     Column("drift 4 %/100 s, 3 %", drift=0.04),
 )
 

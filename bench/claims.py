@@ -6,7 +6,7 @@ python -m bench claims [STUDIES]
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import log
+from math import exp, log
 
 import numpy as np
 
@@ -41,6 +41,21 @@ def main(arguments: Sequence[str] = ()) -> None:
     found = [(s, study(s, kind="random", trials=TRIALS, seed=i))
              for i in range(count) for s in (stacks[i % len(stacks)],)]  # fmt: skip
     _coverage(found)
+    _drift(max(count // 20, 4))
+
+
+def _drift(count: int) -> None:
+    """Regret of the winner without drift, and with a fifth more or less over the study."""
+    for change in (0.0, log(1.2), log(0.8)):
+        regrets = []
+        for index in range(count):
+            stack = random_stack(index % 20)
+            one = study(stack, kind="gp", trials=30, seed=index, drift=change)
+            regrets.append(regret(stack, one))
+        print(
+            f"drift {exp(change) - 1:+.0%}, {count} studies of 30 trials: regret "
+            f"{np.median(regrets):.1f} % median, {np.mean(regrets):.1f} % mean (bar: within 1 point)"
+        )
 
 
 def _coverage(found: Sequence[tuple[Stack, Study]]) -> None:

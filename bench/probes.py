@@ -14,14 +14,14 @@ import signal
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 from autotune.deploy.processes import PID_SUFFIX
 from autotune.deploy.stack import Part
 from autotune.measure.process_table import Owners
-from autotune.measure.samplers import stream
+from autotune.measure.stream import Stream
 from autotune.measure.watch import Watch, WatchedHost
 from autotune.services.base import Endpoint, Role, Site
 from autotune.services.nginx import Nginx
@@ -43,7 +43,7 @@ def workers(count: int, directory: Path) -> Iterator[None]:
         leader.wait()
 
 
-def main() -> None:
+def main(_: Sequence[str] = ()) -> None:
     print(
         f"{'processes':>9} {'here':>7} {'all of it':>9} {'samples':>7} {'elsewhere':>9}   (% of a CPU)"
     )
@@ -60,7 +60,8 @@ def main() -> None:
                     time.sleep(SECONDS)
                 spent = time.process_time() - before
                 seen = watch.seen
-                _, there = stream(LocalTransport(), Owners(programs={"sleep": "x"}), SECONDS)
+                elsewhere = Stream(LocalTransport(), Owners(programs={"sleep": "x"}), SECONDS)
+                there = elsewhere.run().cost
         here = 100 * seen.cost["a"] / SECONDS
         print(
             f"{count:>9} {here:>7.2f} {100 * spent / SECONDS:>9.2f} {len(seen.samples['a']):>7}"

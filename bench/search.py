@@ -74,13 +74,17 @@ def searched(kind: str, family: str, name: str, seed: int, warm: bool) -> Run:  
             spent += time.process_time() - began
             asked, settings = suggestion.number, {**space.baseline, **suggestion.values}
         peak = stack.measure(settings, rng)
-        searcher.record(asked, settings, Told(peak, {"trial": len(tried)}))
+        searcher.record(asked, settings, Told(peak, {"trial": len(tried), "phase": _phase(asked)}))
         tried.append(settings)
         failed.append(peak is None)
         if len(tried) in AT:
             regret[len(tried)] = _regret(stack, searcher, tried)
     late = failed[FREE_FAILURES:]
     return Run(regret, sum(late) / len(late), spent / (len(tried) - len(known)))
+
+
+def _phase(asked: int | None) -> str:
+    return "recommended" if asked is None else "search"
 
 
 def _regret(stack: Stack, searcher: Searcher, tried: Sequence[Settings]) -> float:

@@ -20,6 +20,26 @@ missing_packages() {
   have curl || echo curl
   have ss || echo iproute2
   [ -n "$(find_python)" ] || echo python3 python3-venv
+  if [ "$kind" = dev ]; then missing_for_tests; fi
+}
+
+apache_has_php() {
+  for module in "$root"/usr/lib/apache2/modules/libphp*.so; do
+    if [ -e "$module" ]; then return; fi
+  done
+  return 1
+}
+
+# The tests start Apache too. What lab hosts are made of serves root alone, and without it the lab's
+# tests say that they did not run: it is no reason to stop on a machine that cannot have it.
+missing_for_tests() {
+  have apache2 || echo apache2
+  apache_has_php || echo libapache2-mod-php
+  have chromium || echo chromium # looks at the HTML report
+  if [ "$(id -u)" -ne 0 ] || ! supported; then return; fi
+  have systemd-nspawn || echo systemd-container
+  have sshd || echo openssh-server
+  have ssh-keygen || echo openssh-client
 }
 
 # Tried on Debian 12 and 13; Ubuntu 24.04 has the same packages and the same way to install them.

@@ -17,7 +17,23 @@ import pytest
 HERE = Path(__file__).resolve().parents[1]
 TOOLS = ["cat", "chmod", "comm", "cp", "cut", "dirname", "flock", "grep", "ln", "ls", "mkdir"]
 TOOLS += ["mv", "readlink", "rm", "sed", "sha256sum", "sh", "sort", "tr"]
-PROGRAMS = ("nginx", "memcached", "redis-server", "redis-cli", "httperf", "curl", "ss")
+PROGRAMS = (
+    "nginx",
+    "memcached",
+    "redis-server",
+    "redis-cli",
+    "httperf",
+    "curl",
+    "ss",
+    "apache2",
+    "chromium",
+)
+LAB = {
+    "systemd-nspawn": "systemd-container",
+    "sshd": "openssh-server",
+    "ssh-keygen": "openssh-client",
+}
+MOD_PHP = "usr/lib/apache2/modules/libphp8.2.so"
 
 # Each stand-in appends what it was asked to $LOG.
 STAND_INS = {
@@ -153,7 +169,9 @@ def sandbox(tmp_path: Path) -> Sandbox:
     (made.bin / "python3").hardlink_to(made.root / "python")
     executable(made.root / "php-fpm", PHP_FPM)
     (made.root / "usr/sbin/php-fpm8.2").hardlink_to(made.root / "php-fpm")
-    for program in PROGRAMS:
+    (made.root / MOD_PHP).parent.mkdir(parents=True)
+    (made.root / MOD_PHP).touch()
+    for program in (*PROGRAMS, *LAB):
         executable(made.root / "usr/sbin" / program, ":")
     (made.root / "lib/systemd/system/memcached.service").touch()
     shutil.copytree(HERE / "scripts", made.checkout / "scripts")
@@ -223,6 +241,27 @@ def test_on_another_distribution_it_stops_even_as_root(
     assert ("apt-get install --no-install-recommends nginx php-redis" in output) is has_apt
     assert sandbox.log == ""
     assert not (sandbox.checkout / ".venv").exists()
+
+
+def test_only_tests_need_apache(sandbox: Sandbox) -> None:
+    sandbox.lack("apache2")
+    (sandbox.root / MOD_PHP).unlink()
+    assert sandbox.setup(SANDBOX_UID="1000")[0] == 0
+    status, output = sandbox.setup("--dev", SANDBOX_UID="1000")
+    assert status == 1
+    assert "  apt-get install --no-install-recommends apache2 libapache2-mod-php\n" in output
+
+
+def test_only_root_needs_what_a_lab_is_made_of(sandbox: Sandbox) -> None:
+    sandbox.lack(*LAB)
+    assert sandbox.setup("--dev", SANDBOX_UID="1000")[0] == 0
+    assert sandbox.setup()[0] == 0
+    assert "apt-get" not in sandbox.log
+    sandbox.distribution("ID=fedora VERSION_ID=43")
+    assert sandbox.setup("--dev")[0] == 0
+    sandbox.distribution("ID=debian VERSION_ID=12")
+    _, output = sandbox.setup("--dev")
+    assert output.startswith(f"Going to install from the distribution: {' '.join(LAB.values())}")
 
 
 @pytest.mark.parametrize("version", ["debian VERSION_ID=12", "debian VERSION_ID=13"])

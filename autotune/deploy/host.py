@@ -47,7 +47,7 @@ class FleetHost:
     def __init__(self, name: str, transport: Transport, kept: Kept, study: str) -> None:
         self.name, self.transport = name, transport
         self.lock = HostLock(transport, study)
-        self._kept = kept
+        self._kept, self._study = kept, study
         self._started: set[str] = set()
         self.originals = kept.read(name) or Originals(name, study)
 
@@ -115,11 +115,17 @@ class FleetHost:
             commands.append(("reload", unit) if reloaded else ("act", "restart", unit))
             commands.append(("up", unit, places.get(unit, "")))
         self._started = {unit for unit, runs in wanted.units.items() if runs}
-        self._do([Command(words, vital=True) for words in commands], timeout=ACTING)
+        # A directory that somebody has put something into meanwhile stays, and is told of later.
+        vital = [Command(words, vital=words[0] != "remove") for words in commands]
+        self._do(vital, timeout=ACTING)
 
     def ask(self, commands: Sequence[Argv], timeout: float = 30.0) -> list[Completed]:
         """What each command says; none of them may change anything."""
         return ask(self.transport, [Command(argv) for argv in commands], timeout=timeout)
+
+    def tidy(self) -> None:
+        """Take away what a tuner that was killed had staged."""
+        self._do([Command(("discard", *map(staged, self.originals.state.files)))])
 
     def complaints(self) -> list[str]:
         """What the units that ought to run and do not have said, with their names."""
@@ -128,10 +134,10 @@ class FleetHost:
 
     def forget(self) -> None:
         """The host is as it was found: the copies of how that was are not needed any more."""
-        files = self.originals.state.files
-        self._do([Command(("discard", *map(staged, files))), Command(("discard", ORIGINALS, KEPT))])
+        words = [("discard", ORIGINALS), ("discard_of", self.originals.study, KEPT)]
+        self._do([Command(command) for command in words])
         self._kept.remove(self.name)
-        self.originals = Originals(self.name, self.originals.study)
+        self.originals = Originals(self.name, self._study)
 
     def forget_of(self, study: str) -> None:
         """Likewise the controller's copy of another study that lives beside this one."""

@@ -11,6 +11,7 @@ lock_state() {
     cat "$home/lock" 2>/dev/null
     :
 }
+home_made() { [ -d "$home" ] || mkdir -p -m 700 -- "$home"; }
 # expected new: the record is replaced if it is still the expected one ("" for none at all).
 claim() {
     exec 9</var/lib && flock -w 100 9 || return 4
@@ -19,7 +20,7 @@ claim() {
         printf '%s' "$now"
         return 3
     fi
-    mkdir -p "$home" && chmod 700 "$home" && printf '%s' "$2" >"$home/.lock" || return
+    home_made && printf '%s' "$2" >"$home/.lock" || return
     sync -- "$home/.lock" && mv -f -- "$home/.lock" "$home/lock" && renew
 }
 renew() {
@@ -99,6 +100,9 @@ stage_link() { # staged owner target
     rm -f -- "$1" && ln -s -- "$3" "$1" && chown -h "$2" -- "$1"
 }
 discard() { rm -f -- "$@"; }
+discard_of() { # study path: a record of originals, if it is that study's
+    if grep -qF "\"study\": \"$1\"" -- "$2" 2>/dev/null; then rm -f -- "$2"; fi
+}
 swap() { # path staged [time]
     [ -z "${3:-}" ] || touch -h -d "@$3" -- "$2" || return
     mv -fT -- "$2" "$1" && sync -- "${1%/*}"
@@ -107,7 +111,7 @@ remove() {
     if [ -d "$1" ] && [ ! -L "$1" ]; then rmdir -- "$1"; else rm -f -- "$1"; fi
 }
 keep() { # path base64: a file of autotune's own, on disk before anything else happens
-    mkdir -p "$home" && chmod 700 "$home" || return
+    home_made || return
     (umask 077 && printf %s "$2" | base64 -d >"$1.new") || return
     sync -- "$1.new" && mv -f -- "$1.new" "$1" && sync -- "$home"
 }

@@ -19,6 +19,7 @@ def put_back(host: FleetHost) -> tuple[str, ...]:
     wanted = host.originals.state
     if not host.changed:
         return ()
+    host.tidy()
     todo = decide(wanted, host.look(wanted), {}, wanted.units)
     host.stage(wanted, todo)
     host.apply(wanted, todo, {})

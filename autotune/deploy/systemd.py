@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TypeVar
 
 from autotune.deploy import dataset, ready
 from autotune.deploy.batch import CommandFailed
@@ -14,9 +13,7 @@ from autotune.deploy.fleet import Deployed, DeployFailed
 from autotune.deploy.handover import handover
 from autotune.deploy.host import Check, FleetHost
 from autotune.deploy.host_state import HostSeen, HostState
-from autotune.deploy.lease import Lease
-from autotune.deploy.originals import Kept
-from autotune.deploy.put_back import clear_left_behind, put_back
+from autotune.deploy.hosts import Hosts
 from autotune.deploy.render import RenderError, render
 from autotune.deploy.stack import Part, Stack
 from autotune.deploy.steps import Steps, decide
@@ -27,10 +24,8 @@ from autotune.services.base import Action, Role, Settings, Value
 from autotune.space.space import Space
 from autotune.target.model import Target
 from autotune.transports.base import Transport
-from autotune.transports.parallel import on_all
 
 READY_SECONDS = 15.0
-T = TypeVar("T")
 
 
 def unsaid(text: str) -> None:
@@ -73,13 +68,9 @@ class SystemdFleet:
     ) -> None:
         self.target, self.space, self.stack = target, space, stack
         self._study, self._expect, self._overrides = study, expect, overrides
-        self._request, self._progress, self._note = request, progress, note
+        self._request, self._progress = request, progress
         self.ready_seconds = READY_SECONDS
-        kept = Kept(study)
-        self._hosts = {
-            name: FleetHost(name, transports[name], kept, study.name) for name in stack.hosts
-        }
-        self._lease = Lease([host.lock for host in self._hosts.values()])
+        self._hosts = Hosts({name: transports[name] for name in stack.hosts}, study, note)
         self._in_place: InPlace | None = None
         self._keeping = False
 
@@ -102,11 +93,12 @@ class SystemdFleet:
             self._load_data(wanted, steps)
             self._await_answer()
             deployed, now = self._read_back(wanted, steps)
+        except (CommandFailed, NotUp) as error:
+            self._roll_back(steps, error)
+            raise DeployFailed(error.message) from error
         except AutotuneError as error:
             self._roll_back(steps, error)
-            raise (
-                DeployFailed(error.message) if isinstance(error, CommandFailed | NotUp) else error
-            ) from error
+            raise
         self._in_place = InPlace(wanted, deployed, _pids(now))
         return deployed
 
@@ -121,16 +113,18 @@ class SystemdFleet:
             raise DeployFailed(error.message) from error
 
     def _save_originals(self, wanted: Wanted) -> None:
-        self._everywhere(lambda host: host.save(wanted.hosts[host.name], wanted.leaves(host.name)))
+        self._hosts.everywhere(
+            lambda host: host.save(wanted.hosts[host.name], wanted.leaves(host.name))
+        )
 
     def _look(self, wanted: Wanted) -> dict[str, HostSeen]:
-        return self._everywhere(lambda host: host.look(wanted.hosts[host.name]))
+        return self._hosts.everywhere(lambda host: host.look(wanted.hosts[host.name]))
 
     def _decide(self, wanted: Wanted, seen: Mapping[str, HostSeen]) -> dict[str, Steps]:
         before = self._in_place.wanted.settings if self._in_place else None
         return {
             name: decide(wanted.hosts[name], seen[name], needs(wanted, name, before))
-            for name in self._hosts
+            for name in self.stack.hosts
         }
 
     def _stage(self, wanted: Wanted, steps: Mapping[str, Steps]) -> None:
@@ -138,18 +132,21 @@ class SystemdFleet:
             mine = steps[host.name]
             host.stage(wanted.hosts[host.name], mine, _checks(wanted, host.name, mine))
 
+        changing = _changing(steps)
         try:
-            self._where(steps, stage)
+            self._hosts.on(changing, stage)
         except AutotuneError as error:
-            on_all(self._changing(steps), lambda host: host.discard(steps[host.name]))
-            raise DeployFailed(error.message) if isinstance(error, Invalid) else error from error
+            self._hosts.gather(changing, lambda host: host.discard(steps[host.name]))
+            if isinstance(error, Invalid):
+                raise DeployFailed(error.message) from error
+            raise
 
     def _apply(self, wanted: Wanted, steps: Mapping[str, Steps]) -> None:
         def apply(host: FleetHost) -> None:
             places = wanted.places(host.name)
             host.apply(wanted.hosts[host.name], steps[host.name], places)
 
-        self._where(steps, apply)
+        self._hosts.on(_changing(steps), apply)
 
     def _load_data(self, wanted: Wanted, steps: Mapping[str, Steps]) -> None:
         if self._expect is None:
@@ -163,8 +160,10 @@ class SystemdFleet:
         wrong = ready.until(self._request, self._expect, self.ready_seconds)
         if wrong:
             said = [f"the stack does not answer right: {wrong}"]
-            for complaints in on_all(self._hosts.values(), FleetHost.complaints).results.values():
-                said += complaints
+            for words in self._hosts.gather(
+                self.stack.hosts, FleetHost.complaints
+            ).results.values():
+                said += words
             raise NotUp("\n".join(said))
 
     def _read_back(
@@ -176,7 +175,7 @@ class SystemdFleet:
             _still_up(self._hosts[name], state, now[name])
         asked, active = wanted.settings, self.space.active(wanted.settings)
         effective: dict[str, Value] = {}
-        for found in self._everywhere(lambda host: _effective(wanted, host)).values():
+        for found in self._hosts.everywhere(lambda host: _effective(wanted, host)).values():
             for name, value in found.items():
                 # Hosts of a tier may differ: the one that is not as asked is worth telling.
                 if effective.get(name, asked.get(name)) == asked.get(name):
@@ -198,7 +197,7 @@ class SystemdFleet:
             host.stage(state, todo)
             host.apply(state, todo, places)
 
-        failed = on_all(self._changing(steps), back).errors
+        failed = self._hosts.gather(_changing(steps), back).errors
         if failed:
             said = "; ".join(one.message for one in failed.values())
             raise AutotuneError(
@@ -213,61 +212,24 @@ class SystemdFleet:
     # -- before and after -----------------------------------------------------------------------
 
     def open(self) -> None:
-        """Lock every host, and put back what a killed tuner has left there.
-
-        Raises LockedError while another tuner has one of them.
-        """
-        taken = on_all(self._hosts.values(), lambda host: host.lock.take())
-        if taken.errors:
-            self._unlock()
-            taken.everywhere()
-        for name, stale in taken.results.items():
-            if stale:
-                self._note(f"{name}: took over the lock of {stale}")
-        self._lease.start()
-        for lines in self._everywhere(clear_left_behind).values():
-            for line in lines:
-                self._note(line)
+        """Lock every host; raises LockedError while another tuner has one of them."""
+        self._hosts.take()
 
     @property
     def in_place(self) -> Settings:
         """The settings that were deployed last; none before the first deployment."""
         return self._in_place.wanted.settings if self._in_place else {}
 
+    def keep(self) -> None:
+        """What is deployed now stays when hosts are unlocked; `autotune restore` still undoes it."""
+        self._keeping = True
+
     def restore(self) -> None:
         """Leave every host as it was found, and unlock it.
 
         Raises AutotuneError naming the hosts that could not be put back, when all others are.
         """
-        self._lease.stop()
-        held = [host for host in self._hosts.values() if host.lock.held]
-        try:
-            failed = on_all(held, FleetHost.commit if self._keeping else put_back).errors
-        finally:
-            self._unlock()
-        if failed:
-            raise AutotuneError(
-                "not put back: " + "; ".join(error.message for error in failed.values()),
-                hint=f"`autotune restore {self._study.name}` once that is mended",
-            )
-
-    def keep(self) -> None:
-        """What is deployed now stays when hosts are unlocked; `autotune restore` still undoes it."""
-        self._keeping = True
-
-    def _unlock(self) -> None:
-        on_all(self._hosts.values(), lambda host: host.lock.release())
-
-    # -- small things ---------------------------------------------------------------------------
-
-    def _everywhere(self, work: Callable[[FleetHost], T]) -> dict[str, T]:
-        return on_all(self._hosts.values(), work).everywhere()
-
-    def _where(self, steps: Mapping[str, Steps], work: Callable[[FleetHost], None]) -> None:
-        on_all(self._changing(steps), work).everywhere()
-
-    def _changing(self, steps: Mapping[str, Steps]) -> Iterable[FleetHost]:
-        return [host for name, host in self._hosts.items() if steps[name]]
+        self._hosts.give_back(as_found=not self._keeping)
 
     def _unchanged(self, seen: Mapping[str, HostSeen]) -> bool:
         return self._in_place is not None and self._in_place.pids == _pids(seen)
@@ -278,6 +240,11 @@ class SystemdFleet:
         known = self._in_place.deployed
         nothing = dict.fromkeys(known.actions, Action.NONE)
         return replace(known, files=wanted.files, actions=nothing, hosts=handover(wanted))
+
+
+def _changing(steps: Mapping[str, Steps]) -> list[str]:
+    """The hosts that have anything to do."""
+    return [name for name, todo in steps.items() if todo]
 
 
 def _checks(wanted: Wanted, host: str, steps: Steps) -> list[Check]:

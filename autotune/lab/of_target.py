@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 import time
 from dataclasses import dataclass
@@ -81,6 +82,9 @@ def down(what: str, directory: Path | None = None) -> Lab:
     except AutotuneError:  # a record that cannot be read is no reason to leave the rest
         before = ()
     lifecycle.down(found.directory)
+    with contextlib.suppress(OSError):  # there may be other labs, and originals of this host
+        LABS.rmdir()
+        LABS.parent.rmdir()
     return Lab(found.name, found.directory, before)
 
 

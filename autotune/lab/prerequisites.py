@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Callable
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from autotune.errors import AutotuneError
@@ -33,13 +35,28 @@ def missing_packages(
 def require() -> None:
     """Raise ``AutotuneError``, with what is missing and how to get it, if no lab can be made."""
     lacks = missing_packages()
-    root = os.geteuid() == 0
-    if root and not lacks:
-        return
-    wants = [] if root else ["it needs root (namespaces, mounts and a bridge are made)"]
+    if wants := obstacles(lacks):
+        able = os.geteuid() != 0 or lacks
+        hint = _remedy(lacks) if able else "use a machine, or a container that is privileged"
+        raise AutotuneError("a lab cannot be made here: " + "; ".join(wants), hint=hint)
+
+
+def obstacles(lacks: Sequence[str]) -> list[str]:
+    """Why no lab can be made, ``lacks`` being the packages that are missing; none if one can."""
+    wants = []
+    if os.geteuid() != 0:
+        wants.append("it needs root (namespaces, mounts and a bridge are made)")
     if lacks:
         wants.append("these packages are missing: " + ", ".join(lacks))
-    raise AutotuneError("a lab cannot be made here: " + "; ".join(wants), hint=_remedy(lacks))
+    if not wants and not _may_mount():
+        wants.append("this root may not make namespaces and mounts")
+    return wants
+
+
+def _may_mount() -> bool:
+    """Root of a container often may not."""
+    tried = ("unshare", "--net", "--mount", "mount", "-t", "tmpfs", "tmpfs", "/mnt")
+    return subprocess.run(tried, capture_output=True, check=False).returncode == 0
 
 
 def require_root() -> None:
@@ -72,3 +89,11 @@ def _remedy(packages: tuple[str, ...]) -> str:
 
 def _which(program: str) -> str | None:
     return shutil.which(program, path=os.environ.get("PATH", "") + ":" + _SBIN)
+
+
+if (
+    __name__ == "__main__"
+):  # for `make test`: ends with 0 where a lab can be made, else says why not
+    from autotune.outcome import end
+
+    sys.exit(end(require, as_json=False))

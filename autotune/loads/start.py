@@ -20,6 +20,7 @@ from autotune.transports.parallel import on_all
 ASKED = 3  # times; the quickest answer counts
 LEAD = 0.05  # s from now to the start, and as many round trips as it takes to get under way there
 TRIPS = 10.0
+LONGEST = 0.5  # s; a host too busy to be ready by then starts when it is
 _CLOCK = ("date", "+%s%N")  # ns since the epoch, in one program that every GNU system has
 # Words are arguments: the moment (ns on the host's own clock), then the command to become.
 _WAIT = """
@@ -53,7 +54,7 @@ def together(transports: Sequence[Transport]) -> dict[str, int]:
     """
     clocks = on_all(transports, clock).everywhere()
     slowest = max(2 * one.error for one in clocks.values())
-    start = time.time() + LEAD + TRIPS * slowest
+    start = time.time() + min(LEAD + TRIPS * slowest, LONGEST)
     return {name: round((start + one.ahead) * 1e9) for name, one in clocks.items()}
 
 

@@ -20,7 +20,7 @@ STEP: Final = 0.005
 """Lattice step of every log rate in the posterior."""
 REACH: Final = 500
 """Likelihoods are tabulated up to this many steps (a factor of 12) either side of the peak."""
-SIGMAS: Final = (0.007, 0.012, 0.02, 0.03, 0.045, 0.065, 0.095, 0.14)
+SIGMAS: Final = (0.008, 0.014, 0.023, 0.036, 0.055, 0.085, 0.13, 0.2)
 """Standard deviations of the log capacity that are weighed against each other."""
 
 _DISTURBED = 0.07  # fraction of readings that are disturbed

@@ -97,7 +97,10 @@ class Watch:
                 self._guarded(self._note_logs, host)
                 self._start(self._sample_here, host)
             else:
-                self._start(self._sample_there, host)
+                # Known from here on, so that leaving at once still tells it to end.
+                self._guarded(self._prepare, host)
+                if host.name in self._streams:
+                    self._start(self._sample_there, host)
         for host in self._hosts:
             for part in host.parts:
                 if dialect_of(part):
@@ -158,19 +161,20 @@ class Watch:
         finally:
             self._samples[host.name], self._cost[host.name] = sampler.samples(), sampler.cost
 
-    def _sample_there(self, host: WatchedHost) -> None:
+    def _prepare(self, host: WatchedHost) -> None:
         assert host.transport is not None
-        logs = {part.name: log for part in host.parts if (log := log_of(part))}
-        unique = tuple(dict.fromkeys(logs.values()))
-        stream = Stream(host.transport, owners(host), self._seconds, unique)
-        self._streams[host.name] = stream
+        logs = tuple(dict.fromkeys(log for part in host.parts if (log := log_of(part))))
+        self._streams[host.name] = Stream(host.transport, owners(host), self._seconds, logs)
+
+    def _sample_there(self, host: WatchedHost) -> None:
         try:
-            found = stream.run()
+            found = self._streams[host.name].run()
         finally:
             del self._streams[host.name]
         self._samples[host.name], self._cost[host.name] = found.samples, found.cost
-        for part, log in logs.items():
-            self._complaints[part] = complaints(found.logs.get(log, ""))
+        for part in host.parts:
+            if log := log_of(part):
+                self._complaints[part.name] = complaints(found.logs.get(log, ""))
 
     def _count(self, what: tuple[Part, Transport | None]) -> None:
         part, transport = what

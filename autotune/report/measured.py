@@ -2,51 +2,67 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict
 from typing import Any
 
+from autotune.report import figures
+from autotune.report.hosts import at_peak
+from autotune.report.ladder import PERCENTILES, Rung, ladder
+from autotune.report.sections import finding_in_words
+from autotune.report.studies import Study
 from autotune.report.summary import numbers
-from autotune.report.yardstick import Requests, Yardstick
+from autotune.report.yardstick import Requests, Yardstick, yardstick
 from autotune.run.measuring import Found
-from autotune.study.records import Peak
+from autotune.study.records import Peak, Trial
 
 SCHEMA = 1
 
 
-def as_json(found: Found, by: Yardstick) -> dict[str, Any]:
+def as_json(found: Found, study: Study) -> dict[str, Any]:
     """``peaks`` and ``spread`` of repeats; with a baseline, both sides' and the ``gain``.
 
-    Peaks are in requests/s (or a benchmark's values), ``sd`` is that of a peak's logarithm.
+    Peaks are in requests/s (or a benchmark's values), ``sd`` is that of a peak's logarithm. With
+    each come its ``ladder``, ``hosts`` and ``bottleneck`` (``null`` where none was found). A rung of
+    the ladder is in requests, requests/s and seconds, its percentiles among them; a percentile is
+    ``null`` where it is beyond all answers, or the reading says nothing of it. The ``ladder`` beside
+    ``peaks`` sums those of all repeats. See ``hosts.at_peak`` for the hosts.
     """
+    by = yardstick(study.target, study.state)
     said: dict[str, Any] = {"schema": SCHEMA, "study": found.study}
     if found.gain is not None:
-        baseline = found.baseline[0].peak
         return {
             **said,
-            "baseline": [_peak(peak, by) for peak in found.baseline],
-            "configuration": [_peak(peak, by) for peak in found.peaks],
-            "gain": by.gain(found.gain, baseline),
+            "baseline": [_measurement(trial, study, by) for trial in found.baseline],
+            "configuration": [_measurement(trial, study, by) for trial in found.measured],
+            "gain": by.gain(found.gain, _first_peak(found)),
         }
     return {
         **said,
-        "peaks": [_peak(peak, by) for peak in found.peaks],
+        "peaks": [_measurement(trial, study, by) for trial in found.measured],
         "peak": by.of(found.peak) if found.peak else 0.0,
         "spread": found.spread,
+        "ladder": _ladder(found.measured, study),
     }
 
 
-def text(found: Found, by: Yardstick) -> str:
+def text(found: Found, study: Study) -> str:
     """The result for a person."""
-    return "\n".join([*_lines(found, by), f"every reading is in study {found.study}"])
+    by = yardstick(study.target, study.state)
+    parts = [*_lines(found, by)]
+    sides = {"baseline": found.baseline, "configuration": found.measured}
+    for label, measured in sides.items():
+        if of_side := list(_side(measured, study)):
+            parts += ["", *([label] if found.baseline else []), *of_side]
+    return "\n".join([*parts, "", f"every reading is in study {found.study}"])
 
 
 def _lines(found: Found, by: Yardstick) -> Iterator[str]:
     if found.gain is not None:
-        gain = by.gained(by.gain(found.gain, found.baseline[0].peak))
+        gain = by.gained(by.gain(found.gain, _first_peak(found)))
         yield f"{gain}{by.at} against the baseline, {found.gain.pairs} alternating pairs"
         return
-    for peak in found.peaks:
+    for peak in _peaks(found.measured):
         if not peak.feasible and isinstance(by, Requests):
             yield f"{by.nothing} ({by.objective})"
             continue
@@ -56,5 +72,92 @@ def _lines(found: Found, by: Yardstick) -> Iterator[str]:
         yield f"spread between repeats: {100 * found.spread:.1f} %"
 
 
-def _peak(peak: Peak, by: Yardstick) -> dict[str, Any]:
-    return {**asdict(peak), **(numbers(peak, by) if peak.peak else {})}
+def _side(measured: Iterable[Trial], study: Study) -> Iterator[str]:
+    """One configuration's readings, all its measurements together: a line each rung and host."""
+    trials = list(measured)
+    readings = _readings(trials, study)
+    rungs = ladder(readings)
+    slo = study.target.slo.slo
+    if rungs:
+        heads = "".join(f"{_name(percent):>9}" for percent in PERCENTILES)
+        yield f"{'offered':>9}{'goodput':>11}{heads}  late or failed"
+    for rung in rungs:
+        mark = "✓" if rung.keeps(slo) else "?" if rung.limited else "✗"
+        yield f"{_rung_line(rung)} {mark}{_remark(rung)}"
+    for host, did in at_peak(readings, slo).items():
+        yield f"{host}: CPU {100 * did['cpu']:.0f} %, load average {did['load']:.2f}"
+    findings = (study.state.bottlenecks.get(trial.number) for trial in reversed(trials))
+    if (finding := next(filter(None, findings), None)) is not None:
+        yield f"limited by {finding_in_words(finding)}"
+
+
+def _rung_line(rung: Rung) -> str:
+    rate = f"{figures.rate(rung.rate)}/s"
+    good = "–" if rung.goodput is None else f"{figures.rate(rung.goodput)}/s"
+    latencies = [_seconds(rung.percentile(percent)) for percent in PERCENTILES]
+    columns = "".join(f"{figures.latency(latency):>9}" for latency in latencies)
+    bad = 100 * rung.violations / rung.intended
+    return f"{rate:>9}{good:>11}{columns}  {bad:.2f} %"
+
+
+def _remark(rung: Rung) -> str:
+    if rung.limited:
+        return f"  says nothing: {rung.limited}"
+    errors = ", ".join(f"{count} {kind}" for kind, count in rung.errors.items())
+    return ("  cut short" if rung.cut_short else "") + (f"  {errors}" if errors else "")
+
+
+def _measurement(trial: Trial, study: Study, by: Yardstick) -> dict[str, Any]:
+    assert trial.peak is not None  # a measurement without one has ended the command
+    finding = study.state.bottlenecks.get(trial.number)
+    return {
+        **asdict(trial.peak),
+        **(numbers(trial.peak, by) if trial.peak.peak else {}),
+        "trial": trial.number,
+        "ladder": _ladder([trial], study),
+        "hosts": at_peak(_readings([trial], study), study.target.slo.slo),
+        "bottleneck": {k: v for k, v in finding.items() if k not in ("event", "trial")}
+        if finding
+        else None,
+    }
+
+
+def _ladder(trials: Iterable[Trial], study: Study) -> list[dict[str, Any]]:
+    slo = study.target.slo.slo
+    return [
+        {
+            "rate": round(rung.rate, 2),
+            "readings": rung.readings,
+            "seconds": round(rung.seconds, 3),
+            "intended": rung.intended,
+            "violations": rung.violations,
+            "errors": dict(rung.errors),
+            "goodput": None if rung.goodput is None else round(rung.goodput, 2),
+            **{_name(percent): _seconds(rung.percentile(percent)) for percent in PERCENTILES},
+            "met": rung.keeps(slo),
+            "cut_short": rung.cut_short,
+            "limited": rung.limited,
+        }
+        for rung in ladder(_readings(trials, study))
+    ]
+
+
+def _readings(trials: Iterable[Trial], study: Study) -> list[Any]:
+    numbers_ = {trial.number for trial in trials}
+    return [reading for reading in study.readings if reading["trial"] in numbers_]
+
+
+def _peaks(trials: Iterable[Trial]) -> list[Peak]:
+    return [trial.peak for trial in trials if trial.peak is not None]
+
+
+def _first_peak(found: Found) -> float:
+    return _peaks(found.baseline)[0].peak
+
+
+def _name(percent: float) -> str:
+    return f"p{percent:g}"
+
+
+def _seconds(milliseconds: float | None) -> float | None:
+    return None if milliseconds is None else round(milliseconds / 1000, 6)

@@ -94,8 +94,12 @@ def drifted(state: State) -> Drift:
 
 
 def confirmations(state: State, challenger: int, phase: Phase = Phase.CONFIRM) -> list[Measured]:
-    """The alternating measurements so far, in the order taken, with the noise of the study."""
-    noise = state.standings.noise if state.standings else 0.0
+    """The alternating measurements so far, in the order taken, with the noise of the study.
+
+    A benchmark command's values have all of their noise in their sd: it was told, or learned from
+    repeats (`measure.repeats`).
+    """
+    noise = state.standings.noise if state.standings and not state.values else 0.0
     return [
         Measured(item.trial == challenger, item.peak, sqrt(item.sd**2 + noise**2))
         for item in scored(state.finished(phase))

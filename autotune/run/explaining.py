@@ -18,10 +18,11 @@ from autotune.run.contest import baseline, best, drifted
 from autotune.run.narrator import Narrator
 from autotune.run.order import Measure
 from autotune.run.trial import Bench
-from autotune.run.tuner import KNOWN_SD
+from autotune.run.tuner import KNOWN_SD, catch_up
 from autotune.search import importance
 from autotune.search.landscape import Landscape
 from autotune.search.minimal import Predicted, Reduced, Reduction, Reverted
+from autotune.search.searcher import Searcher
 from autotune.services.base import Settings
 from autotune.space.space import Space
 from autotune.study.records import Phase, State, Trial
@@ -36,9 +37,9 @@ def explain(bed: Bed, directory: Path) -> dict[str, Any]:
     Raises AutotuneError for a study that has no winner.
     """
     state = state_of(directory)
-    searcher = start.searcher(bed, directory)
-    landscape = searcher.landscape(drifted(state))
     _, winner = _sides(state)
+    searcher = _told(bed, directory, state)
+    landscape = searcher.landscape(drifted(state))
     row = landscape.lattice.settled(landscape.lattice.rows([winner.settings]))[0]
     anova = searcher.importance()
     effects = importance.effects(landscape)
@@ -68,15 +69,21 @@ def reduce(bed: Bed, directory: Path, narrator: Narrator, most: int = MOST) -> N
     state = state_of(directory)
     stock, winner = _sides(state)
     gain = _gain(state)
-    predicted = _predicted(
-        start.searcher(bed, directory).landscape(drifted(state)), bed.space, state
-    )
+    landscape = _told(bed, directory, state).landscape(drifted(state))
+    predicted = _predicted(landscape, bed.space, state)
     noise = state.standings.noise if state.standings else KNOWN_SD / 2
     with session.opened(bed, directory, narrator) as bench:
         bench.store.open_session(session.versions())
         taken = _Taken(bench, stock.settings, winner)
         found = Reduction(predicted, gain, noise, taken.height, most).reduce()
         bench.store.explained(_record(found, taken, len(predicted)))
+
+
+def _told(bed: Bed, directory: Path, state: State) -> Searcher:
+    """The study's search; told again, in case the sampler's own storage was lost."""
+    searcher = start.searcher(bed, directory)
+    catch_up(searcher, state)
+    return searcher
 
 
 class _Taken:

@@ -24,7 +24,7 @@ from autotune.run.tuner import KNOWN_SD
 from autotune.search import confirmation
 from autotune.search.confirmation import Gain, Measured, gain
 from autotune.services.base import Settings
-from autotune.study.records import Peak, Phase
+from autotune.study.records import Peak, Phase, Trial
 
 MOST_CLIENTS = 500  # a closed loop of more has a thousand descriptors and one core to do it with
 
@@ -85,11 +85,12 @@ def _of_manifest(config: Path, key: str, otherwise: dict[str, Any] | None = None
 
 @dataclass(frozen=True)
 class Found:
-    """Peaks of the configuration and, where it alternated with it, of the baseline; with the gain."""
+    """Measurements of the configuration and, where it alternated with it, of the baseline; with the
+    gain. Each of them has a peak."""
 
     study: str
-    peaks: tuple[Peak, ...]
-    baseline: tuple[Peak, ...] = ()
+    measured: tuple[Trial, ...]
+    baseline: tuple[Trial, ...] = ()
     gain: Gain | None = None
 
     @property
@@ -105,7 +106,8 @@ class Found:
 
     @property
     def _logs(self) -> list[float]:
-        return [log(peak.peak) for peak in self.peaks if peak.feasible]
+        peaks = [trial.peak for trial in self.measured]
+        return [log(peak.peak) for peak in peaks if peak is not None and peak.feasible]
 
 
 def measure(bed: Bed, wanted: Request, directory: Path, narrator: Narrator) -> Found:
@@ -147,32 +149,33 @@ def ceilings(
 
 
 def _repeat(bench: Bench, wanted: Request, directory: Path) -> Found:
-    peaks: list[Peak] = []
+    measured: list[Trial] = []
     for _ in range(wanted.repeat):
-        peaks.append(_peak(bench, wanted.settings, peaks))
-    return Found(directory.name, tuple(peaks))
+        measured.append(_measured(bench, wanted.settings, measured)[0])
+    return Found(directory.name, tuple(measured))
 
 
 def _alternate(bench: Bench, wanted: Request, directory: Path) -> Found:
     """Baseline and configuration in turn: A B B A A B … in at least as many pairs as a study's."""
-    sides: dict[bool, list[Peak]] = {False: [], True: []}
+    sides: dict[bool, list[Trial]] = {False: [], True: []}
     measured: list[Measured] = []
     for index in range(2 * max(confirmation.LEAST_PAIRS, wanted.repeat)):
         configured = confirmation.side(index)
-        peak = _peak(bench, wanted.settings if configured else {}, sides[configured])
+        settings = wanted.settings if configured else {}
+        trial, peak = _measured(bench, settings, sides[configured])
         if not peak.feasible:
             which = "configuration" if configured else "baseline"
             raise AutotuneError(f"the {which} does not meet the objective at any rate tried")
-        sides[configured].append(peak)
+        sides[configured].append(trial)
         measured.append(Measured(configured, peak.peak, peak.sd))
     return Found(directory.name, tuple(sides[True]), tuple(sides[False]), gain(measured))
 
 
-def _peak(bench: Bench, settings: Settings, earlier: list[Peak]) -> Peak:
-    known = [peak.peak for peak in earlier if peak.feasible]
+def _measured(bench: Bench, settings: Settings, earlier: list[Trial]) -> tuple[Trial, Peak]:
+    known = [trial.peak.peak for trial in earlier if trial.peak and trial.peak.feasible]
     prior = Prior(known[-1], KNOWN_SD) if known else None
     done = trials.run(Measure(Phase.MEASURE, settings), bench, prior, None)
     bench.store.spent(bench.clock.collect())
     if done.peak is None:
         raise AutotuneError(f"the configuration cannot be used: {done.failure}")
-    return done.peak
+    return done, done.peak

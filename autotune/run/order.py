@@ -113,16 +113,18 @@ def _opening(state: State, space: Space, budget: Budget, elapsed: float) -> Step
         known.append(acts)
         if new and len(known) <= most and _may_search(state, budget, elapsed):
             return Measure(phase, settings)
-    following = _wanted(space, known)[len(state.finished(Phase.KNOWN)) :]
+    first = (*space.known, *state.transferred)
+    following = _wanted(first, space, known)[len(state.finished(Phase.KNOWN)) :]
     if following and _may_search(state, budget, elapsed):
         return Measure(Phase.KNOWN, following[0])
     return None
 
 
-def _wanted(space: Space, known: Sequence[Settings]) -> list[Settings]:
-    """The user's own configurations, but for those that act as one before them does."""
+def _wanted(first: Sequence[Settings], space: Space, known: Sequence[Settings]) -> list[Settings]:
+    """The user's own configurations and an earlier study's, but for those that act as one before
+    them does."""
     acted, wanted = list(known), list[Settings]()
-    for changes in space.known:
+    for changes in first:
         settings = {**space.baseline, **changes}
         acts = _acting(settings, space)
         if acts not in acted:

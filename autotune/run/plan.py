@@ -24,6 +24,7 @@ def plan(bed: Bed) -> dict[str, Any]:
     return {
         "schema": 1,
         "target": target.name,
+        "simulated": target.simulated is not None,
         "entry": preview.entry,
         "servers": list(preview.servers),
         "tunable": [dimension.name for dimension in space.tunable],
@@ -87,9 +88,9 @@ def text(planned: dict[str, Any]) -> str:
         return "\n".join(
             [f"{planned['command']} is called.", spent, "First of all with", *first, *rules]
         )
+    servers = ", ".join(planned["servers"])
     lines = [
-        f"Load goes to {planned['entry']} only, up to {budget['max_rate']:g} requests/s.",
-        f"Private servers, ended afterwards: {', '.join(planned['servers'])}.",
+        *(_of_model(servers) if planned["simulated"] else _of_servers(planned, servers)),
         spent,
         "From the baseline to the recommended settings:",
         *(f"  {action}: {', '.join(names)}" for action, names in planned["actions"].items()),
@@ -100,6 +101,17 @@ def text(planned: dict[str, Any]) -> str:
         planned["diff"].rstrip("\n") or "No file would differ from the baseline's.",
     ]
     return "\n".join(lines)
+
+
+def _of_servers(planned: dict[str, Any], servers: str) -> Iterator[str]:
+    most = planned["budget"]["max_rate"]
+    yield f"Load goes to {planned['entry']} only, up to {most:g} requests/s."
+    yield f"Private servers, ended afterwards: {servers}."
+
+
+def _of_model(servers: str) -> Iterator[str]:
+    yield "The stack is a model: no host is touched, no load is sent, and time is virtual."
+    yield f"Modelled servers: {servers}."
 
 
 def _deployment(bed: Bed, preview: Preview, way: Settings) -> dict[str, Any]:

@@ -7,22 +7,31 @@ from pathlib import Path
 
 from autotune.deploy.fleet import Keeps
 from autotune.errors import AutotuneError, TargetError
-from autotune.run import session, tuner
+from autotune.run import contest, session, tuner
 from autotune.run.bed import Bed
 from autotune.run.beds.registry import prepare
 from autotune.run.narrator import Narrator
 from autotune.run.trial import Bench
 from autotune.run.verdict import Verdict
 from autotune.search.searcher import Searcher
+from autotune.search.transfer import transferred
 from autotune.study.store import first_record, state_of
 from autotune.target.compare import differences
 from autotune.target.read import TargetFile, read
 
 
-def start(bed: Bed, directory: Path, narrator: Narrator, *, keep: bool = False) -> None:
+def start(
+    bed: Bed,
+    directory: Path,
+    narrator: Narrator,
+    *,
+    keep: bool = False,
+    earlier: Path | None = None,
+) -> None:
     """Run a new study of a target to its end, in a directory that is not there yet.
 
-    ``keep``: the winner, if it is proven, is left on the hosts. Raises AutotuneError where the
+    ``keep``: the winner, if it is proven, is left on the hosts. ``earlier``: the directory of a
+    study whose leaders are tried first, as far as they apply here. Raises AutotuneError where the
     target's services cannot stay.
     """
     with session.opened(bed, directory, narrator) as bench:
@@ -32,9 +41,25 @@ def start(bed: Bed, directory: Path, narrator: Narrator, *, keep: bool = False) 
                 hint="`autotune export` writes the winner's files",
             )
         open_study(bed, bench, directory)
+        if earlier is not None:
+            _take_over(bed, bench, earlier)
         verdict = _run(bed, bench, directory)
         if keep:
             _keep(bench, verdict)
+
+
+def _take_over(bed: Bed, bench: Bench, earlier: Path) -> None:
+    """Put the leaders of an earlier study on record, to be tried first."""
+    state = state_of(earlier)
+    stock = contest.baseline(state)
+    ranked = sorted(contest.contenders(state), key=lambda one: -one.peak)
+    found = transferred(
+        [state.by_number(one.trial).settings for one in ranked],
+        stock.settings if stock else {},
+        bed.space,
+    )
+    bench.store.transferred(earlier.name, found)
+    bench.narrator.note(f"{len(found)} configurations of study {earlier.name} apply here")
 
 
 def open_study(bed: Bed, bench: Bench, directory: Path) -> None:

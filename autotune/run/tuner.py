@@ -25,7 +25,7 @@ def tune(bench: Bench, searcher: Searcher, budget: Budget) -> Verdict:
     store = bench.store
     bench.noise = _noise(store.state)
     with bench.clock.on("search"):
-        _catch_up(searcher, store.state)
+        catch_up(searcher, store.state)
     while True:
         step = next_step(
             store.state, bench.space, budget, store.state.elapsed + bench.clock.running
@@ -129,7 +129,7 @@ def tell(searcher: Searcher, done: Trial) -> None:
     searcher.record(done.asked, done.suggested or done.settings, told)
 
 
-def _catch_up(searcher: Searcher, state: State) -> None:
+def catch_up(searcher: Searcher, state: State) -> None:
     """After a kill: tell what was measured and not told, take back what was never measured."""
     for trial in state.finished(*COUNTED):
         tell(searcher, trial)

@@ -13,7 +13,7 @@ lengths); they are set to their most probable values with the exact gradient.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -41,7 +41,8 @@ class Beliefs:
 
 @dataclass(frozen=True)
 class Process:
-    """A fitted process. ``amplitudes`` are per parameter, squared; ``noise`` is a variance."""
+    """A fitted process. ``amplitudes`` are per parameter, squared; ``noise`` is a variance;
+    ``values`` are relative to ``level``."""
 
     tables: tuple[Array, ...]
     rows: Rows
@@ -50,6 +51,7 @@ class Process:
     noise: float
     level: float
     variances: Array
+    values: Array
     factor: tuple[Array, bool]
     alpha: Array
 
@@ -88,6 +90,20 @@ class Process:
         size, shape = np.linalg.eigh(total)
         root = shape * np.sqrt(np.maximum(size, 0.0))
         return np.asarray(mean + rng.normal(size=(count, len(rows))) @ root.T)
+
+    def believing(self, rows: Rows) -> Process:
+        """As if ``rows`` had been measured and come out as predicted: less is uncertain there."""
+        if not len(rows):
+            return self
+        mean, _ = self.predict(rows)
+        return _factored(
+            replace(
+                self,
+                rows=np.vstack([self.rows, rows]),
+                values=np.concatenate([self.values, mean - self.level]),
+                variances=np.concatenate([self.variances, np.full(len(rows), self.noise)]),
+            )
+        )
 
     def left_out(self) -> tuple[Array, Array]:
         """Each observation minus what the others predict of it, and the sd of that."""
@@ -204,15 +220,18 @@ class _Problem:
         size = len(self.tables)
         amplitudes = np.exp(theta[:size] + theta[size])
         share, noise = float(np.exp(theta[size + 1] - theta[size])), float(np.exp(theta[size + 2]))
-        variances = self.variances + noise
-        made = Process(
-            self.tables, self.rows, amplitudes, share, noise, level, variances,
-            (np.eye(1), True), np.zeros(0),
+        return _factored(
+            Process(
+                self.tables, self.rows, amplitudes, share, noise, level, self.variances + noise,
+                self.values, (np.eye(1), True), np.zeros(0),
+            )
         )  # fmt: skip
-        total = made.covariance(self.rows, self.rows)
-        total[np.diag_indices_from(total)] += variances
-        factor = cho_factor(total, lower=True)
-        return Process(
-            self.tables, self.rows, amplitudes, share, noise, level, variances, factor,
-            np.asarray(cho_solve(factor, self.values)),
-        )  # fmt: skip
+
+
+def _factored(process: Process) -> Process:
+    """With the factor of its covariance and the weights of its observations."""
+    total = process.covariance(process.rows, process.rows)
+    total[np.diag_indices_from(total)] += process.variances
+    factor = cho_factor(total, lower=True)
+    alpha = np.asarray(cho_solve(factor, process.values))
+    return replace(process, factor=factor, alpha=alpha)

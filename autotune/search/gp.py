@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -11,14 +12,14 @@ from optuna.study import Study
 from optuna.trial import FrozenTrial
 
 from autotune.search.distributions import distributions
-from autotune.search.history import evidence, shifts
+from autotune.search.history import advised, evidence, shifts
 from autotune.search.landscape import Landscape
-from autotune.search.lattice import Rows
+from autotune.search.lattice import Lattice, Rows
 from autotune.search.proposals import propose, spread
 from autotune.search.task import Task
 from autotune.space.space import Infeasible
 
-# A model needs something to compare: before that, an even spread.
+# A model needs something to compare: before that, an even spread, unless advice was measured already.
 COLD = 8
 LEAST = 2
 # Nor does it know what it does not know: before so many trials it never calls the search off.
@@ -51,11 +52,11 @@ class GpSampler(BaseSampler):
         known = evidence(lattice, trials, trial.number, shifts(study))
         rng = np.random.default_rng((self._task.seed, trial.number))
         begun = len(known) + len(known.pending)
-        if len(known.rows) < LEAST or begun < self._opening(known.rows):
+        if len(known.rows) < LEAST or begun < (LEAST if advised(trials) else COLD):
             row = self._repaired(spread(lattice, COLD, begun, self._task.seed)[None, :])[0]
         else:
             landscape = Landscape.of(lattice, known)
-            row, runners = propose(landscape, self._repaired, rng)
+            row, runners = propose(landscape, self._repaired, rng, _current(lattice, trials))
             self.prospect = landscape.prospect(runners, rng) if begun >= SURE else None
         return dict(lattice.values(row))
 
@@ -68,15 +69,6 @@ class GpSampler(BaseSampler):
     ) -> Any:
         return self._random.sample_independent(study, trial, param_name, param_distribution)
 
-    def _opening(self, rows: Rows) -> int:
-        """Trials before the model takes over: none where advice was measured already."""
-        lattice, space = self._task.lattice, self._task.space
-        advised = lattice.settled(lattice.rows([space.preset("recommended")]))
-        known = {row.tobytes() for row in rows}
-        today = lattice.settled(lattice.rows([space.baseline]))[0].tobytes()
-        warm = advised[0].tobytes() in known and advised[0].tobytes() != today
-        return LEAST if warm else COLD
-
     def _repaired(self, rows: Rows) -> Rows:
         """The configurations that would be measured: each with every rule kept, where that can be."""
         lattice, space = self._task.lattice, self._task.space
@@ -88,3 +80,9 @@ class GpSampler(BaseSampler):
                 continue
             kept.append(lattice.row(settings))
         return np.array(kept) if kept else rows
+
+
+def _current(lattice: Lattice, trials: Sequence[FrozenTrial]) -> Rows | None:
+    """What was deployed last, as far as the sampler knows."""
+    deployed = [t.params for t in trials if t.params and t.state.is_finished()]
+    return lattice.settled(lattice.rows(deployed[-1:]))[0] if deployed else None

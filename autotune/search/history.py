@@ -15,6 +15,7 @@ from autotune.search.lattice import Lattice
 
 FEASIBLE = "feasible"  # name of the constraint: violated when positive
 DRIFT = "drift"  # attribute of the study: trial → what its log peak was too high by, and the sd
+ADVISED = ("recommended", "published", "known")  # phases of the study
 NOBODY = -1  # no trial is being asked for
 Shifts = Mapping[int, tuple[float, float]]
 
@@ -22,6 +23,11 @@ Shifts = Mapping[int, tuple[float, float]]
 def works(trial: FrozenTrial) -> bool:
     """Whether a completed trial's configuration could be used."""
     return trial.constraints.get(FEASIBLE, 0.0) <= 0
+
+
+def advised(trials: Iterable[FrozenTrial]) -> bool:
+    """Whether any configuration that somebody advised was measured and works."""
+    return any(t.user_attrs.get("phase") in ADVISED for t in _measured(trials))
 
 
 def numbers(trials: Iterable[FrozenTrial]) -> list[int]:

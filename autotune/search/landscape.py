@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -43,6 +43,10 @@ class Landscape:
         )
         tables = tuple(kernels.table(axis) for axis in lattice.axes)
         return cls(lattice, evidence, _heights(anchored, evidence), _working(tables, evidence))
+
+    def awaiting(self) -> Landscape:
+        """With what is being measured elsewhere taken to come out as believed."""
+        return replace(self, heights=self.heights.believing(self.evidence.pending))
 
     def predict(self, rows: Rows) -> tuple[Array, Array]:
         """Mean and sd of the heights."""

@@ -9,34 +9,50 @@ import numpy.typing as npt
 
 from autotune.search.landscape import Landscape, log_improvement
 from autotune.search.lattice import Lattice, Rows
+from autotune.search.price import restarts
 
 Array = npt.NDArray[np.float64]
 Projection = Callable[[Rows], Rows]
 Score = Callable[[Rows], Array]
 
 LEADERS = 4
+RESTART = 0.02  # of the logarithm of its improvement is what a restart may cost
+KNOWN = -1e9  # score of what has been measured, or is being
 MUTANTS, CROSSES, STRANGERS = 500, 200, 200
+# A suggestion far from all leaders in many parameters at once is hardly ever good: beyond ``reach``
+# of them each costs so much of the logarithm of its improvement.
+TIMID, LEAST_REACH, NEARBY = 1.0, 3, 0.05
+# The improvement counts times the chance that the configuration works, to this power.
+CAREFUL, LIKELY = 4.0, 0.5
 ROUNDS, BRED, FITTED = 5, 160, 20
 
 
 def propose(
-    landscape: Landscape, project: Projection, rng: np.random.Generator
+    landscape: Landscape,
+    project: Projection,
+    rng: np.random.Generator,
+    current: Rows | None = None,
 ) -> tuple[Rows, Rows]:
     """The configuration with the highest expected improvement among those that may work, and those
-    that came close to it."""
+    that came close to it. Among near equals it is the one that ``current`` can become with the
+    fewest restarts."""
     lattice, evidence = landscape.lattice, landscape.evidence
+    landscape = landscape.awaiting()
     mean, _ = landscape.predict(evidence.rows)
     leaders = evidence.rows[np.argsort(-mean)[:LEADERS]]
     best = float(mean.max())
+    homes = lattice.settled(leaders)
+    reach = max(LEAST_REACH, len(lattice.axes) // 4)
     tried = {row.tobytes() for row in lattice.settled(evidence.tried)}
 
     def score(rows: Rows) -> Array:
         middle, sd = landscape.predict(rows)
         gain = log_improvement(middle, sd, best)
         chance = landscape.chance(rows)
-        gain += 2.0 * np.log(np.maximum(chance, 1e-12)) - 5.0 * (chance < 0.5)
+        gain += CAREFUL * np.log(np.maximum(chance, 1e-12)) - 5.0 * (chance < LIKELY)
+        gain -= TIMID * np.maximum(_changed(lattice, rows, homes) - reach, 0)
         seen = np.array([row.tobytes() in tried for row in rows])
-        return np.where(seen, -1e9, gain)
+        return np.where(seen, KNOWN, gain)
 
     pool = lattice.settled(
         np.vstack(
@@ -53,8 +69,23 @@ def propose(
         bred = lattice.settled(mutants(lattice, pool[order], BRED, rng, few=1.2))
         pool = np.vstack([pool[order], bred])
         scores = np.concatenate([scores[order], score(bred)])
-    fitting = lattice.settled(project(pool[np.argsort(-scores)[:FITTED]]))
-    return np.asarray(fitting[int(score(fitting).argmax())]), fitting
+    order = np.argsort(-scores)
+    for first in range(0, len(order), FITTED):
+        # Rules may leave of several configurations only one, and that one may be known already.
+        fitting = lattice.settled(project(pool[order[first : first + FITTED]]))
+        final = score(fitting)
+        if final.max() > KNOWN:
+            break
+    if current is not None:
+        final = final - RESTART * restarts(lattice, current, fitting)
+    return np.asarray(fitting[int(final.argmax())]), fitting
+
+
+def _changed(lattice: Lattice, rows: Rows, homes: Rows) -> Array:
+    """How many parameters of each row lie clearly elsewhere than in the nearest of ``homes``."""
+    near = np.array([NEARBY * len(a.values) if a.ordered else 0.0 for a in lattice.axes])
+    apart = np.abs(rows[:, None, :] - homes[None, :, :]) > near
+    return np.asarray(apart.sum(axis=2).min(axis=1).astype(float))
 
 
 def mutants(

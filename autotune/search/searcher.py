@@ -137,7 +137,7 @@ class Searcher:
         if any(_is_told(trial, told) for trial in trials):
             return
         value = self._worst() if told.peak is None else told.peak
-        if asked is None or trials[asked].state.is_finished():
+        if asked is None or asked >= len(trials) or trials[asked].state.is_finished():
             self._study.add_trial(self._finished(values, told, value))
             return
         trial = optuna.trial.Trial(self._study, trials[asked]._trial_id)  # noqa: SLF001  # by number

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from autotune.services.base import (
     Action,
@@ -19,13 +19,13 @@ from autotune.services.base import (
 
 DROP_IN = "/etc/systemd/system/{unit}.d/autotune.conf"
 TEMPLATES = {"apache2.service": "limits/apache2.conf.j2"}
-PARAMETERS = (
-    Parameter(
-        name="nofile", low=1024, high="nofile", log=True, stock=1024, recommended="min(65535, nofile)",
-        action=Action.RESTART, source="systemd.exec(5), LimitNOFILE; reference stack",
-        meaning="Descriptors a process of the tier's units has to begin with.",
-    ),
+NOFILE = Parameter(
+    name="nofile", low=1024, high="nofile", log=True, stock=1024, recommended="min(65535, nofile)",
+    action=Action.RESTART, source="systemd.exec(5), LimitNOFILE; reference stack",
+    meaning="Descriptors a process of the tier's units has to begin with.",
 )  # fmt: skip
+# LimitNOFILE in the units of Debian's packages, where it is not systemd's default of 1024.
+RAISED = {"redis": "min(65535, nofile)"}
 # The limits of a unit's first process; its name is an argument, never part of the script.
 _LIMITS = 'cat "/proc/$(systemctl show --property MainPID --value "$1")/limits"'
 _OPEN_FILES = re.compile(r"^Max open files\s+(\d+)\s", re.MULTILINE)
@@ -38,9 +38,14 @@ class Limits:
     services: tuple[Service, ...] = ()
     name: str = "limits"
     packages: tuple[str, ...] = ()
-    parameters: tuple[Parameter, ...] = PARAMETERS
     at_most: tuple[tuple[str, str], ...] = ()
     reload_signal: str | None = None
+
+    @property
+    def parameters(self) -> tuple[Parameter, ...]:
+        """With the limit that the distribution's own units set, where they set one."""
+        stock = [RAISED[service.name] for service in self.services if service.name in RAISED]
+        return (replace(NOFILE, stock=stock[0]),) if stock else (NOFILE,)
 
     @property
     def programs(self) -> Mapping[str, tuple[str, ...]]:

@@ -34,7 +34,7 @@ APACHE_NEEDS = 1512.0
 APACHE_PROCESS = 0.08 / 240.0  # cost of a process, relative to all work …
 APACHE_THREAD = 0.08 / 15.0  # … and of a thread beside others in its process
 APACHE_BEST = 0.842  # share left at 240 x 15, by the above
-APACHE_EVENNESS = 0.93  # what mod_proxy's own scheduling leaves of it
+APACHE_EVENNESS = 0.91  # what mod_proxy's own scheduling leaves of it
 PROCESS_BYTES = 4 * 2**20
 THREAD_BYTES = 2**18
 

@@ -32,6 +32,9 @@ class Phase(enum.StrEnum):
 # Phases whose configurations the budget of trials counts.
 COUNTED = frozenset({Phase.BASELINE, Phase.RECOMMENDED, Phase.PUBLISHED, Phase.KNOWN, Phase.SEARCH})
 
+STACK, CACHES = "stack", "caches"  # what ceilings on record are ``of``
+ENVELOPE = frozenset({"event", "at"})  # of a record: what it says is the rest
+
 
 @dataclass(frozen=True)
 class Peak:
@@ -82,10 +85,12 @@ class Trial:
 class State:
     """Everything the order of a study depends on.
 
+    ``transferred`` are changes that won an earlier study and are tried first here.
     ``settled`` says why the search ended before its budget did, ``standings`` what the model believed
     once it had ended, ``explained`` which of the winner's changes carry its gain. ``rss`` is the
     largest process of each `tier.service` that any trial has shown, in bytes. ``values`` are what a
-    benchmark command answered, by trial, in their order.
+    benchmark command answered, by trial, in their order. ``ceilings`` are those measured, of the
+    stack or of its caches alone (``run.ceilings``).
     """
 
     trials: tuple[Trial, ...] = ()
@@ -94,12 +99,14 @@ class State:
     noise: Mapping[str, Any] | None = None
     bottlenecks: Mapping[int, Mapping[str, Any]] = field(default_factory=dict)
     standings: Standings | None = None
+    transferred: tuple[Settings, ...] = ()
     settled: str | None = None
     warmups: Mapping[int, Mapping[str, Any]] = field(default_factory=dict)
     explained: Mapping[str, Any] | None = None
     model: Mapping[str, Any] | None = None
     rss: Mapping[str, int] = field(default_factory=dict)
     values: Mapping[int, tuple[float, ...]] = field(default_factory=dict)
+    ceilings: tuple[Mapping[str, Any], ...] = ()
     verdict: Mapping[str, Any] | None = None
 
     @property
@@ -174,8 +181,14 @@ _CHANGES: Mapping[str, Callable[[State, Record], State]] = {
     "standings": lambda state, record: replace(state, standings=_standings(record)),
     "model": lambda state, record: replace(state, model=record["view"]),
     "settled": lambda state, record: replace(state, settled=record["why"]),
+    "transferred": lambda state, record: replace(
+        state, transferred=tuple(record["configurations"])
+    ),
     "warm-up": lambda state, record: replace(
         state, warmups={**state.warmups, record["trial"]: record}
+    ),
+    "ceilings": lambda state, record: replace(
+        state, ceilings=(*state.ceilings, {k: v for k, v in record.items() if k not in ENVELOPE})
     ),
     "explained": lambda state, record: replace(state, explained=record),
     "verdict": lambda state, record: replace(state, verdict=record),

@@ -178,6 +178,10 @@ class Store:
         peaks = {str(number): list(pair) for number, pair in standings.peaks.items()}
         self._write("standings", peaks=peaks, noise=standings.noise)
 
+    def transferred(self, study: str, configurations: Sequence[Mapping[str, Any]]) -> None:
+        """What is taken over from an earlier study, as changes to the baseline."""
+        self._write("transferred", of=study, configurations=[dict(c) for c in configurations])
+
     def modelled(self, view: Mapping[str, Any]) -> None:
         """What the model believes of the parameters when the search is over."""
         self._write("model", view=view)
@@ -189,6 +193,10 @@ class Store:
     def explained(self, reduced: Mapping[str, Any]) -> None:
         """Which of the winner's changes carry its gain, as measured."""
         self._write("explained", at=now(), **reduced)
+
+    def ceilings(self, found: Mapping[str, Any]) -> None:
+        """What the stack, or its caches alone, did at most."""
+        self._write("ceilings", at=now(), **found)
 
     def verdict(self, verdict: Mapping[str, Any]) -> None:
         self._write("verdict", at=now(), **verdict)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Mapping
 from dataclasses import replace
+from itertools import groupby
 from pathlib import Path
 
 from autotune.deploy.fleet import DeployFailed
@@ -33,8 +34,9 @@ def sweep(file: TargetFile, plan: Plan | None, directory: Path, narrator: Narrat
     plan = plan or recorded(directory)
     done = visited(directory)
     points = plan.points
-    for hosts, visits in blocks(plan):
-        left = [visit for visit in visits if visit not in done]
+    # With one combination of hosts, one opening serves all turns.
+    for hosts, together in groupby(blocks(plan), key=lambda block: block[0]):
+        left = [visit for _, visits in together for visit in visits if visit not in done]
         if left:
             with session.opened(prepare(narrowed(file, hosts)), directory, narrator) as bench:
                 _open(file, bench, plan, directory)

@@ -57,11 +57,15 @@ data: {{pairs: 2000}}
 # contents, directories, the kernel, the units.
 _PICTURE = """
 cd /
-places='etc var/www var/lib/autotune var/lib/redis/autotune.rdb'
-find $places ! -type d ! -name lease -printf '%p %m %U:%G %s %T@ %l\\n' 2>/dev/null | sort
-find $places -type d -printf '%p %m %U:%G\\n' 2>/dev/null | sort
-ours='etc/nginx etc/php etc/redis etc/memcached.conf etc/systemd var/www var/lib/autotune'
-find $ours -type f ! -name lease -exec sha256sum {} + 2>/dev/null | sort
+places='etc var/www var/lib/redis/autotune.rdb'
+own='var/lib/autotune -maxdepth 1' # labs of the machine below may be kept there
+{ find $places ! -type d; find $own -type f ! -name lease; } 2>/dev/null | sort |
+    xargs -d '\\n' stat -c '%n %a %u:%g %s %.9Y %N' --
+{ find $places -type d; find $own -type d; } 2>/dev/null | sort |
+    xargs -d '\\n' stat -c '%n %a %u:%g' --
+ours='etc/nginx etc/apache2 etc/php etc/redis etc/memcached.conf etc/systemd var/www'
+{ find $ours -type f; find $own -type f ! -name lease; } 2>/dev/null | sort |
+    xargs -d '\\n' sha256sum --
 for key; do echo "$key $(sysctl -n "$key" 2>&1)"; done
 systemctl list-unit-files --type=service --no-legend --no-pager
 for unit in nginx apache2 php8.2-fpm memcached redis-server; do
@@ -105,8 +109,9 @@ class Ground:
 
     def killed(self, fleet: SystemdFleet) -> None:
         """What is left of a tuner whose process has ended: nothing is put back or unlocked."""
-        fleet._lease.stop()
-        for host in [host for host in fleet._hosts.values() if host.lock.held]:
+        hosts = fleet._hosts
+        hosts._lease.stop()
+        for host in [host for host in hosts._hosts.values() if host.lock.held]:
             ended = {**json.loads(host.lock.record), "pid": 2**22 + 1}
             with suppress(AutotuneError):
                 claim = Command(("claim", host.lock.record, json.dumps(ended)))
@@ -127,7 +132,8 @@ class Ground:
             fleet.restore()
             for way in bed.transports.values():
                 way.close()
-        assert differing(before, self.pictures()) == []
+        left = differing(before, self.pictures())
+        assert not left, left
 
     def pictures(self) -> dict[str, list[str]]:
         return {name: self.sh(name, _PICTURE, *KEYS).splitlines() for name in self.ways}

@@ -25,7 +25,7 @@ from autotune.transports.ssh import SshTransport
 from tests.deploy.lab import HOSTS, Ground, acted, differing, marks, settings
 
 pytestmark = marks
-MOMENTS = 10  # at which a tuner is killed
+MOMENTS = 6  # at which a tuner is killed
 FULL = """
 cp -a /etc/nginx /run/nginx
 mount -t tmpfs -o size=64k none /etc/nginx

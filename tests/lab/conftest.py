@@ -11,23 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from autotune.lab import plan, prerequisites
+from autotune.lab import plan
 from autotune.lab.hosts import LabHost
 from autotune.lab.lifecycle import down
 
 _numbers = count(os.getpid() % 97 * 2)
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    missing = prerequisites.missing_packages()
-    reason = ""
-    if os.geteuid() != 0:
-        reason = "a lab needs root"
-    elif missing:
-        reason = "a lab needs the packages " + ", ".join(missing)
-    for item in items:
-        if reason and item.get_closest_marker("lab"):
-            item.add_marker(pytest.mark.skip(reason=reason))
 
 
 @pytest.fixture

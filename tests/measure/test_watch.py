@@ -65,28 +65,17 @@ def test_a_host_that_works(tmp_path: Path) -> None:
     assert not seen.failures
 
 
-def test_a_host_over_a_transport(tmp_path: Path) -> None:
-    with Watch([host(tmp_path, Elsewhere())], 1.0) as watch:
-        while watch._streams and not Path(watch._streams["a"]._whoami).exists():
+def test_a_host_over_a_transport_ends_with_a_last_look_when_it_is_left(tmp_path: Path) -> None:
+    with Watch([host(tmp_path, Elsewhere())], 600.0) as watch:
+        whoami = Path(watch._streams["a"]._whoami)
+        while not whoami.exists():
             time.sleep(0.01)
         (tmp_path / "nginx-error.log").write_text("8 worker_connections are not enough\n")
-        while not watch.seen.samples:
-            time.sleep(0.01)
     seen = watch.seen
-    assert len(seen.samples["a"]) == 2
-    assert seen.samples["a"][1].at >= seen.samples["a"][0].at + 0.9
+    assert len(seen.samples["a"]) >= 1
+    assert not whoami.exists()
     assert seen.complaints == {"lb.a.nginx": {"worker_connections": 1}}
     assert not seen.failures
-
-
-def test_leaving_ends_the_stream_with_a_last_look(tmp_path: Path) -> None:
-    with Watch([host(tmp_path, Elsewhere())], 600.0) as watch:
-        while watch._streams and not Path(watch._streams["a"]._whoami).exists():
-            time.sleep(0.01)
-        whoami = Path(watch._streams["a"]._whoami)
-    assert len(watch.seen.samples["a"]) >= 1
-    assert not watch.seen.failures
-    assert not whoami.exists()
 
 
 def test_a_host_that_hangs_is_not_waited_for(

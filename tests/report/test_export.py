@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from autotune.errors import AutotuneError
-from autotune.report.export import FORMATS, write_export
+from autotune.report.export import SETTINGS, write_export
 from autotune.report.studies import Study, open_study
 from autotune.target.read import read
 from autotune.target.yaml_tree import load
@@ -89,7 +89,7 @@ def test_the_claim_comes_with_its_readings(study: Opened, tmp_path: Path) -> Non
     assert len(readings) == len(counted)
 
 
-@pytest.mark.parametrize("fmt", FORMATS)
+@pytest.mark.parametrize("fmt", ["files", *SETTINGS])
 def test_the_same_bytes_every_time(fmt: str, study: Opened, tmp_path: Path) -> None:
     for name in ("one", "two"):
         write_export(study("improved"), tmp_path / name, fmt)
@@ -146,7 +146,7 @@ def test_an_empty_directory_is_good(study: Opened, tmp_path: Path) -> None:
 def test_an_unknown_format(study: Opened, tmp_path: Path) -> None:
     with pytest.raises(AutotuneError) as caught:
         write_export(study("improved"), tmp_path / "out", "toml")
-    assert caught.value.hint == "there is: files, yaml, json"
+    assert caught.value.hint == "there is: files, ansible, shell, yaml, json"
     assert not (tmp_path / "out").exists()
 
 

@@ -13,6 +13,8 @@ from autotune.search.searcher import Searcher, Told
 from autotune.search.task import Task
 from autotune.services.base import Settings
 
+pytestmark = pytest.mark.long
+
 
 def searcher(
     kind: str, seed: int = 1, storage: optuna.storages.BaseStorage | None = None
@@ -23,7 +25,8 @@ def searcher(
 def told(number: int, settings: Settings, rng: np.random.Generator) -> Told:
     height = peak(settings)
     value = None if height is None else height * exp(rng.normal(0, 0.05))
-    return Told(value, {"trial": number, "sd": 0.05, "verdict": "measured"})
+    phase = "recommended" if settings == SPACE.preset("recommended") else "search"
+    return Told(value, {"trial": number, "sd": 0.05, "verdict": "measured", "phase": phase})
 
 
 def searched(kind: str, trials: int, seed: int = 1) -> list[Settings]:

@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Mapping
-from math import exp, log
 from typing import Any
 
-from autotune.report.html.timeline import numbers_of, of_histogram
+from autotune.report.html.timeline import numbers_of
+from autotune.report.ladder import PERCENTILES, ladder
 from autotune.report.studies import Study
-
-PERCENTILES = (50.0, 90.0, 95.0, 99.0, 99.9)
-# Readings at rates this close together (log units) are one point: their histograms are summed.
-WIDTH = 0.04
 
 
 def percentile_curves(study: Study) -> dict[str, dict[str, list[float | None]]]:
@@ -28,20 +23,11 @@ def percentile_curves(study: Study) -> dict[str, dict[str, list[float | None]]]:
 
 
 def _curve(readings: Iterable[Mapping[str, Any]]) -> dict[str, list[float | None]]:
-    whole = [r for r in readings if not r.get("limited") and not r.get("truncated")]
-    points: dict[int, list[Mapping[str, Any]]] = {}
-    for reading in whole:
-        points.setdefault(round(log(reading["rate"]) / WIDTH), []).append(reading)
-    curve: dict[str, list[float | None]] = {"rate": [], "requests": []}
-    curve |= {f"p{q:g}": [] for q in PERCENTILES}
-    for _, together in sorted(points.items()):
-        intended = sum(reading["intended"] for reading in together)
-        histogram: Counter[float] = Counter()
-        for reading in together:
-            histogram.update({float(e): n for e, n in (reading.get("histogram") or {}).items()})
-        logs = [log(reading["rate"]) * reading["intended"] for reading in together]
-        curve["rate"].append(round(exp(sum(logs) / intended), 1) if intended else None)
-        curve["requests"].append(intended)
-        for q in PERCENTILES:
-            curve[f"p{q:g}"].append(of_histogram(histogram, intended, q / 100))
+    rungs = [rung for rung in ladder(readings) if rung.limited is None and not rung.cut_short]
+    curve: dict[str, list[float | None]] = {
+        "rate": [round(rung.rate, 1) for rung in rungs],
+        "requests": [rung.intended for rung in rungs],
+    }
+    for percent in PERCENTILES:
+        curve[f"p{percent:g}"] = [rung.percentile(percent) for rung in rungs]
     return curve

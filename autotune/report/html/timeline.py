@@ -7,6 +7,7 @@ from typing import Any
 
 from autotune.report.claim import claim
 from autotune.report.html.study_time import StudyTime
+from autotune.report.ladder import fraction, of_histogram
 from autotune.report.lines import outcome, trial_in_words
 from autotune.report.studies import Study
 from autotune.report.summary import numbers
@@ -89,11 +90,6 @@ def state_of(reading: Mapping[str, Any], trial: Trial | None, slo: Slo) -> str:
     return "disturbed" if below else "broken"
 
 
-def fraction(reading: Mapping[str, Any]) -> float:
-    """Violations over intended requests."""
-    return float(reading["violations"] / reading["intended"]) if reading["intended"] else 1.0
-
-
 def percentile(reading: Mapping[str, Any], q: float) -> float | None:
     """Latency in ms within which the fraction ``q`` of intended requests was answered right."""
     return of_histogram(
@@ -101,16 +97,6 @@ def percentile(reading: Mapping[str, Any], q: float) -> float | None:
         reading["intended"],
         q,
     )
-
-
-def of_histogram(histogram: Mapping[float, int], intended: int, q: float) -> float | None:
-    """The upper edge of the bin that holds the quantile; ``None`` beyond what was observed."""
-    seen = 0
-    for edge in sorted(histogram):
-        seen += histogram[edge]
-        if seen >= q * intended:
-            return edge
-    return None
 
 
 def numbers_of(study: Study) -> dict[str, tuple[int, ...]]:

@@ -96,7 +96,7 @@ class SimulatedBed:
     def preview(self) -> Preview:
         return Preview(
             entry=f"http://{self.stack.entry}{self.file.target.load.path} (of a model)",
-            servers=tuple(part.name for part in self.stack.parts if part.service.programs),
+            servers=tuple(part.name for part in self.stack.parts if part.service.socket(part.site)),
             files=self._files,
         )
 

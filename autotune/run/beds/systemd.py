@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 from autotune.deploy import manifest, stack
@@ -12,7 +13,7 @@ from autotune.deploy.host_lock import look, oneself, why_stale
 from autotune.deploy.inventory import installed
 from autotune.deploy.load_hosts import LoadHosts
 from autotune.deploy.render import render
-from autotune.deploy.stack import Stack
+from autotune.deploy.stack import Part, Stack
 from autotune.deploy.systemd import SystemdFleet
 from autotune.deploy.wanted import want
 from autotune.errors import AutotuneError
@@ -22,6 +23,7 @@ from autotune.loads.headroom import of_hosts
 from autotune.loads.registry import chosen
 from autotune.measure.capacity import Limits
 from autotune.measure.watch import WatchedHost, hosts_of
+from autotune.run.acceptance import as_built, insist_on_acceptance
 from autotune.run.bed import Checked, Equipment, Preview
 from autotune.run.gauge import Gauge
 from autotune.run.interruption import uninterrupted
@@ -72,10 +74,11 @@ class SystemdBed:
         )
 
     def check(self) -> Checked:
-        """Reach every host and render every deployment's files; nothing is written anywhere."""
+        """Reach every host, and let its own software judge what every deployment would give it."""
         target, space = self.file.target, self.space
         for deployment in space.deployments:
-            self.preview().files(space.candidate(deployment).settings)
+            for settings in (deployment, space.preset("recommended", deployment)):
+                self._accepted(space.candidate(settings).settings)
         programs = {Path(path).name for part in self.stack.parts
                     for path in part.site.programs.values()}  # fmt: skip
         return Checked(
@@ -88,13 +91,13 @@ class SystemdBed:
                 f"reachable, as root: {', '.join(self.stack.hosts)}",
                 f"programs: {', '.join(sorted(programs))}",
                 *self._locks(),
-                f"{len(space.deployments)} deployments: rendered",
+                (
+                    f"deployments: {len(space.deployments)}, at their defaults and as recommended "
+                    "accepted by the hosts' own software"
+                ),
             ),
             left_out=self.dropped,
-            not_checked=(
-                "whether the software accepts its files: asked on the host before each deployment",
-                "whether the stack answers and what it carries: `autotune measure` does",
-            ),
+            not_checked=("whether the stack answers and what it carries: `autotune measure` does",),
         )
 
     def headroom(self) -> str:
@@ -108,12 +111,7 @@ class SystemdBed:
 
     def preview(self) -> Preview:
         def files(settings: Settings) -> dict[str, bytes]:
-            data, own = self.file.target.data, overrides(self.file)
-            return want(
-                settings, self.stack, lambda part: render(
-                    part.service, part.site, settings, data, own
-                ),
-            ).files  # fmt: skip
+            return want(settings, self.stack, lambda part: _rendered(self, part, settings)).files
 
         return Preview(
             entry=f"http://{self.stack.entry}{self.file.target.load.path}",
@@ -141,6 +139,10 @@ class SystemdBed:
             for transport in self.transports.values():
                 transport.close()
 
+    def _accepted(self, settings: Settings) -> None:
+        wanted = want(settings, self.stack, lambda part: _rendered(self, part, settings))
+        insist_on_acceptance(wanted.parts, wanted.rendered, self.transports)
+
     def _locks(self) -> Iterator[str]:
         here = oneself("").place
         for host in self.stack.hosts:
@@ -167,7 +169,9 @@ def prepare(file: TargetFile) -> SystemdBed:
     laid = stack.build(target, grounds)
     manifest.check(own, [part.name for part in laid.parts])
     space = spaces.build(file, facts)
-    return SystemdBed(file, space, facts, ways, load_hosts, load, laid, space.dropped)
+    bed = SystemdBed(file, space, facts, ways, load_hosts, load, laid)
+    space, dropped = as_built(space, laid.parts, ways, partial(_rendered, bed))
+    return replace(bed, space=space, dropped=dropped)
 
 
 def _installed(target: Target, ways: Mapping[str, Transport]) -> dict[str, dict[str, str]]:
@@ -180,6 +184,10 @@ def _installed(target: Target, ways: Mapping[str, Transport]) -> dict[str, dict[
         lambda transport: installed(transport, services[used[transport.name]]),
     ).everywhere()
     return {used[name]: programs for name, programs in found.items()}
+
+
+def _rendered(bed: SystemdBed, part: Part, settings: Settings) -> dict[str, bytes]:
+    return render(part.service, part.site, settings, bed.file.target.data, overrides(bed.file))
 
 
 def _put_back(fleet: SystemdFleet, error: AutotuneError | None) -> None:

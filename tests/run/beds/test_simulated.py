@@ -18,6 +18,8 @@ from autotune.study.records import COUNTED
 from autotune.study.store import readings_of, state_of
 from autotune.target.read import TargetFile, read
 
+pytestmark = pytest.mark.long
+
 TARGET = """\
 name: modelled
 slo: {p99: 50ms, errors: 0.1%}
@@ -58,7 +60,9 @@ def test_a_study_from_check_to_export(target: Path, tmp_path: Path) -> None:
     studies = ("--studies", tmp_path / "studies")
     assert "no host is touched" in autotune("check", target, cwd=tmp_path).stdout
     planned = json.loads(autotune("plan", target, "--json", cwd=tmp_path).stdout)
+    assert planned["simulated"] is True
     assert "(of a model)" in planned["entry"]
+    assert "no load is sent" in autotune("plan", target, cwd=tmp_path).stdout
     assert "+    worker_connections" in planned["diff"]
 
     done = autotune("run", target, "--yes", "--json", *studies, cwd=tmp_path)

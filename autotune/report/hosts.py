@@ -1,0 +1,40 @@
+"""What the hosts did in the readings nearest below a peak."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from statistics import fmean
+from typing import Any
+
+from autotune.report.ladder import Readings, fraction
+from autotune.report.tally import WARM_UP
+from autotune.target.slo import Slo
+
+SHOWN = ("cpu", "steal", "load", "memory", "sockets", "time_wait", "network")
+NEAREST = 3
+
+
+def at_peak(readings: Readings, slo: Slo) -> dict[str, dict[str, float]]:
+    """Host → figure, the mean over the highest readings that kept within the objective.
+
+    ``cpu``, ``steal`` and ``memory`` are fractions, ``load`` the load average, ``network`` bytes/s.
+    Empty where nothing was recorded of the hosts, or no reading met the objective.
+    """
+    speaking = [reading for reading in readings if _speaks(reading, slo)]
+    nearest = sorted(speaking, key=lambda reading: -float(reading["rate"]))[:NEAREST]
+    hosts = sorted({host for reading in nearest for host in reading["hosts"]})
+    return {host: _means([r["hosts"][host] for r in nearest if host in r["hosts"]])
+            for host in hosts}  # fmt: skip
+
+
+def _speaks(reading: Mapping[str, Any], slo: Slo) -> bool:
+    met = not reading.get("limited") and fraction(reading) <= slo.allowed
+    return met and reading.get("purpose") != WARM_UP and bool(reading.get("hosts"))
+
+
+def _means(seen: list[Mapping[str, float]]) -> dict[str, float]:
+    return {
+        key: round(fmean(one[key] for one in seen), 3)
+        for key in SHOWN
+        if all(key in one for one in seen)
+    }

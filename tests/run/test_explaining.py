@@ -1,0 +1,69 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from autotune.cli import app
+
+TARGET = Path(__file__).parents[2] / "targets" / "paper.yaml"
+
+
+@pytest.fixture(scope="module")
+def studies(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """One short study of a modelled stack, and a second that begins with its leaders."""
+    root = tmp_path_factory.mktemp("studies")
+    target = root / "short.yaml"
+    text = TARGET.read_text(encoding="utf-8")
+    lines = [line for line in text.splitlines() if not line.startswith("budget:")]
+    target.write_text("\n".join([*lines, "budget: {trials: 7, time: 10h}", ""]), encoding="utf-8")
+    run = ["run", str(target), "--yes", "--studies", str(root)]
+    assert CliRunner().invoke(app, run).exit_code == 0
+    assert CliRunner().invoke(app, [*run, "--from", "paper"]).exit_code == 0
+    return root
+
+
+def explained(studies: Path, *more: str) -> dict[str, object]:
+    done = CliRunner().invoke(app, ["explain", "paper", "--studies", str(studies), *more])
+    assert done.exit_code == 0, done.output
+    return dict(json.loads(done.stdout.splitlines()[-1]))
+
+
+def events(study: Path, kind: str) -> list[dict[str, object]]:
+    lines = (study / "events.jsonl").read_text(encoding="utf-8").splitlines()
+    return [record for line in lines if (record := json.loads(line))["event"] == kind]
+
+
+def test_the_model_says_what_matters_without_a_measurement(studies: Path) -> None:
+    before = len(events(studies / "paper", "trial"))
+    found = explained(studies, "--json")
+    assert found["importance"]
+    assert found["changes"]
+    assert len(events(studies / "paper", "trial")) == before
+    text = CliRunner().invoke(app, ["explain", "paper", "--studies", str(studies)]).stdout
+    assert "What matters, by the model:" in text
+
+
+def test_measured_the_smallest_set_can_be_exported(studies: Path, tmp_path: Path) -> None:
+    found = explained(studies, "--measure", "--yes", "--most", "24", "--json")
+    minimal = found["minimal"]
+    assert isinstance(minimal, dict)
+    assert minimal["kept"]
+    assert set(minimal["kept"]) | set(minimal["dropped"]) == {
+        change["parameter"] for change in found["changes"]
+    }
+    export = ["export", "paper", "--minimal", "--format", "json", "--studies", str(studies)]
+    done = CliRunner().invoke(app, [*export, "--out", str(tmp_path / "out")])
+    assert done.exit_code == 0, done.output
+    wanted = json.loads((tmp_path / "out" / "settings.json").read_text())["parameters"]
+    (stock,) = [t for t in events(studies / "paper", "trial") if t["phase"] == "baseline"]
+    assert all(wanted[name] == stock["settings"][name] for name in minimal["dropped"])
+
+
+def test_the_leaders_of_an_earlier_study_are_tried_first(studies: Path) -> None:
+    (record,) = events(studies / "paper-2", "transferred")
+    assert record["of"] == "paper"
+    tried = [t for t in events(studies / "paper-2", "trial") if t["phase"] == "known"]
+    assert 1 <= len(tried) <= len(record["configurations"]) <= 3

@@ -1,0 +1,126 @@
+"""`autotune sweep` as it is typed, on a modelled stack; stopped and continued."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import re
+import sys
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from autotune.cli import app
+from autotune.errors import AutotuneError
+from autotune.run.beds.registry import prepare
+from autotune.run.start import unfinished
+from autotune.study.store import readings_of, state_of
+from autotune.sweep import conduct, options, results
+from autotune.sweep.records import visited
+
+pytestmark = pytest.mark.long
+
+_spec = importlib.util.spec_from_file_location("modelled", Path(__file__).parent / "modelled.py")
+assert _spec is not None
+assert _spec.loader is not None
+modelled = importlib.util.module_from_spec(_spec)
+sys.modules["modelled"] = modelled
+_spec.loader.exec_module(modelled)
+
+OVER = ("--over", "web.php_fpm.max_children=10,40", "--over", "web.nginx.use=epoll,poll")
+
+
+def autotune(*words: object) -> Result:
+    done = CliRunner().invoke(app, [*map(str, words)], catch_exceptions=False)
+    assert done.exit_code == 0, done.output
+    return done
+
+
+def test_a_grid_is_measured_drawn_and_told(tmp_path: Path) -> None:
+    target, studies = modelled.written(tmp_path), tmp_path / "studies"
+    done = autotune(
+        "sweep", target, *OVER, "--hosts", "web=1,2", "--rate", 800, "--rate", 1500,
+        "--repeat", 2, "--yes", "--json", "--studies", studies,
+    )  # fmt: skip
+    assert "8 points, each measured 2 times" in done.stderr
+    found = json.loads(done.stdout)
+    assert found["left"] == 0
+    assert len(found["points"]) == 16
+    assert found["best"]["at"]["web.php_fpm.max_children"] == 40
+    assert found["best"]["hosts"] == {"web": 2}
+    slow = next(p for p in found["points"] if p["rate"] == 1500 and p["hosts"] == {"web": 1}
+                and p["at"]["web.php_fpm.max_children"] == 40)  # fmt: skip
+    assert slow["response"]["count"] == 2
+    assert slow["response"]["low"] < slow["response"]["value"] < slow["response"]["high"]
+    assert slow["p50"] <= slow["p99"]
+    assert set(slow["load"]) == {"lb", "web", "cache", "store"}
+
+    page = (studies / "modelled-sweep" / "sweep.html").read_text()
+    assert page.count("<svg") == 5
+    assert "a model: no host was touched" in page
+    assert not re.findall(r"(?:src|href)=|https?://|url\(", page.replace("http://www.w3.org", ""))
+    said = autotune("report", "modelled-sweep", "--studies", studies).stdout
+    assert "Response time (ms), mean of 2" in said
+    assert "use epoll · 1 web · 800/s" in said
+
+
+def test_peaks_of_deployments(tmp_path: Path) -> None:
+    target = modelled.written(tmp_path)
+    done = autotune(
+        "sweep", target, "--over", "service=nginx/nginx+php-fpm,apache/nginx+php-fpm", "--peak",
+        "--repeat", 1, "--yes", "--json", "--studies", tmp_path / "studies",
+    )  # fmt: skip
+    found = json.loads(done.stdout)
+    peaks = {point["at"]["service"]: point["peak"]["value"] for point in found["points"]}
+    assert set(peaks) == {"nginx, nginx+php-fpm", "apache, nginx+php-fpm"}
+    assert found["best"]["at"]["service"] == max(peaks, key=lambda name: peaks[name])
+
+
+def test_what_cannot_be_deployed_is_a_gap_with_its_reason(tmp_path: Path) -> None:
+    target = modelled.written(tmp_path)
+    done = autotune(
+        "sweep", target, "--over", "web.nginx.worker_connections=512,4096", "--with",
+        "web.nginx.use=select", "--rate", 500, "--repeat", 1, "--yes",
+        "--studies", tmp_path / "studies",
+    )  # fmt: skip
+    assert "1 × the maximum number of files supported by select() is 1024" in done.stdout
+
+
+def test_stopped_at_any_reading_it_goes_on_and_measures_nothing_twice(tmp_path: Path) -> None:
+    path, directory = modelled.written(tmp_path), tmp_path / "studies" / "s"
+    file, wanted = options.wanted(path, [OVER[1]], ["web=1,2"], None, [500.0], 2, peak=False)
+    plan = options.plan(file, wanted, prepare(file).space)
+    for patience in (1, 4, 9):
+        with pytest.raises(KeyboardInterrupt):
+            conduct.sweep(file, plan, directory, modelled.Silent(patience))
+    before = visited(directory)
+    assert 0 < len(before) < 8
+    conduct.sweep(unfinished(directory).file, None, directory, modelled.Silent())
+    assert visited(directory) > before
+    found = results.found(directory)
+    assert found.left == 0
+    assert [r.response.count for r in found.results if r.response] == [2, 2, 2, 2]
+    read = [r["trial"] for r in readings_of(directory) if r["purpose"] == "sweep"]
+    assert len(state_of(directory).trials) > len(visited(directory)) == 8
+    assert len(read) == len(set(read)) >= 8
+
+
+def test_a_sweep_is_resumed_by_its_name(tmp_path: Path) -> None:
+    path, directory = modelled.written(tmp_path), tmp_path / "studies" / "s"
+    file, wanted = options.wanted(path, [OVER[1]], None, None, [500.0], 1, peak=False)
+    plan = options.plan(file, wanted, prepare(file).space)
+    with pytest.raises(KeyboardInterrupt):
+        conduct.sweep(file, plan, directory, modelled.Silent(1))
+    unready = autotune("report", "s", "--studies", directory.parent).stdout
+    assert "unfinished: 2 of the measurements" in unready
+    done = autotune("resume", "s", "--yes", "--json", "--studies", directory.parent)
+    assert json.loads(done.stdout)["left"] == 0
+    assert (directory / "sweep.html").exists()
+
+
+def test_nothing_to_vary_is_told(tmp_path: Path) -> None:
+    path = modelled.written(tmp_path)
+    file, wanted = options.wanted(path, None, None, None, [500.0], 1, peak=False)
+    with pytest.raises(AutotuneError, match="nothing varies"):
+        options.plan(file, wanted, prepare(file).space)

@@ -1,0 +1,163 @@
+"""What a user may write of a sweep: axes, host counts, sweep files; and what is said of mistakes."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from pathlib import Path
+
+import pytest
+
+from autotune.errors import AutotuneError
+from autotune.run.beds.registry import prepare
+from autotune.space import space as spaces
+from autotune.space.facts import HostFacts
+from autotune.sweep import axes, options, read
+from autotune.sweep.plan import Plan
+
+_spec = importlib.util.spec_from_file_location("modelled", Path(__file__).parent / "modelled.py")
+assert _spec is not None
+assert _spec.loader is not None
+modelled = importlib.util.module_from_spec(_spec)
+sys.modules["modelled"] = modelled
+_spec.loader.exec_module(modelled)
+
+SWEEPS = Path(__file__).parents[2] / "targets" / "sweeps"
+
+
+def planned(tmp_path: Path, *over: str, **more: list[str]) -> Plan:
+    path = modelled.written(tmp_path)
+    file, wanted = options.wanted(
+        path, over, more.get("hosts"), more.get("with_"), [100.0], None, peak=False
+    )
+    return options.plan(file, wanted, prepare(file).space)
+
+
+@pytest.mark.parametrize(
+    ("text", "values"),
+    [
+        ("100:500:100", ["100", "200", "300", "400", "500"]),
+        ("5:50:20", ["5", "25", "45"]),
+        ("1.05:1.25:0.1", ["1.05", "1.15", "1.25"]),
+        ("7", ["7"]),
+        ("poll, epoll", ["poll", "epoll"]),
+    ],
+)
+def test_values_are_spread(text: str, values: list[str]) -> None:
+    assert axes.spread(text) == values
+
+
+@pytest.mark.parametrize("text", ["1:2", "2:1:1", "1:2:0", "a:b:c", "1:9999999:1", "1:2:3:4"])
+def test_a_range_that_is_none_is_refused(text: str) -> None:
+    with pytest.raises(AutotuneError, match="range"):
+        axes.spread(text)
+
+
+def test_values_are_those_of_their_parameter(tmp_path: Path) -> None:
+    plan = planned(
+        tmp_path,
+        "lb.nginx.worker_connections=1000:2000:500",
+        "web.nginx.use=poll,epoll",
+        "lb.nginx.multi_accept=off,on",
+        "cache.memcached.memory=64MB,1GB",
+    )
+    values = {axis.name: [choice.label for choice in axis.choices] for axis in plan.axes}
+    assert values == {
+        "lb.nginx.worker_connections": [1000, 1500, 2000],
+        "web.nginx.use": ["poll", "epoll"],
+        "lb.nginx.multi_accept": [False, True],
+        "cache.memcached.memory": [64, 1024],
+    }
+    assert plan.keys == 100
+
+
+def test_service_is_every_deployment(tmp_path: Path) -> None:
+    plan = planned(tmp_path, "service=all", hosts=["web=1,2"])
+    assert len(plan.points) == 8
+    assert plan.points[3].settings == {
+        "lb.service": "apache", "web.service": "apache+mod_php",
+    }  # fmt: skip
+    one = planned(tmp_path, "service=apache/nginx+php-fpm")
+    assert one.points[0].labels == {"service": "apache, nginx+php-fpm"}
+
+
+@pytest.mark.parametrize(
+    ("over", "more", "said"),
+    [
+        ("lb.nginx.worker_connection=1,2", {}, "no parameter"),
+        ("lb.nginx.worker_connections=many", {}, "not a number"),
+        ("lb.nginx.worker_connections=10.5", {}, "not a whole number"),
+        ("lb.nginx.use=kqueue", {}, "cannot be kqueue"),
+        ("lb.nginx.use", {}, "no values"),
+        ("service=haproxy/nginx", {}, "no deployment"),
+        ("lb.nginx.use=epoll", {"hosts": ["web=1,3"]}, "has 2 hosts"),
+        ("lb.nginx.use=epoll", {"hosts": ["app=1"]}, "no tier"),
+        ("lb.nginx.use=epoll", {"hosts": ["web=few"]}, "no numbers"),
+        ("lb.nginx.use=epoll", {"with_": ["lb.service"]}, "no value"),
+        ("lb.apache.ServerLimit=100,200", {}, "no effect"),
+    ],
+)
+def test_mistakes_are_named(
+    tmp_path: Path, over: str, more: dict[str, list[str]], said: str
+) -> None:
+    with pytest.raises(AutotuneError, match=said):
+        planned(tmp_path, over, **more)
+
+
+def test_a_setting_that_makes_an_axis_matter_is_told(tmp_path: Path) -> None:
+    with pytest.raises(AutotuneError) as caught:
+        planned(tmp_path, "lb.apache.ServerLimit=100,200")
+    assert caught.value.hint == "it has with: --with lb.service=apache"
+    plan = planned(tmp_path, "lb.apache.ServerLimit=100,200", with_=["lb.service=apache"])
+    assert plan.settings == {"lb.service": "apache"}
+
+
+def test_rate_and_peak_exclude_each_other_and_one_is_needed(tmp_path: Path) -> None:
+    path = modelled.written(tmp_path)
+    over = ["lb.nginx.use=epoll,poll"]
+    with pytest.raises(AutotuneError, match="exclude"):
+        options.wanted(path, over, None, None, [100.0], None, peak=True)
+    with pytest.raises(AutotuneError, match="what to measure"):
+        options.wanted(path, over, None, None, None, None, peak=False)
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("ovr: {lb.nginx.use: [epoll]}", "unknown key 'ovr'"),
+        ("over: 5", "keys of its own"),
+        ("over: {lb.nginx.use: '1:2'}", "no range"),
+        ("over: {lb.nginx.use: [epoll]}\nrates: 100", "rates: 100 has no unit"),
+        ("over: {lb.nginx.use: [epoll]}\nhosts: {web: two}", "numbers of hosts"),
+        ("over: {lb.nginx.use: [epoll]}\nrepeat: 0", "repeat"),
+        ("over: {lb.nginx.use: [epoll]}\nseconds: 5", "seconds"),
+    ],
+)
+def test_a_mistake_in_a_sweep_file_is_shown_in_its_line(
+    tmp_path: Path, line: str, said: str
+) -> None:
+    modelled.written(tmp_path)
+    path = tmp_path / "sweep.yaml"
+    path.write_text(f"target: modelled.yaml\n{line}\n")
+    with pytest.raises(AutotuneError, match=said) as caught:
+        read.sweep_file(path)
+    assert caught.value.message.startswith(f"{path}:")
+
+
+@pytest.mark.parametrize("path", sorted(SWEEPS.glob("*figure*.yaml")), ids=lambda path: path.stem)
+def test_every_shipped_sweep_fits_its_target(path: Path) -> None:
+    file, wanted = read.sweep_file(path)
+    assert wanted is not None
+    facts = {
+        name: HostFacts(host.cpus or 1, host.memory or 2**29, 65_536)
+        for name, host in file.target.hosts.items()
+    }
+    plan = read.plan(file, wanted, spaces.build(file, facts))
+    assert plan.points
+    assert max(plan.rates) <= file.target.load.max_rate
+
+
+def test_each_reference_figure_is_there_twice() -> None:
+    numbers = set(range(2, 11))
+    assert {f"figure-{n}.yaml" for n in numbers} <= {p.name for p in SWEEPS.iterdir()}
+    assert {f"lab-figure-{n}.yaml" for n in numbers} <= {p.name for p in SWEEPS.iterdir()}

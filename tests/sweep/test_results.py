@@ -1,0 +1,37 @@
+from __future__ import annotations
+
+from math import sqrt
+
+import pytest
+
+from autotune.sweep.results import mean, percentile, response
+
+
+def test_the_mean_of_three_has_students_interval() -> None:
+    found = mean([10.0, 11.0, 12.0])
+    assert found is not None
+    assert found.value == 11.0
+    # t(0.95; 2 degrees of freedom) = 2.920, sd = 1.
+    assert found.high == pytest.approx(11.0 + 2.920 / sqrt(3), abs=0.001)
+    assert found.low == pytest.approx(11.0 - 2.920 / sqrt(3), abs=0.001)
+    assert found.count == 3
+
+
+def test_one_value_has_no_interval_and_none_no_mean() -> None:
+    one = mean([4.0])
+    assert one is not None
+    assert (one.value, one.low, one.high) == (4.0, None, None)
+    assert mean([]) is None
+
+
+def test_response_time_is_that_of_right_answers() -> None:
+    reading = {"histogram": {"10": 3, "50": 1}, "errors": {"timeout": 100}}
+    assert response(reading) == pytest.approx(0.020)
+    assert response({"histogram": {}}) is None
+
+
+def test_a_percentile_beyond_the_answers_is_none() -> None:
+    histogram = {10.0: 90, 30.0: 8}
+    assert percentile(histogram, 50) == 0.010
+    assert percentile(histogram, 98) == 0.030
+    assert percentile(histogram, 99) is None
