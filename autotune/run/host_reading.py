@@ -17,6 +17,7 @@ from autotune.transports.facts import host_facts
 READING = 60.0  # s
 
 _UNITS = """
+command -v systemctl >/dev/null || exit 1
 fpm=$(systemctl list-unit-files --no-legend --no-pager 'php*-fpm.service' | cut -d ' ' -f 1)
 for unit in nginx.service apache2.service memcached.service redis-server.service $fpm; do
     case $(systemctl show -P LoadState -- "$unit") in
@@ -70,7 +71,7 @@ def read_host(way: Transport, host: SshHost) -> FoundHost:
     scripts = (_UNITS, _NAMES, _SEEN, _VERSIONS, _FILES)
     asked = [Command(("sh", "-c", script)) for script in scripts]
     units, names, seen, versions, files = ask(way, asked, timeout=READING)
-    if not units.ok and "systemctl" in units.stdout:
+    if not units.ok:
         raise AutotuneError(
             f"{host.name} has no systemd, which autotune needs to reload its services",
             hint="write a target for it by hand: `autotune init --example command`",
