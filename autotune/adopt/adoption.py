@@ -60,7 +60,11 @@ def adopt(tier: FoundTier) -> AdoptedTier:
             texts = _templates(member.configs[service], tuned.edits)
             named = {path: f"{member.host.name}{path}.j2" for path in texts}
             templates |= {named[path]: text for path, text in texts.items()}
-            files = tuple(ConfigFile(path, template) for path, template in named.items())
+            modes = member.host.tree.modes
+            files = tuple(
+                ConfigFile(path, template, modes.get(path, 0o644))
+                for path, template in named.items()
+            )
             part = f"{tier.name}.{member.host.name}.{service}"
             own[part] = Own(files, member.listen.get(service, ""))
         values |= {f"{service}.{name}": value for name, value in made[0].values.items()}

@@ -165,6 +165,8 @@ def _access_log(config: Config, _: Tuned, accepts: Accepts) -> Tuned:
 
 def ports(config: Config) -> tuple[int, ...]:
     """Where plain HTTP is spoken, the port of a default server first."""
+    if config.called("server") and not config.called("listen"):
+        return (80,)  # nginx' own, as root
     found = [
         (("default_server" in seen.words), int(port))
         for seen in config.called("listen")

@@ -15,10 +15,11 @@ _LINKS = 40  # as many as Linux follows
 
 @dataclass(frozen=True)
 class Tree:
-    """Contents by path, and where links point; all paths absolute."""
+    """Contents and bits of files by path, and where links point; all paths absolute."""
 
     files: Mapping[str, bytes] = field(default_factory=dict)
     links: Mapping[str, str] = field(default_factory=dict)
+    modes: Mapping[str, int] = field(default_factory=dict)
 
     @cached_property
     def _children(self) -> Mapping[str, set[str]]:
@@ -63,13 +64,13 @@ class Tree:
 
 def unpacked(archive: bytes) -> Tree:
     """The tree in a tar archive whose names are relative to ``/``; raises tarfile.TarError."""
-    files, links = dict[str, bytes](), dict[str, str]()
+    files, links, modes = dict[str, bytes](), dict[str, str](), dict[str, int]()
     with tarfile.open(fileobj=io.BytesIO(archive)) as tar:
         for member in tar:
             path = normpath(f"/{member.name}")
             content = tar.extractfile(member) if member.isfile() else None
             if content is not None:
-                files[path] = content.read()
+                files[path], modes[path] = content.read(), member.mode
             elif member.issym():
                 links[path] = member.linkname
-    return Tree(files, links)
+    return Tree(files, links, modes)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Mapping
 from pathlib import Path
+from typing import Any
 
 from autotune.errors import AutotuneError
 from autotune.services.base import ConfigFile, Own
@@ -23,7 +24,7 @@ def of(directory: Path | None) -> dict[str, Own]:
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
         return {part: _own(one) for part, one in found.items()}
-    except (OSError, ValueError, KeyError, AttributeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise AutotuneError(
             f"{path} cannot be read: {error}", hint="`autotune init --from` writes it anew"
         ) from error
@@ -44,15 +45,21 @@ def check(own: Mapping[str, Own], parts: Collection[str]) -> None:
 def text(own: Mapping[str, Own]) -> str:
     """The manifest as a file, in JSON."""
     found = {
-        part: {"files": {file.path: file.template for file in one.files}}
-        | ({"listen": one.listen} if one.listen else {})
+        part: {
+            "files": {
+                file.path: {"template": file.template, "mode": f"{file.mode:04o}"}
+                for file in one.files
+            },
+            "listen": one.listen,
+        }
         for part, one in own.items()
     }
     return json.dumps(found, indent=2) + "\n"
 
 
-def _own(found: Mapping[str, Mapping[str, str] | str]) -> Own:
-    files, listen = found["files"], found.get("listen", "")
-    if isinstance(files, str) or not isinstance(listen, str):
-        raise ValueError("`files` maps paths to templates, `listen` is text")  # noqa: TRY004  # read as the others
-    return Own(tuple(ConfigFile(path, template) for path, template in files.items()), listen)
+def _own(found: Mapping[str, Any]) -> Own:
+    files = tuple(
+        ConfigFile(path, file["template"], int(file["mode"], 8))
+        for path, file in found["files"].items()
+    )
+    return Own(files, found["listen"])

@@ -45,12 +45,21 @@ def adopt(
 ) -> Written:
     """Read the hosts (``[user@]host[:port]``) and write ``out`` with its templates beside it.
 
-    Without ``path`` what load is sent to is the first of `/index.php` and `/` that is answered
-    with 200. Changes nothing on any host. Raises AutotuneError, HostUnreachable.
+    Changes nothing on any host. Raises AutotuneError, HostUnreachable.
     """
     if not logins:
         raise AutotuneError("--from names no host", hint="--from user@host[,user@host…]")
-    found = _hosts(logins, ssh_config)
+    return write(_hosts(logins, ssh_config), out, ssh_config, path)
+
+
+def write(
+    found: Sequence[FoundHost], out: Path | None, ssh_config: Path | None, path: str | None
+) -> Written:
+    """The target file of hosts that were read, and the templates made of their files.
+
+    Without ``path`` what load is sent to is the first of `/index.php` and `/` that is answered
+    with 200. Raises AutotuneError where there is nothing to tune, or something to overwrite.
+    """
     every = [members(host) for host in found]
     known = tiers(member for some, _ in every for member in some)
     notes = [note for _, some in every for note in some]

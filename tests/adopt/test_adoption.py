@@ -5,13 +5,16 @@ from __future__ import annotations
 import re
 import subprocess
 from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
+from autotune.adopt import of_nginx
 from autotune.adopt.adoption import AdoptedTier, adopt
-from autotune.adopt.found import FoundHost, members
-from autotune.adopt.tiers import tiers
-from autotune.adopt.tree import unpacked
+from autotune.adopt.found import FoundHost, Member, members
+from autotune.adopt.tiers import FoundTier, tiers
+from autotune.adopt.tree import Tree, unpacked
 from autotune.deploy.render import of_text
 from autotune.services.base import Value
 from tests.adopt.places import FACTS, NGINX, POOL, SITE, WEB, cache, host, store, web
@@ -222,6 +225,46 @@ def test_apache_as_a_load_balancer() -> None:
     for line in ("MaxRequestWorkers 1000\n", "\nServerLimit 40\n", "keepalive Off\n"):
         assert line in text
     assert "MaxRequestWorkers 250" in text
+
+
+STYLES = Path(__file__).parent / "styles"
+
+
+@pytest.mark.parametrize(
+    ("style", "place", "units", "tuned"),
+    [
+        ("nginx-maps-and-tls.conf", "/etc/nginx/nginx.conf", ("nginx.service",),
+         {"nginx.worker_processes": 4, "nginx.worker_connections": 4096}),
+        ("nginx-windows-line-ends.conf", "/etc/nginx/nginx.conf", ("nginx.service",),
+         {"nginx.worker_connections": 768}),
+        ("apache-vhosts.conf", "/etc/apache2/apache2.conf", ("apache2.service",),
+         {"apache.StartServers": 5}),
+        ("apache-macros-and-proxy.conf", "/etc/apache2/apache2.conf", ("apache2.service",),
+         {"apache.ThreadsPerChild": 25}),
+        ("fpm-two-pools.conf", "/etc/php/8.2/fpm/php-fpm.conf", WEB,
+         {"php_fpm.max_children": 50}),
+        ("php-ini-windows.ini", "/etc/php/8.2/fpm/php-fpm.conf", WEB, {}),
+    ],
+)  # fmt: skip
+def test_styles(style: str, place: str, units: tuple[str, ...], tuned: dict[str, Value]) -> None:
+    content = (STYLES / style).read_bytes()
+    prefix = b""
+    if place.startswith("/etc/apache2"):
+        way = "prefork" if "vhosts" in style else "event"
+        prefix = f"LoadModule mpm_{way}_module a\nLoadModule php_module b\nListen 80\n".encode()
+    files = {path: text.decode() for path, text in web().tree.files.items()} if units is WEB else {}
+    one = host("one", "10.0.0.1", files, *units, links=web().tree.links)
+    found = replace(one, tree=Tree({**one.tree.files, place: prefix + content}, one.tree.links))
+    if style == "nginx-maps-and-tls.conf":
+        assert members(found)[0] == ()  # nothing without TLS; its file is no less a template
+        member = Member(found, "web", "nginx", 80, {"nginx": of_nginx.read(found.tree)})
+        tier = adopt(FoundTier("web", (member,)))
+    else:
+        tier = next(iter(adopted(found).values()))
+    made = {path.removeprefix("one"): text.encode() for path, text in rendered(tier).items()}
+    assert made == {path: found.tree.files[path] for path in made}
+    assert place in made or not tuned
+    assert {name: tier.values[name] for name in tuned} == tuned
 
 
 @pytest.mark.stack

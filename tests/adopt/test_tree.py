@@ -39,7 +39,9 @@ def test_an_archive() -> None:
         file.size, link.type, link.linkname = 2, tarfile.SYMTYPE, "a"
         tar.addfile(file, io.BytesIO(b"hi"))
         tar.addfile(link)
-    assert unpacked(packed.getvalue()) == Tree({"/etc/a": b"hi"}, {"/etc/b": "a"})
+    assert unpacked(packed.getvalue()) == Tree(
+        {"/etc/a": b"hi"}, {"/etc/b": "a"}, {"/etc/a": 0o644}
+    )
 
 
 def test_files_that_include_themselves_or_cannot_be_read() -> None:
