@@ -15,13 +15,14 @@ setup:  ## what `make run` and `make test` begin with: packages and .venv, no mo
 test:  ## all tests: those that need nothing, those on real servers, those on lab hosts
 	@scripts/setup --dev
 	@$(MAKE) --no-print-directory test-hermetic
+	$(python) -m pytest -n 2 -m "long or browser"
 	$(python) -m pytest -m stack
 	@if $(python) -m autotune.lab.prerequisites; then $(MAKE) --no-print-directory test-lab; \
 	  else echo "The lab tests did NOT run; above is why." >&2; fi
 
 test-hermetic:  ## the tests that need no server, no network and no root
 	@scripts/setup --dev --venv
-	@started=$$(date +%s); $(python) -m pytest -n 2 -m "not stack and not lab and not browser" && \
+	@started=$$(date +%s); $(python) -m pytest -n 2 -m "not long and not browser and not stack and not lab" && \
 	  echo "Hermetic tests: $$(( $$(date +%s) - started )) s."
 
 test-lab:  ## boots whole hosts on this machine and takes them away (root, systemd-container)

@@ -35,6 +35,7 @@ apache_has_php() {
 missing_for_tests() {
   have apache2 || echo apache2
   apache_has_php || echo libapache2-mod-php
+  have chromium || echo chromium # looks at the HTML report
   if [ "$(id -u)" -ne 0 ] || ! supported; then return; fi
   have systemd-nspawn || echo systemd-container
   have sshd || echo openssh-server

@@ -17,7 +17,17 @@ import pytest
 HERE = Path(__file__).resolve().parents[1]
 TOOLS = ["cat", "chmod", "comm", "cp", "cut", "dirname", "flock", "grep", "ln", "ls", "mkdir"]
 TOOLS += ["mv", "readlink", "rm", "sed", "sha256sum", "sh", "sort", "tr"]
-PROGRAMS = ("nginx", "memcached", "redis-server", "redis-cli", "httperf", "curl", "ss", "apache2")
+PROGRAMS = (
+    "nginx",
+    "memcached",
+    "redis-server",
+    "redis-cli",
+    "httperf",
+    "curl",
+    "ss",
+    "apache2",
+    "chromium",
+)
 LAB = {
     "systemd-nspawn": "systemd-container",
     "sshd": "openssh-server",

@@ -53,6 +53,8 @@ news() {{ # where each log ended…: what was written since
 begun=$(ends 2>/dev/null)
 set -C
 echo $$ >"$whoami" || exit
+trap 'rm -f -- "$whoami"' EXIT
+trap 'exit' HUP INT PIPE
 trap 'over=yes' TERM
 over= turn=0
 number() {{ echo $#; }}
@@ -97,7 +99,6 @@ while :; do
         [ -z "$over" ] || kill $!
     fi
 done 2>/dev/null
-rm -f -- "$whoami"
 echo '{_TIMES}'
 times
 echo '{_LOGS}'

@@ -9,6 +9,7 @@ from statistics import stdev
 from autotune.report import figures
 from autotune.report.claim import STOPPED
 from autotune.report.evidence import Caveat, Evidence, listed
+from autotune.report.yardstick import yardstick
 from autotune.search.confirmation import LEAST_PAIRS
 
 SCATTER = 0.05  # sd of log peaks of one configuration: MEASUREMENT.md's "quiet machine"
@@ -26,11 +27,11 @@ def _modelled(e: Evidence) -> Iterator[Caveat]:
 
 
 def _not_repeated(e: Evidence) -> Iterator[Caveat]:
-    best = e.claim.best
+    best, by = e.claim.best, yardstick(e.target, e.state)
     if best is not None and best.fresh is None and best.own is not None:
         yield Caveat(
             "not-remeasured", 0, 1,
-            f"trial {best.trial.number}'s {figures.rate(best.own.peak)} requests/s come from the "
+            f"trial {best.trial.number}'s {by.amount(by.of(best.own.peak))} come from the "
             "search, whose best overstates itself by about a tenth; nothing measured later bears "
             "it out",
             f"`autotune resume {e.name}` measures it again"

@@ -2,91 +2,115 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Iterator, Mapping
+from typing import Any, Protocol
 
-from autotune.loads.closed import LABEL, Ceiling
-from autotune.loads.memcaslap import CacheCeiling
+from autotune.loads.closed import LABEL
 from autotune.report import figures
-from autotune.run.ceilings import OfCaches, OfStack
+from autotune.study.records import CACHES
 
 SCHEMA = 1
+Record = Mapping[str, Any]
 
 
-def as_json(found: OfStack | OfCaches) -> dict[str, Any]:
-    """``ceilings``, one for each number of clients or object size; latencies in seconds.
+class Found(Protocol):
+    """Ceilings just measured: ``run.ceilings.OfStack`` and ``OfCaches``."""
 
-    Of caches: ``rate`` in operations/s, ``gigabits`` in Gb/s, ``hits`` as a fraction of the gets;
-    ``chain`` are the keys/s that the whole stack asks of them at its peak.
-    """
-    if isinstance(found, OfCaches):
-        ceilings = [_cache(one) for one in found.ceilings]
-        return {
-            "schema": SCHEMA,
-            "servers": list(found.servers),
-            "ceilings": ceilings,
-            "chain": round(found.chain, 1),
-        }
-    return {
-        "schema": SCHEMA,
-        "generator": found.generator,
-        "closed": True,
-        "ceilings": [_stack(one) for one in found.ceilings],
-    }
+    def record(self) -> dict[str, Any]: ...
 
 
-def text(found: OfStack | OfCaches) -> str:
+def as_json(found: Found) -> dict[str, Any]:
+    """``ceilings``, one for each number of clients or object size; see ``record`` of each kind."""
+    return {"schema": SCHEMA, **found.record()}
+
+
+def text(found: Found) -> str:
     """The same for a person."""
-    return "\n".join(_of_caches(found) if isinstance(found, OfCaches) else _of_stack(found))
+    return "\n".join(lines(found.record()))
 
 
-def _cache(one: CacheCeiling) -> dict[str, Any]:
-    return {
-        "objects": one.shape,
-        "rate": round(one.rate, 1),
-        "gigabits": round(one.gigabits, 4),
-        "hits": round(one.hits, 4),
-        "failed": one.failed,
-    }
+def lines(record: Record) -> Iterator[str]:
+    """One set of ceilings as it is on record: who measured it, then a line each."""
+    return _of_caches(record) if record["of"] == CACHES else _of_stack(record)
 
 
-def _stack(one: Ceiling) -> dict[str, Any]:
-    return {
-        "concurrency": one.concurrency,
-        "rate": round(one.rate, 1),
-        "requests": one.requests,
-        "errors": dict(one.errors),
-        "percentiles": {f"p{at:g}": value for at, value in sorted(one.percentiles.items())},
-        "failed": one.failed,
-    }
+def table(record: Record) -> dict[str, Any]:
+    """The same for a page: ``title``, ``heads``, ``rows`` of text and what to make of them."""
+    if record["of"] == CACHES:
+        rows = [
+            [
+                one["objects"],
+                one["failed"] or f"{figures.rate(one['rate'])} ops/s",
+                f"{one['gigabits']:.2f} Gb/s",
+                f"{100 * one['hits']:.1f} %",
+            ]
+            for one in record["ceilings"]
+        ]
+        heads = ["objects", "ceiling", "traffic", "gets that hit"]
+        return {"title": _title_of_caches(record), "heads": heads, "rows": rows,
+                "note": _beside_the_chain(record)}  # fmt: skip
+    rows = [
+        [
+            str(one["concurrency"]),
+            one["failed"] or f"{figures.rate(one['rate'])} requests/s",
+            _latencies(one),
+            ", ".join(_errors(one)),
+        ]
+        for one in record["ceilings"]
+    ]
+    heads = ["clients at a time", "ceiling", "latency", "errors"]
+    return {"title": _title_of_stack(record), "heads": heads, "rows": rows, "note": ""}
 
 
-def _of_stack(found: OfStack) -> Iterator[str]:
-    yield f"{found.generator}, {LABEL}"
-    for one in found.ceilings:
-        clients = f"{one.concurrency:>4} at a time"
-        if one.failed:
-            yield f"{clients}  {one.failed}"
+def _of_stack(record: Record) -> Iterator[str]:
+    yield _title_of_stack(record)
+    for one in record["ceilings"]:
+        clients = f"{one['concurrency']:>4} at a time"
+        if one["failed"]:
+            yield f"{clients}  {one['failed']}"
             continue
-        at = [f"p{at:g} {figures.latency(t)}" for at, t in sorted(one.percentiles.items())]
-        errors = [f"{count} {kind}" for kind, count in one.errors.items()]
-        yield "  ".join([clients, f"{figures.rate(one.rate):>7}/s", ", ".join(at), *errors])
+        rate = f"{figures.rate(one['rate']):>7}/s"
+        yield "  ".join([clients, rate, _latencies(one), *_errors(one)])
 
 
-def _of_caches(found: OfCaches) -> Iterator[str]:
-    yield f"{', '.join(found.servers)} alone, 90 % gets: memcaslap, a closed loop"
-    for one in found.ceilings:
-        if one.failed:
-            yield f"{one.shape:>16}  {one.failed}"
+def _of_caches(record: Record) -> Iterator[str]:
+    yield _title_of_caches(record)
+    for one in record["ceilings"]:
+        if one["failed"]:
+            yield f"{one['objects']:>16}  {one['failed']}"
             continue
         yield (
-            f"{one.shape:>16}  {figures.rate(one.rate):>9} ops/s  {one.gigabits:.2f} Gb/s  "
-            f"{100 * one.hits:.1f} % of gets hit"
+            f"{one['objects']:>16}  {figures.rate(one['rate']):>9} ops/s  "
+            f"{one['gigabits']:.2f} Gb/s  {100 * one['hits']:.1f} % of gets hit"
         )
-    alike = found.ceilings[-1]
-    if alike.rate:
-        share = figures.share(found.chain, alike.rate)
-        yield (
-            f"the whole stack asks {figures.rate(found.chain)} keys/s of them at its peak: {share} "
-            "of what they answer by themselves when asked as it asks"
-        )
+    if note := _beside_the_chain(record):
+        yield note
+
+
+def _title_of_stack(record: Record) -> str:
+    return f"{record['generator']}, {LABEL}"
+
+
+def _title_of_caches(record: Record) -> str:
+    return f"{', '.join(record['servers'])} alone, 90 % gets: {record['generator']}, a closed loop"
+
+
+def _beside_the_chain(record: Record) -> str:
+    """The last ceiling is measured with as many keys at once as the application asks for."""
+    alike = record["ceilings"][-1]
+    if not alike["rate"]:
+        return ""
+    share = figures.share(record["chain"], alike["rate"])
+    return (
+        f"the whole stack asks {figures.rate(record['chain'])} keys/s of them at its peak: {share} "
+        "of what they answer by themselves when asked as it asks"
+    )
+
+
+def _latencies(one: Record) -> str:
+    found = one["percentiles"]
+    return ", ".join(f"{name} {figures.latency(value)}" for name, value in found.items())
+
+
+def _errors(one: Record) -> list[str]:
+    return [f"{count} {kind}" for kind, count in one["errors"].items()]

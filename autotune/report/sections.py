@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from autotune.report import ceilings as ceilings_
 from autotune.report import figures, lines
 from autotune.report.claim import Side, claim
 from autotune.report.evidence import listed
@@ -54,6 +55,12 @@ def measurements(target: Target, state: State) -> Iterator[str]:
     """What `autotune measure` found, for it keeps its readings as a study does."""
     for trial in state.finished(Phase.MEASURE):
         yield f"{lines.trial_in_words(trial):12}{lines.outcome(trial, yardstick(target, state))}"
+
+
+def ceilings(state: State) -> Iterator[str]:
+    """What `autotune measure --closed` and `--tier` found."""
+    for record in state.ceilings:
+        yield from ceilings_.lines(record)
 
 
 def change_title(summary: Summary, target: Target, state: State) -> str:

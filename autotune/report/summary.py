@@ -16,6 +16,8 @@
   is ``minimize``; ``null`` where a value is not positive) with the ``difference`` of the values, and
   ``slo`` is ``null``.
 - ``bottleneck``: the findings for ``baseline`` and ``best``, or ``null`` when there are none.
+- ``ceilings``: only where some were measured (`autotune measure --closed`, `--tier`), as
+  ``report.ceilings.as_json`` has them.
 - ``warnings``: ``code``, ``value``, ``threshold``, ``text``, ``remedy`` each.
 """
 
@@ -60,6 +62,7 @@ def summary(
         "trials": trial_counts(state),
         "seconds": seconds(state),
         "bottleneck": _bottleneck(state, found),
+        **({"ceilings": [dict(one) for one in state.ceilings]} if state.ceilings else {}),
         "warnings": [asdict(caveat) for caveat in caveats(evidence)],
     }
 

@@ -35,6 +35,7 @@ def render_text(
         ("", sections.peaks(summary, target, state, tallies)),
         ("", sections.under_way(summary, target, state)),
         ("Measured", sections.measurements(target, state)),
+        ("Ceilings", sections.ceilings(state)),
         (
             sections.change_title(summary, target, state),
             sections.settings(summary, target, state, width),

@@ -26,6 +26,9 @@ class Requests:
 
     objective: str
     nothing = "no load within the objective"
+    unit = "requests/s"
+    suffix = "/s"
+    """What follows a number where there is little room."""
 
     @property
     def at(self) -> str:
@@ -42,10 +45,10 @@ class Requests:
         return round(number, 2)
 
     def amount(self, number: float | None) -> str:
-        return f"{figures.rate(number)} requests/s"
+        return f"{figures.rate(number)} {self.unit}"
 
     def brief(self, number: float | None) -> str:
-        return f"{figures.rate(number)}/s"
+        return f"{figures.rate(number)}{self.suffix}"
 
     def interval(self, low: float, high: float) -> str:
         return f"[{figures.rate(low)}, {figures.rate(high)}]"
@@ -73,11 +76,19 @@ class Values:
     """A benchmark's: its values by their scale, which is ``None`` before there is one."""
 
     name: str
-    unit: str
+    given_unit: str
     maximize: bool
     scale: Scale | None
     nothing = "no value"
     at = ""
+
+    @property
+    def unit(self) -> str:
+        return self.given_unit or self.name
+
+    @property
+    def suffix(self) -> str:
+        return f" {self.given_unit}".rstrip()
 
     @property
     def objective(self) -> str:
@@ -94,10 +105,10 @@ class Values:
         return float(f"{number:.8g}")
 
     def amount(self, number: float | None) -> str:
-        return f"{figures.value(number)} {self.unit or self.name}"
+        return f"{figures.value(number)} {self.unit}"
 
     def brief(self, number: float | None) -> str:
-        return f"{figures.value(number)} {self.unit}".rstrip()
+        return f"{figures.value(number)}{self.suffix}"
 
     def interval(self, low: float, high: float) -> str:
         return f"[{figures.value(min(low, high))}, {figures.value(max(low, high))}]"
@@ -129,7 +140,7 @@ class Values:
             return f"{figures.change_between(gain['ratio'], gain['low'], gain['high'])} {self.name}"
         found = gain["difference"]
         ends = f"{found['low']:+.4g}, {found['high']:+.4g}"
-        return f"{found['value']:+.4g} [{ends}] {self.unit or self.name}"
+        return f"{found['value']:+.4g} [{ends}] {self.unit}"
 
     def _grown(self, baseline: float, ratio: float) -> float:
         return self.of(exp(log(baseline) + log(ratio)))

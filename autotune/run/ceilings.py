@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from autotune.errors import AutotuneError
 from autotune.loads import memcaslap
@@ -21,7 +22,7 @@ from autotune.run.order import Measure
 from autotune.run.start import open_study
 from autotune.run.trial import Bench
 from autotune.services.base import Endpoint, Role, Settings
-from autotune.study.records import Phase
+from autotune.study.records import CACHES, STACK, Phase
 from autotune.transports.base import Transport
 
 SECONDS = 5.0
@@ -38,6 +39,21 @@ class OfStack:
     generator: str
     ceilings: tuple[Ceiling, ...]
 
+    def record(self) -> dict[str, Any]:
+        """As it is kept: ``ceilings`` by number of clients, latencies in seconds."""
+        found = [
+            {
+                "concurrency": one.concurrency,
+                "rate": round(one.rate, 1),
+                "requests": one.requests,
+                "errors": dict(one.errors),
+                "percentiles": {f"p{at:g}": value for at, value in sorted(one.percentiles.items())},
+                "failed": one.failed,
+            }
+            for one in self.ceilings
+        ]
+        return {"of": STACK, "generator": self.generator, "closed": True, "ceilings": found}
+
 
 @dataclass(frozen=True)
 class OfCaches:
@@ -47,6 +63,28 @@ class OfCaches:
     ceilings: tuple[CacheCeiling, ...]
     chain: float
     """Keys/s that the whole stack asks of them at its peak."""
+
+    def record(self) -> dict[str, Any]:
+        """As it is kept: ``ceilings`` by object size: ``rate`` in operations/s, ``gigabits`` in
+        Gb/s, ``hits`` as a fraction of the gets; ``chain`` in keys/s."""
+        found = [
+            {
+                "objects": one.shape,
+                "rate": round(one.rate, 1),
+                "gigabits": round(one.gigabits, 4),
+                "hits": round(one.hits, 4),
+                "failed": one.failed,
+            }
+            for one in self.ceilings
+        ]
+        return {
+            "of": CACHES,
+            "generator": "memcaslap",
+            "closed": True,
+            "servers": list(self.servers),
+            "ceilings": found,
+            "chain": round(self.chain, 1),
+        }
 
 
 def of_stack(
@@ -65,7 +103,9 @@ def of_stack(
             ceiling = _clients(load, gauge, Clients(clients, SECONDS, gauge.timeout))
             narrator.note(f"{load.name}, {clients} at a time: {ceiling.rate:.0f}/s")
             found.append(ceiling)
-        return OfStack(load.name, tuple(found))
+        measured = OfStack(load.name, tuple(found))
+        bench.store.ceilings(measured.record())
+        return measured
 
 
 def of_caches(
@@ -90,7 +130,9 @@ def of_caches(
             ceiling = _cache(servers, shape, gauge.load_hosts[0])
             narrator.note(f"memcaslap, {shape.name}: {ceiling.rate:.0f} ops/s")
             found.append(ceiling)
-        return OfCaches(tuple(map(str, servers)), tuple(found), chain)
+        measured = OfCaches(tuple(map(str, servers)), tuple(found), chain)
+        bench.store.ceilings(measured.record())
+        return measured
 
 
 def as_the_chain_asks(keys: int) -> Shape:

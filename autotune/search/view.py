@@ -46,7 +46,8 @@ def _slice(landscape: Landscape, name: str) -> dict[str, list[Any]]:
     scale = exp(landscape.evidence.heights.max())
 
     def peaks(heights: Any) -> list[float]:
-        return [round(float(scale * np.exp(h)), 2) for h in stretched(heights)]
+        # Peaks of a benchmark command may be of any size.
+        return [float(f"{scale * np.exp(h):.6g}") for h in stretched(heights)]
 
     return {
         "x": [axes[d].values[level] for level in levels],

@@ -32,6 +32,9 @@ class Phase(enum.StrEnum):
 # Phases whose configurations the budget of trials counts.
 COUNTED = frozenset({Phase.BASELINE, Phase.RECOMMENDED, Phase.PUBLISHED, Phase.KNOWN, Phase.SEARCH})
 
+STACK, CACHES = "stack", "caches"  # what ceilings on record are ``of``
+ENVELOPE = frozenset({"event", "at"})  # of a record: what it says is the rest
+
 
 @dataclass(frozen=True)
 class Peak:
@@ -86,7 +89,8 @@ class State:
     ``settled`` says why the search ended before its budget did, ``standings`` what the model believed
     once it had ended, ``explained`` which of the winner's changes carry its gain. ``rss`` is the
     largest process of each `tier.service` that any trial has shown, in bytes. ``values`` are what a
-    benchmark command answered, by trial, in their order.
+    benchmark command answered, by trial, in their order. ``ceilings`` are those measured, of the
+    stack or of its caches alone (``run.ceilings``).
     """
 
     trials: tuple[Trial, ...] = ()
@@ -102,6 +106,7 @@ class State:
     model: Mapping[str, Any] | None = None
     rss: Mapping[str, int] = field(default_factory=dict)
     values: Mapping[int, tuple[float, ...]] = field(default_factory=dict)
+    ceilings: tuple[Mapping[str, Any], ...] = ()
     verdict: Mapping[str, Any] | None = None
 
     @property
@@ -181,6 +186,9 @@ _CHANGES: Mapping[str, Callable[[State, Record], State]] = {
     ),
     "warm-up": lambda state, record: replace(
         state, warmups={**state.warmups, record["trial"]: record}
+    ),
+    "ceilings": lambda state, record: replace(
+        state, ceilings=(*state.ceilings, {k: v for k, v in record.items() if k not in ENVELOPE})
     ),
     "explained": lambda state, record: replace(state, explained=record),
     "verdict": lambda state, record: replace(state, verdict=record),

@@ -194,6 +194,10 @@ class Store:
         """Which of the winner's changes carry its gain, as measured."""
         self._write("explained", at=now(), **reduced)
 
+    def ceilings(self, found: Mapping[str, Any]) -> None:
+        """What the stack, or its caches alone, did at most."""
+        self._write("ceilings", at=now(), **found)
+
     def verdict(self, verdict: Mapping[str, Any]) -> None:
         self._write("verdict", at=now(), **verdict)
 

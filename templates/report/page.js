@@ -11,6 +11,7 @@ const by = (id) => document.getElementById(id);
 const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
 const plural = (n, what) => `${n} ${what}${n === 1 ? "" : "s"}`;
 const rate = (value) => value >= 100 ? Math.round(value).toLocaleString("en") : value.toPrecision(3);
+const fromZero = () => (data.unit.from_zero ? "tozero" : "normal");
 const minutes = (seconds) => seconds / 60;
 
 function layout(more) {
@@ -112,12 +113,13 @@ function drawProgress() {
     y: data.steps.map((s) => s.peak).concat(data.steps.length ? [data.steps[data.steps.length - 1].peak] : []),
   });
   const failed = data.peaks.filter((p) => p.peak === null);
+  const floor = data.unit.from_zero ? 0 : Math.min(...data.peaks.map((p) => p.peak).filter((peak) => peak !== null));
   traces.push({
-    name: "failed", mode: "markers", x: failed.map((p) => minutes(p.at)), y: failed.map(() => 0), text: failed.map((p) => p.says),
+    name: "failed", mode: "markers", x: failed.map((p) => minutes(p.at)), y: failed.map(() => floor), text: failed.map((p) => p.says),
     marker: { color: colour("bad"), symbol: "x", size: 9 }, hovertemplate: "%{text}<extra></extra>",
   });
   draw("progress", traces.filter((t) => t.x.length), layout({
-    xaxis: { title: { text: "minutes of study" } }, yaxis: { title: { text: "peak, requests/s" }, rangemode: "tozero" },
+    xaxis: { title: { text: "minutes of study" } }, yaxis: { title: { text: `peak, ${data.unit.name}` }, rangemode: fromZero() },
   }));
 }
 
@@ -174,15 +176,15 @@ function fillSelects() {
 
 function drawSlices() {
   const one = parameter(by("slice").value), two = parameter(by("slice2").value);
-  const { trials, peaks, sds } = data.parameters;
+  const { trials, peaks, lows, highs } = data.parameters;
   if (!one) { draw("slices", [], layout({})); return; }
   const mine = trials.map((_, i) => i).filter((i) => one.values[i] !== null && (!two || two.values[i] !== null));
-  const text = mine.map((i) => `trial ${trials[i]}: ${rate(peaks[i])}/s`);
+  const text = mine.map((i) => `trial ${trials[i]}: ${rate(peaks[i])}${data.unit.suffix}`);
   const x = mine.map((i) => one.values[i]);
   if (two) {
     draw("slices", [{
       mode: "markers", x, y: mine.map((i) => two.values[i]), text, hovertemplate: "%{text}<br>%{x}, %{y}<extra></extra>",
-      marker: { size: 12, color: mine.map((i) => peaks[i]), colorscale: "Viridis", showscale: true, colorbar: { title: { text: "requests/s" } } },
+      marker: { size: 12, color: mine.map((i) => peaks[i]), colorscale: "Viridis", showscale: true, colorbar: { title: { text: data.unit.name } } },
     }], layout({ xaxis: axisOf(one), yaxis: axisOf(two) }));
     return;
   }
@@ -190,14 +192,14 @@ function drawSlices() {
   const band = (data.slices || {})[one.name];
   if (band) {
     traces.push({ x: band.x.concat([...band.x].reverse()), y: band.high.concat([...band.low].reverse()), fill: "toself", mode: "lines", line: { width: 0 }, fillcolor: "rgba(120,150,220,0.2)", name: "model, 90 %", hoverinfo: "skip" });
-    traces.push({ x: band.x, y: band.mean, mode: "lines", line: { color: colour("accent") }, name: "model, others as in the best", hovertemplate: "%{y:,.0f}/s at %{x}<extra></extra>" });
+    traces.push({ x: band.x, y: band.mean, mode: "lines", line: { color: colour("accent") }, name: "model, others as in the best", hovertemplate: `%{y:,.4~g}${data.unit.suffix} at %{x}<extra></extra>` });
   }
   traces.push({
     mode: "markers", x, y: mine.map((i) => peaks[i]), text, name: "trials", hovertemplate: "%{text} at %{x}<extra></extra>",
     marker: { size: 9, color: colour("soft") },
-    error_y: { type: "data", array: mine.map((i) => 1.645 * sds[i] * peaks[i]), thickness: 1, width: 2, color: colour("soft") },
+    error_y: { type: "data", symmetric: false, array: mine.map((i) => highs[i] - peaks[i]), arrayminus: mine.map((i) => peaks[i] - lows[i]), thickness: 1, width: 2, color: colour("soft") },
   });
-  draw("slices", traces, layout({ xaxis: axisOf(one), yaxis: { title: { text: "peak, requests/s" }, rangemode: "tozero" }, showlegend: Boolean(band) }));
+  draw("slices", traces, layout({ xaxis: axisOf(one), yaxis: { title: { text: `peak, ${data.unit.name}` }, rangemode: fromZero() }, showlegend: Boolean(band) }));
 }
 
 // Drawn from lines, not as Plotly's own parallel coordinates: those need WebGL, which a mailed
@@ -209,14 +211,14 @@ function drawCoordinates() {
   const ranked = data.importance ? data.importance.rows.map((r) => r.name) : [];
   const place = (p) => { const at = ranked.indexOf(p.name); return at < 0 ? ranked.length : at; };
   const chosen = [...parameters].sort((a, b) => place(a) - place(b)).slice(0, 12);
-  const axes = [...chosen.map(scaled), scaled({ name: "peak", unit: "requests/s", values: peaks })];
+  const axes = [...chosen.map(scaled), scaled({ name: "peak", unit: data.unit.name, values: peaks })];
   const section = by("coordinates");
   section.querySelector(".plot").style.minWidth = `${axes.length * 90}px`;
   if (!chosen.length) { draw("coordinates", [], layout({})); return; }
   const low = Math.min(...peaks), span = Math.max(...peaks) - low || 1;
   const shade = peaks.map((peak) => Math.min(SHADES.length - 1, Math.floor(SHADES.length * (peak - low) / span)));
   const traces = SHADES.map((paint, index) => lines(trials.map((_, i) => i).filter((i) => shade[i] === index), axes, {
-    name: `from ${rate(low + span * index / SHADES.length)}/s`, line: { color: paint, width: 1 }, opacity: 0.6,
+    name: `from ${rate(low + span * index / SHADES.length)}${data.unit.suffix}`, line: { color: paint, width: 1 }, opacity: 0.6,
   }));
   for (const [side, paint] of SIDES) {
     const at = trials.indexOf(data[side]);

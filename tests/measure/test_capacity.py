@@ -109,6 +109,7 @@ def test_a_disturbed_reading_brackets_nothing(which: int) -> None:
     assert found.peak == pytest.approx(1000.0, rel=0.06)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("noise", [0.03, 0.08])
 def test_the_interval_holds_the_peak_nine_times_in_ten(noise: float) -> None:
     hits, known = 0, Noise()

@@ -1,9 +1,22 @@
 from __future__ import annotations
 
+import html
+import itertools
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
 from autotune.loads.closed import Ceiling
 from autotune.loads.memcaslap import CacheCeiling
+from autotune.report import ceilings
 from autotune.report.ceilings import as_json, text
+from autotune.report.html.page import data, page
+from autotune.report.studies import open_study
+from autotune.report.summary import summary
+from autotune.report.text import render_text
 from autotune.run.ceilings import OfCaches, OfStack
+from autotune.study.store import Store
 
 STACK = OfStack(
     "ab",
@@ -41,5 +54,29 @@ def test_the_chain_stands_beside_its_caches() -> None:
     assert "18,768 ops/s  0.02 Gb/s  90.9 % of gets hit" in said
     assert "24,825 keys/s of them at its peak: 25 % of what they answer" in said
     found = as_json(CACHES)
+    assert found["schema"] == 1
     assert found["chain"] == 24_825.0
     assert found["ceilings"][1]["failed"]
+
+
+@pytest.mark.parametrize("found", [STACK, CACHES])
+def test_what_is_on_record_is_in_every_report(
+    found: OfStack | OfCaches, copied: Callable[[str], Path]
+) -> None:
+    directory = copied("improved")
+    store = Store(directory)
+    store.ceilings(found.record())
+    assert store.state.ceilings == (found.record(),)
+    store.close()
+    study = open_study(directory)
+    assert study.state.ceilings == (found.record(),)  # JSON and back
+    said = summary(study.name, study.target, study.state, study.tallies)
+    assert said["ceilings"] == [found.record()]
+    assert data(study)["ceilings"] == [found.record()]
+    for line in text(found).splitlines():
+        assert line.strip() in render_text(said, study.target, study.state)
+    document = page(study)
+    shown = html.unescape(document[document.index("<h2>Ceilings") : document.index('id="latency"')])
+    table = ceilings.table(found.record())
+    for cell in [table["note"], *table["heads"], *itertools.chain(*table["rows"])]:
+        assert cell in shown

@@ -30,6 +30,8 @@ from autotune.study.records import COUNTED, Phase, State
 from autotune.study.store import Store
 from autotune.target.read import read
 
+pytestmark = pytest.mark.long
+
 TARGET = """
 name: toy
 command: [sh, bench.sh]

@@ -16,6 +16,8 @@ from autotune.study import journal
 from autotune.study.records import COUNTED, Phase, State, replay
 from autotune.target.model import Budget
 
+pytestmark = pytest.mark.long
+
 _spec = importlib.util.spec_from_file_location("simulated", Path(__file__).parent / "simulated.py")
 assert _spec is not None
 assert _spec.loader is not None

@@ -13,6 +13,8 @@ from autotune.search.searcher import Searcher, Told
 from autotune.search.task import Task
 from autotune.services.base import Settings
 
+pytestmark = pytest.mark.long
+
 
 def searcher(
     kind: str, seed: int = 1, storage: optuna.storages.BaseStorage | None = None

@@ -19,6 +19,8 @@ from autotune.study.store import readings_of, state_of
 from autotune.sweep import conduct, options, results
 from autotune.sweep.records import visited
 
+pytestmark = pytest.mark.long
+
 _spec = importlib.util.spec_from_file_location("modelled", Path(__file__).parent / "modelled.py")
 assert _spec is not None
 assert _spec.loader is not None

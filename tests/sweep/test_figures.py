@@ -13,6 +13,8 @@ from autotune.run.beds.registry import prepare
 from autotune.sweep import conduct, figure, read, results
 from autotune.sweep.results import Found
 
+pytestmark = pytest.mark.long
+
 _spec = importlib.util.spec_from_file_location("modelled", Path(__file__).parent / "modelled.py")
 assert _spec is not None
 assert _spec.loader is not None

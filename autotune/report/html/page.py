@@ -15,7 +15,7 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from autotune.deploy.render import shipped_templates
-from autotune.report import figures, hosts, sections
+from autotune.report import ceilings, figures, hosts, sections
 from autotune.report.claim import claim
 from autotune.report.evidence import Evidence
 from autotune.report.headline import headline
@@ -24,6 +24,7 @@ from autotune.report.html.study_time import study_time
 from autotune.report.parameters import changes
 from autotune.report.studies import Study
 from autotune.report.summary import summary
+from autotune.report.yardstick import Requests, Yardstick, yardstick
 from autotune.study.records import COUNTED
 
 REFRESH = 20  # seconds, while the study runs
@@ -61,6 +62,8 @@ def page(study: Study) -> str:
         plotly=_plotly(),
         trials=len(study.state.trials),
         readings=len(study.readings),
+        ceilings=[ceilings.table(record) for record in study.state.ceilings],
+        unit=yardstick(study.target, study.state).unit,
     )
 
 
@@ -68,7 +71,7 @@ def data(study: Study) -> dict[str, Any]:
     """Everything the charts are drawn from."""
     slo = study.target.slo.slo
     time = study_time(study.records, study.readings)
-    found = claim(study.state)
+    found, by = claim(study.state), yardstick(study.target, study.state)
     return {
         "slo": {
             "percentile": figures.percentile(slo),
@@ -78,6 +81,7 @@ def data(study: Study) -> dict[str, Any]:
         },
         "baseline": found.baseline.trial.number if found.baseline else None,
         "best": found.best.trial.number if found.best else None,
+        "unit": {"name": by.unit, "suffix": by.suffix, "from_zero": isinstance(by, Requests)},
         "counted": [str(phase) for phase in COUNTED],
         "peaks": timeline.peaks(study, time),
         "steps": timeline.best_so_far(study, time),
@@ -86,6 +90,7 @@ def data(study: Study) -> dict[str, Any]:
         "hosts": _hosts(study),
         "parameters": parameters.columns(study),
         "trials": trials.rows(study),
+        "ceilings": [dict(record) for record in study.state.ceilings],
         **_model(study),
     }
 
@@ -102,7 +107,7 @@ def _hosts(study: Study) -> dict[str, dict[str, dict[str, float]]]:
 
 def _model(study: Study) -> dict[str, Any]:
     """Importance, pairs that interact, ranges to widen and slices, by the model; or nothing yet."""
-    model = study.state.model
+    model, by = study.state.model, yardstick(study.target, study.state)
     if model is None:
         return {}
     total = sum(one["effect"] for one in model["importance"]) or 1.0
@@ -121,8 +126,14 @@ def _model(study: Study) -> dict[str, Any]:
             "pairs": model["pairs"],
             "edges": edges,
         },
-        "slices": model["slices"],
+        "slices": {name: _in_its_terms(band, by) for name, band in model["slices"].items()},
     }
+
+
+def _in_its_terms(band: dict[str, list[Any]], by: Yardstick) -> dict[str, list[Any]]:
+    """A slice of the model, whose peaks become the user's numbers."""
+    told = {key: [by.rounded(by.of(peak)) for peak in band[key]] for key in ("mean", "low", "high")}
+    return {**band, **told}
 
 
 def _parts(study: Study, said: dict[str, Any]) -> list[tuple[str, list[str]]]:

@@ -6,13 +6,14 @@ from typing import Any
 
 from autotune.report.parameters import Declared, active, declared, described
 from autotune.report.studies import Study
+from autotune.report.summary import numbers
 from autotune.report.yardstick import yardstick
 from autotune.services.base import Value
 from autotune.study.records import COUNTED
 
 
 def columns(study: Study) -> dict[str, Any]:
-    """Trials that the budget counts, with their peaks and every setting that varied among them.
+    """Trials that the budget counts, their peaks with 90 % intervals, every setting that varied.
 
     ``parameters`` are ``name``, ``unit``, ``log`` and one value per trial: ``None`` where it had no
     effect. ``choices`` lists the values of anything but numbers, by which they are numbered.
@@ -21,6 +22,7 @@ def columns(study: Study) -> dict[str, Any]:
     names = dict.fromkeys(name for trial in trials for name in trial.settings)
     own, by = declared(study.target), yardstick(study.target, study.state)
     acting = [active(trial.settings, own) for trial in trials]
+    found = [numbers(trial.peak, by) for trial in trials]
     varied = []
     for name in names:
         values = [t.settings.get(name) if name in acts else None
@@ -29,8 +31,9 @@ def columns(study: Study) -> dict[str, Any]:
             varied.append(_column(name, values, own))
     return {
         "trials": [trial.number for trial in trials],
-        "peaks": [by.rounded(by.of(trial.peak.peak)) for trial in trials if trial.peak],
-        "sds": [round(trial.peak.sd, 4) for trial in trials if trial.peak],
+        "peaks": [known["peak"] for known in found],
+        "lows": [known["low"] for known in found],
+        "highs": [known["high"] for known in found],
         "parameters": varied,
     }
 

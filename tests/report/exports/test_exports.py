@@ -17,6 +17,8 @@ from autotune.report.export import export_files
 from autotune.report.exports.handed import kernel_file
 from autotune.report.studies import Study, open_study
 
+pytestmark = pytest.mark.long
+
 ROOT = Path(__file__).parents[3]
 RECORDED = Path(__file__).parents[1] / "studies"
 

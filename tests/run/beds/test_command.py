@@ -19,9 +19,13 @@ import pytest
 from autotune.cli import app
 from autotune.errors import TargetError
 from autotune.outcome import end
+from autotune.report.html.page import data
+from autotune.report.studies import open_study
 from autotune.run.beds.command import prepare
 from autotune.study import journal
 from autotune.target.read import read
+
+pytestmark = pytest.mark.long
 
 TARGET = """
 name: toy
@@ -91,6 +95,12 @@ def test_from_check_to_export(home: Path) -> None:
     assert said.returncode == 0, said.stderr
     assert "MB/s" in said.stdout
     assert "requests/s" not in said.stdout
+    assert autotune("report", "toy", "--html", "toy.html", cwd=home).returncode == 0
+    page = (home / "toy.html").read_text()
+    assert "peak, MB/s" in page
+    shown = data(open_study(home / "studies" / "toy"))
+    assert shown["unit"] == {"name": "MB/s", "suffix": " MB/s", "from_zero": False}
+    assert "requests/s" not in json.dumps(shown)
     assert autotune("status", "toy", cwd=home).returncode == 0
     assert "parameters.json" in autotune("diff", "toy", cwd=home).stdout
 

@@ -18,6 +18,8 @@ from autotune.study.records import COUNTED
 from autotune.study.store import readings_of, state_of
 from autotune.target.read import TargetFile, read
 
+pytestmark = pytest.mark.long
+
 TARGET = """\
 name: modelled
 slo: {p99: 50ms, errors: 0.1%}

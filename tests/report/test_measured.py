@@ -1,0 +1,68 @@
+"""What `autotune measure` says, of the recorded baseline and best of a study."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+
+import pytest
+
+from autotune.report import measured
+from autotune.report.claim import claim
+from autotune.report.ladder import ladder
+from autotune.report.studies import Study
+from autotune.run.measuring import Found
+from autotune.study.records import Trial
+
+Opened = Callable[[str], Study]
+
+
+def repeats(study: Study) -> tuple[Trial, ...]:
+    found = claim(study.state).best
+    assert found is not None
+    return tuple(trial for trial in found.repeats if trial.peak)
+
+
+def test_each_measurement_has_its_ladder_hosts_and_bottleneck(study: Opened) -> None:
+    opened = study("improved")
+    found = Found(opened.name, repeats(opened))
+    said = json.loads(json.dumps(measured.as_json(found, opened)))
+    assert len(said["peaks"]) == len(found.measured) > 1
+    for one in said["peaks"]:
+        mine = [
+            r
+            for r in opened.readings
+            if r["trial"] == one["trial"] and r.get("purpose") != "warm-up"
+        ]
+        assert sum(rung["intended"] for rung in one["ladder"]) == sum(r["intended"] for r in mine)
+        assert {"hosts", "bottleneck"} <= one.keys()
+    assert sum(rung["readings"] for rung in said["ladder"]) == sum(
+        rung["readings"] for one in said["peaks"] for rung in one["ladder"]
+    )
+    for rung in said["ladder"]:
+        known = [rung[p] for p in ("p50", "p90", "p95", "p99", "p99.9") if rung[p] is not None]
+        assert known == sorted(known)
+        assert all(0 < seconds < 10 for seconds in known)
+
+
+def test_the_text_has_a_line_for_each_rung(study: Opened) -> None:
+    opened = study("improved")
+    trials = repeats(opened)
+    said = measured.text(Found(opened.name, trials), opened)
+    numbers = {trial.number for trial in trials}
+    rungs = ladder(r for r in opened.readings if r["trial"] in numbers)
+    lines = said.splitlines()
+    head = next(i for i, line in enumerate(lines) if "offered" in line)
+    assert all("/s" in line for line in lines[head + 1 : head + 1 + len(rungs)])
+    assert "p99.9" in lines[head]
+    assert "spread between repeats" in said
+
+
+@pytest.mark.parametrize("name", ["unmeetable"])
+def test_where_nothing_is_carried_the_ladder_says_why(name: str, study: Opened) -> None:
+    opened = study(name)
+    trial = next(t for t in opened.state.finished() if t.peak and not t.peak.feasible)
+    said = measured.text(Found(opened.name, (trial,)), opened)
+    assert said.startswith("no load within the objective")
+    assert "✗" in said
+    assert measured.as_json(Found(opened.name, (trial,)), opened)["peak"] == 0.0
