@@ -255,10 +255,10 @@ def _checks(wanted: Wanted, host: str, steps: Steps) -> list[Check]:
     checks = []
     for part in wanted.parts_on(host):
         files = wanted.rendered[part.name]
-        if files.keys() & set(steps.write):
+        if new := tuple(path for path in steps.write if path in files):
             how = part.service.validate(part.site, files)
             if how is not None:
-                checks.append(Check(part.name, part.site.directory, how))
+                checks.append(Check(part.name, part.site.directory, how, new))
     return checks
 
 
