@@ -16,7 +16,6 @@ each request was due by the rate, and when oha noticed.
 from __future__ import annotations
 
 import base64
-import binascii
 import json
 import sqlite3
 from collections import Counter
@@ -36,6 +35,7 @@ ACHIEVED = 0.99  # of the requests that were due, as a valid reading must have n
 PROVEN = 0.05  # fraction of answers that are late by more than a starved generator explains
 BEHIND = "the load generator fell behind: give the load host more CPU, or add load hosts"
 _MARK = "<autotune sqlite>"
+_SQLITE = b"SQLite format 3\0"
 # Words are arguments: what to run. oha before 1.9 wants its JSON asked for by another name, and takes
 # whole requests/s only.
 _SCRIPT = f"""
@@ -85,7 +85,8 @@ class Oha:
     """oha 1.4.7 and later (github.com/hatoo/oha), each process bounded by ``timeout``."""
 
     name: str = "oha"
-    packages: tuple[str, ...] = ("oha",)
+    packages: tuple[str, ...] = ()
+    elsewhere: str = "cargo install oha --locked, or a binary from github.com/hatoo/oha/releases"
     limits: Limits = LIMITS
 
     @property
@@ -141,8 +142,10 @@ def stored_answers(text: str) -> list[Answer]:
     sqlite3.Error for what is no such file."""
     try:
         content = base64.b64decode(text.strip(), validate=True)
-    except binascii.Error as error:
+    except ValueError as error:
         raise ValueError(f"the file of answers is damaged: {error}") from error
+    if not content.startswith(_SQLITE):
+        raise ValueError("there is no file of answers")
     store = sqlite3.connect(":memory:")
     try:
         store.deserialize(content)
