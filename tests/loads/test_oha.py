@@ -1,7 +1,7 @@
 """oha's answers: its JSON and, behind it, the SQLite file that it stores them in.
 
-The outputs are put together here after its source (`print_json`, `db::store` of 1.4.7 and 1.15), with
-SQLite itself.
+`RECORDED` is output of oha 1.4.7. The rest is put together here, in its form and that of 1.15 (its
+source's `print_json`, `db::store`), with SQLite itself.
 """
 
 from __future__ import annotations
@@ -9,7 +9,9 @@ from __future__ import annotations
 import base64
 import json
 import sqlite3
+import shutil
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 from dataclasses import replace
 
 import pytest
@@ -18,7 +20,10 @@ from hypothesis import strategies as st
 
 from autotune.loads.base import Order, Process, Request, Tally
 from autotune.loads.oha import Oha, stored_answers
+from autotune.loads.take import take
 from autotune.services.base import Endpoint
+from autotune.transports.local import LocalTransport
+from tests.loads.server import answering
 
 BODY = b"found 0100 of 0100\n"
 REQUEST = Request(Endpoint("198.18.0.1", 8080), "/kv.php?a=[1]&b=$(reboot)", BODY)
@@ -31,6 +36,42 @@ NEW = """CREATE TABLE IF NOT EXISTS oha (url TEXT NOT NULL, start REAL NOT NULL,
 start_latency_correction REAL, end REAL NOT NULL, duration REAL NOT NULL,
 status INTEGER NOT NULL, len_bytes INTEGER NOT NULL, run INTEGER NOT NULL)"""
 Row = tuple[float, float, float, int, int]  # due, sent, end, status, size
+
+
+FIXTURES = Path(__file__).parent / "fixtures" / "oha"
+# name → order, connections, body to expect, errors, right answers, late ones
+RECORDED = {
+    "healthy": (Order(100, 1.5), 25, b"ok\n", {}, 150, 0),
+    # The server stood still for 500 ms: those who came in the first 450 of them were late.
+    "frozen-half-a-second": (Order(100, 2.0), 25, b"ok\n", {}, 200, 45),
+    "overloaded": (Order(200, 1.5, limit=0.010), 16, b"ok\n", {"not sent": 172}, 128, 128),
+    "500": (Order(100, 1.5), 25, b"ok\n", {"5xx": 150}, 0, 0),
+    "wrong-body": (Order(100, 1.5), 25, b"okay\n", {"wrong body": 150}, 0, 0),
+    "refused": (Order(100, 1.5), 25, b"ok\n", {"refused": 150}, 0, 0),
+    "timeouts": (Order(50, 1.5, timeout=0.1), 16, b"ok\n", {"timeout": 75}, 0, 0),
+}
+
+
+@pytest.mark.parametrize("name", RECORDED)
+def test_recorded(name: str) -> None:
+    order, connections, body, errors, right, late = RECORDED[name]
+    one = Process((), order.requests, order.seconds, 9.0, connections)
+    text = (FIXTURES / f"{name}.txt").read_text()
+    tally = Oha().parse(one, text, replace(REQUEST, expect=body), order)
+    assert (tally.intended, tally.errors, tally.replies_ok) == (order.requests, errors, right)
+    assert tally.later_than(order.limit) == late
+    assert tally.limited is None
+
+
+@pytest.mark.stack
+def test_a_real_one_reads_a_real_server(tmp_path: Path) -> None:
+    if shutil.which("oha") is None:
+        pytest.skip("oha is not installed here: cargo install oha --locked")
+    with answering() as endpoint:
+        request = Request(endpoint, "/a", b"ok\n")
+        tally = take(Oha(), request, Order(50, 1.0, limit=1.0), LocalTransport())
+    assert tally.limited is None
+    assert (tally.intended, tally.replies_ok) == (50, 50)
 
 
 def even(latencies: Iterable[float], status: int = 200, size: int = len(BODY)) -> list[Row]:
