@@ -27,7 +27,7 @@ class Asked(BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(BODY)
 
-    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002  the library's name
+    def log_message(self, format: str, *args: Any) -> None:
         """Not wanted."""
 
 

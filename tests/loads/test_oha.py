@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import base64
 import json
-import sqlite3
 import shutil
+import sqlite3
 from collections.abc import Iterable, Mapping
-from pathlib import Path
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
