@@ -19,7 +19,7 @@ from autotune.services.base import Argv
 PER_SECOND = 6.0
 SHARE = 0.01  # of the load that the look may add
 LEAST = 2
-PACKAGES = ("curl",)  # Debian's names
+PACKAGE = "curl"  # Debian's name
 
 _ANSWER = re.compile(r"(.*?)\n<autotune (\d{3}) (\d+)>\n", re.DOTALL)
 TIMED_OUT = "28"  # curl's exit code

@@ -60,7 +60,9 @@ class CacheCeiling:
     gets: int = 0
     misses: int = 0
     traffic: int = 0
+    together: int = 1
     failed: str | None = None
+    how = "memcaslap, a closed loop"
 
     @property
     def rate(self) -> float:
@@ -107,4 +109,5 @@ def parse(printed: str, shape: Shape) -> CacheCeiling:
         counts["cmd_get"],
         counts.get("get_misses", 0),
         counts["read_bytes"] + counts["written_bytes"],
+        shape.together,
     )

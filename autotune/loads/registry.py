@@ -6,13 +6,14 @@ from autotune.loads.ab import Ab
 from autotune.loads.base import Load
 from autotune.loads.closed import ClosedLoad
 from autotune.loads.httperf import Httperf
+from autotune.loads.oha import Oha
 from autotune.loads.own import OwnLoad
 from autotune.loads.wrk import Wrk
 from autotune.target.read import TargetFile
 
 # Closed loops, the first one that a load host has is taken.
 CLOSED: dict[str, ClosedLoad] = {"ab": Ab(), "wrk": Wrk()}
-LOADS: dict[str, Load] = {"httperf": Httperf()}
+LOADS: dict[str, Load] = {"httperf": Httperf(), "oha": Oha()}
 
 
 def chosen(file: TargetFile) -> Load:

@@ -18,6 +18,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from math import ceil
 
+from autotune.deploy.ground import remedy
 from autotune.loads import bodies, ports, start
 from autotune.loads.base import Load, Order, Request, Tally, total
 from autotune.loads.errors import LoadError
@@ -51,7 +52,9 @@ def take(load: Load, request: Request, order: Order, *transports: Transport) -> 
         bound = ceil(order.seconds + order.timeout) + 1.0
         looking = pool.submit(_run, transports[0], bodies.argv(request, order), bound)
         tally = _offer(load, request, order, transports)
-        seen = bodies.parse(_output(looking.result(), bodies.PACKAGES), request.expect)
+        seen = bodies.parse(
+            _output(looking.result(), f"apt-get install {bodies.PACKAGE}"), request.expect
+        )
         return seen.blame(tally)
 
 
@@ -73,7 +76,7 @@ def _offer(load: Load, request: Request, order: Order, transports: Sequence[Tran
             for p, host in zip(processes, hosts, strict=False)
         ]
         return total(
-            load.parse(process, _output(future.result(), load.packages), request, order)
+            load.parse(process, _output(future.result(), remedy([load])), request, order)
             for process, future in zip(processes, running, strict=True)
         )
 
@@ -86,11 +89,11 @@ def _run(transport: Transport, argv: Argv, bound: float, told: bytes | None = No
     return transport.run(argv, input=told, timeout=bound + MARGIN)
 
 
-def _output(completed: Completed, packages: Sequence[str]) -> str:
+def _output(completed: Completed, install: str) -> str:
     """Standard output, or the last words of a program that printed nothing there."""
     if completed.returncode in MISSING:
         raise LoadError(
             f"the load host cannot make the load: {completed.said}",
-            hint=f"install it there: sudo apt-get install {' '.join(packages)}",
+            hint=f"install it there: {install}",
         )
     return completed.stdout if completed.stdout.strip() else completed.said

@@ -43,10 +43,11 @@ def table(record: Record) -> dict[str, Any]:
                 one["failed"] or f"{figures.rate(one['rate'])} ops/s",
                 f"{one['gigabits']:.2f} Gb/s",
                 f"{100 * one['hits']:.1f} %",
+                one["how"],
             ]
             for one in record["ceilings"]
         ]
-        heads = ["objects", "ceiling", "traffic", "gets that hit"]
+        heads = ["objects", "ceiling", "traffic", "gets that hit", "how"]
         return {"title": _title_of_caches(record), "heads": heads, "rows": rows,
                 "note": _beside_the_chain(record)}  # fmt: skip
     rows = [
@@ -81,7 +82,7 @@ def _of_caches(record: Record) -> Iterator[str]:
             continue
         yield (
             f"{one['objects']:>16}  {figures.rate(one['rate']):>9} ops/s  "
-            f"{one['gigabits']:.2f} Gb/s  {100 * one['hits']:.1f} % of gets hit"
+            f"{one['gigabits']:.2f} Gb/s  {100 * one['hits']:.1f} % of gets hit  ({one['how']})"
         )
     if note := _beside_the_chain(record):
         yield note
@@ -92,18 +93,21 @@ def _title_of_stack(record: Record) -> str:
 
 
 def _title_of_caches(record: Record) -> str:
-    return f"{', '.join(record['servers'])} alone, 90 % gets: {record['generator']}, a closed loop"
+    return f"{', '.join(record['servers'])} alone"
 
 
 def _beside_the_chain(record: Record) -> str:
-    """The last ceiling is measured with as many keys at once as the application asks for."""
+    """The last ceiling is the one with as many keys at once as the application asks for, if any is."""
+    asked = "when asked as it asks"
     alike = record["ceilings"][-1]
+    if alike["together"] == 1:
+        alike, asked = record["ceilings"][0], "when asked for one key at a time"
     if not alike["rate"]:
         return ""
     share = figures.share(record["chain"], alike["rate"])
     return (
         f"the whole stack asks {figures.rate(record['chain'])} keys/s of them at its peak: {share} "
-        "of what they answer by themselves when asked as it asks"
+        f"of what they answer by themselves {asked}"
     )
 
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from autotune.errors import AutotuneError
-from autotune.loads import memcaslap
+from autotune.loads import memcaslap, mutilate
 from autotune.loads.closed import Ceiling, Clients, ClosedLoad
 from autotune.loads.errors import LoadError
 from autotune.loads.memcaslap import SHAPES, CacheCeiling, Shape
@@ -16,6 +16,7 @@ from autotune.loads.registry import CLOSED
 from autotune.run import session
 from autotune.run import trial as trials
 from autotune.run.bed import Bed
+from autotune.run.cache_peak import CachePeak, own_objective, peak
 from autotune.run.gauge import Gauge
 from autotune.run.narrator import Narrator
 from autotune.run.order import Measure
@@ -23,6 +24,7 @@ from autotune.run.start import open_study
 from autotune.run.trial import Bench
 from autotune.services.base import Endpoint, Role, Settings
 from autotune.study.records import CACHES, STACK, Phase
+from autotune.target.slo import Slo
 from autotune.transports.base import Transport
 
 SECONDS = 5.0
@@ -60,16 +62,19 @@ class OfCaches:
     """The memcached hosts alone, by object size."""
 
     servers: tuple[str, ...]
-    ceilings: tuple[CacheCeiling, ...]
+    ceilings: tuple[CacheCeiling | CachePeak, ...]
     chain: float
     """Keys/s that the whole stack asks of them at its peak."""
 
     def record(self) -> dict[str, Any]:
-        """As it is kept: ``ceilings`` by object size: ``rate`` in operations/s, ``gigabits`` in
-        Gb/s, ``hits`` as a fraction of the gets; ``chain`` in keys/s."""
+        """As it is kept: ``ceilings`` by object size, and ``how`` each was measured: ``rate`` in
+        operations/s, ``gigabits`` in Gb/s, ``hits`` as a fraction of the gets, ``together`` keys
+        asked for at once; ``chain`` in keys/s."""
         found = [
             {
                 "objects": one.shape,
+                "how": one.how,
+                "together": one.together,
                 "rate": round(one.rate, 1),
                 "gigabits": round(one.gigabits, 4),
                 "hits": round(one.hits, 4),
@@ -79,8 +84,6 @@ class OfCaches:
         ]
         return {
             "of": CACHES,
-            "generator": "memcaslap",
-            "closed": True,
             "servers": list(self.servers),
             "ceilings": found,
             "chain": round(self.chain, 1),
@@ -111,7 +114,7 @@ def of_stack(
 def of_caches(
     bed: Bed, tier: str, settings: Settings, directory: Path, narrator: Narrator
 ) -> OfCaches:
-    """The peak of the whole stack, then a tier's memcached hosts by themselves, 90 % gets.
+    """The peak of the whole stack, then a tier's memcached hosts by themselves.
 
     Raises AutotuneError.
     """
@@ -125,14 +128,41 @@ def of_caches(
             )
         chain = _chain(bed, bench, settings)
         servers = tuple(part.site.listen for part in caches)
-        found = []
-        for shape in (*SHAPES, as_the_chain_asks(bed.file.target.data.keys_per_request)):
-            ceiling = _cache(servers, shape, gauge.load_hosts[0])
-            narrator.note(f"memcaslap, {shape.name}: {ceiling.rate:.0f} ops/s")
+        keys = bed.file.target.data.keys_per_request
+        found: list[CacheCeiling | CachePeak] = []
+        for ceiling in _alone(servers, _by_address(bed, gauge), gauge.slo, keys):
+            narrator.note(f"{ceiling.how}, {ceiling.shape}: {ceiling.rate:.0f} ops/s")
             found.append(ceiling)
         measured = OfCaches(tuple(map(str, servers)), tuple(found), chain)
         bench.store.ceilings(measured.record())
         return measured
+
+
+def _alone(
+    servers: tuple[Endpoint, ...], hosts: Mapping[str, Transport], slo: Slo, keys: int
+) -> Iterator[CacheCeiling | CachePeak]:
+    """The peak of each shape by mutilate where the load hosts have it, else memcaslap's ceiling; and
+    what only memcaslap does: many keys at once, as the application asks."""
+    master, *_ = hosts.values()
+    if all(map(_has_mutilate, hosts.values())):
+        for shape in mutilate.SHAPES:
+            yield peak(servers, shape, hosts, own_objective(slo))
+        if not master.run(("sh", "-c", "command -v memcaslap")).ok:
+            return
+    else:
+        for small in SHAPES:
+            yield _cache(servers, small, master)
+    yield _cache(servers, as_the_chain_asks(keys), master)
+
+
+def _has_mutilate(host: Transport) -> bool:
+    return host.run(("sh", "-c", "command -v mutilate")).ok
+
+
+def _by_address(bed: Bed, gauge: Gauge) -> dict[str, Transport]:
+    """The load hosts by the address that others reach them at; without any, this machine."""
+    named = [bed.file.target.hosts[name].address for name in bed.file.target.load.hosts]
+    return dict(zip(named or ["127.0.0.1"], gauge.load_hosts, strict=True))
 
 
 def as_the_chain_asks(keys: int) -> Shape:

@@ -31,7 +31,7 @@ CACHES = OfCaches(
     (
         CacheCeiling("100 B", 5.0, 93_840, 84_456, 7_685, 12_500_000),
         CacheCeiling("4 KB", failed="memcaslap printed no result: nothing"),
-        CacheCeiling("100 B, 100 at once", 5.0, 500_000, 450_000, 0, 62_500_000),
+        CacheCeiling("100 B, 100 at once", 5.0, 500_000, 450_000, 0, 62_500_000, together=100),
     ),
     24_825.0,
 )

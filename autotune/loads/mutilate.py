@@ -1,0 +1,236 @@
+"""mutilate (github.com/leverich/mutilate): memcached alone, at a set rate, an open loop.
+
+It is not packaged: it is used where a load host has it on its PATH. Only at set rates (``-q``): its
+own search (``--search``) starts from a closed loop, reads each point once and never asks whether the
+rate was made, so it reports rates that miss the objective as meeting it. What makes a reading honest:
+
+- **depth** (``-d``): a connection may have so many requests under way. By default it is one, and a
+  stall holds the load back that would have shown it;
+- **arrivals** (``-i``): exponential gaps with their parameter written out, or ``fb_ia``. The default,
+  ``exponential`` without it, ends in a segmentation fault;
+- **one shape** for loading and measuring (``-K``, ``-V``, ``-r``): other keys are never found;
+- **samples** (``--save``): the time of every get, so that late ones are counted, not read off a
+  percentile. Of sets it prints percentiles only: as many of them count as late as the next higher
+  one allows.
+
+Agents (``-A`` on further load hosts, ``-a`` on the one that measures) make load that is counted, not
+timed: the requests that are timed stand for all.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from math import ceil, sqrt
+
+from autotune.loads.base import Order, Tally
+from autotune.loads.latencies import binned
+from autotune.services.base import Argv, Endpoint
+
+RECORDS = 10_000
+CONNECTIONS = 8  # to each server
+DEPTH = 100  # requests under way on a connection, at most
+GETS = 0.9
+ACHIEVED = 0.99  # of the intended requests that a valid reading must have made
+PROVEN = 0.05  # fraction of answers that are late beyond what a starved generator explains
+STALL = 0.1  # of a reading; a generator off the CPU for longer made another load than ordered
+BEYOND = 10.0  # latency limits: the bin of sets that may have been late
+CRASHED = 139  # as a shell says that a program died of a segmentation fault
+BEHIND = "mutilate fell behind: give the load host more CPU, or add load hosts"
+_MARK = "<autotune samples>"
+_CODE = re.compile(r"^<autotune code (\d+)>$", re.M)
+_TOTAL = re.compile(r"^Total QPS = [\d.]+ \((\d+) / ([\d.]+)s\)$", re.M)
+_MISSES = re.compile(r"^Misses = (\d+) ", re.M)
+_SKIPPED = re.compile(r"^Skipped TXs = (\d+) ", re.M)
+_BYTES = re.compile(r"^[RT]X\s+(\d+) bytes", re.M)
+_ROW = re.compile(r"^(read|update)((?:\s+[\d.]+){8})$", re.M)
+_COLUMNS = (0.0, 0.05, 0.10, 0.90, 0.95, 0.99)  # of a row, after average and deviation
+# Words are arguments: what to run. Samples come behind what is printed, whatever became of it.
+_SCRIPT = f"""
+file=$(mktemp --tmpdir autotune-mutilate.XXXXXXXX) || exit 1
+trap 'rm -f "$file"' EXIT
+"$@" --save "$file" 2>&1
+code=$?
+echo
+echo "<autotune code $code>"
+echo '{_MARK}'
+cat "$file"
+exit $code
+"""
+
+
+@dataclass(frozen=True)
+class Shape:
+    """Keys and values as mutilate's distributions, bytes; the same ones load and measure."""
+
+    name: str
+    keys: str
+    values: str
+    arrivals: str = "exponential:1"
+    records: int = RECORDS
+    updates: float = round(1 - GETS, 6)
+
+    @property
+    def data(self) -> Argv:
+        return ("-K", self.keys, "-V", self.values, "-r", str(self.records))
+
+
+# Object sizes as in `memcaslap.SHAPES`; a mix of three sizes is none of mutilate's distributions, so
+# the middle one is exponential with the same mean. The last is the published shape of a large site
+# (Atikoglu et al., SIGMETRICS 2012), which reads thirty times for each write.
+SHAPES = (
+    Shape("100 B", "17", "100"),
+    Shape("2 KB in the mean", "17", "exponential:0.00048828125"),
+    Shape("4 KB", "17", "4096"),
+    Shape("as Facebook's", "fb_key", "fb_value", arrivals="fb_ia", updates=0.03),
+)
+
+
+@dataclass(frozen=True)
+class Sampled:
+    """A reading, and what else was printed: ``traffic`` is bytes both ways, ``operations`` all that
+    were made in ``seconds``, those of agents included."""
+
+    tally: Tally
+    seconds: float = 0.0
+    operations: int = 0
+    gets: int = 0
+    misses: int = 0
+    traffic: int = 0
+
+
+def loading(servers: Sequence[Endpoint], shape: Shape) -> Argv:
+    """Puts every object of the shape in place, and ends."""
+    return ("timeout", "--kill-after=1", "60", "mutilate", *_servers(servers), *shape.data,
+            "--loadonly")  # fmt: skip
+
+
+def agent(seconds: float) -> Argv:
+    """On a further load host: makes load when the master asks for it, until it is stopped."""
+    return ("timeout", "--kill-after=1", str(ceil(seconds)), "mutilate", "-A")
+
+
+def measuring(
+    servers: Sequence[Endpoint], shape: Shape, order: Order, agents: Sequence[str] = ()
+) -> Argv:
+    """A reading at ``order.rate`` operations/s over all, which the ``agents`` (addresses) help make.
+
+    ``order.ramp`` seconds of the same load come first and are not counted; whole seconds both.
+    """
+    warm = ("-w", str(ceil(order.ramp))) if order.ramp > 0 else ()
+    bound = ceil(order.seconds) + ceil(order.ramp) + 10 + 2 * len(agents)
+    return (
+        "sh", "-c", _SCRIPT, "sh", "timeout", "--kill-after=1", str(bound),
+        "mutilate", *_servers(servers), *shape.data, "--noload", "-u", f"{shape.updates:g}",
+        "-i", shape.arrivals, "-q", str(max(1, round(order.rate))), "-t", str(ceil(order.seconds)),
+        *warm, "-c", str(CONNECTIONS), "-d", str(DEPTH), *_each("-a", agents),
+    )  # fmt: skip
+
+
+def parse(printed: str, order: Order) -> Sampled:
+    """What ``measuring`` printed, its file of samples behind it."""
+    said, _, samples = printed.partition(_MARK)
+    intended = round(max(1, round(order.rate)) * ceil(order.seconds))
+    total, misses = _TOTAL.search(said), _MISSES.search(said)
+    times = [line.split() for line in samples.splitlines() if line.strip()]
+    if total is None or misses is None or any(len(time) != 2 for time in times):
+        return Sampled(
+            Tally(intended, errors={"not sent": intended}, limited=_no_result(said.strip()))
+        )
+    made = int(total[1])
+    sets_late = _most_later_than(said, "update", order.limit)
+    gets = [float(micro) / 1e6 for _, micro in times]
+    tally = _counted(made, gets, sets_late, intended, order, said)
+    starts = sorted(float(start) for start, _ in times)
+    return Sampled(
+        _judged(tally, starts, order),
+        float(total[2]),
+        made,
+        len(gets),
+        min(len(gets), int(misses[1])),
+        sum(map(int, _BYTES.findall(said))),
+    )
+
+
+def _counted(
+    made: int, gets: Sequence[float], sets_late: float, intended: int, order: Order, said: str
+) -> Tally:
+    """Gets stand for themselves, sets and what agents did for as many answers of their kind.
+
+    Random arrivals make a few requests more or less than the rate says: that many were intended.
+    """
+    stray = 3 * sqrt(intended)
+    if made >= ACHIEVED * intended - stray:
+        intended = made
+    skipped = _SKIPPED.search(said)
+    errors: Counter[str] = Counter()
+    if intended > made:
+        errors["not sent"] = intended - made
+    elif skipped and int(skipped[1]):
+        errors["not sent"] = int(skipped[1])
+        intended += int(skipped[1])
+    histogram: Counter[float] = Counter(binned(gets, order.limit))
+    if made > len(gets):
+        others = made - len(gets)
+        share = max(sets_late, sum(n for e, n in histogram.items() if e > order.limit)
+                    / max(1, len(gets)))  # fmt: skip
+        late = min(others, ceil(share * others))
+        histogram[BEYOND * order.limit] += late
+        histogram[order.limit] += others - late
+    return Tally(
+        intended=intended,
+        sent=made,
+        errors=dict(errors),
+        histogram={edge: histogram[edge] for edge in sorted(histogram) if histogram[edge]},
+        duration=order.seconds,
+    )
+
+
+def _judged(tally: Tally, starts: Sequence[float], order: Order) -> Tally:
+    """Whether the load ordered was made; if not, whether that was the server's doing.
+
+    A connection holds back what is due once ``DEPTH`` requests are under way on it: the answers are
+    late then. If they are not, it was mutilate that had no time.
+    """
+    gap = max((b - a for a, b in pairwise(starts)), default=0.0)
+    mean = order.seconds / max(1, len(starts))
+    starved = gap > STALL * order.seconds + order.limit + 10 * mean
+    if not starved and not tally.errors.get("not sent"):
+        return tally
+    late = tally.later_than(order.limit + (2 * gap if starved else 0.0))
+    if late > PROVEN * tally.intended:
+        return Tally(**{**vars(tally), "truncated": True})
+    return Tally(**{**vars(tally), "limited": BEHIND})
+
+
+def _most_later_than(said: str, kind: str, limit: float) -> float:
+    """The largest share of these operations that can have been later than ``limit``, by the
+    percentiles printed (in microseconds)."""
+    row = next((values for name, values in _ROW.findall(said) if name == kind), "")
+    known = [float(value) / 1e6 for value in row.split()[2:]]
+    if not any(known):
+        return 0.0  # there were none
+    within = [at for at, value in zip(_COLUMNS, known, strict=True) if value <= limit]
+    return 1.0 - max(within, default=0.0)
+
+
+def _no_result(said: str) -> str:
+    code = _CODE.search(said)
+    if code is not None and int(code[1]) == CRASHED:
+        return (
+            f"mutilate crashed with a segmentation fault ({CRASHED}): its default arrivals do that; "
+            "-i exponential:1 or -i fb_ia does not"
+        )
+    words = [line for line in said.splitlines() if line and not _CODE.match(line)]
+    return f"mutilate printed no result: {(words or ['nothing'])[-1][:200]}"
+
+
+def _servers(servers: Sequence[Endpoint]) -> Argv:
+    return _each("-s", [str(server) for server in servers])
+
+
+def _each(option: str, values: Sequence[str]) -> Argv:
+    return tuple(word for value in values for word in (option, value))

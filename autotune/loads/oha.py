@@ -1,0 +1,240 @@
+"""oha: requests over connections that stay open, at an even rate, an open loop.
+
+A request that was due while all connections were taken waits, and ``--latency-correction`` counts
+its latency from when it was due: a stall is counted for everybody who came during it. What oha prints
+is percentiles and eleven bins, of which neither can be summed, so it also stores every answer
+(``--db-url``, SQLite), and the file is handed over behind what it printed. From it late answers,
+wrong statuses and bodies of a wrong size are counted one by one.
+
+How many connections. Once a server has kept ``PATIENCE`` latency limits' worth of requests waiting
+(Little's law), the objective is missed beyond doubt; more connections would only be a longer queue.
+What was due and still waited for a connection when the time was over was never sent: a violation,
+and the server's doing, for as long as oha itself kept its schedule. That is in the file as well: when
+each request was due by the rate, and when oha noticed.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import sqlite3
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import ceil
+from typing import Any
+
+from autotune.loads.base import Limits, Order, Process, Request, Tally
+from autotune.loads.latencies import binned
+
+LIMITS = Limits(open_connections=900, rate=12_000.0)  # 1024 descriptors are the common limit
+PATIENCE = 5.0  # latency limits that all connections together must last
+LEAST_OPEN = 16
+STALL = 0.1  # of a reading; a generator off the CPU for longer made another load than ordered
+ACHIEVED = 0.99  # of the requests that were due, as a valid reading must have noticed
+PROVEN = 0.05  # fraction of answers that are late by more than a starved generator explains
+BEHIND = "the load generator fell behind: give the load host more CPU, or add load hosts"
+_MARK = "<autotune sqlite>"
+_SQLITE = b"SQLite format 3\0"
+# Words are arguments: what to run. oha before 1.9 wants its JSON asked for by another name, and takes
+# whole requests/s only.
+_SCRIPT = f"""
+file=$(mktemp --tmpdir autotune-oha.XXXXXXXX) || exit 1
+trap 'rm -f "$file"' EXIT
+json=--json
+oha --help 2>/dev/null | grep -q -e --output-format && json=--output-format=json
+"$@" "$json" --db-url "$file"
+code=$?
+echo
+echo '{_MARK}'
+base64 --wrap=0 "$file"
+exit $code
+"""
+# Words in what oha calls an error (its own, and the kernel's and hyper's) → the kind it is.
+_KINDS = (
+    ("timeout", "timeout"),
+    ("timed out", "timeout"),
+    ("refused", "refused"),
+    ("reset", "reset"),
+    ("closed", "reset"),
+    ("canceled", "reset"),
+    ("broken pipe", "reset"),
+    ("deadline", "unanswered"),
+    ("too many open files", "file table full"),
+    ("cannot assign requested address", "no free port"),
+)
+_OWN = {
+    "file table full": "the load host ran out of open files: raise its limit there",
+    "no free port": "the load host ran out of ports: widen net.ipv4.ip_local_port_range",
+}
+
+
+@dataclass(frozen=True)
+class Answer:
+    """A row of oha's file: seconds since its start; ``due`` is when it noticed that one was due."""
+
+    due: float
+    sent: float
+    end: float
+    status: int
+    size: int
+
+
+@dataclass(frozen=True)
+class Oha:
+    """oha 1.4.7 and later (github.com/hatoo/oha), each process bounded by ``timeout``."""
+
+    name: str = "oha"
+    packages: tuple[str, ...] = ()
+    elsewhere: str = "cargo install oha --locked, or a binary from github.com/hatoo/oha/releases"
+    limits: Limits = LIMITS
+
+    @property
+    def programs(self) -> Mapping[str, tuple[str, ...]]:
+        return {"oha": ("oha",)}
+
+    def processes(self, request: Request, order: Order, hosts: int = 1) -> tuple[Process, ...]:
+        """One for each load host, more where connections would not suffice."""
+        lasting = min(PATIENCE * order.limit, order.timeout)
+        open_ = self.limits.open_connections
+        count = max(hosts, ceil(order.rate / self.limits.rate), ceil(order.rate * lasting / open_))
+        rates = _dealt(max(count, round(order.rate)), count)
+        return tuple(self._process(request, order, rate, lasting) for rate in rates)
+
+    def _process(self, request: Request, order: Order, rate: int, lasting: float) -> Process:
+        held = min(self.limits.open_connections, max(LEAST_OPEN, ceil(rate * lasting)))
+        bound = ceil(order.seconds + 2 * order.timeout + 2)
+        argv = (
+            "sh", "-c", _SCRIPT, "sh", "timeout", "--signal=INT", "--kill-after=1", str(bound),
+            "oha", "--no-tui", "-q", str(rate), "-z", f"{round(1000 * order.seconds)}ms",
+            "-c", str(held), "-t", f"{round(1000 * order.timeout)}ms", "-w",
+            "--latency-correction", "--redirect", "0", request.url,
+        )  # fmt: skip
+        requests = max(1, round(rate * order.seconds))
+        return Process(argv, requests, order.seconds, bound + 1.0, held)
+
+    def parse(self, process: Process, printed: str, request: Request, order: Order) -> Tally:
+        said, _, stored = printed.partition(_MARK)
+        try:
+            errors = failures(json.loads(said[said.index("{") :]))
+            answers = stored_answers(stored)
+        except (ValueError, KeyError, TypeError, AttributeError, sqlite3.Error) as error:
+            last = (said.strip().splitlines() or ["nothing"])[-1]
+            return Tally(
+                process.requests,
+                errors={"not sent": process.requests},
+                limited=f"oha gave no result ({error!r}): {last[:200]}",
+            )
+        return _judged(_counted(answers, errors, process, request, order), answers, process, order)
+
+
+def failures(found: Mapping[str, Any]) -> dict[str, int]:
+    """Requests without an answer, by kind, as oha's JSON has them."""
+    kinds: Counter[str] = Counter()
+    for said, count in found["errorDistribution"].items():
+        kind = next((kind for word, kind in _KINDS if word in said.lower()), "other")
+        kinds[kind] += int(count)
+    return dict(kinds)
+
+
+def stored_answers(text: str) -> list[Answer]:
+    """The rows of oha's SQLite file, which ``text`` holds in base64. Raises ValueError, or
+    sqlite3.Error for what is no such file."""
+    try:
+        content = base64.b64decode(text.strip(), validate=True)
+    except ValueError as error:
+        raise ValueError(f"the file of answers is damaged: {error}") from error
+    if not content.startswith(_SQLITE):
+        raise ValueError("there is no file of answers")
+    store = sqlite3.connect(":memory:")
+    try:
+        store.deserialize(content)
+        rows = store.execute(
+            'SELECT start_latency_correction, start, "end", status, len_bytes FROM oha'
+        ).fetchall()
+    finally:
+        store.close()
+    return sorted((Answer(*row) for row in rows), key=lambda answer: answer.due)
+
+
+def _counted(
+    answers: Sequence[Answer],
+    failed: Mapping[str, int],
+    process: Process,
+    request: Request,
+    order: Order,
+) -> Tally:
+    """Every intended request either answered right or an error of one kind.
+
+    The deadline may let through a request more than was intended: the last ones do not count.
+    """
+    kept = list(answers)[: max(0, process.requests - sum(failed.values()))]
+    errors = Counter(failed)
+    right = []
+    for answer in kept:
+        if not 200 <= answer.status < 300:
+            errors[f"{answer.status // 100}xx"] += 1
+        elif request.expect is not None and answer.size != len(request.expect):
+            errors["wrong body"] += 1
+        else:
+            right.append(answer.end - answer.due)
+    known = len(right) + sum(errors.values())
+    unsent = process.requests - known
+    if unsent > 0:
+        errors["not sent"] += unsent
+    return Tally(
+        intended=max(process.requests, known),
+        sent=len(kept) + sum(n for kind, n in failed.items() if kind not in _OWN),
+        errors={kind: errors[kind] for kind in sorted(errors) if errors[kind]},
+        histogram=binned(right, order.limit),
+        duration=max((answer.end for answer in kept), default=order.seconds),
+    )
+
+
+def _judged(tally: Tally, answers: Sequence[Answer], process: Process, order: Order) -> Tally:
+    """The tally with the reason why it says nothing about the server, if there is one."""
+    for kind, why in _OWN.items():
+        if tally.errors.get(kind):
+            return Tally(**{**vars(tally), "limited": why})
+    lag = _behind(answers, process)
+    idle = _waited_idly(answers, process.open_connections)
+    late = max(lag, idle)
+    unnoticed = tally.errors.get("not sent", 0) and _in_hand(answers) < process.open_connections
+    if late <= STALL * process.span + order.limit and not (
+        unnoticed and tally.errors["not sent"] > (1 - ACHIEVED) * tally.intended
+    ):
+        return tally
+    blamed = tally.later_than(order.limit + 2 * late) + tally.failed
+    if blamed - tally.errors.get("not sent", 0) > PROVEN * tally.intended:
+        return Tally(**{**vars(tally), "truncated": True})
+    return Tally(**{**vars(tally), "limited": BEHIND})
+
+
+def _behind(answers: Sequence[Answer], process: Process) -> float:
+    """Seconds by which oha noticed a request later than it was due by the rate, at worst.
+
+    Requests without an answer are not in the file: the next that is was due no earlier than this.
+    """
+    gap = process.span / process.requests
+    return max((answer.due - index * gap for index, answer in enumerate(answers)), default=0.0)
+
+
+def _waited_idly(answers: Sequence[Answer], connections: int) -> float:
+    """Seconds that a request waited for its turn, at worst, where connections were free for it."""
+    if _in_hand(answers) >= connections:
+        return 0.0
+    return max((answer.sent - answer.due for answer in answers), default=0.0)
+
+
+def _in_hand(answers: Sequence[Answer]) -> int:
+    """The most requests that were under way at a time."""
+    moments = sorted([(a.sent, 1) for a in answers] + [(a.end, -1) for a in answers])
+    most = now = 0
+    for _, step in moments:
+        now += step
+        most = max(most, now)
+    return most
+
+
+def _dealt(whole: int, among: int) -> list[int]:
+    return [whole // among + (index < whole % among) for index in range(among)]

@@ -1,0 +1,59 @@
+"""A small HTTP/1.1 server that keeps connections open and remembers what was asked."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+from autotune.services.base import Endpoint
+
+BODY = b"ok\n"
+
+
+class Asked(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    paths: list[str]
+
+    def do_GET(self) -> None:  # the name is the library's
+        self.paths.append(self.path)
+        if "slow" in self.path:
+            time.sleep(0.5)
+        self.send_response(500 if "broken" in self.path else 200)
+        self.send_header("Content-Length", str(len(BODY)))
+        self.end_headers()
+        self.wfile.write(BODY)
+
+    def log_message(self, format: str, *args: Any) -> None:
+        """Not wanted."""
+
+
+class Serving(ThreadingHTTPServer):
+    daemon_threads = True
+    request_queue_size = 128
+
+
+@contextmanager
+def recording() -> Iterator[tuple[Endpoint, list[str]]]:
+    """Where it listens, and the paths asked for so far. `slow` ones take half a second, `broken`
+    ones are answered with 500."""
+    paths: list[str] = []
+    handler = type("Handler", (Asked,), {"paths": paths})
+    server = Serving(("127.0.0.1", 0), handler)
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    try:
+        yield Endpoint("127.0.0.1", server.server_address[1]), paths
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+
+@contextmanager
+def answering() -> Iterator[Endpoint]:
+    with recording() as (endpoint, _):
+        yield endpoint

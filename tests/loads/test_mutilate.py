@@ -1,0 +1,115 @@
+"""Real output of mutilate, healthy, overloaded and broken."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from autotune.loads.base import Order
+from autotune.loads.mutilate import SHAPES, Sampled, agent, loading, measuring, parse
+from autotune.services.base import Endpoint
+
+FIXTURES = Path(__file__).parent / "fixtures" / "mutilate"
+SERVERS = (Endpoint("198.18.0.5", 11211), Endpoint("198.18.0.6", 11211))
+ORDER = Order(400, 2, limit=0.050, ramp=0.5)
+
+
+def printed(name: str) -> str:
+    return (FIXTURES / f"{name}.txt").read_text()
+
+
+def samples(name: str) -> list[float]:
+    lines = printed(name).partition("<autotune samples>")[2].split("\n")
+    return [float(line.split()[1]) / 1e6 for line in lines if line]
+
+
+def read(name: str, order: Order = ORDER) -> Sampled:
+    return parse(printed(name), order)
+
+
+@pytest.mark.parametrize("limit", [0.0005, 0.005, 0.05, 0.2])
+@pytest.mark.parametrize("name", ["healthy", "facebook", "frozen-half-a-second"])
+def test_late_gets_are_counted_one_by_one_and_sets_never_too_few(name: str, limit: float) -> None:
+    found = read(name, Order(400, 2, limit=limit, ramp=0.5))
+    tally, known = found.tally, samples(name)
+    late = sum(latency > limit for latency in known)
+    assert found.gets == len(known)
+    assert found.operations > found.gets
+    sets = found.operations - found.gets
+    assert late <= tally.later_than(limit) <= late + sets
+    # Of the sets, at least the share that was late among the gets.
+    assert tally.later_than(limit) >= late + int(sets * late / len(known))
+    assert tally.replies_ok + tally.failed == tally.intended
+    assert tally.sent == found.operations
+
+
+def test_a_frozen_server_is_seen() -> None:
+    tally = read("frozen-half-a-second").tally
+    # Half a second at 350 gets a second: nine tenths of those who came had to wait 50 ms and more.
+    assert tally.later_than(0.05) > 0.9 * 0.45 * 350
+    assert tally.limited is None
+
+
+def test_misses_and_traffic() -> None:
+    found = read("healthy")
+    assert found.misses == 0
+    assert found.traffic > found.operations * 100
+    assert found.seconds == pytest.approx(2.0, abs=0.1)
+    assert read("other-keys").misses > 0.9 * read("other-keys").gets
+
+
+def test_an_overloaded_server_is_not_the_generators_fault() -> None:
+    tally = read("overloaded", Order(2000, 2, limit=0.005, ramp=0.5)).tally
+    assert tally.errors["not sent"] > 0
+    assert tally.truncated
+    assert tally.limited is None
+
+
+def test_less_load_than_ordered_without_late_answers_is_the_generators() -> None:
+    tally = read("healthy", Order(4000, 2, limit=10.0, ramp=0.5)).tally
+    assert tally.limited is not None
+    assert "fell behind" in tally.limited
+    assert tally.replies_ok + tally.failed == tally.intended == 8000
+
+
+def test_the_crash_of_the_default_is_named() -> None:
+    tally = read("segmentation-fault").tally
+    assert tally.limited is not None
+    assert "-i exponential:1" in tally.limited
+    assert "139" in tally.limited
+
+
+@pytest.mark.parametrize(("text", "said"), [("", "nothing"), (printed("refused"), "refused")])
+def test_no_result_says_nothing_of_the_server(text: str, said: str) -> None:
+    tally = parse(text, ORDER).tally
+    assert said in (tally.limited or "")
+    assert tally.errors == {"not sent": tally.intended}
+
+
+def test_output_cut_anywhere_before_its_samples_is_no_result() -> None:
+    text = printed("healthy")
+    for end in range(0, text.index("Misses"), 31):
+        assert parse(text[:end], ORDER).tally.limited
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=lambda shape: shape.name)
+def test_loading_and_measuring_share_the_shape(shape: object) -> None:
+    assert isinstance(shape, type(SHAPES[0]))
+    load, measure = loading(SERVERS, shape), measuring(SERVERS, shape, ORDER, ["198.18.0.9"])
+    for option in ("-K", "-V", "-r"):
+        assert load[load.index(option) + 1] == measure[measure.index(option) + 1]
+    assert "--noload" in measure
+    arrivals = measure[measure.index("-i") + 1]
+    assert arrivals == "fb_ia" or arrivals.startswith("exponential:")
+    assert int(measure[measure.index("-d") + 1]) >= 100
+    assert [w for a, w in pairwise(measure) if a == "-a"] == ["198.18.0.9"]
+    assert [w for a, w in pairwise(measure) if a == "-s"] == [
+        "198.18.0.5:11211",
+        "198.18.0.6:11211",
+    ]
+
+
+def test_agents_stop_by_themselves() -> None:
+    assert agent(12.5)[:3] == ("timeout", "--kill-after=1", "13")
