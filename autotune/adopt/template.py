@@ -44,15 +44,27 @@ def adopt(text: str, directives: Iterable[Directive], variables: Mapping[str, st
         for word in words
     }
     baseline = {variable: word.text for word, variable in chosen.items()}
-    return Adopted(_exchanged(text, chosen), baseline)
+    pieces = [(word.start, word.end, f"{{{{ {variable} }}}}") for word, variable in chosen.items()]
+    return Adopted(exchanged(text, pieces), baseline)
 
 
-def _exchanged(text: str, chosen: Mapping[Word, str]) -> str:
-    pieces, place = [], 0
-    for word in sorted(chosen, key=lambda word: word.start):
-        pieces += [_literal(text[place : word.start]), f"{{{{ {chosen[word]} }}}}"]
-        place = word.end
-    return "".join([*pieces, _literal(text[place:])])
+def exchanged(text: str, pieces: Iterable[tuple[int, int, str]]) -> str:
+    """A template of ``text`` with some of it, from start to end, in the template's own words.
+
+    Pieces at the same place come in the order they are given.
+    """
+    found, place = [], 0
+    for start, end, own in sorted(pieces, key=lambda piece: piece[:2]):
+        found += [_apart(_literal(text[place:start])), own]
+        place = end
+    return "".join([*found, _literal(text[place:])])
+
+
+def _apart(literal: str) -> str:
+    """Braces that would be taken for part of the variable after them, said by the template."""
+    bare = literal.rstrip("{")
+    braces = literal[len(bare) :]
+    return f'{bare}{{{{ "{braces}" }}}}' if braces else literal
 
 
 def _literal(text: str) -> str:

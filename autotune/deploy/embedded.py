@@ -14,7 +14,7 @@ from autotune.deploy.processes import ProcessFailed, Running
 from autotune.deploy.render import RenderError, render
 from autotune.deploy.stack import Part, Stack
 from autotune.deploy.validate import Invalid, validate, write
-from autotune.services.base import Action, Role, Settings
+from autotune.services.base import Action, Role, Settings, config_files
 from autotune.space.space import Space
 from autotune.target.model import Target
 from autotune.transports.base import Transport
@@ -134,7 +134,7 @@ class EmbeddedFleet:
             if part.site.user:
                 shutil.chown(directory, part.site.user, part.site.group)
         self._files[part.name] = files
-        write(files, {f.path: f.mode for f in part.service.files(part.site)}, directory)
+        write(files, {f.path: f.mode for f in config_files(part.service, part.site)}, directory)
 
     def _act(self, part: Part, action: Action, files: Mapping[str, bytes]) -> None:
         argv = part.service.start(part.site, files)

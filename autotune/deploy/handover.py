@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from autotune.deploy.stack import Part
 from autotune.deploy.wanted import Wanted, needs
-from autotune.services.base import Argv
+from autotune.services.base import Argv, config_files
 
 FILE = "%s"  # stands for the file in a check, as Ansible's ``validate`` has it
 
@@ -45,7 +45,7 @@ def _host(wanted: Wanted, host: str) -> HandedHost:
             {unit: action.name.lower() for unit, action in concerned.get(file.path, {}).items()},
         )
         for part in wanted.parts_on(host)
-        for file in part.service.files(part.site)
+        for file in config_files(part.service, part.site)
         if file.path in wanted.rendered[part.name]
     }
     return HandedHost(files, dict(state.units), dict(state.sysctls))

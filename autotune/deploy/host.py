@@ -33,11 +33,12 @@ ACTING = 150.0  # s for a host to stop and start its units; systemd gives each 9
 
 @dataclass(frozen=True)
 class Check:
-    """How software judges files that are staged: whose they are, and where it may try them."""
+    """How software judges files that are staged: whose and which, and where it may try them."""
 
     part: str
     directory: str
     how: Argv | TrialStart
+    files: tuple[str, ...]
 
 
 class FleetHost:
@@ -85,7 +86,7 @@ class FleetHost:
         Raises Invalid with the software's words, CommandFailed where they cannot be written.
         """
         commands = [self._staging(path, wanted.files[path]) for path in steps.write]
-        judging = [Command(_judging(check, steps.write)) for check in checks]
+        judging = [Command(_judging(check)) for check in checks]
         answers = self._do([*commands, *judging], timeout=60.0)
         for check, done in zip(checks, answers[len(commands) :], strict=True):
             if not done.ok:
@@ -195,11 +196,18 @@ def staged(path: str) -> str:
     return str(place.with_name(f".{place.name}.autotune-new"))
 
 
-def _judging(check: Check, paths: Sequence[str]) -> tuple[str, ...]:
-    """The check of the real files turned on the staged ones."""
+def _judging(check: Check) -> tuple[str, ...]:
+    """The check of the real files turned on the staged ones.
+
+    A program that takes the path of the file is given the staged one's; files that it only comes
+    upon by reading others are put over the real ones where nobody else sees it.
+    """
     how = check.how
     argv = how.argv if isinstance(how, TrialStart) else how
-    words = tuple(staged(word) if word in paths else word for word in argv)
+    words = tuple(staged(word) if word in check.files else word for word in argv)
     if isinstance(how, TrialStart):
         return ("trial", check.directory, how.socket, *words)
-    return words
+    if all(path in argv for path in check.files):
+        return words
+    pairs = [word for path in check.files for word in (staged(path), path)]
+    return ("judge", str(len(check.files)), *pairs, *argv)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined, TemplateError
 
 from autotune.errors import AutotuneError
-from autotune.services.base import Service, Settings, Site, Value
+from autotune.services.base import Service, Settings, Site, Value, config_files
 from autotune.target.model import Data
 
 
@@ -44,6 +45,11 @@ def _environment(directories: tuple[Path, ...]) -> Environment:
     return environment
 
 
+def of_text(template: str, values: Mapping[str, object]) -> str:
+    """What a template comes to, as deployments read it: for one that is not in a file yet."""
+    return _environment(()).from_string(template).render(values)
+
+
 def render(
     service: Service,
     site: Site,
@@ -64,7 +70,7 @@ def render(
     directories = (*((overrides,) if overrides else ()), shipped_templates())
     environment = _environment(directories)
     rendered: dict[str, bytes] = {}
-    for file in service.files(site):
+    for file in config_files(service, site):
         try:
             template = environment.get_template(file.template)
             rendered[file.path] = template.render(own, site=site, data=data, beside=beside).encode()

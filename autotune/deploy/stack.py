@@ -10,6 +10,7 @@ from autotune.services import local_cache
 from autotune.services.base import (
     Conditions,
     Endpoint,
+    Own,
     Role,
     Runtime,
     Service,
@@ -66,7 +67,8 @@ class Stack:
 class Grounds:
     """What the topology stands on: directories, ports, accounts, programs and facts per host.
 
-    ``ports`` are those of private servers; without one, a tier's own or its service's.
+    ``ports`` are those of private servers; without one, a tier's own or its service's. ``own`` are
+    the hosts' own files, by the names of parts.
     """
 
     directory: str
@@ -77,6 +79,7 @@ class Grounds:
     group: str | None = None
     runtime: Runtime = "embedded"
     installed: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    own: Mapping[str, Own] = field(default_factory=dict)
 
     def programs_on(self, host: str) -> Mapping[str, str]:
         """Where a host's programs are: ``installed`` there, or on this machine."""
@@ -146,6 +149,7 @@ def _site(target: Target, grounds: Grounds, name: str, host: str, place: Placed)
         group=grounds.group,
         programs={key: grounds.programs_on(host)[key] for key in place.service.programs},
         facts=dict(grounds.facts[host].names()),
+        own=grounds.own.get(f"{name}.{host}.{place.service.name}"),
     )
 
 

@@ -170,12 +170,15 @@ class SystemdFleet:
         self, wanted: Wanted, steps: Mapping[str, Steps]
     ) -> tuple[Deployed, dict[str, HostSeen]]:
         """What is in effect, of everything that is not just as it was before."""
-        now = self._look(wanted)
+        answers = self._hosts.everywhere(
+            lambda host: (host.look(wanted.hosts[host.name]), _effective(wanted, host))
+        )
+        now = {name: seen for name, (seen, _) in answers.items()}
         for name, state in wanted.hosts.items():
             _still_up(self._hosts[name], state, now[name])
         asked, active = wanted.settings, self.space.active(wanted.settings)
         effective: dict[str, Value] = {}
-        for found in self._hosts.everywhere(lambda host: _effective(wanted, host)).values():
+        for _, found in answers.values():
             for name, value in found.items():
                 # Hosts of a tier may differ: the one that is not as asked is worth telling.
                 if effective.get(name, asked.get(name)) == asked.get(name):
@@ -252,10 +255,10 @@ def _checks(wanted: Wanted, host: str, steps: Steps) -> list[Check]:
     checks = []
     for part in wanted.parts_on(host):
         files = wanted.rendered[part.name]
-        if files.keys() & set(steps.write):
+        if new := tuple(path for path in steps.write if path in files):
             how = part.service.validate(part.site, files)
             if how is not None:
-                checks.append(Check(part.name, part.site.directory, how))
+                checks.append(Check(part.name, part.site.directory, how, new))
     return checks
 
 

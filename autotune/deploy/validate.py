@@ -9,7 +9,7 @@ from pathlib import Path
 from autotune.deploy import processes
 from autotune.deploy.stack import Part
 from autotune.errors import AutotuneError
-from autotune.services.base import TrialStart
+from autotune.services.base import TrialStart, config_files
 from autotune.transports.base import Transport
 
 Files = Mapping[str, bytes]
@@ -32,7 +32,7 @@ def write(files: Files, modes: Mapping[str, int], directory: Path) -> None:
 
 def validate(part: Part, files: Files, staging: Path, transport: Transport) -> None:
     """Let the software read ``files`` in a directory aside. Raises Invalid with what it says."""
-    modes = {file.path: file.mode for file in part.service.files(part.site)}
+    modes = {file.path: file.mode for file in config_files(part.service, part.site)}
     shutil.rmtree(staging, ignore_errors=True)
     staging.mkdir(parents=True)
     try:

@@ -36,7 +36,10 @@ def checked(hosts: Iterable[LabHost]) -> tuple[LabHost, ...]:
     """
     known = tuple(hosts)
     if not known:
-        raise AutotuneError("a lab needs at least one host")
+        raise AutotuneError(
+            "none of these hosts is reached over SSH, so there is none to make",
+            hint="give hosts addresses in 198.18.0.0/15 and leave `transport: local` out",
+        )
     for host in known:
         _check(host)
     for what, values in (

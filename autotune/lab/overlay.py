@@ -60,6 +60,7 @@ EMPTIED = (
     "var/mail",
     "var/spool/cron",
     "var/tmp",
+    "var/lib/autotune",  # where labs are kept, with the keys of their hosts
 )
 #: Units that make no sense, or fail, in a container; masked, so that a host boots clean and fast.
 MASKED = (

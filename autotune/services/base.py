@@ -85,6 +85,29 @@ class Endpoint:
         return f"{self.host}:{self.port}"
 
 
+@dataclass(frozen=True)
+class ConfigFile:
+    """A file a service reads, and the template that makes it.
+
+    ``path`` is relative to the site for private processes, absolute for the distribution's units.
+    """
+
+    path: str
+    template: str
+    mode: int = 0o644
+
+
+@dataclass(frozen=True)
+class Own:
+    """A host's own configuration of a service: the files that have values to tune in them.
+
+    ``listen`` is where it accepts connections, for a service that others on its host talk to.
+    """
+
+    files: tuple[ConfigFile, ...] = ()
+    listen: str = ""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Site:
     """One service on one host: everything but the settings that its files and commands depend on.
@@ -94,7 +117,8 @@ class Site:
     distribution's units are absolute; ``directory`` is where a trial start may write. ``local`` is
     where the cache of the host itself listens, if the tier may have one. ``user`` is whom the
     processes drop to (``None``: they keep the user that starts them). ``runtime`` says whether they
-    are private processes or the units of the host's distribution.
+    are private processes or the units of the host's distribution. ``own`` is there where the host's
+    own files were made into templates: they take the place of the service's.
     """
 
     tier: str
@@ -111,6 +135,7 @@ class Site:
     runtime: Runtime = "embedded"
     programs: Mapping[str, str] = field(default_factory=dict)
     facts: Mapping[str, Value] = field(default_factory=dict)
+    own: Own | None = None
 
     def place(self, private: str, installed: str) -> str:
         """Where something is: in the private directory, or where the distribution has it."""
@@ -119,6 +144,8 @@ class Site:
     @property
     def socket_name(self) -> str:
         """A unix socket's name that no other study's has: ``ss`` lists those of the whole host."""
+        if self.own and self.own.listen:
+            return self.own.listen
         name = f"{self.tier}.{self.host}.{crc32(self.directory.encode()):08x}.sock"
         return self.place(name, f"/run/php/autotune-{self.tier}.sock")
 
@@ -126,18 +153,6 @@ class Site:
     def document_root(self) -> str:
         """Where the files of the application are."""
         return self.place(f"{self.directory}/site", "/var/www/autotune")
-
-
-@dataclass(frozen=True)
-class ConfigFile:
-    """A file a service reads, and the template that makes it.
-
-    ``path`` is relative to the site for private processes, absolute for the distribution's units.
-    """
-
-    path: str
-    template: str
-    mode: int = 0o644
 
 
 @dataclass(frozen=True)
@@ -203,3 +218,8 @@ class Service(Protocol):
         ...
 
     def effective(self, site: Site) -> tuple[Readback, ...]: ...
+
+
+def config_files(service: Service, site: Site) -> tuple[ConfigFile, ...]:
+    """The files of a service on a site: the host's own ones where it has some."""
+    return service.files(site) if site.own is None else site.own.files

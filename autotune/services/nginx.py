@@ -13,6 +13,7 @@ from autotune.services.base import (
     Parameter,
     Readback,
     Role,
+    Settings,
     Site,
 )
 from autotune.services.needs import Needs
@@ -154,7 +155,7 @@ class Nginx:
 
     def effective(self, site: Site) -> tuple[Readback, ...]:
         return (
-            Readback((*self._command(site), "-T"), directives(IN_EFFECT)),
+            Readback((*self._command(site), "-T"), in_effect),
             backlog_in_force(site),
         )
 
@@ -163,6 +164,12 @@ class Nginx:
             return (site.programs["nginx"], "-c", _conf(site))
         # The working directory is the site; "-e" keeps the very first messages out of /var/log.
         return (site.programs["nginx"], "-p", ".", "-e", "nginx-error.log", "-c", _conf(site))
+
+
+def in_effect(text: str) -> Settings:
+    """What ``nginx -T`` prints; a number of workers that it finds itself is not among it."""
+    found = directives(IN_EFFECT)(text)
+    return {name: value for name, value in found.items() if value != "auto"}
 
 
 def _conf(site: Site) -> str:

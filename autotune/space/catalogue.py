@@ -29,7 +29,7 @@ def dimensions(file: TargetFile, facts: Facts) -> tuple[Dimension, ...]:
     for tier_name, tier in file.target.tiers.items():
         _known(file, tier_name, tier)
         here = smallest(facts[host] for host in tier.hosts)
-        for dimension in _of_tier(tier_name, tier, here):
+        for dimension in of_tier(tier_name, tier, here):
             same = found.get(dimension.name)
             found[dimension.name] = _merged(same, dimension) if same else dimension
     for name, rule in file.target.parameters.items():
@@ -58,7 +58,8 @@ def _known(file: TargetFile, name: str, tier: Tier) -> None:
             )
 
 
-def _of_tier(name: str, tier: Tier, facts: HostFacts) -> Iterator[Dimension]:
+def of_tier(name: str, tier: Tier, facts: HostFacts) -> Iterator[Dimension]:
+    """Every parameter of a tier as the catalogue has it, bounded by what its hosts have."""
     chosen = choice(name, tier)
     if chosen:
         yield chosen

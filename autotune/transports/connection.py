@@ -74,10 +74,14 @@ def explained(host: SshHost, connection: Connection) -> Iterator[None]:
             hint=f"`ssh {where}` must work without a password: by agent, key or ~/.ssh/config",
         ) from None
     except (socket.gaierror, NoValidConnectionsError) as error:
-        raise HostUnreachable(f"{host.name}: {where}: {error.strerror}") from None
+        raise HostUnreachable(
+            f"{host.name}: {where}: {error.strerror}",
+            hint=f"`ssh {where}` must work from this machine: check the name, the port and sshd there",
+        ) from None
     except TimeoutError:
         raise HostUnreachable(
-            f"{host.name}: {where} did not answer within {host.connect_timeout:g} s"
+            f"{host.name}: {where} did not answer within {host.connect_timeout:g} s",
+            hint="is it up, and does a firewall let this machine in?",
         ) from None
     except (SSHException, OSError, EOFError) as error:
         said = str(error) or "the connection was closed"

@@ -164,7 +164,9 @@ const parameter = (name) => data.parameters.parameters.find((p) => p.name === na
 const axisOf = (p) => ({ title: { text: p.unit ? `${p.name}, ${p.unit}` : p.name }, type: p.choices ? "category" : p.log ? "log" : "linear" });
 
 function fillSelects() {
-  const names = data.parameters.parameters.map((p) => p.name);
+  const ranked = data.importance ? data.importance.rows.map((r) => r.name) : [];
+  const place = (name) => { const at = ranked.indexOf(name); return at < 0 ? ranked.length : at; };
+  const names = data.parameters.parameters.map((p) => p.name).sort((a, b) => place(a) - place(b));
   for (const [id, first] of [["slice", null], ["slice2", "–"]]) {
     const select = by(id);
     const had = select.value;

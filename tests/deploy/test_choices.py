@@ -40,7 +40,10 @@ def test_a_deployment_that_answers_wrong_gives_its_place_back(
     mine.mkdir(parents=True)
     # Apache takes this for a site, and finds nothing in it.
     shipped = (TEMPLATES / "apache" / "web.conf.j2").read_text()
-    (mine / "web.conf.j2").write_text(shipped.replace("/site", "/elsewhere"))
+    assert "site.document_root" in shipped
+    (mine / "web.conf.j2").write_text(
+        shipped.replace("site.document_root", "site.document_root ~ '/elsewhere'")
+    )
     with opened(WEB, ("app: reference", "templates: mine, app: reference")) as bench:
         fleet(bench).ready_seconds = 1.0
         fleet(bench).deploy(settings(bench))

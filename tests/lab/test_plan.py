@@ -61,7 +61,7 @@ def test_no_address_is_given_twice(addresses: list[Any]) -> None:
 @pytest.mark.parametrize(
     ("hosts", "message"),
     [
-        ([], "at least one host"),
+        ([], "none of these hosts"),
         ([LabHost("web 1", "198.18.0.1")], "cannot be the name"),
         ([LabHost("../x", "198.18.0.1")], "cannot be the name"),
         ([LabHost("a" * 64, "198.18.0.1")], "cannot be the name"),

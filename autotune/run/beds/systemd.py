@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
-from autotune.deploy import stack
+from autotune.deploy import manifest, stack
 from autotune.deploy.host_lock import look, oneself, why_stale
 from autotune.deploy.inventory import installed
 from autotune.deploy.load_hosts import LoadHosts
@@ -163,8 +163,11 @@ def prepare(file: TargetFile) -> SystemdBed:
     load = chosen(file)
     load_hosts = tuple(ways[name] for name in target.load.hosts) or (LocalTransport(),)
     on_all(load_hosts, lambda way: installed(way, [load])).everywhere()
-    grounds = stack.Grounds(TRIALS, {}, {}, facts, *ACCOUNT, "systemd", _installed(target, ways))
+    own = manifest.of(overrides(file))
+    found = _installed(target, ways)
+    grounds = stack.Grounds(TRIALS, {}, {}, facts, *ACCOUNT, "systemd", found, own)
     laid = stack.build(target, grounds)
+    manifest.check(own, [part.name for part in laid.parts])
     space = spaces.build(file, facts)
     bed = SystemdBed(file, space, facts, ways, load_hosts, load, laid)
     space, dropped = as_built(space, laid.parts, ways, partial(_rendered, bed))

@@ -1,0 +1,170 @@
+"""Apache: which directives are the catalogue's parameters, and what its files say of the stack."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+
+from autotune.adopt import apache
+from autotune.adopt.config import Config, Seen, gather
+from autotune.adopt.knob import Absent, Accepts, Edit, Knob, Spot, Tuned, behind, joined, tuned
+from autotune.adopt.syntax import Directive, Word
+from autotune.adopt.tree import Tree
+from autotune.adopt.values import CAPITAL_ON_OFF, NUMBER, SECONDS
+
+MAIN = "/etc/apache2/apache2.conf"
+COMMON = ("MaxKeepAliveRequests", "MaxConnectionsPerChild", "StartServers")
+EVENT = ("ThreadsPerChild", "AsyncRequestWorkerFactor", "MinSpareThreads", "MaxSpareThreads")
+PREFORK = ("MinSpareServers", "MaxSpareServers")
+_NAMES = {name.lower(): name for name in (
+    *COMMON, *EVENT, *PREFORK, "KeepAlive", "KeepAliveTimeout", "ListenBacklog", "Listen",
+    "ServerLimit", "ThreadLimit", "MaxRequestWorkers", "LoadModule", "ProxyPass", "BalancerMember",
+    "ProxyPassMatch",
+)}  # fmt: skip
+_MPM = re.compile(r"(?P<no>!?)(?:mpm_)?(?P<way>event|worker|prefork)(?:_module|\.c)")
+SERVERS = {"event": 16, "worker": 16, "prefork": 256}  # ServerLimit where nothing is said of it
+
+
+def read(tree: Tree) -> Config:
+    config = gather(tree, MAIN, _read, _included)
+    way = mpm(config)
+    return replace(config, seen=tuple(seen for seen in config.seen if _applies(seen, way)))
+
+
+def _read(text: str) -> tuple[Directive, ...]:
+    """Directives by the names that the documentation has: Apache takes them in any case."""
+    return tuple(replace(found, name=_canonical(found.name)) for found in apache.read(text))
+
+
+def _canonical(name: Word) -> Word:
+    return replace(name, text=_NAMES.get(name.text.lower(), name.text))
+
+
+def _applies(seen: Seen, way: str) -> bool:
+    """Not for another way of working than the one that is loaded."""
+    for block in seen.directive.within:
+        if block[0].lower() == "ifmodule" and len(block) > 1:
+            other = _MPM.fullmatch(block[1])
+            if other and (other["way"] == way) == bool(other["no"]):
+                return False
+    return True
+
+
+def _included(directive: Directive) -> str | None:
+    named = directive.name.text.lower() in ("include", "includeoptional")
+    if not named or len(directive.arguments) != 1:
+        return None
+    return directive.arguments[0].text.strip("\"'")
+
+
+def mpm(config: Config) -> str:
+    """`event`, `worker` or `prefork`, by the module that is loaded."""
+    for name in SERVERS:
+        if loads(config, f"mpm_{name}_module"):
+            return name
+    return ""
+
+
+def loads(config: Config, module: str) -> bool:
+    return any(seen.words and seen.words[0] == module for seen in config.called("LoadModule"))
+
+
+def tune(config: Config, accepts: Accepts) -> Tuned:
+    """Every parameter of Apache in these files, of the way of working that is in use."""
+    knobs = [
+        Knob("KeepAlive", "KeepAlive", CAPITAL_ON_OFF),
+        Knob("KeepAliveTimeout", "KeepAliveTimeout", SECONDS),
+        *(Knob(name, name, NUMBER) for name in COMMON),
+        *(Knob(name, name, NUMBER) for name in (PREFORK if mpm(config) == "prefork" else EVENT)),
+        Knob("ListenBacklog", "ListenBacklog", NUMBER, absent=Absent(
+            511, _first_listen, r'"\nListenBacklog " ~ ListenBacklog')),
+    ]  # fmt: skip
+    made = tuned(config, knobs, accepts)
+    sized = _processes if mpm(config) == "prefork" else _threads
+    return joined(made, sized(config, made, accepts))
+
+
+def _first_listen(config: Config) -> Spot | None:
+    """Behind the first `Listen` that is outside of any section."""
+    for seen in config.called("Listen"):
+        if not seen.block and seen.words:
+            return seen.path, seen.directive.arguments[-1].end
+    return None
+
+
+def _processes(config: Config, _: Tuned, accepts: Accepts) -> Tuned:
+    """prefork: workers are processes; the limit goes up with them."""
+    made = tuned(config, [Knob("MaxRequestWorkers", "MaxRequestWorkers", NUMBER)], accepts)
+    return joined(made, _limit(config, "ServerLimit", "MaxRequestWorkers", made))
+
+
+def _threads(config: Config, made: Tuned, accepts: Accepts) -> Tuned:
+    """event: workers are whole processes of threads, so that their number says how many."""
+    workers = _one_number(config, "MaxRequestWorkers")
+    threads = made.values.get("ThreadsPerChild")
+    if not workers or not isinstance(threads, int) or workers % threads:
+        why = "MaxRequestWorkers is no multiple of ThreadsPerChild, or is not there"
+        return Tuned(left={"ServerLimit": why})
+    processes = workers // threads
+    if not accepts("ServerLimit", processes):
+        return Tuned(left={"ServerLimit": f"{processes} processes are out of the catalogue"})
+    found = config.called("MaxRequestWorkers")[0]
+    word = found.directive.arguments[0]
+    written = Edit(found.path, word.start, word.end, "{{ MaxRequestWorkers }}")
+    sized = Tuned((written,), {"ServerLimit": processes})
+    sized = joined(sized, _limit(config, "ServerLimit", "ServerLimit", sized))
+    return joined(sized, _limit(config, "ThreadLimit", "ThreadsPerChild", made))
+
+
+def _limit(config: Config, name: str, variable: str, made: Tuned) -> Tuned:
+    """A limit that goes up, where it has to, and never down."""
+    if variable not in made.values:
+        return Tuned()
+    now = _one_number(config, name)
+    if now:
+        word = config.called(name)[0].directive.arguments[0]
+        text = f"{{{{ [{now}, {variable}] | max }}}}"
+        return Tuned((Edit(config.called(name)[0].path, word.start, word.end, text),))
+    spot = behind("MaxRequestWorkers")(config)
+    default = 64 if name == "ThreadLimit" else SERVERS.get(mpm(config), 16)
+    if spot is None or config.called(name):
+        return Tuned()
+    # What was more than the default today is cut by it: as it is, it stays.
+    text = (
+        f'{{{{ "\\n{name} " ~ {variable} '
+        f'if {variable} > {default} and {variable} != {made.values[variable]} else "" }}}}'
+    )
+    return Tuned((Edit(*spot, spot[1], text),))
+
+
+def _one_number(config: Config, name: str) -> int:
+    """The value of a directive that is there once; 0 without."""
+    found = config.called(name)
+    words = found[0].words if len(found) == 1 else ()
+    return int(words[0]) if len(words) == 1 and words[0].isdigit() else 0
+
+
+# -- what is said of the stack --------------------------------------------------------------------
+
+
+def ports(config: Config) -> tuple[int, ...]:
+    found = (seen.words[0].rpartition(":")[2] for seen in config.called("Listen")
+             if seen.words and "https" not in seen.words
+             and not any(block[-1:] and "ssl" in " ".join(block).lower()
+                         for block in seen.directive.within))  # fmt: skip
+    return tuple(dict.fromkeys(int(port) for port in found if port.isdigit()))
+
+
+def passes(config: Config) -> tuple[str, ...]:
+    """``host:port`` of every web server behind."""
+    return tuple(dict.fromkeys(_behind(config)))
+
+
+def _behind(config: Config) -> Iterator[str]:
+    for name in ("ProxyPass", "BalancerMember", "ProxyPassMatch"):
+        for seen in config.called(name):
+            for word in seen.words:
+                scheme, mark, place = word.strip("\"'").partition("://")
+                if mark and scheme in ("http", "https"):
+                    yield place.partition("/")[0]

@@ -1,0 +1,65 @@
+"""Which of a host's own files have templates: what adopting a stack leaves beside them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Mapping
+from pathlib import Path
+from typing import Any
+
+from autotune.errors import AutotuneError
+from autotune.services.base import ConfigFile, Own
+
+NAME = "files.json"
+
+
+def of(directory: Path | None) -> dict[str, Own]:
+    """The hosts' own files by the names of parts (``web.web1.nginx``); none without a manifest.
+
+    Raises AutotuneError for one that cannot be read.
+    """
+    path = directory / NAME if directory else None
+    if path is None or not path.exists():
+        return {}
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+        return {part: _own(one) for part, one in found.items()}
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise AutotuneError(
+            f"{path} cannot be read: {error}", hint="`autotune init --from` writes it anew"
+        ) from error
+
+
+def check(own: Mapping[str, Own], parts: Collection[str]) -> None:
+    """Raise AutotuneError where files belong to nothing in the stack.
+
+    Without that a tier with another name would get autotune's own files in place of the host's.
+    """
+    if unknown := sorted(set(own) - set(parts)):
+        raise AutotuneError(
+            f"{NAME} has files of {', '.join(unknown)}, which the target does not have",
+            hint=f"rename tiers, hosts and services in {NAME} as in the target",
+        )
+
+
+def text(own: Mapping[str, Own]) -> str:
+    """The manifest as a file, in JSON."""
+    found = {
+        part: {
+            "files": {
+                file.path: {"template": file.template, "mode": f"{file.mode:04o}"}
+                for file in one.files
+            },
+            "listen": one.listen,
+        }
+        for part, one in own.items()
+    }
+    return json.dumps(found, indent=2) + "\n"
+
+
+def _own(found: Mapping[str, Any]) -> Own:
+    files = tuple(
+        ConfigFile(path, file["template"], int(file["mode"], 8))
+        for path, file in found["files"].items()
+    )
+    return Own(files, found["listen"])

@@ -1,0 +1,120 @@
+"""What runs on a host and how it is configured, read in one exchange that changes nothing."""
+
+from __future__ import annotations
+
+import base64
+import re
+import tarfile
+
+from autotune.adopt.found import FoundHost
+from autotune.adopt.tree import Tree, unpacked
+from autotune.deploy.batch import Command, ask
+from autotune.errors import AutotuneError
+from autotune.transports.base import Transport
+from autotune.transports.endpoint import SshHost
+from autotune.transports.facts import host_facts
+
+READING = 60.0  # s
+
+_UNITS = """
+command -v systemctl >/dev/null || exit 1
+fpm=$(systemctl list-unit-files --no-legend --no-pager 'php*-fpm.service' | cut -d ' ' -f 1)
+for unit in nginx.service apache2.service memcached.service redis-server.service $fpm; do
+    case $(systemctl show -P LoadState -- "$unit") in
+        loaded) echo "$unit $(systemctl show -P ActiveState -- "$unit")" ;;
+    esac
+done
+"""
+_NAMES = """
+hostname
+hostname -I
+hostname -f 2>/dev/null
+:
+"""
+_SEEN = """
+nproc
+ss -lxH
+ss -ltnH
+"""
+_LISTENING = re.compile(r"LISTEN\s+\d+\s+(\d+)\s+(\S+)")
+_VERSIONS = """
+runs() { systemctl -q is-active -- "$1"; }
+runs nginx.service && nginx -v 2>&1 | sed -n 's,^nginx version: nginx/,nginx ,p'
+runs apache2.service && apache2 -v 2>/dev/null | sed -n 's,^Server version: Apache/,Apache ,p'
+runs memcached.service && memcached -V
+runs redis-server.service && redis-server --version | sed -n 's,.* v=\\([^ ]*\\).*,Redis \\1,p'
+for fpm in /usr/sbin/php-fpm[0-9]*; do
+    runs "${fpm#/usr/sbin/}" || runs "php${fpm#/usr/sbin/php-fpm}-fpm.service" || continue
+    "$fpm" -v | sed -n 's,^PHP \\([^ ]*\\).*,PHP-FPM \\1,p'
+done
+:
+"""
+# Configurations are small text: what is large is none, and keys are nobody's business.
+_FILES = """
+cd / && command -v tar >/dev/null || { echo 'there is no tar' >&2; exit 1; }
+set --
+for place in etc/nginx etc/apache2 etc/php etc/redis etc/memcached.conf; do
+    [ -e "$place" ] && set -- "$@" "$place"
+done
+[ "$#" = 0 ] && exit 0
+find "$@" \\( -type l -o -type f -size -512k ! -name '*.key' ! -name '*.pem' ! -name '*.htpasswd' \\
+    ! -name '.htpasswd' ! -path '*/ssl/*' \\) -print0 2>/dev/null |
+    tar -c --no-recursion --null -T - 2>/dev/null | gzip -c | base64 -w 0
+"""
+
+
+def read_host(way: Transport, host: SshHost) -> FoundHost:
+    """Ask ``host``; its name is its own short one, if it has a usable one.
+
+    Raises HostUnreachable, or AutotuneError where the account cannot become root there.
+    """
+    scripts = (_UNITS, _NAMES, _SEEN, _VERSIONS, _FILES)
+    asked = [Command(("sh", "-c", script)) for script in scripts]
+    units, names, seen, versions, files = ask(way, asked, timeout=READING)
+    if not units.ok:
+        raise AutotuneError(
+            f"{host.name} has no systemd, which autotune needs to reload its services",
+            hint="write a target for it by hand: `autotune init --example command`",
+        )
+    own = names.stdout.split()
+    return FoundHost(
+        name=_short(own, host.address),
+        address=host.address,
+        user=host.user,
+        port=host.port,
+        tree=_tree(way.name, files.stdout),
+        facts=host_facts(way, units=True),
+        units=dict(line.split(" ", 1) for line in units.stdout.splitlines() if " " in line),
+        versions=tuple(line for line in versions.stdout.splitlines() if line),
+        names=frozenset({host.address, *own}),
+        processors=int(seen.stdout.partition("\n")[0]),
+        backlogs=_backlogs(seen.stdout),
+    )
+
+
+def _backlogs(said: str) -> dict[str, int]:
+    """By path or port; of several sockets at a port the shortest queue, which is full first."""
+    found: dict[str, int] = {}
+    for size, place in _LISTENING.findall(said):
+        key = place if place.startswith("/") else place.rpartition(":")[2]
+        found[key] = min(int(size), found.get(key, int(size)))
+    return found
+
+
+def _short(own: list[str], address: str) -> str:
+    for name in (*own[:1], address):
+        short = re.sub(r"[^A-Za-z0-9_-]", "", name.partition(".")[0])[:40]
+        if re.match(r"[A-Za-z]", short):
+            return short
+    return "host"
+
+
+def _tree(host: str, packed: str) -> Tree:
+    if not packed.strip():
+        return Tree()
+    try:
+        return unpacked(base64.b64decode(packed, validate=True))
+    except (ValueError, tarfile.TarError, OSError, EOFError) as error:
+        raise AutotuneError(
+            f"{host}: its configuration files did not arrive: {packed[:200]}"
+        ) from error

@@ -1,0 +1,283 @@
+"""What is tuned of a host's own files, what is left, and that the baseline gives them back."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from autotune.adopt import of_nginx
+from autotune.adopt.adoption import AdoptedTier, adopt
+from autotune.adopt.found import FoundHost, Member, members
+from autotune.adopt.tiers import FoundTier, tiers
+from autotune.adopt.tree import Tree, unpacked
+from autotune.deploy.render import of_text
+from autotune.services.base import Value
+from tests.adopt.places import FACTS, NGINX, POOL, SITE, WEB, cache, host, store, web
+
+
+def adopted(*hosts: FoundHost) -> dict[str, AdoptedTier]:
+    found = [member for one in hosts for member in members(one)[0]]
+    return {tier.name: adopt(tier) for tier in tiers(found)}
+
+
+def rendered(tier: AdoptedTier, changed: Mapping[str, Value] | None = None) -> dict[str, str]:
+    """Every adopted file by `host/path`, at the baseline with some of it changed."""
+    made = {}
+    for part, own in tier.own.items():
+        _, name, service = part.split(".")
+        values = {key.partition(".")[2]: value for key, value in tier.values.items()
+                  if key.startswith(f"{service}.")} | dict(changed or {})  # fmt: skip
+        if "ServerLimit" in values and "ThreadsPerChild" in values:
+            values.setdefault(
+                "MaxRequestWorkers", int(values["ServerLimit"]) * int(values["ThreadsPerChild"])
+            )
+        for file in own.files:
+            made[f"{name}{file.path}"] = of_text(tier.templates[file.template], values)
+    return made
+
+
+def originals(*hosts: FoundHost) -> dict[str, str]:
+    return {f"{one.name}{path}": content.decode()
+            for one in hosts for path, content in one.tree.files.items()}  # fmt: skip
+
+
+def given_back(tier: AdoptedTier, *hosts: FoundHost) -> None:
+    before = originals(*hosts)
+    made = rendered(tier)
+    assert made
+    assert made == {path: before[path] for path in made}
+
+
+def test_a_web_host() -> None:
+    found = web()
+    tier = adopted(found)["web"]
+    given_back(tier, found)
+    assert tier.found.deployment == "nginx+php-fpm"
+    assert tier.values == {
+        "nginx.worker_processes": 2,
+        "nginx.worker_connections": 768,
+        "nginx.multi_accept": False,
+        "nginx.accept_mutex": False,
+        "nginx.use": "epoll",
+        "nginx.keepalive_timeout": 65,
+        "nginx.keepalive_requests": 1000,
+        "nginx.backlog": 511,
+        "nginx.reuseport": False,
+        "nginx.access_log_buffer": 0,
+        "nginx.fastcgi_buffer_size": 4,
+        "nginx.fastcgi_buffers": 8,
+        "php_fpm.pm": "dynamic",
+        "php_fpm.max_children": 5,
+        "php_fpm.start_servers": 2,
+        "php_fpm.min_spare_servers": 1,
+        "php_fpm.max_spare_servers": 3,
+        "php_fpm.process_idle_timeout": 10,
+        "php_fpm.max_requests": 0,
+        "php_fpm.listen_backlog": 511,
+    }
+    assert tier.own["web.web1.php_fpm"].listen == "/run/php/php8.2-fpm.sock"
+    assert tier.own["web.web1.limits"].files == ()
+
+
+@pytest.mark.parametrize(
+    ("changed", "lines"),
+    [
+        ({"worker_processes": 3}, ["worker_processes 3;"]),
+        ({"worker_connections": 4096},
+         ["worker_connections 4096;", "worker_rlimit_nofile 8256;"]),
+        ({"worker_connections": 64}, ["worker_connections 64;"]),
+        ({"multi_accept": True}, ["multi_accept on;"]),
+        ({"keepalive_timeout": 0}, ["keepalive_timeout 0s;"]),
+        ({"keepalive_requests": 9}, ["keepalive_requests 9;"]),
+        ({"backlog": 9}, ["listen 80 default_server backlog=9;",
+                          "listen [::]:80 default_server backlog=9;",
+                          "listen 443 ssl backlog=9;"]),
+        ({"reuseport": True}, ["listen 80 default_server reuseport;",
+                               "listen [::]:80 default_server reuseport;",
+                               "listen 443 ssl reuseport;"]),
+        ({"access_log_buffer": 64},
+         ["access_log /var/log/nginx/access.log combined buffer=64k flush=5s;"]),
+        ({"fastcgi_buffer_size": 16},
+         ["fastcgi_buffer_size 16k;", "fastcgi_busy_buffers_size 16k;"]),
+        ({"pm": "static", "max_children": 50}, ["pm = static", "pm.max_children = 50"]),
+        ({"max_requests": 500}, ["pm.max_requests = 500"]),
+        ({"listen_backlog": 4096}, ["listen.backlog = 4096"]),
+    ],
+)  # fmt: skip
+def test_another_value_changes_its_own_lines_alone(
+    changed: dict[str, Value], lines: list[str]
+) -> None:
+    found = web()
+    before = originals(found)
+    after = rendered(adopted(found)["web"], changed)
+    new = {line.strip() for path, text in after.items()
+           for line in set(text.splitlines()) - set(before[path].splitlines())}  # fmt: skip
+    assert new == set(lines)
+
+
+@pytest.mark.parametrize(
+    ("changed", "parameter", "why"),
+    [
+        ({"nginx": NGINX.replace("65s", "$wanted")}, "nginx.keepalive_timeout", r"\$wanted"),
+        ({"nginx": NGINX.replace("65s", "500ms")}, "nginx.keepalive_timeout", "500ms"),
+        ({"site": SITE.replace("80;", "80 backlog=9;")}, "nginx.backlog", "already"),
+        ({"site": SITE.replace("location", "fastcgi_buffers 4 64k; location")},
+         "nginx.fastcgi_buffers", "no `fastcgi_buffers`"),
+        ({"pool": POOL + POOL.replace("= 5", "= 9").replace("www", "two")},
+         "php_fpm.max_children", "several values"),
+        ({"pool": POOL + "env[DB_PASSWORD] = x\n"}, "php_fpm.max_children", "no `pm.max_children`"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_tuned_stays_and_is_told(
+    changed: dict[str, str], parameter: str, why: str
+) -> None:
+    found = web(**changed)
+    tier = adopted(found)["web"]
+    given_back(tier, found)
+    assert parameter not in tier.values
+    assert re.search(why, tier.left[parameter])
+
+
+@pytest.mark.parametrize(("written", "value"), [("1m", 60), ("75", 75), ("75s", 75), ("0", 0)])
+def test_units(written: str, value: int) -> None:
+    found = web(nginx=NGINX.replace("65s", written))
+    tier = adopted(found)["web"]
+    given_back(tier, found)
+    assert tier.values["nginx.keepalive_timeout"] == value
+    assert (
+        "keepalive_timeout 9"
+        in rendered(tier, {"keepalive_timeout": 9})["web1/etc/nginx/nginx.conf"]
+    )
+
+
+def test_a_file_included_twice_is_changed_once() -> None:
+    twice = "server { include own; } server { include own; }"
+    found = host("web1", "10.0.0.1", {
+        "/etc/nginx/nginx.conf": f"events {{ }} http {{ {twice} }}",
+        "/etc/nginx/own": "listen 80; keepalive_timeout 5;",
+    }, "nginx.service")  # fmt: skip
+    tier = adopted(found)["web"]
+    given_back(tier, found)
+    assert rendered(tier, {"keepalive_timeout": 6, "backlog": 7})["web1/etc/nginx/own"] == (
+        "listen 80 backlog=7; keepalive_timeout 6;"
+    )
+
+
+def test_hosts_of_a_tier_must_agree() -> None:
+    one, other = web(), web("web2", "10.0.0.2", pool=POOL.replace("= 5", "= 9"))
+    tier = adopted(one, other)["web"]
+    given_back(tier, one, other)
+    assert tier.left["php_fpm.max_children"] == "the hosts have different values"
+    assert tier.values["php_fpm.start_servers"] == 2
+    assert "nginx.backlog" in tier.values
+
+
+def test_a_cache_and_a_store() -> None:
+    found = adopted(web(), cache(), store())
+    given_back(found["cache"], cache())
+    given_back(found["store"], store())
+    assert found["cache"].values["memcached.memory"] == 64
+    made = rendered(found["cache"], {"memory": 128, "threads": 8})["mc1/etc/memcached.conf"]
+    assert made == "-d\n-m 128\n-p 11211\n-l 10.0.0.3\n-t 8\n"
+    made = rendered(found["store"], {"hz": 20, "activerehashing": False})[
+        "db1/etc/redis/redis.conf"
+    ]
+    assert made == "bind 10.0.0.4\nport 6379\nhz 20\nactiverehashing no\n"
+
+
+def test_a_file_with_a_password_is_left_alone() -> None:
+    assert adopted(store("requirepass foo\nhz 10\n"))["store"].templates == {}
+
+
+APACHE = """\
+ServerRoot "/etc/apache2"
+LoadModule mpm_event_module modules/mod_mpm_event.so
+Listen 80
+keepalive On
+KeepAliveTimeout 5
+<IfModule mpm_prefork_module>
+    StartServers 9
+    MaxRequestWorkers 250
+</IfModule>
+<IfModule mpm_event_module>
+    StartServers 2
+    ThreadsPerChild 25
+    MaxRequestWorkers 150
+</IfModule>
+ProxyPass / http://10.0.0.1:80/
+"""
+
+
+def test_apache_as_a_load_balancer() -> None:
+    found = host("lb1", "10.0.0.9", {"/etc/apache2/apache2.conf": APACHE}, "apache2.service")
+    tiers_found = adopted(web(), found)
+    tier = tiers_found["lb"]
+    given_back(tier, found)
+    assert tier.found.forwards_to == "web"
+    assert (tier.values["apache.ServerLimit"], tier.values["apache.StartServers"]) == (6, 2)
+    assert tier.values["apache.KeepAlive"] is True
+    text = rendered(tier, {"ServerLimit": 40, "KeepAlive": False})["lb1/etc/apache2/apache2.conf"]
+    for line in ("MaxRequestWorkers 1000\n", "\nServerLimit 40\n", "keepalive Off\n"):
+        assert line in text
+    assert "MaxRequestWorkers 250" in text
+
+
+STYLES = Path(__file__).parent / "styles"
+
+
+@pytest.mark.parametrize(
+    ("style", "place", "units", "tuned"),
+    [
+        ("nginx-maps-and-tls.conf", "/etc/nginx/nginx.conf", ("nginx.service",),
+         {"nginx.worker_processes": 4, "nginx.worker_connections": 4096}),
+        ("nginx-windows-line-ends.conf", "/etc/nginx/nginx.conf", ("nginx.service",),
+         {"nginx.worker_connections": 768}),
+        ("apache-vhosts.conf", "/etc/apache2/apache2.conf", ("apache2.service",),
+         {"apache.StartServers": 5}),
+        ("apache-macros-and-proxy.conf", "/etc/apache2/apache2.conf", ("apache2.service",),
+         {"apache.ThreadsPerChild": 25}),
+        ("fpm-two-pools.conf", "/etc/php/8.2/fpm/php-fpm.conf", WEB,
+         {"php_fpm.max_children": 50}),
+        ("php-ini-windows.ini", "/etc/php/8.2/fpm/php-fpm.conf", WEB, {}),
+    ],
+)  # fmt: skip
+def test_styles(style: str, place: str, units: tuple[str, ...], tuned: dict[str, Value]) -> None:
+    content = (STYLES / style).read_bytes()
+    prefix = b""
+    if place.startswith("/etc/apache2"):
+        way = "prefork" if "vhosts" in style else "event"
+        prefix = f"LoadModule mpm_{way}_module a\nLoadModule php_module b\nListen 80\n".encode()
+    files = {path: text.decode() for path, text in web().tree.files.items()} if units is WEB else {}
+    one = host("one", "10.0.0.1", files, *units, links=web().tree.links)
+    found = replace(one, tree=Tree({**one.tree.files, place: prefix + content}, one.tree.links))
+    if style == "nginx-maps-and-tls.conf":
+        assert members(found)[0] == ()  # nothing without TLS; its file is no less a template
+        member = Member(found, "web", "nginx", 80, {"nginx": of_nginx.read(found.tree)})
+        tier = adopt(FoundTier("web", (member,)))
+    else:
+        tier = next(iter(adopted(found).values()))
+    made = {path.removeprefix("one"): text.encode() for path, text in rendered(tier).items()}
+    assert made == {path: found.tree.files[path] for path in made}
+    assert place in made or not tuned
+    assert {name: tier.values[name] for name in tuned} == tuned
+
+
+@pytest.mark.stack
+def test_what_the_distribution_installs() -> None:
+    packed = subprocess.run(
+        ["tar", "-C", "/", "-c", "etc/nginx", "etc/apache2", "etc/php", "etc/redis",
+         "etc/memcached.conf"], capture_output=True, check=True,
+    ).stdout  # fmt: skip
+    units = (*WEB, "apache2.service", "memcached.service", "redis-server.service")
+    tree = unpacked(packed)
+    found = FoundHost("here", "10.0.0.1", tree, FACTS, units=dict.fromkeys(units, "active"))
+    every = adopted(found)
+    for tier in every.values():
+        made = rendered(tier)
+        assert made == {path: tree.files[path.removeprefix("here")].decode() for path in made}
+    assert {tier.found.deployment for tier in every.values()} >= {"memcached", "redis"}

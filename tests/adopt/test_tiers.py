@@ -1,0 +1,51 @@
+"""Which tiers there are, and which of them call which, by what configurations say."""
+
+from __future__ import annotations
+
+from autotune.adopt.found import FoundHost, members
+from autotune.adopt.tiers import FoundTier, tiers
+from tests.adopt.places import LB, SITE, cache, host, store, web
+
+
+def found(*hosts: FoundHost) -> dict[str, FoundTier]:
+    return {tier.name: tier for tier in tiers(m for one in hosts for m in members(one)[0])}
+
+
+def lb(text: str = LB) -> FoundHost:
+    return host("lb1", "10.0.0.9", {"/etc/nginx/nginx.conf": text}, "nginx.service")
+
+
+def test_a_stack_of_five() -> None:
+    every = found(store(), cache(), web(), web("web2", "10.0.0.2"), lb())
+    assert list(every) == ["lb", "web", "cache", "store"]
+    assert every["lb"].deployment == "nginx"
+    assert every["lb"].forwards_to == "web"
+    assert [member.host.name for member in every["web"].members] == ["web1", "web2"]
+    assert every["web"].uses == ("cache", "store")
+    assert every["web"].assumed == ("store",)  # only the cache is spoken of
+
+
+def test_all_on_one_host() -> None:
+    files = {path: content.decode() for one in (web(), cache(), store())
+             for path, content in one.tree.files.items()}  # fmt: skip
+    files["/etc/nginx/sites-available/default"] = SITE.replace("10.0.0.3", "127.0.0.1")
+    units = ("nginx.service", "php8.2-fpm.service", "memcached.service", "redis-server.service")
+    one = host("all", "10.0.0.1", files, *units, links=web().tree.links)
+    every = found(one)
+    assert {name: tier.deployment for name, tier in every.items()} == {
+        "web": "nginx+php-fpm", "cache": "memcached", "store": "redis",
+    }  # fmt: skip
+    assert every["web"].assumed == ("store",)
+
+
+def test_ports_and_other_peoples_upstreams() -> None:
+    every = found(web(site=SITE.replace("80", "8080")), lb())
+    assert every["web"].port == 8080
+    assert every["lb"].forwards_to is None
+
+
+def test_what_is_not_tuned_is_told() -> None:
+    tls = members(lb(LB.replace("listen 80", "listen 443 ssl")))
+    why = "lb1: nginx listens nowhere without TLS, which autotune's load does not speak"
+    assert tls == ((), (why,))
+    assert members(host("idle", "10.0.0.8", {})) == ((), ())

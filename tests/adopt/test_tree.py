@@ -1,0 +1,54 @@
+"""Paths of a host's configuration: links followed, patterns expanded as the host would."""
+
+from __future__ import annotations
+
+import io
+import tarfile
+
+import pytest
+
+from autotune.adopt.config import gather
+from autotune.adopt.of_nginx import MAIN, read
+from autotune.adopt.tree import Tree, unpacked
+
+TREE = Tree(
+    {"/etc/n/a.conf": b"", "/etc/n/b.conf": b"", "/etc/n/.c.conf": b"", "/srv/x/d.conf": b""},
+    {"/etc/n/on": "../../srv/x", "/etc/n/z.conf": "a.conf", "/etc/n/loop": "loop"},
+)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "found"),
+    [
+        ("/etc/n/*.conf", ("/etc/n/a.conf", "/etc/n/b.conf")),  # z is a again
+        ("/etc/n/on/*", ("/srv/x/d.conf",)),
+        ("/etc/*/b.conf", ("/etc/n/b.conf",)),
+        ("/etc/n/../n/a.conf", ("/etc/n/a.conf",)),
+        ("/etc/n/loop/x", ()),
+        ("/etc/n", ()),
+    ],
+)
+def test_patterns(pattern: str, found: tuple[str, ...]) -> None:
+    assert TREE.matching(pattern) == found
+
+
+def test_an_archive() -> None:
+    packed = io.BytesIO()
+    with tarfile.open(fileobj=packed, mode="w:gz") as tar:
+        file, link = tarfile.TarInfo("etc/a"), tarfile.TarInfo("etc/b")
+        file.size, link.type, link.linkname = 2, tarfile.SYMTYPE, "a"
+        tar.addfile(file, io.BytesIO(b"hi"))
+        tar.addfile(link)
+    assert unpacked(packed.getvalue()) == Tree(
+        {"/etc/a": b"hi"}, {"/etc/b": "a"}, {"/etc/a": 0o644}
+    )
+
+
+def test_files_that_include_themselves_or_cannot_be_read() -> None:
+    tree = Tree({MAIN: b"include nginx.conf; include /srv/x.conf; include bad;\n",
+                 "/etc/nginx/bad": b"\xff"})  # fmt: skip
+    config = read(tree)
+    assert set(config.unread) == {"/srv/x.conf", "/etc/nginx/bad"}
+    assert gather(Tree(), "/none", lambda _: (), lambda _: None).unread == {
+        "/none": "it is not there"
+    }

@@ -1,0 +1,99 @@
+"""Every mistake that a new user can make in the first ten minutes, and what is said of it.
+
+Each case is what was typed, in a directory with ``t.yaml`` (the local target, changed) and a finished
+study; the words that the message has to contain; and those of its hint, which says what to do.
+"""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from autotune import errors, outcome
+from autotune.cli import app
+
+ROOT = Path(__file__).parents[1]
+LOCAL = (ROOT / "targets" / "local.yaml").read_text()
+STUDIES = ROOT / "tests" / "report" / "studies"
+
+
+@dataclass(frozen=True)
+class Mistake:
+    name: str
+    typed: str
+    says: tuple[str, ...]
+    code: int = errors.OPERATIONAL
+    change: tuple[str, str] = ("", "")
+
+
+TARGET = errors.INVALID_TARGET
+MISTAKES = (
+    Mistake("no target there", "check nowhere.yaml", ("nowhere.yaml",), TARGET),
+    Mistake("a directory for a target", "check .", ("directory",), TARGET),
+    Mistake("not YAML", "check t.yaml", ("t.yaml:", ":"), TARGET, ("hosts:", "hosts: [")),
+    Mistake("a typo in a key", "check t.yaml", ("did you mean 'budget'",), TARGET,
+            ("budget:", "buget:")),
+    Mistake("no unit", "check t.yaml", ("unit",), TARGET, ("p99: 50ms", "p99: 50")),
+    Mistake("a wrong unit", "check t.yaml", ("unknown unit 'mb'", "50ms"), TARGET,
+            ("p99: 50ms", "p99: 50mb")),
+    Mistake("a service there is not", "check t.yaml", ("there is no service 'ngnix'", "nginx"),
+            TARGET, ("service: nginx, forwards", "service: ngnix, forwards")),
+    Mistake("a parameter there is not", "check t.yaml", ("did you mean",), TARGET,
+            ("cache.memcached.memory", "cache.memcached.memroy")),
+    Mistake("a generator there is not", "check t.yaml", ("generator", "httperf"), TARGET,
+            ("generator: httperf", "generator: htperf")),
+    Mistake("a host there is not", "check t.yaml", ("hre",), TARGET,
+            ("lb:    {hosts: here", "lb:    {hosts: hre")),
+    Mistake("a range the wrong way round", "check t.yaml", ("range",), TARGET,
+            ("[5MB, 7MB]", "[7MB, 5MB]")),
+    Mistake("a default outside its range", "check t.yaml", ("7MB",), TARGET,
+            ("[5MB, 7MB]", "[5MB, 6MB]")),
+    Mistake("a host without an address", "check t.yaml", ("address",), TARGET,
+            ("address: 127.0.0.1, transport: local", "cpus: 2")),
+    Mistake("no leave for load", "run t.yaml", ("--yes",)),
+    Mistake("an example there is not", "init --example locl", ("did you mean 'local'",)),
+    Mistake("an example over a file", "init --out t.yaml", ("exists already", "--out")),
+    Mistake("a study there is not", "report imprved", ("did you mean 'improved'",)),
+    Mistake("a study that never was", "status nothing", ("there is no study",)),
+    Mistake("resuming what is finished", "resume improved --yes",
+            ("is finished", "autotune report improved")),
+    Mistake("a winner without proof", "export aa --out x", ("no proven winner", "--trial")),
+    Mistake("an export over files", "export improved --out .", ("not empty", "directory")),
+    Mistake("a format there is not", "export improved --out x --format chef", ("there is: files",)),
+    Mistake("a trial there is not", "export improved --out x --trial 99", ("there is no trial",)),
+    Mistake("a role for private processes", "export improved --out x --format ansible",
+            ("private processes", "--format files")),
+    Mistake("a diff of nothing", "diff improved 0 99", ("there is no trial",)),
+    Mistake("against what", "measure t.yaml --against winner --yes", ("--against baseline",)),
+    Mistake("against without a configuration", "measure t.yaml --against baseline --yes",
+            ("--config",)),
+    Mistake("not an export", "measure t.yaml --config . --yes", ("autotune export",)),
+    Mistake("a service to list there is not", "params ngnix", ("did you mean 'nginx'",)),
+    Mistake("watching everything", "status --watch", ("status STUDY --watch",)),
+    Mistake("a lab of this machine itself", "lab up t.yaml", ("over SSH", "198.18.0.0/15")),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("mistake", MISTAKES, ids=lambda mistake: mistake.name)
+def test_the_message_says_what_to_do(
+    mistake: Mistake,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    shutil.copytree(STUDIES, tmp_path / "studies")
+    before, after = mistake.change
+    assert before in LOCAL
+    (tmp_path / "t.yaml").write_text(LOCAL.replace(before, after, 1) if before else LOCAL)
+    code = outcome.end(lambda: app(mistake.typed.split(), standalone_mode=False), as_json=False)
+    said = capsys.readouterr()
+    assert code == mistake.code, said.err
+    assert "autotune: " in said.err
+    assert "Traceback" not in said.err
+    for words in mistake.says:
+        assert words in said.err, said.err
+    assert said.out == ""
