@@ -25,6 +25,7 @@ from math import ceil
 from autotune.loads import arrivals
 from autotune.loads.base import Limits, Order, Process, Request, Tally
 from autotune.loads.httperf_output import Printed
+from autotune.loads.own_file import with_file
 
 LIMITS = Limits(open_connections=1000, rate=6000.0)  # FD_SETSIZE is 1024; about 12 000/s at most
 PATIENCE = 5.0  # latency limits that a process's connections must last …
@@ -42,8 +43,13 @@ NO_FILES = "the load host ran out of open files: raise fs.file-max there"
 
 @dataclass(frozen=True)
 class Httperf:
-    """Debian's httperf 0.9.0 (httperf.github.io), each process bounded by ``timeout``."""
+    """Debian's httperf 0.9.0 (httperf.github.io), each process bounded by ``timeout``.
 
+    With ``uris``, these are asked for in turn instead of the request's path, each process beginning
+    at another place, a new one in every reading.
+    """
+
+    uris: tuple[str, ...] = ()
     name: str = "httperf"
     packages: tuple[str, ...] = ("httperf",)
     limits: Limits = LIMITS
@@ -83,21 +89,31 @@ class Httperf:
             "--uri", request.path, f"--period=e{gap:.12f}", f"--num-conns={requests}",
             "--num-calls=1", f"--timeout={order.timeout:g}",
         )  # fmt: skip
-        return Process(argv, requests, span, bound + 1.0, held)
+        plain = Process(argv, requests, span, bound + 1.0, held)
+        if not self.uris:
+            return plain
+        at = len(self.uris) * client // arrivals.CLIENTS
+        listed = "".join(f"{uri}\0" for uri in (*self.uris[at:], *self.uris[:at]))
+        return replace(plain, argv=with_file(argv, "--wlog=y,"), input=listed.encode())
 
     def parse(self, process: Process, printed: str, request: Request, order: Order) -> Tally:
         found = Printed.read(printed)
         if found is None:
-            said = (printed.strip().splitlines() or ["nothing"])[-1]
-            return Tally(
-                intended=process.requests,
-                errors={"not sent": process.requests},
-                limited=f"httperf printed no result: {said[:200]}",
-            )
+            return no_result(process, printed)
         tally = counted(found, process.requests)
         if request.expect is not None:
             tally = tally.blame("wrong body", wrong_by_size(found, len(request.expect)))
-        return _judged(tally, found, process, order)
+        return judged(tally, found, process, order)
+
+
+def no_result(process: Process, printed: str) -> Tally:
+    """For output that cannot be read: its last words say why."""
+    said = (printed.strip().splitlines() or ["nothing"])[-1]
+    return Tally(
+        intended=process.requests,
+        errors={"not sent": process.requests},
+        limited=f"httperf printed no result: {said[:200]}",
+    )
 
 
 def counted(found: Printed, intended: int) -> Tally:
@@ -147,7 +163,7 @@ def wrong_by_size(found: Printed, expected: int) -> int:
     return max(1, ceil(right * min(1.0, off / max(1, expected))))
 
 
-def _judged(tally: Tally, found: Printed, process: Process, order: Order) -> Tally:
+def judged(tally: Tally, found: Printed, process: Process, order: Order) -> Tally:
     """The tally with the reason why it says nothing about the server, if there is one.
 
     On a machine that it shares with overloaded servers httperf starves with them. Then the answers

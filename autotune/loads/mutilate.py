@@ -43,7 +43,7 @@ BEHIND = "mutilate fell behind: give the load host more CPU, or add load hosts"
 _MARK = "<autotune samples>"
 _CODE = re.compile(r"^<autotune code (\d+)>$", re.M)
 _TOTAL = re.compile(r"^Total QPS = [\d.]+ \((\d+) / ([\d.]+)s\)$", re.M)
-_MISSES = re.compile(r"^Misses = (\d+) ", re.M)
+_MISSES = re.compile(r"^Misses = \d+ \(([\d.]+|-?nan)%\)", re.M)  # of all gets, agents' too
 _SKIPPED = re.compile(r"^Skipped TXs = (\d+) ", re.M)
 _BYTES = re.compile(r"^[RT]X\s+(\d+) bytes", re.M)
 _ROW = re.compile(r"^(read|update)((?:\s+[\d.]+){8})$", re.M)
@@ -92,7 +92,8 @@ SHAPES = (
 @dataclass(frozen=True)
 class Sampled:
     """A reading, and what else was printed: ``traffic`` is bytes both ways, ``operations`` all that
-    were made in ``seconds``, those of agents included."""
+    were made in ``seconds``, those of agents included. ``gets`` are those that were timed, ``misses``
+    as large a share of them as of all."""
 
     tally: Tally
     seconds: float = 0.0
@@ -150,7 +151,7 @@ def parse(printed: str, order: Order) -> Sampled:
         float(total[2]),
         made,
         len(gets),
-        min(len(gets), int(misses[1])),
+        0 if "nan" in misses[1] else round(len(gets) * float(misses[1]) / 100),
         sum(map(int, _BYTES.findall(said))),
     )
 

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import TypeVar
+
+from autotune.loads import workload
 from autotune.loads.ab import Ab
 from autotune.loads.base import Load
 from autotune.loads.closed import ClosedLoad
 from autotune.loads.httperf import Httperf
+from autotune.loads.httperf_sessions import HttperfSessions
 from autotune.loads.oha import Oha
 from autotune.loads.own import OwnLoad
 from autotune.loads.wrk import Wrk
 from autotune.target.read import TargetFile
+
+Made = TypeVar("Made")
 
 # Closed loops, the first one that a load host has is taken.
 CLOSED: dict[str, ClosedLoad] = {"ab": Ab(), "wrk": Wrk()}
@@ -23,7 +30,22 @@ def chosen(file: TargetFile) -> Load:
     load = LOADS.get(file.target.load.generator)
     if load is None:
         raise file.document.unknown(["load", "generator"], "generator", LOADS)
+    if file.target.load.uris:
+        return Httperf(uris=_read(file, "uris", file.target.load.uris, workload.uris))
+    if file.target.load.sessions:
+        return HttperfSessions(_read(file, "sessions", file.target.load.sessions, workload.kinds))
     return load
+
+
+def _read(file: TargetFile, key: str, path: str, reader: Callable[[str], Made]) -> Made:
+    """What a file named in the target says; it is looked for beside the target."""
+    try:
+        return reader((file.path.resolve().parent / path).read_text(encoding="utf-8"))
+    except OSError as error:
+        why = f"{path} cannot be read: {error.strerror}"
+        raise file.document.error(["load", key], why) from error
+    except ValueError as error:
+        raise file.document.error(["load", key], f"{path}: {error}") from error
 
 
 def _own(file: TargetFile, command: tuple[str, ...]) -> Load:

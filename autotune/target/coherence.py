@@ -30,6 +30,13 @@ def _load(target: Target) -> Iterator[Finding]:
     if target.load.command and "generator" in target.load.model_fields_set:
         message = "`generator` and `command` exclude each other"
         yield Finding(("load", "command"), message)
+    for key in ("uris", "sessions"):
+        if getattr(target.load, key) is None:
+            continue
+        if target.load.command or target.load.generator != "httperf":
+            yield Finding(("load", key), f"`{key}` is for httperf alone")
+        if key == "sessions" and target.load.uris is not None:
+            yield Finding(("load", key), "`uris` and `sessions` exclude each other")
 
 
 def _hosts(target: Target) -> Iterator[Finding]:

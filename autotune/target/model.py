@@ -121,10 +121,19 @@ class Load(Model):
     """The hosts it runs on; without any, this machine."""
     path: Annotated[str, Field(pattern=PATH)] = "/"
     """What is requested from the entry point."""
+    uris: Text | None = None
+    """In place of `path`, a file of paths, one a line: they are requested in turn."""
+    sessions: Text | None = None
+    """In place of `path`, a file of sessions as httperf reads them: requests with pauses."""
     max_rate: Annotated[PerSecond, MoreThanNothing] = 20_000.0
     """No more than this is ever offered."""
     timeout: Annotated[Seconds, MoreThanNothing] = 2.0
     """When a request is given up; at least twice the latency limit."""
+
+    @property
+    def one_page(self) -> bool:
+        """Whether every request asks for the same, so that there is one right answer."""
+        return self.uris is None and self.sessions is None
 
 
 class Data(Model):

@@ -240,7 +240,7 @@ def _equipment(bed: EmbeddedBed, laid: Stack, fleet: EmbeddedFleet) -> Equipment
     slo, path = target.slo.slo, target.load.path
     gauge = Gauge(
         bed.load,
-        Request(laid.entry, path, expected_body(target)),
+        Request(laid.entry, path, expected_body(target) if target.load.one_page else None),
         slo,
         (bed.transport,),
         laid,

@@ -253,7 +253,7 @@ def _equipment(bed: SystemdBed, fleet: SystemdFleet) -> Equipment:
     slo, path = target.slo.slo, target.load.path
     gauge = Gauge(
         bed.load,
-        Request(bed.stack.entry, path, expected_body(target)),
+        Request(bed.stack.entry, path, expected_body(target) if target.load.one_page else None),
         slo,
         bed.load_hosts,
         bed.stack,

@@ -1,0 +1,130 @@
+"""httperf with sessions: several requests over a connection, with pauses, an open loop of sessions.
+
+It tells how long each session lasted, and only a mean of its requests. So sessions of one kind (as
+many calls, as long a pause in all) share a process, and a request's latency is the mean over its
+session: what the session lasted, less its pauses, over its calls. A late session is late with every
+request in it. The rate is in requests/s all the same: sessions begin at a rate that makes as many.
+
+The rest of a session that failed is never asked for: violations, each of them.
+"""
+
+from __future__ import annotations
+
+import re
+import secrets
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from math import ceil
+
+from autotune.loads import arrivals
+from autotune.loads.base import Limits, Order, Process, Request, Tally, without_fastest
+from autotune.loads.httperf import LIMITS, OTHER_DESCRIPTORS, PATIENCE, judged, no_result
+from autotune.loads.httperf_output import Printed
+from autotune.loads.own_file import with_file
+from autotune.loads.workload import Kind
+
+GIVEN_UP = "given up"  # what was left of a session that failed
+_GOOD = re.compile(r"^Session rate \[sess/s\]:.*\((\d+)/(\d+)\)$", re.M)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sessions(Process):
+    """A process that starts sessions of one kind; ``requests`` are those of all of them."""
+
+    kind: Kind
+
+    @property
+    def count(self) -> int:
+        return self.requests // self.kind.calls
+
+
+@dataclass(frozen=True)
+class HttperfSessions:
+    """Debian's httperf 0.9.0 with ``--wsesslog``, a process at least for each kind and load host."""
+
+    kinds: tuple[Kind, ...]
+    name: str = "httperf"
+    packages: tuple[str, ...] = ("httperf",)
+    limits: Limits = LIMITS
+
+    @property
+    def programs(self) -> Mapping[str, tuple[str, ...]]:
+        return {"httperf": ("httperf",)}
+
+    def processes(self, request: Request, order: Order, hosts: int = 1) -> tuple[Process, ...]:
+        calls = sum(kind.calls * kind.count for kind in self.kinds)
+        first = secrets.randbelow(arrivals.CLIENTS) if order.seed is None else order.seed
+        found: list[Process] = []
+        for kind in self.kinds:
+            rate = order.rate * kind.count / calls  # sessions/s
+            lasting = kind.think + kind.calls * min(PATIENCE * order.limit, order.timeout)
+            count = max(hosts, ceil(rate * lasting / self.limits.open_connections))
+            sessions = max(1, round(rate * order.seconds))
+            for index in range(min(count, sessions)):
+                mine = sessions // count + (index < sessions % count)
+                client = (first + len(found)) % arrivals.CLIENTS
+                found.append(_process(request, order, kind, client, mine, rate / count))
+        return tuple(found)
+
+    def parse(self, process: Process, printed: str, request: Request, order: Order) -> Tally:
+        found, good = Printed.read(printed), _GOOD.search(printed)
+        if found is None or good is None or not isinstance(process, Sessions):
+            return no_result(process, printed)
+        tally = _counted(found, int(good[1]), process)
+        # Arrivals, bursts and stalls are those of sessions.
+        return judged(tally, found, replace(process, requests=process.count), order)
+
+
+def _process(
+    request: Request, order: Order, kind: Kind, client: int, sessions: int, rate: float
+) -> Sessions:
+    gap = arrivals.mean_gap(client, sessions, rate)
+    span = max(sessions - 1, 1) / rate
+    longest = kind.think + kind.calls * order.timeout
+    held = LIMITS.open_connections
+    bound = ceil(1.5 * span + longest + 2 * order.timeout + 2)
+    argv = (
+        "prlimit", f"--nofile={held + OTHER_DESCRIPTORS}",
+        "timeout", "--signal=INT", "--kill-after=1", str(bound),
+        "httperf", "-v", "-v", f"--client={client}/{arrivals.CLIENTS}",
+        "--server", request.endpoint.host, "--port", str(request.endpoint.port),
+        f"--period=e{gap:.12f}", f"--timeout={order.timeout:g}",
+    )  # fmt: skip
+    return Sessions(
+        with_file(argv, f"--wsesslog={sessions},0,"),
+        sessions * kind.calls,
+        span,
+        bound + 1.0,
+        held,
+        input=kind.text.encode(),
+        kind=kind,
+    )
+
+
+def _counted(found: Printed, good: int, process: Sessions) -> Tally:
+    """Sessions that succeeded as their requests, each with the mean latency of its session."""
+    kind = process.kind
+    # Failed sessions are in the histogram too, if they had an answer at all.
+    lasted = without_fastest(found.lifetimes, sum(found.lifetimes.values()) - good)
+    histogram: Counter[float] = Counter()
+    for edge, sessions in lasted.items():
+        histogram[_per_call(edge, kind)] += sessions * kind.calls
+    whole = Tally(process.requests, found.requests, {}, dict(histogram), found.duration)
+    wrong = {k: n for k, n in found.statuses.items() if k != "2xx" and n}
+    for status, count in wrong.items():
+        whole = whole.blame(status, count)
+    errors = Counter(whole.errors)
+    missing = process.requests - whole.replies_ok - whole.failed
+    for name, count in found.errors.items():
+        errors[name] += min(missing, count)
+        missing -= min(missing, count)
+    unsent = min(missing, max(0, process.count - found.connections) * kind.calls)
+    errors["not sent"] += unsent
+    errors[GIVEN_UP] += missing - unsent
+    return replace(whole, errors={name: n for name, n in sorted(errors.items()) if n})
+
+
+def _per_call(lasted: float, kind: Kind) -> float:
+    """Upper edge of a request's latency, to the microsecond, where a session lasted so long."""
+    return round(max(0.001, lasted - kind.think) / kind.calls, 6)

@@ -1,0 +1,88 @@
+"""What is asked for where it is more than one path: lists of URIs, and sessions.
+
+Sessions are written as httperf's `--wsesslog` reads them: a line for each burst, its path first; lines
+that begin with a space are asked for together with the one above; `think=2.5` is the pause after a
+burst, in seconds; an empty line ends a session, `#` begins a comment.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass
+
+MOST_KINDS = 8
+LONGEST_THINK = 2.0  # seconds of a session: readings last a few, and must hold whole sessions
+
+
+class Unusable(ValueError):
+    """A file of URIs or sessions that no load can be made of; its text says why."""
+
+
+@dataclass(frozen=True)
+class Kind:
+    """Sessions of as many ``calls`` and as long a pause in all (``think``, seconds): how long one
+    lasted tells what its requests took. ``count`` of them are in the file, as ``text``."""
+
+    calls: int
+    think: float
+    count: int
+    text: str
+
+
+def uris(text: str) -> tuple[str, ...]:
+    """Paths, one a line or with NUL between. Raises Unusable."""
+    found = tuple(word.strip() for word in text.replace("\0", "\n").splitlines() if word.strip())
+    if not found:
+        raise Unusable("there is no path in it")
+    for path in found:
+        _path(path)
+    return found
+
+
+def kinds(text: str) -> tuple[Kind, ...]:
+    """The sessions by kind, the most frequent first. Raises Unusable."""
+    alike: dict[tuple[int, float], list[str]] = defaultdict(list)
+    for session in _sessions(text):
+        alike[len(session), _think(session)].append("\n".join(session))
+    if not alike:
+        raise Unusable("there is no session in it")
+    if len(alike) > MOST_KINDS:
+        raise Unusable(
+            f"its sessions are of {len(alike)} different lengths or pauses, and {MOST_KINDS} are the "
+            "most that can be told apart"
+        )
+    if longest := next((think for _, think in alike if think > LONGEST_THINK), None):
+        raise Unusable(f"a session pauses for {longest:g} s: {LONGEST_THINK:g} s are the most")
+    found = [
+        Kind(calls, think, len(made), "\n\n".join(made) + "\n")
+        for (calls, think), made in alike.items()
+    ]
+    return tuple(sorted(found, key=lambda kind: -kind.count))
+
+
+def _sessions(text: str) -> list[list[str]]:
+    found: list[list[str]] = [[]]
+    for line in text.splitlines():
+        if not line.strip():
+            found.append([])
+        elif not line.lstrip().startswith("#"):
+            _path(line.split()[0])
+            if line[0].isspace() and not found[-1]:
+                raise Unusable(f"a session begins with {line.strip()!r}, which belongs to a burst")
+            found[-1].append(line.rstrip())
+    return [session for session in found if session]
+
+
+def _think(session: list[str]) -> float:
+    """Pauses between bursts: nobody waits for the one after the last."""
+    bursts = [line for line in session if not line[0].isspace()]
+    words = [word for line in bursts[:-1] for word in line.split() if word.startswith("think=")]
+    try:
+        return round(sum(float(word.removeprefix("think=")) for word in words), 3)
+    except ValueError as error:
+        raise Unusable(f"a pause is no number of seconds: {error}") from error
+
+
+def _path(path: str) -> None:
+    if not path.startswith("/"):
+        raise Unusable(f"{path!r} is no path: it does not begin with /")

@@ -1,0 +1,114 @@
+"""httperf's sessions and lists of URIs: recorded output, and httperf itself with a small server."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from autotune.loads.base import Order, Request, Tally
+from autotune.loads.httperf import Httperf
+from autotune.loads.httperf_sessions import HttperfSessions, Sessions
+from autotune.loads.take import take
+from autotune.loads.workload import kinds
+from autotune.services.base import Endpoint
+from autotune.transports.local import LocalTransport
+from tests.loads.server import recording
+
+FIXTURES = Path(__file__).parent / "fixtures" / "httperf-sessions"
+REQUEST = Request(Endpoint("198.18.0.1", 80), "/")
+ORDER = Order(60, 1.0, limit=0.050, timeout=0.4, seed=5)
+BROWSING = "/s1 think=0.1\n   /img1\n   /img2\n/s2\n"
+THREE = "/s1\n/other\n/s3\n"
+
+
+def parsed(name: str, sessions: str = THREE) -> Tally:
+    load = HttperfSessions(kinds(sessions))
+    (process,) = load.processes(REQUEST, ORDER)
+    return load.parse(process, (FIXTURES / f"{name}.txt").read_text(), REQUEST, ORDER)
+
+
+def test_pauses_are_no_latency() -> None:
+    tally = parsed("healthy", BROWSING)
+    assert (tally.intended, tally.sent, tally.replies_ok) == (60, 60, 60)
+    assert tally.later_than(0.050) == 0
+    assert max(tally.histogram) < 0.1 / 4 + 0.050
+    assert tally.limited is None
+
+
+# What is wrong with it → errors, right answers, late ones
+@pytest.mark.parametrize(
+    ("name", "errors", "right", "late"),
+    [
+        # 200 ms in one of three requests: 67 ms a request, and all of them late.
+        ("slow", {"given up": 2, "timeout": 1}, 57, 57),
+        ("broken", {"5xx": 20}, 40, 0),
+        ("timeouts", {"given up": 40, "timeout": 20}, 0, 0),
+        ("refused", {"given up": 40, "refused": 20}, 0, 0),
+    ],
+)
+def test_recorded(name: str, errors: dict[str, int], right: int, late: int) -> None:
+    tally = parsed(name)
+    assert tally.errors == errors
+    assert tally.replies_ok == right
+    assert tally.later_than(0.050) == late
+    assert tally.replies_ok + tally.failed == tally.intended == 60
+    assert tally.limited is None
+
+
+def test_output_cut_anywhere_is_no_result() -> None:
+    load = HttperfSessions(kinds(BROWSING))
+    (process,) = load.processes(REQUEST, ORDER)
+    text = (FIXTURES / "healthy.txt").read_text()
+    for end in range(0, text.index("Session rate"), 53):
+        assert load.parse(process, text[:end], REQUEST, ORDER).limited
+
+
+@pytest.mark.parametrize("hosts", [1, 3])
+@pytest.mark.parametrize("rate", [30.0, 600.0, 9000.0])
+def test_kinds_make_the_rate_in_requests_together(rate: float, hosts: int) -> None:
+    order = Order(rate, 4.0, limit=0.050)
+    load = HttperfSessions(kinds(f"{BROWSING}\n{BROWSING}\n/a\n"))
+    processes = load.processes(REQUEST, order, hosts)
+    assert len(processes) >= min(2 * hosts, 20)
+    assert sum(one.requests for one in processes) == pytest.approx(rate * 4, rel=0.02, abs=4)
+    started: Counter[int] = Counter()
+    for one in processes:
+        assert isinstance(one, Sessions)
+        assert one.requests == one.count * one.kind.calls
+        assert one.input == one.kind.text.encode()
+        started[one.kind.calls] += one.count
+    # Two sessions of four requests to one of a single one, as in the file.
+    assert started[4] == pytest.approx(2 * started[1], abs=2)
+
+
+@pytest.mark.stack
+def test_real_sessions_ask_for_what_the_file_says() -> None:
+    load = HttperfSessions(kinds("/s1 think=0.2\n   /img1\n   /img2\n/s2\n"))
+    with recording() as (endpoint, asked):
+        order = Order(40, 1.0, limit=1.0, ramp=0.0)
+        tally = take(load, Request(endpoint, "/"), order, LocalTransport())
+    assert (tally.intended, tally.replies_ok, tally.limited) == (40, 40, None)
+    assert Counter(asked) == dict.fromkeys(("/s1", "/s2", "/img1", "/img2"), 10)
+
+
+@pytest.mark.stack
+def test_real_uris_are_asked_for_in_turn() -> None:
+    paths = ("/a", "/b?x=1", "/c", "/broken")
+    with recording() as (endpoint, asked):
+        order = Order(40, 1.0, limit=1.0, ramp=0.0)
+        tally = take(Httperf(uris=paths), Request(endpoint, "/never"), order, LocalTransport())
+    assert tally.limited is None
+    assert tally.errors == {"5xx": 10}
+    assert tally.replies_ok == 30
+    assert Counter(asked) == dict.fromkeys(paths, 10)
+
+
+def test_each_reading_begins_elsewhere_in_the_list() -> None:
+    load = Httperf(uris=tuple(f"/{n}" for n in range(1000)))
+    begun = {load.processes(REQUEST, ORDER)[0].input for _ in range(2) if ORDER.seed}
+    assert len(begun) == 1  # the same seed asks for the same again
+    some = [load.processes(REQUEST, Order(60, 1.0))[0].input or b"" for _ in range(20)]
+    assert len({text.split(b"\0")[0] for text in some}) > 1
+    assert all(len(text.split(b"\0")) == 1001 for text in some)

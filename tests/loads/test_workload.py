@@ -1,0 +1,92 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from autotune.errors import TargetError
+from autotune.loads.httperf import Httperf
+from autotune.loads.httperf_sessions import HttperfSessions
+from autotune.loads.registry import chosen
+from autotune.loads.workload import Unusable, kinds, uris
+from autotune.target.read import read
+
+LOCAL = (Path(__file__).parents[2] / "targets" / "local.yaml").read_text()
+WRITTEN = "load: {generator: httperf, path: /kv.php, max_rate: 8000/s}"
+
+
+@pytest.mark.parametrize("text", ["/a\n/b?x=1\n", "/a\0/b?x=1\0", "\n/a  \n\n/b?x=1"])
+def test_uris(text: str) -> None:
+    assert uris(text) == ("/a", "/b?x=1")
+
+
+def test_sessions_alike_are_one_kind() -> None:
+    text = """# a comment
+/one think=0.5
+    /image
+/two method=POST contents='x' think=9
+
+/three think=0.5
+/four
+/five
+
+/six
+/seven think=0.25
+/eight think=0.25
+"""
+    found = kinds(text)
+    # The pause after the last burst is nobody's.
+    assert [(kind.calls, kind.think, kind.count) for kind in found] == [(3, 0.5, 2), (3, 0.25, 1)]
+    assert found[0].text.count("\n\n") == 1
+    assert kinds(found[0].text) == (found[0],)
+
+
+@pytest.mark.parametrize(
+    ("reader", "text", "said"),
+    [
+        (uris, " \n", "no path"),
+        (uris, "http://elsewhere.example/\n", "no path"),
+        (kinds, "# nothing\n", "no session"),
+        (kinds, "http://elsewhere.example/\n", "no path"),
+        (kinds, "  /image\n", "begins with"),
+        (kinds, "/a think=soon\n/b\n", "no number"),
+        (kinds, "/a think=60\n/b\n", "60 s"),
+        (kinds, "\n\n".join("/a\n" * n for n in range(1, 10)), "9 different"),
+    ],
+)
+def test_unusable(reader: type, text: str, said: str) -> None:
+    with pytest.raises(Unusable, match=said):
+        reader(text)
+
+
+def target(tmp_path: Path, load: str) -> Path:
+    assert WRITTEN in LOCAL
+    path = tmp_path / "mine.yaml"
+    path.write_text(LOCAL.replace(WRITTEN, f"load: {load}"))
+    return path
+
+
+def test_a_target_names_its_file(tmp_path: Path) -> None:
+    (tmp_path / "list").write_text("/a\n/b\n")
+    load = chosen(read(target(tmp_path, "{uris: list}")))
+    assert load == Httperf(uris=("/a", "/b"))
+    load = chosen(read(target(tmp_path, "{sessions: list}")))
+    assert isinstance(load, HttperfSessions)
+    assert [kind.calls for kind in load.kinds] == [2]
+
+
+@pytest.mark.parametrize(
+    ("load", "said"),
+    [
+        ("{uris: nowhere}", "nowhere cannot be read"),
+        ("{sessions: mine.yaml}", "no path"),
+        ("{uris: list, sessions: list}", "exclude each other"),
+        ("{generator: oha, uris: list}", "httperf alone"),
+        ("{command: [./mine], sessions: list}", "httperf alone"),
+    ],
+)
+def test_what_does_not_fit_is_refused_where_it_stands(load: str, said: str, tmp_path: Path) -> None:
+    (tmp_path / "list").write_text("/a\n/b\n")
+    with pytest.raises(TargetError, match=said) as caught:
+        chosen(read(target(tmp_path, load)))
+    assert "mine.yaml:21" in str(caught.value)
