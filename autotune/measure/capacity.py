@@ -66,7 +66,7 @@ def search(
     slo: Slo,
     prior: Prior | float | None = None,
     *,
-    target_sd: float = 0.022,
+    target_sd: float = 0.024,
     incumbent: Capacity | float | None = None,
     noise: Noise | None = None,
     limits: Limits | None = None,

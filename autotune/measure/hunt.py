@@ -6,7 +6,10 @@ from dataclasses import dataclass, replace
 from math import exp, floor, log
 from typing import TYPE_CHECKING, Final, Literal
 
-from autotune.measure.noise import STEP, Noise
+import numpy as np
+
+from autotune.measure import onset
+from autotune.measure.noise import SIGMAS, STEP, Noise
 from autotune.measure.posterior import Posterior, Prior, Summary, passed
 
 if TYPE_CHECKING:
@@ -22,6 +25,7 @@ _HARDLY: Final = 0.5
 _STEP_DOWN: Final = 0.2  # and below the first failed one while nothing has passed
 _LEAP: Final = log(5.0)  # step down once a server without any peak looks likely
 _SETTLE: Final = 0.42  # of one reading's noise: a further reading would narrow it by about 8 %
+_COARSEST: Final = 0.2  # log rate that no reading is taken to be off by more than
 _DEEP: Final = 100.0  # an objective not met at this fraction of the first rate is unmeetable
 
 
@@ -174,4 +178,12 @@ class Hunt:
     def _settled(self) -> bool:
         if not self.passes or not self.failures or len(self.valid) < 3:
             return False
-        return self.summary.sd <= max(self.target_sd, _SETTLE * self.learned.sigma)
+        return self.summary.sd <= max(self.target_sd, _SETTLE * self._spread())
+
+    def _spread(self) -> float:
+        """Expected sd of the log peak that a single reading shows: varying capacity, few counts."""
+        rate = exp(self.summary.quantile(0.5))
+        grain = onset.grain(max(self.slo.allowed, 1e-6) * rate * self.seconds(rate))
+        squares = np.square(SIGMAS)[:, None] + np.minimum(grain, _COARSEST)[None, :] ** 2
+        weights = self.summary.noises
+        return float(np.sum(weights * np.sqrt(squares)) / weights.sum())

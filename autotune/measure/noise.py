@@ -20,19 +20,24 @@ STEP: Final = 0.005
 """Lattice step of every log rate in the posterior."""
 REACH: Final = 500
 """Likelihoods are tabulated up to this many steps (a factor of 12) either side of the peak."""
-SIGMAS: Final = (0.008, 0.014, 0.023, 0.036, 0.055, 0.085, 0.13, 0.2)
+SIGMAS: Final = (0.008, 0.014, 0.023, 0.036, 0.055, 0.085, 0.13, 0.2, 0.3)
 """Standard deviations of the log capacity that are weighed against each other."""
 
-_DISTURBED = 0.07  # fraction of readings that are disturbed
+_USUAL, _EITHER_WAY = 0.045, 6.0  # first guess of the sd, and by what factor it may be wrong
+_DISTURBED = 0.09  # fraction of readings that are disturbed
 _LOSS = 0.3  # mean log capacity a disturbance takes; exponential, so any loss is thinkable
 _KEPT = 0.8  # weight of what earlier trials taught, against the first guess: machines change
-_SIZE = 1500  # FFT length: table, the kernel's reach and no wrap-around into the part that is read
-_AHEAD, _BACK = 340, 120  # kernel reach in steps towards less, and towards more, capacity
+_SIZE = 1600  # FFT length: table, the kernel's reach and no wrap-around into the part that is read
+_AHEAD, _BACK = 380, 180  # kernel reach in steps towards less, and towards more, capacity
 
 
 def first_guess() -> Array:
-    """Weights before any reading: log-normal about 4.5 %, a factor of 2 either way."""
-    score = (np.log(SIGMAS) - np.log(0.045)) / np.log(2.0)
+    """Weights before any reading, nearly flat, so that the readings' own scatter decides.
+
+    A flat weight on the log of the sd is the one that gives the mean of a few normal readings
+    Student's interval, right whatever the noise is (Jeffreys 1961).
+    """
+    score = (np.log(SIGMAS) - np.log(_USUAL)) / np.log(_EITHER_WAY)
     weights = np.exp(-0.5 * score**2)
     return np.asarray(weights / weights.sum())
 

@@ -37,25 +37,25 @@ class Shape:
     slope: float
     floor: float = 0.0
     lead: float | None = 1.5
-    grades: float = 3.0
+    grades: float = 9.0
 
 
 SHAPES: Final = (
-    Shape(5.0, grades=20.0),
-    Shape(9.0, grades=12.0),
-    Shape(16.0, grades=8.0),
-    Shape(28.0, grades=5.0),
+    Shape(5.0, grades=60.0),
+    Shape(9.0, grades=36.0),
+    Shape(16.0, grades=24.0),
+    Shape(28.0, grades=15.0),
     Shape(45.0),
     Shape(70.0),
     Shape(110.0),
     Shape(180.0),
     Shape(500.0, lead=0.0),
     Shape(500.0),
-    Shape(10.0, floor=0.4, grades=20.0),
-    Shape(40.0, floor=0.4, grades=20.0),
-    Shape(4.0, floor=0.75, grades=40.0),
-    Shape(12.0, floor=0.75, grades=40.0),
-    Shape(75.0, floor=0.75, grades=40.0),
+    Shape(10.0, floor=0.4, grades=60.0),
+    Shape(40.0, floor=0.4, grades=60.0),
+    Shape(4.0, floor=0.75, grades=120.0),
+    Shape(12.0, floor=0.75, grades=120.0),
+    Shape(75.0, floor=0.75, grades=120.0),
     Shape(60.0, lead=None),
     Shape(250.0, lead=None),
 )
@@ -66,8 +66,8 @@ _GRADES: Final[Array] = np.array([[shape.grades] for shape in SHAPES])
 _COMMON: Final[Array] = np.array(
     [0.3 if shape.floor or shape.lead is None else 1.0 for shape in SHAPES]
 )
-_VARIABLE = 0.8  # of the decay that Poisson arrivals and exponential services would give
-_SPREAD = 0.5  # of the log of that
+_VARIABLE = 0.9  # of the decay that Poisson arrivals and exponential services would give
+_SPREAD = 0.45  # of the log of that
 _ANY = 0.1  # weight of the shapes however unlike that they are
 _MILDEST, _STEEPEST = 3.0, 450.0  # decay beyond the least possible, and beyond which all look alike
 _ROUGH = 3.0  # grades of good answers in overload, and of servers without a peak
@@ -107,6 +107,14 @@ def chance(violations: float, intended: float, fraction: Array) -> Array:
     fitted = _counted(violations, intended, np.nan_to_num(fraction, nan=0.5), _GRADES)
     fitted = (1.0 - open_ended) * fitted + open_ended * failing
     return np.asarray((1.0 - _LAPSE) * fitted + _LAPSE * anything)
+
+
+def grain(violations: float) -> Array:
+    """``[shape]``: sd of the log rate that one reading near the peak is off by, for a server whose
+    capacity does not vary, where ``violations`` are expected.
+    """
+    slopes = np.array([shape.slope for shape in SHAPES])
+    return np.asarray(np.sqrt(1.0 / max(violations, 0.1) + 1.0 / _GRADES[:, 0]) / slopes)
 
 
 def flat_chance(violations: float, intended: float, allowed: float) -> Array:

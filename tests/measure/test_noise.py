@@ -20,8 +20,9 @@ def test_losses_are_one_sided() -> None:
     for sigma, row in zip(SIGMAS, blur(spike)[:, 0, :], strict=True):
         # A reading at the peak may come from a rate far below it, not from one far above.
         far = 5.0 * sigma + 2 * STEP
-        assert row[offsets < -far].sum() > 1e-3
-        assert row[offsets > far].sum() < 1e-6
+        below, above = row[offsets < -far].sum(), row[offsets > far].sum()
+        assert below > 3e-4  # for the loudest, losses beyond a factor of four are left
+        assert above < 1e-6
         assert row.sum() == pytest.approx(1.0, abs=0.02)
 
 
