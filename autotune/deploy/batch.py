@@ -111,7 +111,7 @@ def _answers(commands: list[Command], output: str, mark: str) -> list[Completed]
 def _ended_early(host: str, done: Completed) -> AutotuneError:
     if "sudo" in done.stderr:
         return AutotuneError(
-            f"{host}: root is needed to deploy: {done.said}",
+            f"{host}: root is needed there: {done.said}",
             hint="let the account run commands by `sudo -n` there (NOPASSWD), or log in as root",
         )
     return AutotuneError(f"{host}: its commands ended early: {done.said[:400]}")

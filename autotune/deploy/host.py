@@ -20,7 +20,7 @@ from autotune.deploy.host_state import (
     sysctls_seen,
     units_seen,
 )
-from autotune.deploy.on_host import KEPT, ORIGINALS
+from autotune.deploy.on_host import KEPT, ORIGINALS, in_place
 from autotune.deploy.originals import Kept, Originals, encode
 from autotune.deploy.steps import Steps
 from autotune.deploy.validate import Invalid
@@ -209,5 +209,4 @@ def _judging(check: Check) -> tuple[str, ...]:
         return ("trial", check.directory, how.socket, *words)
     if all(path in argv for path in check.files):
         return words
-    pairs = [word for path in check.files for word in (staged(path), path)]
-    return ("judge", str(len(check.files)), *pairs, *argv)
+    return in_place({path: staged(path) for path in check.files}, argv)

@@ -9,6 +9,7 @@ import base64
 from collections.abc import Mapping, Sequence
 
 from autotune.deploy.batch import Command, ask
+from autotune.deploy.on_host import in_place
 from autotune.deploy.stack import Part
 from autotune.services.base import TrialStart
 from autotune.transports.base import Transport
@@ -48,6 +49,8 @@ def _check(part: Part, files: Files, place: str) -> tuple[str, ...] | None:
         return None
     argv = how.argv if isinstance(how, TrialStart) else how
     elsewhere = {path: f"{place}{path}" for path in files}
+    if part.site.own is not None and not isinstance(how, TrialStart):
+        return in_place(elsewhere, argv) if files else None  # they include, and are included
     elsewhere[part.site.directory] = f"{place}/trial"
     words = tuple(elsewhere.get(word, word) for word in argv)
     return ("trial", f"{place}/trial", how.socket, *words) if isinstance(how, TrialStart) else words

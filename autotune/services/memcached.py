@@ -142,7 +142,11 @@ class Memcached:
         return "memcached.service"
 
     def validate(self, site: Site, files: Mapping[str, bytes]) -> TrialStart:
-        return TrialStart((*self.start(site, files), "-s", "trial.sock"), "trial.sock")
+        argv = self.start(site, files)
+        # Not the file with the running server's own id.
+        at = argv.index("-P") if "-P" in argv else len(argv)
+        kept = (*argv[:at], *argv[at + 2 :])
+        return TrialStart((*kept, "-s", "trial.sock"), "trial.sock")
 
     def start(self, site: Site, files: Mapping[str, bytes]) -> Argv:
         return (site.programs["memcached"], *options(files[_conf(site)]))
@@ -174,6 +178,10 @@ def _conf(site: Site) -> str:
 
 
 def options(content: bytes) -> Argv:
-    """Arguments out of an option file: one option and its value a line, ``#`` starts a comment."""
+    """Arguments out of an option file: one option and its value a line, ``#`` starts a comment.
+
+    As Debian's unit has it, ``-d`` and words that are no options (``logfile``) do not count.
+    """
     lines = (line.split("#", 1)[0].split() for line in content.decode().splitlines())
-    return tuple(word for line in lines for word in line)
+    return tuple(word for line in lines if line and line[0].startswith("-") and line[0] != "-d"
+                 for word in line)  # fmt: skip

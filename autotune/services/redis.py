@@ -108,7 +108,10 @@ class Redis:
     def validate(self, site: Site, files: Mapping[str, bytes]) -> TrialStart:
         argv = (*self.start(site, files), "--port", "0",
                 "--dir", site.place(".", site.directory), "--dbfilename", "trial.rdb",
-                "--unixsocket", "trial.sock")  # fmt: skip
+                "--unixsocket", "trial.sock",
+                # As Debian's unit has it; and what goes wrong is told here, not in the log.
+                "--daemonize", "no", "--supervised", "no", "--pidfile", "trial.pid",
+                "--logfile", "")  # fmt: skip
         return TrialStart(argv, "trial.sock")
 
     def start(self, site: Site, files: Mapping[str, bytes]) -> Argv:

@@ -1,0 +1,43 @@
+"""The distribution's own option files, as its units read them."""
+
+from __future__ import annotations
+
+from autotune.services.base import Endpoint, Role, Site
+from autotune.services.memcached import Memcached, options
+from autotune.services.nginx import in_effect
+
+DEBIAN = b"""\
+# memcached default config file
+-d
+
+logfile /var/log/memcached.log
+-m 64
+-l 127.0.0.1 # the loopback
+-P /var/run/memcached/memcached.pid
+"""
+
+
+def test_what_is_no_option_for_a_server_in_the_foreground_does_not_count() -> None:
+    pid = ("-P", "/var/run/memcached/memcached.pid")
+    assert options(DEBIAN) == ("-m", "64", "-l", "127.0.0.1", *pid)
+
+
+def test_a_trial_leaves_the_running_servers_pid_file_alone() -> None:
+    site = Site(
+        tier="cache",
+        host="mc1",
+        role=Role.CACHE,
+        directory="/run/x",
+        listen=Endpoint("10.0.0.1", 11211),
+        runtime="systemd",
+        programs={"memcached": "/usr/bin/memcached"},
+    )
+    trial = Memcached().validate(site, {"/etc/memcached.conf": DEBIAN})
+    assert trial.argv == (
+        "/usr/bin/memcached", "-m", "64", "-l", "127.0.0.1", "-s", "trial.sock",
+    )  # fmt: skip
+
+
+def test_workers_that_nginx_counts_itself_are_not_told() -> None:
+    text = "worker_processes auto;\nevents { worker_connections 768; }\n"
+    assert in_effect(text) == {"worker_connections": 768}
