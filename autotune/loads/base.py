@@ -132,10 +132,14 @@ def total(tallies: Iterable[Tally]) -> Tally:
 
 @dataclass(frozen=True)
 class Limits:
-    """What one process of a generator is trusted with: open connections, and new ones per second."""
+    """What one process of a generator is trusted with: open connections, and requests per second.
+
+    ``kept``: connections stay open, so requests use up no client ports.
+    """
 
     open_connections: int
     rate: float
+    kept: bool = False
 
 
 @dataclass(frozen=True)

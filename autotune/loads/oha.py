@@ -27,11 +27,14 @@ from typing import Any
 from autotune.loads.base import Limits, Order, Process, Request, Tally
 from autotune.loads.latencies import binned
 
-LIMITS = Limits(open_connections=900, rate=12_000.0)  # 1024 descriptors are the common limit
+LIMITS = Limits(
+    open_connections=900, rate=12_000.0, kept=True
+)  # 1024 descriptors are the common limit
 PATIENCE = 5.0  # latency limits that all connections together must last
 LEAST_OPEN = 16
 STALL = 0.1  # of a reading; a generator off the CPU for longer made another load than ordered
 ACHIEVED = 0.99  # of the requests that were due, as a valid reading must have noticed
+GRACE = 0.02  # s beyond a reading: what is due at its very end is noticed a timer's tick later
 PROVEN = 0.05  # fraction of answers that are late by more than a starved generator explains
 BEHIND = "the load generator fell behind: give the load host more CPU, or add load hosts"
 _MARK = "<autotune sqlite>"
@@ -106,7 +109,7 @@ class Oha:
         bound = ceil(order.seconds + 2 * order.timeout + 2)
         argv = (
             "sh", "-c", _SCRIPT, "sh", "timeout", "--signal=INT", "--kill-after=1", str(bound),
-            "oha", "--no-tui", "-q", str(rate), "-z", f"{round(1000 * order.seconds)}ms",
+            "oha", "--no-tui", "-q", str(rate), "-z", f"{round(1000 * (order.seconds + GRACE))}ms",
             "-c", str(held), "-t", f"{round(1000 * order.timeout)}ms", "-w",
             "--latency-correction", "--redirect", "0", request.url,
         )  # fmt: skip
@@ -166,7 +169,7 @@ def _counted(
 ) -> Tally:
     """Every intended request either answered right or an error of one kind.
 
-    The deadline may let through a request more than was intended: the last ones do not count.
+    The deadline lets through a few more than were intended (``GRACE``): the last ones do not count.
     """
     kept = list(answers)[: max(0, process.requests - sum(failed.values()))]
     errors = Counter(failed)

@@ -18,7 +18,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from math import ceil
 
-from autotune.deploy.ground import remedy
+from autotune.deploy.ground import FromElsewhere
 from autotune.loads import bodies, ports, start
 from autotune.loads.base import Load, Order, Request, Tally, total
 from autotune.loads.errors import LoadError
@@ -37,7 +37,7 @@ def take(load: Load, request: Request, order: Order, *transports: Transport) -> 
 
     Raises HostUnreachable when a load host is lost, LoadError when it lacks the generator.
     """
-    short = ports.shortage(transports, request, order)
+    short = None if load.limits.kept else ports.shortage(transports, request, order)
     if short:
         return Tally(order.requests, errors={"not sent": order.requests}, limited=short)
     if order.ramp > 0:
@@ -53,7 +53,7 @@ def take(load: Load, request: Request, order: Order, *transports: Transport) -> 
         looking = pool.submit(_run, transports[0], bodies.argv(request, order), bound)
         tally = _offer(load, request, order, transports)
         seen = bodies.parse(
-            _output(looking.result(), f"apt-get install {bodies.PACKAGE}"), request.expect
+            _output(looking.result(), f"sudo apt-get install {bodies.PACKAGE}"), request.expect
         )
         return seen.blame(tally)
 
@@ -76,7 +76,7 @@ def _offer(load: Load, request: Request, order: Order, transports: Sequence[Tran
             for p, host in zip(processes, hosts, strict=False)
         ]
         return total(
-            load.parse(process, _output(future.result(), remedy([load])), request, order)
+            load.parse(process, _output(future.result(), _install(load)), request, order)
             for process, future in zip(processes, running, strict=True)
         )
 
@@ -87,6 +87,13 @@ def _begun(host: Transport, moments: Mapping[str, int], argv: Argv) -> Argv:
 
 def _run(transport: Transport, argv: Argv, bound: float, told: bytes | None = None) -> Completed:
     return transport.run(argv, input=told, timeout=bound + MARGIN)
+
+
+def _install(load: Load) -> str:
+    """How to come by the generator."""
+    if isinstance(load, FromElsewhere):
+        return load.elsewhere
+    return f"sudo apt-get install {' '.join(load.packages)}"
 
 
 def _output(completed: Completed, install: str) -> str:
