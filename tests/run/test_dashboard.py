@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from autotune.search.searcher import Searcher, Told
+from autotune.space.space import Space
 from tests.search.test_searcher import SPACE
 
 pytestmark = pytest.mark.stack
@@ -22,7 +23,7 @@ pytestmark = pytest.mark.stack
 
 def test_the_storage_opens_in_the_dashboard(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/study.db"
-    searcher = Searcher(url, "local", SPACE, "tpe", 1)
+    searcher = Searcher(url, "local", Space(SPACE, (), {}), "tpe", 1)
     for number, peak in enumerate((1000.0, 1200.0, None)):
         asked = searcher.ask()
         searcher.record(asked.number, asked.values, Told(peak, {"trial": number}))
