@@ -19,7 +19,7 @@ from autotune.transports.base import Transport
 PART = 0.1  # of the stack's latency limit: a request asks its caches as one step of several
 WARM_UP_SECONDS = 1.0
 TARGET_SD = 0.05
-LIMITS = Limits(start=5000.0, overhead=WARM_UP_SECONDS, load_seconds=40.0, readings=10)
+LIMITS = Limits(start=5000.0, overhead=WARM_UP_SECONDS, load_seconds=60.0, readings=20)
 MARGIN = 20.0  # seconds a transport waits beyond what the program takes by its own account
 LONGEST = 300.0  # seconds after which an agent that nobody stops ends
 

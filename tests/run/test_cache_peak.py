@@ -47,7 +47,7 @@ class Host:
         rate, seconds = (float(argv[argv.index(option) + 1]) for option in ("-q", "-t"))
         made = int(min(rate, self.tired) * seconds)
         gets = int(GETS * made)
-        late = max(0.0, min(1.0, (rate - self.capacity) / self.capacity * 5 + 0.01))
+        late = max(0.0, min(1.0, (rate - self.capacity) / self.capacity * 5 + 0.002))
         chance = random.Random(int(rate))
         latencies = (20_000.0 if chance.random() < late else 1000.0 for _ in range(gets))
         row = "  1000.0  10.0" + "  1000.0" * 5 + ("  20000.0" if late > 0.01 else "  1000.0")
@@ -91,8 +91,10 @@ def test_it_finds_what_the_cache_can_do() -> None:
     host = Host(capacity=4000)
     one = found(host)
     assert one.failed is None
+    # Latency that rises at once is no shape the search expects: its interval has to hold all the same.
     assert one.rate == pytest.approx(4000, rel=0.08)
-    assert one.low <= one.rate <= one.high
+    assert one.low <= 4000 <= one.high
+    assert one.low <= one.rate <= one.high < 1.6 * one.low
     assert one.hits == pytest.approx(0.99, abs=0.001)
     assert one.gigabits == pytest.approx(8e-9 * BYTES * one.rate, rel=0.01)
     assert "mutilate, 99 % within 5 ms" in one.how
