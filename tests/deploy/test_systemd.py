@@ -8,6 +8,7 @@ import shutil
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import suppress
@@ -236,6 +237,61 @@ def test_a_host_that_goes_down_during_a_deployment(ground: Ground) -> None:
     ground.killed(fleet)
     assert restore_study(ground.directory / "study", ground.ways) != []
     assert differing(_of_files(before), _of_files(ground.pictures())) == []
+
+
+def test_a_host_that_is_down_before_anything_is_done(ground: Ground) -> None:
+    before = ground.pictures()
+    fleet = ground.fleet(ground.bed())
+    halt(ground.lab, "flcache")
+    with pytest.raises(AutotuneError, match="flcache"):
+        fleet.open()
+    up(HOSTS, ground.lab)
+    assert differing(_of_files(before), _of_files(ground.pictures())) == []
+    fleet.open()  # nothing is locked any more
+    fleet.restore()
+
+
+def test_a_host_that_goes_down_between_deployments(ground: Ground) -> None:
+    before = ground.pictures()
+    fleet = ground.fleet(ground.bed())
+    fleet.open()
+    fleet.deploy(settings(fleet))
+    halt(ground.lab, "flstore")
+    with pytest.raises(AutotuneError, match="flstore"):
+        fleet.deploy(settings(fleet, web__php_fpm__max_children=9))
+    with pytest.raises(AutotuneError, match="not put back: flstore"):
+        fleet.restore()
+    up(HOSTS, ground.lab)
+    ground.killed(fleet)
+    assert restore_study(ground.directory / "study", ground.ways) != []
+    assert differing(_of_files(before), _of_files(ground.pictures())) == []
+
+
+def test_sshd_killed_again_and_again_while_files_are_uploaded(ground: Ground) -> None:
+    over = threading.Event()
+
+    def kill_sessions() -> None:
+        while not over.wait(0.1):
+            way = SshTransport(access(ground.lab, "flweb"))
+            with suppress(AutotuneError):
+                way.run(["pkill", "-f", "sshd: root"], timeout=5.0)
+            with suppress(AutotuneError):
+                way.close()
+
+    with ground.opened() as fleet:
+        killer = threading.Thread(target=kill_sessions)
+        killer.start()
+        try:
+            for children in (7, 9, 11):
+                # One lost connection is made again; more of them end the deployment, rolled back.
+                with suppress(AutotuneError):
+                    fleet.deploy(settings(fleet, web__php_fpm__max_children=children))
+        finally:
+            over.set()
+            killer.join()
+        deployed = fleet.deploy(settings(fleet, web__php_fpm__max_children=8))
+        assert deployed.effective["web.php_fpm.max_children"] == 8
+        assert fleet._request() == RIGHT
 
 
 def test_originals_from_the_hosts_alone(ground: Ground) -> None:
