@@ -7,16 +7,14 @@ from typing import Any
 
 import numpy as np
 from optuna.distributions import BaseDistribution
-from optuna.samplers import BaseSampler, RandomSampler
 from optuna.study import Study
 from optuna.trial import FrozenTrial
 
-from autotune.search.distributions import distributions
 from autotune.search.history import advised, evidence, shifts
 from autotune.search.landscape import Landscape
 from autotune.search.lattice import Lattice, Rows
 from autotune.search.proposals import propose, spread
-from autotune.search.task import Task
+from autotune.search.space_sampler import SpaceSampler
 from autotune.space.space import Infeasible
 
 # A model needs something to compare: before that, an even spread, unless advice was measured already.
@@ -26,7 +24,7 @@ LEAST = 2
 SURE = 20
 
 
-class GpSampler(BaseSampler):
+class GpSampler(SpaceSampler):
     """Stateless: every suggestion follows from the trials in the storage and the seed.
 
     ``prospect`` is what the last suggestion was made with: the chance that any configuration is
@@ -34,15 +32,6 @@ class GpSampler(BaseSampler):
     """
 
     prospect: float | None = None
-
-    def __init__(self, task: Task) -> None:
-        self._task = task
-        self._random = RandomSampler(seed=task.seed)
-
-    def infer_relative_search_space(
-        self, study: Study, trial: FrozenTrial
-    ) -> dict[str, BaseDistribution]:
-        return distributions(self._task.space.tunable)
 
     def sample_relative(
         self, study: Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
@@ -59,15 +48,6 @@ class GpSampler(BaseSampler):
             row, runners = propose(landscape, self._repaired, rng, _current(lattice, trials))
             self.prospect = landscape.prospect(runners, rng) if begun >= SURE else None
         return dict(lattice.values(row))
-
-    def sample_independent(
-        self,
-        study: Study,
-        trial: FrozenTrial,
-        param_name: str,
-        param_distribution: BaseDistribution,
-    ) -> Any:
-        return self._random.sample_independent(study, trial, param_name, param_distribution)
 
     def _repaired(self, rows: Rows) -> Rows:
         """The configurations that would be measured: each with every rule kept, where that can be."""

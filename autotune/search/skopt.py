@@ -7,12 +7,11 @@ from collections.abc import Sequence
 from typing import Any
 
 from optuna.distributions import BaseDistribution
-from optuna.samplers import BaseSampler, RandomSampler
 from optuna.study import Study
 from optuna.trial import FrozenTrial, TrialState
 
-from autotune.search.distributions import distributions
 from autotune.search.history import heights
+from autotune.search.space_sampler import SpaceSampler
 from autotune.search.task import Task
 from autotune.space.dimension import Dimension
 from autotune.space.space import Infeasible
@@ -22,7 +21,7 @@ OPENING = 8
 POINTS = 1000  # candidates per suggestion; the rules are asked about each
 
 
-class SkoptSampler(BaseSampler):
+class SkoptSampler(SpaceSampler):
     """``skopt.Optimizer`` rebuilt from the completed trials for every suggestion: nothing is lost.
 
     Choices go in as their numbers, since skopt turns values into numpy's; rules of the space are
@@ -30,14 +29,8 @@ class SkoptSampler(BaseSampler):
     """
 
     def __init__(self, task: Task, surrogate: str) -> None:
-        self._task = task
+        super().__init__(task)
         self._surrogate = surrogate
-        self._random = RandomSampler(seed=task.seed)
-
-    def infer_relative_search_space(
-        self, study: Study, trial: FrozenTrial
-    ) -> dict[str, BaseDistribution]:
-        return distributions(self._task.space.tunable)
 
     def sample_relative(
         self, study: Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
@@ -51,15 +44,6 @@ class SkoptSampler(BaseSampler):
             warnings.simplefilter("ignore")
             asked = self._ask(points, [-float(height) for height in heights(values)])
         return {d.name: _decoded(d, value) for d, value in zip(dimensions, asked, strict=True)}
-
-    def sample_independent(
-        self,
-        study: Study,
-        trial: FrozenTrial,
-        param_name: str,
-        param_distribution: BaseDistribution,
-    ) -> Any:
-        return self._random.sample_independent(study, trial, param_name, param_distribution)
 
     def _ask(self, points: list[list[Any]], losses: list[float]) -> Sequence[Any]:
         from skopt import Optimizer

@@ -5,19 +5,14 @@ from __future__ import annotations
 import base64
 import gzip
 import json
-import os
-import tempfile
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
-
-from autotune.deploy.render import shipped_templates
 from autotune.report import ceilings, figures, hosts, sections
 from autotune.report.claim import claim
-from autotune.report.evidence import Evidence
+from autotune.report.documents import templates, write_whole
 from autotune.report.headline import headline
 from autotune.report.html import latency, parameters, timeline, trials
 from autotune.report.html.study_time import study_time
@@ -33,22 +28,13 @@ MARKS = {"improved": "✓", "no-improvement": "=", "unmeetable": "✗"}
 
 def write_page(study: Study, path: Path) -> Path:
     """Write the page, whole or not at all: a browser may be reading the last one."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, staged = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8") as out:
-            out.write(page(study))
-        Path(staged).chmod(0o644)
-        Path(staged).replace(path)
-    finally:
-        Path(staged).unlink(missing_ok=True)
-    return path
+    return write_whole(path, page(study))
 
 
 def page(study: Study) -> str:
     """One self-contained HTML document; it refreshes itself while the study is not finished."""
     said = summary(study.name, study.target, study.state, study.tallies)
-    template = _environment().get_template("page.html.j2")
+    template = templates().get_template("page.html.j2")
     return template.render(
         name=study.name,
         mark=MARKS.get(said["verdict"], "…"),
@@ -138,7 +124,6 @@ def _in_its_terms(band: dict[str, list[Any]], by: Yardstick) -> dict[str, list[A
 
 def _parts(study: Study, said: dict[str, Any]) -> list[tuple[str, list[str]]]:
     target, state, tallies = study.target, study.state, study.tallies
-    evidence = Evidence(study.name, target, state, tallies, claim(state))
     parts = (
         ("Peaks", sections.peaks(said, target, state, tallies)),
         ("Now", sections.under_way(said, target, state)),
@@ -146,7 +131,7 @@ def _parts(study: Study, said: dict[str, Any]) -> list[tuple[str, list[str]]]:
         ("Trials", sections.trials(said, target, state, tallies)),
         ("Time", sections.time(said)),
         ("Warnings", (f"{w['text']} → {w['remedy']}" for w in said["warnings"])),
-        ("Not checked", sections.not_checked(evidence.target, state)),
+        ("Not checked", sections.not_checked(target, state)),
     )
     return [(title, found) for title, lines in parts if (found := list(lines))]
 
@@ -182,14 +167,3 @@ def _plotly() -> str:
     """Plotly's own JavaScript, as its Python package carries it: nothing is fetched from outside."""
     script = files("plotly").joinpath("package_data", "plotly.min.js").read_text(encoding="utf-8")
     return script.replace("</script", "<\\/script")
-
-
-@cache
-def _environment() -> Environment:
-    return Environment(
-        loader=FileSystemLoader(str(shipped_templates() / "report")),
-        undefined=StrictUndefined,
-        autoescape=True,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
