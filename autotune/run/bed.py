@@ -21,6 +21,9 @@ from autotune.space.facts import HostFacts
 from autotune.space.space import Space
 from autotune.target.read import TargetFile
 
+# Servers are asked for at most this much by a single peak search, in seconds under load.
+LOAD_SECONDS = 60.0
+
 
 @dataclass(frozen=True)
 class Checked:
@@ -43,6 +46,11 @@ class Preview:
     files: Callable[[Settings], Mapping[str, bytes]]
 
 
+def search_limits(max_rate: float) -> Limits:
+    """What a single search for a peak may spend and offer, in requests/s."""
+    return Limits(max_rate=max_rate, load_seconds=LOAD_SECONDS)
+
+
 @dataclass(frozen=True)
 class Equipment:
     """The effects a trial has: deploying, loading, looking.
@@ -63,6 +71,12 @@ class Equipment:
     clock: Clock = field(default_factory=Clock)
     benchmark: Benchmark | None = None
     gauge: Gauge | None = None
+
+    @classmethod
+    def measuring(cls, fleet: Fleet, gauge: Gauge, max_rate: float) -> Equipment:
+        """For a stack that is loaded and watched, with at most ``max_rate`` requests/s."""
+        return cls(fleet, search_limits(max_rate), gauge.take, gauge.diagnose, gauge.lookups,
+                   gauge.drain, gauge=gauge)  # fmt: skip
 
     @classmethod
     def calling(cls, benchmark: Benchmark, fleet: Fleet) -> Equipment:

@@ -16,7 +16,6 @@ from autotune.deploy.validate import Invalid, validate
 from autotune.loads.base import Load, Request
 from autotune.loads.headroom import calibrate
 from autotune.loads.registry import chosen
-from autotune.measure.capacity import Limits
 from autotune.measure.watch import hosts_of
 from autotune.run.bed import Checked, Equipment, Preview
 from autotune.run.gauge import Gauge
@@ -35,8 +34,6 @@ from autotune.transports.base import Transport
 from autotune.transports.facts import host_facts
 from autotune.transports.local import LocalTransport
 
-# Servers are asked for at most this much by a single peak search, in seconds under load.
-LOAD_SECONDS = 60.0
 PRESETS = ("baseline", "recommended", "published")
 
 
@@ -248,12 +245,4 @@ def _equipment(bed: EmbeddedBed, laid: Stack, fleet: EmbeddedFleet) -> Equipment
         timeout=target.load.timeout,
         in_place=lambda: fleet.in_place,
     )
-    return Equipment(
-        fleet=fleet,
-        limits=Limits(max_rate=target.load.max_rate, load_seconds=LOAD_SECONDS),
-        take=gauge.take,
-        diagnose=gauge.diagnose,
-        lookups=gauge.lookups,
-        drain=gauge.drain,
-        gauge=gauge,
-    )
+    return Equipment.measuring(fleet, gauge, target.load.max_rate)

@@ -13,10 +13,9 @@ from autotune.deploy.render import render
 from autotune.deploy.stack import Part, Stack
 from autotune.deploy.wanted import want
 from autotune.measure.bottleneck import Bottleneck
-from autotune.measure.capacity import Limits
 from autotune.measure.diagnosis import WatchedReading
 from autotune.measure.watch import Seen
-from autotune.run.bed import Checked, Equipment, Preview
+from autotune.run.bed import Checked, Equipment, Preview, search_limits
 from autotune.run.clock import Clock
 from autotune.run.narrator import Narrator
 from autotune.run.templates import overrides
@@ -38,7 +37,6 @@ from autotune.study.store import readings_of, state_of
 from autotune.target.model import Simulated, Target
 from autotune.target.read import TargetFile
 
-LOAD_SECONDS = 60.0
 DRAIN_SECONDS = 0.5
 # What a host of the model has where the target does not say.
 AVAILABLE = {"net.ipv4.tcp_available_congestion_control": "reno cubic"}
@@ -128,9 +126,6 @@ class SimulatedBed:
             for deployment in self.space.deployments:
                 yield self.space.preset(kind, deployment)
 
-    def _parts(self, settings: Settings) -> tuple[Part, ...]:
-        return self.stack.active(settings)
-
     def _equipment(self, modelled: SimulatedStack) -> Equipment:
         def take(rate: float, seconds: float) -> WatchedReading:
             reading, hosts = modelled.take(rate, seconds)
@@ -141,7 +136,7 @@ class SimulatedBed:
 
         return Equipment(
             fleet=SimulatedFleet(modelled, self.stack, self._rendered),
-            limits=Limits(max_rate=self.file.target.load.max_rate, load_seconds=LOAD_SECONDS),
+            limits=search_limits(self.file.target.load.max_rate),
             take=take,
             diagnose=self._diagnose,
             lookups=lambda: (modelled.hits, modelled.misses),

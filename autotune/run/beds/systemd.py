@@ -21,7 +21,6 @@ from autotune.loads import kernel
 from autotune.loads.base import Load, Request
 from autotune.loads.headroom import of_hosts
 from autotune.loads.registry import chosen
-from autotune.measure.capacity import Limits
 from autotune.measure.watch import WatchedHost, hosts_of
 from autotune.run.acceptance import as_built, insist_on_acceptance
 from autotune.run.bed import Checked, Equipment, Preview
@@ -45,7 +44,6 @@ from autotune.transports.hosts import transports
 from autotune.transports.local import LocalTransport
 from autotune.transports.parallel import on_all
 
-LOAD_SECONDS = 60.0  # the most load that a single search for a peak may take
 # Who Debian's web servers and PHP run as, and where configurations are tried on a host.
 ACCOUNT = ("www-data", "www-data")
 TRIALS = "/run/autotune"
@@ -266,12 +264,4 @@ def _equipment(bed: SystemdBed, fleet: SystemdFleet) -> Equipment:
             WatchedHost(way.name, bed.facts[way.name].cpus, (), way) for way in _apart(bed)
         ),
     )
-    return Equipment(
-        fleet=fleet,
-        limits=Limits(max_rate=target.load.max_rate, load_seconds=LOAD_SECONDS),
-        take=gauge.take,
-        diagnose=gauge.diagnose,
-        lookups=gauge.lookups,
-        drain=gauge.drain,
-        gauge=gauge,
-    )
+    return Equipment.measuring(fleet, gauge, target.load.max_rate)
