@@ -1,6 +1,6 @@
 """Regret against load-time: our whole study against TPE that measures by bisection, in virtual time.
 
-    python -m bench spending [--seeds 20] [--minutes 20] [--cold] [--jobs N]
+    python -m bench spending [--seeds 20] [--minutes 30] [--jobs N]
 
 Both meet the modelled stacks of ``autotune.simulate`` under the same weather (5 % noise, 3 % of the
 readings disturbed), and every second of load counts, that of a reading's ramp and of warm-up
@@ -12,8 +12,8 @@ Each of its trials is a bisection with readings of 5 s, from a factor of 4 eithe
 far (of the true peak of the baseline, at first), and what it would choose is its best trial.
 
 Regret is what the configuration chosen at that time lacks to the best there is, in percent: the
-median over seeds. Warm: both begin with the current and the recommended configurations. Cold:
-neither has recommendations.
+median over seeds. Ours begins with the current and the recommended configurations, the peer where
+it will; "told", it begins with them too, and "cold", nobody recommends anything to ours.
 """
 
 from __future__ import annotations
@@ -25,8 +25,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass, replace
-from functools import cache
-from itertools import product
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -58,7 +57,7 @@ from bench.answering import stack_of
 from bench.methods import bisection
 from bench.stacks import DISTURBED, NOISE, Stack, best
 
-STACKS = ("wide", "thin-lb", "slow-store", "poor-cache", "small", "published")
+STACKS = ("wide", "thin-lb", "slow-store", "poor-cache")
 FIRST_SEED = 2000
 TENTHS = 10
 TRIALS = 300  # more than fit: time is the budget
@@ -232,45 +231,53 @@ def _stack(name: str) -> Stack:
     return stack_of("model", name)
 
 
-METHODS: Mapping[str, Callable[..., Course]] = {"ours": ours, "TPE + bisection": tpe}
+OURS, OURS_COLD = "ours", "ours, cold"
+PLAIN, TOLD = "TPE + bisection", "TPE + bisection, told"
+METHODS: Mapping[str, Callable[[str, int, float], Course]] = {
+    OURS: partial(ours, warm=True),
+    OURS_COLD: partial(ours, warm=False),
+    PLAIN: partial(tpe, warm=False),
+    TOLD: partial(tpe, warm=True),
+}
+RATIOS = ((OURS, PLAIN), (OURS, TOLD), (OURS_COLD, PLAIN))
 
 
 def main(arguments: Sequence[str] = ()) -> None:
-    """Print, for each stack and over all, the regret of both at every tenth, and the ratio."""
+    """Print, for each stack and over all, the regret of each method at every tenth, and the ratios."""
     parser = argparse.ArgumentParser(description="Regret against load-time.")
     parser.add_argument("--seeds", type=int, default=20)
-    parser.add_argument("--minutes", type=float, default=20.0, help="of load, in virtual time")
-    parser.add_argument("--cold", action="store_true", help="only without recommendations")
-    parser.add_argument("--warm", action="store_true", help="only with them")
-    parser.add_argument("--stacks", default=",".join(STACKS))
+    parser.add_argument("--minutes", type=float, default=30.0, help="of load, in virtual time")
+    parser.add_argument("--stacks", default=",".join(STACKS), help="variants of the modelled stack")
+    parser.add_argument("--methods", default=";".join(METHODS), help="divided by semicolons")
     parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="processes to share it")
     options = parser.parse_args(arguments)
-    names, seconds = options.stacks.split(","), 60.0 * options.minutes
-    starts = [warm for warm, other in ((True, options.cold), (False, options.warm)) if not other]
-    cases = list(product(names, range(FIRST_SEED, FIRST_SEED + options.seeds)))
+    names, methods = options.stacks.split(","), options.methods.split(";")
+    seeds, seconds = range(FIRST_SEED, FIRST_SEED + options.seeds), 60.0 * options.minutes
+    print(f"regret in % at each tenth of {options.minutes:g} minutes of load, "
+          f"median of {options.seeds} seeds; then configurations tried")  # fmt: skip
+    every: dict[str, list[Course]] = {method: [] for method in methods}
     with ProcessPoolExecutor(options.jobs) as pool:
-        for warm in starts:
-            print(f"{'warm' if warm else 'cold'}: regret in % at each tenth of "
-                  f"{options.minutes:g} minutes of load, median of {options.seeds} seeds")  # fmt: skip
-            jobs = {label: [pool.submit(method, name, seed, seconds, warm=warm)
-                            for name, seed in cases] for label, method in METHODS.items()}  # fmt: skip
-            courses = {label: [job.result() for job in each] for label, each in jobs.items()}
-            for name in (*names, "all"):
-                _table(name, {label: [c for c, case in zip(each, cases, strict=True)
-                                      if name in (case[0], "all")]
-                              for label, each in courses.items()})  # fmt: skip
+        for name in names:
+            jobs = {method: [pool.submit(METHODS[method], name, seed, seconds) for seed in seeds]
+                    for method in methods}  # fmt: skip
+            found = {method: [job.result() for job in each] for method, each in jobs.items()}
+            for method, each in found.items():
+                every[method] += each
+            _table(name, found)
+    _table("all", every)
 
 
 def _table(name: str, courses: Mapping[str, Sequence[Course]]) -> None:
     medians = {
-        label: np.median([c.regrets for c in each], axis=0) for label, each in courses.items()
+        method: np.median([course.regrets for course in each], axis=0)
+        for method, each in courses.items()
     }
-    for label, each in courses.items():
-        tried = np.mean([c.tried for c in each])
-        cells = " ".join(f"{regret:6.1f}" for regret in medians[label])
-        print(f"  {name:11} {label:16} {cells}  {tried:5.1f} configurations")
-    one, other = medians.values()
-    ratios = one / np.maximum(other, 1e-9)
-    held = int((ratios <= HALF).sum())
-    cells = " ".join(f"{ratio:6.2f}" for ratio in ratios)
-    print(f"  {name:11} {'ratio':16} {cells}  {held} of {TENTHS} tenths within a half", flush=True)
+    for method, each in courses.items():
+        cells = " ".join(f"{regret:6.1f}" for regret in medians[method])
+        print(f"{name:11} {method:30} {cells}  {np.mean([c.tried for c in each]):5.1f}")
+    for one, other in RATIOS:
+        if one in medians and other in medians:
+            ratios = medians[one] / np.maximum(medians[other], 1e-9)
+            cells = " ".join(f"{ratio:6.2f}" for ratio in ratios)
+            held = f"{(ratios <= HALF).sum()} of {TENTHS} within a half"
+            print(f"{name:11} {one + ' / ' + other:30} {cells}  {held}", flush=True)

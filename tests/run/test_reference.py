@@ -11,7 +11,7 @@ from autotune.study.records import Peak, Phase, State, Trial
 from autotune.target.model import Budget
 from tests.space.targets import fleet
 
-BUDGET = Budget(trials=200, time=36_000.0)
+BUDGET = Budget.model_construct(trials=200, time=36_000.0)
 
 
 @pytest.fixture(scope="module")
