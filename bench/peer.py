@@ -32,6 +32,7 @@ def asked(problem: Problem, parameters: Mapping[str, Any], trial: int) -> float:
 def smac3(problem: Problem) -> dict[str, Any]:
     """SMAC3's facade for expensive functions with many kinds of parameters: random forests."""
     from ConfigSpace import (  # type: ignore[import-not-found]
+        AndConjunction,
         Categorical,
         Configuration,
         ConfigurationSpace,
@@ -53,8 +54,9 @@ def smac3(problem: Problem) -> dict[str, Any]:
         made[name] = kind(name, (low, high), log=log, default=said["default"])
     space.add(list(made.values()))
     for name, said in problem["parameters"].items():
-        for parent, values in said.get("when", {}).items():
-            space.add(InCondition(made[name], made[parent], values))
+        every = [InCondition(made[name], made[p], v) for p, v in said.get("when", {}).items()]
+        if every:
+            space.add(AndConjunction(*every) if len(every) > 1 else every[0])
     calls = iter(range(problem["calls"] + 1))
 
     def cost(config: Any, seed: int = 0) -> float:  # noqa: ARG001  # SMAC3 passes it by name
