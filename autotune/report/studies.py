@@ -37,6 +37,11 @@ class Study:
     def name(self) -> str:
         return self.directory.name
 
+    @property
+    def source(self) -> Path:
+        """The target file that it was begun with, which may be gone."""
+        return Path(str(self.records[0]["source"]))
+
     @cached_property
     def readings(self) -> tuple[Mapping[str, Any], ...]:
         """Every reading of load, in the order taken. Raises AutotuneError."""

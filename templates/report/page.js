@@ -119,7 +119,7 @@ function drawProgress() {
     marker: { color: colour("bad"), symbol: "x", size: 9 }, hovertemplate: "%{text}<extra></extra>",
   });
   draw("progress", traces.filter((t) => t.x.length), layout({
-    xaxis: { title: { text: "minutes of study" } }, yaxis: { title: { text: `peak, ${data.unit.name}` }, rangemode: fromZero() },
+    xaxis: { title: { text: data.time } }, yaxis: { title: { text: `peak, ${data.unit.name}` }, rangemode: fromZero() },
   }));
 }
 
@@ -142,7 +142,7 @@ function drawReadings() {
   }
   const axis = { gridcolor: colour("line"), zerolinecolor: colour("line") };
   draw("readings", traces, layout({
-    xaxis: { title: { text: "minutes of study" }, anchor: "y3" },
+    xaxis: { title: { text: data.time }, anchor: "y3" },
     yaxis: { title: { text: "offered, 1/s" }, domain: [0.7, 1], rangemode: "tozero" },
     yaxis2: { ...axis, title: { text: `${data.slo.percentile}, ms` }, domain: [0.36, 0.64], type: "log" },
     yaxis3: { ...axis, title: { text: "violations, %" }, domain: [0, 0.3], rangemode: "tozero" },

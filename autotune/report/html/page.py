@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import gzip
 import json
+from collections.abc import Mapping
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
@@ -15,7 +16,7 @@ from autotune.report.claim import claim
 from autotune.report.documents import templates, write_whole
 from autotune.report.headline import headline
 from autotune.report.html import latency, parameters, timeline, trials
-from autotune.report.html.study_time import study_time
+from autotune.report.html.study_time import load_time, study_time
 from autotune.report.parameters import changes
 from autotune.report.studies import Study
 from autotune.report.summary import summary
@@ -50,13 +51,15 @@ def page(study: Study) -> str:
         readings=len(study.readings),
         ceilings=[ceilings.table(record) for record in study.state.ceilings],
         unit=yardstick(study.target, study.state).unit,
+        without_hosts=_without_hosts(study),
     )
 
 
 def data(study: Study) -> dict[str, Any]:
     """Everything the charts are drawn from."""
     slo = study.target.slo.slo
-    time = study_time(study.records, study.readings)
+    of_a_model = study.target.simulated is not None
+    time = load_time(study.readings) if of_a_model else study_time(study.records, study.readings)
     found, by = claim(study.state), yardstick(study.target, study.state)
     return {
         "slo": {
@@ -67,6 +70,7 @@ def data(study: Study) -> dict[str, Any]:
         },
         "baseline": found.baseline.trial.number if found.baseline else None,
         "best": found.best.trial.number if found.best else None,
+        "time": time.axis,
         "unit": {"name": by.unit, "suffix": by.suffix, "from_zero": isinstance(by, Requests)},
         "counted": [str(phase) for phase in COUNTED],
         "peaks": timeline.peaks(study, time),
@@ -82,13 +86,26 @@ def data(study: Study) -> dict[str, Any]:
 
 
 def _hosts(study: Study) -> dict[str, dict[str, dict[str, float]]]:
-    """Baseline beside best; empty for studies that recorded nothing of their hosts."""
+    """Baseline beside best; neither is there without a reading within the objective."""
     slo = study.target.slo.slo
-    found = {
-        label: hosts.at_peak((r for r in study.readings if r["trial"] in numbers), slo)
+    found = {label: hosts.at_peak(taken, slo) for label, taken in _sides(study).items()}
+    return {label: means for label, means in found.items() if means}
+
+
+def _without_hosts(study: Study) -> list[str]:
+    """Whose hosts were watched and are not shown, because no reading of it met the objective."""
+    shown = _hosts(study)
+    return [
+        side for side, taken in _sides(study).items() if side not in shown and hosts.seen(taken)
+    ]
+
+
+def _sides(study: Study) -> dict[str, list[Mapping[str, Any]]]:
+    """The readings of the baseline and of the best."""
+    return {
+        label: [reading for reading in study.readings if reading["trial"] in numbers]
         for label, numbers in timeline.numbers_of(study).items()
     }
-    return {label: means for label, means in found.items() if means}
 
 
 def _model(study: Study) -> dict[str, Any]:
