@@ -24,6 +24,7 @@ from autotune.report.yardstick import Requests, Yardstick, yardstick
 from autotune.study.records import COUNTED
 
 REFRESH = 20  # seconds, while the study runs
+SETTINGS_SHOWN = 12  # of what to change; the rest is folded away
 MARKS = {"improved": "✓", "no-improvement": "=", "unmeetable": "✗"}
 
 
@@ -44,6 +45,7 @@ def page(study: Study) -> str:
         refresh=None if study.state.verdict else REFRESH,
         parts=_parts(study, said),
         settings=_settings(study, said),
+        settings_shown=SETTINGS_SHOWN,
         settings_title=sections.change_title(said, study.target, study.state),
         data=_embedded(data(study)),
         plotly=_plotly(),
@@ -154,10 +156,14 @@ def _parts(study: Study, said: dict[str, Any]) -> list[tuple[str, list[str]]]:
 
 
 def _settings(study: Study, said: dict[str, Any]) -> list[dict[str, str]]:
-    """What to change, row by row; nothing where the study proved nothing."""
+    """What to change, row by row, what mattered most first; nothing where nothing was proved."""
     found = claim(study.state)
     if said["verdict"] == "no-improvement" or found.best is None or found.baseline is None:
         return []
+    mattered = [one["parameter"] for one in (study.state.model or {}).get("importance", ())]
+    rank = {name: place for place, name in enumerate(mattered)}
+    rank |= {name: -1 for name in found.best.trial.settings if name.endswith(".service")}
+    made = changes(found.baseline.trial.settings, found.best.trial.settings)
     return [
         {
             "name": change.name,
@@ -166,7 +172,7 @@ def _settings(study: Study, said: dict[str, Any]) -> list[dict[str, str]]:
             "meaning": change.parameter.meaning if change.parameter else "",
             "source": change.parameter.source if change.parameter else "",
         }
-        for change in changes(found.baseline.trial.settings, found.best.trial.settings)
+        for change in sorted(made, key=lambda change: rank.get(change.name, len(rank)))
     ]
 
 
