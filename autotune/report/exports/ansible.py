@@ -106,6 +106,7 @@ def _playbook(study: Study, trial: Trial) -> Tasks:
             "name": f"Configuration of trial {trial.number} of study {study.name}",
             "hosts": ":".join(study.target.tiers),
             "become": True,
+            "gather_facts": False,  # the role asks what it needs to know itself
             "roles": [{"role": "autotune"}],
         }
     ]

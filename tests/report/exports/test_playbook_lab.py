@@ -26,7 +26,7 @@ from autotune.transports.ssh import SshTransport
 from tests.deploy import lab as fleet_lab
 from tests.deploy.lab import Ground, News, differing, marks
 
-pytestmark = [*marks, pytest.mark.timeout(900)]
+pytestmark = [*marks, pytest.mark.timeout(1500)]
 NETWORK = (fleet_lab.NETWORK, "198.18.9")
 HOSTS = [LabHost(host.name.replace("fl", "ex"), host.address.replace(*NETWORK))
          for host in fleet_lab.HOSTS]  # fmt: skip
@@ -114,8 +114,8 @@ def played(export: Path, *options: str) -> tuple[str, dict[str, int]]:
     done = subprocess.run(
         [str(Path(sys.executable).with_name("ansible-playbook")), "-i", "inventory.yml", "site.yml",
          *options],
-        cwd=export / "ansible", capture_output=True, text=True, timeout=300, check=False,
-        env={**os.environ, "HOME": str(home), "ANSIBLE_NOCOLOR": "1"},
+        cwd=export / "ansible", capture_output=True, text=True, timeout=600, check=False,
+        env={**os.environ, "HOME": str(home), "ANSIBLE_NOCOLOR": "1", "ANSIBLE_PIPELINING": "1"},
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout, {host: int(changed) for host, changed in RECAP.findall(done.stdout)}

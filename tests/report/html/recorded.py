@@ -18,7 +18,7 @@ Record = dict[str, Any]
 
 
 def lab_study(directory: Path) -> Path:
-    """Unpack it: 48 trials of targets/lab.yaml with the files of the baseline and of the winner.
+    """Unpack it: 49 trials of targets/lab.yaml with the files of the baseline and of the winner.
 
     A quarter of them failed to deploy, and other work went on beside it: a study as they come.
     """
