@@ -428,7 +428,11 @@ def measure(
         Path | None, typer.Option(help="An export whose settings are measured.")
     ] = None,
     against: Annotated[
-        str | None, typer.Option(help="`baseline`: alternate with it and give the gain.")
+        str | None,
+        typer.Option(
+            help="Alternate with it and give the gain: `baseline`, `recommended`, `published`, or "
+            "another export."
+        ),
     ] = None,
     repeat: Annotated[int, typer.Option(min=1, max=100, help="Measure this many times.")] = 1,
     tier: Annotated[
