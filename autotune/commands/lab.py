@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+
+from autotune.commands.options import Json
+from autotune.commands.output import print_json
 
 if TYPE_CHECKING:
     from autotune.lab.of_target import Lab
@@ -26,7 +28,6 @@ Directory = Annotated[
     Path | None,
     typer.Option("--dir", help="Where the lab is kept (/var/lib/autotune/labs/NAME)."),
 ]
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON object on standard output.")]
 
 
 @app.command()
@@ -121,4 +122,4 @@ def _print(lab: Lab, **more: Any) -> None:
         ],
         **more,
     }
-    typer.echo(json.dumps(found, ensure_ascii=False))
+    print_json(found)
