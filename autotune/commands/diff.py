@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from autotune.commands import completion
 from autotune.commands.options import STUDIES, Studies, StudyName
 from autotune.commands.output import coloured
 
@@ -13,9 +14,14 @@ from autotune.commands.output import coloured
 def diff(
     study: StudyName,
     a: Annotated[
-        str, typer.Argument(help="A trial: its number, `baseline` or `best`.")
+        str,
+        typer.Argument(
+            help="A trial: its number, `baseline` or `best`.", autocompletion=completion.trials
+        ),
     ] = "baseline",
-    b: Annotated[str, typer.Argument(help="The trial to compare it with.")] = "best",
+    b: Annotated[
+        str, typer.Argument(help="The trial to compare it with.", autocompletion=completion.trials)
+    ] = "best",
     parameters: Annotated[
         bool, typer.Option("--parameters", help="Compare the settings, not the files.")
     ] = False,
@@ -23,7 +29,8 @@ def diff(
 ) -> None:
     """What two configurations of a study have different, file by file."""
     from autotune.report.diff import diff_text
-    from autotune.report.studies import find, open_study
+    from autotune.report.studies import open_study
+    from autotune.study.directory import find
 
     opened = open_study(find(study, studies))
     typer.echo(diff_text(opened, a, b, parameters=parameters, colour=coloured()), nl=False)

@@ -24,8 +24,8 @@ def explain(
     studies: Studies = STUDIES,
 ) -> None:
     """Why the winner wins: what matters, what depends on what, which changes carry the gain."""
-    from autotune.report.studies import find
     from autotune.run import explaining, start
+    from autotune.study.directory import find
 
     directory = find(study, studies)
     bed = start.finished(directory)

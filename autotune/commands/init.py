@@ -7,12 +7,16 @@ from typing import Annotated
 
 import typer
 
+from autotune.commands import completion
 from autotune.errors import AutotuneError
 
 
 def init(
     example: Annotated[
-        str | None, typer.Option(help="Which shipped target to start from (local).")
+        str | None,
+        typer.Option(
+            help="Which shipped target to start from (local).", autocompletion=completion.examples
+        ),
     ] = None,
     from_: Annotated[
         str | None,

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from autotune.commands.options import Json
+from autotune.commands import completion
+from autotune.commands.options import Json, TargetPath
 from autotune.commands.output import print_json
 
 if TYPE_CHECKING:
@@ -22,7 +23,12 @@ app = typer.Typer(
 
 What = Annotated[
     str,
-    typer.Argument(metavar="TARGET", help="A target file, or a lab's name.", show_default=False),
+    typer.Argument(
+        metavar="TARGET",
+        help="A target file, or a lab's name.",
+        show_default=False,
+        autocompletion=completion.targets,
+    ),
 ]
 Directory = Annotated[
     Path | None,
@@ -32,7 +38,7 @@ Directory = Annotated[
 
 @app.command()
 def up(
-    target: Annotated[Path, typer.Argument(help="The target file.", show_default=False)],
+    target: TargetPath,
     directory: Directory = None,
     json_: Json = False,
 ) -> None:

@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
+from autotune.commands import completion
 from autotune.commands.leave import ask_leave
 from autotune.commands.options import STUDIES, Json, Studies, TargetPath, Verbose, Yes
 from autotune.commands.output import print_json
@@ -22,12 +23,17 @@ def measure(
         str | None,
         typer.Option(
             help="Alternate with it and give the gain: `baseline`, `recommended`, `published`, or "
-            "another export."
+            "another export.",
+            autocompletion=completion.opponents,
         ),
     ] = None,
     repeat: Annotated[int, typer.Option(min=1, max=100, help="Measure this many times.")] = 1,
     tier: Annotated[
-        str | None, typer.Option(help="Measure this tier's caches alone too: their ceiling.")
+        str | None,
+        typer.Option(
+            help="Measure this tier's caches alone too: their ceiling.",
+            autocompletion=completion.cache_tiers,
+        ),
     ] = None,
     closed: Annotated[
         bool, typer.Option("--closed", help="A closed loop of clients instead: a ceiling.")

@@ -7,8 +7,18 @@ from typing import Annotated
 
 import typer
 
-TargetPath = Annotated[Path, typer.Argument(help="The target file.", show_default=False)]
-StudyName = Annotated[str, typer.Argument(help="A study's name or directory.", show_default=False)]
+from autotune.commands import completion
+
+TargetPath = Annotated[
+    Path,
+    typer.Argument(help="The target file.", show_default=False, autocompletion=completion.targets),
+]
+StudyName = Annotated[
+    str,
+    typer.Argument(
+        help="A study's name or directory.", show_default=False, autocompletion=completion.studies
+    ),
+]
 Studies = Annotated[Path, typer.Option("--studies", help="Directory that studies live in.")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object on standard output.")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask before sending load.")]

@@ -6,13 +6,17 @@ from typing import Annotated
 
 import typer
 
+from autotune.commands import completion
 from autotune.commands.options import Json
 from autotune.commands.output import print_json
 
 
 def params(
     service: Annotated[
-        str | None, typer.Argument(help="A service; all of them without one.")
+        str | None,
+        typer.Argument(
+            help="A service; all of them without one.", autocompletion=completion.services
+        ),
     ] = None,
     json_: Json = False,
 ) -> None:

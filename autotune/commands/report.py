@@ -24,7 +24,7 @@ def report(
     studies: Studies = STUDIES,
 ) -> None:
     """The verdict of a study and what stands behind it; of a sweep, its figures."""
-    from autotune.report.studies import find
+    from autotune.study.directory import find
     from autotune.sweep.records import is_sweep
 
     directory = find(study, studies)

@@ -7,16 +7,24 @@ from typing import Annotated
 
 import typer
 
+from autotune.commands import completion
 from autotune.commands.options import STUDIES, Studies
 
 
 def restore(
-    what: Annotated[str, typer.Argument(help="A target file or a study.", show_default=False)],
+    what: Annotated[
+        str,
+        typer.Argument(
+            help="A target file or a study.",
+            show_default=False,
+            autocompletion=completion.targets_and_studies,
+        ),
+    ],
     studies: Studies = STUDIES,
 ) -> None:
     """Put back whatever a killed study has left: hosts as they were found, private servers ended."""
-    from autotune.report.studies import find
     from autotune.run import restore as restores
+    from autotune.study.directory import find
 
     path = Path(what)
     if path.is_file():

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from autotune.commands import completion
 from autotune.commands.leave import ask_leave
 from autotune.commands.options import (
     STUDIES,
@@ -33,14 +34,19 @@ def run(
         typer.Option("--keep", help="Leave a winner that is proven on the hosts (systemd only)."),
     ] = False,
     from_: Annotated[
-        str | None, typer.Option("--from", help="A study whose best configurations come first.")
+        str | None,
+        typer.Option(
+            "--from",
+            help="A study whose best configurations come first.",
+            autocompletion=completion.studies,
+        ),
     ] = None,
     studies: Studies = STUDIES,
 ) -> None:
     """Run a study: baseline, search, confirmation, verdict."""
-    from autotune.report.studies import find
     from autotune.run import start
     from autotune.run.studies import new_directory
+    from autotune.study.directory import find
 
     bed = prepared(target)
     ask_leave(bed.announce(), yes=yes)
@@ -65,8 +71,8 @@ def resume(
     studies: Studies = STUDIES,
 ) -> None:
     """Continue a study that was stopped or killed; nothing is measured twice."""
-    from autotune.report.studies import find
     from autotune.run import start
+    from autotune.study.directory import find
     from autotune.sweep.records import is_sweep
 
     directory = find(study, studies)

@@ -8,13 +8,17 @@ from typing import Annotated
 
 import typer
 
+from autotune.commands import completion
 from autotune.commands.options import STUDIES, Json, Studies
 from autotune.commands.output import print_json
 from autotune.errors import AutotuneError
 
 
 def status(
-    study: Annotated[str | None, typer.Argument(help="A study; all of them without one.")] = None,
+    study: Annotated[
+        str | None,
+        typer.Argument(help="A study; all of them without one.", autocompletion=completion.studies),
+    ] = None,
     watch: Annotated[
         bool, typer.Option("--watch", help="Go on saying how it stands until it is over.")
     ] = False,
@@ -23,7 +27,8 @@ def status(
 ) -> None:
     """Where a study stands, also while it runs."""
     from autotune.report import status as statuses
-    from autotune.report.studies import find, names, open_study
+    from autotune.report.studies import open_study
+    from autotune.study.directory import find, names
 
     if watch:
         _watch(study, studies, json_=json_)
@@ -40,8 +45,8 @@ def status(
 
 
 def _watch(study: str | None, studies: Path, *, json_: bool) -> None:
-    from autotune.report.studies import find
     from autotune.report.watching import watch
+    from autotune.study.directory import find
 
     if study is None or json_:
         raise AutotuneError("--watch follows one study, for people", hint="status STUDY --watch")

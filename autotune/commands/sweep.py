@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from autotune.commands import completion
 from autotune.commands.leave import ask_leave
 from autotune.commands.options import STUDIES, Json, Studies, Verbose, Yes
 from autotune.commands.sitting import sit_sweep
@@ -14,19 +15,31 @@ from autotune.commands.sitting import sit_sweep
 
 def sweep(
     target: Annotated[
-        Path, typer.Argument(help="A target, or a sweep file that names one.", show_default=False)
+        Path,
+        typer.Argument(
+            help="A target, or a sweep file that names one.",
+            show_default=False,
+            autocompletion=completion.targets,
+        ),
     ],
     over: Annotated[
         list[str] | None,
         typer.Option(
-            help="What varies: NAME=LOW:HIGH:STEP or NAME=A,B,C; service=all is every deployment."
+            help="What varies: NAME=LOW:HIGH:STEP or NAME=A,B,C; service=all is every deployment.",
+            autocompletion=completion.parameters,
         ),
     ] = None,
     hosts: Annotated[
-        list[str] | None, typer.Option(help="Numbers of hosts to use: TIER=1,2,3.")
+        list[str] | None,
+        typer.Option(help="Numbers of hosts to use: TIER=1,2,3.", autocompletion=completion.hosts),
     ] = None,
     with_: Annotated[
-        list[str] | None, typer.Option("--with", help="What holds at every point: NAME=VALUE.")
+        list[str] | None,
+        typer.Option(
+            "--with",
+            help="What holds at every point: NAME=VALUE.",
+            autocompletion=completion.parameters,
+        ),
     ] = None,
     rate: Annotated[
         list[float] | None, typer.Option(help="Requests/s to offer at every point.")
