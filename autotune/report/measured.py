@@ -14,7 +14,7 @@ from autotune.report.studies import Study
 from autotune.report.summary import numbers
 from autotune.report.yardstick import Requests, Yardstick, yardstick
 from autotune.run.measuring import Found
-from autotune.run.opponent import BASELINE
+from autotune.space.presets import BASELINE
 from autotune.study.records import Peak, Trial
 
 SCHEMA = 1

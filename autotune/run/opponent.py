@@ -10,11 +10,8 @@ from autotune.errors import AutotuneError
 from autotune.run.exported import exported_rss, exported_settings
 from autotune.services.base import Settings
 from autotune.space.choices import is_choice
+from autotune.space.presets import BASELINE, NAMED, PRESETS
 from autotune.space.space import Space
-
-BASELINE = "baseline"
-PRESETS = ("recommended", "published")
-NAMED = (BASELINE, *PRESETS)
 
 
 @dataclass(frozen=True)
