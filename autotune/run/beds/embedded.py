@@ -28,13 +28,12 @@ from autotune.services.registry import SERVICES, expected_body
 from autotune.space import space as spaces
 from autotune.space.dimension import Dimension
 from autotune.space.facts import HostFacts
+from autotune.space.presets import NAMED, PRESETS
 from autotune.space.space import Space
 from autotune.target.read import TargetFile
 from autotune.transports.base import Transport
 from autotune.transports.facts import host_facts
 from autotune.transports.local import LocalTransport
-
-PRESETS = ("baseline", "recommended", "published")
 
 
 @dataclass(frozen=True)
@@ -79,7 +78,7 @@ class EmbeddedBed:
                 ),
                 f"programs: {programs}",
                 f"ports: {listening}",
-                f"{', '.join(PRESETS)}: rendered and accepted by the software itself",
+                f"{', '.join(NAMED)}: rendered and accepted by the software itself",
             ),
             left_out=self.dropped,
             not_checked=(
@@ -193,7 +192,7 @@ def _presets(space: Space) -> Iterator[Settings]:
     """Baseline, recommended and published settings of every deployment."""
     for deployment in space.deployments:
         yield space.candidate(deployment).settings
-        for kind in PRESETS[1:]:
+        for kind in PRESETS:
             yield space.candidate(space.preset(kind, deployment)).settings
 
 

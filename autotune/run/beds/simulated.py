@@ -32,6 +32,7 @@ from autotune.simulate.vocabulary import has_effect
 from autotune.simulate.weather import Weather
 from autotune.space import space as spaces
 from autotune.space.facts import HostFacts
+from autotune.space.presets import PRESETS
 from autotune.space.space import Space
 from autotune.study.store import readings_of, state_of
 from autotune.target.model import Simulated, Target
@@ -122,7 +123,7 @@ class SimulatedBed:
         return render(part.service, part.site, settings, data, overrides(self.file))
 
     def _presets(self) -> Iterator[Settings]:
-        for kind in ("recommended", "published"):
+        for kind in PRESETS:
             for deployment in self.space.deployments:
                 yield self.space.preset(kind, deployment)
 

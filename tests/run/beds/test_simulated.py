@@ -90,6 +90,32 @@ def test_a_study_from_check_to_export(target: Path, tmp_path: Path) -> None:
     assert peak == pytest.approx(found["best"]["peak"], rel=0.12)
 
 
+def test_a_tuned_configuration_against_recommended_settings_and_another_export(
+    target: Path, tmp_path: Path
+) -> None:
+    studies = ("--studies", tmp_path / "studies")
+    for name, children in (("tuned", 60), ("other", 20)):
+        manifest = {"parameters": {"web.php_fpm.max_children": children}}
+        (tmp_path / f"{name}.json").write_text(json.dumps(manifest))
+    words = ("measure", target, "--config", tmp_path / "tuned.json", "--yes", "--against")
+
+    done = autotune(*words, "recommended", "--json", *studies, cwd=tmp_path)
+    found = json.loads(done.stdout)
+    assert found["against"] == "recommended"
+    assert found["gain"]["pairs"] == len(found["configuration"]) == len(found["other"]) == 3
+    assert found["gain"]["low"] < found["gain"]["ratio"] < found["gain"]["high"]
+    state = state_of(tmp_path / "studies" / found["study"])
+    space = prepare(read(target)).space
+    recommended = space.candidate(space.preset("recommended")).settings
+    sides = [trial.settings == recommended for trial in state.finished()]
+    assert sides == [True, False, False, True, True, False]
+
+    other = str(tmp_path / "other.json")
+    said = autotune(*words, other, *studies, cwd=tmp_path).stdout
+    assert f"against {other}, 3 alternating pairs" in said.splitlines()[0]
+    assert said.startswith("+")
+
+
 class Impatient:
     """A narrator that ends the sitting after so many readings, as Ctrl-C would."""
 
