@@ -359,16 +359,20 @@ function filterTrials() {
   by("shown").textContent = shown === lines.length ? plural(shown, "trial") : `${shown} of ${plural(lines.length, "trial")}`;
 }
 
-function drawAll() {
-  drawLatency(); drawProgress(); drawReadings(); drawImportance(); drawSlices(); drawCoordinates(); drawHosts();
+// One after the other, so that the page can be read and scrolled while the rest is drawn.
+async function drawAll() {
+  for (const one of [drawLatency, drawProgress, drawReadings, drawImportance, drawSlices, drawCoordinates, drawHosts]) {
+    one();
+    await new Promise((done) => setTimeout(done));
+  }
 }
 
-unpacked().then((found) => {
+unpacked().then(async (found) => {
   data = found;
   fillSelects();
   fillTrials();
-  drawAll();
   by("rate").oninput = sayAtRate;
+  await drawAll();
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", drawAll);
   document.documentElement.dataset.drawn = "yes";
 });
