@@ -140,7 +140,8 @@ def _tasks(host: str, hosts: Hosts) -> Iterator[dict[str, Any]]:
 def _written(files: Iterable[Handed]) -> Iterator[dict[str, Any]]:
     """What is there keeps its owner and its bits; what is made is root's."""
     by_path = {file.path: file for file in files}
-    directories = sorted({path.rpartition("/")[0] for path in by_path})
+    above = {path.rpartition("/")[0] for path in by_path}
+    directories = sorted(path for path in above if path.count("/") > 1)  # every host has /etc
     yield {
         "name": "See what there is",
         "ansible.builtin.stat": {"path": "{{ item }}", "follow": True},
@@ -242,4 +243,5 @@ def _yaml(document: Any) -> bytes:
     if isinstance(document, list):
         # ruamel indents a list at the top as it does any other; yamllint wants that one at the edge.
         text = "".join(line.removeprefix("  ") for line in text.splitlines(keepends=True))
+        text = text.replace("\n- name:", "\n\n- name:").replace("---\n\n", "---\n", 1)
     return text.encode()
