@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from autotune.deploy.batch import Command
@@ -40,7 +40,7 @@ def confirmed(hosts: Hosts, wanted: Wanted, steps: Mapping[str, Steps], space: S
     seen = {name: found for name, (found, _) in answers.items()}
     for name in wanted.hosts:
         _insist_on_units(hosts[name], wanted, seen[name])
-    effective = _of_tiers(wanted.settings, [values for _, values in answers.values()])
+    effective = of_tiers(wanted.settings, [values for _, values in answers.values()])
     deployed = Deployed(
         wanted.files,
         _acted(wanted, steps),
@@ -70,7 +70,7 @@ def _found(wanted: Wanted, host: FleetHost) -> tuple[HostSeen, dict[str, Value]]
     return seen, values
 
 
-def _of_tiers(asked: Settings, found: list[dict[str, Value]]) -> dict[str, Value]:
+def of_tiers(asked: Settings, found: Iterable[Settings]) -> dict[str, Value]:
     """One value for all hosts of a tier: where they differ, one that is not as asked is told."""
     effective: dict[str, Value] = {}
     for values in found:
