@@ -100,8 +100,8 @@ class FleetHost:
         Raises Invalid with the software's words, CommandFailed where they cannot be written.
         """
         commands = [self._staging(path, wanted.files[path]) for path in steps.write]
-        judging = [Command(judging(check)) for check in checks]
-        answers = self._do([*commands, *judging], timeout=60.0)
+        trials = [Command(judging(check)) for check in checks]
+        answers = self._do([*commands, *trials], timeout=60.0)
         for check, done in zip(checks, answers[len(commands) :], strict=True):
             if not done.ok:
                 raise Invalid(f"{check.part}: {done.said or 'its configuration is not accepted'}")
