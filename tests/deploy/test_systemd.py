@@ -112,6 +112,15 @@ def test_least_action_what_is_in_effect_and_everything_put_back(
         print("\nfour hosts:", ", ".join(f"{name} {took:.2f} s" for name, took in seconds.items()))
 
 
+def test_what_the_space_offers_of_descriptors_a_unit_can_have(ground: Ground) -> None:
+    bed = ground.bed()
+    high = {d.name: d.high for d in bed.space.dimensions}
+    most = {name: high[name] for name in ("cache.limits.nofile", "cache.memcached.connections")}
+    with ground.opened() as fleet:
+        deployed = fleet.deploy({**settings(fleet), **most})
+        assert {name: deployed.effective[name] for name in most} == most
+
+
 def test_what_does_not_validate_changes_nothing(ground: Ground) -> None:
     with ground.opened() as fleet:
         before = ground.pictures()
