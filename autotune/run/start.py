@@ -14,6 +14,7 @@ from autotune.run.narrator import Narrator
 from autotune.run.trial import Bench
 from autotune.run.verdict import Verdict
 from autotune.search.searcher import Searcher
+from autotune.search.storage import sqlite
 from autotune.search.transfer import transferred
 from autotune.study.records import State
 from autotune.study.store import first_record, state_of
@@ -99,7 +100,7 @@ def searcher(bed: Bed, directory: Path) -> Searcher:
     """The search of the study in ``directory``, with all that it has been told."""
     target = bed.file.target
     return Searcher(
-        f"sqlite:///{directory.resolve()}/study.db",
+        sqlite(directory / "study.db"),
         directory.name,
         bed.space,
         target.search.sampler,

@@ -33,6 +33,9 @@ class Phase(enum.StrEnum):
 # Phases whose configurations the budget of trials counts.
 COUNTED = frozenset({Phase.BASELINE, Phase.RECOMMENDED, Phase.PUBLISHED, Phase.KNOWN, Phase.SEARCH})
 
+# Those whose configurations are known before the search.
+OPENING = COUNTED - {Phase.SEARCH}
+
 STACK, CACHES = "stack", "caches"  # what ceilings on record are ``of``
 ENVELOPE = frozenset({"event", "at"})  # of a record: what it says is the rest
 
@@ -52,6 +55,11 @@ class Peak:
     def feasible(self) -> bool:
         """Whether the stack carried any load within the objective."""
         return self.verdict not in ("unmeetable", "generator-limited") and self.peak > 0
+
+    @property
+    def screened(self) -> bool:
+        """Whether the search gave up as soon as this hardly beat the best: a ceiling, not a peak."""
+        return self.verdict == "screened"
 
 
 @dataclass(frozen=True)
