@@ -32,7 +32,8 @@ class Shape:
     is there at any load. ``lead``: seconds of load before a reading counts (its warm-up), or
     ``None`` for a server whose overload is no growing backlog but the failure of most requests.
     ``grades``: 1 / variance of a reading's log fraction beyond that of counting, unless violations
-    come in ``bursts``, those of a queue's busy periods, which last the longer the steeper the onset.
+    come in ``bursts``, those of a queue's busy periods, which last the longer the steeper the onset
+    and take their time to appear; without them a reading shows the long run's fraction at once.
     """
 
     slope: float
@@ -54,6 +55,8 @@ SHAPES: Final = (
     Shape(180.0),
     Shape(500.0, lead=0.0),
     Shape(500.0),
+    Shape(16.0, floor=0.1, grades=24.0),
+    Shape(70.0, floor=0.1),
     Shape(10.0, floor=0.4, grades=60.0),
     Shape(40.0, floor=0.4, grades=60.0),
     Shape(4.0, floor=0.75, grades=120.0),
@@ -74,7 +77,7 @@ _COMMON: Final[Array] = np.array(
     [0.3 if shape.floor or shape.bursts or shape.lead is None else 1.0 for shape in SHAPES]
 )
 _VARIABLE = 0.9  # of the slope that Poisson arrivals and exponential services would give ...
-_LONG_TAILED = 0.4  # ... and with services so varied that some are late at any load
+_LONGER = 2.0  # ... and how much less that is where services vary so that some are late at any load
 _SPREAD = 0.45  # of the log of that
 _ANY = 0.1  # weight of the shapes however unlike that they are
 _MILDEST, _STEEPEST = 2.5, 450.0  # slopes beyond which all look alike
@@ -93,7 +96,7 @@ def expected(log_peaks: Array, limit: float) -> Array:
     the more requests a limit's length holds, the steeper the onset.
     """
     slopes = np.array([shape.slope / (1.0 - shape.floor) for shape in SHAPES])
-    part = np.array([_LONG_TAILED if shape.floor else _VARIABLE for shape in SHAPES])
+    part = np.array([_VARIABLE / (1.0 + _LONGER * shape.floor) for shape in SHAPES])
     centre = np.clip(limit * part[:, None] * np.exp(log_peaks)[None, :], _MILDEST, _STEEPEST)
     score = (np.log(slopes)[:, None] - np.log(centre)) / _SPREAD
     weights = _COMMON[:, None] * (np.exp(-0.5 * score**2) + _ANY)
@@ -138,6 +141,8 @@ def _row(shape: Shape, allowed: float, limit: float, seconds: float) -> tuple[Ar
         fraction = np.where(utilisation < 1.0, steady, np.nan)
     else:
         late = _late(utilisation, decay, limit, shape.lead, seconds)
+        if not shape.bursts:
+            late = np.maximum(late, _settled(utilisation, decay, limit, seconds))
         fraction = floor + (1.0 - floor) * late
     if shape.bursts and shape.lead is not None:
         return fraction, _lasting(utilisation, decay, limit, shape.lead, seconds)
@@ -156,6 +161,14 @@ def _late(utilisation: Array, decay: float, limit: float, lead: float, seconds: 
     free = ndtr((drift * t - limit) / spread)
     image = drift * decay + log_ndtr(-(limit + drift * t) / spread)
     return np.asarray(np.minimum(free + np.exp(np.minimum(image, 0.0)), 1.0).mean(axis=1))
+
+
+def _settled(utilisation: Array, decay: float, limit: float, seconds: float) -> Array:
+    """Chance of a wait above ``limit`` where the long run shows at once, but for utilisations so
+    close to 1 that no queue moves that far in ``seconds``.
+    """
+    spare = np.maximum(1.0 - utilisation, 0.5 * np.sqrt(2.0 * limit / decay / seconds))
+    return np.asarray(np.exp(-decay * spare))
 
 
 def _lasting(utilisation: Array, decay: float, limit: float, lead: float, seconds: float) -> Array:
