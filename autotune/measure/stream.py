@@ -152,7 +152,8 @@ class Stream:
         """All of it, once it has ended. Raises ``HostUnreachable``."""
         argv = (
             "nice", "-n", "19", "sh", "-c", _STREAM, "sh", str(self._seconds),
-            f"{1.0 + self._later:.3f}", " ".join(self._owners.programs), self._whoami, "\n".join(self._logs), *FILES,
+            f"{1.0 + self._later:.3f}", " ".join(self._owners.programs), self._whoami,
+            "\n".join(self._logs), *FILES,
         )  # fmt: skip
         done = self._transport.run(argv, timeout=self._seconds + SPARE, env={"LC_ALL": "C"})
         return read(done.stdout, self._owners)
