@@ -4,8 +4,10 @@ The wait in a queue near saturation is, whatever its arrivals and services, clos
 Brownian motion with drift ``u - 1`` at utilisation ``u`` (Kingman 1962; Harrison 1985, §1.8). Its
 chance to exceed the limit has a closed form that also holds for the first seconds from an empty
 queue and in overload, where a backlog grows. One number is left, how steeply the fraction rises at
-the peak. Some servers add a floor of violations that no load explains (services with a long tail),
-and some do not queue in overload but fail at once. Which of these a server is, the readings tell.
+the peak, and the length of the bursts in which violations come follows from it. Some servers do not
+make bursts, but show the long run's fraction at once; some add a floor of violations that no load
+explains (services with a long tail), and some do not queue in overload but fail at once. Which of
+these a server is, the readings tell.
 """
 
 from __future__ import annotations
