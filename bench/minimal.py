@@ -1,46 +1,63 @@
 """Minimal diff: how well the changes that carry a winner's gain are told from those that do not.
 
-    python -m bench minimal [SEEDS]
+    python -m bench minimal [SEEDS] [MEASUREMENTS]
 
 A winner is the stack's optimum with every parameter moved that has no effect. Truly active are the
-changes that a reduction without noise keeps.
+changes that are left when the others are reverted by their exact losses, the least first, as long as
+95 % of the gain is kept.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from math import log
 
 import numpy as np
 
-from autotune.search.minimal import KEPT, Predicted, Reduction
+from autotune.run.explaining import MOST
+from autotune.search.minimal import KEPT, Predicted, Reduction, Reverted
 from autotune.services.base import Value
+from autotune.simulate.variants import VARIANTS
+from autotune.simulate.vocabulary import has_effect
 from bench.stacks import NOISE, Stack, best, random_stack, web_stack
 
-BUDGET = 150
+NOTHING = -9.0
 
 
 def main(arguments: Sequence[str] = ()) -> None:
     seeds = int(arguments[0]) if arguments else 5
-    stacks = [web_stack(n) for n in ("small", "wide", "slow-db", "cached")]
-    stacks += [random_stack(i) for i in range(4)]
+    most = int(arguments[1]) if len(arguments) > 1 else MOST
+    families = {
+        "model": [modelled(name) for name in VARIANTS],
+        "web": [web_stack(n) for n in ("small", "wide", "slow-db", "cached")],
+        "random": [random_stack(i) for i in range(4)],
+    }
     print(
-        f"{'stack':10} {'changes':>7} {'active':>6} {'precision':>9} {'recall':>6} {'measured':>8}"
+        f"{'stack':11} {'changes':>7} {'active':>6} {'precision':>9} {'recall':>6} {'measured':>8}"
     )
-    all_found = []
-    for stack in stacks:
-        found = [reduced(stack, seed) for seed in range(seeds)]
-        all_found += found
-        _line(stack.name, found)
-    _line("all", all_found)
+    for family, stacks in families.items():
+        every = []
+        for stack in stacks:
+            found = [reduced(stack, seed, most) for seed in range(seeds)]
+            every += found
+            _line(stack.name, found)
+        _line(f"all {family}", every)
 
 
 def _line(name: str, found: Sequence[tuple[int, int, float, float, int]]) -> None:
     changes, active, precision, recall, spent = np.mean(np.array(found), axis=0)
-    print(f"{name:10} {changes:7.1f} {active:6.1f} {precision:9.2f} {recall:6.2f} {spent:8.0f}")
+    print(f"{name:11} {changes:7.1f} {active:6.1f} {precision:9.2f} {recall:6.2f} {spent:8.0f}")
 
 
-def reduced(stack: Stack, seed: int) -> tuple[int, int, float, float, int]:
+def modelled(name: str) -> Stack:
+    """A variant of the modelled stack, with the parameters that the model answers to."""
+    variant = VARIANTS[name]
+    names = (d.name for d in variant.space.dimensions)
+    active = frozenset(n for n in names if has_effect(variant.topology, n))
+    return Stack(name, variant.space, lambda s: variant.true_peak(s) or None, active)
+
+
+def reduced(stack: Stack, seed: int, most: int = MOST) -> tuple[int, int, float, float, int]:
     """Changes, active ones, precision, recall, measurements."""
     rng = np.random.default_rng((seed, 5))
     baseline, winner = stack.space.baseline, _moved(stack, rng)
@@ -59,17 +76,35 @@ def reduced(stack: Stack, seed: int) -> tuple[int, int, float, float, int]:
 
     gain = log((stack.peak(winner) or 1.0) / (stack.peak(baseline) or 1.0))
     full = height(frozenset()) or 0.0
-    exact = {n: Predicted(full - (height(frozenset({n})) or -9.0), 0.0) for n in changes}
-    truth = set(Reduction(exact, gain, 1e-6, height, 10_000).reduce().kept)
+    exact = {n: full - _or_nothing(height(frozenset({n}))) for n in changes}
+    truth = set(changes) - _needless(changes, full - (1.0 - KEPT) * gain, height)
     # What a model might believe: the truth within a tenth of the gain.
-    guess = {n: Predicted(p.loss + rng.normal(0, 0.1 * gain), 0.1 * gain) for n, p in exact.items()}
-    found = Reduction(guess, gain, NOISE, measure, BUDGET).reduce()
+    guess = {n: Predicted(p + rng.normal(0, 0.1 * gain), 0.1 * gain) for n, p in exact.items()}
+    found = Reduction(guess, gain, NOISE, measure, most).reduce()
     kept = set(found.kept)
     hit = len(kept & truth)
     return (
         len(changes), len(truth), hit / max(len(kept), 1), hit / max(len(truth), 1),
         found.measurements,
     )  # fmt: skip
+
+
+def _needless(
+    changes: Sequence[str], least: float, height: Callable[[Reverted], float | None]
+) -> Reverted:
+    """What may be reverted with the log peak staying above ``least``: the least loss first."""
+    reverted: Reverted = frozenset()
+    while left := [reverted | {name} for name in changes if name not in reverted]:
+        following = max(left, key=lambda wider: _or_nothing(height(wider)))
+        if _or_nothing(height(following)) < least:
+            break
+        reverted = following
+    return reverted
+
+
+def _or_nothing(height: float | None) -> float:
+    """The log peak; that of next to no load where there is none."""
+    return NOTHING if height is None else height
 
 
 def _moved(stack: Stack, rng: np.random.Generator) -> dict[str, Value]:

@@ -54,14 +54,12 @@ def measure(
 
     bed = prepared(target)
     request = measuring.request(bed, config, against, repeat)
+    bounds = measuring.ceilings_wanted(bed, request, tier, concurrency) if closed or tier else None
     ask_leave(bed.announce(), yes=yes)
     directory = new_directory(studies, f"{bed.file.target.name}-measured")
     with narrated(bed, directory, verbose=verbose) as narrator:
-        if closed or tier:
-            _print_ceilings(
-                measuring.ceilings(bed, request, tier, concurrency, directory, narrator),
-                json_=json_,
-            )
+        if bounds is not None:
+            _print_ceilings(measuring.ceilings(bed, bounds, directory, narrator), json_=json_)
             return
         found = measuring.measure(bed, request, directory, narrator)
     study = open_study(directory)

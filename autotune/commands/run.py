@@ -49,9 +49,9 @@ def run(
     from autotune.study.directory import find
 
     bed = prepared(target)
+    earlier = find(from_, studies) if from_ else None
     ask_leave(bed.announce(), yes=yes)
     directory = new_directory(studies, bed.file.target.name)
-    earlier = find(from_, studies) if from_ else None
     sit(
         partial(start.start, keep=keep, earlier=earlier),
         bed,

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -12,6 +13,9 @@ from autotune.commands import completion
 from autotune.commands.options import STUDIES, Json, Studies
 from autotune.commands.output import print_json
 from autotune.errors import AutotuneError
+
+if TYPE_CHECKING:
+    from autotune.report.studies import Study
 
 
 def status(
@@ -28,13 +32,12 @@ def status(
     """Where a study stands, also while it runs."""
     from autotune.report import status as statuses
     from autotune.report.studies import open_study
-    from autotune.study.directory import find, names
+    from autotune.study.directory import find
 
     if watch:
         _watch(study, studies, json_=json_)
         return
-    chosen = [find(study, studies)] if study else [studies / name for name in names(studies)]
-    opened = [open_study(directory) for directory in chosen]
+    opened = [open_study(find(study, studies))] if study else list(_readable(studies))
     if json_:
         print_json({"schema": 1, "studies": [statuses.status(one) for one in opened]})
         return
@@ -42,6 +45,18 @@ def status(
         typer.echo(f"no studies in {studies}: `autotune run TARGET` makes one", err=True)
     for one in opened:
         typer.echo(statuses.render_status(one))
+
+
+def _readable(root: Path) -> Iterator[Study]:
+    """All studies but the damaged ones, of which it is told."""
+    from autotune.report.studies import open_study
+    from autotune.study.directory import names
+
+    for name in names(root):
+        try:
+            yield open_study(root / name)
+        except AutotuneError as error:
+            typer.echo(f"{name}: {error.message}", err=True)
 
 
 def _watch(study: str | None, studies: Path, *, json_: bool) -> None:

@@ -80,6 +80,16 @@ class Listed:
 def open_study(directory: Path) -> Study:
     """Read a study. Raises AutotuneError when it is damaged, TargetError for its target."""
     records = tuple(_records(directory / EVENTS))
+    if not records:
+        raise AutotuneError(
+            f"study {directory.name} was stopped before anything was done",
+            hint="start it again with `autotune run TARGET`",
+        )
+    if not (directory / "target.yaml").exists():
+        raise AutotuneError(
+            f"study {directory.name} has lost its target.yaml: the study is damaged",
+            hint="put the file back from a copy, or move the study's directory away",
+        )
     return Study(directory, read(directory / "target.yaml").target, records, replay(records))
 
 
@@ -97,5 +107,5 @@ def listing(root: Path = ROOT) -> tuple[Listed, ...]:
 def _records(path: Path) -> list[dict[str, Any]]:
     try:
         return list(journal.read(path))
-    except (OSError, ValueError) as error:
-        raise AutotuneError(f"{path} cannot be read: {error}") from error
+    except OSError as error:
+        raise AutotuneError(f"{path} cannot be read: {error.strerror}") from error

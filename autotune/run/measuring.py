@@ -25,6 +25,7 @@ from autotune.search import confirmation
 from autotune.search.confirmation import Gain, Measured, gain
 from autotune.services.base import Settings
 from autotune.study.records import Peak, Phase, Trial
+from autotune.target.document import instead
 
 CONFIGURATION = "the configuration"
 MOST_CLIENTS = 500  # a closed loop of more has a thousand descriptors and one core to do it with
@@ -98,22 +99,42 @@ def measure(bed: Bed, wanted: Request, directory: Path, narrator: Narrator) -> F
         return _repeat(bench, wanted, directory)
 
 
-def ceilings(
-    bed: Bed,
-    wanted: Request,
-    tier: str | None,
-    concurrency: str,
-    directory: Path,
-    narrator: Narrator,
-) -> OfStack | OfCaches:
-    """Those of a tier's caches, or of the stack with so many clients in turn (``"1,5"``).
+@dataclass(frozen=True)
+class Ceilings:
+    """Which ones: of the caches of ``tier``, or of the stack with so many ``clients`` in turn."""
 
-    Raises AutotuneError.
-    """
+    settings: Settings
+    tier: str | None
+    clients: tuple[int, ...]
+
+
+def ceilings_wanted(bed: Bed, wanted: Request, tier: str | None, concurrency: str) -> Ceilings:
+    """``concurrency`` is ``"1,5"``. Raises AutotuneError for what has no ceiling to measure."""
+    target = bed.file.target
     if wanted.against is not None or wanted.repeat > 1:
         raise AutotuneError("a ceiling is measured once: no --against, no --repeat")
+    if target.command is not None or target.simulated is not None:
+        raise AutotuneError(
+            "only a stack of servers has a ceiling to measure", hint="leave --closed and --tier out"
+        )
     if tier is not None:
-        return of_caches(bed, tier, wanted.settings, directory, narrator)
+        caches = [name for name, one in target.tiers.items() if "memcached" in one.service]
+        if tier not in caches:
+            raise AutotuneError(
+                f"tier {tier!r} has no memcached to measure", hint=instead(tier, caches)
+            )
+        return Ceilings(wanted.settings, tier, ())
+    return Ceilings(wanted.settings, None, _clients(concurrency))
+
+
+def ceilings(bed: Bed, wanted: Ceilings, directory: Path, narrator: Narrator) -> OfStack | OfCaches:
+    """Measure them. Raises AutotuneError."""
+    if wanted.tier is not None:
+        return of_caches(bed, wanted.tier, wanted.settings, directory, narrator)
+    return of_stack(bed, wanted.settings, wanted.clients, directory, narrator)
+
+
+def _clients(concurrency: str) -> tuple[int, ...]:
     try:
         clients = [int(number) for number in concurrency.split(",")]
     except ValueError:
@@ -123,7 +144,7 @@ def ceilings(
             f"--concurrency {concurrency!r} is no list of numbers from 1 to {MOST_CLIENTS}",
             hint="such as --concurrency 1,5",
         )
-    return of_stack(bed, wanted.settings, clients, directory, narrator)
+    return tuple(clients)
 
 
 def _repeat(bench: Bench, wanted: Request, directory: Path) -> Found:

@@ -36,8 +36,10 @@ __all__ = [
 # hard to tell apart.
 FINALISTS = 2
 MOST_FINALISTS = 4
-# Trials of the search between two measurements of the reference.
+# Trials of the search between two measurements of the reference; those that were screened out cost
+# and say little, and drift does them little harm.
 REFERENCE_EVERY = 6
+SCREENED_FOR_ONE = 3
 # The last part of the time belongs to proof, not to search: enough for the finalists and the least
 # number of pairs at the pace of the study so far, but never more than this share.
 MOST_RESERVE = 0.45
@@ -166,7 +168,8 @@ def _reference(state: State) -> Step | None:
         return None
     last = max(t.number for t in (chosen, *state.finished(Phase.REFERENCE)))
     since = [t for t in state.finished(*COUNTED) if t.number > last]
-    if len(since) < REFERENCE_EVERY:
+    screened = sum(t.peak is None or t.peak.screened for t in since)
+    if len(since) - screened + screened / SCREENED_FOR_ONE < REFERENCE_EVERY:
         return None
     return Measure(Phase.REFERENCE, chosen.settings, of=chosen.number)
 

@@ -10,13 +10,15 @@ from autotune.measure.diagnosis import WatchedReading
 from autotune.measure.memory import worst_rss
 from autotune.measure.noise import Noise
 from autotune.measure.posterior import Prior
-from autotune.measure.warmup import warm_up
+from autotune.measure.warmup import Warmth, warm_up
 from autotune.run import asking
 from autotune.run.asking import Benchmark
 from autotune.run.bed import Equipment
 from autotune.run.clock import Clock
 from autotune.run.narrator import Narrator
 from autotune.run.order import Measure
+from autotune.services.base import Role
+from autotune.services.registry import DEPLOYMENTS
 from autotune.space.space import Infeasible, Space
 from autotune.study.records import Phase, Trial
 from autotune.study.store import Store
@@ -27,6 +29,10 @@ CONFIRM_SD = 0.03
 # A configuration that cannot carry this share of the expected peak need not be measured lower down.
 HOPELESS = 0.02
 TRIAL_SD = 0.03
+# A warm-up that ends below this share of its first rate was held back by the stack, whose peak is
+# taken to be so much higher than what it carried.
+HELD_BACK = 0.9
+BEYOND = 1.5
 # How far a configuration nobody has measured may be from what is expected: sd of the log peak.
 UNKNOWN_SD = 0.5
 SCREENED = frozenset({Phase.SEARCH, Phase.RECOMMENDED, Phase.PUBLISHED, Phase.KNOWN})
@@ -42,6 +48,8 @@ class Bench:
     store: Store
     narrator: Narrator
     noise: Noise = field(default_factory=Noise)
+    # Whether the caches hold what they can, by what this session saw.
+    warm: bool = False
 
     @property
     def clock(self) -> Clock:
@@ -72,13 +80,15 @@ def run(step: Measure, bench: Bench, prior: Prior | None, incumbent: float | Non
         with bench.clock.on("deploy"):
             deployed = bench.equipment.fleet.deploy(trial.settings)
     except DeployFailed as error:
+        bench.warm = False  # what was put back may have been restarted
         return _failed(bench, trial, error.message)
     store.deployed(trial, deployed)
     bench.narrator.deployed(trial, deployed)
     if bench.equipment.benchmark is not None:
         return _called(bench, trial, bench.equipment.benchmark)
-    carried = _warm_up(bench, trial, prior)
-    capacity = _peak(bench, trial, prior or _guess(carried), incumbent)
+    bench.warm = bench.warm and not any(_is_cache(name) for name in deployed.restarted)
+    warmth = _warm_up(bench, trial, prior)
+    capacity = _peak(bench, trial, prior, warmth, incumbent)
     return _measured(bench, trial, capacity)
 
 
@@ -91,26 +101,43 @@ def _called(bench: Bench, trial: Trial, benchmark: Benchmark) -> Trial:
     return done
 
 
-def _warm_up(bench: Bench, trial: Trial, prior: Prior | None) -> float | None:
+def _warm_up(bench: Bench, trial: Trial, prior: Prior | None) -> Warmth:
     def probe(rate: float, seconds: float) -> Reading:
         return _take(bench, trial, "warm-up", rate, seconds).reading
 
     expected = prior.peak if prior else None
-    warmth = warm_up(
-        probe, bench.equipment.lookups, expected, max_rate=bench.equipment.limits.max_rate
-    )
+    # A hit rate takes many windows to settle; caches that kept what they held need not be awaited.
+    lookups = (lambda: None) if bench.warm else bench.equipment.lookups
+    warmth = warm_up(probe, lookups, expected, max_rate=bench.equipment.limits.max_rate)
+    bench.warm = bench.warm or warmth.settled
     bench.store.warmed(trial, warmth)
     bench.narrator.warm(trial, warmth)
     bench.equipment.drain()
-    return warmth.carried
+    return warmth
 
 
-def _guess(carried: float | None) -> Prior | None:
-    """A first idea of a peak nobody has measured: somewhat above what warm-up went through."""
-    return Prior(1.5 * carried, UNKNOWN_SD) if carried else None
+def _is_cache(part: str) -> bool:
+    """Whether a part, by its name, is a service that forgets what it held when it is restarted."""
+    kind = part.rpartition(".")[2]
+    return any(role is Role.CACHE for _, role in DEPLOYMENTS.get(kind, ()))
 
 
-def _peak(bench: Bench, trial: Trial, prior: Prior | None, incumbent: float | None) -> Capacity:
+def _guess(prior: Prior | None, warmth: Warmth) -> Prior | None:
+    """What to expect now that the stack has been warmed up.
+
+    One that nobody has measured, or that did not keep up with what is expected of it, peaks somewhat
+    above what it carried: a search that begins there says how good it is, and not only that it is
+    worse than the best.
+    """
+    carried, most = warmth.carried, max((window.rate for window in warmth.windows), default=0.0)
+    if carried is not None and (prior is None or carried < HELD_BACK * most):
+        return Prior(BEYOND * carried, UNKNOWN_SD)
+    return prior
+
+
+def _peak(
+    bench: Bench, trial: Trial, prior: Prior | None, warmth: Warmth, incumbent: float | None
+) -> Capacity:
     watched: list[WatchedReading] = []
 
     def probe(rate: float, seconds: float) -> Reading:
@@ -120,16 +147,15 @@ def _peak(bench: Bench, trial: Trial, prior: Prior | None, incumbent: float | No
             bench.equipment.drain()
         return reading
 
+    limits = bench.equipment.limits
     capacity = search(
         probe,
         bench.slo,
-        prior,
+        _guess(prior, warmth),
         target_sd=CONFIRM_SD if trial.phase is Phase.CONFIRM else TRIAL_SD,
         incumbent=incumbent if trial.phase in SCREENED else None,
         noise=bench.noise,
-        limits=replace(bench.equipment.limits, min_rate=max(1.0, prior.peak * HOPELESS))
-        if prior
-        else bench.equipment.limits,
+        limits=replace(limits, min_rate=max(1.0, prior.peak * HOPELESS)) if prior else limits,
     )
     found = bench.equipment.diagnose(trial.settings, watched)
     if found is not None:

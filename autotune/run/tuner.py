@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import log
+
 from autotune.measure.noise import Noise
 from autotune.measure.posterior import Prior
 from autotune.run import trial as trials
@@ -11,13 +13,14 @@ from autotune.run.trial import UNKNOWN_SD, Bench
 from autotune.run.verdict import Verdict, conclude
 from autotune.search.landscape import MATTERS
 from autotune.search.searcher import Searcher, Told
-from autotune.study.records import COUNTED, Phase, State, Trial
+from autotune.study.records import COUNTED, Peak, Phase, State, Trial
 from autotune.target.model import Budget
 
 # How far a configuration's peak may be from its own earlier measurement: sd of its logarithm.
 KNOWN_SD = 0.10
 # The search ends when the chance of finding anything better by MATTERS is below this.
 HOPE = 0.05
+WITHIN_90 = 1.645  # sds either side of the mean that hold 90 % of a normal
 
 
 def tune(bench: Bench, searcher: Searcher, budget: Budget) -> Verdict:
@@ -122,11 +125,16 @@ def tell(searcher: Searcher, done: Trial) -> None:
     feasible = peak is not None and peak.feasible
     notes: dict[str, str | float | int] = {"trial": done.number, "phase": str(done.phase)}
     if peak is not None:
-        notes |= {"low": peak.low, "high": peak.high, "sd": peak.sd, "verdict": peak.verdict}
+        notes |= {"low": peak.low, "high": peak.high, "sd": _sd(peak), "verdict": peak.verdict}
     else:
         notes["why"] = done.failure or ""
     told = Told(peak.peak if peak is not None and feasible else None, notes)
     searcher.record(done.asked, done.suggested or done.settings, told)
+
+
+def _sd(peak: Peak) -> float:
+    """The sd of the log peak; of a screened one the upper side's: nothing was asked of the lower."""
+    return log(peak.high / peak.peak) / WITHIN_90 if peak.screened else peak.sd
 
 
 def catch_up(searcher: Searcher, state: State) -> None:

@@ -34,7 +34,9 @@ class Seen:
 
 @dataclass(frozen=True)
 class Shift:
-    """What a log peak measured at a place was too high by, in today's terms, and the sd of that."""
+    """What a log peak measured at a place was too high by, in today's terms, and how uncertain that
+    is: as an sd, beside the other places, since what all of them share does not change their order.
+    """
 
     mean: float
     sd: float
@@ -68,39 +70,52 @@ def drift(seen: Sequence[Seen], places: Sequence[int], noise: float = NOISE) -> 
     at = np.array([s.place for s in seen])
     heights = np.array([log(s.peak) for s in seen])
     variances = np.array([s.sd**2 + noise**2 for s in seen])
-    wanted = np.array([*places, at.min(), max(places)], dtype=float)
+    first, last = float(at.min()), float(max(places))
+    wanted = np.array([*places, *at, first, last])
     span = max(float(wanted.max() - wanted.min()), 1.0)
-    evidence, means, squares = [], [], []
+    beside = np.zeros(len(wanted))
+    beside[len(places) : -2] = 1.0 / len(at)
+    evidence, means, squares, totals = [], [], [], []
     for strength in STRENGTHS:
         prior = NO_DRIFT if strength == 0.0 else (1 - NO_DRIFT) / (len(STRENGTHS) - 1)
-        likelihood, mean, variance = _with(strength, at / span, heights, variances, wanted / span)
+        found = _with(strength, at / span, heights, variances, wanted / span)
+        likelihood, mean, covariance = found
         evidence.append(log(prior) + likelihood)
         means.append(mean)
-        squares.append(variance + mean**2)
+        squares.append(_variance(covariance, beside) + (mean - beside @ mean) ** 2)
+        change = covariance[-1, -1] - 2 * covariance[-1, -2] + covariance[-2, -2]
+        totals.append(change + (mean[-1] - mean[-2]) ** 2)
     weights = np.exp(np.array(evidence) - max(evidence))
     weights /= weights.sum()
     mean = weights @ np.array(means)
-    sd = np.sqrt(np.maximum(weights @ np.array(squares) - mean**2, 0.0))
-    shifts = {place: Shift(float(mean[i]), float(sd[i])) for i, place in enumerate(places)}
-    total = Shift(-float(mean[-2]), float(sd[-2]))
-    return Drift(shifts, 1.0 - float(weights[0]), total)
+    spread = weights @ np.array(squares) - (mean - beside @ mean) ** 2
+    sd = np.sqrt(np.maximum(spread, 0.0))
+    shifts = {
+        place: Shift(float(mean[i] - mean[-1]), float(sd[i])) for i, place in enumerate(places)
+    }
+    changed = float(mean[-1] - mean[-2])
+    unsure = sqrt(max(float(weights @ np.array(totals)) - changed**2, 0.0))
+    return Drift(shifts, 1.0 - float(weights[0]), Shift(changed, unsure))
 
 
 def _with(
     strength: float, at: Array, heights: Array, variances: Array, wanted: Array
 ) -> tuple[float, Array, Array]:
-    """Log evidence of one strength, and mean and variance of drift(wanted) − drift(last wanted)."""
+    """Log evidence of one strength, and mean and covariance of the drift at the places wanted."""
     total = _LEVEL + _covariance(strength, at, at) + np.diag(variances)
     centred = heights - heights.mean()
     inverse = np.linalg.inv(total)
     alpha = inverse @ centred
     likelihood = -0.5 * float(centred @ alpha) - 0.5 * float(np.linalg.slogdet(total)[1])
     across = _covariance(strength, wanted, at)
-    across = across - across[-1]
     own = _covariance(strength, wanted, wanted)
-    apart = own.diagonal() - 2 * own[-1] + own[-1, -1]
-    variance = apart - np.einsum("ij,jk,ik->i", across, inverse, across)
-    return likelihood, across @ alpha, np.maximum(variance, 0.0)
+    return likelihood, across @ alpha, own - across @ inverse @ across.T
+
+
+def _variance(covariance: Array, beside: Array) -> Array:
+    """Of each place's drift less the mean that ``beside`` weighs."""
+    shared = covariance @ beside
+    return np.asarray(np.maximum(covariance.diagonal() - 2 * shared + beside @ shared, 0.0))
 
 
 def _covariance(strength: float, left: Array, right: Array) -> Array:
@@ -109,8 +124,3 @@ def _covariance(strength: float, left: Array, right: Array) -> Array:
     bent = np.exp(-0.5 * (apart / 0.35) ** 2)
     line = np.outer(left, right) * 3.0
     return np.asarray(0.5 * strength**2 * (line + bent))
-
-
-def corrected(peak: float, sd: float, shift: Shift) -> tuple[float, float]:
-    """A peak in today's terms, and the sd of its log."""
-    return peak * exp(-shift.mean), sqrt(sd**2 + shift.sd**2)

@@ -1,9 +1,9 @@
 """The smallest part of a winner's changes that keeps nearly all of its gain.
 
-Changes are reverted against the winner: first, as one group, all that the model believes to be
-without effect; a group that costs too much is halved; then what is left one by one, least first.
-A set may be reverted when the winner loses at most ``1 - KEPT`` of its gain by it, all that was
-reverted before included. How often a set is measured follows from how near the line it is.
+Changes are reverted against the winner. Each that may be without much effect is reverted by itself
+once, to find those that clearly matter; then half of the others at a time, which tells what each is
+worth with the fewest measurements (`search.losses`); at last those to be given up, all together,
+until it is sure that the winner loses at most ``1 - KEPT`` of its gain without them.
 """
 
 from __future__ import annotations
@@ -12,25 +12,26 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import sqrt
 
+import numpy as np
 from scipy.special import ndtr
+
+from autotune.search.losses import Losses, Predicted, Reverted, Weighings, within
+
+__all__ = ["KEPT", "Predicted", "Reduced", "Reduction", "Reverted"]
 
 KEPT = 0.95
 SURE, UNSURE = 0.85, 0.1  # chance of being within the line at which a set is let go, or kept
-MOST_EACH = 16  # measurements of one set
-GLANCES = 2  # measurements by which single changes are put in order
-OPENING = 16  # of the winner, before anything is compared with it
+EVEN = 0.5  # and at which it is let go when there are no more measurements
+GLANCES, MOST_EACH = 4, 16  # measurements of one set, at least and at most
+OPENING = 8  # of the winner, before anything is compared with it
+CLEAR = 0.02  # chance of being within the line at which a change matters for certain
+DRAWS = 200
+# A part of the measurements is for weighing, the rest to prove what was found.
+WEIGHING = 0.75
+SETTLED = 0.9  # of the draws must agree about each change before weighing ends early
 
-Reverted = frozenset[str]
 Measure = Callable[[Reverted], float | None]
 """``measure(reverted)``: log peak of the winner with these changes reverted; ``None``: it fails."""
-
-
-@dataclass(frozen=True)
-class Predicted:
-    """The model's log loss of reverting one change, and its sd."""
-
-    loss: float
-    sd: float
 
 
 @dataclass(frozen=True)
@@ -62,74 +63,128 @@ class Reduction:
     ) -> None:  # fmt: skip
         self._predicted, self._gain, self._noise = predicted, gain, noise
         self._measure, self._most = measure, most
+        self._weighed = Weighings(predicted, noise)
         self._seen: dict[Reverted, list[float]] = {}
         self._failed: set[Reverted] = set()
+        self._reverted: Reverted = frozenset()
         self._spent = 0
+        self._rng = np.random.default_rng(len(predicted))
+        self._line = (1.0 - KEPT) * gain
 
     def reduce(self) -> Reduced:
         """Measure until the smallest set is found or the measurements are spent."""
-        ordered = sorted(self._predicted, key=lambda name: self._predicted[name].loss)
-        reverted: Reverted = frozenset()
         try:
             for _ in range(OPENING):
                 self._take(frozenset())
-            reverted = self._groups(reverted, self._idle(ordered))
-            for name in self._ranked(reverted, ordered):
-                if self._affordable(reverted | {name}):
-                    reverted = reverted | {name}
+            light = self._alone()
+            self._weigh(light)
+            self._prove(light)
         except OutOfBudget:
-            pass
-        return self._result(ordered, reverted)
+            # What was measured too seldom for proof is believed.
+            believed = [s for s in self._weighed.sets if self._chance(s) > EVEN]
+            self._reverted = max((self._reverted, *believed), key=len)
+        return self._result(self._reverted)
 
-    def _ranked(self, reverted: Reverted, ordered: Sequence[str]) -> list[str]:
-        """What is left to revert, least loss first, by a few measurements of each."""
-        left = [name for name in ordered if name not in reverted]
-        for name in left:
-            for _ in range(GLANCES):
-                if reverted | {name} not in self._failed:
-                    self._take(reverted | {name})
-        works = [name for name in left if reverted | {name} not in self._failed]
-        return sorted(works, key=lambda name: self._loss(reverted | {name})[0])
+    def _alone(self) -> list[str]:
+        """The changes that may be reverted at all: each that is in doubt was, once or twice.
 
-    def _idle(self, ordered: Sequence[str]) -> list[str]:
-        """The changes that the model gives up without regret, together within the line."""
-        idle, loss = [], 0.0
-        for name in ordered:
-            loss += max(self._predicted[name].loss, 0.0)
-            if loss > self._line:
-                break
-            idle.append(name)
-        return idle
+        Twice where it looks heavy: one measurement alone may have been disturbed.
+        """
+        ranked = sorted(self._predicted, key=lambda name: self._predicted[name].loss)
+        light = []
+        for name in ranked:
+            change = frozenset({name})
+            for _ in range(2):
+                if self._chance(change) >= CLEAR and change not in self._seen:
+                    self._take(change)
+                elif change in self._seen and self._chance(change) < CLEAR:
+                    self._take(change)
+                    break
+            if change not in self._failed and self._chance(change) >= CLEAR:
+                light.append(name)
+        return light
 
-    def _groups(self, reverted: Reverted, group: Sequence[str]) -> Reverted:
-        if not group:
-            return reverted
-        if self._affordable(reverted | set(group)):
-            return reverted | set(group)
-        if len(group) == 1:
-            return reverted
-        half = len(group) // 2
-        return self._groups(self._groups(reverted, group[:half]), group[half:])
+    def _weigh(self, light: Sequence[str]) -> None:
+        """Half of the light changes at a time, until it is clear which of them go together."""
+        most = self._spent + WEIGHING * (self._most - self._spent)
+        while len(light) > 1 and self._spent + 2 <= most and not self._settled():
+            half = frozenset(self._rng.permutation(list(light))[: (len(light) + 1) // 2].tolist())
+            # A half and the other half: what the winner's own height adds is the same in both.
+            self._take(half)
+            self._take(frozenset(light) - half)
 
-    @property
-    def _line(self) -> float:
-        return (1.0 - KEPT) * self._gain
+    def _settled(self) -> bool:
+        """Whether what may be reverted is the same whichever of the likely losses are true."""
+        drawn = self._weighed.losses().draws(DRAWS, self._rng)
+        agreed = np.mean([within(draw, self._line) for draw in drawn], axis=0)
+        return bool((np.maximum(agreed, 1.0 - agreed) >= SETTLED).all())
 
-    def _affordable(self, reverted: Iterable[str]) -> bool:
-        chosen = frozenset(reverted)
-        while chosen not in self._failed:
-            seen = len(self._seen.get(chosen, ()))
-            if seen:
-                loss, sd = self._loss(chosen)
+    def _prove(self, light: Sequence[str]) -> None:
+        """The largest set, least loss first, that was measured to be within the line."""
+        chosen = self._least(light)
+        refused: set[str] = set()
+        while chosen and not self._affordable(chosen):
+            heaviest = max(chosen, key=self._believed)
+            refused.add(heaviest)
+            chosen = chosen - {heaviest}
+        self._reverted = chosen
+        for name in sorted(set(light) - chosen - refused, key=self._believed):
+            wider = self._reverted | {name}
+            if self._chance(wider) > UNSURE and self._affordable(wider):
+                self._reverted = wider
+        self._again(set(self._predicted) - set(light))
+
+    def _again(self, heavy: Iterable[str]) -> None:
+        """What mattered by itself may not any more: without the parent that made it count, say.
+
+        Sums say nothing of that, so here a set is judged by its own measurements alone.
+        """
+        for name in sorted(heavy, key=self._believed):
+            wider = self._reverted | {name}
+            while wider not in self._failed:
+                own = len(self._seen.get(wider, ()))
+                loss, sd = self._measured(wider) if own else (0.0, 1.0)
                 chance = float(ndtr((self._line - loss) / sd))
-                if chance > SURE or chance < UNSURE or seen >= MOST_EACH:
-                    return loss <= self._line
-            if len(self._seen[frozenset()]) < max(OPENING, seen):
-                self._take(frozenset())
-            self._take(chosen)
+                if own and (chance < CLEAR or own >= MOST_EACH or (own > 1 and chance > SURE)):
+                    break
+                self._take(wider, weigh=False)
+            if wider not in self._failed and self._measured(wider)[0] <= self._line:
+                self._reverted = wider
+
+    def _least(self, light: Sequence[str]) -> Reverted:
+        fit = within([self._believed(name) for name in light], self._line)
+        return frozenset(name for name, inside in zip(light, fit, strict=True) if inside)
+
+    def _affordable(self, reverted: Reverted) -> bool:
+        """Whether the winner without all of these was measured to be within the line."""
+        while reverted not in self._failed:
+            own, winner = len(self._seen.get(reverted, ())), len(self._seen[frozenset()])
+            if own >= GLANCES:
+                chance = self._chance(reverted)
+                if chance > SURE or chance < UNSURE or own >= MOST_EACH:
+                    return chance > EVEN
+            self._take(reverted if own <= winner else frozenset())
         return False
 
-    def _take(self, reverted: Reverted) -> None:
+    def _measured(self, reverted: Reverted) -> tuple[float, float]:
+        """Log loss against the winner and its sd, by measurements of this very set."""
+        own, winner = self._seen[reverted], self._seen[frozenset()]
+        loss = _middle(winner) - _middle(own)
+        return loss, self._noise * sqrt(1 / len(own) + 1 / len(winner))
+
+    @property
+    def _losses(self) -> Losses:
+        return self._weighed.losses()
+
+    def _believed(self, name: str) -> float:
+        return self._losses.of(frozenset({name}))[0]
+
+    def _chance(self, reverted: Reverted) -> float:
+        """That reverting these stays within the line, by all that was measured."""
+        loss, sd = self._losses.of(reverted)
+        return float(ndtr((self._line - loss) / sd))
+
+    def _take(self, reverted: Reverted, *, weigh: bool = True) -> None:
         if self._spent >= self._most:
             raise OutOfBudget
         self._spent += 1
@@ -138,25 +193,22 @@ class Reduction:
             self._failed.add(reverted)
         else:
             self._seen.setdefault(reverted, []).append(found)
+            if weigh:
+                self._weighed.add(reverted, found)
 
-    def _loss(self, reverted: Reverted) -> tuple[float, float]:
-        """Log loss against the winner and its sd."""
-        own, winner = self._seen[reverted], self._seen[frozenset()]
-        loss = _middle(winner) - _middle(own)
-        return loss, self._noise * sqrt(1 / len(own) + 1 / len(winner))
-
-    def _result(self, ordered: Sequence[str], reverted: Reverted) -> Reduced:
-        loss, sd = self._loss(reverted) if reverted and reverted in self._seen else (0.0, 0.0)
-        kept = tuple(name for name in reversed(ordered) if name not in reverted)
-        alone = {
-            name: self._loss(reverted | {name})[0] - loss
-            for name in kept
-            if reverted | {name} in self._seen
-        }
+    def _result(self, reverted: Reverted) -> Reduced:
+        losses = self._losses
+        loss, sd = losses.of(reverted) if reverted else (0.0, 0.0)
+        if reverted in self._seen and reverted:
+            loss, sd = self._measured(reverted)
+        ranked = sorted(self._predicted, key=self._believed, reverse=True)
+        kept = tuple(name for name in ranked if name not in reverted)
+        measured = {name for weighed in self._weighed.sets for name in weighed}
         return Reduced(
             kept, tuple(sorted(reverted)),
             1 - loss / self._gain, 1 - (loss + 1.645 * sd) / self._gain,
-            1 - (loss - 1.645 * sd) / self._gain, self._spent, alone,
+            1 - (loss - 1.645 * sd) / self._gain, self._spent,
+            {name: self._believed(name) for name in kept if name in measured},
         )  # fmt: skip
 
 

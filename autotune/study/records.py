@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from autotune.errors import AutotuneError
 from autotune.search.standings import Standings
 from autotune.services.base import Settings, Value
 
@@ -32,6 +33,9 @@ class Phase(enum.StrEnum):
 # Phases whose configurations the budget of trials counts.
 COUNTED = frozenset({Phase.BASELINE, Phase.RECOMMENDED, Phase.PUBLISHED, Phase.KNOWN, Phase.SEARCH})
 
+# Those whose configurations are known before the search.
+OPENING = COUNTED - {Phase.SEARCH}
+
 STACK, CACHES = "stack", "caches"  # what ceilings on record are ``of``
 ENVELOPE = frozenset({"event", "at"})  # of a record: what it says is the rest
 
@@ -51,6 +55,11 @@ class Peak:
     def feasible(self) -> bool:
         """Whether the stack carried any load within the objective."""
         return self.verdict not in ("unmeetable", "generator-limited") and self.peak > 0
+
+    @property
+    def screened(self) -> bool:
+        """Whether the search gave up as soon as this hardly beat the best: a ceiling, not a peak."""
+        return self.verdict == "screened"
 
 
 @dataclass(frozen=True)
@@ -122,10 +131,20 @@ class State:
 
 
 def replay(records: Iterable[Record]) -> State:
-    """The state after these records, in the order they were written."""
+    """The state after these records, in the order they were written.
+
+    Raises AutotuneError for one that does not say what its kind has to.
+    """
     state = State()
     for record in records:
-        state = after(state, record)
+        try:
+            state = after(state, record)
+        except (KeyError, TypeError) as error:
+            raise AutotuneError(
+                f"a record of kind {record.get('event')!r} makes no sense ({error}): the study is "
+                "damaged, or of another version of autotune",
+                hint="put its events.jsonl back from a copy, or move its directory away",
+            ) from error
     return state
 
 

@@ -1,0 +1,283 @@
+"""Regret against load-time: our whole study against TPE that measures by bisection, in virtual time.
+
+    python -m bench spending [--seeds 20] [--minutes 30] [--jobs N]
+
+Both meet the modelled stacks of ``autotune.simulate`` under the same weather (5 % noise, 3 % of the
+readings disturbed), and every second of load counts, that of a reading's ramp and of warm-up
+included. Both warm up what was deployed; deploying is free.
+
+Ours is ``autotune run`` as it is but for the files: warm-up, screening, the drift reference,
+finalists and the proof at the end come out of its own time. The peer is Optuna's TPE as it comes.
+Each of its trials is a bisection with readings of 5 s, from a factor of 4 either side of the best so
+far (of the true peak of the baseline, at first), and what it would choose is its best trial.
+
+Regret is what the configuration chosen at that time lacks to the best there is, in percent: the
+median over seeds. Ours begins with the current and the recommended configurations, the peer where
+it will; "told", it begins with them too, and "cold", nobody recommends anything to ours.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import closing
+from dataclasses import dataclass, replace
+from functools import cache, partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import optuna
+
+from autotune.deploy.fleet import Deployed, DeployFailed
+from autotune.measure.diagnosis import WatchedReading
+from autotune.measure.reading import Reading
+from autotune.measure.warmup import warm_up
+from autotune.measure.watch import Seen
+from autotune.run import contest
+from autotune.run.bed import Equipment, search_limits
+from autotune.run.clock import Clock
+from autotune.run.trial import Bench
+from autotune.run.tuner import catch_up, tune
+from autotune.search.distributions import distributions, plain
+from autotune.search.searcher import Searcher
+from autotune.services.base import Action, Settings
+from autotune.simulate.stack import SimulatedStack
+from autotune.simulate.variants import VARIANTS
+from autotune.simulate.weather import Weather
+from autotune.space.space import Space
+from autotune.study import journal
+from autotune.study.records import COUNTED, State, after
+from autotune.study.store import Store
+from autotune.target.model import Budget
+from bench.answering import stack_of
+from bench.methods import bisection
+from bench.stacks import DISTURBED, NOISE, Stack, best
+
+STACKS = ("wide", "thin-lb", "slow-store", "poor-cache")
+FIRST_SEED = 2000
+TENTHS = 10
+TRIALS = 300  # more than fit: time is the budget
+MAX_RATE = 1e5  # requests/s
+HALF = 0.5
+CACHE = "cache."  # of whose parameters each needs a restart
+
+
+@dataclass(frozen=True)
+class Course:
+    """Regret in percent at each tenth of the time, and how many configurations were tried."""
+
+    regrets: tuple[float, ...]
+    tried: int
+
+
+Chosen = list[tuple[float, Settings]]
+"""What would be chosen from that many seconds of load on, in order."""
+
+
+class Silent:
+    """A narrator for whom nobody listens."""
+
+    def __getattr__(self, name: str) -> Callable[..., None]:
+        return lambda *_: None
+
+
+@dataclass
+class Model:
+    """A modelled stack as a fleet: refuses what its software would refuse."""
+
+    stack: SimulatedStack
+    in_place: Settings | None = None
+
+    def deploy(self, settings: Settings) -> Deployed:
+        refused = self.stack.deploy(settings)
+        if refused is not None:
+            raise DeployFailed(refused)
+        before, self.in_place = self.in_place or {}, settings
+        changed = any(before.get(n) != settings[n] for n in settings if n.startswith(CACHE))
+        return Deployed({}, {f"{CACHE}mc1.memcached": Action.RESTART if changed else Action.NONE})
+
+    def restore(self) -> None:
+        """Nothing was touched."""
+
+    def lookups(self) -> tuple[int, int]:
+        return self.stack.hits, self.stack.misses
+
+    def take(self, rate: float, seconds: float) -> WatchedReading:
+        return WatchedReading(self.stack.take(rate, seconds)[0], Seen())
+
+
+def modelled(name: str, seed: int) -> Model:
+    """A variant of the modelled stack in the weather of this seed."""
+    variant = VARIANTS[name]
+    weather = Weather(seed, NOISE, 0.0, DISTURBED)
+    return Model(SimulatedStack(variant.topology, variant.slo, weather))
+
+
+def space_of(name: str, *, warm: bool) -> Space:
+    """The variant's space; cold, nobody recommends anything."""
+    space = VARIANTS[name].space
+    bare = (replace(d, recommended=None) for d in space.dimensions)
+    return space if warm else replace(space, dimensions=tuple(bare))
+
+
+def ours(name: str, seed: int, seconds: float, *, warm: bool) -> Course:
+    """A study by ``autotune.run.tuner``, judged by what its journal knew at each time."""
+    model, space = modelled(name, seed), space_of(name, warm=warm)
+    equipment = Equipment(
+        fleet=model,
+        limits=search_limits(MAX_RATE),
+        take=model.take,
+        diagnose=lambda *_: None,
+        lookups=model.lookups,
+        drain=lambda: None,
+        clock=Clock(lambda: model.stack.now),
+    )
+    budget = Budget.model_construct(trials=TRIALS, time=seconds)
+    with tempfile.TemporaryDirectory(prefix="autotune-bench-") as place:
+        with closing(Store(Path(place))) as store:
+            narrator: Any = Silent()
+            bench = Bench(space, model.stack.slo, equipment, store, narrator)
+            searcher = _searcher(space, seed)
+            tune(bench, searcher, budget)
+            tried = len(store.state.finished(*COUNTED))
+        states = _states(journal.read(Path(place) / "events.jsonl"), seconds)
+    picks = [_pick(state, space, seed) for state in states]
+    return Course(tuple(_regret(name, pick) for pick in picks), tried)
+
+
+def _searcher(space: Space, seed: int) -> Searcher:
+    return Searcher(optuna.storages.InMemoryStorage(), "s", space, "auto", seed, TRIALS)
+
+
+def _states(records: Any, seconds: float) -> list[State]:
+    """The state of the study at each tenth."""
+    state, found = State(), list[State]()
+    for record in records:
+        later = after(state, record)
+        while len(found) < TENTHS and later.elapsed > seconds * (len(found) + 1) / TENTHS:
+            found.append(state)
+        state = later
+    return [*found, *[state] * (TENTHS - len(found))]
+
+
+def _pick(state: State, space: Space, seed: int) -> Settings:
+    """What a study that ends here would choose: by the model, or by the finals where they began."""
+    leader = contest.best(state) if state.standings else None
+    if leader is None and contest.reference(state) is not None:
+        searcher = _searcher(space, seed)
+        catch_up(searcher, state)
+        peaks = searcher.standings(contest.drifted(state)).peaks
+        leader = max(peaks, key=lambda number: peaks[number][0])
+    return space.baseline if leader is None else state.by_number(leader).settings
+
+
+def tpe(name: str, seed: int, seconds: float, *, warm: bool) -> Course:
+    """Optuna's TPE with bisection: a failed configuration is told as what it carries, nothing."""
+    model, space = modelled(name, seed), space_of(name, warm=warm)
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    study = optuna.create_study(direction="maximize", sampler=optuna.samplers.TPESampler(seed=seed))
+    if warm:
+        searched = {d.name for d in space.tunable}
+        advised = [space.preset("recommended", way) for way in space.deployments]
+        for settings in (space.baseline, *advised):
+            known = {n: v for n, v in settings.items() if n in searched}
+            study.enqueue_trial(known, skip_if_exists=True)
+    guess = VARIANTS[name].true_peak(space.baseline)
+    chosen: Chosen = [(0.0, space.baseline)]
+    leader = 0.0
+    while model.stack.now < seconds:
+        trial = study.ask(distributions(space.tunable))
+        settings = {**space.baseline, **plain(trial.params)}
+        peak = _bisected(model, settings, max(leader, guess if not leader else 0.0))
+        study.tell(trial, peak)
+        if peak > leader:
+            leader = peak
+            chosen.append((model.stack.now, settings))
+    return Course(tuple(_regret(name, pick) for pick in _at(chosen, seconds)), len(study.trials))
+
+
+def _bisected(model: Model, settings: Settings, guess: float) -> float:
+    def probe(rate: float, length: float) -> Reading:
+        return model.stack.take(rate, length)[0]
+
+    try:
+        deployed = model.deploy(settings)
+    except DeployFailed:
+        return 0.0
+    # Both need a warm stack, and wait for a hit rate only after the cache was restarted.
+    lookups = model.lookups if deployed.restarted else lambda: None
+    warm_up(probe, lookups, guess, max_rate=MAX_RATE)
+    return bisection(probe, model.stack.slo, guess)
+
+
+def _at(chosen: Chosen, seconds: float) -> list[Settings]:
+    """What was chosen at each tenth."""
+    times = [seconds * (tenth + 1) / TENTHS for tenth in range(TENTHS)]
+    return [[settings for since, settings in chosen if since <= at][-1] for at in times]
+
+
+def _regret(name: str, settings: Settings) -> float:
+    stack = _stack(name)
+    return 100 * (1 - (stack.peak(settings) or 0.0) / best(stack)[0])
+
+
+@cache
+def _stack(name: str) -> Stack:
+    """One and the same each time, so that its optimum is looked for once."""
+    return stack_of("model", name)
+
+
+OURS, OURS_COLD = "ours", "ours, cold"
+PLAIN, TOLD = "TPE + bisection", "TPE + bisection, told"
+METHODS: Mapping[str, Callable[[str, int, float], Course]] = {
+    OURS: partial(ours, warm=True),
+    OURS_COLD: partial(ours, warm=False),
+    PLAIN: partial(tpe, warm=False),
+    TOLD: partial(tpe, warm=True),
+}
+RATIOS = ((OURS, PLAIN), (OURS, TOLD), (OURS_COLD, PLAIN))
+
+
+def main(arguments: Sequence[str] = ()) -> None:
+    """Print, for each stack and over all, the regret of each method at every tenth, and the ratios."""
+    parser = argparse.ArgumentParser(description="Regret against load-time.")
+    parser.add_argument("--seeds", type=int, default=20)
+    parser.add_argument("--minutes", type=float, default=30.0, help="of load, in virtual time")
+    parser.add_argument("--stacks", default=",".join(STACKS), help="variants of the modelled stack")
+    parser.add_argument("--methods", default=";".join(METHODS), help="divided by semicolons")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="processes to share it")
+    options = parser.parse_args(arguments)
+    names, methods = options.stacks.split(","), options.methods.split(";")
+    seeds, seconds = range(FIRST_SEED, FIRST_SEED + options.seeds), 60.0 * options.minutes
+    print(f"regret in % at each tenth of {options.minutes:g} minutes of load, "
+          f"median of {options.seeds} seeds; then configurations tried")  # fmt: skip
+    every: dict[str, list[Course]] = {method: [] for method in methods}
+    with ProcessPoolExecutor(options.jobs) as pool:
+        for name in names:
+            jobs = {method: [pool.submit(METHODS[method], name, seed, seconds) for seed in seeds]
+                    for method in methods}  # fmt: skip
+            found = {method: [job.result() for job in each] for method, each in jobs.items()}
+            for method, each in found.items():
+                every[method] += each
+            _table(name, found)
+    _table("all", every)
+
+
+def _table(name: str, courses: Mapping[str, Sequence[Course]]) -> None:
+    medians = {
+        method: np.median([course.regrets for course in each], axis=0)
+        for method, each in courses.items()
+    }
+    for method, each in courses.items():
+        cells = " ".join(f"{regret:6.1f}" for regret in medians[method])
+        print(f"{name:11} {method:30} {cells}  {np.mean([c.tried for c in each]):5.1f}")
+    for one, other in RATIOS:
+        if one in medians and other in medians:
+            ratios = medians[one] / np.maximum(medians[other], 1e-9)
+            cells = " ".join(f"{ratio:6.2f}" for ratio in ratios)
+            held = f"{(ratios <= HALF).sum()} of {TENTHS} within a half"
+            print(f"{name:11} {one + ' / ' + other:30} {cells}  {held}", flush=True)
