@@ -36,7 +36,7 @@ class InPlace:
 
 def confirmed(hosts: Hosts, wanted: Wanted, steps: Mapping[str, Steps], space: Space) -> InPlace:
     """A deployment as every host says that it is. Raises NotUp where a unit has ended since."""
-    answers = hosts.everywhere(lambda host: _found(wanted, host))
+    answers = hosts.everywhere(lambda host: read_back(wanted, host))
     seen = {name: found for name, (found, _) in answers.items()}
     for name in wanted.hosts:
         _insist_on_units(hosts[name], wanted, seen[name])
@@ -57,7 +57,7 @@ def pids(seen: Mapping[str, HostSeen]) -> Pids:
             for name, host in seen.items()}  # fmt: skip
 
 
-def _found(wanted: Wanted, host: FleetHost) -> tuple[HostSeen, dict[str, Value]]:
+def read_back(wanted: Wanted, host: FleetHost) -> tuple[HostSeen, dict[str, Value]]:
     """A host as it is, and full parameter name → value in effect there."""
     readbacks = [(part, readback) for part in wanted.parts_on(host.name)
                  for readback in part.service.effective(part.site)]  # fmt: skip
