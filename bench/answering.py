@@ -71,7 +71,10 @@ def _declared(dimension: Dimension) -> dict[str, Any]:
     bounds: dict[str, Any] = (
         {"choices": list(dimension.choices)}
         if dimension.choices
-        else {"range": [dimension.low, dimension.high], "log": dimension.log}
+        else {
+            "range": [dimension.low, dimension.high],
+            "log": dimension.log and bool(dimension.low),
+        }
     )
     when = {name: list(values) for name, values in dimension.when}
     return {**bounds, "default": dimension.baseline, **({"when": when} if when else {})}

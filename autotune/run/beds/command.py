@@ -40,7 +40,8 @@ class CommandBed:
         budget = self.file.target.budget
         return (
             f"{shlex.join(self.argv)} is called in {self.directory}, for up to {budget.trials} "
-            f"configurations and about {budget.time / 60:g} minutes."
+            f"configurations and about {budget.time / 60:g} minutes; proving the best of them "
+            "takes more calls, in that time."
         )
 
     def check(self) -> Checked:
