@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import signal
 import sys
 import tempfile
@@ -15,6 +17,20 @@ from typer.exceptions import TyperException
 
 from autotune import errors
 from autotune.errors import AutotuneError
+
+# What is not ours to mend, with what the user can do.
+ENVIRONMENT: dict[int, str | None] = {
+    errno.ENOSPC: "make room, then `autotune resume` or `autotune restore` goes on",
+    errno.EDQUOT: "make room, then `autotune resume` or `autotune restore` goes on",
+    errno.EACCES: "name a place that you may write to, or run it as who may",
+    errno.EPERM: "name a place that you may write to, or run it as who may",
+    errno.EROFS: "name a place that can be written to",
+    errno.ENOENT: None,
+    errno.ENOTDIR: "name a directory",
+    errno.EISDIR: "name a file",
+    errno.ENAMETOOLONG: "give it a shorter name",
+    errno.EMFILE: "`ulimit -n` allows too few open files",
+}
 
 
 class Interrupted(KeyboardInterrupt):
@@ -35,13 +51,13 @@ def end(act: Callable[[], Any], *, as_json: bool) -> int:  # noqa: PLR0911  # a 
     except Exit as error:
         return int(error.exit_code)
     except TyperException as error:
-        # A command line that makes no sense; Typer words it, with the usage, better than we could.
-        error.show()  # type: ignore[attr-defined]  # every one that reaches here has it
-        return errors.USAGE
+        return _say_usage(error, as_json=as_json)
     except BrokenPipeError:
         # Whoever read the output has seen enough; nothing more can be said to them.
         sys.stderr.close()
         return 0
+    except OSError as error:
+        return _say_refusal(error, as_json=as_json)
     except Exception:  # noqa: BLE001  # the last line of defence: a bug is reported as one
         return _say_bug(as_json=as_json)
     return result if isinstance(result, int) else 0
@@ -56,8 +72,30 @@ def _say(message: str, hint: str | None, code: int, *, as_json: bool) -> int:
     if hint:
         print(f"  hint: {hint}", file=sys.stderr)
     if as_json:
-        print(json.dumps({"schema": 1, "error": {"message": message, "hint": hint, "code": code}}))
+        _print(message, hint, code)
     return code
+
+
+def _print(message: str, hint: str | None, code: int) -> None:
+    print(json.dumps({"schema": 1, "error": {"message": message, "hint": hint, "code": code}}))
+
+
+def _say_usage(error: TyperException, *, as_json: bool) -> int:
+    """A command line that makes no sense; Typer words it, with the usage, better than we could."""
+    error.show()  # type: ignore[attr-defined]  # every one that reaches here has it
+    if as_json:
+        _print(str(error), "--help says how it is called", errors.USAGE)
+    return errors.USAGE
+
+
+def _say_refusal(error: OSError, *, as_json: bool) -> int:
+    """What the system does not let us do, and what to do about it."""
+    if error.errno not in ENVIRONMENT:
+        return _say_bug(as_json=as_json)
+    said = (error.strerror or str(error)).lower()
+    path = error.filename2 or error.filename
+    what = said if path is None else f"{os.fsdecode(path)}: {said}"
+    return _say(what, ENVIRONMENT[error.errno], errors.OPERATIONAL, as_json=as_json)
 
 
 def _say_bug(*, as_json: bool) -> int:

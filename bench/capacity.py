@@ -1,10 +1,11 @@
 """Peak search: error against load-seconds for the methods of the field and for ours.
 
-``python -m bench capacity [--runs 300] [--seed 1]``. In each column every method meets the same
-servers with the same seeds. Cells: median / 90th percentile of the absolute error in %, and median
-load-seconds: seconds under load, of which each reading costs one more than it counts (warm-up).
-A reading with more than half of its requests violated after a second is cut short, for all
-methods. The guess handed to a method is the true peak over the column's ratio, give or take 20 %.
+``python -m bench capacity [--runs 300] [--seed 1] [--columns NAME] [--methods NAME]``. In each
+column every method meets the same servers with the same seeds. Cells: median / 90th percentile of
+the absolute error in %, and median load-seconds: seconds under load, of which each reading costs
+one more than it counts (warm-up). A reading with more than half of its requests violated after a
+second is cut short, for all methods. The guess handed to a method is the true peak over the
+column's ratio, give or take 20 %.
 
 Our search is shown as a study runs it, each search handing its ``Noise`` to the next, and cold, the
 first of its study; with the coverage of its 90 % interval.
@@ -176,12 +177,14 @@ def main(arguments: Sequence[str] = ()) -> None:
     parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="processes to share it")
     parser.add_argument("--ours", action="store_true", help="leave the peers out")
     parser.add_argument("--columns", default="", help="only columns whose name contains this")
+    parser.add_argument("--methods", default="", help="only methods whose name contains this")
     options = parser.parse_args(arguments)
     methods = [STUDY, COLD] if options.ours else [*METHODS, STUDY, COLD]
     if not options.ours and importlib.util.find_spec("MLRsearch") is None:
         print("MLRsearch is not installed: its row is left out")
         methods.remove("MLRsearch, sum 15 s")
     columns = [column for column in COLUMNS if options.columns in column.name]
+    methods = [method for method in methods if options.methods in method]
     rows = [Row(c, m, options.runs, options.seed) for c in columns for m in methods]
     with ProcessPoolExecutor(options.jobs) as pool:
         cells = pool.map(_made, rows)

@@ -132,7 +132,7 @@ def _erlang_c(workers: int, use: float) -> float:
         return 0.0
     terms = [k * log(load) - lgamma(k + 1) for k in range(workers)]
     top = workers * log(load) - lgamma(workers + 1) - log(1.0 - use)
-    return 1.0 / (1.0 + sum(exp(t - top) for t in terms))
+    return 1.0 / (1.0 + sum(exp(min(t - top, 600.0)) for t in terms))
 
 
 def _normal_quantile(u: Array) -> Array:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -59,7 +61,10 @@ def _raise(error: BaseException) -> Callable[[], None]:
         (TargetError("x.yaml:1:2: no"), errors.INVALID_TARGET),
         (LockedError("held"), errors.LOCKED),
         (KeyboardInterrupt(), errors.INTERRUPTED),
+        (OSError(errno.ENOSPC, "No space left on device"), errors.OPERATIONAL),
+        (PermissionError(errno.EACCES, "Permission denied", "studies/x"), errors.OPERATIONAL),
         (RuntimeError("unforeseen"), errors.BUG),
+        (OSError("RuntimeError: unforeseen"), errors.BUG),
     ],
 )
 def test_every_ending_has_a_message_and_a_code(
@@ -84,6 +89,28 @@ def test_nonsense_on_the_command_line_is_a_usage_error() -> None:
     assert done.returncode == errors.USAGE
     assert "No such option" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_json_is_one_object_also_where_the_command_line_makes_no_sense(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    words = ["report", "--json"]
+    assert outcome.end(lambda: app(words, standalone_mode=False), as_json=True) == errors.USAGE
+    found = json.loads(capsys.readouterr().out)
+    assert found["error"]["code"] == errors.USAGE
+    assert "study" in found["error"]["message"]
+
+
+def test_a_damaged_study_does_not_hide_the_others(tmp_path: Path) -> None:
+    recorded = Path(__file__).parent / "report" / "studies" / "improved"
+    shutil.copytree(recorded, tmp_path / "improved")
+    (tmp_path / "broken").mkdir()
+    (tmp_path / "broken" / "events.jsonl").write_text("{nonsense\n")
+    done = CliRunner().invoke(app, ["status", "--json", "--studies", str(tmp_path)])
+    assert done.exit_code == 0
+    assert [study["study"] for study in json.loads(done.stdout)["studies"]] == ["improved"]
+    assert "broken: " in done.stderr
+    assert "damaged" in done.stderr
 
 
 def test_load_is_not_sent_without_leave(tmp_path: Path) -> None:

@@ -67,14 +67,87 @@ MISTAKES = (
     Mistake("a role for private processes", "export improved --out x --format ansible",
             ("private processes", "--format files")),
     Mistake("a diff of nothing", "diff improved 0 99", ("there is no trial",)),
-    Mistake("against what", "measure t.yaml --against winner --yes", ("--against baseline",)),
+    Mistake("against what", "measure t.yaml --against winner --yes",
+            ("'winner'", "--against baseline, recommended, published")),
+    Mistake("against what is no export", "measure t.yaml --against studies --yes",
+            ("autotune export",)),
     Mistake("against without a configuration", "measure t.yaml --against baseline --yes",
             ("--config",)),
     Mistake("not an export", "measure t.yaml --config . --yes", ("autotune export",)),
     Mistake("a service to list there is not", "params ngnix", ("did you mean 'nginx'",)),
     Mistake("watching everything", "status --watch", ("status STUDY --watch",)),
     Mistake("a lab of this machine itself", "lab up t.yaml", ("over SSH", "198.18.0.0/15")),
+    Mistake("a study for a target", "measure improved --yes", ("improved: cannot be read",), TARGET),
+    Mistake("an empty file", "check empty.yaml", ("this file is empty", "autotune init"), TARGET),
+    Mistake("a program for a target", "check program", ("not UTF-8 text", "autotune init"), TARGET),
+    Mistake("tabs", "check tabs.yaml", ("a tab where YAML wants spaces", "indent"), TARGET),
+    Mistake("a list for a target", "check list.yaml", ("this is a list",), TARGET),
+    Mistake("a section written twice", "check t.yaml", ("'budget' is there twice",), TARGET,
+            ("data:", "budget: {trials: 3}\ndata:")),
+    Mistake("a file for the studies", "measure paper.yaml --studies file --yes",
+            ("file/paper-measured: not a directory", "name a directory")),
+    Mistake("studies where nothing can be", "measure paper.yaml --studies /proc/x --yes",
+            ("/proc/x: no such file",)),
+    Mistake("a page over a directory", "report improved --html studies",
+            ("studies: is a directory", "name a file")),
+    Mistake("an earlier study there is not", "run paper.yaml --from imprved --yes",
+            ("did you mean 'improved'",)),
+    Mistake("an export that is not there", "measure t.yaml --config x --yes",
+            ("no such file", "autotune export")),
+    Mistake("an export of nothing", "measure t.yaml --config list.json --yes",
+            ("it has no parameters", "autotune export")),
+    Mistake("an export that is no text", "measure t.yaml --config program --yes",
+            ("it is no JSON", "autotune export")),
+    Mistake("an export that was edited", "apply edited.json t.yaml --yes",
+            ("web.php_fpm.max_children cannot be 'many'", "autotune params")),
+    Mistake("a ceiling of no cache", "measure t.yaml --tier web --yes",
+            ("'web' has no memcached", "cache")),
+    Mistake("no number of clients", "measure t.yaml --closed --concurrency few --yes",
+            ("'few' is no list of numbers", "--concurrency 1,5")),
+    Mistake("a ceiling of a model", "measure paper.yaml --closed --yes",
+            ("only a stack of servers", "leave --closed")),
+    Mistake("a study that is damaged", "report improved --studies damaged",
+            ("events.jsonl:2: this line is no record", "from a copy")),
+    Mistake("resuming what is damaged", "resume odd --studies damaged --yes",
+            ("'study' makes no sense", "from a copy")),
+    Mistake("a study that never began", "report hollow --studies damaged",
+            ("stopped before anything was done", "autotune run TARGET")),
+    Mistake("resuming what never began", "resume hollow --studies damaged --yes",
+            ("stopped before anything was done", "autotune run TARGET")),
+    Mistake("a study without its target", "report bare --studies damaged",
+            ("has lost its target.yaml", "from a copy")),
+    Mistake("a study of an older version", "explain aa",
+            ("knows nothing of", "autotune run TARGET --from aa")),
+    Mistake("an example nowhere", "init --example local --out /proc/x.yaml", ("/proc/x.yaml: ",)),
+    Mistake("a command there is not", "reprot improved", ("Did you mean 'report'",), errors.USAGE),
+    Mistake("no study named", "report", ("Missing argument 'study'",), errors.USAGE),
+    Mistake("a word for a number", "measure t.yaml --repeat many", ("valid integer",), errors.USAGE),
+    Mistake("a sweep of nothing", "sweep paper.yaml --peak --yes", ("nothing varies", "--over")),
+    Mistake("a sweep without steps", "sweep paper.yaml --over web.php_fpm.max_children=1:2 --peak",
+            ("'1:2' is no range", "LOW:HIGH:STEP")),
+    Mistake("more hosts than there are", "sweep paper.yaml --hosts web=9 --peak --yes",
+            ("from 1 to 1",)),
 )  # fmt: skip
+
+
+def _files(home: Path) -> None:
+    """What the cases speak of beside ``t.yaml`` and the recorded studies."""
+    (home / "paper.yaml").write_text((ROOT / "targets" / "paper.yaml").read_text())
+    (home / "empty.yaml").write_text("")
+    (home / "program").write_bytes(b"\x7fELF\x02\x01\x01\0\xff\xfe")
+    (home / "tabs.yaml").write_text("name: x\n\tslo: 5\n")
+    (home / "list.yaml").write_text("- a\n- b\n")
+    (home / "file").write_text("")
+    (home / "list.json").write_text('{"parameters": []}')
+    (home / "edited.json").write_text('{"parameters": {"web.php_fpm.max_children": "many"}}')
+    for name, text in (
+        ("improved", '{"event": "other"}\n{nonsense\n'),
+        ("odd", '{"event": "study"}\n'),
+        ("hollow", ""),
+        ("bare", '{"event": "other"}\n'),
+    ):
+        (home / "damaged" / name).mkdir(parents=True)
+        (home / "damaged" / name / "events.jsonl").write_text(text)
 
 
 @pytest.mark.parametrize("mistake", MISTAKES, ids=lambda mistake: mistake.name)
@@ -86,13 +159,14 @@ def test_the_message_says_what_to_do(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     shutil.copytree(STUDIES, tmp_path / "studies")
+    _files(tmp_path)
     before, after = mistake.change
     assert before in LOCAL
     (tmp_path / "t.yaml").write_text(LOCAL.replace(before, after, 1) if before else LOCAL)
     code = outcome.end(lambda: app(mistake.typed.split(), standalone_mode=False), as_json=False)
     said = capsys.readouterr()
     assert code == mistake.code, said.err
-    assert "autotune: " in said.err
+    assert "autotune: " in said.err or code == errors.USAGE
     assert "Traceback" not in said.err
     for words in mistake.says:
         assert words in said.err, said.err

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import os
+import re
 import subprocess
 import sys
+import sysconfig
+import venv
 import zipfile
 from pathlib import Path
 
@@ -14,15 +18,35 @@ ROOT = Path(__file__).parents[1]
 
 
 @pytest.fixture(scope="module")
-def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The wheel, unpacked as an installer does."""
-    built = tmp_path_factory.mktemp("dist")
-    argv = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(built)]
+def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    directory = tmp_path_factory.mktemp("dist")
+    argv = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(directory)]
     subprocess.run(argv, cwd=ROOT, check=True, capture_output=True)
+    return next(directory.glob("*.whl"))
+
+
+@pytest.fixture(scope="module")
+def installed(built: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The wheel, unpacked as an installer does."""
     place = tmp_path_factory.mktemp("site")
-    with zipfile.ZipFile(next(built.glob("*.whl"))) as wheel:
+    with zipfile.ZipFile(built) as wheel:
         wheel.extractall(place)
     return place
+
+
+@pytest.fixture(scope="module")
+def environment(built: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An environment of its own with the wheel in it; what it depends on is this one's."""
+    directory = tmp_path_factory.mktemp("venv")
+    venv.create(directory, symlinks=True)
+    uv = Path(sys.executable).with_name("uv")
+    argv = [str(uv), "pip", "install", "--quiet", "--offline", "--no-deps", "--no-config"]
+    subprocess.run([*argv, "--python", str(directory / "bin/python"), str(built)], check=True)
+    # Not a site directory of its own: where this checkout is installed is not looked up there.
+    shared = sysconfig.get_path("purelib")
+    site = sysconfig.get_path("purelib", "venv", {"base": str(directory)})
+    Path(site, "shared.pth").write_text(f"{shared}\n")
+    return directory
 
 
 def autotune(installed: Path, cwd: Path, *words: str) -> subprocess.CompletedProcess[str]:
@@ -49,7 +73,7 @@ def test_it_finds_its_templates_there(installed: Path, tmp_path: Path) -> None:
     assert autotune(installed, tmp_path, "init").returncode == 0
     done = autotune(installed, tmp_path, "check", "targets/local.yaml")
     assert done.returncode == 0, done.stderr
-    code = "from autotune.deploy.render import shipped; print(shipped('templates'))"
+    code = "from autotune.target.shipped import shipped; print(shipped('templates'))"
     found = subprocess.run(
         [sys.executable, "-c", code],
         cwd=tmp_path,
@@ -59,3 +83,44 @@ def test_it_finds_its_templates_there(installed: Path, tmp_path: Path) -> None:
         check=True,
     )
     assert Path(found.stdout.strip()).is_relative_to(installed)
+
+
+def test_everything_that_is_shipped_is_in_it(installed: Path) -> None:
+    for kind in ("templates", "targets"):
+        shipped = {p.relative_to(ROOT) for p in (ROOT / kind).rglob("*") if p.is_file()}
+        found = installed / "autotune" / "_shipped"
+        assert shipped
+        for path in shipped:
+            assert (found / path).read_bytes() == (ROOT / path).read_bytes()
+    data = {p.relative_to(ROOT) for p in (ROOT / "autotune").rglob("*")
+            if p.is_file() and "__pycache__" not in p.parts}  # fmt: skip
+    assert not {path for path in data if not (installed / path).is_file()}
+
+
+@pytest.mark.long
+def test_from_an_empty_directory_to_a_role(environment: Path, tmp_path: Path) -> None:
+    """What the README promises of the model, with nothing of this checkout in reach."""
+
+    def told(*words: str) -> subprocess.CompletedProcess[str]:
+        alone = {"PATH": f"{environment / 'bin'}:/usr/bin:/bin", "HOME": str(tmp_path)}
+        done = subprocess.run(
+            list(words), cwd=tmp_path, env=alone, capture_output=True, text=True, timeout=250,
+            check=False,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr
+        return done
+
+    where = told("python", "-c", "import autotune; print(autotune.__file__)").stdout
+    assert Path(where.strip()).is_relative_to(environment)
+    told("autotune", "init", "--example", "paper")
+    run = told("autotune", "run", "targets/paper.yaml", "--yes", "--json")
+    made = json.loads(run.stdout)
+    assert made["verdict"] == "improved"
+    told("autotune", "report", made["study"], "--html", "report.html")
+    report = (tmp_path / "report.html").read_text()
+    assert re.search(r"<h1>.*✓", report)
+    told("autotune", "export", made["study"], "--format", "ansible", "--out", "winner")
+    role = tmp_path / "winner" / "ansible"
+    assert (role / "site.yml").exists()
+    tasks = (role / "roles/autotune/tasks/lb.yml").read_text()
+    assert "validate:" in tasks

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-import json
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+
+from autotune.commands import completion
+from autotune.commands.options import Json, TargetPath
+from autotune.commands.output import print_json
 
 if TYPE_CHECKING:
     from autotune.lab.of_target import Lab
@@ -20,18 +23,22 @@ app = typer.Typer(
 
 What = Annotated[
     str,
-    typer.Argument(metavar="TARGET", help="A target file, or a lab's name.", show_default=False),
+    typer.Argument(
+        metavar="TARGET",
+        help="A target file, or a lab's name.",
+        show_default=False,
+        autocompletion=completion.targets,
+    ),
 ]
 Directory = Annotated[
     Path | None,
     typer.Option("--dir", help="Where the lab is kept (/var/lib/autotune/labs/NAME)."),
 ]
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON object on standard output.")]
 
 
 @app.command()
 def up(
-    target: Annotated[Path, typer.Argument(help="The target file.", show_default=False)],
+    target: TargetPath,
     directory: Directory = None,
     json_: Json = False,
 ) -> None:
@@ -121,4 +128,4 @@ def _print(lab: Lab, **more: Any) -> None:
         ],
         **more,
     }
-    typer.echo(json.dumps(found, ensure_ascii=False))
+    print_json(found)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import PurePosixPath
 
 from autotune.deploy.batch import Command, CommandFailed, ask, insist
@@ -20,25 +19,16 @@ from autotune.deploy.host_state import (
     sysctls_seen,
     units_seen,
 )
-from autotune.deploy.on_host import KEPT, ORIGINALS, in_place
+from autotune.deploy.on_host import KEPT, ORIGINALS
 from autotune.deploy.originals import Kept, Originals, encode
+from autotune.deploy.staged import Check, judging, staged
 from autotune.deploy.steps import Steps
 from autotune.deploy.validate import Invalid
 from autotune.errors import AutotuneError, LockedError
-from autotune.services.base import Action, Argv, TrialStart
+from autotune.services.base import Action, Argv
 from autotune.transports.base import Completed, Transport
 
 ACTING = 150.0  # s for a host to stop and start its units; systemd gives each 90 s to stop
-
-
-@dataclass(frozen=True)
-class Check:
-    """How software judges files that are staged: whose and which, and where it may try them."""
-
-    part: str
-    directory: str
-    how: Argv | TrialStart
-    files: tuple[str, ...]
 
 
 class FleetHost:
@@ -59,6 +49,30 @@ class FleetHost:
     def look(self, wanted: HostState) -> HostSeen:
         """Everything that ``wanted`` speaks of, as it is; changes nothing."""
         return self._look(wanted, ())[0]
+
+    def look_and_ask(
+        self, wanted: HostState, commands: Sequence[Command]
+    ) -> tuple[HostSeen, list[Completed]]:
+        """As `look`, and in the same exchange what each command says; none may change anything.
+
+        Raises CommandFailed for a vital one that failed.
+        """
+        paths, names, keys = tuple(wanted.files), tuple(wanted.units), tuple(wanted.sysctls)
+        looking = [
+            ("look", *paths),
+            ("units", *names) if names else ("true",),
+            ("kernel", *(key.replace(".", "/") for key in keys)),
+        ]
+        found, running, kernel, *answers = insist(
+            self.transport,
+            [*(Command(words, vital=True) for words in looking), *commands],
+        )
+        seen = HostSeen(
+            files_seen(paths, found.stdout),
+            units_seen(names, running.stdout),
+            sysctls_seen(keys, kernel.stdout),
+        )
+        return seen, answers
 
     def save(self, wanted: HostState, leaves: Iterable[str] = ()) -> None:
         """Keep, here and there, how everything is that has not been kept and is about to change.
@@ -86,8 +100,8 @@ class FleetHost:
         Raises Invalid with the software's words, CommandFailed where they cannot be written.
         """
         commands = [self._staging(path, wanted.files[path]) for path in steps.write]
-        judging = [Command(_judging(check)) for check in checks]
-        answers = self._do([*commands, *judging], timeout=60.0)
+        trials = [Command(judging(check)) for check in checks]
+        answers = self._do([*commands, *trials], timeout=60.0)
         for check, done in zip(checks, answers[len(commands) :], strict=True):
             if not done.ok:
                 raise Invalid(f"{check.part}: {done.said or 'its configuration is not accepted'}")
@@ -150,21 +164,8 @@ class FleetHost:
 
     def _look(self, wanted: HostState, whole: tuple[str, ...]) -> tuple[HostSeen, dict[str, bytes]]:
         """What is there, and the contents of the files ``whole``."""
-        paths, names, keys = tuple(wanted.files), tuple(wanted.units), tuple(wanted.sysctls)
-        commands = [
-            ("look", *paths),
-            ("contents", *whole),
-            ("units", *names) if names else ("true",),
-            ("kernel", *(key.replace(".", "/") for key in keys)),
-        ]
-        found, content, running, kernel = insist(
-            self.transport, [Command(words, vital=True) for words in commands]
-        )
-        seen = HostSeen(
-            files_seen(paths, found.stdout),
-            units_seen(names, running.stdout),
-            sysctls_seen(keys, kernel.stdout),
-        )
+        reading = Command(("contents", *whole), vital=True)
+        seen, (content,) = self.look_and_ask(wanted, [reading])
         lines = f"{content.stdout}\n".split("\n")
         return seen, {path: base64.b64decode(line)
                       for path, line in zip(whole, lines, strict=False)}  # fmt: skip
@@ -188,25 +189,3 @@ class FleetHost:
             if command.vital and not done.ok:
                 raise CommandFailed(f"{self.name}: {done.said or ' '.join(command.words[:2])}")
         return answers[1:]
-
-
-def staged(path: str) -> str:
-    """Where a new file waits. The dot and the ending keep it out of directories read by pattern."""
-    place = PurePosixPath(path)
-    return str(place.with_name(f".{place.name}.autotune-new"))
-
-
-def _judging(check: Check) -> tuple[str, ...]:
-    """The check of the real files turned on the staged ones.
-
-    A program that takes the path of the file is given the staged one's; files that it only comes
-    upon by reading others are put over the real ones where nobody else sees it.
-    """
-    how = check.how
-    argv = how.argv if isinstance(how, TrialStart) else how
-    words = tuple(staged(word) if word in check.files else word for word in argv)
-    if isinstance(how, TrialStart):
-        return ("trial", check.directory, how.socket, *words)
-    if all(path in argv for path in check.files):
-        return words
-    return in_place({path: staged(path) for path in check.files}, argv)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from autotune.deploy.batch import Command, ask
 from autotune.deploy.ground import NeedsPrograms, remedy
 from autotune.errors import AutotuneError
+from autotune.services.placement import placed
+from autotune.target.model import Target
 from autotune.transports.base import Transport
+from autotune.transports.parallel import on_all
 
 
 def installed(transport: Transport, needing: Iterable[NeedsPrograms]) -> dict[str, str]:
@@ -27,3 +30,15 @@ def installed(transport: Transport, needing: Iterable[NeedsPrograms]) -> dict[st
             hint=f"there: {remedy(lacking)}",
         )
     return found
+
+
+def installed_services(target: Target, ways: Mapping[str, Transport]) -> dict[str, dict[str, str]]:
+    """Likewise of all hosts that have a tier, by their names in the target."""
+    services = {host: [place.service for name, tier in target.tiers.items() if host in tier.hosts
+                       for place in placed(name, tier)] for host in ways}  # fmt: skip
+    used = {ways[host].name: host for host, needed in services.items() if needed}
+    found = on_all(
+        [ways[host] for host in used.values()],
+        lambda transport: installed(transport, services[used[transport.name]]),
+    ).everywhere()
+    return {used[name]: programs for name, programs in found.items()}

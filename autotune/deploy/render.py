@@ -11,6 +11,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined, TemplateError
 from autotune.errors import AutotuneError
 from autotune.services.base import Service, Settings, Site, Value, config_files
 from autotune.target.model import Data
+from autotune.target.shipped import shipped
 
 
 class RenderError(AutotuneError):
@@ -20,13 +21,6 @@ class RenderError(AutotuneError):
 def shipped_templates() -> Path:
     """Where autotune's own templates are: in the installed package, or in the checkout."""
     return shipped("templates")
-
-
-def shipped(name: str) -> Path:
-    """A directory that ships with autotune (``templates``, ``targets``)."""
-    package = Path(__file__).resolve().parent.parent
-    installed = package / "_shipped" / name
-    return installed if installed.is_dir() else package.parent / name
 
 
 @cache

@@ -3,24 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 from autotune.deploy import dataset, ready
 from autotune.deploy.batch import CommandFailed
-from autotune.deploy.effective import differences
 from autotune.deploy.fleet import Deployed, DeployFailed
 from autotune.deploy.handover import handover
-from autotune.deploy.host import Check, FleetHost
-from autotune.deploy.host_state import HostSeen, HostState
+from autotune.deploy.host import FleetHost
+from autotune.deploy.host_state import HostSeen
 from autotune.deploy.hosts import Hosts
+from autotune.deploy.in_effect import InPlace, NotUp, confirmed, pids
 from autotune.deploy.render import RenderError, render
 from autotune.deploy.stack import Part, Stack
+from autotune.deploy.staged import checks
 from autotune.deploy.steps import Steps, decide
 from autotune.deploy.validate import Invalid
-from autotune.deploy.wanted import Wanted, actions, needs, want
+from autotune.deploy.wanted import Wanted, needs, want
 from autotune.errors import AutotuneError
-from autotune.services.base import Action, Role, Settings, Value
+from autotune.services.base import Action, Role, Settings
 from autotune.space.space import Space
 from autotune.target.model import Target
 from autotune.transports.base import Transport
@@ -30,19 +31,6 @@ READY_SECONDS = 15.0
 
 def unsaid(text: str) -> None:
     """News that nobody follows."""
-
-
-class NotUp(AutotuneError):
-    """Everything was started, and the stack does not answer right."""
-
-
-@dataclass(frozen=True)
-class InPlace:
-    """The last good deployment, and how the units looked when it was found good."""
-
-    wanted: Wanted
-    deployed: Deployed
-    pids: Mapping[str, Mapping[str, tuple[int, int]]]
 
 
 class SystemdFleet:
@@ -92,15 +80,15 @@ class SystemdFleet:
             self._apply(wanted, steps)
             self._load_data(wanted, steps)
             self._await_answer()
-            deployed, now = self._read_back(wanted, steps)
+            found = confirmed(self._hosts, wanted, steps, self.space)
         except (CommandFailed, NotUp) as error:
             self._roll_back(steps, error)
             raise DeployFailed(error.message) from error
         except AutotuneError as error:
             self._roll_back(steps, error)
             raise
-        self._in_place = InPlace(wanted, deployed, _pids(now))
-        return deployed
+        self._in_place = found
+        return found.deployed
 
     def _wanted(self, settings: Settings) -> Wanted:
         def files(part: Part) -> dict[str, bytes]:
@@ -130,7 +118,7 @@ class SystemdFleet:
     def _stage(self, wanted: Wanted, steps: Mapping[str, Steps]) -> None:
         def stage(host: FleetHost) -> None:
             mine = steps[host.name]
-            host.stage(wanted.hosts[host.name], mine, _checks(wanted, host.name, mine))
+            host.stage(wanted.hosts[host.name], mine, checks(wanted, host.name, mine))
 
         changing = _changing(steps)
         try:
@@ -153,7 +141,9 @@ class SystemdFleet:
             return
         for part in wanted.parts:
             host, unit = self._hosts[part.site.host], part.service.unit(part.site)
-            if part.site.role is Role.STORE and unit in steps[host.name].act:
+            # One that is found as it ought to be may still be empty: an exported role loads no data.
+            begins = self._in_place is None or unit in steps[host.name].act
+            if part.site.role is Role.STORE and begins:
                 dataset.load(part.site, self.target.data, host.transport, self._progress)
 
     def _await_answer(self) -> None:
@@ -165,28 +155,6 @@ class SystemdFleet:
             ).results.values():
                 said += words
             raise NotUp("\n".join(said))
-
-    def _read_back(
-        self, wanted: Wanted, steps: Mapping[str, Steps]
-    ) -> tuple[Deployed, dict[str, HostSeen]]:
-        """What is in effect, of everything that is not just as it was before."""
-        answers = self._hosts.everywhere(
-            lambda host: (host.look(wanted.hosts[host.name]), _effective(wanted, host))
-        )
-        now = {name: seen for name, (seen, _) in answers.items()}
-        for name, state in wanted.hosts.items():
-            _still_up(self._hosts[name], state, now[name])
-        asked, active = wanted.settings, self.space.active(wanted.settings)
-        effective: dict[str, Value] = {}
-        for _, found in answers.values():
-            for name, value in found.items():
-                # Hosts of a tier may differ: the one that is not as asked is worth telling.
-                if effective.get(name, asked.get(name)) == asked.get(name):
-                    effective[name] = value
-        changed = {name: {*s.write, *s.remove, *s.sysctls} for name, s in steps.items()}
-        acted = actions(wanted, {name: s.act for name, s in steps.items()}, changed)
-        differing = differences(asked, effective, active)
-        return Deployed(wanted.files, acted, effective, differing, handover(wanted)), now
 
     def _roll_back(self, steps: Mapping[str, Steps], error: AutotuneError) -> None:
         """Every host back to the last good state; without one, to how it was found."""
@@ -235,7 +203,7 @@ class SystemdFleet:
         self._hosts.give_back(as_found=not self._keeping)
 
     def _unchanged(self, seen: Mapping[str, HostSeen]) -> bool:
-        return self._in_place is not None and self._in_place.pids == _pids(seen)
+        return self._in_place is not None and self._in_place.pids == pids(seen)
 
     def _nothing_done(self, wanted: Wanted) -> Deployed:
         assert self._in_place is not None
@@ -248,39 +216,3 @@ class SystemdFleet:
 def _changing(steps: Mapping[str, Steps]) -> list[str]:
     """The hosts that have anything to do."""
     return [name for name, todo in steps.items() if todo]
-
-
-def _checks(wanted: Wanted, host: str, steps: Steps) -> list[Check]:
-    """How the software of a host judges those of its files that are new."""
-    checks = []
-    for part in wanted.parts_on(host):
-        files = wanted.rendered[part.name]
-        if new := tuple(path for path in steps.write if path in files):
-            how = part.service.validate(part.site, files)
-            if how is not None:
-                checks.append(Check(part.name, part.site.directory, how, new))
-    return checks
-
-
-def _effective(wanted: Wanted, host: FleetHost) -> dict[str, Value]:
-    """Full parameter name → value in effect on this host."""
-    readbacks = [(part, readback) for part in wanted.parts_on(host.name)
-                 for readback in part.service.effective(part.site)]  # fmt: skip
-    answers = host.ask([readback.argv for _, readback in readbacks])
-    found: dict[str, Value] = {}
-    for (part, readback), done in zip(readbacks, answers, strict=True):
-        prefix = f"{part.site.tier}.{part.service.name}."
-        found |= {prefix + name: value for name, value in readback.parse(done.stdout).items()}
-    return found
-
-
-def _still_up(host: FleetHost, state: HostState, now: HostSeen) -> None:
-    for unit, runs in state.units.items():
-        if runs and not now.units[unit].active:
-            raise NotUp(f"{host.name}: {'; '.join(host.complaints())}")
-
-
-def _pids(seen: Mapping[str, HostSeen]) -> dict[str, dict[str, tuple[int, int]]]:
-    """What tells the processes of units from later ones."""
-    return {name: {unit: (found.pid, found.restarts) for unit, found in host.units.items()}
-            for name, host in seen.items()}  # fmt: skip

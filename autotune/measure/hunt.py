@@ -23,8 +23,8 @@ _STEP_UP: Final = 0.4  # log step beyond the first passed rate while nothing has
 _STRIDE: Final = 0.7  # ... up to this
 _HARDLY: Final = 0.5
 _STEP_DOWN: Final = 0.2  # and below the first failed one while nothing has passed
-_LEAP: Final = log(5.0)  # step down once a server without any peak looks likely
-_SETTLE: Final = 0.42  # of one reading's noise: a further reading would narrow it by about 8 %
+_LEAP: Final = log(5.0)  # the longest step down at first; taken once no peak at all looks likely
+_SETTLE: Final = 0.46  # of one reading's noise: a further reading would narrow it by about 10 %
 _COARSEST: Final = 0.2  # log rate that no reading is taken to be off by more than
 _DEEP: Final = 100.0  # an objective not met at this fraction of the first rate is unmeetable
 
@@ -129,7 +129,9 @@ class Hunt:
             down = _STEP_DOWN * 2.0 ** (len(failures) - 1)
             if self.summary.unmeetable > 0.3:
                 down = max(down, _LEAP)
-            return max(min(median, log(min(failures)) - down), log(self.limits.min_rate))
+            lowest = log(min(failures))
+            wanted = max(min(median, lowest - down), lowest - max(down, _LEAP))
+            return max(wanted, log(self.limits.min_rate))
         return median
 
     def _above(self, best: float) -> float:

@@ -63,5 +63,6 @@ def parse_ss(text: str) -> Iterator[Queue]:
     """``ss -ltnH``: state, Recv-Q (waiting), Send-Q (backlog), local address and port, peer."""
     for line in text.splitlines():
         fields = line.split()
-        if len(fields) >= 5 and fields[0] == "LISTEN" and fields[1].isdigit():
+        numeric = all(field.isdigit() for field in fields[1:3])
+        if len(fields) >= 5 and fields[0] == "LISTEN" and numeric:
             yield Queue(":" + fields[3].rpartition(":")[2], int(fields[1]), int(fields[2]))

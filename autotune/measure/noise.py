@@ -24,7 +24,7 @@ SIGMAS: Final = (0.008, 0.014, 0.023, 0.036, 0.055, 0.085, 0.13, 0.2, 0.3)
 """Standard deviations of the log capacity that are weighed against each other."""
 
 _USUAL, _EITHER_WAY = 0.045, 6.0  # first guess of the sd, and by what factor it may be wrong
-_DISTURBED = 0.09  # fraction of readings that are disturbed
+_DISTURBED = 0.06  # fraction of readings that are disturbed
 _LOSS = 0.3  # mean log capacity a disturbance takes; exponential, so any loss is thinkable
 _KEPT = 0.8  # weight of what earlier trials taught, against the first guess: machines change
 _SIZE = 1600  # FFT length: table, the kernel's reach and no wrap-around into the part that is read

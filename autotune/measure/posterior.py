@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from autotune.measure import onset
+from autotune.measure import likelihood, onset
 from autotune.measure.noise import REACH, STEP, Array, Noise, blur
 
 if TYPE_CHECKING:
@@ -104,7 +104,7 @@ class Posterior:
             score = (peaks - log(prior.peak)) / prior.sd
             student = (1.0 + score**2 / _TAIL) ** (-(_TAIL + 1.0) / 2.0)
             density = _ANYWHERE * density + (1.0 - _ANYWHERE) * student / student.sum()
-        shapes = onset.expected(peaks, max(slo.allowed, 1e-6), slo.limit)
+        shapes = onset.expected(peaks, slo.limit)
         live = np.log((1.0 - _UNMEETABLE) * density * noise.opening(shapes))
         return cls(origin, live, np.full(onset.FLAT.size, log(_UNMEETABLE / onset.FLAT.size)))
 
@@ -116,7 +116,7 @@ class Posterior:
         grain = round(log(max(reading.seconds, 0.05)) / _TIME_GRAIN)
         table = _log_likelihood(counts, slo.limit, exp(grain * _TIME_GRAIN), reading)
         offset = round((log(reading.rate) - self.origin) / STEP)
-        score = _flat_at_least if reading.truncated else onset.flat_chance
+        score = _flat_at_least if reading.truncated else likelihood.flat_chance
         flat = self.flat + np.log(score(counts.violations, counts.intended, counts.allowed))
         live = _added(self.live, table, offset)
         best = live.max(axis=(0, 1))
@@ -174,10 +174,11 @@ class Summary:
 
 def _log_likelihood(counts: Counts, limit: float, seconds: float, reading: Reading) -> Array:
     """``[sigma, shape, offset]``: log likelihood of one reading, noise averaged out."""
-    score = onset.at_least if reading.truncated else onset.chance
-    fits = score(
-        counts.violations, counts.intended, onset.fractions(counts.allowed, limit, seconds)
-    )
+    shown = onset.onset(counts.allowed, limit, seconds)
+    if reading.truncated:
+        fits = likelihood.at_least(counts.violations, counts.intended, shown.fraction)
+    else:
+        fits = likelihood.chance(counts.violations, counts.intended, shown)
     return np.asarray(np.log(np.maximum(blur(fits), 1e-300)))
 
 
@@ -197,7 +198,7 @@ def _added(live: Array, table: Array, offset: int) -> Array:
 
 
 def _flat_at_least(violations: float, intended: float, allowed: float) -> Array:
-    return onset.at_least(violations, intended, np.minimum(onset.FLAT * allowed, 1.0))
+    return likelihood.at_least(violations, intended, np.minimum(onset.FLAT * allowed, 1.0))
 
 
 def _as_failure(counts: Counts) -> Counts:

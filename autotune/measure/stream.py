@@ -29,8 +29,8 @@ _SS, _OPEN, _ALLOWED = "ss -ltnH", "open", "allowed"
 # with its name. `wait` is cut short by a signal, which a `sleep` in the foreground would not be.
 # What the servers logged comes last, behind a blank, for a log may hold anything.
 _STREAM = f"""
-count=$1 programs=" $2 " whoami=$3 logs=$4
-shift 4
+count=$1 pause=$2 programs=" $3 " whoami=$4 logs=$5
+shift 5
 each_log() {{ [ -z "$logs" ] || printf '%s\n' "$logs"; }}
 ends() {{ # where each log ends: in bytes, or in time for what a unit tells the journal
     each_log | while IFS= read -r log; do
@@ -95,8 +95,9 @@ while :; do
     [ -z "$end" ] || break
     count=$((count - 1)) turn=$((turn + 1))
     if [ -z "$over" ]; then
-        sleep 1 & wait
+        sleep "$pause" & wait
         [ -z "$over" ] || kill $!
+        pause=1
     fi
 done 2>/dev/null
 echo '{_TIMES}'
@@ -128,21 +129,31 @@ class Streamed:
 class Stream:
     """A host's samples, one a second for ``seconds`` at most, or until it is stopped.
 
+    The second one comes ``later`` by so many seconds: hosts that share a machine, as containers and
+    guests do, are not to look at themselves all at once, or it stands still meanwhile. Sampling
+    gives way to whatever else the host has to do.
+
     ``logs`` are paths of files, or units of systemd for what they tell the journal.
     """
 
     def __init__(
-        self, transport: Transport, owners: Owners, seconds: int, logs: Sequence[str] = ()
+        self,
+        transport: Transport,
+        owners: Owners,
+        seconds: int,
+        logs: Sequence[str] = (),
+        later: float = 0.0,
     ) -> None:
         self._transport, self._owners, self._seconds = transport, owners, seconds
-        self._logs = logs
+        self._logs, self._later = logs, later
         self._whoami = f"/tmp/autotune-watch.{secrets.token_hex(8)}"  # noqa: S108  # O_EXCL, random
 
     def run(self) -> Streamed:
         """All of it, once it has ended. Raises ``HostUnreachable``."""
         argv = (
-            "sh", "-c", _STREAM, "sh", str(self._seconds),
-            " ".join(self._owners.programs), self._whoami, "\n".join(self._logs), *FILES,
+            "nice", "-n", "19", "sh", "-c", _STREAM, "sh", str(self._seconds),
+            f"{1.0 + self._later:.3f}", " ".join(self._owners.programs), self._whoami,
+            "\n".join(self._logs), *FILES,
         )  # fmt: skip
         done = self._transport.run(argv, timeout=self._seconds + SPARE, env={"LC_ALL": "C"})
         return read(done.stdout, self._owners)

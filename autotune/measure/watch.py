@@ -92,13 +92,14 @@ class Watch:
         self._failures: list[str] = []
 
     def __enter__(self) -> Self:
+        elsewhere = [host for host in self._hosts if host.transport is not None]
         for host in self._hosts:
             if host.transport is None:
                 self._guarded(self._note_logs, host)
                 self._start(self._sample_here, host)
             else:
                 # Known from here on, so that leaving at once still tells it to end.
-                self._guarded(self._prepare, host)
+                self._guarded(self._prepare, (host, elsewhere.index(host) / len(elsewhere)))
                 if host.name in self._streams:
                     self._start(self._sample_there, host)
         for host in self._hosts:
@@ -161,10 +162,11 @@ class Watch:
         finally:
             self._samples[host.name], self._cost[host.name] = sampler.samples(), sampler.cost
 
-    def _prepare(self, host: WatchedHost) -> None:
+    def _prepare(self, what: tuple[WatchedHost, float]) -> None:
+        host, later = what
         assert host.transport is not None
         logs = tuple(dict.fromkeys(log for part in host.parts if (log := log_of(part))))
-        self._streams[host.name] = Stream(host.transport, owners(host), self._seconds, logs)
+        self._streams[host.name] = Stream(host.transport, owners(host), self._seconds, logs, later)
 
     def _sample_there(self, host: WatchedHost) -> None:
         try:

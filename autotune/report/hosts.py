@@ -27,14 +27,19 @@ def at_peak(readings: Readings, slo: Slo) -> dict[str, dict[str, float]]:
             for host in hosts}  # fmt: skip
 
 
+def seen(readings: Readings) -> bool:
+    """Whether anything was recorded of the hosts, within the objective or not."""
+    return any(reading.get("hosts") for reading in readings)
+
+
 def _speaks(reading: Mapping[str, Any], slo: Slo) -> bool:
     met = not reading.get("limited") and fraction(reading) <= slo.allowed
     return met and reading.get("purpose") != WARM_UP and bool(reading.get("hosts"))
 
 
-def _means(seen: list[Mapping[str, float]]) -> dict[str, float]:
+def _means(of_host: list[Mapping[str, float]]) -> dict[str, float]:
     return {
-        key: round(fmean(one[key] for one in seen), 3)
+        key: round(fmean(one[key] for one in of_host), 3)
         for key in SHOWN
-        if all(key in one for one in seen)
+        if all(key in one for one in of_host)
     }

@@ -14,26 +14,33 @@ from autotune.report.studies import Study
 from autotune.report.summary import numbers
 from autotune.report.yardstick import Requests, Yardstick, yardstick
 from autotune.run.measuring import Found
+from autotune.space.presets import BASELINE
 from autotune.study.records import Peak, Trial
 
 SCHEMA = 1
 
 
 def as_json(found: Found, study: Study) -> dict[str, Any]:
-    """``peaks`` and ``spread`` of repeats; with a baseline, both sides' and the ``gain``.
+    """``peaks`` and ``spread`` of repeats; with another side, both sides' and the ``gain``.
+
+    ``against`` names the other side; its measurements are under ``baseline`` where it is that, and
+    under ``other`` where it is a preset or an export.
 
     Peaks are in requests/s (or a benchmark's values), ``sd`` is that of a peak's logarithm. With
-    each come its ``ladder``, ``hosts`` and ``bottleneck`` (``null`` where none was found). A rung of
-    the ladder is in requests, requests/s and seconds, its percentiles among them; a percentile is
-    ``null`` where it is beyond all answers, or the reading says nothing of it. The ``ladder`` beside
-    ``peaks`` sums those of all repeats. See ``hosts.at_peak`` for the hosts.
+    each come its ``ladder``, ``hosts``, ``bottleneck`` (``null`` where none was found) and
+    ``bindings``, what had to be changed of its settings to keep a rule. A rung of the ladder is in
+    requests, requests/s and seconds, its percentiles among them; a percentile is ``null`` where it
+    is beyond all answers, or the reading says nothing of it. The ``ladder`` beside ``peaks`` sums
+    those of all repeats. See ``hosts.at_peak`` for the hosts.
     """
     by = yardstick(study.target, study.state)
     said: dict[str, Any] = {"schema": SCHEMA, "study": found.study}
-    if found.gain is not None:
+    if found.gain is not None and found.against is not None:
+        other = BASELINE if found.against.name == BASELINE else "other"
         return {
             **said,
-            "baseline": [_measurement(trial, study, by) for trial in found.baseline],
+            "against": found.against.name,
+            other: [_measurement(trial, study, by) for trial in found.other],
             "configuration": [_measurement(trial, study, by) for trial in found.measured],
             "gain": by.gain(found.gain, _first_peak(found)),
         }
@@ -50,17 +57,18 @@ def text(found: Found, study: Study) -> str:
     """The result for a person."""
     by = yardstick(study.target, study.state)
     parts = [*_lines(found, by)]
-    sides = {"baseline": found.baseline, "configuration": found.measured}
+    other = {found.against.name: found.other} if found.against else {}
+    sides = {**other, "configuration": found.measured}
     for label, measured in sides.items():
         if of_side := list(_side(measured, study)):
-            parts += ["", *([label] if found.baseline else []), *of_side]
+            parts += ["", *([label] if other else []), *of_side]
     return "\n".join([*parts, "", f"every reading is in study {found.study}"])
 
 
 def _lines(found: Found, by: Yardstick) -> Iterator[str]:
-    if found.gain is not None:
+    if found.gain is not None and found.against is not None:
         gain = by.gained(by.gain(found.gain, _first_peak(found)))
-        yield f"{gain}{by.at} against the baseline, {found.gain.pairs} alternating pairs"
+        yield f"{gain}{by.at} against {found.against.called}, {found.gain.pairs} alternating pairs"
         return
     for peak in _peaks(found.measured):
         if not peak.feasible and isinstance(by, Requests):
@@ -84,6 +92,8 @@ def _side(measured: Iterable[Trial], study: Study) -> Iterator[str]:
     for rung in rungs:
         mark = "✓" if rung.keeps(slo) else "?" if rung.limited else "✗"
         yield f"{_rung_line(rung)} {mark}{_remark(rung)}"
+    for bent in dict.fromkeys(line for trial in trials for line in trial.bindings):
+        yield f"changed to keep a rule: {bent}"
     for host, did in at_peak(readings, slo).items():
         yield f"{host}: CPU {100 * did['cpu']:.0f} %, load average {did['load']:.2f}"
     findings = (study.state.bottlenecks.get(trial.number) for trial in reversed(trials))
@@ -114,6 +124,7 @@ def _measurement(trial: Trial, study: Study, by: Yardstick) -> dict[str, Any]:
         **asdict(trial.peak),
         **(numbers(trial.peak, by) if trial.peak.peak else {}),
         "trial": trial.number,
+        "bindings": list(trial.bindings),
         "ladder": _ladder([trial], study),
         "hosts": at_peak(_readings([trial], study), study.target.slo.slo),
         "bottleneck": {k: v for k, v in finding.items() if k not in ("event", "trial")}
@@ -152,7 +163,7 @@ def _peaks(trials: Iterable[Trial]) -> list[Peak]:
 
 
 def _first_peak(found: Found) -> float:
-    return _peaks(found.baseline)[0].peak
+    return _peaks(found.other)[0].peak
 
 
 def _name(percent: float) -> str:

@@ -5,7 +5,7 @@ Nothing here writes or takes a lock: a study may be read while it runs.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -14,14 +14,13 @@ from typing import Any
 from autotune.errors import AutotuneError
 from autotune.report.tally import Tally, tally
 from autotune.study import journal, lock
+from autotune.study.directory import EVENTS, ROOT, find, names
 from autotune.study.records import State, replay
 from autotune.study.store import CALL
-from autotune.target.document import nearest
 from autotune.target.model import Target
 from autotune.target.read import read
 
-ROOT = Path("studies")
-EVENTS = "events.jsonl"
+__all__ = ["EVENTS", "Listed", "Study", "find", "listing", "names", "open_study"]
 
 
 @dataclass(frozen=True)
@@ -36,6 +35,11 @@ class Study:
     @property
     def name(self) -> str:
         return self.directory.name
+
+    @property
+    def source(self) -> Path:
+        """The target file that it was begun with, which may be gone."""
+        return Path(str(self.records[0]["source"]))
 
     @cached_property
     def readings(self) -> tuple[Mapping[str, Any], ...]:
@@ -76,31 +80,17 @@ class Listed:
 def open_study(directory: Path) -> Study:
     """Read a study. Raises AutotuneError when it is damaged, TargetError for its target."""
     records = tuple(_records(directory / EVENTS))
+    if not records:
+        raise AutotuneError(
+            f"study {directory.name} was stopped before anything was done",
+            hint="start it again with `autotune run TARGET`",
+        )
+    if not (directory / "target.yaml").exists():
+        raise AutotuneError(
+            f"study {directory.name} has lost its target.yaml: the study is damaged",
+            hint="put the file back from a copy, or move the study's directory away",
+        )
     return Study(directory, read(directory / "target.yaml").target, records, replay(records))
-
-
-def find(name: str, root: Path = ROOT) -> Path:
-    """The directory of the study called ``name`` (under ``root``) or at that path.
-
-    Raises AutotuneError with the nearest name, or with the names there are.
-    """
-    for directory in (root / name, Path(name)):
-        if (directory / EVENTS).is_file():
-            return directory.resolve()
-    raise AutotuneError(f"there is no study {name!r}", hint=_hint(name, names(root)))
-
-
-def _hint(name: str, known: Iterable[str]) -> str:
-    listed = list(known)
-    if not listed:
-        return "`autotune run TARGET` makes one"
-    meant = nearest(Path(name).name, listed)
-    return f"did you mean {meant!r}?" if meant else f"there is: {', '.join(listed)}"
-
-
-def names(root: Path = ROOT) -> tuple[str, ...]:
-    """Names of the studies under ``root``."""
-    return tuple(sorted(path.parent.name for path in root.glob(f"*/{EVENTS}")))
 
 
 def listing(root: Path = ROOT) -> tuple[Listed, ...]:
@@ -117,5 +107,5 @@ def listing(root: Path = ROOT) -> tuple[Listed, ...]:
 def _records(path: Path) -> list[dict[str, Any]]:
     try:
         return list(journal.read(path))
-    except (OSError, ValueError) as error:
-        raise AutotuneError(f"{path} cannot be read: {error}") from error
+    except OSError as error:
+        raise AutotuneError(f"{path} cannot be read: {error.strerror}") from error

@@ -8,7 +8,7 @@ from autotune.deploy.fleet import Deployed, Keeps
 from autotune.errors import AutotuneError
 from autotune.run import session
 from autotune.run.bed import Bed
-from autotune.run.measuring import exported_rss, exported_settings
+from autotune.run.exported import exported_rss, exported_settings
 from autotune.run.narrator import Narrator
 from autotune.run.start import open_study
 from autotune.services.base import Settings
@@ -20,7 +20,7 @@ def wanted(bed: Bed, export: Path) -> Settings:
     Raises AutotuneError for an export that cannot be read, does not fit the target, or would be
     changed by the target's rules: what is applied is what was proven, or nothing.
     """
-    settings = exported_settings(bed, export)
+    settings = exported_settings(bed.space, export)
     candidate = bed.space.knowing(exported_rss(export)).candidate(settings)
     bent = {k: v for k, v in settings.items() if candidate.settings.get(k) != v}
     if bent:

@@ -34,6 +34,14 @@ class Checked:
     not_checked: tuple[str, ...]
 
 
+def size(file: TargetFile, space: Space) -> str:
+    """How much of a target there is to tune, the first of the things that `check` finds right."""
+    return (
+        f"{file.path}: {len(file.target.tiers)} tiers, {len(space.dimensions)} parameters, "
+        f"{len(space.tunable)} of them tunable, {len(space.constraints)} rules"
+    )
+
+
 @dataclass(frozen=True)
 class Preview:
     """What would run: where requests enter, the servers, and the files of any settings.

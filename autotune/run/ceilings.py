@@ -121,11 +121,6 @@ def of_caches(
     with session.opened(bed, directory, narrator) as bench:
         gauge = _gauge(bed, bench, directory)
         caches = [part for part in gauge.stack.of_role(Role.CACHE) if part.site.tier == tier]
-        if not caches:
-            raise AutotuneError(
-                f"tier {tier!r} has no memcached to measure",
-                hint="--tier names the tier of the caches",
-            )
         chain = _chain(bed, bench, settings)
         servers = tuple(part.site.listen for part in caches)
         keys = bed.file.target.data.keys_per_request
@@ -180,10 +175,10 @@ def _chain(bed: Bed, bench: Bench, settings: Settings) -> float:
 
 def _gauge(bed: Bed, bench: Bench, directory: Path) -> Gauge:
     """The way to the stack; what is done with it is on record like any study."""
-    if bench.equipment.gauge is None:
-        raise AutotuneError("only a stack of servers has a ceiling to measure")
+    gauge = bench.equipment.gauge
+    assert gauge is not None, "asked for stacks of servers only: they have one"
     open_study(bed, bench, directory)
-    return bench.equipment.gauge
+    return gauge
 
 
 def _available(host: Transport) -> ClosedLoad:

@@ -37,15 +37,23 @@ def contenders(state: State) -> list[Scored]:
 
 
 def finalists(state: State, most: int, least: int) -> tuple[int, ...]:
-    """The trials to measure again, best first: those that may well be the best one."""
+    """The trials to measure again, best first: those that may well be the best one.
+
+    The best of what was known before the search is one of them, if it may well be the best: it was
+    not picked from many for a lucky measurement, and nobody wants to end below what guides advise.
+    """
     ranked = sorted(contenders(state), key=lambda item: item.peak, reverse=True)
-    chosen = [
-        item.trial
-        for place, item in enumerate(ranked)
-        if place < least
-        or log(ranked[0].peak / item.peak) < PLAUSIBLE * sqrt(ranked[0].sd ** 2 + item.sd**2)
-    ]
-    return tuple(chosen[:most])
+    plausible = [item.trial for item in ranked if _plausible(item, ranked[0])]
+    chosen = [item.trial for place, item in enumerate(ranked)
+              if place < least or item.trial in plausible][:most]  # fmt: skip
+    advised = next((n for n in plausible if state.by_number(n).phase in OPENING), None)
+    if advised is None or advised in chosen:
+        return tuple(chosen)
+    return (*chosen[:-1], advised)
+
+
+def _plausible(item: Scored, leader: Scored) -> bool:
+    return log(leader.peak / item.peak) < PLAUSIBLE * sqrt(leader.sd**2 + item.sd**2)
 
 
 def best(state: State) -> int | None:

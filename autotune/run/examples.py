@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from autotune.deploy.render import shipped
 from autotune.errors import AutotuneError
 from autotune.target.document import nearest
+from autotune.target.shipped import examples
 
 
 def write_example(name: str, out: Path) -> Path:
@@ -14,12 +14,12 @@ def write_example(name: str, out: Path) -> Path:
 
     Raises AutotuneError for an unknown one or a file there.
     """
-    known = {path.stem: path for path in shipped("targets").glob("*.yaml")}
+    known = examples()
     if name not in known:
         meant = nearest(name, known)
         raise AutotuneError(
             f"there is no example {name!r}",
-            hint=f"did you mean {meant!r}?" if meant else f"there is: {', '.join(sorted(known))}",
+            hint=f"did you mean {meant!r}?" if meant else f"there is: {', '.join(known)}",
         )
     files = {out.parent / own.name: own for own in known[name].parent.glob(f"{name}.*")}
     files = {place: own for place, own in files.items() if own != known[name]}

@@ -1,14 +1,12 @@
-"""`autotune measure`: the peak of one configuration, or of one against the baseline."""
+"""`autotune measure`: the peak of one configuration, or of one against another."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from math import exp, log
 from pathlib import Path
 from statistics import fmean, stdev
-from typing import Any
 
 from autotune.errors import AutotuneError
 from autotune.measure.posterior import Prior
@@ -16,7 +14,9 @@ from autotune.run import session
 from autotune.run import trial as trials
 from autotune.run.bed import Bed
 from autotune.run.ceilings import OfCaches, OfStack, of_caches, of_stack
+from autotune.run.exported import exported_rss, exported_settings
 from autotune.run.narrator import Narrator
+from autotune.run.opponent import Opponent, acting, opponent
 from autotune.run.order import Measure
 from autotune.run.start import open_study
 from autotune.run.trial import Bench
@@ -25,73 +25,52 @@ from autotune.search import confirmation
 from autotune.search.confirmation import Gain, Measured, gain
 from autotune.services.base import Settings
 from autotune.study.records import Peak, Phase, Trial
+from autotune.target.document import instead
 
+CONFIGURATION = "the configuration"
 MOST_CLIENTS = 500  # a closed loop of more has a thousand descriptors and one core to do it with
 
 
 @dataclass(frozen=True)
 class Request:
-    """What to measure: ``settings`` over the baseline, alone or against it, so many times.
+    """What to measure: ``settings`` over the baseline, alone or ``against`` others, so many times.
 
     ``rss`` are the sizes of processes, in bytes by `tier.service`, that were known to where the
     settings come from.
     """
 
     settings: Settings
-    against_baseline: bool
+    against: Opponent | None
     repeat: int
     rss: Mapping[str, int] = field(default_factory=dict)
 
 
 def request(bed: Bed, config: Path | None, against: str | None, repeat: int) -> Request:
-    """Raises AutotuneError for an export that cannot be read or does not fit the target."""
-    if against not in (None, "baseline"):
-        raise AutotuneError(f"cannot measure against {against!r}", hint="--against baseline")
-    if against and config is None:
-        raise AutotuneError("--against needs --config: the baseline against itself has no gain")
-    settings = exported_settings(bed, config) if config else {}
+    """Raises AutotuneError for an export that cannot be read or does not fit the target, and where
+    the stack as it is would be measured against itself."""
+    settings = exported_settings(bed.space, config) if config else {}
     rss = exported_rss(config) if config else {}
-    return Request(settings, against is not None, repeat, rss)
-
-
-def exported_settings(bed: Bed, config: Path) -> Settings:
-    """The parameters of an export. Raises AutotuneError where it is none, or not of this target."""
-    settings = _of_manifest(config, "parameters")
-    known = {dimension.name for dimension in bed.space.dimensions}
-    if unknown := sorted(set(settings) - known):
-        raise AutotuneError(f"{config} speaks of {unknown[0]}, which the target does not have")
-    return settings
-
-
-def exported_rss(config: Path) -> dict[str, int]:
-    """What processes were measured to occupy in the study of an export, in bytes.
-
-    Rules about memory that it kept then it keeps now: what is not known yet is assumed larger.
-    """
-    return _of_manifest(config, "rss", {})
-
-
-def _of_manifest(config: Path, key: str, otherwise: dict[str, Any] | None = None) -> dict[str, Any]:
-    manifest = config / "manifest.json" if config.is_dir() else config
-    try:
-        document = json.loads(manifest.read_text(encoding="utf-8"))
-        return dict(document[key] if otherwise is None else document.get(key, otherwise))
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+    if against is None:
+        return Request(settings, None, repeat, rss)
+    other = opponent(bed.space, against, settings)
+    if config is None and acting(bed.space, settings) == acting(bed.space, other.settings):
         raise AutotuneError(
-            f"{manifest} is not the manifest of an export: {error}",
-            hint="`autotune export STUDY --out DIR` writes one",
-        ) from error
+            f"the baseline is measured, and {against} has the same settings: there is no gain",
+            hint="--config EXPORT is what to measure in place of the baseline",
+        )
+    return Request(settings, other, repeat, {**other.rss, **rss})
 
 
 @dataclass(frozen=True)
 class Found:
-    """Measurements of the configuration and, where it alternated with it, of the baseline; with the
-    gain. Each of them has a peak."""
+    """Measurements of the configuration and, where it alternated with another, of the ``other``;
+    with the gain over it and what it is. Each of them has a peak."""
 
     study: str
     measured: tuple[Trial, ...]
-    baseline: tuple[Trial, ...] = ()
+    other: tuple[Trial, ...] = ()
     gain: Gain | None = None
+    against: Opponent | None = None
 
     @property
     def spread(self) -> float | None:
@@ -115,27 +94,47 @@ def measure(bed: Bed, wanted: Request, directory: Path, narrator: Narrator) -> F
     with session.opened(bed, directory, narrator) as bench:
         open_study(bed, bench, directory)
         bench.space = bench.space.knowing(wanted.rss)
-        if wanted.against_baseline:
-            return _alternate(bench, wanted, directory)
+        if wanted.against is not None:
+            return _alternate(bench, wanted, wanted.against, directory)
         return _repeat(bench, wanted, directory)
 
 
-def ceilings(
-    bed: Bed,
-    wanted: Request,
-    tier: str | None,
-    concurrency: str,
-    directory: Path,
-    narrator: Narrator,
-) -> OfStack | OfCaches:
-    """Those of a tier's caches, or of the stack with so many clients in turn (``"1,5"``).
+@dataclass(frozen=True)
+class Ceilings:
+    """Which ones: of the caches of ``tier``, or of the stack with so many ``clients`` in turn."""
 
-    Raises AutotuneError.
-    """
-    if wanted.against_baseline or wanted.repeat > 1:
+    settings: Settings
+    tier: str | None
+    clients: tuple[int, ...]
+
+
+def ceilings_wanted(bed: Bed, wanted: Request, tier: str | None, concurrency: str) -> Ceilings:
+    """``concurrency`` is ``"1,5"``. Raises AutotuneError for what has no ceiling to measure."""
+    target = bed.file.target
+    if wanted.against is not None or wanted.repeat > 1:
         raise AutotuneError("a ceiling is measured once: no --against, no --repeat")
+    if target.command is not None or target.simulated is not None:
+        raise AutotuneError(
+            "only a stack of servers has a ceiling to measure", hint="leave --closed and --tier out"
+        )
     if tier is not None:
-        return of_caches(bed, tier, wanted.settings, directory, narrator)
+        caches = [name for name, one in target.tiers.items() if "memcached" in one.service]
+        if tier not in caches:
+            raise AutotuneError(
+                f"tier {tier!r} has no memcached to measure", hint=instead(tier, caches)
+            )
+        return Ceilings(wanted.settings, tier, ())
+    return Ceilings(wanted.settings, None, _clients(concurrency))
+
+
+def ceilings(bed: Bed, wanted: Ceilings, directory: Path, narrator: Narrator) -> OfStack | OfCaches:
+    """Measure them. Raises AutotuneError."""
+    if wanted.tier is not None:
+        return of_caches(bed, wanted.tier, wanted.settings, directory, narrator)
+    return of_stack(bed, wanted.settings, wanted.clients, directory, narrator)
+
+
+def _clients(concurrency: str) -> tuple[int, ...]:
     try:
         clients = [int(number) for number in concurrency.split(",")]
     except ValueError:
@@ -145,37 +144,40 @@ def ceilings(
             f"--concurrency {concurrency!r} is no list of numbers from 1 to {MOST_CLIENTS}",
             hint="such as --concurrency 1,5",
         )
-    return of_stack(bed, wanted.settings, clients, directory, narrator)
+    return tuple(clients)
 
 
 def _repeat(bench: Bench, wanted: Request, directory: Path) -> Found:
     measured: list[Trial] = []
     for _ in range(wanted.repeat):
-        measured.append(_measured(bench, wanted.settings, measured)[0])
+        measured.append(_measured(bench, wanted.settings, measured, CONFIGURATION)[0])
     return Found(directory.name, tuple(measured))
 
 
-def _alternate(bench: Bench, wanted: Request, directory: Path) -> Found:
-    """Baseline and configuration in turn: A B B A A B … in at least as many pairs as a study's."""
+def _alternate(bench: Bench, wanted: Request, against: Opponent, directory: Path) -> Found:
+    """The other and the configuration in turn: A B B A A B … in at least as many pairs as a study's."""
     sides: dict[bool, list[Trial]] = {False: [], True: []}
     measured: list[Measured] = []
     for index in range(2 * max(confirmation.LEAST_PAIRS, wanted.repeat)):
         configured = confirmation.side(index)
-        settings = wanted.settings if configured else {}
-        trial, peak = _measured(bench, settings, sides[configured])
+        settings = wanted.settings if configured else against.settings
+        called = CONFIGURATION if configured else against.called
+        trial, peak = _measured(bench, settings, sides[configured], called)
         if not peak.feasible:
-            which = "configuration" if configured else "baseline"
-            raise AutotuneError(f"the {which} does not meet the objective at any rate tried")
+            raise AutotuneError(f"{called}: the objective is not met at any rate tried")
         sides[configured].append(trial)
         measured.append(Measured(configured, peak.peak, peak.sd))
-    return Found(directory.name, tuple(sides[True]), tuple(sides[False]), gain(measured))
+    found = tuple(sides[True]), tuple(sides[False])
+    return Found(directory.name, *found, gain(measured), against)
 
 
-def _measured(bench: Bench, settings: Settings, earlier: list[Trial]) -> tuple[Trial, Peak]:
+def _measured(
+    bench: Bench, settings: Settings, earlier: list[Trial], called: str
+) -> tuple[Trial, Peak]:
     known = [trial.peak.peak for trial in earlier if trial.peak and trial.peak.feasible]
     prior = Prior(known[-1], KNOWN_SD) if known else None
     done = trials.run(Measure(Phase.MEASURE, settings), bench, prior, None)
     bench.store.spent(bench.clock.collect())
     if done.peak is None:
-        raise AutotuneError(f"the configuration cannot be used: {done.failure}")
+        raise AutotuneError(f"{called} cannot be used: {done.failure}")
     return done, done.peak

@@ -16,6 +16,7 @@ from autotune.run.verdict import Verdict
 from autotune.search.searcher import Searcher
 from autotune.search.storage import sqlite
 from autotune.search.transfer import transferred
+from autotune.study.records import State
 from autotune.study.store import first_record, state_of
 from autotune.target.compare import differences
 from autotune.target.read import TargetFile, read
@@ -85,7 +86,7 @@ def unfinished(directory: Path) -> Bed:
             f"study {directory.name} is finished",
             hint=f"autotune report {shlex.quote(directory.name)}",
         )
-    return prepare(_target_of(directory))
+    return _understood(directory, state)
 
 
 def resume(bed: Bed, directory: Path, narrator: Narrator) -> None:
@@ -110,7 +111,22 @@ def searcher(bed: Bed, directory: Path) -> Searcher:
 
 def finished(directory: Path) -> Bed:
     """A study that has been run, understood on today's hosts. Raises TargetError, AutotuneError."""
-    return prepare(_target_of(directory))
+    return _understood(directory, state_of(directory))
+
+
+def _understood(directory: Path, state: State) -> Bed:
+    """Raises AutotuneError where something is tuned today that the study knows nothing of."""
+    bed = prepare(_target_of(directory))
+    known = state.trials[0].settings if state.trials else bed.space.baseline
+    if new := [d.name for d in bed.space.tunable if d.name not in known]:
+        more = f" and {len(new) - 1} more" if len(new) > 1 else ""
+        raise AutotuneError(
+            f"study {directory.name} knows nothing of {new[0]}{more}: it was begun with another "
+            "version of autotune, or on other hosts",
+            hint=f"a new one can begin with what it found: autotune run TARGET --from "
+            f"{shlex.quote(directory.name)}",
+        )
+    return bed
 
 
 def _run(bed: Bed, bench: Bench, directory: Path) -> Verdict:
@@ -134,8 +150,8 @@ def _keep(bench: Bench, verdict: Verdict) -> None:
 
 def _target_of(directory: Path) -> TargetFile:
     """The target as the user has it now, if it still means the same; else as the study ran it."""
-    kept = read(directory / "target.yaml")
     source = Path(first_record(directory)["source"])
+    kept = read(directory / "target.yaml")
     if not source.exists():
         return kept
     today = read(source)

@@ -10,6 +10,8 @@ thresholds without a length to be learned from few trials.
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 import numpy as np
 import numpy.typing as npt
 
@@ -23,8 +25,7 @@ LONG, SHORT, SHORT_SHARE = 1.0, 0.25, 0.25
 def table(axis: Axis, anchor: int | None = None) -> Array:
     """Covariance between the levels of ``axis``; its diagonal is 1 on average."""
     if axis.ordered:
-        distance = np.abs(axis.units[:, None] - axis.units[None, :])
-        raw = (1 - SHORT_SHARE) * matern(distance / LONG) + SHORT_SHARE * matern(distance / SHORT)
+        raw = _bending(tuple(axis.units.tolist()))
         weights = np.gradient(axis.units) if len(axis.units) > 2 else np.ones(len(axis.units))
     else:
         raw = np.eye(len(axis.values))
@@ -34,6 +35,14 @@ def table(axis: Axis, anchor: int | None = None) -> Array:
     mean = raw @ pivot
     centred = raw - np.outer(mean, mean) / float(pivot @ mean)
     return np.asarray(centred / float(weights @ centred.diagonal()))
+
+
+@lru_cache(maxsize=256)
+def _bending(units: tuple[float, ...]) -> Array:
+    """Before it is tied to an anchor; a suggestion asks for the same ones again and again."""
+    places = np.array(units)
+    distance = np.abs(places[:, None] - places[None, :])
+    return (1 - SHORT_SHARE) * matern(distance / LONG) + SHORT_SHARE * matern(distance / SHORT)
 
 
 def matern(distance: Array) -> Array:

@@ -39,7 +39,7 @@ class Axis:
         assert dimension.low is not None
         assert dimension.high is not None
         units = np.linspace(0.0, 1.0, LEVELS)
-        if dimension.integer and dimension.high - dimension.low < LEVELS:
+        if _few(dimension):
             whole = range(int(dimension.low), int(dimension.high) + 1)
             return cls(dimension, tuple(whole), np.array([to_unit(dimension, v) for v in whole]))
         return cls(dimension, tuple(from_unit(dimension, u) for u in units), units)
@@ -52,8 +52,15 @@ class Axis:
         """The level nearest to ``value``."""
         if not self.ordered:
             return self.values.index(self.dimension.clip(value))
-        unit = to_unit(self.dimension, self.dimension.clip(value))
-        return int(np.abs(self.units - unit).argmin())
+        clipped = self.dimension.clip(value)
+        if _few(self.dimension):
+            return int(clipped) - int(self.dimension.low or 0)
+        return round(to_unit(self.dimension, clipped) * (len(self.values) - 1))
+
+
+def _few(dimension: Dimension) -> bool:
+    """Whether every whole number of the range is a level of its own."""
+    return dimension.integer and float(dimension.high or 0) - float(dimension.low or 0) < LEVELS
 
 
 def to_unit(dimension: Dimension, value: Value) -> float:

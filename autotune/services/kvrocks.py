@@ -16,7 +16,7 @@ from autotune.services.base import (
     TrialStart,
 )
 from autotune.services.needs import Needs
-from autotune.services.readback import alternating, backlog_in_force
+from autotune.services.redis_protocol import as_user, backlog, clients, in_effect
 
 SOURCE = "kvrocks.apache.org, kvrocks.conf"
 ROCKSDB = "kvrocks.conf; RocksDB wiki, Tuning Guide"
@@ -27,16 +27,8 @@ PARAMETERS = (
         action=Action.RESTART, source=SOURCE,
         meaning="Threads that serve clients; each connection stays with one of them.",
     ),
-    Parameter(
-        name="maxclients", low=128, high="min(65536, nofile - 100)", log=True, stock=10_000,
-        action=Action.RESTART, source=SOURCE,
-        meaning="Clients at one time; more are refused.",
-    ),
-    Parameter(
-        name="tcp_backlog", low=64, high=65535, log=True, stock=511, recommended=4096,
-        action=Action.RESTART, source=SOURCE,
-        meaning="Connections that may wait to be accepted; the kernel caps it at somaxconn.",
-    ),
+    clients(SOURCE),
+    backlog(SOURCE),
     Parameter(
         name="block_cache_size", low=16, high="memory / 2 / 1048576", log=True, stock=4096,
         recommended="memory / 3 / 1048576", unit="MB", action=Action.RESTART, source=ROCKSDB,
@@ -149,23 +141,14 @@ class Kvrocks:
         return TrialStart(argv, "trial.sock")
 
     def start(self, site: Site, files: Mapping[str, bytes]) -> Argv:
-        return (*_as(site), site.programs["kvrocks"], "-c", _conf(site))
+        return (*as_user(site.user, site.group), site.programs["kvrocks"], "-c", _conf(site))
 
     def socket(self, site: Site) -> Endpoint:
         return site.listen
 
     def effective(self, site: Site) -> tuple[Readback, ...]:
-        argv = (site.programs["redis-cli"], "-h", site.listen.host, "-p", str(site.listen.port),
-                "CONFIG", "GET", "*")  # fmt: skip
-        in_force = backlog_in_force(site, "tcp_backlog")
-        return (Readback(argv, alternating(IN_EFFECT, SWITCHES)), in_force)
+        return in_effect(site, IN_EFFECT, SWITCHES)
 
 
 def _conf(site: Site) -> str:
-    return "kvrocks.conf" if site.runtime == "embedded" else "/etc/kvrocks/kvrocks.conf"
-
-
-def _as(site: Site) -> Argv:
-    if site.user is None:
-        return ()
-    return ("setpriv", f"--reuid={site.user}", f"--regid={site.group}", "--init-groups")
+    return site.place("kvrocks.conf", "/etc/kvrocks/kvrocks.conf")

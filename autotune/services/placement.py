@@ -10,7 +10,6 @@ from autotune.services.limits import Limits
 from autotune.services.local_cache import LocalCache
 from autotune.services.registry import APPS, SERVICES, parts
 from autotune.services.sysctl import Sysctl
-from autotune.target.model import Tier
 
 
 @dataclass(frozen=True)
@@ -25,6 +24,22 @@ class Placed:
     role: Role
     when: Conditions = ()
     runs: Conditions = ()
+
+
+class Tier(Protocol):
+    """What decides which services there are, of a `target.model.Tier`."""
+
+    @property
+    def service(self) -> tuple[str, ...]: ...
+
+    @property
+    def runtime(self) -> str: ...
+
+    @property
+    def app(self) -> str | None: ...
+
+    @property
+    def local_cache(self) -> bool: ...
 
 
 @runtime_checkable

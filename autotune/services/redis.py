@@ -16,7 +16,7 @@ from autotune.services.base import (
     TrialStart,
 )
 from autotune.services.needs import Needs
-from autotune.services.readback import alternating, backlog_in_force
+from autotune.services.redis_protocol import as_user, backlog, clients, in_effect
 
 SOURCE = "redis.io, redis.conf"
 
@@ -26,16 +26,8 @@ PARAMETERS = (
         action=Action.RESTART, source=SOURCE,
         meaning="Threads that write answers; advised only from four CPUs on.",
     ),
-    Parameter(
-        name="tcp_backlog", low=64, high=65535, log=True, stock=511, recommended=4096,
-        action=Action.RESTART, source=SOURCE,
-        meaning="Connections that may wait to be accepted; the kernel caps it at somaxconn.",
-    ),
-    Parameter(
-        name="maxclients", low=128, high="min(65536, nofile - 100)", log=True, stock=10_000,
-        action=Action.RESTART, source=SOURCE,
-        meaning="Clients at one time; more are refused.",
-    ),
+    backlog(SOURCE),
+    clients(SOURCE),
     Parameter(
         name="io_threads_do_reads", choices=(False, True), stock=False, action=Action.RESTART,
         source=SOURCE,
@@ -121,18 +113,14 @@ class Redis:
         return site.listen
 
     def effective(self, site: Site) -> tuple[Readback, ...]:
-        argv = (site.programs["redis-cli"], "-h", site.listen.host, "-p", str(site.listen.port),
-                "CONFIG", "GET", "*")  # fmt: skip
-        asked = Readback(argv, alternating(IN_EFFECT, SWITCHES))
-        return (asked, backlog_in_force(site, "tcp_backlog"))
+        return in_effect(site, IN_EFFECT, SWITCHES)
 
 
 def _as(site: Site) -> Argv:
-    """Redis cannot drop to another user by itself: util-linux' ``setpriv`` does it before."""
+    """Debian's unit has a user of Redis' own."""
     if site.user is None:
         return ()
-    user, group = site.place(site.user, "redis"), site.place(site.group or "", "redis")
-    return ("setpriv", f"--reuid={user}", f"--regid={group}", "--init-groups")
+    return as_user(site.place(site.user, "redis"), site.place(site.group or "", "redis"))
 
 
 def _conf(site: Site) -> str:

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from autotune.services.base import Argv, ConfigFile, Parameter, Readback, Site
-from autotune.target.model import Data
+
+if TYPE_CHECKING:
+    from autotune.target.model import Data
 
 
 @dataclass(frozen=True)

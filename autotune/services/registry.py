@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from autotune.services import reference_app
 from autotune.services.apache import Apache
 from autotune.services.apache_mod_php import ApacheModPhp
@@ -12,7 +14,9 @@ from autotune.services.nginx import Nginx
 from autotune.services.php_fpm import PhpFpm
 from autotune.services.redis import Redis
 from autotune.services.reference_app import ReferenceApp
-from autotune.target.model import Target
+
+if TYPE_CHECKING:
+    from autotune.target.model import Target
 
 SERVICES: dict[str, Service] = {
     "nginx": Nginx(),

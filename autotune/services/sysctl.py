@@ -118,7 +118,15 @@ PARAMETERS = (
 
 # What choices there are, where the host itself says so.
 CHOICES_IN = {"net.ipv4.tcp_congestion_control": "net.ipv4.tcp_available_congestion_control"}
-KEYS = (*(parameter.name for parameter in PARAMETERS), *CHOICES_IN.values())
+# In a network namespace of its own, a host may have only those choices (tcp_set_default_congestion_
+# control in the kernel's net/ipv4/tcp_cong.c); and that it is in one shows by what it does not have.
+NARROWED_TO = {"net.ipv4.tcp_congestion_control": "net.ipv4.tcp_allowed_congestion_control"}
+WHOLE_MACHINE = "net.core.netdev_max_backlog"
+KEYS = (
+    *(parameter.name for parameter in PARAMETERS),
+    *CHOICES_IN.values(),
+    *NARROWED_TO.values(),
+)
 
 
 @dataclass(frozen=True)

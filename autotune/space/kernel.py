@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from autotune.services.base import Parameter, Value
 from autotune.services.readback import number
-from autotune.services.sysctl import CHOICES_IN, Sysctl
+from autotune.services.sysctl import CHOICES_IN, NARROWED_TO, WHOLE_MACHINE, Sysctl
 from autotune.space.dimension import Dimension
 from autotune.space.facts import HostFacts
 from autotune.target.model import Target
@@ -24,9 +24,18 @@ def as_found(dimension: Dimension, facts: HostFacts) -> Dimension:
         assert dimension.high is not None
         low, high = min(dimension.low, int(found)), max(dimension.high, int(found))
         return replace(dimension, baseline=int(found), low=low, high=high)
-    offered = facts.kernel.get(CHOICES_IN.get(key, ""), "").split() or dimension.choices
-    choices = dict.fromkeys((found, *offered))
+    choices = dict.fromkeys((found, *_offered(dimension, facts)))
     return replace(dimension, baseline=found, choices=tuple(choices))
+
+
+def _offered(dimension: Dimension, facts: HostFacts) -> tuple[Value, ...]:
+    """What may be chosen: what the kernel has, and lets this host have."""
+    key = dimension.parameter.name
+    offered = facts.kernel.get(CHOICES_IN.get(key, ""), "").split()
+    if WHOLE_MACHINE not in facts.kernel and NARROWED_TO.get(key) in facts.kernel:
+        allowed = facts.kernel[NARROWED_TO[key]].split()
+        offered = [choice for choice in offered if choice in allowed]
+    return tuple(offered) or dimension.choices
 
 
 def available(

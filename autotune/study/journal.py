@@ -8,6 +8,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from autotune.errors import AutotuneError
+
 Record = Mapping[str, Any]
 
 
@@ -42,13 +44,29 @@ class Journal:
 
 
 def read(path: Path) -> Iterator[dict[str, Any]]:
-    """All whole records of a journal, also while another process writes it."""
+    """All whole records of a journal, also while another process writes it.
+
+    Raises AutotuneError where something else than a journal's writer has been at it.
+    """
     if not path.exists():
         return
     with path.open("rb") as lines:
-        for line in lines:
+        for number, line in enumerate(lines, start=1):
             if line.endswith(b"\n"):
-                yield json.loads(line)
+                yield _record(path, number, line)
+
+
+def _record(path: Path, number: int, line: bytes) -> dict[str, Any]:
+    try:
+        record = json.loads(line)
+    except ValueError:
+        record = None
+    if not isinstance(record, dict):
+        raise AutotuneError(
+            f"{path}:{number}: this line is no record: the study is damaged",
+            hint="put the file back from a copy, or move the study's directory away",
+        )
+    return record
 
 
 def _sync_directory(directory: Path) -> None:

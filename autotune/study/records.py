@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from autotune.errors import AutotuneError
 from autotune.search.standings import Standings
 from autotune.services.base import Settings, Value
 
@@ -130,10 +131,20 @@ class State:
 
 
 def replay(records: Iterable[Record]) -> State:
-    """The state after these records, in the order they were written."""
+    """The state after these records, in the order they were written.
+
+    Raises AutotuneError for one that does not say what its kind has to.
+    """
     state = State()
     for record in records:
-        state = after(state, record)
+        try:
+            state = after(state, record)
+        except (KeyError, TypeError) as error:
+            raise AutotuneError(
+                f"a record of kind {record.get('event')!r} makes no sense ({error}): the study is "
+                "damaged, or of another version of autotune",
+                hint="put its events.jsonl back from a copy, or move its directory away",
+            ) from error
     return state
 
 

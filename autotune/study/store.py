@@ -227,7 +227,12 @@ def state_of(directory: Path) -> State:
 def first_record(directory: Path) -> dict[str, Any]:
     """How a study began. Raises AutotuneError where there is none."""
     state_of(directory)
-    return next(journal.read(directory / "events.jsonl"))
+    for record in journal.read(directory / "events.jsonl"):
+        return record
+    raise AutotuneError(
+        f"study {directory.name} was stopped before anything was done",
+        hint="start it again with `autotune run TARGET`",
+    )
 
 
 def readings_of(directory: Path) -> list[dict[str, Any]]:

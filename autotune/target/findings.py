@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from types import NoneType
 from typing import TYPE_CHECKING, Any, get_args
 
 from autotune.target.document import Location, nearest
@@ -93,8 +94,12 @@ def keys_at(location: Location) -> list[str]:
     """The keys a user may write in the mapping at ``location``."""
     here: Any = Target
     for step in location:
-        # Every mapping in a target is either a model or a dict from names to models.
-        here = get_args(here)[1] if get_args(here) else here.model_fields[step].annotation
+        # Every mapping in a target is either a model, a dict from names to models, or one of them
+        # that need not be there.
+        inner = get_args(here)
+        here = inner[1] if inner else here.model_fields[step].annotation
+        if NoneType in get_args(here):
+            here = next(kind for kind in get_args(here) if kind is not NoneType)
     keys: list[str] = here.keys()
     return keys
 

@@ -25,7 +25,12 @@ exec 2>/dev/null
 of=$1
 echo "cpus $(nproc)"
 echo "files $(ulimit -Hn)"
-echo "unit_files $(cat /proc/sys/fs/nr_open)"
+able=0x$(sed -n 's/^CapEff:[^0-9a-f]*//p' /proc/1/status)
+if [ $((able >> 24 & 1)) = 1 ]; then # CAP_SYS_RESOURCE, capabilities(7)
+    echo "unit_files $(cat /proc/sys/fs/nr_open)"
+else
+    echo "unit_files $(sed -n 's/^Max open files *[^ ]* *\([^ ]*\).*/\1/p' /proc/1/limits)"
+fi
 sed -n 's/^MemTotal: *\([0-9]*\) kB$/memory \1/p' /proc/meminfo
 limits() { # directory of a tree, group: its limits, then those of the groups above it
     group=$2
@@ -54,7 +59,8 @@ def host_facts(transport: Transport, *, units: bool = False) -> HostFacts:
     """CPUs and descriptors this account may use, and memory in bytes; limits of groups count.
 
     ``units``: services run as units of systemd, which may grant them more descriptors than this
-    account has (up to fs.nr_open). Raises ``AutotuneError`` if the host does not say.
+    account has: up to fs.nr_open, or in a container that may not go beyond it what systemd itself
+    was given. Raises ``AutotuneError`` if the host does not say.
     """
     said = transport.run(["sh", "-c", _ASK, "sh", "unit" if units else "login"]).stdout
     found = parse(said, units=units)

@@ -35,7 +35,10 @@ function draw(id, traces, shape) {
   section.hidden = !drawable;
   if (!drawable) return;
   const plot = section.querySelector(".plot");
-  Plotly.react(plot, traces, shape, { responsive: true, displaylogo: false });
+  Plotly.react(plot, traces, shape, {
+    responsive: true, displaylogo: false, modeBarButtonsToRemove: ["select2d", "lasso2d", "autoScale2d", "zoomIn2d", "zoomOut2d"],
+    displayModeBar: matchMedia("(hover: none)").matches ? false : "hover",
+  });
 }
 
 const SIDES = [["baseline", "stock", "dot"], ["best", "accent", "solid"]];
@@ -57,7 +60,7 @@ function drawLatency() {
   }
   draw("latency", traces, layout({
     xaxis: { title: { text: "offered rate, requests/s" }, rangemode: "tozero" },
-    yaxis: { title: { text: "latency, ms" }, type: "log" },
+    yaxis: { title: { text: "latency, ms" }, type: "log", dtick: "D2" },
     shapes: [limitLine()], annotations: [limitLabel()],
   }));
 }
@@ -101,7 +104,7 @@ function drawProgress() {
     const mine = data.peaks.filter((p) => p.peak !== null && !taken.has(p.trial) && belongs(p));
     mine.forEach((p) => taken.add(p.trial));
     return {
-      name, mode: "markers", x: mine.map((p) => minutes(p.at)), y: mine.map((p) => p.peak), text: mine.map((p) => p.says),
+      name, mode: "markers", opacity: paint === "soft" ? 0.6 : 1, x: mine.map((p) => minutes(p.at)), y: mine.map((p) => p.peak), text: mine.map((p) => p.says),
       marker: { color: colour(paint), size: 8, symbol: mine.map((p) => data.counted.includes(p.phase) ? "circle" : "diamond") },
       error_y: { type: "data", symmetric: false, array: mine.map((p) => p.high - p.peak), arrayminus: mine.map((p) => p.peak - p.low), color: colour(paint), thickness: 1, width: 2 },
       hovertemplate: "%{text}<extra></extra>",
@@ -119,7 +122,7 @@ function drawProgress() {
     marker: { color: colour("bad"), symbol: "x", size: 9 }, hovertemplate: "%{text}<extra></extra>",
   });
   draw("progress", traces.filter((t) => t.x.length), layout({
-    xaxis: { title: { text: "minutes of study" } }, yaxis: { title: { text: `peak, ${data.unit.name}` }, rangemode: fromZero() },
+    xaxis: { title: { text: data.time }, rangemode: "tozero" }, yaxis: { title: { text: `peak, ${data.unit.name}` }, rangemode: fromZero() },
   }));
 }
 
@@ -142,9 +145,9 @@ function drawReadings() {
   }
   const axis = { gridcolor: colour("line"), zerolinecolor: colour("line") };
   draw("readings", traces, layout({
-    xaxis: { title: { text: "minutes of study" }, anchor: "y3" },
+    xaxis: { title: { text: data.time }, anchor: "y3", rangemode: "tozero" },
     yaxis: { title: { text: "offered, 1/s" }, domain: [0.7, 1], rangemode: "tozero" },
-    yaxis2: { ...axis, title: { text: `${data.slo.percentile}, ms` }, domain: [0.36, 0.64], type: "log" },
+    yaxis2: { ...axis, title: { text: `${data.slo.percentile}, ms` }, domain: [0.36, 0.64], type: "log", dtick: "D1" },
     yaxis3: { ...axis, title: { text: "violations, %" }, domain: [0, 0.3], rangemode: "tozero" },
   }));
 }
@@ -356,16 +359,20 @@ function filterTrials() {
   by("shown").textContent = shown === lines.length ? plural(shown, "trial") : `${shown} of ${plural(lines.length, "trial")}`;
 }
 
-function drawAll() {
-  drawLatency(); drawProgress(); drawReadings(); drawImportance(); drawSlices(); drawCoordinates(); drawHosts();
+// One after the other, so that the page can be read and scrolled while the rest is drawn.
+async function drawAll() {
+  for (const one of [drawLatency, drawProgress, drawReadings, drawImportance, drawSlices, drawCoordinates, drawHosts]) {
+    one();
+    await new Promise((done) => setTimeout(done));
+  }
 }
 
-unpacked().then((found) => {
+unpacked().then(async (found) => {
   data = found;
   fillSelects();
   fillTrials();
-  drawAll();
   by("rate").oninput = sayAtRate;
+  await drawAll();
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", drawAll);
   document.documentElement.dataset.drawn = "yes";
 });

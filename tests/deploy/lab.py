@@ -58,10 +58,10 @@ data: {{pairs: 2000}}
 _PICTURE = """
 cd /
 places='etc var/www var/lib/redis/autotune.rdb'
-own='var/lib/autotune -maxdepth 1' # labs of the machine below may be kept there
+own='var/lib/autotune -maxdepth 1' # empty where labs of the machine below are kept there
 { find $places ! -type d; find $own -type f ! -name lease; } 2>/dev/null | sort |
     xargs -d '\\n' stat -c '%n %a %u:%g %s %.9Y %N' --
-{ find $places -type d; find $own -type d; } 2>/dev/null | sort |
+{ find $places -type d; find $own -type d ! -empty; } 2>/dev/null | sort |
     xargs -d '\\n' stat -c '%n %a %u:%g' --
 ours='etc/nginx etc/apache2 etc/php etc/redis etc/memcached.conf etc/systemd var/www'
 { find $ours -type f; find $own -type f ! -name lease; } 2>/dev/null | sort |

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from autotune.deploy.host import Check, _judging
+from autotune.deploy.staged import Check, judging
 from autotune.services.base import TrialStart
 
 CONF, SITE = "/etc/nginx/nginx.conf", "/etc/nginx/sites-available/default"
@@ -25,4 +25,4 @@ ASK = ("nginx", "-c", CONF, "-t")
 def test_the_words(
     files: tuple[str, ...], how: tuple[str, ...] | TrialStart, words: tuple[str, ...]
 ) -> None:
-    assert _judging(Check("web.web1.nginx", "/run/x", how, files)) == words
+    assert judging(Check("web.web1.nginx", "/run/x", how, files)) == words

@@ -112,6 +112,32 @@ def test_least_action_what_is_in_effect_and_everything_put_back(
         print("\nfour hosts:", ", ".join(f"{name} {took:.2f} s" for name, took in seconds.items()))
 
 
+def test_what_the_space_offers_of_descriptors_a_unit_can_have(ground: Ground) -> None:
+    bed = ground.bed()
+    high = {d.name: d.high for d in bed.space.dimensions}
+    most = {name: high[name] for name in ("cache.limits.nofile", "cache.memcached.connections")}
+    with ground.opened() as fleet:
+        deployed = fleet.deploy({**settings(fleet), **most})
+        assert {name: deployed.effective[name] for name in most} == most
+
+
+def test_a_store_that_is_found_as_it_ought_to_be_and_empty(ground: Ground) -> None:
+    first = ground.fleet(ground.bed(), "first")
+    first.open()
+    first.deploy(settings(first))
+    first.keep()
+    first.restore()
+    ground.sh("flstore", f"redis-cli -h {HOSTS[3].address} flushall")
+    second = ground.fleet(ground.bed(), "second")
+    second.open()
+    try:
+        second.deploy(settings(second))
+        assert second._request() == RIGHT
+    finally:
+        second.restore()
+        restore_study(ground.directory / "first", ground.ways)
+
+
 def test_what_does_not_validate_changes_nothing(ground: Ground) -> None:
     with ground.opened() as fleet:
         before = ground.pictures()

@@ -21,7 +21,7 @@ def test_losses_are_one_sided() -> None:
         # A reading at the peak may come from a rate far below it, not from one far above.
         far = 5.0 * sigma + 2 * STEP
         below, above = row[offsets < -far].sum(), row[offsets > far].sum()
-        assert below > 3e-4  # for the loudest, losses beyond a factor of four are left
+        assert below > 0.05 * np.exp(-far / 0.3)  # a loss of 30 % in the mean, one in twenty
         assert above < 1e-6
         assert row.sum() == pytest.approx(1.0, abs=0.02)
 

@@ -45,3 +45,10 @@ def test_what_has_no_effect_rests() -> None:
     assert len({row.tobytes() for row in LATTICE.settled(rows)}) == 1
     live = LATTICE.rows([{"lb.x.service": "nginx", "lb.x.keepalive": 100}])
     assert (LATTICE.settled(live) == live).all()
+
+
+@pytest.mark.parametrize("axis", LATTICE.axes, ids=lambda axis: axis.dimension.name)
+def test_every_level_is_found_again_by_its_value(axis: Axis) -> None:
+    levels = range(len(axis.values))
+    found = [axis.values[axis.level(axis.values[level])] for level in levels]
+    assert found == [axis.values[level] for level in levels]

@@ -24,6 +24,23 @@ def test_the_baseline_is_what_the_host_has(tmp_path: Path) -> None:
     assert found["net.ipv4.ip_local_port_range"].recommended == "1024 65535"
 
 
+@pytest.mark.parametrize(
+    ("more", "choices"),
+    [
+        ({"net.ipv4.tcp_allowed_congestion_control": "reno"}, ("bbr", "reno")),
+        ({"net.ipv4.tcp_allowed_congestion_control": "reno", "net.core.netdev_max_backlog": "1000"},
+         ("bbr", "reno", "cubic")),
+    ],
+    ids=["a network of its own", "the whole machine"],
+)  # fmt: skip
+def test_a_container_chooses_from_what_the_kernel_lets_it_have(
+    tmp_path: Path, more: dict[str, str], choices: tuple[str, ...]
+) -> None:
+    space = fleet(tmp_path, web1=replace(ROOMY, kernel={**KERNEL, **more}))
+    name = "web.sysctl.net.ipv4.tcp_congestion_control"
+    assert next(d.choices for d in space.dimensions if d.name == name) == choices
+
+
 def test_what_cannot_be_set_is_left_out_with_a_line_that_says_why(tmp_path: Path) -> None:
     space = fleet(tmp_path, "parameters: {web.sysctl.net.ipv4.tcp_tw_recycle: {fixed: 1}}\n")
     absent, fixed = (line for line in space.dropped if line.startswith("web.sysctl: "))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import gzip
 import json
+from collections.abc import Mapping
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
@@ -15,7 +16,7 @@ from autotune.report.claim import claim
 from autotune.report.documents import templates, write_whole
 from autotune.report.headline import headline
 from autotune.report.html import latency, parameters, timeline, trials
-from autotune.report.html.study_time import study_time
+from autotune.report.html.study_time import load_time, study_time
 from autotune.report.parameters import changes
 from autotune.report.studies import Study
 from autotune.report.summary import summary
@@ -23,6 +24,7 @@ from autotune.report.yardstick import Requests, Yardstick, yardstick
 from autotune.study.records import COUNTED
 
 REFRESH = 20  # seconds, while the study runs
+SETTINGS_SHOWN = 12  # of what to change; the rest is folded away
 MARKS = {"improved": "✓", "no-improvement": "=", "unmeetable": "✗"}
 
 
@@ -43,6 +45,7 @@ def page(study: Study) -> str:
         refresh=None if study.state.verdict else REFRESH,
         parts=_parts(study, said),
         settings=_settings(study, said),
+        settings_shown=SETTINGS_SHOWN,
         settings_title=sections.change_title(said, study.target, study.state),
         data=_embedded(data(study)),
         plotly=_plotly(),
@@ -50,13 +53,15 @@ def page(study: Study) -> str:
         readings=len(study.readings),
         ceilings=[ceilings.table(record) for record in study.state.ceilings],
         unit=yardstick(study.target, study.state).unit,
+        without_hosts=_without_hosts(study),
     )
 
 
 def data(study: Study) -> dict[str, Any]:
     """Everything the charts are drawn from."""
     slo = study.target.slo.slo
-    time = study_time(study.records, study.readings)
+    of_a_model = study.target.simulated is not None
+    time = load_time(study.readings) if of_a_model else study_time(study.records, study.readings)
     found, by = claim(study.state), yardstick(study.target, study.state)
     return {
         "slo": {
@@ -67,6 +72,7 @@ def data(study: Study) -> dict[str, Any]:
         },
         "baseline": found.baseline.trial.number if found.baseline else None,
         "best": found.best.trial.number if found.best else None,
+        "time": time.axis,
         "unit": {"name": by.unit, "suffix": by.suffix, "from_zero": isinstance(by, Requests)},
         "counted": [str(phase) for phase in COUNTED],
         "peaks": timeline.peaks(study, time),
@@ -82,13 +88,26 @@ def data(study: Study) -> dict[str, Any]:
 
 
 def _hosts(study: Study) -> dict[str, dict[str, dict[str, float]]]:
-    """Baseline beside best; empty for studies that recorded nothing of their hosts."""
+    """Baseline beside best; neither is there without a reading within the objective."""
     slo = study.target.slo.slo
-    found = {
-        label: hosts.at_peak((r for r in study.readings if r["trial"] in numbers), slo)
+    found = {label: hosts.at_peak(taken, slo) for label, taken in _sides(study).items()}
+    return {label: means for label, means in found.items() if means}
+
+
+def _without_hosts(study: Study) -> list[str]:
+    """Whose hosts were watched and are not shown, because no reading of it met the objective."""
+    shown = _hosts(study)
+    return [
+        side for side, taken in _sides(study).items() if side not in shown and hosts.seen(taken)
+    ]
+
+
+def _sides(study: Study) -> dict[str, list[Mapping[str, Any]]]:
+    """The readings of the baseline and of the best."""
+    return {
+        label: [reading for reading in study.readings if reading["trial"] in numbers]
         for label, numbers in timeline.numbers_of(study).items()
     }
-    return {label: means for label, means in found.items() if means}
 
 
 def _model(study: Study) -> dict[str, Any]:
@@ -137,10 +156,14 @@ def _parts(study: Study, said: dict[str, Any]) -> list[tuple[str, list[str]]]:
 
 
 def _settings(study: Study, said: dict[str, Any]) -> list[dict[str, str]]:
-    """What to change, row by row; nothing where the study proved nothing."""
+    """What to change, row by row, what mattered most first; nothing where nothing was proved."""
     found = claim(study.state)
     if said["verdict"] == "no-improvement" or found.best is None or found.baseline is None:
         return []
+    mattered = [one["parameter"] for one in (study.state.model or {}).get("importance", ())]
+    rank = {name: place for place, name in enumerate(mattered)}
+    rank |= {name: -1 for name in found.best.trial.settings if name.endswith(".service")}
+    made = changes(found.baseline.trial.settings, found.best.trial.settings)
     return [
         {
             "name": change.name,
@@ -149,7 +172,7 @@ def _settings(study: Study, said: dict[str, Any]) -> list[dict[str, str]]:
             "meaning": change.parameter.meaning if change.parameter else "",
             "source": change.parameter.source if change.parameter else "",
         }
-        for change in changes(found.baseline.trial.settings, found.best.trial.settings)
+        for change in sorted(made, key=lambda change: rank.get(change.name, len(rank)))
     ]
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from autotune.report.claim import claim
-from autotune.report.html.study_time import StudyTime
+from autotune.report.html.study_time import Time
 from autotune.report.ladder import fraction, of_histogram
 from autotune.report.lines import outcome, trial_in_words
 from autotune.report.studies import Study
@@ -21,7 +21,7 @@ from autotune.target.slo import Slo
 DISTURBED = 0.1
 
 
-def peaks(study: Study, time: StudyTime) -> list[dict[str, Any]]:
+def peaks(study: Study, time: Time) -> list[dict[str, Any]]:
     """Every measured trial: when it ended, its peak with its interval, its phase, what it said."""
     ended = {r["trial"]: r["at"] for r in study.records if r["event"] in ("measured", "failed")}
     by = yardstick(study.target, study.state)
@@ -39,7 +39,7 @@ def peaks(study: Study, time: StudyTime) -> list[dict[str, Any]]:
     ]
 
 
-def best_so_far(study: Study, time: StudyTime) -> list[dict[str, Any]]:
+def best_so_far(study: Study, time: Time) -> list[dict[str, Any]]:
     """The highest first measurement of any configuration, whenever it rose: steps, not a claim."""
     ended = {r["trial"]: r["at"] for r in study.records if r["event"] == "measured"}
     by = yardstick(study.target, study.state)
@@ -57,8 +57,8 @@ def best_so_far(study: Study, time: StudyTime) -> list[dict[str, Any]]:
     return steps
 
 
-def readings(study: Study, time: StudyTime) -> dict[str, list[Any]]:
-    """Every reading as columns: seconds of study, trial, purpose, rate, latency, violations, state.
+def readings(study: Study, time: Time) -> dict[str, list[Any]]:
+    """Every reading as columns: seconds, trial, purpose, rate, latency, violations, state.
 
     ``state`` is ``met``, ``broken``, ``disturbed`` or ``limited``; ``late`` the latency at the
     objective's percentile in milliseconds, ``None`` beyond anything observed.

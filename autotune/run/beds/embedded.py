@@ -2,31 +2,28 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from autotune.deploy import ground, ports, stack
 from autotune.deploy.embedded import EmbeddedFleet
-from autotune.deploy.render import render
-from autotune.deploy.stack import Part, Stack
-from autotune.deploy.validate import Invalid, validate
+from autotune.deploy.stack import Stack
 from autotune.loads.base import Load, Request
 from autotune.loads.headroom import calibrate
 from autotune.loads.registry import chosen
 from autotune.measure.watch import hosts_of
 from autotune.run.bed import Checked, Equipment, Preview
+from autotune.run.beds.embedded_check import as_built, checked
+from autotune.run.beds.embedded_stack import lay_out
 from autotune.run.gauge import Gauge
 from autotune.run.interruption import uninterrupted
 from autotune.run.narrator import Narrator
-from autotune.run.templates import overrides
-from autotune.services.base import Settings, Value
+from autotune.run.templates import overrides, rendered
 from autotune.services.placement import placed
 from autotune.services.registry import SERVICES, expected_body
 from autotune.space import space as spaces
-from autotune.space.dimension import Dimension
 from autotune.space.facts import HostFacts
 from autotune.space.space import Space
 from autotune.target.read import TargetFile
@@ -34,7 +31,7 @@ from autotune.transports.base import Transport
 from autotune.transports.facts import host_facts
 from autotune.transports.local import LocalTransport
 
-PRESETS = ("baseline", "recommended", "published")
+__all__ = ["EmbeddedBed", "lay_out", "prepare"]
 
 
 @dataclass(frozen=True)
@@ -61,32 +58,7 @@ class EmbeddedBed:
 
     def check(self) -> Checked:
         """Render each preset and let the software judge it, in a directory thrown away after."""
-        target, space = self.file.target, self.space
-        with _thrown_away("autotune-check-") as directory:
-            laid = lay_out(self, directory)
-            for settings in _presets(space):
-                for part in laid.active(settings):
-                    _judge(self, part, settings)
-        programs = ", ".join(sorted({Path(p).name for p in self.programs.values()}))
-        endpoints = (str(p.site.listen) for p in laid.parts if p.service.programs)
-        listening = ", ".join(dict.fromkeys(endpoints))
-        return Checked(
-            held=(
-                (
-                    f"{self.file.path}: {len(target.tiers)} tiers, {len(space.dimensions)} "
-                    f"parameters, {len(space.tunable)} of them tunable, "
-                    f"{len(space.constraints)} rules"
-                ),
-                f"programs: {programs}",
-                f"ports: {listening}",
-                f"{', '.join(PRESETS)}: rendered and accepted by the software itself",
-            ),
-            left_out=self.dropped,
-            not_checked=(
-                "whether the stack answers and what it carries: `autotune measure` does",
-                "how much load the generator can make on this machine: `--headroom` does",
-            ),
-        )
+        return checked(self)
 
     def headroom(self) -> str:
         port = next(iter(ports.allocate(self.file).values()))
@@ -105,7 +77,7 @@ class EmbeddedBed:
             files=lambda settings: {
                 f"{part.name}/{path}": content
                 for part in laid.active(settings)
-                for path, content in _rendered(self, part, settings).items()
+                for path, content in rendered(self.file, part, settings).items()
             },
         )
 
@@ -136,83 +108,7 @@ def prepare(file: TargetFile) -> EmbeddedBed:
     ]
     load = chosen(file)
     programs = ground.programs([*used, load])
-    return _as_built(EmbeddedBed(file, space, facts, transport, programs, load))
-
-
-def lay_out(bed: EmbeddedBed, directory: str) -> Stack:
-    """The stack below ``directory``, on ports that are free now. Raises AutotuneError."""
-    owner = ground.account()
-    grounds = stack.Grounds(
-        directory,
-        ports.allocate(bed.file),
-        bed.programs,
-        bed.facts,
-        *(owner or (None, None)),
-    )
-    return stack.build(bed.file.target, grounds)
-
-
-def refusal(bed: EmbeddedBed, laid: Stack, name: str, value: Value) -> str | None:
-    """What the service says against one value on top of the baseline; ``None`` if nothing.
-
-    Whether the service is the one that the baseline chooses does not matter.
-    """
-    settings = bed.space.candidate({name: value}).settings
-    for part in laid.parts:
-        if name.startswith(f"{part.site.tier}.{part.service.name}."):
-            try:
-                _judge(bed, part, settings)
-            except Invalid as error:
-                return error.message.splitlines()[0]
-    return None
-
-
-def _as_built(bed: EmbeddedBed) -> EmbeddedBed:
-    """Without the choices that the programs of this machine were built without."""
-    space, dropped = bed.space, []
-    with _thrown_away("autotune-choices-") as directory:
-        laid = lay_out(bed, directory)
-        for dimension in bed.space.tunable:
-            refused = _refused(bed, laid, dimension)
-            for choice in refused:
-                space = space.without(dimension.name, choice)
-            if refused:
-                names, said = ", ".join(map(str, refused)), next(iter(refused.values()))
-                dropped.append(f"{dimension.name}: not built with {names} ({said})")
-    return replace(bed, space=space, dropped=(*space.dropped, *dropped))
-
-
-def _refused(bed: EmbeddedBed, laid: Stack, dimension: Dimension) -> dict[Value, str]:
-    """The choices that the program refuses, each with its words."""
-    tried = dimension.choices if dimension.parameter.built_in else ()
-    answers = {choice: refusal(bed, laid, dimension.name, choice) for choice in tried}
-    return {c: said for c, said in answers.items() if said and c != dimension.baseline}
-
-
-def _presets(space: Space) -> Iterator[Settings]:
-    """Baseline, recommended and published settings of every deployment."""
-    for deployment in space.deployments:
-        yield space.candidate(deployment).settings
-        for kind in PRESETS[1:]:
-            yield space.candidate(space.preset(kind, deployment)).settings
-
-
-def _rendered(bed: EmbeddedBed, part: Part, settings: Settings) -> dict[str, bytes]:
-    return render(part.service, part.site, settings, bed.file.target.data, overrides(bed.file))
-
-
-def _judge(bed: EmbeddedBed, part: Part, settings: Settings) -> None:
-    """Let the software itself judge its files. Raises Invalid."""
-    staging = Path(part.site.directory).with_name("staging")
-    validate(part, _rendered(bed, part, settings), staging, bed.transport)
-
-
-@contextmanager
-def _thrown_away(prefix: str) -> Iterator[str]:
-    """A directory that servers which drop their privileges can reach too."""
-    with tempfile.TemporaryDirectory(prefix=prefix) as directory:
-        Path(directory).chmod(0o755)
-        yield directory
+    return as_built(EmbeddedBed(file, space, facts, transport, programs, load))
 
 
 def _fleet(bed: EmbeddedBed, laid: Stack, directory: Path, narrator: Narrator) -> EmbeddedFleet:

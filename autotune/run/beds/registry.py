@@ -40,15 +40,11 @@ def prepare(file: TargetFile) -> Bed:
 
 
 def _agree(file: TargetFile) -> None:
-    """Raises TargetError unless all tiers run alike, and in a way there is a bed for."""
+    """Raises TargetError unless all tiers run alike."""
     tiers = file.target.tiers
     first = kind(file.target)
     for name, tier in tiers.items():
         if tier.runtime != first:
             raise file.document.error(
                 ["tiers", name], f"tier {name}: all tiers of a target must have the same `runtime:`"
-            )
-        if tier.runtime not in BEDS:
-            raise file.document.error(
-                ["tiers", name], f"tier {name}: only `runtime: embedded` can be run so far"
             )

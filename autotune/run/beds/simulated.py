@@ -9,16 +9,15 @@ from functools import partial
 from pathlib import Path
 
 from autotune.deploy import stack as stacks
-from autotune.deploy.render import render
 from autotune.deploy.stack import Part, Stack
 from autotune.deploy.wanted import want
 from autotune.measure.bottleneck import Bottleneck
 from autotune.measure.diagnosis import WatchedReading
 from autotune.measure.watch import Seen
-from autotune.run.bed import Checked, Equipment, Preview, search_limits
+from autotune.run.bed import Checked, Equipment, Preview, search_limits, size
 from autotune.run.clock import Clock
 from autotune.run.narrator import Narrator
-from autotune.run.templates import overrides
+from autotune.run.templates import rendered
 from autotune.services.base import Settings
 from autotune.services.placement import placed
 from autotune.services.sysctl import PARAMETERS as KERNEL
@@ -32,6 +31,7 @@ from autotune.simulate.vocabulary import has_effect
 from autotune.simulate.weather import Weather
 from autotune.space import space as spaces
 from autotune.space.facts import HostFacts
+from autotune.space.presets import PRESETS
 from autotune.space.space import Space
 from autotune.study.store import readings_of, state_of
 from autotune.target.model import Simulated, Target
@@ -74,13 +74,9 @@ class SimulatedBed:
         space = self.space
         for settings in (space.baseline, *self._presets()):
             self._files(space.candidate(settings).settings)
-        tiers = len(self.file.target.tiers)
         return Checked(
             held=(
-                (
-                    f"{self.file.path}: {tiers} tiers, {len(space.dimensions)} parameters, "
-                    f"{len(space.tunable)} of them tunable, {len(space.constraints)} rules"
-                ),
+                size(self.file, space),
                 "baseline, recommended and published: rendered for every deployment",
                 "the stack is a model: no host is touched, and time is virtual",
             ),
@@ -118,11 +114,10 @@ class SimulatedBed:
 
     def _rendered(self, settings: Settings, part: Part) -> dict[str, bytes]:
         """The files as they would be on the hosts, from the same templates."""
-        data = self.file.target.data
-        return render(part.service, part.site, settings, data, overrides(self.file))
+        return rendered(self.file, part, settings)
 
     def _presets(self) -> Iterator[Settings]:
-        for kind in ("recommended", "published"):
+        for kind in PRESETS:
             for deployment in self.space.deployments:
                 yield self.space.preset(kind, deployment)
 

@@ -11,9 +11,14 @@ import pytest
 
 from autotune.report.html.page import write_page
 from autotune.report.studies import open_study
+from tests.report.html.recorded import grown, lab_study
 
 pytestmark = pytest.mark.browser
 STUDIES = Path(__file__).parents[1] / "studies"
+SECTIONS = {
+    "latency", "progress", "readings", "importance", "slices", "coordinates", "hosts",
+}  # fmt: skip
+MOST_BYTES = 8_000_000
 # The virtual time is less than a page of a running study takes to renew itself.
 FLAGS = (
     "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
@@ -36,20 +41,42 @@ def drawn(page: Path, profile: Path) -> tuple[str, list[str]]:
     return done.stdout, [line for line in done.stderr.splitlines() if "CONSOLE" in line]
 
 
+def sections(document: str) -> dict[str, bool]:
+    """Which charts there are, and whether each is shown; one that is shown is drawn."""
+    found = re.findall(
+        r'<section class="chart" id="(\w+)"( hidden="")?>(.*?)</section>', document, re.S
+    )
+    for section, hidden, content in found:
+        assert hidden or "main-svg" in content, section
+    return {section: not hidden for section, hidden, _ in found}
+
+
 @pytest.mark.parametrize("name", sorted(path.name for path in STUDIES.iterdir()))
 def test_every_plot_is_drawn(name: str, tmp_path: Path) -> None:
     page = write_page(open_study(STUDIES / name), tmp_path / "report.html")
     document, console = drawn(page, tmp_path / "profile")
     assert console == []
     assert 'data-drawn="yes"' in document
-    sections = re.findall(
-        r'<section class="chart" id="(\w+)"( hidden="")?>(.*?)</section>', document, re.S
-    )
-    assert len(sections) == 7
-    for section, hidden, content in sections:
-        assert hidden or "main-svg" in content, section
-    shown = {section for section, hidden, _ in sections if not hidden}
+    found = sections(document)
+    assert set(found) == SECTIONS
+    shown = {section for section in found if found[section]}
     assert shown >= {"progress", "readings"}
     if name == "improved":
         assert shown >= {"latency", "slices", "coordinates"}
         assert document.count('class="trial"') == len(open_study(STUDIES / name).state.trials)
+
+
+@pytest.mark.parametrize("trials", [None, 500])
+def test_a_study_of_the_lab_has_every_chart(trials: int | None, tmp_path: Path) -> None:
+    directory = lab_study(tmp_path)
+    if trials:
+        directory = grown(directory, tmp_path / "grown", trials)
+    study = open_study(directory)
+    page = write_page(study, tmp_path / "report.html")
+    assert page.stat().st_size <= MOST_BYTES
+    document, console = drawn(page, tmp_path / "profile")
+    assert console == []
+    assert 'data-drawn="yes"' in document
+    assert sections(document) == dict.fromkeys(SECTIONS, True)
+    assert document.count('class="trial"') == len(study.state.trials) >= (trials or 1)
+    assert "+148 % [104, 201]" in document

@@ -15,6 +15,7 @@ import pytest
 
 from autotune.report.html.page import data, page, write_page
 from autotune.report.html.study_time import study_time
+from autotune.report.html.timeline import numbers_of
 from autotune.report.studies import Study, open_study
 
 STUDIES = Path(__file__).parents[1] / "studies"
@@ -110,6 +111,53 @@ def test_pauses_between_sittings_do_not_count() -> None:
     assert [time.seconds(clock(minute)) for minute in ("02", "05", "30", "33")] == [
         120.0, 300.0, 300.0, 480.0,
     ]  # fmt: skip
+
+
+def test_a_model_has_no_time_but_that_of_its_load(copied: Callable[[str], Path]) -> None:
+    directory = copied("improved")
+    target = directory / "target.yaml"
+    target.write_text(f"{target.read_text()}simulated: {{seed: 1}}\n")
+    study = open_study(directory)
+    found = data(study)
+    assert found["time"] == "minutes of load, by the model's clock"
+    assert data(opened("improved"))["time"] == "minutes of study"
+    lengths = [reading["seconds"] for reading in study.readings]
+    assert found["readings"]["at"] == pytest.approx(
+        [sum(lengths[: n + 1]) for n in range(len(lengths))], abs=0.051
+    )
+    ends = {point["trial"]: point["at"] for point in found["peaks"]}
+    for trial, at in ends.items():
+        until = [n for n, r in enumerate(study.readings) if r["trial"] <= trial]
+        assert at == pytest.approx(sum(lengths[: until[-1] + 1]), abs=0.051)
+
+
+HOSTS = {"web1": {"cpu": 0.5, "load": 1.5, "sockets": 9, "memory": 0.1}}
+
+
+@pytest.mark.parametrize(
+    ("sides", "shown", "said"),
+    [
+        (("baseline", "best"), {"baseline", "best"}, None),
+        (("best",), {"best"}, "No reading of the baseline kept within the objective"),
+        ((), set(), "No reading of the baseline or the best kept within the objective"),
+    ],
+)
+def test_hosts_of_what_never_met_the_objective(
+    copied: Callable[[str], Path], sides: tuple[str, ...], shown: set[str], said: str | None
+) -> None:
+    directory = copied("improved")
+    study = open_study(directory)
+    met = {n for side, numbers in numbers_of(study).items() if side in sides for n in numbers}
+    lines = []
+    for reading in study.readings:
+        failed = {} if reading["trial"] in met else {"violations": reading["intended"]}
+        lines.append(json.dumps({**reading, "hosts": HOSTS, **failed}))
+    (directory / "readings.jsonl").write_text("\n".join([*lines, ""]))
+    study = open_study(directory)
+    assert set(data(study)["hosts"]) == shown
+    document = page(study)
+    assert ("kept within the objective, so" in document) == (said is not None)
+    assert said is None or said in document
 
 
 def test_the_page_is_replaced_whole(tmp_path: Path) -> None:

@@ -17,30 +17,11 @@ from autotune.run.beds.registry import kind, prepare
 from autotune.study.records import COUNTED
 from autotune.study.store import readings_of, state_of
 from autotune.target.read import TargetFile, read
+from tests.modelled import noisy
 
 pytestmark = pytest.mark.long
 
-TARGET = """\
-name: modelled
-slo: {p99: 50ms, errors: 0.1%}
-simulated: {seed: 2, noise: 2%, outliers: 2%}
-hosts:
-  lb1:  {address: 198.18.0.1, cpus: 8, memory: 8GB}
-  web1: {address: 198.18.0.2, cpus: 4, memory: 16GB}
-  web2: {address: 198.18.0.3, cpus: 4, memory: 16GB}
-  mc1:  {address: 198.18.0.4, cpus: 2, memory: 8GB}
-  db1:  {address: 198.18.0.5, cpus: 4, memory: 8GB}
-tiers:
-  lb:    {hosts: lb1, service: nginx, forwards_to: web}
-  web:   {hosts: [web1, web2], service: nginx+php-fpm, app: reference, uses: [cache, store]}
-  cache: {hosts: mc1, service: memcached}
-  store: {hosts: db1, service: redis}
-parameters:
-  web.php_fpm.max_children: {default: 20}
-load: {path: /kv.php, max_rate: 20000/s}
-data: {pairs: 10000000}
-budget: {trials: 5, time: 30m}
-"""
+TARGET = noisy("budget: {trials: 5, time: 30m}\n")
 
 
 @pytest.fixture
@@ -88,6 +69,32 @@ def test_a_study_from_check_to_export(target: Path, tmp_path: Path) -> None:
     )
     peak = json.loads(measured.stdout)["peaks"][0]["peak"]
     assert peak == pytest.approx(found["best"]["peak"], rel=0.12)
+
+
+def test_a_tuned_configuration_against_recommended_settings_and_another_export(
+    target: Path, tmp_path: Path
+) -> None:
+    studies = ("--studies", tmp_path / "studies")
+    for name, children in (("tuned", 60), ("other", 20)):
+        manifest = {"parameters": {"web.php_fpm.max_children": children}}
+        (tmp_path / f"{name}.json").write_text(json.dumps(manifest))
+    words = ("measure", target, "--config", tmp_path / "tuned.json", "--yes", "--against")
+
+    done = autotune(*words, "recommended", "--json", *studies, cwd=tmp_path)
+    found = json.loads(done.stdout)
+    assert found["against"] == "recommended"
+    assert found["gain"]["pairs"] == len(found["configuration"]) == len(found["other"]) == 3
+    assert found["gain"]["low"] < found["gain"]["ratio"] < found["gain"]["high"]
+    state = state_of(tmp_path / "studies" / found["study"])
+    space = prepare(read(target)).space
+    recommended = space.candidate(space.preset("recommended")).settings
+    sides = [trial.settings == recommended for trial in state.finished()]
+    assert sides == [True, False, False, True, True, False]
+
+    other = str(tmp_path / "other.json")
+    said = autotune(*words, other, *studies, cwd=tmp_path).stdout
+    assert f"against {other}, 3 alternating pairs" in said.splitlines()[0]
+    assert said.startswith("+")
 
 
 class Impatient:

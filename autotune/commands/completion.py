@@ -1,0 +1,189 @@
+"""What a shell offers for a word that is half typed: studies, trials, parameters and other names.
+
+It is asked at every press of a key: nothing heavy is imported, and where nothing can be said (no
+study yet, a file that is broken) nothing is offered, so that the shell completes files instead.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import wraps
+from pathlib import Path
+from typing import Any
+
+import typer
+
+Offered = list[str | tuple[str, str]]
+"""Values, or values with what to say of them."""
+
+# Of `report.export`, which takes a second to import; a test holds them together.
+FORMATS = ("files", "ansible", "shell", "yaml", "json")
+
+
+def _quietly(
+    offers: Callable[[typer.Context, str], Iterable[str | tuple[str, str]]],
+) -> Callable[[typer.Context, str], Offered]:
+    """Whatever is wrong is said when the command runs, not while it is typed."""
+
+    @wraps(offers)
+    def complete(ctx: typer.Context, incomplete: str) -> Offered:
+        try:
+            return list(offers(ctx, incomplete))
+        except Exception:  # noqa: BLE001  # broken files break in many ways
+            return []
+
+    return complete
+
+
+@_quietly
+def studies(ctx: typer.Context, incomplete: str) -> Iterable[str]:
+    """Names of the studies there are."""
+    from autotune.study.directory import names
+
+    return names(_root(ctx))
+
+
+@_quietly
+def trials(ctx: typer.Context, incomplete: str) -> Iterable[str | tuple[str, str]]:
+    """Trials of the study that is named before, with their phase and peak."""
+    from autotune.study import journal
+    from autotune.study.directory import EVENTS, find
+    from autotune.study.records import replay
+
+    state = replay(journal.read(find(_first(ctx, "study"), _root(ctx)) / EVENTS))
+    yield from ("baseline", "best")
+    for trial in state.finished():
+        came = f"{trial.peak.peak:.5g}" if trial.peak else "failed"
+        yield str(trial.number), f"{trial.phase}, {came}"
+
+
+@_quietly
+def targets(ctx: typer.Context, incomplete: str) -> Iterable[str]:
+    """YAML files, and directories to look into."""
+    typed = Path(incomplete)
+    where = typed if incomplete.endswith("/") else typed.parent
+    for path in sorted(where.iterdir()):
+        hidden = path.name.startswith(".") and not typed.name.startswith(".")
+        if path.is_dir() and not hidden:
+            yield f"{path}/"
+        elif path.suffix in (".yaml", ".yml"):
+            yield str(path)
+
+
+@_quietly
+def targets_and_studies(ctx: typer.Context, incomplete: str) -> Iterable[str | tuple[str, str]]:
+    """What `restore` takes."""
+    return [*studies(ctx, incomplete), *targets(ctx, incomplete)]
+
+
+@_quietly
+def parameters(ctx: typer.Context, incomplete: str) -> Iterator[str | tuple[str, str]]:
+    """Parameters of the target that is named before, with what they mean."""
+    root = _target(Path(_first(ctx, "target")))
+    written = root.get("parameters") or {}
+    known = {name: "" for name in written if "command" in root}
+    for name, tier in _tiers(root).items():
+        known |= tier.parameters(name)
+    yield from sorted(known.items())
+
+
+@_quietly
+def hosts(ctx: typer.Context, incomplete: str) -> Iterable[str]:
+    """Tiers of the target that is named before, to be followed by numbers of hosts."""
+    return [f"{name}=" for name in _tiers(_target(Path(_first(ctx, "target"))))]
+
+
+@_quietly
+def cache_tiers(ctx: typer.Context, incomplete: str) -> Iterable[str]:
+    """Tiers of memcached hosts."""
+    tiers = _tiers(_target(Path(_first(ctx, "target"))))
+    return [name for name, tier in tiers.items() if "memcached" in tier.service]
+
+
+@_quietly
+def opponents(ctx: typer.Context, incomplete: str) -> Iterable[str]:
+    """Settings that have a name."""
+    from autotune.space.presets import NAMED
+
+    return NAMED
+
+
+@_quietly
+def services(ctx: typer.Context, incomplete: str) -> Iterable[str]:
+    """Services of the catalogue."""
+    from autotune.services.registry import APPS, SERVICES
+
+    known = (*SERVICES.values(), *APPS.values())
+    return sorted({service.name for service in known if service.parameters})
+
+
+@_quietly
+def formats(ctx: typer.Context, incomplete: str) -> Iterable[str]:
+    """Forms of an export."""
+    return FORMATS
+
+
+@_quietly
+def examples(ctx: typer.Context, incomplete: str) -> Iterable[str]:
+    """Shipped targets."""
+    from autotune.target.shipped import examples as shipped
+
+    return shipped()
+
+
+@dataclass(frozen=True)
+class _Tier:
+    """A tier as far as its parameters' names depend on it (`target.model.Tier` takes pydantic)."""
+
+    service: tuple[str, ...]
+    runtime: str
+    app: str | None
+    local_cache: bool
+
+    def parameters(self, name: str) -> dict[str, str]:
+        """Full names, with what each is for."""
+        from autotune.services.placement import choice_of, placed
+
+        found = {choice_of(name): "which software"} if len(self.service) > 1 else {}
+        for place in placed(name, self):
+            for parameter in place.service.parameters:
+                if parameter.roles is None or place.role in parameter.roles:
+                    found[f"{name}.{place.service.name}.{parameter.name}"] = parameter.meaning
+        return found
+
+
+def _tiers(root: Mapping[str, Any]) -> dict[str, _Tier]:
+    return {name: _tier(written) for name, written in (root.get("tiers") or {}).items()}
+
+
+def _tier(written: Mapping[str, Any]) -> _Tier:
+    service = written["service"]
+    return _Tier(
+        (service,) if isinstance(service, str) else tuple(service),
+        written.get("runtime", "systemd"),
+        written.get("app"),
+        bool(written.get("local_cache")),
+    )
+
+
+def _target(path: Path) -> Mapping[str, Any]:
+    """What is written in a target, or in the one that a sweep file names."""
+    from autotune.target.yaml_tree import load
+
+    root = load(path).root
+    if isinstance(root.get("target"), str):
+        return load(path.parent / root["target"]).root
+    return root
+
+
+def _first(ctx: typer.Context, name: str) -> str:
+    """The argument called ``name``, which comes before all others of its command."""
+    # An option that has no value yet ends the parsing before words are given to arguments.
+    return str(ctx.params.get(name) or ctx.args[0])
+
+
+def _root(ctx: typer.Context) -> Path:
+    from autotune.study.directory import ROOT
+
+    return Path(ctx.params.get("studies") or ROOT)

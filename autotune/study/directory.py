@@ -1,0 +1,36 @@
+"""Where studies are: which there are in a directory, and which one is meant."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+from autotune.errors import AutotuneError
+from autotune.target.document import nearest
+
+ROOT = Path("studies")
+EVENTS = "events.jsonl"
+
+
+def find(name: str, root: Path = ROOT) -> Path:
+    """The directory of the study called ``name`` (under ``root``) or at that path.
+
+    Raises AutotuneError with the nearest name, or with the names there are.
+    """
+    for directory in (root / name, Path(name)):
+        if (directory / EVENTS).is_file():
+            return directory.resolve()
+    raise AutotuneError(f"there is no study {name!r}", hint=_hint(name, names(root)))
+
+
+def names(root: Path = ROOT) -> tuple[str, ...]:
+    """Names of the studies under ``root``."""
+    return tuple(sorted(path.parent.name for path in root.glob(f"*/{EVENTS}")))
+
+
+def _hint(name: str, known: Iterable[str]) -> str:
+    listed = list(known)
+    if not listed:
+        return "`autotune run TARGET` makes one"
+    meant = nearest(Path(name).name, listed)
+    return f"did you mean {meant!r}?" if meant else f"there is: {', '.join(listed)}"

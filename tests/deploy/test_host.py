@@ -1,0 +1,49 @@
+"""One host, looked at and asked: this machine, with nothing on it changed."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+
+import pytest
+
+from autotune.deploy.batch import Command, CommandFailed
+from autotune.deploy.host import FleetHost
+from autotune.deploy.host_state import FileState, HostState
+from autotune.deploy.originals import Kept
+from tests.deploy.doubles import Here
+
+
+@pytest.fixture
+def here(tmp_path: Path) -> Here:
+    return Here(tmp_path)
+
+
+@pytest.fixture
+def host(here: Here, tmp_path: Path) -> FleetHost:
+    return FleetHost("here", here, Kept(tmp_path / "study"), "study")
+
+
+def test_what_is_there_and_what_is_said_are_one_exchange(
+    host: FleetHost, here: Here, tmp_path: Path
+) -> None:
+    (tmp_path / "file").write_bytes(b"some\n")
+    there, gone = str(tmp_path / "file"), str(tmp_path / "gone")
+    wanted = HostState({there: FileState(), gone: FileState()}, {}, {"kernel.ostype": "Linux"})
+    asked = [Command(("echo", "one word; two")), Command(("false",)), Command(("echo", "three"))]
+    seen, answers = host.look_and_ask(wanted, asked)
+    assert here.exchanges == 1
+    assert seen.files[there].detail == hashlib.sha256(b"some\n").hexdigest()
+    assert seen.files[gone].kind == "absent"
+    assert seen.sysctls == {"kernel.ostype": "Linux"}
+    assert [(done.ok, done.stdout.strip()) for done in answers] == [
+        (True, "one word; two"),
+        (False, ""),
+        (True, "three"),
+    ]
+    assert host.look(wanted) == seen
+
+
+def test_a_vital_question_that_fails_is_no_answer(host: FleetHost) -> None:
+    with pytest.raises(CommandFailed, match=r"here: .*no such thing"):
+        host.look_and_ask(HostState(), [Command(("ls", "/no such thing"), vital=True)])
