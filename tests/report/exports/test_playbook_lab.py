@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from autotune.deploy.systemd import _effective
+from autotune.deploy.in_effect import _found
 from autotune.lab.hosts import LabHost
 from autotune.lab.lifecycle import down, up
 from autotune.lab.status import access
@@ -94,7 +94,7 @@ def in_effect(ground: Ground, bed: SystemdBed, export: Path) -> InEffect:
     """What `apply` reads back, host by host; changes nothing."""
     fleet = ground.fleet(bed, "reading")
     wanted = fleet._wanted(applying.wanted(bed, export))
-    return {host: _effective(wanted, fleet._hosts[host]) for host in fleet.stack.hosts}
+    return {host: _found(wanted, fleet._hosts[host])[1] for host in fleet.stack.hosts}
 
 
 def applied(ground: Ground, bed: SystemdBed, export: Path) -> InEffect:
