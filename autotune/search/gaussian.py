@@ -28,6 +28,9 @@ Array = npt.NDArray[np.float64]
 # so surely without effect that it need not be tried.
 LEAST = -3.0
 CONSTANT = 1.0  # variance of the level, in squares of the logarithm
+# Hyperparameters are learned from so many observations at most, for the cost grows with their cube:
+# the highest, which matter most, and of the others an even choice. All of them are believed.
+MOST_LEARNED, HIGHEST = 100, 60
 
 
 @dataclass(frozen=True)
@@ -123,7 +126,8 @@ def fit(
 ) -> Process:
     """``variances`` are known ones per observation; the noise that all share comes on top."""
     level = float(np.median(values)) if level is None else level
-    problem = _Problem(tables, rows, values - level, variances, beliefs)
+    learned = _telling(values)
+    problem = _Problem(tables, rows[learned], values[learned] - level, variances[learned], beliefs)
     found = minimize(
         problem.loss,
         problem.opening(),
@@ -132,7 +136,16 @@ def fit(
         bounds=problem.bounds(),
         options={"maxiter": steps},
     )
-    return problem.process(found.x, level)
+    return _process(found.x, tables, rows, values - level, variances, level)
+
+
+def _telling(values: Array) -> npt.NDArray[np.intp]:
+    """The observations that hyperparameters are learned from, in the order they were made."""
+    if len(values) <= MOST_LEARNED:
+        return np.arange(len(values))
+    order = np.argsort(-values, kind="stable")
+    others = np.linspace(HIGHEST, len(values) - 1, MOST_LEARNED - HIGHEST).astype(np.intp)
+    return np.sort(np.concatenate([order[:HIGHEST], order[others]]))
 
 
 class _Problem:
@@ -216,16 +229,20 @@ class _Problem:
         rest = (theta[size:] - middle) / width
         return float(loss.sum() + 0.5 * rest @ rest), np.concatenate([gradient, rest / width])
 
-    def process(self, theta: Array, level: float) -> Process:
-        size = len(self.tables)
-        amplitudes = np.exp(theta[:size] + theta[size])
-        share, noise = float(np.exp(theta[size + 1] - theta[size])), float(np.exp(theta[size + 2]))
-        return _factored(
-            Process(
-                self.tables, self.rows, amplitudes, share, noise, level, self.variances + noise,
-                self.values, (np.eye(1), True), np.zeros(0),
-            )
-        )  # fmt: skip
+
+def _process(
+    theta: Array, tables: tuple[Array, ...], rows: Rows, values: Array, variances: Array,
+    level: float,
+) -> Process:  # fmt: skip
+    size = len(tables)
+    amplitudes = np.exp(theta[:size] + theta[size])
+    share, noise = float(np.exp(theta[size + 1] - theta[size])), float(np.exp(theta[size + 2]))
+    return _factored(
+        Process(
+            tables, rows, amplitudes, share, noise, level, variances + noise, values,
+            (np.eye(1), True), np.zeros(0),
+        )
+    )  # fmt: skip
 
 
 def _factored(process: Process) -> Process:
