@@ -81,7 +81,7 @@ class Hunt:
     @property
     def valid(self) -> list[Reading]:
         """Readings that say something of the server."""
-        return [r for r in self.readings if r.limited is None]
+        return [r for r in self.readings if r.speaks]
 
     @property
     def passes(self) -> list[float]:

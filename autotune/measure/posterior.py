@@ -69,8 +69,8 @@ def judge(reading: Reading, slo: Slo) -> Counts:
 
 
 def passed(reading: Reading, slo: Slo) -> bool:
-    """Whether ``reading`` met ``slo``; never if it was cut short or the generator was the limit."""
-    return not reading.truncated and reading.limited is None and judge(reading, slo).passed
+    """Whether ``reading`` met ``slo``; never if it was cut short or says nothing of the server."""
+    return not reading.truncated and reading.speaks and judge(reading, slo).passed
 
 
 @dataclass(frozen=True)
@@ -109,8 +109,8 @@ class Posterior:
         return cls(origin, live, np.full(onset.FLAT.size, log(_UNMEETABLE / onset.FLAT.size)))
 
     def after(self, reading: Reading, slo: Slo) -> Posterior:
-        """With one more reading. One that the generator limited says nothing of the server."""
-        if reading.limited is not None:
+        """With one more reading. One that was limited or disturbed says nothing of the server."""
+        if not reading.speaks:
             return self
         counts = _as_failure(judge(reading, slo)) if reading.truncated else judge(reading, slo)
         grain = round(log(max(reading.seconds, 0.05)) / _TIME_GRAIN)

@@ -15,7 +15,8 @@ class Reading:
     merely late, by kind. ``histogram`` maps the upper edge of a latency bin in seconds to its count
     (right answers only): histograms can be summed, percentiles cannot. ``truncated`` readings were
     cut short on clear failure; they can never count as a pass. ``limited`` says why the *generator*
-    could not make the offered load, in which case the reading says nothing about the server.
+    could not make the offered load, ``disturbed`` what else kept the hosts from it (`measure.calm`):
+    in both cases the reading says nothing about the server.
     """
 
     rate: float
@@ -26,11 +27,17 @@ class Reading:
     histogram: Mapping[float, int] = field(default_factory=dict)
     truncated: bool = False
     limited: str | None = None
+    disturbed: str | None = None
 
     @classmethod
     def from_counts(cls, *, rate: float, seconds: float, intended: int, violations: int) -> Reading:
         """A reading known only by its counts, as a simulator or a user's own generator gives it."""
         return cls(rate=rate, seconds=seconds, intended=intended, violations=violations)
+
+    @property
+    def speaks(self) -> bool:
+        """Whether it says anything about the server."""
+        return self.limited is None and self.disturbed is None
 
     @property
     def fraction(self) -> float:

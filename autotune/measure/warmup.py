@@ -9,6 +9,7 @@ from itertools import pairwise
 from autotune.measure.reading import Reading
 
 WINDOW = 1.5  # seconds
+OVERLOADED = 0.1  # fraction of violations from which a window was too much
 MOST_WINDOWS = 20
 GENTLE = 200.0  # requests/s to begin with when nothing is known yet …
 UNKNOWN = 1000.0  # … and to grow to while the stack keeps up
@@ -117,4 +118,4 @@ def _window(
     if before is not None and after is not None:
         gained, lost = after[0] - before[0], after[1] - before[1]
         hits = gained / (gained + lost) if gained + lost > 0 else None
-    return Window(reading.rate, reading.fraction > 0.1, reading.percentile(0.5), hits)
+    return Window(reading.rate, reading.fraction > OVERLOADED, reading.percentile(0.5), hits)

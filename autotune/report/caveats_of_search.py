@@ -14,6 +14,7 @@ from autotune.study.records import COUNTED
 IDLE = 0.20  # of a run's time, spent neither loading nor warming up
 FAILED = 1 / 3  # of the trials
 TRIED = 1 / 2  # of the trials that the budget allows
+DISTURBED = 1 / 10  # of the readings
 
 
 def _cold(e: Evidence) -> Iterator[Caveat]:
@@ -27,6 +28,18 @@ def _cold(e: Evidence) -> Iterator[Caveat]:
             f"{MOST_WINDOWS} windows"
             + (f"; behind the verdict: trial {listed(touched)}" if touched else ""),
             "a cold cache makes peaks too low: check that the data set fits what `data:` says",
+        )  # fmt: skip
+
+
+def _disturbed(e: Evidence) -> Iterator[Caveat]:
+    lost = sum(seen.disturbed for seen in e.tallies.values())
+    taken = sum(seen.readings + seen.warmed for seen in e.tallies.values()) + lost
+    if lost > DISTURBED * taken:
+        yield Caveat(
+            "cpu-taken-away", lost, round(DISTURBED * taken, 1),
+            f"{lost} of {taken} readings had to be taken again: other machines on the same hardware "
+            "took the hosts' CPU time",
+            "choose a quieter hour, or hosts with CPUs of their own",
         )  # fmt: skip
 
 
@@ -78,4 +91,4 @@ def _idle(e: Evidence) -> Iterator[Caveat]:
         )  # fmt: skip
 
 
-CHECKS = (_cold, _generator, _many_failed, _few_tried, _idle)
+CHECKS = (_cold, _disturbed, _generator, _many_failed, _few_tried, _idle)

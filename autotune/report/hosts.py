@@ -33,7 +33,11 @@ def seen(readings: Readings) -> bool:
 
 
 def _speaks(reading: Mapping[str, Any], slo: Slo) -> bool:
-    met = not reading.get("limited") and fraction(reading) <= slo.allowed
+    met = (
+        not reading.get("limited")
+        and not reading.get("disturbed")
+        and fraction(reading) <= slo.allowed
+    )
     return met and reading.get("purpose") != WARM_UP and bool(reading.get("hosts"))
 
 

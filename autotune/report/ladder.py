@@ -20,6 +20,7 @@ Readings = Iterable[Mapping[str, Any]]
 PERCENTILES = (50.0, 90.0, 95.0, 99.0, 99.9)
 # Readings at rates this close together (log units) are one rung.
 WIDTH = 0.04
+DISTURBED = "disturbed"
 
 
 @dataclass(frozen=True)
@@ -28,7 +29,8 @@ class Rung:
 
     ``seconds`` is their length in all. ``histogram`` maps the upper edge of a bin, in milliseconds,
     to the right answers in it. ``cut_short`` readings end on clear failure; ``limited`` ones say
-    nothing about the server. Neither shares a rung with whole ones, nor has percentiles.
+    nothing about the server, because of the generator or of what disturbed the hosts. Neither
+    shares a rung with whole ones, nor has percentiles.
     """
 
     rate: float
@@ -71,7 +73,8 @@ def ladder(readings: Readings) -> tuple[Rung, ...]:
         if reading.get("purpose") == WARM_UP or not reading["intended"]:
             continue
         place = round(log(reading["rate"]) / WIDTH)
-        kind = (place, bool(reading.get("truncated")), reading.get("limited") or "")
+        silent = reading.get("limited") or (DISTURBED if reading.get("disturbed") else "")
+        kind = (place, bool(reading.get("truncated")), silent)
         together.setdefault(kind, []).append(reading)
     return tuple(sorted(map(_rung, together.values()), key=lambda rung: rung.rate))
 
@@ -109,5 +112,5 @@ def _rung(together: list[Mapping[str, Any]]) -> Rung:
         errors={kind: errors[kind] for kind in sorted(errors) if errors[kind]},
         histogram=histogram,
         cut_short=bool(first.get("truncated")),
-        limited=first.get("limited"),
+        limited=first.get("limited") or first.get("disturbed"),
     )

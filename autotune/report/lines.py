@@ -77,8 +77,8 @@ def warm_line(warmth: Warmth) -> str:
 def reading_line(reading: Reading, purpose: str, slo: Slo) -> str:
     """One rung of the ladder."""
     rate = f"{figures.rate(reading.rate):>6}/s"
-    if reading.limited is not None:
-        return f"{rate}  says nothing: {reading.limited}"
+    if (why := reading.limited or reading.disturbed) is not None:
+        return f"{rate}  says nothing: {why}"
     late = figures.latency(reading.percentile(slo.quantile))
     bad = f"{_percent(reading.fraction)} % late or failed"
     errors = ", ".join(f"{kind} {count}" for kind, count in reading.errors.items() if count)
@@ -89,7 +89,7 @@ def reading_line(reading: Reading, purpose: str, slo: Slo) -> str:
 
 def verdict_mark(reading: Reading, slo: Slo) -> str:
     """Whether a reading kept within the objective."""
-    if reading.limited is not None:
+    if reading.limited is not None or reading.disturbed is not None:
         return "?"
     broken = reading.failed > slo.errors * reading.intended
     return "✗" if broken or reading.truncated or reading.fraction > slo.allowed else "✓"

@@ -32,7 +32,7 @@ from autotune.study.store import CALL
 SCHEMA = 1
 VERIFY = "autotune measure target.yaml --config . --against baseline"
 ANSWERS = ("seconds", "value", "sd", "why", "said")
-COUNTS = ("rate", "seconds", "intended", "violations", "truncated", "limited")
+COUNTS = ("rate", "seconds", "intended", "violations", "truncated", "limited", "disturbed")
 
 
 def manifest(study: Study, trial: Trial, files: Mapping[str, bytes]) -> dict[str, Any]:

@@ -16,12 +16,14 @@ WARM_UP = "warm-up"
 class Tally:
     """Readings of one trial. ``errors`` are requests that failed outright, by kind.
 
-    ``warmed`` counts the warm-up's windows, which are in no other count; ``last`` is the newest
+    ``warmed`` counts the warm-up's windows, and ``disturbed`` the readings that did not count for
+    what was taken of the hosts' CPU time; neither is in any other count. ``last`` is the newest
     reading as it was recorded.
     """
 
     readings: int = 0
     warmed: int = 0
+    disturbed: int = 0
     limited: int = 0
     intended: int = 0
     violations: int = 0
@@ -44,6 +46,8 @@ def tally(readings: Iterable[Mapping[str, Any]]) -> dict[int, Tally]:
 
 
 def _after(so_far: Tally, reading: Mapping[str, Any]) -> Tally:
+    if reading.get("disturbed"):
+        return replace(so_far, disturbed=so_far.disturbed + 1, last=reading)
     if reading.get("purpose") == WARM_UP:
         return replace(so_far, warmed=so_far.warmed + 1, last=reading)
     if reading.get("purpose") == CALL:

@@ -6,17 +6,19 @@ from dataclasses import dataclass, field, replace
 
 from autotune.deploy.fleet import DeployFailed
 from autotune.measure import Capacity, Reading, search
+from autotune.measure.calm import Calm
 from autotune.measure.diagnosis import WatchedReading
 from autotune.measure.memory import worst_rss
 from autotune.measure.noise import Noise
 from autotune.measure.posterior import Prior
-from autotune.measure.warmup import Warmth, warm_up
+from autotune.measure.warmup import OVERLOADED, Warmth, warm_up
 from autotune.run import asking
 from autotune.run.asking import Benchmark
 from autotune.run.bed import Equipment
 from autotune.run.clock import Clock
 from autotune.run.narrator import Narrator
 from autotune.run.order import Measure
+from autotune.run.taking import take
 from autotune.services.base import Role
 from autotune.services.registry import DEPLOYMENTS
 from autotune.space.space import Infeasible, Space
@@ -50,6 +52,7 @@ class Bench:
     noise: Noise = field(default_factory=Noise)
     # Whether the caches hold what they can, by what this session saw.
     warm: bool = False
+    calm: Calm = field(default_factory=Calm)
 
     @property
     def clock(self) -> Clock:
@@ -103,7 +106,7 @@ def _called(bench: Bench, trial: Trial, benchmark: Benchmark) -> Trial:
 
 def _warm_up(bench: Bench, trial: Trial, prior: Prior | None) -> Warmth:
     def probe(rate: float, seconds: float) -> Reading:
-        return _take(bench, trial, "warm-up", rate, seconds).reading
+        return take(bench, trial, "warm-up", rate, seconds, tolerable=OVERLOADED).reading
 
     expected = prior.peak if prior else None
     # A hit rate takes many windows to settle; caches that kept what they held need not be awaited.
@@ -141,7 +144,7 @@ def _peak(
     watched: list[WatchedReading] = []
 
     def probe(rate: float, seconds: float) -> Reading:
-        watched.append(_take(bench, trial, "peak", rate, seconds))
+        watched.append(take(bench, trial, "peak", rate, seconds, tolerable=bench.slo.allowed))
         reading = watched[-1].reading
         if reading.fraction > bench.slo.allowed:
             bench.equipment.drain()
@@ -162,15 +165,6 @@ def _peak(
         bench.store.bottleneck(trial, found)
     bench.store.memory(trial, worst_rss(watched))
     return capacity
-
-
-def _take(bench: Bench, trial: Trial, purpose: str, rate: float, seconds: float) -> WatchedReading:
-    with bench.clock.on("load"):
-        watched = bench.equipment.take(rate, seconds)
-    bench.store.reading(trial, watched.reading, purpose, watched.hosts)
-    bench.store.spent(bench.clock.collect())
-    bench.narrator.reading(trial, watched.reading, purpose)
-    return watched
 
 
 def _measured(bench: Bench, trial: Trial, capacity: Capacity) -> Trial:

@@ -10,12 +10,13 @@ from pathlib import Path
 
 from autotune.deploy.fleet import DeployFailed
 from autotune.measure.reading import Reading
-from autotune.measure.warmup import warm_up
+from autotune.measure.warmup import OVERLOADED, warm_up
 from autotune.run import session, start
 from autotune.run import trial as trials
 from autotune.run.beds.registry import prepare
 from autotune.run.narrator import Narrator
 from autotune.run.order import Measure
+from autotune.run.taking import take
 from autotune.run.trial import Bench
 from autotune.space.space import Infeasible
 from autotune.study.records import Phase, Trial
@@ -112,22 +113,14 @@ def _load(bench: Bench, plan: Plan, trial: Trial, visit: Visit) -> None:
     equipment = bench.equipment
 
     def probe(rate: float, seconds: float) -> Reading:
-        return _take(bench, trial, "warm-up", rate, seconds)
+        return take(bench, trial, "warm-up", rate, seconds, tolerable=OVERLOADED).reading
 
     most = max(plan.rates)
     warm_up(probe, equipment.lookups, most, max_rate=equipment.limits.max_rate)
     equipment.drain()
     seed = f"{plan.seed} {visit.point} {visit.turn}"
     for rate in random.Random(seed).sample(plan.rates, len(plan.rates)):  # noqa: S311  # an order
-        reading = _take(bench, trial, PURPOSE, rate, plan.seconds)
-        if reading.fraction > bench.slo.allowed:
+        allowed = bench.slo.allowed
+        reading = take(bench, trial, PURPOSE, rate, plan.seconds, tolerable=allowed).reading
+        if reading.fraction > allowed:
             equipment.drain()
-
-
-def _take(bench: Bench, trial: Trial, purpose: str, rate: float, seconds: float) -> Reading:
-    with bench.clock.on("load"):
-        watched = bench.equipment.take(rate, seconds)
-    bench.store.reading(trial, watched.reading, purpose, watched.hosts)
-    bench.store.spent(bench.clock.collect())
-    bench.narrator.reading(trial, watched.reading, purpose)
-    return watched.reading

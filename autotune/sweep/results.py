@@ -103,7 +103,7 @@ def mean(values: Sequence[float]) -> Mean | None:
 def _by_trial(records: Iterable[Record]) -> dict[int, list[Record]]:
     readings: dict[int, list[Record]] = defaultdict(list)
     for record in records:
-        if record["purpose"] == PURPOSE:
+        if record["purpose"] == PURPOSE and not record.get("disturbed"):
             readings[record["trial"]].append(record)
     return readings
 

@@ -83,6 +83,8 @@ def state_of(reading: Mapping[str, Any], trial: Trial | None, slo: Slo) -> str:
     """Whether a reading kept within the objective, and if not, whether that was the server."""
     if reading.get("limited"):
         return "limited"
+    if reading.get("disturbed"):
+        return "disturbed"
     if fraction(reading) <= slo.allowed and not reading.get("truncated"):
         return "met"
     peak = trial.peak if trial else None

@@ -1,0 +1,60 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from autotune.measure.calm import FREE, MUCH, REMEMBERED, SHARE, Calm, worst
+from autotune.measure.footprint import Footprint
+
+
+def hosts(*stolen: float) -> dict[str, Footprint]:
+    """web1, web2, … by what was stolen from each."""
+    return {f"web{number}": Footprint(0.5, steal, 1.0, 1.0, 0.5, 10, 0, 1e6)
+            for number, steal in enumerate(stolen, 1)}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "says"),
+    [
+        ((), (0.01, 0.04), None),
+        ((), (0.01, 0.30), "30% of the CPU time of web2 was taken by the machine below it"),
+        # Once calm, always judged by calm; what is disturbed most of the time is still disturbed …
+        ((0.0, 0.3, 0.3, 0.3, 0.3), (0.3,), "30% of the CPU time of web1"),
+        # … but a machine that never is calm is what it is.
+        ((0.3, 0.2, 0.2, 0.25, 0.2), (0.24,), None),
+        ((0.2,) * 9, (0.4,), "40% of the CPU time of web1"),
+        # Nothing was seen, so nothing is known.
+        ((0.0,), (), None),
+    ],
+)
+def test_a_reading_is_judged_by_what_is_usual(
+    before: tuple[float, ...], now: tuple[float, ...], says: str | None
+) -> None:
+    calm = Calm()
+    for stolen in before:
+        calm = calm.after(hosts(stolen))
+    found = calm.disturbed(hosts(*now))
+    assert found is None if says is None else found is not None and found.startswith(says)
+
+
+def test_patience_is_limited_by_the_time_the_study_has_taken() -> None:
+    calm = Calm().after(hosts(0.3), FREE - 1)
+    assert calm.patient(0.0)
+    assert not calm.after(hosts(0.3), 2).patient(0.0)
+    assert calm.after(hosts(0.3), 2).patient(2 * FREE / SHARE)
+
+
+@given(st.lists(st.floats(0, 1), max_size=3 * REMEMBERED), st.floats(0, 1))
+def test_what_is_usual_is_never_disturbed(past: list[float], now: float) -> None:
+    calm = Calm()
+    for stolen in past:
+        calm = calm.after(hosts(stolen))
+    assert len(calm.stolen) <= REMEMBERED
+    if past:
+        assert min(past) <= calm.usual <= max(past)
+    assert (calm.disturbed(hosts(now)) is not None) == (now > calm.usual + MUCH)
+
+
+def test_the_worst_host_of_none() -> None:
+    assert worst({}) == ("", 0.0)
