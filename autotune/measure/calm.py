@@ -26,10 +26,8 @@ PAUSE, LONGEST = (
     2.0,
     16.0,
 )  # seconds before a reading is taken again; doubled each time up to this …
-FREE, SHARE = (
-    180.0,
-    0.2,
-)  # … while all that costs fewer seconds than this, or this part of the study
+# … while all that costs fewer seconds than this, or this part of the study.
+FREE, SHARE = 300.0, 0.25
 
 
 @dataclass(frozen=True)

@@ -1,8 +1,9 @@
 """Samples of a host over a transport: one small command of POSIX shell, nothing is installed.
 
 It prints once a second what a host shows of itself, and is told when the reading is over. Programs
-are what costs most, so there are three of them a second, and builtins for the rest; processes are
-looked at less often where there are many, and what hardly changes only before and after the load.
+are what costs most: where there is bash, which can read files and wait by itself, `ss` is the only
+one a second. Processes are looked at less often where there are many, and what hardly changes only
+before and after the load.
 """
 
 from __future__ import annotations
@@ -26,11 +27,27 @@ _SS, _OPEN, _ALLOWED = "ss -ltnH", "open", "allowed"
 
 # No value ever becomes part of this text: how many samples, the programs whose processes matter,
 # where it says who it is, the logs and the files are arguments. `tail` prints each file below a line
-# with its name. `wait` is cut short by a signal, which a `sleep` in the foreground would not be.
+# with its name, as bash does here. A signal cuts `wait` short, and `read` if bash obeys POSIX, which
+# it would not do with a `sleep` in the foreground. What is not POSIX is hidden from other shells.
 # What the servers logged comes last, behind a blank, for a log may hold anything.
 _STREAM = f"""
 count=$1 pause=$2 programs=" $3 " whoami=$4 logs=$5
 shift 5
+if [ -n "$BASH_VERSION" ]; then
+    eval 'exec 9<> <(:)' # nothing ever arrives there
+    rest() {{ read -rt "$1" -u 9; }}
+    show() {{
+        for file; do
+            mapfile -d '' content <"$file" && printf '\n==> %s <==\n%s' "$file" "${{content[*]}}"
+        done
+    }}
+else
+    rest() {{
+        sleep "$1" & wait
+        [ -z "$over" ] || kill $!
+    }}
+    show() {{ tail -v -n +1 -- "$@"; }}
+fi
 each_log() {{ [ -z "$logs" ] || printf '%s\n' "$logs"; }}
 ends() {{ # where each log ends: in bytes, or in time for what a unit tells the journal
     each_log | while IFS= read -r log; do
@@ -80,11 +97,11 @@ while :; do
         ours
         of_each stat schedstat
     fi
-    tail -v -n +1 -- "$@" $files
+    show "$@" $files
     printf '\n==> {_SS} <==\n'
     {_SS}
     if [ -n "$end" ] || [ "$turn" -eq 0 ]; then
-        tail -v -n +1 -- /sys/class/net/*/speed
+        show /sys/class/net/*/speed
         of_each fd
         printf '\n==> {_OPEN} <==\n'
         [ -z "$files" ] || stat -c '%n %s' -- $files
@@ -95,8 +112,7 @@ while :; do
     [ -z "$end" ] || break
     count=$((count - 1)) turn=$((turn + 1))
     if [ -z "$over" ]; then
-        sleep "$pause" & wait
-        [ -z "$over" ] || kill $!
+        rest "$pause"
         pause=1
     fi
 done 2>/dev/null
@@ -104,6 +120,11 @@ echo '{_TIMES}'
 times
 echo '{_LOGS}'
 news $begun 2>/dev/null
+"""
+# Sampling gives way to whatever else the host has to do.
+_START = """
+if command -v bash >/dev/null; then exec nice -n 19 bash --posix -c "$@"; fi
+exec nice -n 19 sh -c "$@"
 """
 # It may not have come as far as saying who it is.
 _STOP = """
@@ -151,7 +172,7 @@ class Stream:
     def run(self) -> Streamed:
         """All of it, once it has ended. Raises ``HostUnreachable``."""
         argv = (
-            "nice", "-n", "19", "sh", "-c", _STREAM, "sh", str(self._seconds),
+            "sh", "-c", _START, "sh", _STREAM, "sh", str(self._seconds),
             f"{1.0 + self._later:.3f}", " ".join(self._owners.programs), self._whoami,
             "\n".join(self._logs), *FILES,
         )  # fmt: skip

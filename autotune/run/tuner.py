@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import log
 
 from autotune.measure.noise import Noise
 from autotune.measure.posterior import Prior
+from autotune.measure.remedies import moves
 from autotune.run import trial as trials
 from autotune.run.contest import drifted
 from autotune.run.order import Ask, Conclude, Measure, Rank, next_step
 from autotune.run.trial import UNKNOWN_SD, Bench
 from autotune.run.verdict import Verdict, conclude
+from autotune.search.history import MOVES
 from autotune.search.landscape import MATTERS
 from autotune.search.searcher import Searcher, Told
 from autotune.study.records import COUNTED, Peak, Phase, State, Trial
@@ -52,7 +55,7 @@ def tune(bench: Bench, searcher: Searcher, budget: Budget) -> Verdict:
         done = trials.run(step, bench, prior(state, step), incumbent(state))
         if done.phase in COUNTED:
             with bench.clock.on("search"):
-                tell(searcher, done)
+                tell(searcher, done, moves(store.state.bottlenecks.get(done.number)))
         store.spent(bench.clock.collect())
 
 
@@ -115,8 +118,8 @@ def _rank(bench: Bench, searcher: Searcher) -> None:
     bench.store.modelled(searcher.view(found))
 
 
-def tell(searcher: Searcher, done: Trial) -> None:
-    """What came of a trial, to the sampler."""
+def tell(searcher: Searcher, done: Trial, advised: Sequence[str] = ()) -> None:
+    """What came of a trial, to the sampler, with the moves ``advised`` because of what limits it."""
     if done.fault:
         # Nothing is known about the configuration: the sampler is to learn nothing from it.
         searcher.take_back()
@@ -125,6 +128,7 @@ def tell(searcher: Searcher, done: Trial) -> None:
     feasible = peak is not None and peak.feasible
     notes: dict[str, str | float | int] = {"trial": done.number, "phase": str(done.phase)}
     if peak is not None:
+        notes |= {MOVES: " ".join(advised)} if advised else {}
         notes |= {"low": peak.low, "high": peak.high, "sd": _sd(peak), "verdict": peak.verdict}
     else:
         notes["why"] = done.failure or ""
@@ -140,5 +144,5 @@ def _sd(peak: Peak) -> float:
 def catch_up(searcher: Searcher, state: State) -> None:
     """After a kill: tell what was measured and not told, take back what was never measured."""
     for trial in state.finished(*COUNTED):
-        tell(searcher, trial)
+        tell(searcher, trial, moves(state.bottlenecks.get(trial.number)))
     searcher.take_back()

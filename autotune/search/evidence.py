@@ -21,7 +21,8 @@ class Evidence:
     """``heights`` are log peaks (higher is better) and ``sds`` theirs, one per row of ``rows``.
 
     ``screened``: the height is known to be at most this. ``failed`` rows could not be used;
-    ``pending`` ones are being measured elsewhere.
+    ``pending`` ones are being measured elsewhere. ``moves`` are advised for each of ``rows``
+    (`search.advice`), if anything is.
     """
 
     rows: Rows
@@ -30,6 +31,7 @@ class Evidence:
     screened: npt.NDArray[np.bool_]
     failed: Rows
     pending: Rows
+    moves: tuple[tuple[str, ...], ...] = ()
 
     def __len__(self) -> int:
         return len(self.rows) + len(self.failed)

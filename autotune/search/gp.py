@@ -22,6 +22,8 @@ COLD = 8
 LEAST = 2
 # Nor does it know what it does not know: before so many trials it never calls the search off.
 SURE = 20
+# Every so many trials follow what a diagnosis advised, while there is such advice.
+HEEDING = 2
 
 
 class GpSampler(SpaceSampler):
@@ -45,8 +47,12 @@ class GpSampler(SpaceSampler):
             row = self._repaired(spread(lattice, COLD, begun, self._task.seed)[None, :])[0]
         else:
             landscape = Landscape.of(lattice, known)
-            row, runners = propose(landscape, self._repaired, rng, _current(lattice, trials))
-            self.prospect = landscape.prospect(runners, rng) if begun >= SURE else None
+            heeding = begun % HEEDING == 0
+            current = _current(lattice, trials)
+            row, runners = propose(landscape, self._repaired, rng, current, heeding=heeding)
+            # Those that follow advice are too few to say what else there may be.
+            telling = begun >= SURE and not heeding
+            self.prospect = landscape.prospect(runners, rng) if telling else None
         return dict(lattice.values(row))
 
     def _repaired(self, rows: Rows) -> Rows:

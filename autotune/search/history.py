@@ -13,6 +13,7 @@ from optuna.trial import FrozenTrial, TrialState
 from autotune.search.evidence import Evidence
 from autotune.search.lattice import Lattice
 
+MOVES = "moves"  # attribute of a trial: what its bottleneck advises, separated by blanks
 FEASIBLE = "feasible"  # name of the constraint: violated when positive
 DRIFT = "drift"  # attribute of the study: trial → what its log peak was too high by, and the sd
 ADVISED = ("recommended", "published", "known")  # phases of the study
@@ -62,6 +63,7 @@ def evidence(
         np.array([t.user_attrs.get("verdict") == "screened" for t in measured], bool),
         rows(failed),
         rows(pending),
+        tuple(tuple(str(t.user_attrs.get(MOVES, "")).split()) for t in measured),
     )
 
 

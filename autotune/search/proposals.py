@@ -7,6 +7,7 @@ from collections.abc import Callable
 import numpy as np
 import numpy.typing as npt
 
+from autotune.search.advice import followers
 from autotune.search.landscape import Landscape, log_improvement
 from autotune.search.lattice import Lattice, Rows
 from autotune.search.price import restarts
@@ -32,14 +33,18 @@ def propose(
     project: Projection,
     rng: np.random.Generator,
     current: Rows | None = None,
+    *,
+    heeding: bool = False,
 ) -> tuple[Rows, Rows]:
     """The configuration with the highest expected improvement among those that may work, and those
     that came close to it. Among near equals it is the one that ``current`` can become with the
-    fewest restarts."""
+    fewest restarts. ``heeding`` advice, it is one that follows what was advised for a leader, if any
+    such is new and likely to work."""
     lattice, evidence = landscape.lattice, landscape.evidence
     landscape = landscape.awaiting()
     mean, _ = landscape.predict(evidence.rows)
-    leaders = evidence.rows[np.argsort(-mean)[:LEADERS]]
+    leading = np.argsort(-mean)[:LEADERS]
+    leaders = evidence.rows[leading]
     best = float(mean.max())
     homes = lattice.settled(leaders)
     reach = max(LEAST_REACH, len(lattice.axes) // 4)
@@ -54,6 +59,13 @@ def propose(
         seen = np.array([row.tobytes() in tried for row in rows])
         return np.where(seen, KNOWN, gain)
 
+    if heeding and evidence.moves:
+        advised = followers(lattice, homes, [evidence.moves[index] for index in leading])
+        fitting = lattice.settled(project(advised)) if len(advised) else advised
+        fitting = fitting[landscape.chance(fitting) >= LIKELY]
+        final = score(fitting)
+        if len(fitting) and final.max() > KNOWN:
+            return np.asarray(fitting[int(final.argmax())]), fitting
     pool = lattice.settled(
         np.vstack(
             [
