@@ -42,7 +42,7 @@ class Axis:
         if _few(dimension):
             whole = range(int(dimension.low), int(dimension.high) + 1)
             return cls(dimension, tuple(whole), np.array([to_unit(dimension, v) for v in whole]))
-        return cls(dimension, tuple(from_unit(dimension, u) for u in units), units)
+        return cls(dimension, _exact(dimension, units), units)
 
     @property
     def ordered(self) -> bool:
@@ -56,6 +56,16 @@ class Axis:
         if _few(self.dimension):
             return int(clipped) - int(self.dimension.low or 0)
         return round(to_unit(self.dimension, clipped) * (len(self.values) - 1))
+
+
+def _exact(dimension: Dimension, units: npt.NDArray[np.float64]) -> tuple[Value, ...]:
+    """The value of each level. Those known by name keep theirs: what a suggestion leaves as it is must
+    not be changed a little by rounding, or a service would be restarted for nothing."""
+    values = [from_unit(dimension, u) for u in units]
+    for known in (dimension.published, dimension.recommended, dimension.baseline):
+        if known is not None and dimension.clip(known) == known:
+            values[round(to_unit(dimension, known) * (len(units) - 1))] = known
+    return tuple(values)
 
 
 def _few(dimension: Dimension) -> bool:

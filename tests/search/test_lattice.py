@@ -5,6 +5,7 @@ import pytest
 from spaces import DIMENSIONS, SPACE
 
 from autotune.search.lattice import LEVELS, Axis, Lattice, from_unit, to_unit
+from autotune.services.base import Settings
 from autotune.space.dimension import Dimension
 
 LATTICE = Lattice.of(SPACE.tunable, SPACE.baseline)
@@ -36,6 +37,11 @@ def test_a_row_stands_for_its_configuration() -> None:
     assert "web.x.fixed" not in values
     assert values["web.x.children"] == pytest.approx(40, rel=0.03)
     assert values["os.x.flag"] is True
+
+
+@pytest.mark.parametrize("preset", [SPACE.baseline, SPACE.preset("recommended")])
+def test_what_is_known_by_name_is_not_rounded(preset: Settings) -> None:
+    assert LATTICE.values(LATTICE.row(preset)).items() <= preset.items()
 
 
 def test_what_has_no_effect_rests() -> None:

@@ -1,0 +1,44 @@
+from __future__ import annotations
+
+from dataclasses import asdict
+
+import pytest
+
+from autotune.measure import remedies
+from autotune.measure.bottleneck import Bottleneck, Resource
+from autotune.measure.remedies import moves
+from autotune.services.limits import NOFILE
+from autotune.services.registry import SERVICES
+from autotune.services.sysctl import Sysctl
+
+
+def found(service: str, resource: Resource) -> dict[str, object]:
+    return asdict(Bottleneck("web", service, "web1", resource, "said so", 0.9))
+
+
+def test_moves_name_parameters_of_the_tier_in_full() -> None:
+    assert moves(found("memcached", Resource.CACHE)) == ("web.memcached.memory+",)
+    assert moves(found("php_fpm", Resource.WORKERS))[:2] == (
+        "web.php_fpm.max_children+",
+        "web.php_fpm.pm=static",
+    )
+    assert "web.limits.nofile+" in moves(found("nginx", Resource.DESCRIPTORS))
+
+
+@pytest.mark.parametrize("resource", [Resource.CPU, Resource.GENERATOR, Resource.ANSWERS])
+def test_what_no_setting_mends_has_none(resource: Resource) -> None:
+    assert moves(found("nginx", resource)) == ()
+    assert moves(None) == ()
+
+
+def test_every_move_is_one_of_the_catalogue() -> None:
+    known = {"limits": {NOFILE.name}, "sysctl": {p.name for p in Sysctl().parameters}}
+    for service in SERVICES.values():
+        known.setdefault(service.name, set()).update(p.name for p in service.parameters)
+    for (service, _), told in remedies._OF_SERVICE.items():
+        for move in told:
+            assert move.rstrip("+-").partition("=")[0] in known[service], (service, move)
+    for told in remedies._OF_HOST.values():
+        for move in told:
+            name, _, parameter = move.rstrip("+-").partition(".")
+            assert parameter in known[name], move
