@@ -4,9 +4,11 @@
 
 Regret is what the configuration a study would choose lacks to the best there is, in percent, as
 median/90th percentile over stacks and seeds. It is chosen by the posterior of the model for every
-sampler alike. Warm: the current and the recommended configurations come first, and count.
-"failed" are trials that cannot be used, after the first fifteen. None of these stacks and seeds
-was used to develop the samplers.
+sampler alike. Warm: the current and the recommended configurations come first, and count. "model"
+stacks are searched by their peaks alone, as a benchmark command has them; "diagnosed" ones are the
+same, with the bottleneck named after each trial. "failed" are trials that cannot be used, after the
+first fifteen. None of these seeds was used to develop the samplers, nor were the stacks, but for the
+diagnosed ones.
 """
 
 from __future__ import annotations
@@ -15,16 +17,21 @@ import time
 import warnings
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
+from functools import partial
 from itertools import product
 
 import numpy as np
 import optuna
 
+from autotune.measure.remedies import moves
+from autotune.search.history import MOVES
 from autotune.search.samplers import SAMPLERS
 from autotune.search.searcher import Searcher, Told
 from autotune.services.base import Settings
-from autotune.simulate.variants import VARIANTS
+from autotune.simulate.blame import bottleneck
+from autotune.simulate.chain import chain
+from autotune.simulate.variants import VARIANTS, Variant
 from bench.stacks import Stack, best, random_stack, web_stack
 
 AT = (15, 30, 60)
@@ -35,6 +42,7 @@ FAMILIES = {
     "web": ("thin-lb", "large", "cached", "wide"),
     "random": ("5", "6", "7", "9"),
     "model": ("wide", "thin-lb", "slow-store", "poor-cache"),
+    "diagnosed": ("wide", "thin-lb", "slow-store", "poor-cache"),
 }
 
 
@@ -53,7 +61,14 @@ def stack_of(family: str, name: str) -> Stack:
     if family == "random":
         return random_stack(int(name))
     variant = VARIANTS[name]
-    return Stack(name, variant.space, lambda s: variant.true_peak(s) or None, frozenset())
+    stack = Stack(name, variant.space, lambda s: variant.true_peak(s) or None, frozenset())
+    return replace(stack, advise=partial(advise, variant)) if family == "diagnosed" else stack
+
+
+def advise(variant: Variant, settings: Settings, peak: float) -> tuple[str, ...]:
+    """The moves that the bottleneck of the modelled stack suggests."""
+    made = chain(variant.topology, {**variant.space.baseline, **settings})
+    return moves(asdict(bottleneck(variant.topology, made, peak, variant.slo)))
 
 
 def searched(kind: str, family: str, name: str, seed: int, warm: bool) -> Run:  # noqa: FBT001  # of a pool
@@ -74,7 +89,9 @@ def searched(kind: str, family: str, name: str, seed: int, warm: bool) -> Run:  
             spent += time.process_time() - began
             asked, settings = suggestion.number, {**space.baseline, **suggestion.values}
         peak = stack.measure(settings, rng)
-        searcher.record(asked, settings, Told(peak, {"trial": len(tried), "phase": _phase(asked)}))
+        told = " ".join(stack.advise(settings, peak)) if peak is not None else ""
+        notes = {"trial": len(tried), "phase": _phase(asked), MOVES: told}
+        searcher.record(asked, settings, Told(peak, notes))
         tried.append(settings)
         failed.append(peak is None)
         if len(tried) in AT:

@@ -33,6 +33,7 @@ import numpy as np
 import optuna
 
 from autotune.deploy.fleet import Deployed, DeployFailed
+from autotune.measure.bottleneck import Bottleneck
 from autotune.measure.diagnosis import WatchedReading
 from autotune.measure.reading import Reading
 from autotune.measure.warmup import warm_up
@@ -45,8 +46,9 @@ from autotune.run.tuner import catch_up, tune
 from autotune.search.distributions import distributions, plain
 from autotune.search.searcher import Searcher
 from autotune.services.base import Action, Settings
+from autotune.simulate.blame import diagnosed
 from autotune.simulate.stack import SimulatedStack
-from autotune.simulate.variants import VARIANTS
+from autotune.simulate.variants import VARIANTS, Variant
 from autotune.simulate.weather import Weather
 from autotune.space.space import Space
 from autotune.study import journal
@@ -117,6 +119,14 @@ def modelled(name: str, seed: int) -> Model:
     return Model(SimulatedStack(variant.topology, variant.slo, weather))
 
 
+def diagnose(
+    variant: Variant, settings: Settings, watched: Sequence[WatchedReading]
+) -> Bottleneck | None:
+    """What the probes of a real stack would see."""
+    settings = {**variant.space.baseline, **settings}
+    return diagnosed(variant.topology, settings, [one.reading for one in watched], variant.slo)
+
+
 def space_of(name: str, *, warm: bool) -> Space:
     """The variant's space; cold, nobody recommends anything."""
     space = VARIANTS[name].space
@@ -131,7 +141,7 @@ def ours(name: str, seed: int, seconds: float, *, warm: bool) -> Course:
         fleet=model,
         limits=search_limits(MAX_RATE),
         take=model.take,
-        diagnose=lambda *_: None,
+        diagnose=partial(diagnose, VARIANTS[name]),
         lookups=model.lookups,
         drain=lambda: None,
         clock=Clock(lambda: model.stack.now),

@@ -34,6 +34,8 @@ class Stack:
     space: Space
     peak: Callable[[Settings], float | None]
     active: frozenset[str]
+    # What a diagnosis would advise at a measured peak, where the stack is one that is diagnosed.
+    advise: Callable[[Settings, float], tuple[str, ...]] = lambda *_: ()
 
     def measure(self, settings: Settings, rng: np.random.Generator) -> float | None:
         """One noisy measurement; ``None`` for a configuration that fails."""

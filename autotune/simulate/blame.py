@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from autotune.measure.bottleneck import Bottleneck, Resource
-from autotune.simulate.chain import Chain
+from autotune.measure.reading import Reading
+from autotune.services.base import Settings
+from autotune.simulate.chain import Chain, chain
 from autotune.simulate.topology import Hosts, Topology
 from autotune.target.slo import Slo
 
@@ -17,6 +21,16 @@ LOSSES = {
         "lb", Resource.CONNECTIONS, "bursts overrun the connections that may wait",
     ),
 }  # fmt: skip
+
+
+def diagnosed(
+    topology: Topology, settings: Settings, readings: Iterable[Reading], slo: Slo
+) -> Bottleneck:
+    """The verdict after a search: at its lowest rate that failed, or the highest of all."""
+    rates = {reading.rate: reading.fraction > slo.allowed for reading in readings}
+    failed = [rate for rate, failing in rates.items() if failing]
+    rate = min(failed, default=max(rates, default=1.0))
+    return bottleneck(topology, chain(topology, settings), rate, slo)
 
 
 def bottleneck(topology: Topology, made: Chain, rate: float, slo: Slo) -> Bottleneck:

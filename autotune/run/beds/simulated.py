@@ -21,8 +21,7 @@ from autotune.run.templates import rendered
 from autotune.services.base import Settings
 from autotune.services.placement import placed
 from autotune.services.sysctl import PARAMETERS as KERNEL
-from autotune.simulate.blame import bottleneck
-from autotune.simulate.chain import chain
+from autotune.simulate.blame import diagnosed
 from autotune.simulate.fleet import SimulatedFleet
 from autotune.simulate.stack import SimulatedStack
 from autotune.simulate.topologies import topology
@@ -140,10 +139,8 @@ class SimulatedBed:
         )
 
     def _diagnose(self, settings: Settings, watched: Sequence[WatchedReading]) -> Bottleneck | None:
-        slo = self.file.target.slo.slo
-        failed = [w.reading.rate for w in watched if w.reading.fraction > slo.allowed]
-        rate = min(failed, default=max((w.reading.rate for w in watched), default=1.0))
-        return bottleneck(self.topology, chain(self.topology, settings), rate, slo)
+        readings = [one.reading for one in watched]
+        return diagnosed(self.topology, settings, readings, self.file.target.slo.slo)
 
 
 def prepare(file: TargetFile) -> SimulatedBed:
