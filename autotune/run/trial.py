@@ -10,7 +10,7 @@ from autotune.measure.calm import Calm
 from autotune.measure.diagnosis import WatchedReading
 from autotune.measure.memory import worst_rss
 from autotune.measure.noise import Noise
-from autotune.measure.posterior import Prior
+from autotune.measure.posterior import Prior, passed
 from autotune.measure.warmup import OVERLOADED, Warmth, warm_up
 from autotune.run import asking
 from autotune.run.asking import Benchmark
@@ -170,7 +170,7 @@ def _peak(
 def _measured(bench: Bench, trial: Trial, capacity: Capacity) -> Trial:
     bench.noise = capacity.noise
     bench.store.noise(capacity.noise)
-    bench.store.measured(trial, capacity, p99_at_peak(capacity))
+    bench.store.measured(trial, capacity, p99_at_peak(capacity, bench.slo))
     done = bench.store.state.by_number(trial.number)
     bench.narrator.trial_ends(done)
     return done
@@ -183,7 +183,8 @@ def _failed(bench: Bench, trial: Trial, why: str) -> Trial:
     return done
 
 
-def p99_at_peak(capacity: Capacity) -> float | None:
-    """The 99th percentile, in seconds, of the reading nearest below the peak."""
-    below = [r for r in capacity.readings if r.rate <= capacity.peak and r.limited is None]
-    return max(below, key=lambda r: r.rate).percentile(0.99) if below else None
+def p99_at_peak(capacity: Capacity, slo: Slo) -> float | None:
+    """The 99th percentile, in seconds, of the highest reading up to the peak that kept within the
+    objective: what is broken below the peak was disturbed."""
+    kept = [r for r in capacity.readings if r.rate <= capacity.peak and passed(r, slo)]
+    return max(kept, key=lambda r: r.rate).percentile(0.99) if kept else None
