@@ -22,8 +22,8 @@ COLD = 8
 LEAST = 2
 # Nor does it know what it does not know: before so many trials it never calls the search off.
 SURE = 20
-# Every so many trials follow what a diagnosis advised, while there is such advice.
-HEEDING = 2
+# Suggestions follow what a diagnosis advised, while there is such advice, but for every so manieth.
+HEEDLESS = 3
 
 
 class GpSampler(SpaceSampler):
@@ -47,7 +47,7 @@ class GpSampler(SpaceSampler):
             row = self._repaired(spread(lattice, COLD, begun, self._task.seed)[None, :])[0]
         else:
             landscape = Landscape.of(lattice, known)
-            heeding = begun % HEEDING == 0
+            heeding = begun % HEEDLESS != 0
             current = _current(lattice, trials)
             row, runners = propose(landscape, self._repaired, rng, current, heeding=heeding)
             # Those that follow advice are too few to say what else there may be.

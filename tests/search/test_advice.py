@@ -74,7 +74,7 @@ def test_nothing_else_changes(moves: list[str], seed: int) -> None:
         assert near[:, [a.ordered for a in LATTICE.axes]].all(axis=1).any()
 
 
-def test_every_other_suggestion_heeds_what_was_advised() -> None:
+def test_most_suggestions_heed_what_was_advised() -> None:
     search = Searcher(optuna.storages.InMemoryStorage(), "s", SPACE, "gp", 1, 30)
     known = [SPACE.baseline, SPACE.preset("recommended")]
     for number, settings in enumerate(known):
@@ -92,4 +92,5 @@ def test_every_other_suggestion_heeds_what_was_advised() -> None:
                 for home in known
             )
         )
+    # The fourth would, but there is nothing left that was advised and not tried.
     assert heeded == [True, False, True, False]
