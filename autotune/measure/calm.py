@@ -22,21 +22,21 @@ MUCH = (
 # at half of the peak broke a p99 objective with 0.15 to 0.4 stolen, and none with 0.05 or less.
 USUAL = 0.1  # as a quantile of what was stolen in the readings so far …
 REMEMBERED = 50  # … the latest of them
-PAUSE, LONGEST = (
-    2.0,
-    16.0,
-)  # seconds before a reading is taken again; doubled each time up to this …
-# … while all that costs fewer seconds than this, or this part of the study.
-FREE, SHARE = 300.0, 0.25
+# Seconds before a reading is taken again; doubled each time, up to so many …
+PAUSE, LONGEST = 2.0, 16.0
+# … while all that costs fewer seconds than are free, or than this part of the time so far.
+FREE, SHARE = 60.0, 0.15
 
 
 @dataclass(frozen=True)
 class Calm:
     """How calm the machines below the hosts have been: ``stolen`` are fractions of CPU time,
-    reading by reading, and ``lost`` the seconds that disturbed readings have cost."""
+    reading by reading, and ``lost`` the seconds that disturbed readings have cost, of which ``free``
+    may be lost at any time."""
 
     stolen: tuple[float, ...] = ()
     lost: float = 0.0
+    free: float = FREE
 
     @property
     def usual(self) -> float:
@@ -60,7 +60,7 @@ class Calm:
 
     def patient(self, elapsed: float) -> bool:
         """Whether a study that has taken ``elapsed`` seconds can afford to wait for calm."""
-        return self.lost < max(FREE, SHARE * elapsed)
+        return self.lost < max(self.free, SHARE * elapsed)
 
 
 def worst(hosts: Mapping[str, Footprint]) -> tuple[str, float]:

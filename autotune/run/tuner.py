@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import log
 
+from autotune.measure.calm import SHARE, Calm
 from autotune.measure.noise import Noise
 from autotune.measure.posterior import Prior
 from autotune.measure.remedies import moves
@@ -30,6 +31,7 @@ def tune(bench: Bench, searcher: Searcher, budget: Budget) -> Verdict:
     """Run the study to its end, from wherever it stands."""
     store = bench.store
     bench.noise = _noise(store.state)
+    bench.calm = Calm(free=SHARE * budget.time)
     with bench.clock.on("search"):
         catch_up(searcher, store.state)
     while True:

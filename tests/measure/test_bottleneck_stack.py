@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -14,6 +15,7 @@ from autotune.deploy.embedded import EmbeddedFleet
 from autotune.loads.base import Request
 from autotune.loads.registry import LOADS
 from autotune.measure.bottleneck import Resource
+from autotune.measure.calm import PAUSE, Calm
 from autotune.measure.diagnosis import WatchedReading
 from autotune.measure.watch import hosts_of
 from autotune.run.beds.embedded import lay_out, prepare
@@ -170,13 +172,21 @@ def started(shortage: Shortage, directory: Path) -> Iterator[Started]:
 
 
 def climb(stack: Started, first: float) -> list[WatchedReading]:
-    """Readings at rising rates until two have failed, whatever this machine can carry."""
+    """Readings at rising rates until two have failed, whatever this machine can carry; those that
+    failed because others took its CPUs do not count, for a while."""
     stack.gauge.take(first / 2, SECONDS)  # caches filled, children past their start
     readings: list[WatchedReading] = []
     allowed = stack.gauge.slo.allowed
-    rate = first
+    rate, calm = first, Calm(free=90.0)
     while sum(w.reading.fraction > allowed for w in readings) < 2 and rate < HIGHEST:
-        readings.append(stack.gauge.take(rate, SECONDS))
+        watched = stack.gauge.take(rate, SECONDS)
+        stormy = watched.reading.fraction > allowed and calm.disturbed(watched.hosts) is not None
+        if stormy and calm.patient(0.0):
+            time.sleep(PAUSE)
+            calm = calm.after(watched.hosts, PAUSE + SECONDS)
+            continue
+        calm = calm.after(watched.hosts)
+        readings.append(watched)
         rate *= STEP
     return readings
 
