@@ -7,12 +7,22 @@ import threading
 import time
 from pathlib import Path
 
+import pytest
+
+from autotune.measure import stream
 from autotune.measure.process_table import Owners
 from autotune.measure.stream import Stream, read
 from autotune.transports.local import LocalTransport
 
 NAME = Path("/proc/self/comm").read_text().strip()
 OWNERS = Owners(programs={NAME: "me"})
+
+
+@pytest.fixture(params=["bash", "sh"], autouse=True)
+def _shell(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both kinds of shell that a host may have."""
+    if request.param == "sh":
+        monkeypatch.setattr(stream, "_START", 'exec nice -n 19 sh -c "$@"')
 
 
 def test_processes_of_the_stack_are_seen_with_their_descriptors() -> None:
@@ -31,30 +41,30 @@ def test_processes_of_the_stack_are_seen_with_their_descriptors() -> None:
 def test_only_what_was_logged_meanwhile(tmp_path: Path) -> None:
     log, absent = tmp_path / "it's a log", tmp_path / "absent"
     log.write_text("before\n")
-    stream = Stream(LocalTransport(), Owners(), 600, [str(log), str(absent)])
+    running = Stream(LocalTransport(), Owners(), 600, [str(log), str(absent)])
 
     def meanwhile() -> None:
-        while not Path(stream._whoami).exists():
+        while not Path(running._whoami).exists():
             time.sleep(0.01)
         with log.open("a") as more:
             more.write("== sample ==\n==> /proc/uptime <==\nno uptime\n")
-        stream.stop()
+        running.stop()
 
     thread = threading.Thread(target=meanwhile)
     thread.start()
-    found = stream.run()
+    found = running.run()
     thread.join()
     assert found.logs[str(log)].strip() == "== sample ==\n==> /proc/uptime <==\nno uptime"
     assert found.logs[str(absent)] == ""
     assert all(sample.at > 0 for sample in found.samples)
-    assert not Path(stream._whoami).exists()
+    assert not Path(running._whoami).exists()
 
 
 def test_it_can_be_told_to_end_before_it_has_begun() -> None:
-    stream = Stream(LocalTransport(), Owners(), 600)
-    thread = threading.Thread(target=stream.stop)
+    running = Stream(LocalTransport(), Owners(), 600)
+    thread = threading.Thread(target=running.stop)
     thread.start()
-    found = stream.run()
+    found = running.run()
     thread.join()
     assert len(found.samples) >= 1
 

@@ -85,8 +85,9 @@ def left_behind(directory: Path) -> list[str]:
 
 @pytest.mark.timeout(1800)  # a whole study, if a small one
 def test_a_study_from_run_to_export(tmp_path: Path) -> None:
-    # Two trials fit even where a noisy machine makes each peak search as long as it may be.
-    target = short(tmp_path, time="6m")
+    # Two trials fit even where a noisy machine makes each peak search, and each wait for calm, as long
+    # as it may be.
+    target = short(tmp_path, time="8m")
     done = autotune("run", str(target), "--yes", "--json", cwd=tmp_path, timeout=1600)
     assert done.returncode == 0, done.stderr
     found: dict[str, Any] = json.loads(done.stdout)
