@@ -10,6 +10,8 @@ from autotune.measure.situation import Situation
 SEEN = 0.25  # of the looks found connections waiting: less is a burst
 AROUND = 2  # times it is asked in any reading: before there is load and after
 BUSY = 0.75  # of the workers, which are asked for once a second
+# Waiting connections per worker: they add less than a tenth of a request's time (Little's law).
+FLEETING = 0.1
 
 
 def apache_workers(one: Situation) -> Bottleneck | None:
@@ -22,8 +24,10 @@ def apache_workers(one: Situation) -> Bottleneck | None:
         threads = one.setting(part, "ThreadsPerChild") or 1
         there = min(part.workers * threads, most)
         told, taken = "max_workers" in part.complaints, _taken(part, there)
-        # A reading cut short ends before anybody was asked; but whoever is free accepts at once.
-        inferred = part.answers + part.unanswered <= AROUND and there >= FULL * most
+        # A reading cut short ends before anybody was asked; but whoever is free accepts at once,
+        # unless the machine keeps it from running for a moment.
+        unasked = part.answers + part.unanswered <= AROUND
+        inferred = unasked and there >= FULL * most and part.waiting >= FLEETING * there
         if not (told or taken or inferred):
             continue
         return Bottleneck(
