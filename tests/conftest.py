@@ -8,6 +8,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from autotune.lab import prerequisites
+from tests import stolen
 
 # The same examples every time, however slow the machine: a failure here is a failure there.
 settings.register_profile(
@@ -26,3 +27,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     if marked and (reasons := prerequisites.obstacles(prerequisites.missing_packages())):
         for item in marked:
             item.add_marker(pytest.mark.skip(reason="; ".join(reasons)))
+    for item in items:
+        if any(item.get_closest_marker(name) for name in ("stack", "lab")):
+            stolen.watch(item)
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Every attempt at a test, the first and any other."""
+    stolen.begins(item)

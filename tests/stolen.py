@@ -1,0 +1,55 @@
+"""Tests of real servers on a machine whose CPUs others take away now and then.
+
+Such a test fails for want of CPU time as a reading does, and is taken again as a reading is
+(``autotune.measure.calm``): only when much of that time was stolen while it ran. A test that fails
+on a calm machine has failed. Every other attempt is counted in what pytest says at the end.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from autotune.measure.calm import MUCH
+
+ATTEMPTS = 2  # more
+PAUSE = 30.0  # seconds between them
+_STEAL, _GUEST = 7, 8  # places in /proc/stat's line; what guests take is in `user` already
+
+Spent = tuple[int, int]  # ticks stolen and ticks in all, of every CPU since boot
+_BEGAN = pytest.StashKey[Spent]()
+
+
+def watch(item: pytest.Item) -> None:
+    """Takes this test again if it fails while others took the machine's CPU time."""
+    marker = item.get_closest_marker("timeout")
+    limit = float(marker.args[0] if marker else item.config.getini("timeout"))
+    # The time limit is that of all its attempts together.
+    item.add_marker(pytest.mark.timeout((1 + ATTEMPTS) * (limit + PAUSE)), append=False)
+    item.add_marker(
+        pytest.mark.flaky(
+            reruns=ATTEMPTS,
+            reruns_delay=PAUSE,
+            condition=lambda: fraction(item.stash[_BEGAN], spent()) > MUCH,
+        )
+    )
+
+
+def begins(item: pytest.Item) -> None:
+    """An attempt starts."""
+    item.stash[_BEGAN] = spent()
+
+
+def spent() -> Spent:
+    return counted(Path("/proc/stat").read_text())
+
+
+def counted(stat: str) -> Spent:
+    ticks = [int(word) for word in stat.partition("\n")[0].split()[1:]]
+    return ticks[_STEAL], sum(ticks[:_GUEST])
+
+
+def fraction(began: Spent, ended: Spent) -> float:
+    """Of the CPU time between the two, what was stolen."""
+    return (ended[0] - began[0]) / max(1, ended[1] - began[1])
