@@ -34,15 +34,17 @@ class Order:
     """One reading to take: ``rate`` requests/s, sent for ``seconds``.
 
     ``timeout`` is when a request is given up, ``limit`` when its answer counts as late (seconds).
-    ``ramp`` seconds of the same load come first and are not counted. ``seed`` picks the arrivals:
-    the same seed sends at the same moments again; ``None`` takes new ones.
+    ``ramp`` seconds of the same load come first and are not counted: a second, because PHP-FPM and
+    Apache look once a second whether they need more processes. With half of one, a pool that had
+    shrunk since the last reading failed two readings of three that it now passes. ``seed`` picks
+    the arrivals: the same seed sends at the same moments again; ``None`` takes new ones.
     """
 
     rate: float
     seconds: float
     timeout: float = 2.0
     limit: float = 0.050
-    ramp: float = 0.5
+    ramp: float = 1.0
     seed: int | None = None
 
     @property

@@ -8,7 +8,7 @@ from itertools import pairwise
 
 from autotune.measure.reading import Reading
 
-WINDOW = 1.5  # seconds
+WINDOW = 1.0  # seconds, each after a ramp-in of its own
 OVERLOADED = 0.1  # fraction of violations from which a window was too much
 MOST_WINDOWS = 20
 GENTLE = 200.0  # requests/s to begin with when nothing is known yet …

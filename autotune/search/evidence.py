@@ -44,12 +44,16 @@ class Evidence:
 def compressed(heights: Array, sds: Array) -> tuple[Array, Array]:
     """Heights relative to the best, large losses compressed (logarithmically beyond ``NEAR``)."""
     loss = heights.max() - heights
+    return -squeezed(loss), sds * NEAR / np.maximum(loss, NEAR)
+
+
+def squeezed(loss: Array) -> Array:
+    """Log distances below the best, compressed where they are large."""
     far = np.maximum(loss, NEAR)
-    squeezed = np.where(loss > NEAR, NEAR * (1.0 + np.log(far / NEAR)), loss)
-    return -squeezed, sds * NEAR / far
+    return np.where(loss > NEAR, NEAR * (1.0 + np.log(far / NEAR)), loss)
 
 
 def stretched(heights: Array) -> Array:
-    """The inverse of ``compressed``, for heights alone."""
+    """The inverse of ``compressed``, for heights alone: zero for what is believed above the best."""
     loss = np.maximum(-heights, 0.0)
     return -np.where(loss > NEAR, NEAR * np.exp(loss / NEAR - 1.0), -heights)

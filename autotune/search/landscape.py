@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from math import log
 
 import numpy as np
 import numpy.typing as npt
 from scipy.special import ndtr
 
 from autotune.search import gaussian, kernels
-from autotune.search.evidence import Evidence, compressed
+from autotune.search.evidence import Evidence, compressed, squeezed
 from autotune.search.gaussian import Beliefs, Process
 from autotune.search.lattice import Lattice, Rows
 
@@ -18,6 +19,9 @@ Array = npt.NDArray[np.float64]
 # An observation this many sds below what all others predict of it was disturbed, and loses its say.
 DISTURBED = 3.0
 ENOUGH = 8  # observations, to judge one by the others
+# A disturbance hides a third of a peak, no more: a configuration that carried less than that of what
+# the others predict fell off an edge that they know nothing of.
+HIDDEN = log(1.5)
 # A gain that is worth searching on for, as a log ratio.
 MATTERS = 0.01
 DRAWS = 200
@@ -65,9 +69,16 @@ class Landscape:
         drawn = self.heights.draws(np.vstack([best[None, :], rows]), DRAWS, rng)
         return float((drawn[:, 1:].max(axis=1) > drawn[:, 0] + MATTERS).mean())
 
+    def measured(self) -> tuple[Array, Array]:
+        """Mean and sd of the rows that were measured. What the others say of one lifts it by
+        ``HIDDEN`` at most."""
+        mean, sd = self.predict(self.evidence.rows)
+        known = self.evidence.heights
+        return np.minimum(mean, -squeezed(known.max() - known - HIDDEN)), sd
+
     def best(self) -> int:
         """Index of the measured row believed to be the highest."""
-        return int(self.predict(self.evidence.rows)[0].argmax())
+        return int(self.measured()[0].argmax())
 
 
 def _heights(tables: tuple[Array, ...], evidence: Evidence) -> Process:

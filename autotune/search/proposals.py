@@ -42,7 +42,7 @@ def propose(
     such is new and likely to work."""
     lattice, evidence = landscape.lattice, landscape.evidence
     landscape = landscape.awaiting()
-    mean, _ = landscape.predict(evidence.rows)
+    mean, _ = landscape.measured()
     leading = np.argsort(-mean)[:LEADERS]
     leaders = evidence.rows[leading]
     best = float(mean.max())

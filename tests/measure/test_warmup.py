@@ -58,7 +58,7 @@ def test_a_cache_that_fills_while_it_is_asked_is_waited_for() -> None:
 
 def test_a_cache_that_fills_at_a_crawl_is_never_called_settled() -> None:
     stack = Stack(filling(20_000))  # 90 lookups a window: half a point more hits each
-    warmth = warm_up(stack.probe, stack.lookups, 100.0, max_rate=1e6)
+    warmth = warm_up(stack.probe, stack.lookups, 150.0, max_rate=1e6)
     assert not warmth.settled
     assert len(warmth.windows) == MOST_WINDOWS
 

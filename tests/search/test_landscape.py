@@ -39,6 +39,26 @@ def test_a_disturbed_measurement_of_the_best_does_not_hide_it() -> None:
     assert disturbed == pytest.approx(honest, abs=0.08)
 
 
+@pytest.mark.parametrize("below", [0.35, 1.0, 2.3])
+def test_what_others_say_lifts_a_measurement_by_half_at_most(below: float) -> None:
+    at = rows(40)
+    heights = -3.0 * (at[:, 0] / 100 - 0.7) ** 2
+    top = int(heights.argmax())
+    heights[top] -= below
+    found = Landscape.of(LATTICE, evidence(at, heights))
+    measured, _ = found.measured()
+    believed, _ = found.predict(at)
+    others = np.arange(40) != top
+    assert measured[others] == pytest.approx(believed[others])
+    if below == 0.35:
+        assert measured[top] == pytest.approx(believed[top])
+        return
+    loss = heights.max() - heights[top] - np.log(1.5)
+    assert measured[top] == pytest.approx(compressed(np.array([0.0, -loss]), np.zeros(2))[0][1])
+    assert measured[top] < believed[top]
+    assert found.best() != top
+
+
 def test_it_learns_where_configurations_fail() -> None:
     at = rows(60)
     fails = at[:, 0] + at[:, 1] > 130
