@@ -23,8 +23,9 @@ USUAL = 0.1  # as a quantile of what was stolen in the readings so far …
 REMEMBERED = 50  # … the latest of them
 # Seconds before a reading is taken again; doubled each time, up to so many …
 PAUSE, LONGEST = 2.0, 16.0
-# … while all that costs fewer seconds than are free, or than this part of the time so far.
-FREE, SHARE = 60.0, 0.15
+# … while all that costs fewer seconds than are free (what others take, they take for minutes), or
+# than this part of the time so far.
+FREE, SHARE = 180.0, 0.15
 
 
 @dataclass(frozen=True)
