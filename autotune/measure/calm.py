@@ -25,7 +25,7 @@ REMEMBERED = 50  # … the latest of them
 PAUSE, LONGEST = 2.0, 16.0
 # … while all that costs fewer seconds than are free (what others take, they take for minutes), or
 # than this part of the time so far.
-FREE, SHARE = 180.0, 0.15
+FREE, SHARE = 180.0, 0.3
 
 
 @dataclass(frozen=True)
@@ -57,6 +57,10 @@ class Calm:
             return self
         stolen = (*self.stolen, worst(hosts)[1])[-REMEMBERED:]
         return replace(self, stolen=stolen, lost=self.lost + lost)
+
+    def allowing(self, seconds: float) -> Calm:
+        """With leave to lose ``seconds`` from now on, if it has not more anyway."""
+        return replace(self, free=max(self.free, self.lost + seconds))
 
     def patient(self, elapsed: float) -> bool:
         """Whether a study that has taken ``elapsed`` seconds can afford to wait for calm."""

@@ -24,6 +24,9 @@ from autotune.target.model import Budget
 KNOWN_SD = 0.10
 # The search ends when the chance of finding anything better by MATTERS is below this.
 HOPE = 0.05
+# What a storm on the machine below says of the leaders proves nothing: so much of the time left may be
+# spent on waiting for its end.
+PROVING, WAITED = frozenset({Phase.FINALIST, Phase.CONFIRM, Phase.RUNNER_UP}), 0.5
 WITHIN_90 = 1.645  # sds either side of the mean that hold 90 % of a normal
 
 
@@ -54,6 +57,9 @@ def tune(bench: Bench, searcher: Searcher, budget: Budget) -> Verdict:
                 continue
             step = asked
         state = store.state
+        if step.phase in PROVING:
+            left = budget.time - state.elapsed - bench.clock.running
+            bench.calm = bench.calm.allowing(max(0.0, WAITED * left))
         done = trials.run(step, bench, prior(state, step), incumbent(state))
         if done.phase in COUNTED:
             with bench.clock.on("search"):

@@ -58,3 +58,11 @@ def test_what_is_usual_is_never_disturbed(past: list[float], now: float) -> None
 
 def test_the_worst_host_of_none() -> None:
     assert worst({}) == ("", 0.0)
+
+
+def test_leave_to_lose_more_counts_from_now_and_is_never_less_than_before() -> None:
+    calm = Calm().after(hosts(0.3), 2 * FREE)
+    assert not calm.patient(0.0)
+    assert calm.allowing(10.0).patient(0.0)
+    assert not calm.allowing(10.0).after(hosts(0.3), 11.0).patient(0.0)
+    assert Calm().allowing(1.0) == Calm()

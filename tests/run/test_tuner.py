@@ -5,15 +5,18 @@ import multiprocessing
 import random
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import optuna
 import pytest
 
-from autotune.run.order import FINALISTS, MOST_FINALISTS
+from autotune.run import tuner
+from autotune.run.order import FINALISTS, MOST_FINALISTS, Measure
+from autotune.run.trial import Bench
 from autotune.study import journal
-from autotune.study.records import COUNTED, Phase, State, replay
+from autotune.study.records import COUNTED, Phase, State, Trial, replay
 from autotune.target.model import Budget
 
 pytestmark = pytest.mark.long
@@ -46,6 +49,27 @@ def test_a_study_goes_from_the_baseline_to_a_proven_gain(tmp_path: Path) -> None
     )
     assert verdict.gain is not None
     assert verdict.gain.low <= true <= verdict.gain.high
+
+
+def test_the_finals_have_patience_of_their_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ran, left = tuner.trials.run, []
+
+    def run(step: Measure, bench: Bench, *known: Any) -> Trial:
+        left.append((step.phase, bench.calm.free - bench.calm.lost))
+        done = ran(step, bench, *known)
+        bench.calm = replace(bench.calm, lost=bench.calm.lost + 30.0)  # a storm in every trial
+        return done
+
+    monkeypatch.setattr(tuner.trials, "run", run)
+    simulated.study(tmp_path, budget=Budget(trials=8, time="10m"))
+    searching = [seconds for phase, seconds in left if phase in COUNTED]
+    finals = [seconds for phase, seconds in left if phase in tuner.PROVING]
+    assert searching[0] == tuner.SHARE * 600
+    assert searching[-1] < 0
+    assert len(finals) > 6
+    assert all(200 < seconds <= 300 for seconds in finals)
 
 
 def test_without_effect_there_is_no_claim(tmp_path: Path) -> None:
