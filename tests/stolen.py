@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 
 from autotune.measure.calm import MUCH
+from autotune.measure.procfs import CPU_KINDS
 
 ATTEMPTS = 2  # more
 PAUSE = 30.0  # seconds between them
-_STEAL, _GUEST = 7, 8  # places in /proc/stat's line; what guests take is in `user` already
 
 Spent = tuple[int, int]  # ticks stolen and ticks in all, of every CPU since boot
 _BEGAN = pytest.StashKey[Spent]()
@@ -46,8 +46,10 @@ def spent() -> Spent:
 
 
 def counted(stat: str) -> Spent:
-    ticks = [int(word) for word in stat.partition("\n")[0].split()[1:]]
-    return ticks[_STEAL], sum(ticks[:_GUEST])
+    of_all = stat.partition("\n")[0].split()[1:]
+    # More kinds follow, for guests: that time is in `user` already.
+    ticks = dict(zip(CPU_KINDS, map(int, of_all), strict=False))
+    return ticks["steal"], sum(ticks.values())
 
 
 def fraction(began: Spent, ended: Spent) -> float:

@@ -35,9 +35,9 @@ class Order:
 
     ``timeout`` is when a request is given up, ``limit`` when its answer counts as late (seconds).
     ``ramp`` seconds of the same load come first and are not counted: a second, because PHP-FPM and
-    Apache look once a second whether they need more processes. With half of one, a pool that had
-    shrunk since the last reading failed two readings of three that it now passes. ``seed`` picks
-    the arrivals: the same seed sends at the same moments again; ``None`` takes new ones.
+    Apache look once a second whether they need more processes, and a pool may have shrunk since the
+    last reading. ``seed`` picks the arrivals: the same seed sends at the same moments again;
+    ``None`` takes new ones.
     """
 
     rate: float

@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from autotune.measure.footprint import Footprint
 
 # Of the CPU time, beyond what is usual. On a small lab of two CPUs nearly every reading at half of the
-# peak broke a p99 objective with 0.15 to 0.4 stolen, near the peak half of those with 0.04 to 0.1.
+# peak broke a p99 objective with 0.15 to 0.4 stolen, near the peak most of those with 0.04 to 0.1.
 MUCH = 0.03
 USUAL = 0.1  # as a quantile of what was stolen in the readings so far …
 REMEMBERED = 50  # … the latest of them

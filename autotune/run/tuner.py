@@ -38,9 +38,8 @@ def tune(bench: Bench, searcher: Searcher, budget: Budget) -> Verdict:
     with bench.clock.on("search"):
         catch_up(searcher, store.state)
     while True:
-        step = next_step(
-            store.state, bench.space, budget, store.state.elapsed + bench.clock.running
-        )
+        elapsed = store.state.elapsed + bench.clock.running
+        step = next_step(store.state, bench.space, budget, elapsed)
         if isinstance(step, Conclude):
             verdict = conclude(store.state)
             store.spent(bench.clock.collect())
@@ -58,8 +57,7 @@ def tune(bench: Bench, searcher: Searcher, budget: Budget) -> Verdict:
             step = asked
         state = store.state
         if step.phase in PROVING:
-            left = budget.time - state.elapsed - bench.clock.running
-            bench.calm = bench.calm.allowing(max(0.0, WAITED * left))
+            bench.calm = bench.calm.allowing(WAITED * max(0.0, budget.time - elapsed))
         done = trials.run(step, bench, prior(state, step), incumbent(state))
         if done.phase in COUNTED:
             with bench.clock.on("search"):
