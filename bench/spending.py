@@ -32,7 +32,7 @@ from typing import Any
 import numpy as np
 import optuna
 
-from autotune.deploy.fleet import Deployed, DeployFailed
+from autotune.deploy.fleet import Deployed, DeployFailed, Fleet
 from autotune.measure.bottleneck import Bottleneck
 from autotune.measure.diagnosis import WatchedReading
 from autotune.measure.reading import Reading
@@ -88,7 +88,7 @@ class Silent:
 
 
 @dataclass
-class Model:
+class Model(Fleet):
     """A modelled stack as a fleet: refuses what its software would refuse."""
 
     stack: SimulatedStack

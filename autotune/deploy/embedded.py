@@ -8,7 +8,7 @@ from pathlib import Path
 
 from autotune.deploy import dataset, processes, ready
 from autotune.deploy.effective import differences, read_back
-from autotune.deploy.fleet import Deployed, DeployFailed
+from autotune.deploy.fleet import Deployed, DeployFailed, Fleet
 from autotune.deploy.ground import remove_run_directory
 from autotune.deploy.processes import ProcessFailed, Running
 from autotune.deploy.render import RenderError, render
@@ -23,7 +23,7 @@ READY_SECONDS = 15.0
 Rendered = Mapping[str, Mapping[str, bytes]]
 
 
-class EmbeddedFleet:
+class EmbeddedFleet(Fleet):
     """One stack of private processes; ``expect`` is the body a right answer has."""
 
     def __init__(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Protocol, runtime_checkable
+from typing import Protocol
 
 from autotune.deploy.effective import Difference
 from autotune.deploy.handover import HandedHost
@@ -36,7 +36,12 @@ class Deployed:
 
 
 class Fleet(Protocol):
-    """All tiers together: a deployment takes effect everywhere or nowhere."""
+    """All tiers together: a deployment takes effect everywhere or nowhere.
+
+    ``keeps``: its services can go on when the tuner has ended.
+    """
+
+    keeps: bool = False
 
     def deploy(self, settings: Settings) -> Deployed:
         """Make ``settings`` take effect with the least action. Raises DeployFailed."""
@@ -46,11 +51,6 @@ class Fleet(Protocol):
         """Leave every host as it was found."""
         ...
 
-
-@runtime_checkable
-class Keeps(Protocol):
-    """A fleet whose services go on when the tuner has ended."""
-
     def keep(self) -> None:
         """What is deployed now stays when hosts are given back; ``restore`` no longer undoes it."""
-        ...
+        return

@@ -10,7 +10,7 @@ import stat
 import tempfile
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Protocol, runtime_checkable
+from typing import Protocol
 
 from autotune.errors import AutotuneError
 
@@ -26,11 +26,6 @@ class NeedsPrograms(Protocol):
 
     @property
     def packages(self) -> tuple[str, ...]: ...
-
-
-@runtime_checkable
-class FromElsewhere(Protocol):
-    """A service whose program the distribution does not have; ``elsewhere`` says who does."""
 
     @property
     def elsewhere(self) -> str: ...
@@ -110,10 +105,8 @@ def programs(needing: Iterable[NeedsPrograms]) -> dict[str, str]:
 def remedy(lacking: Iterable[NeedsPrograms]) -> str:
     """How to come by the programs of these: what Debian has first."""
     every = list(lacking)
-    elsewhere = [one.elsewhere for one in every if isinstance(one, FromElsewhere)]
-    packages = {
-        package for one in every if not isinstance(one, FromElsewhere) for package in one.packages
-    }
+    elsewhere = [one.elsewhere for one in every if one.elsewhere]
+    packages = {package for one in every if not one.elsewhere for package in one.packages}
     install = f"apt-get install --no-install-recommends {' '.join(sorted(packages))}"
     return "; ".join(dict.fromkeys(([install] if packages else []) + elsewhere))
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from autotune.deploy import dataset, ready
 from autotune.deploy.batch import CommandFailed
-from autotune.deploy.fleet import Deployed, DeployFailed
+from autotune.deploy.fleet import Deployed, DeployFailed, Fleet
 from autotune.deploy.handover import handover
 from autotune.deploy.host import FleetHost
 from autotune.deploy.host_state import HostSeen
@@ -33,7 +33,7 @@ def unsaid(text: str) -> None:
     """News that nobody follows."""
 
 
-class SystemdFleet:
+class SystemdFleet(Fleet):
     """All hosts of a stack.
 
     ``request()`` asks the whole stack one thing: status and body, or why there is none. ``expect``

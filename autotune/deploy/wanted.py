@@ -4,31 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
 
 from autotune.deploy.host_state import FileState, HostState
 from autotune.deploy.stack import Part, Stack
 from autotune.deploy.steps import DROP_INS
 from autotune.errors import AutotuneError
-from autotune.services.base import Action, Endpoint, Settings, Site
+from autotune.services.base import Action, Endpoint, Settings
 
 Rendered = Mapping[str, Mapping[str, bytes]]  # by part, then by path
-
-
-@runtime_checkable
-class SetsKernel(Protocol):
-    """A service that has a say in its host's kernel."""
-
-    def sysctls(self, site: Site, settings: Settings) -> Mapping[str, str]:
-        """Kernel values by their names (``net.core.somaxconn``)."""
-        ...
-
-
-@runtime_checkable
-class Leaves(Protocol):
-    """A service whose server makes files of its own, to be taken away with the rest."""
-
-    def leaves(self, site: Site) -> tuple[str, ...]: ...
 
 
 @dataclass(frozen=True)
@@ -51,7 +34,7 @@ class Wanted:
         return tuple(part for part in self.parts if part.site.host == host)
 
     def leaves(self, host: str) -> tuple[str, ...]:
-        return tuple(path for part in self.parts_on(host) if isinstance(part.service, Leaves)
+        return tuple(path for part in self.parts_on(host)
                      for path in part.service.leaves(part.site))  # fmt: skip
 
     def places(self, host: str) -> dict[str, str]:
@@ -163,8 +146,6 @@ def _parameter_action(part: Part, name: str) -> Action:
 
 
 def _sysctls(part: Part, settings: Settings) -> Mapping[str, str]:
-    if not isinstance(part.service, SetsKernel):
-        return {}
     return part.service.sysctls(part.site, settings)
 
 

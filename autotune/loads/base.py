@@ -177,6 +177,11 @@ class Load(Protocol):
         ...
 
     @property
+    def elsewhere(self) -> str:
+        """Who has the programs where the distribution does not; empty where it does."""
+        ...
+
+    @property
     def limits(self) -> Limits: ...
 
     def processes(self, request: Request, order: Order, hosts: int = 1) -> tuple[Process, ...]:

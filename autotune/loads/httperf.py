@@ -52,6 +52,7 @@ class Httperf:
     uris: tuple[str, ...] = ()
     name: str = "httperf"
     packages: tuple[str, ...] = ("httperf",)
+    elsewhere: str = ""
     limits: Limits = LIMITS
 
     @property

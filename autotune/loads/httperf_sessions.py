@@ -46,6 +46,7 @@ class HttperfSessions:
     kinds: tuple[Kind, ...]
     name: str = "httperf"
     packages: tuple[str, ...] = ("httperf",)
+    elsewhere: str = ""
     limits: Limits = LIMITS
 
     @property

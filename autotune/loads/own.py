@@ -37,6 +37,7 @@ class OwnLoad:
     argv: Argv
     name: str = "command"
     packages: tuple[str, ...] = ()
+    elsewhere: str = ""
     limits: Limits = UNKNOWN
     programs: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 

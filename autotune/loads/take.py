@@ -18,7 +18,6 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from math import ceil
 
-from autotune.deploy.ground import FromElsewhere
 from autotune.loads import bodies, ports, start
 from autotune.loads.base import Load, Order, Request, Tally, total
 from autotune.loads.errors import LoadError
@@ -91,9 +90,7 @@ def _run(transport: Transport, argv: Argv, bound: float, told: bytes | None = No
 
 def _install(load: Load) -> str:
     """How to come by the generator."""
-    if isinstance(load, FromElsewhere):
-        return load.elsewhere
-    return f"sudo apt-get install {' '.join(load.packages)}"
+    return load.elsewhere or f"sudo apt-get install {' '.join(load.packages)}"
 
 
 def _output(completed: Completed, install: str) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from autotune.deploy.fleet import Deployed, Keeps
+from autotune.deploy.fleet import Deployed
 from autotune.errors import AutotuneError
 from autotune.run import session
 from autotune.run.bed import Bed
@@ -41,7 +41,7 @@ def apply(bed: Bed, settings: Settings, directory: Path, narrator: Narrator) -> 
     """
     with session.opened(bed, directory, narrator) as bench:
         fleet = bench.equipment.fleet
-        if not isinstance(fleet, Keeps):
+        if not fleet.keeps:
             raise AutotuneError(
                 "private servers end with their study: there is nowhere to apply it to",
                 hint="`apply` is for targets with `runtime: systemd`",

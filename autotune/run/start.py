@@ -5,7 +5,6 @@ from __future__ import annotations
 import shlex
 from pathlib import Path
 
-from autotune.deploy.fleet import Keeps
 from autotune.errors import AutotuneError, TargetError
 from autotune.run import contest, session, tuner
 from autotune.run.bed import Bed
@@ -37,7 +36,7 @@ def start(
     target's services cannot stay.
     """
     with session.opened(bed, directory, narrator) as bench:
-        if keep and not isinstance(bench.equipment.fleet, Keeps):
+        if keep and not bench.equipment.fleet.keeps:
             raise AutotuneError(
                 "private servers end with their study: there is nothing to keep",
                 hint="`autotune export` writes the winner's files",
@@ -143,7 +142,6 @@ def _keep(bench: Bench, verdict: Verdict) -> None:
         return
     fleet = bench.equipment.fleet
     fleet.deploy(bench.store.state.by_number(verdict.best).settings)
-    assert isinstance(fleet, Keeps)
     fleet.keep()
     bench.narrator.note(f"the configuration of trial {verdict.best} stays on the hosts")
 

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from autotune.services.apache_server import COMMON, MPM, ApacheServer
-from autotune.services.apache_status import Limits, threads
-from autotune.services.base import Action, Parameter, Role
-from autotune.services.needs import Needs
+from autotune.services.apache_status import Running, threads
+from autotune.services.base import Action, Needs, Parameter, Role, Settings
 
 EVENT = "httpd.apache.org, event"
 PROXY = "httpd.apache.org, mod_proxy"
@@ -108,19 +105,20 @@ NEEDS = Needs(
 )
 
 
-@dataclass(frozen=True)
 class Apache(ApacheServer):
     """Role ``proxy``: balances over the tier it forwards to."""
 
-    template: str = "apache/proxy.conf.j2"
-    limits: Limits = threads
-    packages: tuple[str, ...] = ("apache2", "curl")
-    parameters: tuple[Parameter, ...] = PARAMETERS
+    template = "apache/proxy.conf.j2"
+    packages = ("apache2", "curl")
+    parameters = PARAMETERS
     # Apache itself raises MaxSpareThreads where it leaves less than a process of room.
-    at_most: tuple[tuple[str, str], ...] = (
+    at_most = (
         ("StartServers", "ServerLimit"),
         ("MinSpareThreads", "MaxSpareThreads - ThreadsPerChild"),
         ("proxy_smax", "proxy_max"),
         ("proxy_min", "proxy_smax"),
     )
-    needs: Needs = NEEDS
+    needs = NEEDS
+
+    def limits(self, running: Running) -> Settings:
+        return threads(running)

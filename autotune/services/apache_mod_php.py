@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from autotune.services.apache_server import COMMON, MPM, ApacheServer
-from autotune.services.apache_status import Limits, processes
-from autotune.services.base import Action, Parameter, Role
-from autotune.services.needs import Needs
+from autotune.services.apache_status import Running, processes
+from autotune.services.base import Action, Needs, Parameter, Role, Settings
 
 PREFORK = "httpd.apache.org, prefork"
 
@@ -48,20 +45,21 @@ NEEDS = Needs(
 )
 
 
-@dataclass(frozen=True)
 class ApacheModPhp(ApacheServer):
     """Role ``web``: serves the application's files and runs them."""
 
-    template: str = "apache/web.conf.j2"
-    limits: Limits = processes
-    packages: tuple[str, ...] = (
+    template = "apache/web.conf.j2"
+    packages = (
         "apache2", "libapache2-mod-php", "php-memcached", "php-redis", "curl",
     )  # fmt: skip
-    parameters: tuple[Parameter, ...] = PARAMETERS
+    parameters = PARAMETERS
     # Apache itself raises MaxSpareServers to one more than MinSpareServers.
-    at_most: tuple[tuple[str, str], ...] = (
+    at_most = (
         ("StartServers", "MaxRequestWorkers"),
         ("MaxSpareServers", "MaxRequestWorkers"),
         ("MinSpareServers", "MaxSpareServers - 1"),
     )
-    needs: Needs = NEEDS
+    needs = NEEDS
+
+    def limits(self, running: Running) -> Settings:
+        return processes(running)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from typing import ClassVar
 
-from autotune.services.apache_status import Limits, in_effect
+from autotune.services.apache_status import Running, in_effect
 from autotune.services.base import (
     Action,
     Argv,
@@ -13,9 +13,10 @@ from autotune.services.base import (
     Endpoint,
     Parameter,
     Readback,
+    Service,
+    Settings,
     Site,
 )
-from autotune.services.needs import Needs
 from autotune.services.readback import listen_backlog
 
 CORE = "httpd.apache.org, core"
@@ -57,24 +58,22 @@ COMMON = (
 )  # fmt: skip
 
 
-@dataclass(frozen=True)
-class ApacheServer:
+class ApacheServer(Service):
     """A role is one template, its parameters, and the limits that its way of working has."""
 
-    template: str
-    limits: Limits
-    packages: tuple[str, ...]
-    parameters: tuple[Parameter, ...]
-    at_most: tuple[tuple[str, str], ...]
-    needs: Needs
-    name: str = "apache"
-    reload_signal: str | None = "USR1"
+    name = "apache"
+    template: ClassVar[str]
+    reload_signal = "USR1"
 
     @property
     def programs(self) -> Mapping[str, tuple[str, ...]]:
         # It tells of itself over HTTP alone: curl asks it on its own host. Under systemd its
         # environment is Debian's, which apache2ctl knows.
         return {"apache2": ("apache2",), "apache2ctl": ("apache2ctl",), "curl": ("curl",)}
+
+    def limits(self, running: Running) -> Settings:
+        """What Apache made of its settings, by its way of working."""
+        raise NotImplementedError
 
     def files(self, site: Site) -> tuple[ConfigFile, ...]:
         return (ConfigFile(_conf(site), self.template),)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Literal, Protocol
+from typing import ClassVar, Literal
 from zlib import crc32
 
 Value = bool | int | float | str
@@ -171,53 +171,85 @@ class TrialStart:
     socket: str
 
 
-class Service(Protocol):
-    """A program of a tier, or files that another one serves."""
+@dataclass(frozen=True, kw_only=True)
+class Needs:
+    """The worst case of one service on one host; what is empty is not limited by any rule.
+
+    Expressions are over the service's own parameters by their bare names, in base units (a memory
+    of 64 MB is 67108864). ``workers`` are the processes or threads that work on a request each, with
+    connections of their own to the tiers behind. ``processes`` of ``rss`` bytes each, and ``memory``
+    bytes beside, are what it occupies; ``rss`` is the figure until a trial has measured one,
+    ``source`` says where it is from. ``connections`` are the clients it serves at one time,
+    ``descriptors`` those one of its processes opens.
+    """
+
+    workers: str = ""
+    processes: str = ""
+    rss: int = 0
+    memory: str = ""
+    connections: str = ""
+    descriptors: str = ""
+    source: str = ""
+
+
+@dataclass(frozen=True)
+class Service:
+    """A program of a tier, files that another one serves, or settings of the host.
+
+    A new service overrides what it has; what it does not override does nothing. ``programs``: the
+    name used in ``Site.programs`` → executables that will do, the first found is taken.
+    ``packages`` are the distribution's (Debian's names) that bring them; ``elsewhere`` says who has
+    them where the distribution does not. ``at_most`` are pairs (a, b) with a ≤ b, parameters or
+    expressions over them; what ``a`` names is lowered where a candidate breaks it. ``runs_when``
+    are values of its own parameters, by their bare names, under which it runs.
+    """
+
+    name: ClassVar[str]
+    packages: ClassVar[tuple[str, ...]] = ()
+    elsewhere: ClassVar[str] = ""
+    at_most: ClassVar[tuple[tuple[str, str], ...]] = ()
+    reload_signal: ClassVar[str | None] = None
+    needs: ClassVar[Needs] = Needs()
+    runs_when: ClassVar[Conditions] = ()
 
     @property
-    def name(self) -> str: ...
+    def parameters(self) -> tuple[Parameter, ...]:
+        return ()
 
     @property
     def programs(self) -> Mapping[str, tuple[str, ...]]:
-        """Name used in ``Site.programs`` → executables that will do, the first found is taken."""
-        ...
+        return {}
 
-    @property
-    def packages(self) -> tuple[str, ...]:
-        """Distribution packages (Debian's names) that bring the programs."""
-        ...
+    def files(self, site: Site) -> tuple[ConfigFile, ...]:
+        return ()
 
-    @property
-    def parameters(self) -> tuple[Parameter, ...]: ...
+    def leaves(self, site: Site) -> tuple[str, ...]:
+        """Files that the server itself makes, to be removed when the host is restored."""
+        return ()
 
-    @property
-    def at_most(self) -> tuple[tuple[str, str], ...]:
-        """Pairs (a, b) with a ≤ b, parameters or expressions over them; what ``a`` names is lowered
-        where a candidate breaks it."""
-        ...
-
-    def files(self, site: Site) -> tuple[ConfigFile, ...]: ...
+    def sysctls(self, site: Site, settings: Settings) -> Mapping[str, str]:
+        """Kernel values by their names (``net.core.somaxconn``) that it sets on its host."""
+        return {}
 
     def unit(self, site: Site) -> str | None:
         """The distribution's systemd unit that runs it; ``None`` for one without processes."""
-        ...
+        return None
 
     def validate(self, site: Site, files: Mapping[str, bytes]) -> Argv | TrialStart | None:
         """How the software itself judges the files in the working directory."""
-        ...
+        return None
 
     def start(self, site: Site, files: Mapping[str, bytes]) -> Argv | None:
         """Foreground command; ``None`` for a service without a process of its own."""
-        ...
-
-    @property
-    def reload_signal(self) -> str | None: ...
+        return None
 
     def socket(self, site: Site) -> str | Endpoint | None:
         """What accepts connections once the service is up: a path in the site, or an endpoint."""
-        ...
+        return None
 
-    def effective(self, site: Site) -> tuple[Readback, ...]: ...
+    def effective(self, site: Site) -> tuple[Readback, ...]:
+        """Commands that show what is in effect."""
+        return ()
 
 
 def config_files(service: Service, site: Site) -> tuple[ConfigFile, ...]:

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from autotune.services.base import (
     Action,
     Argv,
     ConfigFile,
     Endpoint,
+    Needs,
     Parameter,
     Readback,
+    Service,
     Site,
     TrialStart,
 )
-from autotune.services.needs import Needs
 from autotune.services.redis_protocol import as_user, backlog, clients, in_effect
 
 SOURCE = "kvrocks.apache.org, kvrocks.conf"
@@ -111,17 +111,14 @@ NEEDS = Needs(
 )
 
 
-@dataclass(frozen=True)
-class Kvrocks:
+class Kvrocks(Service):
     """Keeps its data on disk across restarts."""
 
-    name: str = "kvrocks"
-    packages: tuple[str, ...] = ("redis-tools",)
-    elsewhere: str = "kvrocks.apache.org has packages; Debian has none"
-    parameters: tuple[Parameter, ...] = PARAMETERS
-    at_most: tuple[tuple[str, str], ...] = ()
-    reload_signal: str | None = None
-    needs: Needs = NEEDS
+    name = "kvrocks"
+    packages = ("redis-tools",)
+    elsewhere = "kvrocks.apache.org has packages; Debian has none"
+    parameters = PARAMETERS
+    needs = NEEDS
 
     @property
     def programs(self) -> Mapping[str, tuple[str, ...]]:

@@ -6,16 +6,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from autotune.services.base import (
-    Action,
-    Argv,
-    ConfigFile,
-    Parameter,
-    Readback,
-    Service,
-    Site,
-    Value,
-)
+from autotune.services.base import Action, ConfigFile, Parameter, Readback, Service, Site, Value
 
 DROP_IN = "/etc/systemd/system/{unit}.d/autotune.conf"
 TEMPLATES = {"apache2.service": "limits/apache2.conf.j2"}
@@ -32,14 +23,11 @@ _OPEN_FILES = re.compile(r"^Max open files\s+(\d+)\s", re.MULTILINE)
 
 
 @dataclass(frozen=True)
-class Limits:
+class Limits(Service):
     """Drop-ins for the units of ``services``, which run together in one deployment."""
 
+    name = "limits"
     services: tuple[Service, ...] = ()
-    name: str = "limits"
-    packages: tuple[str, ...] = ()
-    at_most: tuple[tuple[str, str], ...] = ()
-    reload_signal: str | None = None
 
     @property
     def parameters(self) -> tuple[Parameter, ...]:
@@ -63,18 +51,6 @@ class Limits:
             ConfigFile(DROP_IN.format(unit=unit), TEMPLATES.get(unit, "limits/limits.conf.j2"))
             for unit in self.units(site)
         )
-
-    def unit(self, site: Site) -> None:
-        return None
-
-    def validate(self, site: Site, files: Mapping[str, bytes]) -> None:
-        return None
-
-    def start(self, site: Site, files: Mapping[str, bytes]) -> Argv | None:
-        return None
-
-    def socket(self, site: Site) -> None:
-        return None
 
     def effective(self, site: Site) -> tuple[Readback, ...]:
         return tuple(

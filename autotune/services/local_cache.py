@@ -7,21 +7,20 @@ may help the mean and harm the tail, so whether to have it is for the search to 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from autotune.services.base import (
     Action,
     Argv,
-    Conditions,
     ConfigFile,
     Endpoint,
+    Needs,
     Parameter,
     Readback,
+    Service,
     Site,
     TrialStart,
 )
 from autotune.services.memcached import TOOL, options, settings_in_effect
-from autotune.services.needs import Needs
 
 SOURCE = "memcached(1); local and remote cache tiers in front of a web server (mod_mcpage)"
 PRESENT = (("enabled", (True,)),)
@@ -55,17 +54,14 @@ NEEDS = Needs(
 )  # fmt: skip
 
 
-@dataclass(frozen=True)
-class LocalCache:
+class LocalCache(Service):
     """It listens on its own host alone; the application there asks it first."""
 
-    name: str = "local_cache"
-    packages: tuple[str, ...] = ("memcached",)
-    parameters: tuple[Parameter, ...] = PARAMETERS
-    at_most: tuple[tuple[str, str], ...] = ()
-    reload_signal: str | None = None
-    needs: Needs = NEEDS
-    runs_when: Conditions = PRESENT
+    name = "local_cache"
+    packages = ("memcached",)
+    parameters = PARAMETERS
+    needs = NEEDS
+    runs_when = PRESENT
 
     @property
     def programs(self) -> Mapping[str, tuple[str, ...]]:

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
 
 from autotune.services.base import (
     Action,
     Argv,
     ConfigFile,
     Endpoint,
+    Needs,
     Parameter,
     Readback,
+    Service,
     Settings,
     Site,
     TrialStart,
 )
-from autotune.services.needs import Needs
 from autotune.services.readback import Parser, backlog_in_force, words
 
 SOURCE = "memcached(1)"
@@ -120,16 +120,13 @@ NEEDS = Needs(
 )
 
 
-@dataclass(frozen=True)
-class Memcached:
+class Memcached(Service):
     """Its options live in a file of one option a line, the form Debian's unit reads."""
 
-    name: str = "memcached"
-    packages: tuple[str, ...] = ("memcached",)
-    parameters: tuple[Parameter, ...] = PARAMETERS
-    at_most: tuple[tuple[str, str], ...] = ()
-    reload_signal: str | None = None
-    needs: Needs = NEEDS
+    name = "memcached"
+    packages = ("memcached",)
+    parameters = PARAMETERS
+    needs = NEEDS
 
     @property
     def programs(self) -> Mapping[str, tuple[str, ...]]:

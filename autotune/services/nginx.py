@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from autotune.services.base import (
     Action,
     Argv,
     ConfigFile,
     Endpoint,
+    Needs,
     Parameter,
     Readback,
     Role,
+    Service,
     Settings,
     Site,
 )
-from autotune.services.needs import Needs
 from autotune.services.readback import backlog_in_force, directives
 
 CORE = "nginx.org, ngx_core_module"
@@ -123,16 +123,14 @@ NEEDS = Needs(
 )
 
 
-@dataclass(frozen=True)
-class Nginx:
+class Nginx(Service):
     """Role ``proxy`` balances over the tier it forwards to; role ``web`` hands on to PHP-FPM."""
 
-    name: str = "nginx"
-    packages: tuple[str, ...] = ("nginx",)
-    parameters: tuple[Parameter, ...] = PARAMETERS
-    at_most: tuple[tuple[str, str], ...] = ()
-    reload_signal: str | None = "HUP"
-    needs: Needs = NEEDS
+    name = "nginx"
+    packages = ("nginx",)
+    parameters = PARAMETERS
+    reload_signal = "HUP"
+    needs = NEEDS
 
     @property
     def programs(self) -> Mapping[str, tuple[str, ...]]:

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 
 from autotune.services.base import (
     Action,
     Argv,
     ConfigFile,
+    Needs,
     Parameter,
     Readback,
     Role,
+    Service,
     Settings,
     Site,
 )
-from autotune.services.needs import Needs
 from autotune.services.readback import assignments, listen_backlog
 
 SOURCE = "php.net, FPM configuration"
@@ -82,20 +82,19 @@ NEEDS = Needs(
 )
 
 
-@dataclass(frozen=True)
-class PhpFpm:
+class PhpFpm(Service):
     """One pool, ``www``, listening on a unix socket in the site's directory."""
 
-    name: str = "php_fpm"
-    packages: tuple[str, ...] = ("php-fpm", "php-memcached", "php-redis")
-    parameters: tuple[Parameter, ...] = PARAMETERS
-    at_most: tuple[tuple[str, str], ...] = (
+    name = "php_fpm"
+    packages = ("php-fpm", "php-memcached", "php-redis")
+    parameters = PARAMETERS
+    at_most = (
         ("max_spare_servers", "max_children"),
         ("start_servers", "max_spare_servers"),
         ("min_spare_servers", "start_servers"),
     )
-    reload_signal: str | None = "USR2"
-    needs: Needs = NEEDS
+    reload_signal = "USR2"
+    needs = NEEDS
 
     @property
     def programs(self) -> Mapping[str, tuple[str, ...]]:

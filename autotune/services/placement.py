@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Protocol, runtime_checkable
+from typing import Protocol
 
 from autotune.services.base import Conditions, Role, Service
 from autotune.services.limits import Limits
@@ -40,16 +40,6 @@ class Tier(Protocol):
 
     @property
     def local_cache(self) -> bool: ...
-
-
-@runtime_checkable
-class Optional(Protocol):
-    """A service that its own parameters can switch off."""
-
-    @property
-    def runs_when(self) -> Conditions:
-        """Values of its own parameters, by their bare names, under which it runs."""
-        ...
 
 
 def all_services() -> tuple[Service, ...]:
@@ -90,9 +80,8 @@ def _add_all(found: list[Placed], tier: Tier, name: str) -> None:
 
 
 def _runs(tier: str, one: Placed) -> Conditions:
-    own = one.service.runs_when if isinstance(one.service, Optional) else ()
     prefix = f"{tier}.{one.service.name}."
-    return (*one.when, *((prefix + name, values) for name, values in own))
+    return (*one.when, *((prefix + name, values) for name, values in one.service.runs_when))
 
 
 def _add(found: list[Placed], new: Placed) -> None:

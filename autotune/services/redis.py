@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from autotune.services.base import (
     Action,
     Argv,
     ConfigFile,
     Endpoint,
+    Needs,
     Parameter,
     Readback,
+    Service,
     Site,
     TrialStart,
 )
-from autotune.services.needs import Needs
 from autotune.services.redis_protocol import as_user, backlog, clients, in_effect
 
 SOURCE = "redis.io, redis.conf"
@@ -69,19 +69,16 @@ NEEDS = Needs(
 )
 
 
-@dataclass(frozen=True)
-class Redis:
+class Redis(Service):
     """Keeps its data set across restarts in the dump that the loader makes once.
 
     Under the distribution's unit that is a dump of its own: the one that is there stays untouched.
     """
 
-    name: str = "redis"
-    packages: tuple[str, ...] = ("redis-server",)
-    parameters: tuple[Parameter, ...] = PARAMETERS
-    at_most: tuple[tuple[str, str], ...] = ()
-    reload_signal: str | None = None
-    needs: Needs = NEEDS
+    name = "redis"
+    packages = ("redis-server",)
+    parameters = PARAMETERS
+    needs = NEEDS
 
     @property
     def programs(self) -> Mapping[str, tuple[str, ...]]:

@@ -2,29 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from autotune.services.base import Argv, ConfigFile, Parameter, Readback, Site
+from autotune.services.base import ConfigFile, Service, Site
 
 if TYPE_CHECKING:
     from autotune.target.model import Data
 
 
-@dataclass(frozen=True)
-class ReferenceApp:
+class ReferenceApp(Service):
     """Files that PHP-FPM runs; no process and no parameters of its own."""
 
-    name: str = "reference"
-    packages: tuple[str, ...] = ()
-    parameters: tuple[Parameter, ...] = ()
-    at_most: tuple[tuple[str, str], ...] = ()
-    reload_signal: str | None = None
-
-    @property
-    def programs(self) -> Mapping[str, tuple[str, ...]]:
-        return {}
+    name = "reference"
 
     def files(self, site: Site) -> tuple[ConfigFile, ...]:
         return (
@@ -32,21 +21,6 @@ class ReferenceApp:
                 site.place("site/kv.php", f"{site.document_root}/kv.php"), "reference/kv.php.j2"
             ),
         )
-
-    def unit(self, site: Site) -> str | None:
-        return None
-
-    def validate(self, site: Site, files: Mapping[str, bytes]) -> None:
-        return None
-
-    def start(self, site: Site, files: Mapping[str, bytes]) -> Argv | None:
-        return None
-
-    def socket(self, site: Site) -> None:
-        return None
-
-    def effective(self, site: Site) -> tuple[Readback, ...]:
-        return ()
 
 
 def expected_body(data: Data) -> bytes:

@@ -3,18 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
-from autotune.services.base import (
-    Action,
-    Argv,
-    ConfigFile,
-    Parameter,
-    Readback,
-    Settings,
-    Site,
-    Value,
-)
+from autotune.services.base import Action, Parameter, Readback, Service, Settings, Site, Value
 from autotune.services.readback import number
 
 NET = "kernel.org, admin-guide/sysctl/net"
@@ -129,40 +119,22 @@ KEYS = (
 )
 
 
-@dataclass(frozen=True)
-class Sysctl:
+class Sysctl(Service):
     """No process and no file: the fleet sets, reads back and restores the values."""
 
-    name: str = "sysctl"
-    packages: tuple[str, ...] = ("procps",)
-    parameters: tuple[Parameter, ...] = PARAMETERS
-    at_most: tuple[tuple[str, str], ...] = ()
-    reload_signal: str | None = None
+    name = "sysctl"
+    packages = ("procps",)
+    parameters = PARAMETERS
 
     @property
     def programs(self) -> Mapping[str, tuple[str, ...]]:
         return {"sysctl": ("sysctl",)}
-
-    def files(self, site: Site) -> tuple[ConfigFile, ...]:
-        return ()
 
     def sysctls(self, site: Site, settings: Settings) -> Mapping[str, str]:
         """Kernel values by their own names, of those that the study sets on this tier."""
         prefix = f"{site.tier}.{self.name}."
         named = ((p.name, settings.get(prefix + p.name)) for p in self.parameters)
         return {name: str(value) for name, value in named if value is not None}
-
-    def unit(self, site: Site) -> None:
-        return None
-
-    def validate(self, site: Site, files: Mapping[str, bytes]) -> None:
-        return None
-
-    def start(self, site: Site, files: Mapping[str, bytes]) -> Argv | None:
-        return None
-
-    def socket(self, site: Site) -> None:
-        return None
 
     def effective(self, site: Site) -> tuple[Readback, ...]:
         keys = tuple(parameter.name for parameter in self.parameters)

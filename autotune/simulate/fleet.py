@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from functools import partial
 
-from autotune.deploy.fleet import Deployed, DeployFailed
+from autotune.deploy.fleet import Deployed, DeployFailed, Fleet
 from autotune.deploy.handover import handover
 from autotune.deploy.stack import Part, Stack
 from autotune.deploy.wanted import want
@@ -16,7 +16,7 @@ from autotune.simulate.stack import SimulatedStack
 TAKES = {Action.NONE: 0.0, Action.RELOAD: 1.0, Action.RESTART: 3.0}
 
 
-class SimulatedFleet:
+class SimulatedFleet(Fleet):
     """``render(settings, part)`` gives the files of one part of ``laid`` by their paths."""
 
     def __init__(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 
-from autotune.services.needs import Needs, needs
+from autotune.services.base import Needs
 from autotune.services.placement import placed
 from autotune.space.dimension import Dimension
 from autotune.space.expression import Comparison, parse_comparison
@@ -32,7 +32,7 @@ def facts_of(target: Target, facts: Mapping[str, HostFacts]) -> dict[str, float]
                 names[f"{function.__name__}({name}.{fact})"] = function(every)
         names[f"nofile({name})"] = names[f"{name}.nofile"]
         for place in placed(name, tier):
-            names[f"rss({name}.{place.service.name})"] = needs(place.service).rss
+            names[f"rss({name}.{place.service.name})"] = place.service.needs.rss
     for name, one in facts.items():
         names[f"memory({name})"] = one.memory
     return names
@@ -86,7 +86,7 @@ def _descriptors(target: Target) -> Iterator[str]:
     """What one process opens within what it may open."""
     for tier_name, tier in target.tiers.items():
         for place in placed(tier_name, tier):
-            if text := needs(place.service).descriptors:
+            if text := place.service.needs.descriptors:
                 prefix = f"{tier_name}.{place.service.name}."
                 names = [prefix + parameter.name for parameter in place.service.parameters]
                 yield f"{qualified(text, prefix, names)} <= nofile({tier_name})"
@@ -94,7 +94,7 @@ def _descriptors(target: Target) -> Iterator[str]:
 
 def _says(tier: Tier, size: str, name: str) -> bool:
     """Whether every deployment of a tier says how much of it there is."""
-    takes = [needs(place.service) for place in placed(name, tier)]
+    takes = [place.service.needs for place in placed(name, tier)]
     return any(_has(one, size) for one in takes)
 
 

@@ -13,8 +13,7 @@ from dataclasses import dataclass, fields
 from itertools import product
 from typing import Literal
 
-from autotune.services.base import Conditions, Settings, met
-from autotune.services.needs import Needs, needs
+from autotune.services.base import Conditions, Needs, Settings, met
 from autotune.services.placement import choice_of, placed
 from autotune.space.dimension import Dimension
 from autotune.space.expression import (
@@ -168,7 +167,7 @@ class Vocabulary:
             if met(_about(place.when, settings), settings):
                 yield from (
                     qualified(text, f"{service}.", self._dimensions)
-                    for text in _texts(needs(place.service), size, service)
+                    for text in _texts(place.service.needs, size, service)
                 )
 
     def _derived(self, part: Expression) -> Expression | None:

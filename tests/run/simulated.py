@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from autotune.deploy.fleet import Deployed, DeployFailed
+from autotune.deploy.fleet import Deployed, DeployFailed, Fleet
 from autotune.measure.capacity import Limits
 from autotune.measure.diagnosis import WatchedReading
 from autotune.measure.reading import Reading
@@ -54,7 +54,7 @@ class Silent:
         return lambda *_: None
 
 
-class FormulaFleet:
+class FormulaFleet(Fleet):
     """Deploys into memory; refuses what ``broken`` says."""
 
     def __init__(self, broken: Callable[[Settings], bool] = lambda _: False) -> None:

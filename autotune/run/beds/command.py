@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from autotune.deploy.fleet import Deployed
+from autotune.deploy.fleet import Deployed, Fleet
 from autotune.errors import AutotuneError
 from autotune.measure.answer import Answer
 from autotune.measure.benchmark import Benchmark
@@ -94,7 +94,7 @@ class _Asked:
 
 
 @dataclass(frozen=True)
-class Parameters:
+class Parameters(Fleet):
     """Deploying is telling: what the command will be sent, as a file to look at and export."""
 
     space: Space
