@@ -11,7 +11,6 @@ from math import sqrt
 from typing import Any
 
 from autotune.measure import Reading, Slo
-from autotune.measure.posterior import passed
 
 Probe = Callable[[float, float], Reading]
 Method = Callable[[Probe, Slo, float], float]
@@ -23,24 +22,24 @@ _WIDTH = 1.02  # a bracket this narrow is a result
 def ramp(probe: Probe, slo: Slo, guess: float) -> float:
     """From half the guess (halved again if that fails), 10 % more every 5 s until a failure."""
     rate = guess / 2.0
-    while not passed(probe(rate, 5.0), slo):
+    while not slo.met(probe(rate, 5.0)):
         rate /= 2.0
-    while passed(probe(rate * 1.1, 5.0), slo):
+    while slo.met(probe(rate * 1.1, 5.0)):
         rate *= 1.1
     return rate
 
 
 def bisection(probe: Probe, slo: Slo, guess: float) -> float:
     """Eight readings of 5 s."""
-    return _bisect(guess / _REACH, guess * _REACH, lambda rate: passed(probe(rate, 5.0), slo))
+    return _bisect(guess / _REACH, guess * _REACH, lambda rate: slo.met(probe(rate, 5.0)))
 
 
 def best_of_three(probe: Probe, slo: Slo, guess: float) -> float:
     """Bisection that reads each rate until two readings of 5 s agree."""
 
     def majority(rate: float) -> bool:
-        votes = [passed(probe(rate, 5.0), slo), passed(probe(rate, 5.0), slo)]
-        return votes[0] if votes[0] == votes[1] else passed(probe(rate, 5.0), slo)
+        votes = [slo.met(probe(rate, 5.0)), slo.met(probe(rate, 5.0))]
+        return votes[0] if votes[0] == votes[1] else slo.met(probe(rate, 5.0))
 
     return _bisect(guess / _REACH, guess * _REACH, majority)
 
@@ -48,9 +47,9 @@ def best_of_three(probe: Probe, slo: Slo, guess: float) -> float:
 def exponential(probe: Probe, slo: Slo, guess: float) -> float:
     """Nighthawk's shape: double from half the guess until a failure, then bisect; 10 s each."""
     low, high = 0.0, guess / 2.0
-    while passed(probe(high, 10.0), slo):
+    while slo.met(probe(high, 10.0)):
         low, high = high, high * 2.0
-    return _bisect(low or high / 16.0, high, lambda rate: passed(probe(rate, 10.0), slo))
+    return _bisect(low or high / 16.0, high, lambda rate: slo.met(probe(rate, 10.0)))
 
 
 def mlrsearch(probe: Probe, slo: Slo, guess: float) -> float:

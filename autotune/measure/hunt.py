@@ -10,7 +10,7 @@ import numpy as np
 
 from autotune.measure import onset
 from autotune.measure.noise import SIGMAS, STEP, Noise
-from autotune.measure.posterior import Posterior, Prior, Summary, passed
+from autotune.measure.posterior import Posterior, Prior, Summary
 
 if TYPE_CHECKING:
     from autotune.measure.limits import Limits
@@ -81,17 +81,17 @@ class Hunt:
     @property
     def valid(self) -> list[Reading]:
         """Readings that say something of the server."""
-        return [r for r in self.readings if r.speaks]
+        return [r for r in self.readings if r.is_valid]
 
     @property
     def passes(self) -> list[float]:
         """Rates that met the objective."""
-        return [r.rate for r in self.valid if passed(r, self.slo)]
+        return [r.rate for r in self.valid if self.slo.met(r)]
 
     @property
     def failures(self) -> list[float]:
         """Rates that did not."""
-        return [r.rate for r in self.valid if not passed(r, self.slo)]
+        return [r.rate for r in self.valid if not self.slo.met(r)]
 
     @property
     def ceiling(self) -> float:

@@ -50,11 +50,6 @@ class Counts:
     intended: float
     allowed: float
 
-    @property
-    def passed(self) -> bool:
-        """Whether the fraction stayed within the allowed one."""
-        return self.violations <= self.allowed * self.intended
-
 
 def judge(reading: Reading, slo: Slo) -> Counts:
     """``reading`` against the part of ``slo`` that it comes closest to breaking."""
@@ -66,11 +61,6 @@ def judge(reading: Reading, slo: Slo) -> Counts:
     if min(reading.failed, n) / broken > violations / late:
         return Counts(float(min(reading.failed, n)), float(n), broken)
     return Counts(float(violations), float(n), late)
-
-
-def passed(reading: Reading, slo: Slo) -> bool:
-    """Whether ``reading`` met ``slo``; never if it was cut short or says nothing of the server."""
-    return not reading.truncated and reading.speaks and judge(reading, slo).passed
 
 
 @dataclass(frozen=True)
@@ -110,7 +100,7 @@ class Posterior:
 
     def after(self, reading: Reading, slo: Slo) -> Posterior:
         """With one more reading. One that was limited or disturbed says nothing of the server."""
-        if not reading.speaks:
+        if not reading.is_valid:
             return self
         counts = _as_failure(judge(reading, slo)) if reading.truncated else judge(reading, slo)
         grain = round(log(max(reading.seconds, 0.05)) / _TIME_GRAIN)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from math import exp, log
 
 
 @dataclass(frozen=True)
@@ -34,8 +36,34 @@ class Reading:
         """A reading known only by its counts, as a simulator or a user's own generator gives it."""
         return cls(rate=rate, seconds=seconds, intended=intended, violations=violations)
 
+    @classmethod
+    def pooled(cls, readings: Sequence[Reading]) -> Reading:
+        """Readings at about one rate as one: counts, seconds and histograms summed.
+
+        ``rate`` is the mean of the log rates, weighted by requests. What is wrong with one of them
+        (``truncated``, ``limited``, ``disturbed``) is wrong with all.
+        """
+        intended = sum(reading.intended for reading in readings)
+        logs = sum(log(reading.rate) * reading.intended for reading in readings)
+        errors: Counter[str] = Counter()
+        histogram: Counter[float] = Counter()
+        for reading in readings:
+            errors.update(reading.errors)
+            histogram.update(reading.histogram)
+        return cls(
+            rate=exp(logs / intended) if intended else readings[0].rate,
+            seconds=sum(reading.seconds for reading in readings),
+            intended=intended,
+            violations=sum(reading.violations for reading in readings),
+            errors=errors,
+            histogram=histogram,
+            truncated=any(reading.truncated for reading in readings),
+            limited=next((r.limited for r in readings if r.limited), None),
+            disturbed=next((r.disturbed for r in readings if r.disturbed), None),
+        )
+
     @property
-    def speaks(self) -> bool:
+    def is_valid(self) -> bool:
         """Whether it says anything about the server."""
         return self.limited is None and self.disturbed is None
 

@@ -58,9 +58,8 @@ class Situation:
 
     @property
     def met(self) -> bool:
-        reading = self.reading
-        failed = reading.failed / reading.intended if reading.intended else 1.0
-        return reading.fraction <= self.slo.allowed and failed <= self.slo.errors
+        """Whether the reading met the SLO."""
+        return self.slo.met(self.reading)
 
 
 def situation(

@@ -111,6 +111,11 @@ def climbing(windows: Sequence[Window]) -> bool:
     return known[-1] - known[0] > LEAST_RISE and all(a <= b for a, b in pairwise(known))
 
 
+def carried(reading: Reading) -> bool:
+    """Whether the stack kept up with a window's load, more or less."""
+    return reading.is_valid and not reading.truncated and reading.fraction <= OVERLOADED
+
+
 def _window(
     reading: Reading, before: tuple[int, int] | None, after: tuple[int, int] | None
 ) -> Window:

@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from statistics import fmean
 from typing import Any
 
-from autotune.report.ladder import Readings, fraction
+from autotune.report.ladder import Readings
 from autotune.report.tally import WARM_UP
+from autotune.study.readings import reading_of
 from autotune.target.slo import Slo
 
 SHOWN = ("cpu", "steal", "load", "memory", "sockets", "time_wait", "network")
@@ -20,8 +21,8 @@ def at_peak(readings: Readings, slo: Slo) -> dict[str, dict[str, float]]:
     ``cpu``, ``steal`` and ``memory`` are fractions, ``load`` the load average, ``network`` bytes/s.
     Empty where nothing was recorded of the hosts, or no reading met the objective.
     """
-    speaking = [reading for reading in readings if _speaks(reading, slo)]
-    nearest = sorted(speaking, key=lambda reading: -float(reading["rate"]))[:NEAREST]
+    met = [reading for reading in readings if _met(reading, slo)]
+    nearest = sorted(met, key=lambda reading: -float(reading["rate"]))[:NEAREST]
     hosts = sorted({host for reading in nearest for host in reading["hosts"]})
     return {host: _means([r["hosts"][host] for r in nearest if host in r["hosts"]])
             for host in hosts}  # fmt: skip
@@ -32,13 +33,9 @@ def seen(readings: Readings) -> bool:
     return any(reading.get("hosts") for reading in readings)
 
 
-def _speaks(reading: Mapping[str, Any], slo: Slo) -> bool:
-    met = (
-        not reading.get("limited")
-        and not reading.get("disturbed")
-        and fraction(reading) <= slo.allowed
-    )
-    return met and reading.get("purpose") != WARM_UP and bool(reading.get("hosts"))
+def _met(reading: Mapping[str, Any], slo: Slo) -> bool:
+    measured = reading.get("purpose") != WARM_UP and bool(reading.get("hosts"))
+    return measured and slo.met(reading_of(reading))
 
 
 def _means(of_host: list[Mapping[str, float]]) -> dict[str, float]:

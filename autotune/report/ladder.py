@@ -13,7 +13,6 @@ from math import exp, log
 from typing import Any
 
 from autotune.report.tally import WARM_UP
-from autotune.target.slo import Slo
 
 Readings = Iterable[Mapping[str, Any]]
 
@@ -28,7 +27,7 @@ class Rung:
     """All readings at about one ``rate`` (requests/s, the mean by requests of its logarithm).
 
     ``seconds`` is their length in all. ``histogram`` maps the upper edge of a bin, in milliseconds,
-    to the right answers in it. ``cut_short`` readings end on clear failure; ``limited`` ones say
+    to the right answers in it. ``truncated`` readings end on clear failure; ``limited`` ones say
     nothing about the server, because of the generator or of what disturbed the hosts. Neither
     shares a rung with whole ones, nor has percentiles.
     """
@@ -40,30 +39,32 @@ class Rung:
     violations: int
     errors: Mapping[str, int]
     histogram: Mapping[float, int]
-    cut_short: bool = False
+    truncated: bool = False
     limited: str | None = None
 
     @property
     def goodput(self) -> float | None:
         """Requests/s answered right and in time. ``None`` where the load was not offered for all
         of its seconds."""
-        whole = not self.cut_short and self.limited is None and self.seconds > 0
+        whole = not self.truncated and self.limited is None and self.seconds > 0
         return (self.intended - self.violations) / self.seconds if whole else None
 
     def percentile(self, percent: float) -> float | None:
         """Milliseconds within which this share of the *intended* requests was answered right;
         ``None`` where fewer were."""
-        if self.cut_short or self.limited is not None:
+        if self.truncated or self.limited is not None:
             return None
         return of_histogram(self.histogram, self.intended, percent / 100)
 
-    def keeps(self, slo: Slo) -> bool:
-        """Whether it stayed within the objective."""
-        if self.cut_short or self.limited is not None or not self.intended:
-            return False
-        failed = sum(self.errors.values())
-        within = self.violations <= slo.allowed * self.intended
-        return within and failed <= slo.errors * self.intended
+    @property
+    def failed(self) -> int:
+        """Violations that are errors, not lateness."""
+        return sum(self.errors.values())
+
+    @property
+    def is_valid(self) -> bool:
+        """Whether it says anything about the server."""
+        return self.limited is None
 
 
 def ladder(readings: Readings) -> tuple[Rung, ...]:
@@ -89,11 +90,6 @@ def of_histogram(histogram: Mapping[float, int], intended: int, q: float) -> flo
     return None
 
 
-def fraction(reading: Mapping[str, Any]) -> float:
-    """Violations over intended requests, of a reading as it is recorded."""
-    return float(reading["violations"] / reading["intended"]) if reading["intended"] else 1.0
-
-
 def _rung(together: list[Mapping[str, Any]]) -> Rung:
     intended = sum(reading["intended"] for reading in together)
     errors: Counter[str] = Counter()
@@ -111,6 +107,6 @@ def _rung(together: list[Mapping[str, Any]]) -> Rung:
         violations=sum(reading["violations"] for reading in together),
         errors={kind: errors[kind] for kind in sorted(errors) if errors[kind]},
         histogram=histogram,
-        cut_short=bool(first.get("truncated")),
+        truncated=bool(first.get("truncated")),
         limited=first.get("limited") or first.get("disturbed"),
     )

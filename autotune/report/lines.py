@@ -88,11 +88,10 @@ def reading_line(reading: Reading, purpose: str, slo: Slo) -> str:
 
 
 def verdict_mark(reading: Reading, slo: Slo) -> str:
-    """Whether a reading kept within the objective."""
-    if reading.limited is not None or reading.disturbed is not None:
+    """Whether a reading met the SLO; ``?`` where it says nothing of the server."""
+    if not reading.is_valid:
         return "?"
-    broken = reading.failed > slo.errors * reading.intended
-    return "✗" if broken or reading.truncated or reading.fraction > slo.allowed else "✓"
+    return "✓" if slo.met(reading) else "✗"
 
 
 def _percent(fraction: float) -> str:

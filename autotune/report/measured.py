@@ -90,7 +90,7 @@ def _side(measured: Iterable[Trial], study: Study) -> Iterator[str]:
         heads = "".join(f"{_name(percent):>9}" for percent in PERCENTILES)
         yield f"{'offered':>9}{'goodput':>11}{heads}  late or failed"
     for rung in rungs:
-        mark = "✓" if rung.keeps(slo) else "?" if rung.limited else "✗"
+        mark = "✓" if slo.met(rung) else "?" if rung.limited else "✗"
         yield f"{_rung_line(rung)} {mark}{_remark(rung)}"
     for bent in dict.fromkeys(line for trial in trials for line in trial.bindings):
         yield f"changed to keep a rule: {bent}"
@@ -114,7 +114,7 @@ def _remark(rung: Rung) -> str:
     if rung.limited:
         return f"  says nothing: {rung.limited}"
     errors = ", ".join(f"{count} {kind}" for kind, count in rung.errors.items())
-    return ("  cut short" if rung.cut_short else "") + (f"  {errors}" if errors else "")
+    return ("  cut short" if rung.truncated else "") + (f"  {errors}" if errors else "")
 
 
 def _measurement(trial: Trial, study: Study, by: Yardstick) -> dict[str, Any]:
@@ -145,8 +145,8 @@ def _ladder(trials: Iterable[Trial], study: Study) -> list[dict[str, Any]]:
             "errors": dict(rung.errors),
             "goodput": None if rung.goodput is None else round(rung.goodput, 2),
             **{_name(percent): _seconds(rung.percentile(percent)) for percent in PERCENTILES},
-            "met": rung.keeps(slo),
-            "cut_short": rung.cut_short,
+            "met": slo.met(rung),
+            "cut_short": rung.truncated,
             "limited": rung.limited,
         }
         for rung in ladder(_readings(trials, study))

@@ -56,7 +56,7 @@ class Gauge:
         with Watch((*hosts, *self.generators), order.ramp + seconds) as watch:
             tally = take(self.load, self.request, order, *self.load_hosts)
         taken, seen = reading(tally, order), watch.seen
-        if taken.fraction > self.slo.allowed and (why := self._starved(seen, order)):
+        if not self.slo.met(taken) and (why := self._starved(seen, order)):
             taken = replace(taken, limited=why)
         if suspected(taken):
             seen = replace(seen, faults=self._faults())

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from autotune.measure.calm import LONGEST, PAUSE
 from autotune.measure.diagnosis import WatchedReading
+from autotune.measure.reading import Reading
 from autotune.study.records import Trial
 
 if TYPE_CHECKING:
@@ -15,19 +17,25 @@ if TYPE_CHECKING:
 
 
 def take(
-    bench: Bench, trial: Trial, purpose: str, rate: float, seconds: float, *, tolerable: float
+    bench: Bench,
+    trial: Trial,
+    purpose: str,
+    rate: float,
+    seconds: float,
+    *,
+    passes: Callable[[Reading], bool],
 ) -> WatchedReading:
     """Offer ``rate`` requests/s for ``seconds``.
 
-    A reading with more than a ``tolerable`` fraction of violations, while the machine below took
-    the hosts' CPU time, is kept but not returned: after a pause comes another one. When the
-    study's patience (`Calm.patient`) is at its end, the stack is measured as it is.
+    A reading that does not pass while the machine below took the hosts' CPU time is kept but not
+    returned: after a pause comes another one. When the study's patience (`Calm.patient`) is at its
+    end, the stack is measured as it is.
     """
     pause = PAUSE
     while True:
         began = time.monotonic()
         watched = _offered(bench, rate, seconds)
-        why = _disturbed(bench, watched, tolerable)
+        why = _disturbed(bench, watched, passes)
         watched = replace(watched, reading=replace(watched.reading, disturbed=why))
         bench.store.reading(trial, watched.reading, purpose, watched.hosts)
         bench.store.spent(bench.clock.collect())
@@ -47,10 +55,9 @@ def _offered(bench: Bench, rate: float, seconds: float) -> WatchedReading:
         return bench.equipment.take(rate, seconds)
 
 
-def _disturbed(bench: Bench, watched: WatchedReading, tolerable: float) -> str | None:
-    reading = watched.reading
-    if reading.limited is None and reading.fraction <= tolerable and not reading.truncated:
-        return None
-    if not bench.calm.patient(bench.store.state.elapsed):
+def _disturbed(
+    bench: Bench, watched: WatchedReading, passes: Callable[[Reading], bool]
+) -> str | None:
+    if passes(watched.reading) or not bench.calm.patient(bench.store.state.elapsed):
         return None
     return bench.calm.disturbed(watched.hosts)

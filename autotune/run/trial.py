@@ -10,8 +10,8 @@ from autotune.measure.calm import Calm
 from autotune.measure.diagnosis import WatchedReading
 from autotune.measure.memory import worst_rss
 from autotune.measure.noise import Noise
-from autotune.measure.posterior import Prior, passed
-from autotune.measure.warmup import OVERLOADED, Warmth, warm_up
+from autotune.measure.posterior import Prior
+from autotune.measure.warmup import Warmth, carried, warm_up
 from autotune.run import asking
 from autotune.run.asking import Benchmark
 from autotune.run.bed import Equipment
@@ -106,7 +106,7 @@ def _called(bench: Bench, trial: Trial, benchmark: Benchmark) -> Trial:
 
 def _warm_up(bench: Bench, trial: Trial, prior: Prior | None) -> Warmth:
     def probe(rate: float, seconds: float) -> Reading:
-        return take(bench, trial, "warm-up", rate, seconds, tolerable=OVERLOADED).reading
+        return take(bench, trial, "warm-up", rate, seconds, passes=carried).reading
 
     expected = prior.peak if prior else None
     # A hit rate takes many windows to settle; caches that kept what they held need not be awaited.
@@ -144,9 +144,9 @@ def _peak(
     watched: list[WatchedReading] = []
 
     def probe(rate: float, seconds: float) -> Reading:
-        watched.append(take(bench, trial, "peak", rate, seconds, tolerable=bench.slo.allowed))
+        watched.append(take(bench, trial, "peak", rate, seconds, passes=bench.slo.met))
         reading = watched[-1].reading
-        if reading.fraction > bench.slo.allowed:
+        if not bench.slo.met(reading):
             bench.equipment.drain()
         return reading
 
@@ -184,7 +184,7 @@ def _failed(bench: Bench, trial: Trial, why: str) -> Trial:
 
 
 def p99_at_peak(capacity: Capacity, slo: Slo) -> float | None:
-    """The 99th percentile, in seconds, of the highest reading up to the peak that kept within the
-    objective: what is broken below the peak was disturbed."""
-    kept = [r for r in capacity.readings if r.rate <= capacity.peak and passed(r, slo)]
+    """The 99th percentile, in seconds, of the highest reading up to the peak that met the SLO:
+    what is broken below the peak was disturbed."""
+    kept = [r for r in capacity.readings if r.rate <= capacity.peak and slo.met(r)]
     return max(kept, key=lambda r: r.rate).percentile(0.99) if kept else None

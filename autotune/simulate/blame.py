@@ -27,7 +27,7 @@ def diagnosed(
     topology: Topology, settings: Settings, readings: Iterable[Reading], slo: Slo
 ) -> Bottleneck:
     """The verdict after a search: at its lowest rate that failed, or the highest of all."""
-    rates = {reading.rate: reading.fraction > slo.allowed for reading in readings}
+    rates = {reading.rate: not slo.met(reading) for reading in readings if reading.is_valid}
     failed = [rate for rate, failing in rates.items() if failing]
     rate = min(failed, default=max(rates, default=1.0))
     return bottleneck(topology, chain(topology, settings), rate, slo)

@@ -25,6 +25,7 @@ from autotune.measure.warmup import Warmth
 from autotune.search.standings import Standings
 from autotune.space.space import Candidate
 from autotune.study import journal
+from autotune.study.readings import record_of
 from autotune.study.records import Peak, Phase, State, Trial, after, replay
 
 SCHEMA = 1
@@ -110,7 +111,7 @@ class Store:
         """One reading and what it took of the hosts; on disk before anybody acts on it."""
         seen = {name: dataclasses.asdict(footprint) for name, footprint in hosts.items()}
         origin = {"trial": trial.number, "at": now(), "purpose": purpose}
-        self._readings.append({**origin, **_plain(reading), "hosts": seen})
+        self._readings.append({**origin, **record_of(reading), "hosts": seen})
 
     def warmed(self, trial: Trial, warmth: Warmth) -> None:
         """How the warm-up went; a peak measured on a stack that was not settled says less."""
@@ -205,13 +206,6 @@ class Store:
         record = {"event": event, **fields}
         self._events.append(record)
         self.state = after(self.state, record)
-
-
-def _plain(reading: Reading) -> dict[str, Any]:
-    fields = dataclasses.asdict(reading)
-    # Milliseconds: shorter lines, and JSON keys that read well.
-    fields["histogram"] = {f"{edge * 1000:g}": n for edge, n in sorted(reading.histogram.items())}
-    return fields
 
 
 def state_of(directory: Path) -> State:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from autotune.deploy.fleet import DeployFailed
 from autotune.measure.reading import Reading
-from autotune.measure.warmup import OVERLOADED, warm_up
+from autotune.measure.warmup import carried, warm_up
 from autotune.run import session, start
 from autotune.run import trial as trials
 from autotune.run.beds.registry import prepare
@@ -113,14 +113,13 @@ def _load(bench: Bench, plan: Plan, trial: Trial, visit: Visit) -> None:
     equipment = bench.equipment
 
     def probe(rate: float, seconds: float) -> Reading:
-        return take(bench, trial, "warm-up", rate, seconds, tolerable=OVERLOADED).reading
+        return take(bench, trial, "warm-up", rate, seconds, passes=carried).reading
 
     most = max(plan.rates)
     warm_up(probe, equipment.lookups, most, max_rate=equipment.limits.max_rate)
     equipment.drain()
     seed = f"{plan.seed} {visit.point} {visit.turn}"
     for rate in random.Random(seed).sample(plan.rates, len(plan.rates)):  # noqa: S311  # an order
-        allowed = bench.slo.allowed
-        reading = take(bench, trial, PURPOSE, rate, plan.seconds, tolerable=allowed).reading
-        if reading.fraction > allowed:
+        met = bench.slo.met
+        if not met(take(bench, trial, PURPOSE, rate, plan.seconds, passes=met).reading):
             equipment.drain()

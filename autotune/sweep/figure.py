@@ -81,8 +81,7 @@ def best(found: Found) -> Result | None:
         return max(peaks, key=lambda r: r.peak.value if r.peak else 0.0, default=None)
     timed = [r for r in found.results if r.response and not r.failure]
     if over(found) is None:
-        allowed = found.target.slo.slo.allowed
-        timed = [r for r in timed if r.violations is not None and r.violations <= allowed]
+        timed = [r for r in timed if r.met]
     top = max((r.rate for r in timed if r.rate is not None), default=None)
     highest = [r for r in timed if r.rate == top]
     return min(highest, key=lambda r: r.response.value if r.response else 0.0, default=None)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import sqrt
@@ -12,7 +12,9 @@ from typing import Any
 
 from scipy.special import stdtrit  # not scipy.stats: it takes a second to import
 
+from autotune.measure.reading import Reading
 from autotune.study import journal
+from autotune.study.readings import reading_of
 from autotune.sweep.plan import Plan, Point
 from autotune.sweep.records import PURPOSE, recorded
 from autotune.target.model import Target
@@ -37,8 +39,8 @@ class Result:
     """A point at one rate (``None``: its peak).
 
     ``response`` is the mean time of right answers in seconds, ``throughput`` their number per
-    second, ``p50`` and ``p99`` percentiles (seconds) of all repeats' histograms
-    together, ``violations`` their part of all requests, ``load`` the load average of each tier's
+    second, ``p50`` and ``p99`` percentiles (seconds) of all repeats together, ``violations`` their
+    part of all requests, ``met`` whether they met the SLO, ``load`` the load average of each tier's
     hosts, ``cpu`` the busy part of their CPUs. ``failure`` says why a point has no values, or none
     that are those of its rate: an overload is cut short before its queues are as long as they get.
     """
@@ -51,6 +53,7 @@ class Result:
     p50: float | None = None
     p99: float | None = None
     violations: float | None = None
+    met: bool = False
     load: Mapping[str, Mean] = field(default_factory=dict)
     cpu: Mapping[str, Mean] = field(default_factory=dict)
     failure: str | None = None
@@ -121,18 +124,16 @@ def _at_rate(
         why = next((failures[trial] for trial in trials if trial in failures), None)
         return Result(point, rate, failure=why)
     responses = [time for r in mine if (time := response(r)) is not None]
-    intended = sum(r["intended"] for r in mine)
-    whole: Counter[float] = Counter()
-    for reading in mine:
-        whole.update({float(edge): n for edge, n in reading["histogram"].items()})
+    pooled = Reading.pooled([reading_of(r) for r in mine])
     return Result(
         point,
         rate,
         response=mean(responses),
         throughput=mean([sum(r["histogram"].values()) / r["seconds"] for r in mine]),
-        p50=percentile(whole, 0.5 * intended),
-        p99=percentile(whole, 0.99 * intended),
-        violations=sum(r["violations"] for r in mine) / intended if intended else None,
+        p50=pooled.percentile(0.5),
+        p99=pooled.percentile(0.99),
+        violations=pooled.fraction,
+        met=target.slo.slo.met(pooled),
         load=_of_tiers(mine, target, "load"),
         cpu=_of_tiers(mine, target, "cpu"),
         failure=_no_value(mine, responses),
@@ -167,16 +168,6 @@ def response(reading: Record) -> float | None:
         return None
     spent = sum(float(edge) * n for edge, n in reading["histogram"].items())
     return float(spent / answered / 1000.0)
-
-
-def percentile(histogram: Mapping[float, int], wanted: float) -> float | None:
-    """Seconds within which ``wanted`` requests were answered; ``None`` when fewer ever were."""
-    seen = 0
-    for edge in sorted(histogram):
-        seen += histogram[edge]
-        if seen >= wanted:
-            return edge / 1000.0
-    return None
 
 
 def _of_tiers(readings: Sequence[Record], target: Target, what: str) -> dict[str, Mean]:

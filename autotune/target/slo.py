@@ -3,6 +3,27 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Protocol
+
+
+class Outcome(Protocol):
+    """What came of the requests that were offered: a reading, or several summed up.
+
+    ``violations`` counts the ``intended`` requests that were late, failed, or never sent, ``failed``
+    those of them that are errors. ``truncated``: cut short on clear failure. ``is_valid``: neither
+    the load generator nor a disturbance of the hosts got in the way.
+    """
+
+    @property
+    def intended(self) -> int: ...
+    @property
+    def violations(self) -> int: ...
+    @property
+    def failed(self) -> int: ...
+    @property
+    def truncated(self) -> bool: ...
+    @property
+    def is_valid(self) -> bool: ...
 
 
 @dataclass(frozen=True)
@@ -21,3 +42,13 @@ class Slo:
     def allowed(self) -> float:
         """Fraction of the intended requests that may be late or failed together."""
         return 1.0 - self.quantile
+
+    def met(self, outcome: Outcome) -> bool:
+        """Whether the objective was met. The only definition of it.
+
+        Never by load that was cut short, that was not offered, or that says nothing of the server.
+        """
+        if outcome.truncated or not outcome.is_valid or outcome.intended <= 0:
+            return False
+        in_time = outcome.violations <= self.allowed * outcome.intended
+        return in_time and outcome.failed <= self.errors * outcome.intended

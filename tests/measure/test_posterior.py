@@ -5,7 +5,7 @@ from math import exp, log
 import pytest
 
 from autotune.measure import Noise, Prior, Reading, Slo
-from autotune.measure.posterior import Counts, Posterior, judge, passed
+from autotune.measure.posterior import Counts, Posterior, judge
 
 SLO = Slo(quantile=0.99, limit=0.050, errors=0.001)
 
@@ -36,7 +36,7 @@ def test_a_reading_is_judged_by_what_it_comes_closest_to_breaking(
 
 
 def test_nothing_intended_is_a_failure() -> None:
-    assert not passed(Reading(500.0, 2.0, 0, 0), SLO)
+    assert not SLO.met(Reading(500.0, 2.0, 0, 0))
 
 
 @pytest.mark.parametrize(
@@ -47,7 +47,7 @@ def test_nothing_intended_is_a_failure() -> None:
     ],
 )
 def test_flawed_readings_never_pass(flawed: Reading) -> None:
-    assert not passed(flawed, SLO)
+    assert not SLO.met(flawed)
 
 
 def test_the_prior_is_what_it_says_with_heavy_tails() -> None:

@@ -51,22 +51,22 @@ def test_what_was_cut_short_or_limited_shares_no_rung() -> None:
     limited = taken(100.0, {"10": 100}, limited="the load generator fell behind")
     warm = taken(100.0, {"10": 100}, purpose="warm-up")
     rungs = ladder([whole, cut, limited, warm])
-    assert sorted((r.readings, r.cut_short, bool(r.limited)) for r in rungs) == [
+    assert sorted((r.readings, r.truncated, bool(r.limited)) for r in rungs) == [
         (1, False, False),
         (1, False, True),
         (1, True, False),
     ]
     for rung in rungs:
-        doubtful = rung.cut_short or rung.limited is not None
+        doubtful = rung.truncated or rung.limited is not None
         assert (rung.percentile(50.0) is None) == doubtful
         assert (rung.goodput is None) == doubtful
-        assert rung.keeps(Slo()) != doubtful
+        assert Slo().met(rung) != doubtful
 
 
 def test_errors_beyond_the_objective_are_not_kept_within_it() -> None:
     (rung,) = ladder([taken(100.0, {"10": 995}, errors={"5xx": 5})])
-    assert not rung.keeps(Slo(errors=0.001))
-    assert rung.keeps(Slo(errors=0.01))
+    assert not Slo(errors=0.001).met(rung)
+    assert Slo(errors=0.01).met(rung)
 
 
 @given(st.lists(st.tuples(st.floats(1, 1e5), st.integers(1, 500), st.integers(0, 50)), max_size=20))

@@ -4,7 +4,7 @@ from math import sqrt
 
 import pytest
 
-from autotune.sweep.results import mean, percentile, response
+from autotune.sweep.results import mean, response
 
 
 def test_the_mean_of_three_has_students_interval() -> None:
@@ -28,10 +28,3 @@ def test_response_time_is_that_of_right_answers() -> None:
     reading = {"histogram": {"10": 3, "50": 1}, "errors": {"timeout": 100}}
     assert response(reading) == pytest.approx(0.020)
     assert response({"histogram": {}}) is None
-
-
-def test_a_percentile_beyond_the_answers_is_none() -> None:
-    histogram = {10.0: 90, 30.0: 8}
-    assert percentile(histogram, 50) == 0.010
-    assert percentile(histogram, 98) == 0.030
-    assert percentile(histogram, 99) is None

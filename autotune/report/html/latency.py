@@ -23,7 +23,7 @@ def percentile_curves(study: Study) -> dict[str, dict[str, list[float | None]]]:
 
 
 def _curve(readings: Iterable[Mapping[str, Any]]) -> dict[str, list[float | None]]:
-    rungs = [rung for rung in ladder(readings) if rung.limited is None and not rung.cut_short]
+    rungs = [rung for rung in ladder(readings) if rung.limited is None and not rung.truncated]
     curve: dict[str, list[float | None]] = {
         "rate": [round(rung.rate, 1) for rung in rungs],
         "requests": [rung.intended for rung in rungs],

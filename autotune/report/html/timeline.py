@@ -7,12 +7,13 @@ from typing import Any
 
 from autotune.report.claim import claim
 from autotune.report.html.study_time import Time
-from autotune.report.ladder import fraction, of_histogram
+from autotune.report.ladder import of_histogram
 from autotune.report.lines import outcome, trial_in_words
 from autotune.report.studies import Study
 from autotune.report.summary import numbers
 from autotune.report.tally import WARM_UP
 from autotune.report.yardstick import yardstick
+from autotune.study.readings import reading_of
 from autotune.study.records import COUNTED, Phase, Trial
 from autotune.target.slo import Slo
 
@@ -74,18 +75,18 @@ def readings(study: Study, time: Time) -> dict[str, list[Any]]:
         columns["warm"].append(reading.get("purpose") == WARM_UP)
         columns["rate"].append(round(reading["rate"], 1))
         columns["late"].append(percentile(reading, slo.quantile))
-        columns["bad"].append(round(100 * fraction(reading), 3))
+        columns["bad"].append(round(100 * reading_of(reading).fraction, 3))
         columns["state"].append(state_of(reading, trials.get(reading["trial"]), slo))
     return columns
 
 
 def state_of(reading: Mapping[str, Any], trial: Trial | None, slo: Slo) -> str:
-    """Whether a reading kept within the objective, and if not, whether that was the server."""
+    """Whether a reading met the SLO, and if not, whether that was the server."""
     if reading.get("limited"):
         return "limited"
     if reading.get("disturbed"):
         return "disturbed"
-    if fraction(reading) <= slo.allowed and not reading.get("truncated"):
+    if slo.met(reading_of(reading)):
         return "met"
     peak = trial.peak if trial else None
     below = peak is not None and peak.feasible and reading["rate"] < peak.low * (1 - DISTURBED)

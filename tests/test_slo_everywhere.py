@@ -1,0 +1,249 @@
+"""Whether a reading met the SLO is one question: every place that asks it gets the same answer."""
+
+from __future__ import annotations
+
+import ast
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+import autotune
+from autotune.deploy.stack import Stack
+from autotune.loads.base import Request, Tally
+from autotune.loads.httperf import Httperf
+from autotune.measure import Limits, Noise, Reading, Slo
+from autotune.measure.diagnosis import WatchedReading
+from autotune.measure.footprint import Footprint
+from autotune.measure.hunt import Hunt
+from autotune.measure.situation import Situation
+from autotune.measure.watch import Seen
+from autotune.report import measured
+from autotune.report.hosts import at_peak
+from autotune.report.html.timeline import state_of
+from autotune.report.lines import verdict_mark
+from autotune.run import gauge as gauges
+from autotune.run import taking, trial
+from autotune.run.gauge import Gauge
+from autotune.run.order import Measure
+from autotune.run.trial import p99_at_peak
+from autotune.services.base import Endpoint
+from autotune.simulate.blame import bottleneck, diagnosed
+from autotune.simulate.chain import chain
+from autotune.simulate.topology import Topology
+from autotune.study.readings import record_of
+from autotune.study.records import Phase
+from autotune.study.store import Store, readings_of
+from autotune.sweep import conduct, figure, results
+from autotune.sweep.plan import Axis, Choice, Plan, Visit
+from autotune.transports.local import LocalTransport
+from tests.run.simulated import FormulaFleet, bench, flat
+
+SLO = Slo(quantile=0.99, limit=0.050, errors=0.001)
+CALM, STOLEN = 0.0, 0.4
+SECONDS = 2.0
+
+
+def reading(late: int = 0, status_500: int = 0, intended: int = 2000, **how: Any) -> Reading:
+    """2000 requests at 1000/s, unless something else is said."""
+    right = intended - late - status_500
+    histogram = {edge: n for edge, n in ((0.01, right), (0.2, late)) if n}
+    errors = {"status 500": status_500} if status_500 else {}
+    return Reading(1000.0, SECONDS, intended, late + status_500, errors, histogram, **how)
+
+
+# name → a reading, and whether it met p99 < 50 ms with 0.1 % errors.
+READINGS: dict[str, tuple[Reading, bool]] = {
+    "all right": (reading(), True),
+    "1 % late": (reading(late=20), True),
+    "2 % late": (reading(late=40), False),
+    "0.1 % HTTP 500": (reading(status_500=2), True),
+    "0.5 % HTTP 500": (reading(status_500=10), False),
+    "0.9 % late, 0.1 % HTTP 500": (reading(late=18, status_500=2), True),
+    "cut short": (reading(truncated=True), False),
+    "limited by the generator": (reading(limited="no descriptors left"), False),
+    "disturbed": (reading(disturbed="40% of the CPU time of web1 was taken"), False),
+    "nothing intended": (reading(intended=0), False),
+}
+# Whoever takes a reading finds out by itself whether it was disturbed.
+TAKEN = {name: case for name, case in READINGS.items() if name != "disturbed"}
+each = pytest.mark.parametrize(("taken", "met"), READINGS.values(), ids=READINGS)
+each_taken = pytest.mark.parametrize(("taken", "met"), TAKEN.values(), ids=TAKEN)
+
+
+def recorded(taken: Reading) -> dict[str, Any]:
+    hosts = {"web1": {"cpu": 0.5}}
+    return {"trial": 0, "purpose": "peak", "at": "", **record_of(taken), "hosts": hosts}
+
+
+def study_of(taken: Reading) -> Any:
+    """As much of a study as a list of readings needs."""
+    target = SimpleNamespace(slo=SimpleNamespace(slo=SLO), tiers={})
+    return SimpleNamespace(readings=[recorded(taken)], target=target)
+
+
+@each
+def test_the_slo(taken: Reading, met: bool) -> None:
+    assert SLO.met(taken) is met
+
+
+@each
+def test_the_search(taken: Reading, met: bool) -> None:
+    hunt = Hunt.opening(SLO, Limits(), 0.03, prior=None, beat=None, noise=Noise()).after(taken)
+    assert hunt.passes == ([1000.0] if met else [])
+    assert hunt.failures == ([1000.0] if taken.is_valid and not met else [])
+
+
+@each
+def test_a_line_on_the_terminal(taken: Reading, met: bool) -> None:
+    assert (verdict_mark(taken, SLO) == "✓") is met
+
+
+@each
+def test_the_ladder(taken: Reading, met: bool) -> None:
+    trials: Any = [SimpleNamespace(number=0)]
+    assert any(step["met"] for step in measured._ladder(trials, study_of(taken))) is met
+
+
+@each
+def test_the_diagnosis(taken: Reading, met: bool) -> None:
+    assert Situation(taken, SLO, {}, {}, ()).met is met
+
+
+@each
+def test_the_timeline_of_the_page(taken: Reading, met: bool) -> None:
+    assert (state_of(recorded(taken), None, SLO) == "met") is met
+
+
+@each
+def test_the_hosts_at_peak(taken: Reading, met: bool) -> None:
+    assert at_peak([recorded(taken)], SLO) == ({"web1": {"cpu": 0.5}} if met else {})
+
+
+@each
+def test_the_p99_at_peak(taken: Reading, met: bool) -> None:
+    capacity: Any = SimpleNamespace(readings=(taken,), peak=1000.0)
+    assert (p99_at_peak(capacity, SLO) is not None) is met
+
+
+@each
+def test_what_the_model_says_of_the_rate_that_failed(taken: Reading, met: bool) -> None:
+    above = replace(reading(), rate=1500.0)
+    failed = taken.is_valid and not met
+    at = 1000.0 if failed else 1500.0
+    expected = bottleneck(Topology(), chain(Topology(), {}), at, SLO)
+    assert diagnosed(Topology(), {}, [taken, above], SLO) == expected
+
+
+@each
+def test_the_best_point_of_a_sweep(taken: Reading, met: bool) -> None:
+    plan = swept()
+    (point,) = plan.points
+    result = results._at_rate(
+        point, 1000.0, [0], {0: [recorded(taken)]}, {}, study_of(taken).target
+    )
+    found = results.Found("sweep", plan, study_of(taken).target, (result,), 0)
+    assert (figure.best(found) is not None) is met
+
+
+@each_taken
+def test_a_trial_drains_what_a_failure_left_behind(
+    taken: Reading, met: bool, tmp_path: Path
+) -> None:
+    drained: list[str] = []
+    run_trial(tmp_path, taken, drained, CALM)
+    assert bool(drained[1:]) is not met  # the first one is after the warm-up
+
+
+@each_taken
+def test_a_trial_takes_again_what_failed_under_cpu_steal(
+    taken: Reading, met: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = SimpleNamespace(sleep=lambda _: None, monotonic=lambda: 0.0)
+    monkeypatch.setattr(taking, "time", clock)
+    assert any(r["disturbed"] for r in run_trial(tmp_path, taken, [], STOLEN)) is not met
+
+
+@each_taken
+def test_a_sweep_drains_what_a_failure_left_behind(
+    taken: Reading, met: bool, tmp_path: Path
+) -> None:
+    drained: list[str] = []
+    with closing(Store(tmp_path)) as store:
+        made = loaded(store, taken, drained, CALM)
+        begun = store.begin(Phase.MEASURE, made.space.candidate({}))
+        conduct._load(made, swept(), begun, Visit(0, 0))
+    assert bool(drained[1:]) is not met
+
+
+@each_taken
+def test_a_load_host_is_suspected_where_the_slo_was_not_met(
+    taken: Reading, met: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tally = Tally(
+        intended=taken.intended,
+        errors=taken.errors,
+        histogram=taken.histogram,
+        truncated=taken.truncated,
+        limited=taken.limited,
+    )
+    monkeypatch.setattr(gauges, "take", lambda *_: tally)
+    monkeypatch.setattr(Gauge, "_starved", lambda *_: "a quota")
+    entry = Endpoint("127.0.0.1", 80)
+    way = LocalTransport("load1")
+    gauge = Gauge(Httperf(), Request(entry, "/"), SLO, (way,), Stack((), entry), (), timeout=2.0)
+    assert (gauge.take(1000.0, 0.0).reading.limited == "a quota") is not met
+
+
+def test_nobody_else_compares_a_reading_with_the_slo() -> None:
+    """Comparisons with what an SLO allows, outside of the SLO itself."""
+    root = Path(autotune.__file__).parent
+    comparing = {
+        str(path.relative_to(root))
+        for path in root.rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Compare) and _names(node) & {"allowed", "errors"}
+        if "slo" in ast.unparse(node).lower()
+    }
+    assert comparing == {
+        "target/coherence.py",  # an allowance for errors that is larger than the one for lateness
+        "simulate/blame.py",  # what fails of the model's requests in the long run: no reading
+    }
+
+
+def _names(node: ast.AST) -> set[str]:
+    return {n.attr for n in ast.walk(node) if isinstance(n, ast.Attribute)}
+
+
+def swept() -> Plan:
+    axes = (Axis("service", (Choice("nginx", {}),)),)
+    return Plan("sweep", axes, rates=(1000.0,), repeat=1, seconds=SECONDS)
+
+
+def loaded(store: Store, taken: Reading, drained: list[str], stolen: float) -> trial.Bench:
+    """A bench that answers every load as ``taken`` does, and warms up without fault."""
+    made = bench(store, flat, FormulaFleet(), seed=1, pace=0.0)
+    made.slo = SLO
+
+    def take(rate: float, seconds: float) -> WatchedReading:
+        warm = not drained and seconds == 1.0
+        seen = replace(reading() if warm else taken, rate=rate)
+        hosts = {"web1": Footprint(0.5, CALM if warm else stolen, 1, 1, 0.1, 9, 0, 1e6)}
+        return WatchedReading(seen, Seen(), hosts)
+
+    equipment = replace(made.equipment, take=take, drain=lambda: drained.append("drained"))
+    made.equipment = replace(equipment, limits=Limits(readings=3, max_rate=8000.0))
+    return made
+
+
+def run_trial(
+    directory: Path, taken: Reading, drained: list[str], stolen: float
+) -> list[dict[str, Any]]:
+    """One trial; its readings as recorded."""
+    with closing(Store(directory)) as store:
+        made = loaded(store, taken, drained, stolen)
+        trial.run(Measure(Phase.BASELINE, made.space.baseline), made, None, None)
+    return readings_of(directory)
