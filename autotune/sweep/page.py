@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from autotune.report.documents import templates, write_whole
+from autotune.report.html.document import templates, write_whole
 from autotune.sweep import figure, text
 from autotune.sweep.results import Found
 from autotune.sweep.svg import draw

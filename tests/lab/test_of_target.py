@@ -15,7 +15,7 @@ from paramiko import SSHConfig
 from typer.testing import CliRunner
 
 from autotune.cli import app
-from autotune.commands import lab as commands
+from autotune.cli import lab as commands
 from autotune.errors import AutotuneError
 from autotune.lab import keys, of_target, plan, prerequisites
 from autotune.lab.hosts import LabHost

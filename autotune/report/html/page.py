@@ -13,9 +13,9 @@ from typing import Any
 
 from autotune.report import ceilings, figures, hosts, sections
 from autotune.report.claim import claim
-from autotune.report.documents import templates, write_whole
 from autotune.report.headline import headline
 from autotune.report.html import latency, parameters, timeline, trials
+from autotune.report.html.document import templates, write_whole
 from autotune.report.html.study_time import load_time, study_time
 from autotune.report.parameters import changes
 from autotune.report.studies import Study

@@ -1,0 +1,67 @@
+"""The command line. Each module parses, calls and prints; the work is done by the packages it calls.
+
+Every import that costs time is inside the command that needs it.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated
+
+import typer
+
+from autotune import __version__, outcome
+from autotune.cli import lab
+from autotune.cli.apply import apply
+from autotune.cli.check import check
+from autotune.cli.diff import diff
+from autotune.cli.explain import explain
+from autotune.cli.export import export
+from autotune.cli.init import init
+from autotune.cli.measure import measure
+from autotune.cli.params import params
+from autotune.cli.plan import plan
+from autotune.cli.report import report
+from autotune.cli.restore import restore
+from autotune.cli.run import resume, run
+from autotune.cli.status import status
+from autotune.cli.sweep import sweep
+
+# In the order that `--help` lists them in.
+COMMANDS = (
+    init, check, plan, run, resume, params, status, report, diff, export, explain, apply, restore,
+    measure, sweep,
+)  # fmt: skip
+
+app = typer.Typer(
+    no_args_is_help=True,
+    add_completion=True,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    help="Finds the settings with which a whole stack carries the most load within its latency "
+    "objective, proves the gain, and hands over the files.",
+)
+for command in COMMANDS:
+    app.command()(command)
+app.add_typer(lab.app, name="lab")
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"autotune {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    version: Annotated[
+        bool,
+        typer.Option("--version", callback=_version, is_eager=True, help="Print the version."),
+    ] = False,
+) -> None:
+    pass
+
+
+def main() -> None:
+    """Entry point: every way to end has its exit code, and none is a traceback."""
+    sys.exit(outcome.end(lambda: app(standalone_mode=False), as_json="--json" in sys.argv))

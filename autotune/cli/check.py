@@ -1,0 +1,40 @@
+"""`autotune check`: whether a target makes sense where it would run."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Annotated
+
+import typer
+
+from autotune.cli.options import Json, TargetPath
+from autotune.cli.output import print_json
+from autotune.cli.session import prepared
+
+
+def check(
+    target: TargetPath,
+    headroom: Annotated[
+        bool,
+        typer.Option(
+            "--headroom", help="Also load a private server, to see what load can be made."
+        ),
+    ] = False,
+    json_: Json = False,
+) -> None:
+    """Read, render and natively validate a target; changes nothing."""
+
+    bed = prepared(target)
+    found = bed.check()
+    made = bed.headroom() if headroom else None
+    if json_:
+        print_json({"schema": 1, **asdict(found), "headroom": made})
+        return
+    if made:
+        typer.echo(f"  generator: {made}")
+    for line in found.held:
+        typer.echo(f"✓ {line}")
+    for line in found.left_out:
+        typer.echo(f"  left out: {line}")
+    for line in found.not_checked:
+        typer.echo(f"  not checked: {line}")

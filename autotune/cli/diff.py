@@ -1,0 +1,36 @@
+"""`autotune diff`: what two trials have different."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from autotune.cli import completion
+from autotune.cli.options import STUDIES, Studies, StudyName
+from autotune.cli.output import coloured
+
+
+def diff(
+    study: StudyName,
+    a: Annotated[
+        str,
+        typer.Argument(
+            help="A trial: its number, `baseline` or `best`.", autocompletion=completion.trials
+        ),
+    ] = "baseline",
+    b: Annotated[
+        str, typer.Argument(help="The trial to compare it with.", autocompletion=completion.trials)
+    ] = "best",
+    parameters: Annotated[
+        bool, typer.Option("--parameters", help="Compare the settings, not the files.")
+    ] = False,
+    studies: Studies = STUDIES,
+) -> None:
+    """What two configurations of a study have different, file by file."""
+    from autotune.report.diff import diff_text
+    from autotune.report.studies import open_study
+    from autotune.study.directory import find
+
+    opened = open_study(find(study, studies))
+    typer.echo(diff_text(opened, a, b, parameters=parameters, colour=coloured()), nl=False)

@@ -1,0 +1,131 @@
+"""`autotune lab`: the hosts of a target as systemd-nspawn machines on this one."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from autotune.cli import completion
+from autotune.cli.options import Json, TargetPath
+from autotune.cli.output import print_json
+
+if TYPE_CHECKING:
+    from autotune.lab.of_target import Lab
+
+app = typer.Typer(
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    help="Hosts to try a target on: systemd machines on a private bridge of this one.",
+)
+
+What = Annotated[
+    str,
+    typer.Argument(
+        metavar="TARGET",
+        help="A target file, or a lab's name.",
+        show_default=False,
+        autocompletion=completion.targets,
+    ),
+]
+Directory = Annotated[
+    Path | None,
+    typer.Option("--dir", help="Where the lab is kept (/var/lib/autotune/labs/NAME)."),
+]
+
+
+@app.command()
+def up(
+    target: TargetPath,
+    directory: Directory = None,
+    json_: Json = False,
+) -> None:
+    """Make and boot the target's hosts; those that run already are left alone."""
+    from autotune.lab import of_target
+
+    raised = of_target.up(target, directory)
+    if json_:
+        _print(
+            raised.lab,
+            started=sorted(raised.started),
+            seconds=round(raised.seconds, 3),
+            named_by_target=not raised.unnamed,
+        )
+        return
+    for host in raised.lab.hosts:
+        how = "started" if host.name in raised.started else "is up already"
+        typer.echo(f"{host.name} ({host.address}) {how}")
+    if raised.started:
+        typer.echo(f"{len(raised.started)} hosts started in {raised.seconds:.1f} s", err=True)
+    if raised.unnamed:
+        typer.echo(
+            f"{target} does not reach them yet; give it\n"
+            f"  ssh: {{config: {raised.lab.ssh_config}}}",
+            err=True,
+        )
+
+
+@app.command()
+def down(what: What, directory: Directory = None, json_: Json = False) -> None:
+    """Remove a target's hosts and all that belongs to them, also after a killed `up`."""
+    from autotune.lab import of_target
+
+    removed = of_target.down(what, directory)
+    if json_:
+        _print(removed)
+        return
+    running = [host.name for host in removed.hosts]
+    typer.echo(f"{', '.join(running)} removed" if running else "no host was left; all is removed")
+
+
+@app.command()
+def status(what: What, directory: Directory = None, json_: Json = False) -> None:
+    """Which hosts run, and whether their SSH servers answer."""
+    from autotune.lab import of_target
+
+    found = of_target.look(what, directory)
+    if json_:
+        _print(found)
+        return
+    if not found.hosts:
+        typer.echo(f"there is no lab in {found.directory}")
+    for host in found.hosts:
+        state = "stopped" if not host.running else "up" if host.ssh else "up, SSH does not answer"
+        typer.echo(f"{host.name} ({host.address}) {state}")
+
+
+@app.command(context_settings={"ignore_unknown_options": True})
+def ssh(
+    what: What,
+    host: Annotated[str | None, typer.Argument(help="The host; needless if it is one.")] = None,
+    command: Annotated[list[str] | None, typer.Argument(help="What to run there.")] = None,
+    directory: Directory = None,
+) -> None:
+    """Open a terminal on a host of a lab, or run a command there."""
+    from autotune.lab import of_target
+
+    argv = of_target.terminal(what, host, directory)
+    os.execvp(argv[0], [*argv, *(command or [])])  # noqa: S606  # becomes ssh, terminal and all
+
+
+def _print(lab: Lab, **more: Any) -> None:
+    found = {
+        "schema": 1,
+        "lab": lab.name,
+        "directory": str(lab.directory),
+        "ssh_config": str(lab.ssh_config),
+        "hosts": [
+            {
+                "name": host.name,
+                "address": host.address,
+                "pid": host.pid,
+                "running": host.running,
+                "ssh": host.ssh,
+            }
+            for host in lab.hosts
+        ],
+        **more,
+    }
+    print_json(found)

@@ -1,0 +1,78 @@
+"""`autotune measure`: what a configuration carries."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from autotune.cli import completion
+from autotune.cli.options import STUDIES, Json, Studies, TargetPath, Verbose, Yes
+from autotune.cli.output import print_json
+from autotune.cli.prompt import confirm
+from autotune.cli.session import narrated, prepared
+
+
+def measure(
+    target: TargetPath,
+    config: Annotated[
+        Path | None, typer.Option(help="An export whose settings are measured.")
+    ] = None,
+    against: Annotated[
+        str | None,
+        typer.Option(
+            help="Alternate with it and give the gain: `baseline`, `recommended`, `published`, or "
+            "another export.",
+            autocompletion=completion.opponents,
+        ),
+    ] = None,
+    repeat: Annotated[int, typer.Option(min=1, max=100, help="Measure this many times.")] = 1,
+    tier: Annotated[
+        str | None,
+        typer.Option(
+            help="Measure this tier's caches alone too: their ceiling.",
+            autocompletion=completion.cache_tiers,
+        ),
+    ] = None,
+    closed: Annotated[
+        bool, typer.Option("--closed", help="A closed loop of clients instead: a ceiling.")
+    ] = False,
+    concurrency: Annotated[
+        str, typer.Option(help="With --closed: so many clients at a time, in turn.")
+    ] = "1,5",
+    yes: Yes = False,
+    json_: Json = False,
+    verbose: Verbose = False,
+    studies: Studies = STUDIES,
+) -> None:
+    """The peak of the stack as it is, or of an exported configuration, with its interval."""
+    from autotune.report import measured
+    from autotune.report.studies import open_study
+    from autotune.run import measuring
+    from autotune.run.studies import new_directory
+
+    bed = prepared(target)
+    request = measuring.request(bed, config, against, repeat)
+    bounds = measuring.ceilings_wanted(bed, request, tier, concurrency) if closed or tier else None
+    confirm(bed.announce(), yes=yes)
+    directory = new_directory(studies, f"{bed.file.target.name}-measured")
+    with narrated(bed, directory, verbose=verbose) as narrator:
+        if bounds is not None:
+            _print_ceilings(measuring.ceilings(bed, bounds, directory, narrator), json_=json_)
+            return
+        found = measuring.measure(bed, request, directory, narrator)
+    study = open_study(directory)
+    if json_:
+        print_json(measured.as_json(found, study))
+    else:
+        typer.echo(measured.text(found, study))
+
+
+def _print_ceilings(found: Any, *, json_: bool) -> None:
+    from autotune.report import ceilings
+
+    if json_:
+        print_json(ceilings.as_json(found))
+    else:
+        typer.echo(ceilings.text(found))

@@ -1,0 +1,29 @@
+"""Arguments and options that several commands have."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from autotune.cli import completion
+
+TargetPath = Annotated[
+    Path,
+    typer.Argument(help="The target file.", show_default=False, autocompletion=completion.targets),
+]
+StudyName = Annotated[
+    str,
+    typer.Argument(
+        help="A study's name or directory.", show_default=False, autocompletion=completion.studies
+    ),
+]
+Studies = Annotated[Path, typer.Option("--studies", help="Directory that studies live in.")]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON object on standard output.")]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask before sending load.")]
+Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Also show each reading.")]
+ExitCode = Annotated[
+    bool, typer.Option("--exit-code", help="End with 4 when there is no proven improvement.")
+]
+STUDIES = Path("studies")

@@ -1,0 +1,29 @@
+"""`autotune params`: what can be tuned."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from autotune.cli import completion
+from autotune.cli.options import Json
+from autotune.cli.output import print_json
+
+
+def params(
+    service: Annotated[
+        str | None,
+        typer.Argument(
+            help="A service; all of them without one.", autocompletion=completion.services
+        ),
+    ] = None,
+    json_: Json = False,
+) -> None:
+    """The catalogue of parameters: meaning, unit, range, stock and recommended values, source."""
+    from autotune.report import catalogue
+
+    if json_:
+        print_json(catalogue.as_json(service))
+    else:
+        typer.echo(catalogue.as_text(service), nl=False)

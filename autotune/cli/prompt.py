@@ -1,0 +1,21 @@
+"""Ask for confirmation before anything is loaded or changed."""
+
+from __future__ import annotations
+
+import sys
+
+import typer
+
+from autotune import errors
+from autotune.errors import AutotuneError
+
+
+def confirm(what: str, *, yes: bool) -> None:
+    """Say what is about to be done and ask whether to. Raises AutotuneError, Exit."""
+    typer.echo(what, err=True)
+    if yes:
+        return
+    if not sys.stdin.isatty():
+        raise AutotuneError("nothing is done without leave", hint="pass --yes to give it")
+    if not typer.confirm("Go ahead?", err=True):
+        raise typer.Exit(errors.OPERATIONAL)

@@ -1,0 +1,85 @@
+"""`autotune run` and `autotune resume`: the sittings of a study."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Annotated
+
+import typer
+
+from autotune.cli import completion
+from autotune.cli.options import (
+    STUDIES,
+    ExitCode,
+    Json,
+    Studies,
+    StudyName,
+    TargetPath,
+    Verbose,
+    Yes,
+)
+from autotune.cli.prompt import confirm
+from autotune.cli.session import prepared, sit, sit_sweep
+from autotune.cli.verdict import tell
+
+
+def run(
+    target: TargetPath,
+    yes: Yes = False,
+    json_: Json = False,
+    verbose: Verbose = False,
+    exit_code: ExitCode = False,
+    keep: Annotated[
+        bool,
+        typer.Option("--keep", help="Leave a winner that is proven on the hosts (systemd only)."),
+    ] = False,
+    from_: Annotated[
+        str | None,
+        typer.Option(
+            "--from",
+            help="A study whose best configurations come first.",
+            autocompletion=completion.studies,
+        ),
+    ] = None,
+    studies: Studies = STUDIES,
+) -> None:
+    """Run a study: baseline, search, confirmation, verdict."""
+    from autotune.run import start
+    from autotune.run.studies import new_directory
+    from autotune.study.directory import find
+
+    bed = prepared(target)
+    earlier = find(from_, studies) if from_ else None
+    confirm(bed.announce(), yes=yes)
+    directory = new_directory(studies, bed.file.target.name)
+    sit(
+        partial(start.start, keep=keep, earlier=earlier),
+        bed,
+        directory,
+        json_=json_,
+        verbose=verbose,
+    )
+    tell(directory, json_=json_, exit_code=exit_code)
+
+
+def resume(
+    study: StudyName,
+    yes: Yes = False,
+    json_: Json = False,
+    verbose: Verbose = False,
+    exit_code: ExitCode = False,
+    studies: Studies = STUDIES,
+) -> None:
+    """Continue a study that was stopped or killed; nothing is measured twice."""
+    from autotune.run import start
+    from autotune.study.directory import find
+    from autotune.sweep.records import is_sweep
+
+    directory = find(study, studies)
+    bed = start.unfinished(directory)
+    confirm(bed.announce(), yes=yes)
+    if is_sweep(directory):
+        sit_sweep(bed, None, directory, None, json_=json_, verbose=verbose)
+        return
+    sit(start.resume, bed, directory, json_=json_, verbose=verbose)
+    tell(directory, json_=json_, exit_code=exit_code)

@@ -1,0 +1,87 @@
+"""Run a study or a sweep from the command line: progress, results, and how to go on."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import typer
+
+from autotune import errors
+from autotune.cli.verdict import tell, tell_sweep
+
+if TYPE_CHECKING:
+    from autotune.run.bed import Bed
+    from autotune.run.narrator import Narrator
+    from autotune.sweep.plan import Plan
+
+
+def prepared(target: Path) -> Bed:
+    """A target file understood on its hosts. Raises TargetError, AutotuneError."""
+    from autotune.run.beds.registry import prepare
+    from autotune.target.read import read
+
+    return prepare(read(target))
+
+
+def narrated(
+    bed: Bed, directory: Path, *, verbose: bool, paged: bool = True
+) -> AbstractContextManager[Narrator]:
+    """Progress on standard error and, if ``paged``, in the study's own page."""
+    from autotune.report.html.follow import Paged
+    from autotune.report.progress import narrator
+    from autotune.study.follow import Follow
+
+    target = bed.file.target
+    told = narrator(target, Follow(directory), sys.stderr, os.environ, verbose=verbose)
+    return Paged(told, directory) if paged else told
+
+
+def sit(
+    act: Callable[[Bed, Path, Narrator], None],
+    bed: Bed,
+    directory: Path,
+    *,
+    json_: bool,
+    verbose: bool,
+) -> None:
+    """A sitting of a study; with ``json_``, one that is stopped says what it has found too."""
+    with _resumable(directory):
+        try:
+            with narrated(bed, directory, verbose=verbose) as narrator:
+                act(bed, directory, narrator)
+        except KeyboardInterrupt:
+            if json_ and (directory / "events.jsonl").exists():
+                tell(directory, json_=True, exit_code=False)
+            raise
+
+
+def sit_sweep(
+    bed: Bed, plan: Plan | None, directory: Path, html: Path | None, *, json_: bool, verbose: bool
+) -> None:
+    """A sitting of a sweep, which is drawn at its end; without a plan, what is left of its own."""
+    from autotune.sweep import conduct
+
+    with (
+        _resumable(directory),
+        narrated(bed, directory, verbose=verbose, paged=False) as narrator,
+    ):
+        conduct.sweep(bed.file, plan, directory, narrator)
+    tell_sweep(directory, html or directory / "sweep.html", json_=json_)
+
+
+@contextmanager
+def _resumable(directory: Path) -> Iterator[None]:
+    """Whoever stops it hears how to go on."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        typer.echo(
+            f"stopped, and everything is put back; continue with: autotune resume {directory.name}",
+            err=True,
+        )
+        raise typer.Exit(errors.INTERRUPTED) from None

@@ -1,0 +1,68 @@
+"""`autotune status`: where studies stand."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from autotune.cli import completion
+from autotune.cli.options import STUDIES, Json, Studies
+from autotune.cli.output import print_json
+from autotune.errors import AutotuneError
+
+if TYPE_CHECKING:
+    from autotune.report.studies import Study
+
+
+def status(
+    study: Annotated[
+        str | None,
+        typer.Argument(help="A study; all of them without one.", autocompletion=completion.studies),
+    ] = None,
+    watch: Annotated[
+        bool, typer.Option("--watch", help="Go on saying how it stands until it is over.")
+    ] = False,
+    json_: Json = False,
+    studies: Studies = STUDIES,
+) -> None:
+    """Where a study stands, also while it runs."""
+    from autotune.report import status as statuses
+    from autotune.report.studies import open_study
+    from autotune.study.directory import find
+
+    if watch:
+        _watch(study, studies, json_=json_)
+        return
+    opened = [open_study(find(study, studies))] if study else list(_readable(studies))
+    if json_:
+        print_json({"schema": 1, "studies": [statuses.status(one) for one in opened]})
+        return
+    if not opened:
+        typer.echo(f"no studies in {studies}: `autotune run TARGET` makes one", err=True)
+    for one in opened:
+        typer.echo(statuses.render_status(one))
+
+
+def _readable(root: Path) -> Iterator[Study]:
+    """All studies but the damaged ones, of which it is told."""
+    from autotune.report.studies import open_study
+    from autotune.study.directory import names
+
+    for name in names(root):
+        try:
+            yield open_study(root / name)
+        except AutotuneError as error:
+            typer.echo(f"{name}: {error.message}", err=True)
+
+
+def _watch(study: str | None, studies: Path, *, json_: bool) -> None:
+    from autotune.report.watching import watch
+    from autotune.study.directory import find
+
+    if study is None or json_:
+        raise AutotuneError("--watch follows one study, for people", hint="status STUDY --watch")
+    watch(find(study, studies), sys.stdout)

@@ -1,0 +1,69 @@
+"""`autotune sweep`: a grid of settings or host counts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from autotune.cli import completion
+from autotune.cli.options import STUDIES, Json, Studies, Verbose, Yes
+from autotune.cli.prompt import confirm
+from autotune.cli.session import sit_sweep
+
+
+def sweep(
+    target: Annotated[
+        Path,
+        typer.Argument(
+            help="A target, or a sweep file that names one.",
+            show_default=False,
+            autocompletion=completion.targets,
+        ),
+    ],
+    over: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="What varies: NAME=LOW:HIGH:STEP or NAME=A,B,C; service=all is every deployment.",
+            autocompletion=completion.parameters,
+        ),
+    ] = None,
+    hosts: Annotated[
+        list[str] | None,
+        typer.Option(help="Numbers of hosts to use: TIER=1,2,3.", autocompletion=completion.hosts),
+    ] = None,
+    with_: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--with",
+            help="What holds at every point: NAME=VALUE.",
+            autocompletion=completion.parameters,
+        ),
+    ] = None,
+    rate: Annotated[
+        list[float] | None, typer.Option(help="Requests/s to offer at every point.")
+    ] = None,
+    peak: Annotated[
+        bool, typer.Option("--peak", help="Look for the peak of every point instead.")
+    ] = False,
+    repeat: Annotated[
+        int | None, typer.Option(min=1, max=100, help="Measurements of a point (3).")
+    ] = None,
+    html: Annotated[Path | None, typer.Option(help="Where to draw it (STUDY/sweep.html).")] = None,
+    yes: Yes = False,
+    json_: Json = False,
+    verbose: Verbose = False,
+    studies: Studies = STUDIES,
+) -> None:
+    """Measure a grid of settings or host counts in shuffled order, and draw it."""
+    from autotune.run.beds.registry import prepare
+    from autotune.run.studies import new_directory
+    from autotune.sweep import options
+
+    file, wanted = options.wanted(target, over, hosts, with_, rate, repeat, peak=peak)
+    bed = prepare(file)
+    plan = options.plan(file, wanted, bed.space)
+    confirm(f"{bed.announce()}\n{options.said(plan)}", yes=yes)
+    directory = new_directory(studies, options.name(target, file))
+    sit_sweep(bed, plan, directory, html, json_=json_, verbose=verbose)

@@ -1,0 +1,247 @@
+"""An Ansible role that makes a trial's configuration so: validated files, least action.
+
+``ansible/`` holds ``README.md``, ``site.yml``, ``inventory.yml`` and the role ``autotune``. For hosts
+that are alike: units of other deployments are stopped, files are copied (each judged by its own
+software before it replaces anything, each with the owner and bits of the one it replaces), handlers
+restart what read a changed file, and chosen units are enabled and run. Modules are those of
+ansible-core alone.
+"""
+
+from __future__ import annotations
+
+import io
+import shlex
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from ruamel.yaml import YAML
+from ruamel.yaml.scalarstring import DoubleQuotedScalarString
+
+from autotune.deploy.stack import start_order
+from autotune.export.host_files import SYSCTL_FILE, HostFile, Hosts, hosts_of, kernel_file
+from autotune.export.templates import filled
+from autotune.report.studies import Study
+from autotune.study.records import Trial
+from autotune.target.model import Host, Target
+
+ROLE = "ansible/roles/autotune"
+HERE = "{{ inventory_hostname }}"
+FOUND = "autotune_found"  # what there is of the paths that are written
+LOAD_KERNEL = "Load kernel values"
+Tasks = list[dict[str, Any]]
+
+
+def ansible(study: Study, trial: Trial) -> dict[str, bytes]:
+    """Relative path → content. Raises AutotuneError where there are no hosts to configure."""
+    hosts = hosts_of(study, trial)
+    alike = _alike(study.target, hosts)
+    found = {f"{ROLE}/files/{file.host}{file.path}": file.content for file in hosts.files}
+    found |= {
+        f"{ROLE}/files/{host}{SYSCTL_FILE}": kernel_file(values)
+        for host, values in hosts.sysctls.items()
+        if values
+    }
+    documents: dict[str, Any] = {
+        f"{ROLE}/tasks/{name}.yml": list(_tasks(names[0], hosts)) for name, names in alike.items()
+    }
+    documents |= {
+        "ansible/inventory.yml": _inventory(study),
+        "ansible/site.yml": _playbook(study, trial),
+        f"{ROLE}/tasks/main.yml": [_include(name, names) for name, names in alike.items()],
+        f"{ROLE}/handlers/main.yml": list(_handlers(hosts)),
+        f"{ROLE}/meta/main.yml": _meta(study),
+    }
+    read_me = filled("role.md.j2", study=study.name, trial=trial.number, alike=alike)
+    written = {path: _yaml(document) for path, document in documents.items()}
+    return found | written | {"ansible/README.md": read_me.encode()}
+
+
+def _alike(target: Target, hosts: Hosts) -> dict[str, list[str]]:
+    """Hosts that the same tasks are for, by what they are called: what is needed comes first."""
+    kinds: dict[Any, list[str]] = {}
+    for tier in start_order(target):
+        for host in target.tiers[tier].hosts:
+            files = [(f.path, f.mode, f.check, sorted(f.units.items())) for f in hosts.of(host)]
+            tiers = [name for name, of in target.tiers.items() if host in of.hosts]
+            kind = (tiers, files, sorted(hosts.units[host].items()), sorted(hosts.sysctls[host]))
+            names = kinds.setdefault(repr(kind), [])
+            if host not in names:
+                names.append(host)
+    return {_called(target, names): names for names in kinds.values()}
+
+
+def _called(target: Target, names: list[str]) -> str:
+    """The tier, where these are all of its hosts and of no other; else the first host."""
+    for tier, of in target.tiers.items():
+        others = [o for name, o in target.tiers.items() if name != tier]
+        if set(of.hosts) == set(names) and not any(set(o.hosts) & set(names) for o in others):
+            return tier
+    return names[0]
+
+
+def _inventory(study: Study) -> dict[str, Any]:
+    target = study.target
+    groups = {
+        tier: {"hosts": {host: _reached(target.hosts[host]) for host in of.hosts}}
+        for tier, of in target.tiers.items()
+    }
+    every: dict[str, Any] = {"children": groups}
+    if target.ssh.config:
+        config = (study.source.parent / Path(target.ssh.config).expanduser()).resolve()
+        every["vars"] = {"ansible_ssh_common_args": f"-F {shlex.quote(str(config))}"}
+    return {"all": every}
+
+
+def _reached(host: Host) -> dict[str, Any]:
+    if host.transport == "local":
+        return {"ansible_connection": "local"}
+    known = {"ansible_host": host.address, "ansible_user": host.user, "ansible_port": host.port}
+    return {name: value for name, value in known.items() if value is not None}
+
+
+def _playbook(study: Study, trial: Trial) -> Tasks:
+    return [
+        {
+            "name": f"Configuration of trial {trial.number} of study {study.name}",
+            "hosts": ":".join(study.target.tiers),
+            "become": True,
+            "gather_facts": False,  # the role asks what it needs to know itself
+            "roles": [{"role": "autotune"}],
+        }
+    ]
+
+
+def _include(name: str, names: Iterable[str]) -> dict[str, Any]:
+    return {
+        "name": f"Configure {name}",
+        "ansible.builtin.include_tasks": f"{name}.yml",
+        "when": f"inventory_hostname in {list(names)}",
+    }
+
+
+def _tasks(host: str, hosts: Hosts) -> Iterator[dict[str, Any]]:
+    units, files = hosts.units[host], hosts.of(host)
+    others = sorted(unit for unit, runs in units.items() if not runs)
+    if others:
+        yield {"name": "See which services there are", "ansible.builtin.service_facts": None}
+    for unit in others:
+        task = _unit(f"Stop {unit}, which another deployment needs", unit, "stopped", enabled=False)
+        yield task | {"when": f"'{unit}' in ansible_facts.services"}
+    yield from _written(files)
+    if hosts.sysctls[host]:
+        yield _kernel(units)
+    # What is about to run finds its limits and its kernel as they are to be.
+    yield {"name": "Act on what has changed", "ansible.builtin.meta": "flush_handlers"}
+    for unit in sorted(unit for unit, runs in units.items() if runs):
+        yield _unit(f"Run {unit}", unit, "started", enabled=True)
+
+
+def _written(files: Iterable[HostFile]) -> Iterator[dict[str, Any]]:
+    """What is there keeps its owner and its bits; what is made is root's."""
+    by_path = {file.path: file for file in files}
+    above = {path.rpartition("/")[0] for path in by_path}
+    directories = sorted(path for path in above if path.count("/") > 1)  # every host has /etc
+    yield {
+        "name": "See what there is",
+        "ansible.builtin.stat": {"path": "{{ item }}", "follow": True},
+        "loop": [*directories, *by_path],
+        "register": FOUND,
+    }
+    for index, directory in enumerate(directories):
+        yield {
+            "name": f"Make {directory}",
+            "ansible.builtin.file": {
+                "path": directory, "state": "directory", "owner": "root", "group": "root",
+                "mode": _octal(0o755),
+            },
+            "when": f"not {FOUND}.results[{index}].stat.exists",
+        }  # fmt: skip
+    for index, file in enumerate(by_path.values(), len(directories)):
+        yield _copy(file, f"{FOUND}.results[{index}].stat")
+
+
+def _copy(file: HostFile, found: str) -> dict[str, Any]:
+    """Without an owner named, a copy has that of the file it replaces."""
+    copy: dict[str, Any] = {
+        "src": f"{HERE}{file.path}",
+        "dest": file.path,
+        "mode": f"{{{{ {found}.mode | default('0{file.mode:o}') }}}}",
+    }
+    if file.check:
+        copy["validate"] = shlex.join(file.check)
+    task = {"name": f"Write {file.path}", "ansible.builtin.copy": copy}
+    # A role does not know what ran before: what a reload cannot change may have changed too.
+    notified = [f"Restart {unit}" for unit in sorted(file.units)]
+    return task | ({"notify": notified} if notified else {})
+
+
+def _kernel(units: Mapping[str, bool]) -> dict[str, Any]:
+    running = sorted(unit for unit, runs in units.items() if runs)
+    return {
+        "name": "Write kernel values",
+        "ansible.builtin.copy": {
+            "src": f"{HERE}{SYSCTL_FILE}", "dest": SYSCTL_FILE, "owner": "root", "group": "root",
+            "mode": _octal(0o644),
+        },
+        # A listening socket keeps the backlog that the kernel allowed when it was opened.
+        "notify": [LOAD_KERNEL, *(f"Restart {unit}" for unit in running)],
+    }  # fmt: skip
+
+
+def _handlers(hosts: Hosts) -> Iterator[dict[str, Any]]:
+    """In the order in which they are to act, whatever notified them."""
+    yield {
+        "name": LOAD_KERNEL,
+        "ansible.builtin.command": {"argv": ["sysctl", "--load", SYSCTL_FILE]},
+        "changed_when": True,
+    }
+    for unit in sorted({u for units in hosts.units.values() for u, runs in units.items() if runs}):
+        task = _unit(f"Restart {unit}", unit, "restarted")
+        task["ansible.builtin.systemd_service"]["daemon_reload"] = True
+        yield task
+
+
+def _unit(name: str, unit: str, state: str, *, enabled: bool | None = None) -> dict[str, Any]:
+    service: dict[str, Any] = {"name": unit, "state": state}
+    if enabled is not None:
+        service["enabled"] = enabled
+    return {"name": name, "ansible.builtin.systemd_service": service}
+
+
+def _meta(study: Study) -> dict[str, Any]:
+    return {
+        "galaxy_info": {
+            "author": "autotune",
+            "description": f"The configuration that study {study.name} found",
+            "license": "MIT",
+            "min_ansible_version": _quoted("2.15"),
+            "platforms": [{"name": "Debian", "versions": ["bookworm", "trixie"]}],
+        },
+        "dependencies": [],
+    }
+
+
+def _octal(mode: int) -> str:
+    # In quotes: YAML 1.1 would read the number in another base.
+    return _quoted(f"0{mode:o}")
+
+
+def _quoted(text: str) -> str:
+    quoted: str = DoubleQuotedScalarString(text)
+    return quoted
+
+
+def _yaml(document: Any) -> bytes:
+    writer = YAML()
+    writer.explicit_start = True
+    writer.width = 120
+    writer.indent(mapping=2, sequence=4, offset=2)
+    out = io.StringIO()
+    writer.dump(document, out)
+    text = out.getvalue()
+    if isinstance(document, list):
+        # ruamel indents a list at the top as it does any other; yamllint wants that one at the edge.
+        text = "".join(line.removeprefix("  ") for line in text.splitlines(keepends=True))
+        text = text.replace("\n- name:", "\n\n- name:").replace("---\n\n", "---\n", 1)
+    return text.encode()

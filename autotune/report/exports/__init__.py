@@ -1,1 +1,0 @@
-"""An export in the terms of other tools."""

@@ -1,0 +1,54 @@
+"""The reference of all commands, made from what each says under ``--help``.
+
+``python -m scripts.cli_reference`` writes it to ``docs/cli.md`` of a checkout.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from typer.main import get_command
+from typer.testing import CliRunner
+
+from autotune.cli import app
+
+FILE = Path(__file__).parents[1] / "docs" / "cli.md"
+HEAD = """\
+# Commands
+
+Made from `--help` by `python -m scripts.cli_reference`; a test holds it to that.
+
+Results go to standard output, progress to standard error. With `--json`, exactly one JSON object
+with a `schema` is printed, errors included. Exit codes: 0 fine, 1 something went wrong, 2 usage,
+3 invalid target, 4 no proven improvement (with `--exit-code`), 5 locked by another tuner, 6 changes
+present (`plan --exit-code`), 70 a bug, 130 interrupted.
+"""
+
+
+def text() -> str:
+    """What ``docs/cli.md`` contains."""
+    parts = [HEAD]
+    for words in commands():
+        said = CliRunner(env={"COLUMNS": "100", "TERMINAL_WIDTH": "100"}).invoke(
+            app, [*words, "--help"], prog_name="autotune", color=False
+        )
+        heading = " ".join(["autotune", *words])
+        body = "\n".join(line.rstrip() for line in said.stdout.strip().splitlines())
+        parts.append(f"## `{heading}`\n\n```text\n{body}\n```\n")
+    return "\n".join(parts)
+
+
+def commands() -> list[list[str]]:
+    """Every command as its words, those of groups included."""
+    found: list[list[str]] = []
+    root = get_command(app)
+    for name, command in getattr(root, "commands", {}).items():
+        inner = getattr(command, "commands", None)
+        found += [[name, *([] if inner is None else [other])] for other in (inner or [name])]
+    return found
+
+
+if __name__ == "__main__":
+    os.environ.pop("NO_COLOR", None)
+    FILE.write_text(text(), encoding="utf-8")

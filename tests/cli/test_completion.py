@@ -1,0 +1,171 @@
+"""What a shell is offered, asked as a shell asks."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from autotune.cli import app
+from autotune.cli.completion import FORMATS
+from autotune.export.write import FORMATS as WRITTEN
+from tests.space.targets import FLEET
+from tests.test_cli import HEAVY
+
+STUDIES = Path(__file__).parents[1] / "report" / "studies"
+COMMAND = """\
+name: toy
+command: [./bench.py]
+maximize: throughput
+parameters: {threads: {range: [1, 9]}, mode: {choices: [slow, fast]}}
+"""
+# Typer itself checks words with pydantic.
+OURS = tuple(name for name in HEAVY if name != "pydantic")
+Complete = Callable[[str], list[str]]
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A directory with recorded studies and targets of several kinds."""
+    monkeypatch.chdir(tmp_path)
+    shutil.copytree(STUDIES, tmp_path / "studies")
+    text = FLEET.replace("service: nginx, forwards", "service: [nginx, apache], forwards")
+    (tmp_path / "fleet.yaml").write_text(text)
+    (tmp_path / "toy.yaml").write_text(COMMAND)
+    (tmp_path / "figure.yaml").write_text("target: fleet.yaml\nover: {service: all}\n")
+    (tmp_path / "notes.txt").write_text("")
+    (tmp_path / "more").mkdir()
+    return tmp_path
+
+
+@pytest.fixture
+def complete(home: Path) -> Complete:
+    """What bash is offered for the last word of a line."""
+
+    def ask(line: str) -> list[str]:
+        words = line.split(" ")
+        environment = {
+            "_AUTOTUNE_COMPLETE": "complete_bash",
+            "COMP_WORDS": line,
+            "COMP_CWORD": str(len(words) - 1),
+        }
+        done = CliRunner(env=environment).invoke(app, prog_name="autotune")
+        assert done.exception is None or isinstance(done.exception, SystemExit), done.exception
+        assert done.stderr == ""
+        return done.stdout.split()
+
+    return ask
+
+
+NAMES = sorted(path.name for path in STUDIES.iterdir() if (path / "events.jsonl").exists())
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["report ", "resume ", "status ", "diff ", "export ", "explain ", "run fleet.yaml --from "],
+)
+def test_studies_by_name(line: str, complete: Complete) -> None:
+    assert complete(f"autotune {line}") == NAMES
+
+
+def test_studies_of_another_directory(home: Path, complete: Complete) -> None:
+    (home / "studies").rename(home / "others")
+    assert complete("autotune report ") == []
+    assert complete("autotune report --studies others ") == NAMES
+    assert complete("autotune report --studies others impr") == ["improved"]
+
+
+def test_trials_of_the_study_that_is_named(complete: Complete) -> None:
+    first, second, *numbers = complete("autotune diff improved ")
+    assert (first, second) == ("baseline", "best")
+    assert numbers[:3] == ["0", "1", "2"]
+    assert complete("autotune diff improved baseline ") == [first, second, *numbers]
+    assert complete("autotune export improved --trial b") == ["baseline", "best"]
+    assert complete("autotune diff nothing ") == []
+
+
+def test_parameters_of_the_target_that_is_named(complete: Complete) -> None:
+    everything = complete("autotune sweep fleet.yaml --over ")
+    for name in (
+        "lb.service", "lb.nginx.worker_connections", "lb.apache.ServerLimit",
+        "web.php_fpm.max_children", "cache.memcached.threads", "web.sysctl.net.core.somaxconn",
+    ):  # fmt: skip
+        assert name in everything
+    assert complete("autotune sweep fleet.yaml --with web.php_fpm.max_c") == [
+        "web.php_fpm.max_children"
+    ]
+    assert complete("autotune sweep figure.yaml --over ") == everything
+    assert complete("autotune sweep toy.yaml --over ") == ["mode", "threads"]
+
+
+@pytest.mark.parametrize(
+    ("line", "offered"),
+    [
+        ("measure fleet.yaml --against ", ["baseline", "recommended", "published"]),
+        ("measure fleet.yaml --tier ", ["cache"]),
+        ("sweep fleet.yaml --hosts ", ["lb=", "web=", "cache=", "store="]),
+        ("export improved --format ", list(FORMATS)),
+        ("params mem", ["memcached"]),
+        ("params ngi", ["nginx"]),
+        ("init --example pap", ["paper", "paper-3x3"]),
+        ("check f", ["figure.yaml", "fleet.yaml"]),
+        ("check ", ["figure.yaml", "fleet.yaml", "more/", "studies/", "toy.yaml"]),
+        ("restore im", ["improved"]),
+        ("restore t", ["toy.yaml"]),
+        ("lab up fl", ["fleet.yaml"]),
+    ],
+)
+def test_other_names(line: str, offered: list[str], complete: Complete) -> None:
+    assert complete(f"autotune {line}") == offered
+
+
+def test_formats_are_those_that_are_written() -> None:
+    assert FORMATS == WRITTEN
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["diff improved ", "export improved --trial ", "sweep fleet.yaml --over ", "check nowhere/x"],
+)
+def test_what_is_broken_offers_nothing(line: str, home: Path, complete: Complete) -> None:
+    (home / "studies" / "improved" / "events.jsonl").write_bytes(b"\xff{no journal\n")
+    (home / "fleet.yaml").write_bytes(b"\0\xfftiers: [")
+    assert complete(f"autotune {line}") == []
+
+
+@pytest.mark.parametrize("text", ["", "tiers: 5\n", "tiers: {lb: 5}\n", "tiers: {lb: {}}\n", "[]"])
+def test_a_target_that_is_half_written_offers_nothing(
+    text: str, home: Path, complete: Complete
+) -> None:
+    (home / "fleet.yaml").write_text(text)
+    assert complete("autotune sweep fleet.yaml --over ") == []
+
+
+@pytest.mark.parametrize(
+    "line", ["report ", "diff improved ", "sweep fleet.yaml --over ", "params ", "init --example "]
+)
+def test_nothing_heavy_is_loaded(line: str, home: Path) -> None:
+    code = (
+        "import sys; sys.argv = ['autotune']\n"
+        "from autotune.cli import main\n"
+        "try: main()\n"
+        "except SystemExit: pass\n"
+        f"print([name for name in {OURS!r} if name in sys.modules], file=sys.stderr)"
+    )
+    environment = {
+        **os.environ,
+        "_AUTOTUNE_COMPLETE": "complete_bash",
+        "COMP_WORDS": f"autotune {line}",
+        "COMP_CWORD": str(len(line.split(" "))),
+    }
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True
+    )
+    assert done.stdout.split()
+    assert done.stderr.strip() == "[]"

@@ -1,0 +1,5 @@
+from __future__ import annotations
+
+from tests.report.conftest import copied, study
+
+__all__ = ["copied", "study"]
