@@ -24,7 +24,7 @@ from autotune.measure.process_table import Owners
 from autotune.measure.stream import Stream
 from autotune.measure.watch import Watch, WatchedHost
 from autotune.services.base import Endpoint, Role, Site
-from autotune.services.nginx import Nginx
+from autotune.services.nginx.service import Nginx
 from autotune.transports.local import LocalTransport
 
 SECONDS = 6

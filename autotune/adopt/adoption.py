@@ -12,7 +12,7 @@ from autotune.adopt.knob import Accepts, Edit, Tuned
 from autotune.adopt.template import exchanged
 from autotune.adopt.tiers import FoundTier
 from autotune.services.base import ConfigFile, Own, Role, Value
-from autotune.services.limits import Limits
+from autotune.services.limits.service import Limits
 from autotune.services.placement import placed
 from autotune.space.catalogue import of_tier
 from autotune.space.dimension import Dimension

@@ -154,7 +154,7 @@ class EmbeddedFleet(Fleet):
             lambda: processes.is_up(running, place), running, READY_SECONDS, "starting"
         )
         if part.site.role is Role.STORE:
-            dataset.load(part.site, self.target.data, self._transport, self._progress)
+            dataset.load(part, self.target.data, self._transport, self._progress)
 
     def _roll_back(self, good: Rendered) -> None:
         """Put the last good files back; what they replace is restarted, whatever it was doing."""

@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from autotune.deploy.ports import local_of
-from autotune.services import local_cache
 from autotune.services.base import (
     Conditions,
     Endpoint,
@@ -19,7 +18,7 @@ from autotune.services.base import (
     met,
 )
 from autotune.services.placement import Placed, placed
-from autotune.services.registry import PORTS, parts
+from autotune.services.registry import PORTS, of_role, parts
 from autotune.space.facts import HostFacts
 from autotune.target.model import Target
 
@@ -159,7 +158,8 @@ def _roles(target: Target, tier: str) -> set[Role]:
 
 def _local(tier: str, host: str, grounds: Grounds) -> Endpoint:
     """Where the cache beside the application listens: on its own host alone."""
-    return Endpoint("127.0.0.1", grounds.ports.get((local_of(tier), host), local_cache.PORT))
+    port = next(service.port for service in of_role(Role.LOCAL))
+    return Endpoint("127.0.0.1", grounds.ports.get((local_of(tier), host)) or port)
 
 
 def _endpoint(target: Target, tier: str, host: str, grounds: Grounds) -> Endpoint:

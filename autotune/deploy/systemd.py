@@ -144,7 +144,7 @@ class SystemdFleet(Fleet):
             # One that is found as it ought to be may still be empty: an exported role loads no data.
             begins = self._in_place is None or unit in steps[host.name].act
             if part.site.role is Role.STORE and begins:
-                dataset.load(part.site, self.target.data, host.transport, self._progress)
+                dataset.load(part, self.target.data, host.transport, self._progress)
 
     def _await_answer(self) -> None:
         wrong = ready.until(self._request, self._expect, self.ready_seconds)

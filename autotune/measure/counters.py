@@ -10,7 +10,8 @@ from dataclasses import dataclass, field
 
 from autotune.deploy.stack import Part
 from autotune.measure.scoreboard import doing
-from autotune.services.apache_server import STATUS_HOST, asking
+from autotune.services.apache.service import asking
+from autotune.services.apache.status import STATUS_HOST
 from autotune.services.base import Argv, Endpoint, Role
 from autotune.transports.base import Transport
 

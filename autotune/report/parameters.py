@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from functools import cache
 
 from autotune.services.base import Action, Parameter, Role, Service, Settings, Value
-from autotune.services.placement import all_services, choice_of
-from autotune.services.registry import DEPLOYMENTS, parts
+from autotune.services.placement import choice_of
+from autotune.services.registry import ALL, DEPLOYMENTS, parts
 from autotune.space import choices
 from autotune.target.model import ParameterRule, Target
 
@@ -42,7 +42,7 @@ def declared(target: Target) -> Declared:
 def _catalogue() -> dict[str, tuple[Service, ...]]:
     """``service.parameter`` → the services that have it: one may be there in two kinds."""
     found: dict[str, tuple[Service, ...]] = {}
-    for service in all_services():
+    for service in ALL:
         for parameter in service.parameters:
             name = f"{service.name}.{parameter.name}"
             found[name] = (*found.get(name, ()), service)

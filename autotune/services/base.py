@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 from zlib import crc32
 
+from autotune.target.model import Data
+
 Value = bool | int | float | str
 Bound = int | float | str  # text is an expression over the host's facts, such as "2 * cpus"
 Settings = Mapping[str, Value]
@@ -193,6 +195,21 @@ class Needs:
 
 
 @dataclass(frozen=True)
+class Loader:
+    """Commands that fill a store where it lives, so that no pair crosses the network.
+
+    ``recorded`` prints the mark that the last of ``record(mark)`` left. ``write(first, count, mean)``
+    writes ``count`` pairs from key number ``first`` on, their values of ``mean`` bytes. A store that
+    prints ``busy`` still reads what it holds: ask again.
+    """
+
+    recorded: Argv
+    write: Callable[[int, int, int], Argv]
+    record: Callable[[str], tuple[Argv, ...]]
+    busy: str
+
+
+@dataclass(frozen=True)
 class Service:
     """A program of a tier, files that another one serves, or settings of the host.
 
@@ -202,15 +219,45 @@ class Service:
     them where the distribution does not. ``at_most`` are pairs (a, b) with a ≤ b, parameters or
     expressions over them; what ``a`` names is lowered where a candidate breaks it. ``runs_when``
     are values of its own parameters, by their bare names, under which it runs.
+
+    ``deployment`` is what a tier's ``service:`` says for it alone, ``role`` what it does there,
+    ``port`` where it listens under the distribution's unit, unless the tier says otherwise. An
+    application server has a ``gateway`` instead, the protocol it answers: each service that has it
+    among its ``gateways`` forms a deployment with it (``nginx+php-fpm``). ``application`` is what a
+    tier's ``app:`` says for files that an application server runs. A ``per_deployment`` service of
+    the host is there once for each deployment, see ``beside``.
+
+    ``runs_application``: a request keeps one of its processes until it is answered.
+    ``forgets_on_restart``: it begins with nothing, and has to be warmed up again. ``protocol``: what
+    generators of load for it alone speak. ``unit_nofile`` and ``limits_template``: LimitNOFILE in
+    the distribution's unit, and the drop-in that changes it.
     """
 
     name: ClassVar[str]
+    title: ClassVar[str]
+    role: ClassVar[Role]
+    deployment: ClassVar[str] = ""
+    port: ClassVar[int] = 0
+    gateway: ClassVar[str] = ""
+    gateways: ClassVar[frozenset[str]] = frozenset()
+    application: ClassVar[str] = ""
+    per_deployment: ClassVar[bool] = False
+    runs_application: ClassVar[bool] = False
+    forgets_on_restart: ClassVar[bool] = False
+    protocol: ClassVar[str] = ""
+    unit_nofile: ClassVar[Bound] = 1024
+    limits_template: ClassVar[str] = "limits/limits.conf.j2"
     packages: ClassVar[tuple[str, ...]] = ()
     elsewhere: ClassVar[str] = ""
     at_most: ClassVar[tuple[tuple[str, str], ...]] = ()
     reload_signal: ClassVar[str | None] = None
     needs: ClassVar[Needs] = Needs()
     runs_when: ClassVar[Conditions] = ()
+
+    @property
+    def key(self) -> str:
+        """What the registry and the command line call it: its name, unless two share one."""
+        return self.name
 
     @property
     def parameters(self) -> tuple[Parameter, ...]:
@@ -250,6 +297,18 @@ class Service:
     def effective(self, site: Site) -> tuple[Readback, ...]:
         """Commands that show what is in effect."""
         return ()
+
+    def beside(self, services: tuple[Service, ...]) -> Service:
+        """A ``per_deployment`` one as it is for the deployment of these services."""
+        return self
+
+    def expected_body(self, data: Data) -> bytes | None:
+        """The body of an application's right answer, where that is known."""
+        return None
+
+    def loader(self, site: Site) -> Loader | None:
+        """How to fill a store; ``None`` for what holds no data of its own."""
+        return None
 
 
 def config_files(service: Service, site: Site) -> tuple[ConfigFile, ...]:

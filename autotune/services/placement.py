@@ -6,10 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from autotune.services.base import Conditions, Role, Service
-from autotune.services.limits import Limits
-from autotune.services.local_cache import LocalCache
-from autotune.services.registry import APPS, SERVICES, parts
-from autotune.services.sysctl import Sysctl
+from autotune.services.registry import APPS, of_role, parts
 
 
 @dataclass(frozen=True)
@@ -42,11 +39,6 @@ class Tier(Protocol):
     def local_cache(self) -> bool: ...
 
 
-def all_services() -> tuple[Service, ...]:
-    """Every service a tier can have."""
-    return (*SERVICES.values(), *APPS.values(), LocalCache(), Sysctl(), Limits())
-
-
 def choice_of(tier: str) -> str:
     """The setting that says which of a tier's deployments runs."""
     return f"{tier}.service"
@@ -64,17 +56,18 @@ def placed(name: str, tier: Tier) -> tuple[Placed, ...]:
 
 
 def _add_all(found: list[Placed], tier: Tier, name: str) -> None:
-    if tier.runtime == "systemd":
-        found.append(Placed(Sysctl(), Role.HOST))
+    of_host = of_role(Role.HOST) if tier.runtime == "systemd" else ()
+    found += [Placed(service, Role.HOST) for service in of_host if not service.per_deployment]
     if tier.app:
         found.append(Placed(APPS[tier.app], Role.APP))
     if tier.local_cache:
-        found.append(Placed(LocalCache(), Role.LOCAL))
+        found += [Placed(service, Role.LOCAL) for service in of_role(Role.LOCAL)]
     for deployment in tier.service:
         when: Conditions = ((choice_of(name), (deployment,)),) if len(tier.service) > 1 else ()
         services = parts(deployment)
-        if tier.runtime == "systemd":
-            _add(found, Placed(Limits(tuple(service for service, _ in services)), Role.HOST, when))
+        for limit in (service for service in of_host if service.per_deployment):
+            beside = limit.beside(tuple(service for service, _ in services))
+            _add(found, Placed(beside, Role.HOST, when))
         for service, role in services:
             _add(found, Placed(service, role, when))
 

@@ -4,8 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 
-from autotune.services.base import Action, Argv, Parameter, Readback, Site
+from autotune.services.base import Action, Argv, Loader, Parameter, Readback, Site
 from autotune.services.readback import alternating, backlog_in_force
+
+MARK = "autotune:data-set"
+# Deterministic: a block's random numbers are seeded by its first key.
+_WRITE_PAIRS = """
+math.randomseed(tonumber(ARGV[1]) + 1)
+local first, count = tonumber(ARGV[1]), tonumber(ARGV[2])
+local shrink = math.log(1 - 1 / tonumber(ARGV[3]))
+local filler = string.rep('abcdefghijklmnopqrstuvwxyz', 4)
+for i = first, first + count - 1 do
+  local length = math.min(100, 1 + math.floor(math.log(1 - math.random()) / shrink))
+  redis.call('SET', string.format('k%010d', i), string.sub(filler, 1, length))
+end
+return count
+"""
 
 
 def clients(source: str) -> Parameter:
@@ -37,6 +51,25 @@ def in_effect(
             "CONFIG", "GET", "*")  # fmt: skip
     asked = Readback(argv, alternating(names, switches))
     return (asked, backlog_in_force(site, "tcp_backlog"))
+
+
+def loader(site: Site) -> Loader:
+    """A script inside the store writes a block of pairs at a time: memory stays constant."""
+    ask = (site.programs["redis-cli"], "-e", "-h", site.listen.host, "-p", str(site.listen.port))
+    return Loader(
+        (*ask, "GET", MARK),
+        lambda first, count, mean: (
+            *ask,
+            "EVAL",
+            _WRITE_PAIRS,
+            "0",
+            str(first),
+            str(count),
+            str(mean),
+        ),
+        lambda mark: ((*ask, "SET", MARK, mark), (*ask, "SAVE")),
+        busy="LOADING",
+    )
 
 
 def as_user(user: str | None, group: str | None) -> Argv:

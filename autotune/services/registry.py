@@ -1,56 +1,49 @@
-"""Every service there is. A new one is its module, its template, its fixtures and a line here."""
+"""Every service there is: each folder beside this file declares its own in ``service.SERVICES``."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
+from importlib import import_module
+from pkgutil import iter_modules
 
-from autotune.services import reference_app
-from autotune.services.apache import Apache
-from autotune.services.apache_mod_php import ApacheModPhp
+from autotune import services
 from autotune.services.base import Role, Service
-from autotune.services.kvrocks import Kvrocks
-from autotune.services.memcached import Memcached
-from autotune.services.nginx import Nginx
-from autotune.services.php_fpm import PhpFpm
-from autotune.services.redis import Redis
-from autotune.services.reference_app import ReferenceApp
+from autotune.target.model import Target
 
-if TYPE_CHECKING:
-    from autotune.target.model import Target
 
-SERVICES: dict[str, Service] = {
-    "nginx": Nginx(),
-    "apache": Apache(),
-    "apache-mod-php": ApacheModPhp(),
-    "php-fpm": PhpFpm(),
-    "memcached": Memcached(),
-    "redis": Redis(),
-    "kvrocks": Kvrocks(),
-}
+def _declared() -> Iterator[Service]:
+    for folder in iter_modules(services.__path__):
+        if folder.ispkg:
+            yield from import_module(f"{services.__name__}.{folder.name}.service").SERVICES
 
-APPS: dict[str, Service] = {"reference": ReferenceApp()}
 
-# What a tier's ``service`` may say, and the role each part of it plays there.
-DEPLOYMENTS: dict[str, tuple[tuple[str, Role], ...]] = {
-    "nginx": (("nginx", Role.PROXY),),
-    "nginx+php-fpm": (("php-fpm", Role.APP), ("nginx", Role.WEB)),
-    "apache": (("apache", Role.PROXY),),
-    "apache+mod_php": (("apache-mod-php", Role.WEB),),
-    "memcached": (("memcached", Role.CACHE),),
-    "redis": (("redis", Role.STORE),),
-    "kvrocks": (("kvrocks", Role.STORE),),
-}
+# Along the way of a request, as the roles are.
+ALL: tuple[Service, ...] = tuple(
+    sorted(_declared(), key=lambda s: (list(Role).index(s.role), s.key))
+)
+
+# What deployments are made of, by their keys.
+SERVICES: dict[str, Service] = {s.key: s for s in ALL if s.deployment or s.gateway}
+
+# What a tier's ``app`` may say.
+APPS: dict[str, Service] = {s.application: s for s in ALL if s.application}
+
+
+def _deployments() -> Iterator[tuple[str, int, tuple[tuple[str, Role], ...]]]:
+    for service in SERVICES.values():
+        if service.deployment:
+            yield service.deployment, service.port, ((service.key, service.role),)
+        for server in SERVICES.values():
+            if server.gateway in service.gateways:
+                together = ((server.key, server.role), (service.key, Role.WEB))
+                yield f"{service.key}+{server.key}", service.port, together
+
+
+# What a tier's ``service`` may say, and the role each part of it plays there, in starting order.
+DEPLOYMENTS: dict[str, tuple[tuple[str, Role], ...]] = {d: made for d, _, made in _deployments()}
 
 # Where a deployment listens under its distribution's units, unless the tier says otherwise.
-PORTS: dict[str, int] = {
-    "nginx": 80,
-    "nginx+php-fpm": 80,
-    "apache": 80,
-    "apache+mod_php": 80,
-    "memcached": 11211,
-    "redis": 6379,
-    "kvrocks": 6666,
-}
+PORTS: dict[str, int] = {deployment: port for deployment, port, _ in _deployments()}
 
 
 def parts(deployment: str) -> tuple[tuple[Service, Role], ...]:
@@ -58,7 +51,17 @@ def parts(deployment: str) -> tuple[tuple[Service, Role], ...]:
     return tuple((SERVICES[name], role) for name, role in DEPLOYMENTS[deployment])
 
 
+def of_role(role: Role) -> tuple[Service, ...]:
+    """The services that have this role of their own."""
+    return tuple(service for service in ALL if service.role is role)
+
+
+def named(name: str) -> tuple[Service, ...]:
+    """The services of this name: several where one program does different jobs."""
+    return tuple(service for service in ALL if service.name == name)
+
+
 def expected_body(target: Target) -> bytes | None:
     """The body that proves a request was served right, where the application is one of ours."""
-    apps = {tier.app for tier in target.tiers.values()}
-    return reference_app.expected_body(target.data) if "reference" in apps else None
+    apps = (APPS[tier.app] for tier in target.tiers.values() if tier.app in APPS)
+    return next((body for app in apps if (body := app.expected_body(target.data))), None)

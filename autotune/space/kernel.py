@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from autotune.services.base import Parameter, Value
 from autotune.services.readback import number
-from autotune.services.sysctl import CHOICES_IN, NARROWED_TO, WHOLE_MACHINE, Sysctl
+from autotune.services.sysctl.service import CHOICES_IN, NARROWED_TO, WHOLE_MACHINE, Sysctl
 from autotune.space.dimension import Dimension
 from autotune.space.facts import HostFacts
 from autotune.target.model import Target

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from autotune.errors import AutotuneError
-from autotune.services.sysctl import KEYS
+from autotune.services.sysctl.service import KEYS
 from autotune.space.facts import HostFacts
 from autotune.target.model import Target
 from autotune.transports.base import Transport

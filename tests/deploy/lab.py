@@ -21,7 +21,7 @@ from autotune.lab.plan import names
 from autotune.run.beds import systemd
 from autotune.run.beds.systemd import SystemdBed
 from autotune.services.base import Action, Settings
-from autotune.services.sysctl import KEYS
+from autotune.services.sysctl.service import KEYS
 from autotune.target.read import read
 from autotune.transports.base import Transport
 

@@ -179,9 +179,10 @@ def test_nine_of_ten_gets_hit_at_the_defaults(opened: Opened) -> None:
 def test_the_data_set_is_loaded_once_and_is_what_it_should_be(opened: Opened) -> None:
     with opened() as bench:
         fleet(bench).deploy(settings(bench))
-        site = next(p.site for p in fleet(bench).stack.parts if p.service.name == "redis")
+        part = next(p for p in fleet(bench).stack.parts if p.service.name == "redis")
+        site = part.site
         data, transport = fleet(bench).target.data, LocalTransport()
-        assert not dataset.load(site, data, transport)
+        assert not dataset.load(part, data, transport)
 
         def ask(*command: str) -> str:
             argv = (site.programs["redis-cli"], "-p", str(site.listen.port), *command)
@@ -195,4 +196,4 @@ def test_the_data_set_is_loaded_once_and_is_what_it_should_be(opened: Opened) ->
         # Restarted with other settings, the store has its data without being filled again.
         fleet(bench).deploy(settings(bench, store__redis__maxclients=5000))
         assert ask("DBSIZE") == str(data.pairs + 1)
-        assert not dataset.load(site, data, transport)
+        assert not dataset.load(part, data, transport)

@@ -12,8 +12,8 @@ from autotune.measure.counters import Counters
 from autotune.measure.sample import Processes, Queue, Sample
 from autotune.measure.watch import Seen, WatchedHost
 from autotune.services.base import Endpoint, Role, Service, Site
-from autotune.services.nginx import Nginx
-from autotune.services.php_fpm import PhpFpm
+from autotune.services.nginx.service import Nginx
+from autotune.services.php_fpm.service import PhpFpm
 
 
 def placed(service: Service, role: Role, tier: str = "web") -> Part:

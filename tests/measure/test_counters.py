@@ -13,10 +13,10 @@ import pytest
 from autotune.deploy.stack import Part
 from autotune.measure.counters import DIALECTS, CounterReader, parse
 from autotune.measure.scoreboard import doing
-from autotune.services.apache_mod_php import ApacheModPhp
-from autotune.services.apache_server import STATUS_HOST
+from autotune.services.apache.service import ApacheModPhp
+from autotune.services.apache.status import STATUS_HOST
 from autotune.services.base import Endpoint, Role, Site
-from autotune.services.memcached import Memcached
+from autotune.services.memcached.service import Memcached
 from autotune.transports.base import Completed
 from autotune.transports.local import LocalTransport
 

@@ -10,8 +10,8 @@ from autotune.deploy.stack import Part
 from autotune.measure.faults import PAUSE, faults, suspected
 from autotune.measure.reading import Reading
 from autotune.services.base import Endpoint, Role, Site
-from autotune.services.nginx import Nginx
-from autotune.services.php_fpm import PhpFpm
+from autotune.services.nginx.service import Nginx
+from autotune.services.php_fpm.service import PhpFpm
 from autotune.transports.base import Completed, Transport
 from autotune.transports.errors import HostUnreachable
 from autotune.transports.local import LocalTransport

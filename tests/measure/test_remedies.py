@@ -7,9 +7,9 @@ import pytest
 from autotune.measure import remedies
 from autotune.measure.bottleneck import Bottleneck, Resource
 from autotune.measure.remedies import moves
-from autotune.services.limits import NOFILE
+from autotune.services.limits.service import NOFILE
 from autotune.services.registry import SERVICES
-from autotune.services.sysctl import Sysctl
+from autotune.services.sysctl.service import Sysctl
 
 
 def found(service: str, resource: Resource) -> dict[str, object]:

@@ -9,11 +9,11 @@ import pytest
 from autotune.deploy.stack import Part
 from autotune.measure import server_log
 from autotune.measure.server_log import complaints, log_of, position, since
-from autotune.services.apache import Apache
+from autotune.services.apache.service import Apache
 from autotune.services.base import Endpoint, Role, Runtime, Service, Site
-from autotune.services.memcached import Memcached
-from autotune.services.nginx import Nginx
-from autotune.services.php_fpm import PhpFpm
+from autotune.services.memcached.service import Memcached
+from autotune.services.nginx.service import Nginx
+from autotune.services.php_fpm.service import PhpFpm
 
 AT = "2026/11/21 04:50:12 [alert] 812#812: "
 APACHE = "[Sat Nov 21 07:18:04.461156 2026] [{0}:error] [pid 812:tid 812] {1}"

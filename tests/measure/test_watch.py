@@ -15,8 +15,8 @@ from autotune.deploy.processes import PID_SUFFIX
 from autotune.deploy.stack import Part
 from autotune.measure.watch import Watch, WatchedHost, owners, pause
 from autotune.services.base import Endpoint, Role, Site
-from autotune.services.memcached import Memcached
-from autotune.services.nginx import Nginx
+from autotune.services.memcached.service import Memcached
+from autotune.services.nginx.service import Nginx
 from autotune.transports.base import Argv, Completed, Transport
 from autotune.transports.errors import HostUnreachable
 from autotune.transports.local import LocalTransport

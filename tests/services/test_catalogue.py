@@ -8,9 +8,9 @@ from collections.abc import Iterator
 import pytest
 
 from autotune.services.base import Bound, Parameter, Role, Service, Value
-from autotune.services.limits import Limits
+from autotune.services.limits.service import Limits
 from autotune.services.registry import APPS, DEPLOYMENTS, SERVICES, parts
-from autotune.services.sysctl import Sysctl
+from autotune.services.sysctl.service import Sysctl
 from autotune.space.expression import parse
 from autotune.target.units import DURATION, SIZE
 

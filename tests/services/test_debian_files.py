@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from autotune.services.base import Endpoint, Role, Site
-from autotune.services.memcached import Memcached, options
-from autotune.services.nginx import in_effect
+from autotune.services.memcached.service import Memcached, options
+from autotune.services.nginx.service import in_effect
 
 DEBIAN = b"""\
 # memcached default config file

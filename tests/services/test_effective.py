@@ -6,8 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from autotune.services import memcached, nginx, php_fpm, redis
 from autotune.services.base import Endpoint, Role, Settings, Site
+from autotune.services.memcached import service as memcached
+from autotune.services.nginx import service as nginx
+from autotune.services.php_fpm import service as php_fpm
+from autotune.services.redis import service as redis
 from autotune.services.registry import SERVICES
 
 FIXTURES = Path(__file__).parent / "fixtures"

@@ -7,11 +7,12 @@ from pathlib import Path
 import pytest
 
 from autotune.deploy.render import render
-from autotune.services import limits, sysctl
 from autotune.services.base import Endpoint, Role, Site
-from autotune.services.limits import Limits
+from autotune.services.limits import service as limits
+from autotune.services.limits.service import Limits
 from autotune.services.registry import parts
-from autotune.services.sysctl import Sysctl
+from autotune.services.sysctl import service as sysctl
+from autotune.services.sysctl.service import Sysctl
 from autotune.target.model import Data
 
 FIXTURES = Path(__file__).parent / "fixtures"

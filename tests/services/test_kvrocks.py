@@ -8,7 +8,7 @@ from autotune.deploy import ground
 from autotune.deploy.render import render
 from autotune.errors import AutotuneError
 from autotune.services.base import Endpoint, Role, Site
-from autotune.services.kvrocks import IN_EFFECT, Kvrocks
+from autotune.services.kvrocks.service import IN_EFFECT, Kvrocks
 from autotune.target.model import Data
 
 SITE = Site(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from autotune.services.sysctl import KEYS
+from autotune.services.sysctl.service import KEYS
 from autotune.space.facts import HostFacts
 from autotune.space.space import Space, build
 from autotune.target.read import read

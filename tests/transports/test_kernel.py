@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from autotune.services.sysctl import KEYS
+from autotune.services.sysctl.service import KEYS
 from autotune.transports.kernel import kernel, parse
 from autotune.transports.local import LocalTransport
 

@@ -20,7 +20,7 @@ from autotune.run.narrator import Narrator
 from autotune.run.templates import rendered
 from autotune.services.base import Settings
 from autotune.services.placement import placed
-from autotune.services.sysctl import PARAMETERS as KERNEL
+from autotune.services.sysctl.parameters import PARAMETERS as KERNEL
 from autotune.simulate.blame import diagnosed
 from autotune.simulate.fleet import SimulatedFleet
 from autotune.simulate.stack import SimulatedStack

@@ -25,7 +25,7 @@ from autotune.run.interruption import uninterrupted
 from autotune.run.narrator import Narrator
 from autotune.run.templates import overrides, rendered
 from autotune.services.base import Settings
-from autotune.services.nginx import Nginx
+from autotune.services.nginx.service import Nginx
 from autotune.services.registry import expected_body
 from autotune.space import space as spaces
 from autotune.space.facts import HostFacts

@@ -1,16 +1,50 @@
-"""Apache as a load balancer: processes of many threads each (mpm_event) in front of a web tier."""
+"""Parameters of Apache: common to both ways of working, and of each."""
 
 from __future__ import annotations
 
-from autotune.services.apache_server import COMMON, MPM, ApacheServer
-from autotune.services.apache_status import Running, threads
-from autotune.services.base import Action, Needs, Parameter, Role, Settings
+from autotune.services.base import Action, Needs, Parameter, Role
 
+CORE = "httpd.apache.org, core"
+MPM = "httpd.apache.org, mpm_common"
+PREFORK = "httpd.apache.org, prefork"
 EVENT = "httpd.apache.org, event"
 PROXY = "httpd.apache.org, mod_proxy"
 REUSED = (("proxy_disablereuse", (False,)),)
 
-PARAMETERS = (
+COMMON = (
+    Parameter(
+        name="ListenBacklog", low=64, high=65535, log=True, stock=511, recommended=4096,
+        action=Action.RESTART, source=MPM,
+        meaning="Connections that may wait to be accepted; the kernel caps it at somaxconn.",
+    ),
+    Parameter(
+        name="KeepAlive", choices=(False, True), stock=True, recommended=True,
+        action=Action.RELOAD, source=CORE,
+        meaning="Whether a connection may carry more than one request.",
+    ),
+    Parameter(
+        name="KeepAliveTimeout", low=1, high=7, stock=5, unit="s", when=(("KeepAlive", (True,)),),
+        action=Action.RELOAD, source=CORE,
+        meaning="How long an idle client connection stays open.",
+    ),
+    Parameter(
+        name="MaxKeepAliveRequests", low=1, high=100_000, log=True, stock=100, recommended=1000,
+        when=(("KeepAlive", (True,)),), action=Action.RELOAD, source=CORE,
+        meaning="Requests a client may send over one connection.",
+    ),
+    Parameter(
+        name="MaxConnectionsPerChild", choices=(0, 1000, 10_000, 100_000), stock=0,
+        recommended=0, action=Action.RELOAD, source=MPM,
+        meaning="Connections after which a child process is replaced; 0 is never.",
+    ),
+    Parameter(
+        name="BufferedLogs", choices=(False, True), stock=False, recommended=True,
+        action=Action.RELOAD, source="httpd.apache.org, mod_log_config",
+        meaning="Whether the access log is written in blocks instead of a line per request.",
+    ),
+)  # fmt: skip
+
+PROXY_PARAMETERS = (
     *COMMON,
     Parameter(
         # Debian lets 150 workers run, which are 6 processes of 25; the limit itself is left at 16.
@@ -96,7 +130,7 @@ PARAMETERS = (
     ),
 )  # fmt: skip
 
-NEEDS = Needs(
+PROXY_NEEDS = Needs(
     processes="ServerLimit + 1",
     rss=16 * 2**20,
     # A client's connection and the one to the web tier for each thread, and idle clients besides.
@@ -104,21 +138,38 @@ NEEDS = Needs(
     source="resident size of a process of 25 threads of Apache 2.4 under load, doubled",
 )
 
+PHP_PARAMETERS = (
+    *COMMON,
+    Parameter(
+        name="MaxRequestWorkers", low=2, high=1024, log=True, stock=150, recommended=256,
+        published={Role.WEB: 500}, action=Action.RELOAD, source=MPM,
+        meaning="Processes, and so requests worked on, at one time.",
+    ),
+    Parameter(
+        name="ServerLimit", low=1, high=20_000, stock=256,
+        derive="max(256, MaxRequestWorkers)", action=Action.RESTART, source=MPM,
+        meaning="What MaxRequestWorkers can be raised to without a restart.",
+    ),
+    Parameter(
+        name="StartServers", low=1, high=512, log=True, stock=5, recommended="8 * cpus",
+        action=Action.RELOAD, source=MPM,
+        meaning="Processes at start.",
+    ),
+    Parameter(
+        name="MinSpareServers", low=1, high=256, log=True, stock=5, recommended="4 * cpus",
+        action=Action.RELOAD, source=PREFORK,
+        meaning="Idle processes below which more are forked, one and then twice as many a second.",
+    ),
+    Parameter(
+        name="MaxSpareServers", low=2, high=1024, log=True, stock=10, recommended="16 * cpus",
+        action=Action.RELOAD, source=PREFORK,
+        meaning="Idle processes above which some are ended.",
+    ),
+)  # fmt: skip
 
-class Apache(ApacheServer):
-    """Role ``proxy``: balances over the tier it forwards to."""
-
-    template = "apache/proxy.conf.j2"
-    packages = ("apache2", "curl")
-    parameters = PARAMETERS
-    # Apache itself raises MaxSpareThreads where it leaves less than a process of room.
-    at_most = (
-        ("StartServers", "ServerLimit"),
-        ("MinSpareThreads", "MaxSpareThreads - ThreadsPerChild"),
-        ("proxy_smax", "proxy_max"),
-        ("proxy_min", "proxy_smax"),
-    )
-    needs = NEEDS
-
-    def limits(self, running: Running) -> Settings:
-        return threads(running)
+PHP_NEEDS = Needs(
+    workers="MaxRequestWorkers",
+    processes="MaxRequestWorkers + 1",
+    rss=24 * 2**20,
+    source="resident size of a process of Apache 2.4 with PHP 8.2 under load, shared pages included",
+)

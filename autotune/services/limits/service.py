@@ -6,17 +6,23 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from autotune.services.base import Action, ConfigFile, Parameter, Readback, Service, Site, Value
+from autotune.services.base import (
+    Action,
+    ConfigFile,
+    Parameter,
+    Readback,
+    Role,
+    Service,
+    Site,
+    Value,
+)
 
 DROP_IN = "/etc/systemd/system/{unit}.d/autotune.conf"
-TEMPLATES = {"apache2.service": "limits/apache2.conf.j2"}
 NOFILE = Parameter(
     name="nofile", low=1024, high="nofile", log=True, stock=1024, recommended="min(65535, nofile)",
     action=Action.RESTART, source="systemd.exec(5), LimitNOFILE; reference stack",
     meaning="Descriptors a process of the tier's units has to begin with.",
 )  # fmt: skip
-# LimitNOFILE in the units of Debian's packages, where it is not systemd's default of 1024.
-RAISED = {"redis": "min(65535, nofile)"}
 # The limits of a unit's first process; its name is an argument, never part of the script.
 _LIMITS = 'cat "/proc/$(systemctl show --property MainPID --value "$1")/limits"'
 _OPEN_FILES = re.compile(r"^Max open files\s+(\d+)\s", re.MULTILINE)
@@ -27,13 +33,16 @@ class Limits(Service):
     """Drop-ins for the units of ``services``, which run together in one deployment."""
 
     name = "limits"
+    title = "limits of units"
+    role = Role.HOST
+    per_deployment = True
     services: tuple[Service, ...] = ()
 
     @property
     def parameters(self) -> tuple[Parameter, ...]:
         """With the limit that the distribution's own units set, where they set one."""
-        stock = [RAISED[service.name] for service in self.services if service.name in RAISED]
-        return (replace(NOFILE, stock=stock[0]),) if stock else (NOFILE,)
+        raised = [s.unit_nofile for s in self.services if s.unit_nofile != NOFILE.stock]
+        return (replace(NOFILE, stock=raised[0]),) if raised else (NOFILE,)
 
     @property
     def programs(self) -> Mapping[str, tuple[str, ...]]:
@@ -42,20 +51,25 @@ class Limits(Service):
             name: found for service in self.services for name, found in service.programs.items()
         }
 
-    def units(self, site: Site) -> tuple[str, ...]:
-        every = (service.unit(site) for service in self.services)
-        return tuple(unit for unit in every if unit is not None)
+    def beside(self, services: tuple[Service, ...]) -> Limits:
+        return Limits(services)
 
     def files(self, site: Site) -> tuple[ConfigFile, ...]:
         return tuple(
-            ConfigFile(DROP_IN.format(unit=unit), TEMPLATES.get(unit, "limits/limits.conf.j2"))
-            for unit in self.units(site)
+            ConfigFile(DROP_IN.format(unit=unit), service.limits_template)
+            for service in self.services
+            if (unit := service.unit(site))
         )
 
     def effective(self, site: Site) -> tuple[Readback, ...]:
         return tuple(
-            Readback(("sh", "-c", _LIMITS, "sh", unit), open_files) for unit in self.units(site)
+            Readback(("sh", "-c", _LIMITS, "sh", unit), open_files)
+            for service in self.services
+            if (unit := service.unit(site))
         )
+
+
+SERVICES = (Limits(),)
 
 
 def open_files(text: str) -> dict[str, Value]:

@@ -1,67 +1,37 @@
-"""What Apache does alike in both of its roles: how it is run, kept open and asked for its state."""
+"""Apache in both of its roles: how it is run, kept open and asked for its state."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import ClassVar
 
-from autotune.services.apache_status import Running, in_effect
+from autotune.services.apache.parameters import (
+    PHP_NEEDS,
+    PHP_PARAMETERS,
+    PROXY_NEEDS,
+    PROXY_PARAMETERS,
+)
+from autotune.services.apache.status import STATUS_HOST, Running, in_effect, processes, threads
 from autotune.services.base import (
-    Action,
     Argv,
     ConfigFile,
     Endpoint,
-    Parameter,
     Readback,
+    Role,
     Service,
     Settings,
     Site,
 )
 from autotune.services.readback import listen_backlog
 
-CORE = "httpd.apache.org, core"
-MPM = "httpd.apache.org, mpm_common"
-# The name under which a server tells of itself (templates/apache/status.conf.j2).
-STATUS_HOST = "status.autotune.internal"
-
-COMMON = (
-    Parameter(
-        name="ListenBacklog", low=64, high=65535, log=True, stock=511, recommended=4096,
-        action=Action.RESTART, source=MPM,
-        meaning="Connections that may wait to be accepted; the kernel caps it at somaxconn.",
-    ),
-    Parameter(
-        name="KeepAlive", choices=(False, True), stock=True, recommended=True,
-        action=Action.RELOAD, source=CORE,
-        meaning="Whether a connection may carry more than one request.",
-    ),
-    Parameter(
-        name="KeepAliveTimeout", low=1, high=7, stock=5, unit="s", when=(("KeepAlive", (True,)),),
-        action=Action.RELOAD, source=CORE,
-        meaning="How long an idle client connection stays open.",
-    ),
-    Parameter(
-        name="MaxKeepAliveRequests", low=1, high=100_000, log=True, stock=100, recommended=1000,
-        when=(("KeepAlive", (True,)),), action=Action.RELOAD, source=CORE,
-        meaning="Requests a client may send over one connection.",
-    ),
-    Parameter(
-        name="MaxConnectionsPerChild", choices=(0, 1000, 10_000, 100_000), stock=0,
-        recommended=0, action=Action.RELOAD, source=MPM,
-        meaning="Connections after which a child process is replaced; 0 is never.",
-    ),
-    Parameter(
-        name="BufferedLogs", choices=(False, True), stock=False, recommended=True,
-        action=Action.RELOAD, source="httpd.apache.org, mod_log_config",
-        meaning="Whether the access log is written in blocks instead of a line per request.",
-    ),
-)  # fmt: skip
-
 
 class ApacheServer(Service):
     """A role is one template, its parameters, and the limits that its way of working has."""
 
     name = "apache"
+    title = "Apache"
+    port = 80
+    limits_template = "limits/apache2.conf.j2"
     template: ClassVar[str]
     reload_signal = "USR1"
 
@@ -105,6 +75,52 @@ class ApacheServer(Service):
         if site.runtime == "systemd":
             return (site.programs["apache2ctl"], "-f", _conf(site))
         return (site.programs["apache2"], "-d", ".", "-f", _conf(site))
+
+
+class Apache(ApacheServer):
+    """Balances over the tier it forwards to: processes of many threads each (mpm_event)."""
+
+    deployment = "apache"
+    role = Role.PROXY
+    template = "apache/proxy.conf.j2"
+    packages = ("apache2", "curl")
+    parameters = PROXY_PARAMETERS
+    needs = PROXY_NEEDS
+    # Apache itself raises MaxSpareThreads where it leaves less than a process of room.
+    at_most = (
+        ("StartServers", "ServerLimit"),
+        ("MinSpareThreads", "MaxSpareThreads - ThreadsPerChild"),
+        ("proxy_smax", "proxy_max"),
+        ("proxy_min", "proxy_smax"),
+    )
+
+    def limits(self, running: Running) -> Settings:
+        return threads(running)
+
+
+class ApacheModPhp(ApacheServer):
+    """Serves the application's files and runs them: a process per request (mpm_prefork, mod_php)."""
+
+    key = "apache-mod-php"
+    deployment = "apache+mod_php"
+    role = Role.WEB
+    runs_application = True
+    template = "apache/web.conf.j2"
+    packages = ("apache2", "libapache2-mod-php", "php-memcached", "php-redis", "curl")
+    parameters = PHP_PARAMETERS
+    needs = PHP_NEEDS
+    # Apache itself raises MaxSpareServers to one more than MinSpareServers.
+    at_most = (
+        ("StartServers", "MaxRequestWorkers"),
+        ("MaxSpareServers", "MaxRequestWorkers"),
+        ("MinSpareServers", "MaxSpareServers - 1"),
+    )
+
+    def limits(self, running: Running) -> Settings:
+        return processes(running)
+
+
+SERVICES = (Apache(), ApacheModPhp())
 
 
 def _conf(site: Site) -> str:

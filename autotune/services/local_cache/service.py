@@ -16,16 +16,16 @@ from autotune.services.base import (
     Needs,
     Parameter,
     Readback,
+    Role,
     Service,
     Site,
     TrialStart,
 )
-from autotune.services.memcached import TOOL, options, settings_in_effect
+from autotune.services.memcached.service import TOOL, options, settings_in_effect
 
 SOURCE = "memcached(1); local and remote cache tiers in front of a web server (mod_mcpage)"
 PRESENT = (("enabled", (True,)),)
 UNIT = "autotune-local-cache.service"
-PORT = 11311  # under systemd: not memcached's own, which a cache tier on the same host has
 
 PARAMETERS = (
     Parameter(
@@ -58,6 +58,10 @@ class LocalCache(Service):
     """It listens on its own host alone; the application there asks it first."""
 
     name = "local_cache"
+    title = "local cache"
+    role = Role.LOCAL
+    # Not memcached's own, which a cache tier on the same host has.
+    port = 11311
     packages = ("memcached",)
     parameters = PARAMETERS
     needs = NEEDS
@@ -89,3 +93,6 @@ class LocalCache(Service):
     def effective(self, site: Site) -> tuple[Readback, ...]:
         argv = (site.programs["memcached-tool"], str(site.listen), "settings")
         return (Readback(argv, settings_in_effect(("memory", "threads"))),)
+
+
+SERVICES = (LocalCache(),)

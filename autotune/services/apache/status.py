@@ -15,6 +15,8 @@ from dataclasses import dataclass
 from autotune.services.base import Settings, Value
 from autotune.services.readback import Parser, number
 
+# The name under which a server tells of itself (templates/apache/status.conf.j2).
+STATUS_HOST = "status.autotune.internal"
 _TAG = re.compile(r"<[^>]*>")
 # mod_info: `<dd><tt>&nbsp;18:&nbsp;ServerLimit <i>10</i></tt></dd>`
 _DIRECTIVE = re.compile(r"\d+:\s*(\w+)\s+(\S[^\n]*)")
@@ -34,10 +36,7 @@ class Running:
         return value if isinstance(value, int) else 0
 
 
-Limits = Callable[[Running], Settings]
-
-
-def in_effect(names: frozenset[str], limits: Limits) -> Parser:
+def in_effect(names: frozenset[str], limits: Callable[[Running], Settings]) -> Parser:
     """Parser of both pages, one after the other: the parameters called ``names``, with what Apache
     made of them where ``limits`` says so. Nothing unless both are there."""
 

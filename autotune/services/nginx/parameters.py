@@ -1,23 +1,8 @@
-"""nginx, as a load balancer or in front of PHP-FPM."""
+"""Parameters of nginx, and what it takes of its host."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
-from autotune.services.base import (
-    Action,
-    Argv,
-    ConfigFile,
-    Endpoint,
-    Needs,
-    Parameter,
-    Readback,
-    Role,
-    Service,
-    Settings,
-    Site,
-)
-from autotune.services.readback import backlog_in_force, directives
+from autotune.services.base import Action, Needs, Parameter, Role
 
 CORE = "nginx.org, ngx_core_module"
 HTTP = "nginx.org, ngx_http_core_module"
@@ -109,11 +94,6 @@ PARAMETERS = (
     ),
 )  # fmt: skip
 
-IN_EFFECT = {name: name for name in (
-    "worker_processes", "worker_connections", "multi_accept", "accept_mutex", "use",
-    "keepalive_timeout", "keepalive_requests", "fastcgi_keep_conn",
-)}  # fmt: skip
-
 NEEDS = Needs(
     processes="worker_processes + 1",
     rss=12 * 2**20,
@@ -121,54 +101,3 @@ NEEDS = Needs(
     # One for the client and one for the upstream.
     descriptors="worker_connections * 2",
 )
-
-
-class Nginx(Service):
-    """Role ``proxy`` balances over the tier it forwards to; role ``web`` hands on to PHP-FPM."""
-
-    name = "nginx"
-    packages = ("nginx",)
-    parameters = PARAMETERS
-    reload_signal = "HUP"
-    needs = NEEDS
-
-    @property
-    def programs(self) -> Mapping[str, tuple[str, ...]]:
-        return {"nginx": ("nginx",)}
-
-    def files(self, site: Site) -> tuple[ConfigFile, ...]:
-        return (ConfigFile(_conf(site), f"nginx/{site.role}.conf.j2"),)
-
-    def unit(self, site: Site) -> str:
-        return "nginx.service"
-
-    def validate(self, site: Site, files: Mapping[str, bytes]) -> Argv:
-        return (*self._command(site), "-t", "-q")
-
-    def start(self, site: Site, files: Mapping[str, bytes]) -> Argv:
-        return (*self._command(site), "-g", "daemon off;")
-
-    def socket(self, site: Site) -> Endpoint:
-        return site.listen
-
-    def effective(self, site: Site) -> tuple[Readback, ...]:
-        return (
-            Readback((*self._command(site), "-T"), in_effect),
-            backlog_in_force(site),
-        )
-
-    def _command(self, site: Site) -> Argv:
-        if site.runtime == "systemd":
-            return (site.programs["nginx"], "-c", _conf(site))
-        # The working directory is the site; "-e" keeps the very first messages out of /var/log.
-        return (site.programs["nginx"], "-p", ".", "-e", "nginx-error.log", "-c", _conf(site))
-
-
-def in_effect(text: str) -> Settings:
-    """What ``nginx -T`` prints; a number of workers that it finds itself is not among it."""
-    found = directives(IN_EFFECT)(text)
-    return {name: value for name, value in found.items() if value != "auto"}
-
-
-def _conf(site: Site) -> str:
-    return site.place("nginx.conf", "/etc/nginx/nginx.conf")

@@ -5,54 +5,18 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from autotune.services.base import (
-    Action,
     Argv,
     ConfigFile,
     Endpoint,
-    Needs,
-    Parameter,
+    Loader,
     Readback,
+    Role,
     Service,
     Site,
     TrialStart,
 )
-from autotune.services.redis_protocol import as_user, backlog, clients, in_effect
-
-SOURCE = "redis.io, redis.conf"
-
-PARAMETERS = (
-    Parameter(
-        name="io_threads", low=1, high="2 * cpus", stock=1, recommended=1,
-        action=Action.RESTART, source=SOURCE,
-        meaning="Threads that write answers; advised only from four CPUs on.",
-    ),
-    backlog(SOURCE),
-    clients(SOURCE),
-    Parameter(
-        name="io_threads_do_reads", choices=(False, True), stock=False, action=Action.RESTART,
-        source=SOURCE,
-        meaning="Whether the threads read and parse requests too; of use with more than one.",
-    ),
-    Parameter(
-        name="hz", low=1, high=100, log=True, stock=10, action=Action.RESTART, source=SOURCE,
-        meaning="Background rounds a second: idle clients, expired keys, rehashing.",
-    ),
-    Parameter(
-        name="activerehashing", choices=(False, True), stock=True, action=Action.RESTART,
-        source=SOURCE,
-        meaning="Whether a millisecond in a hundred goes into resizing the main hash table.",
-    ),
-    Parameter(
-        name="tcp_keepalive", low=0, high=600, stock=300, unit="s", action=Action.RESTART,
-        source=SOURCE,
-        meaning="Time after which silent clients are asked whether they live; 0 never asks.",
-    ),
-    Parameter(
-        name="jemalloc_bg_thread", choices=(False, True), stock=True, action=Action.RESTART,
-        source=SOURCE,
-        meaning="Whether freed memory goes back to the system in a thread of its own.",
-    ),
-)  # fmt: skip
+from autotune.services.redis.parameters import NEEDS, PARAMETERS
+from autotune.services.redis_protocol import as_user, in_effect, loader
 
 DATA, DUMP = "/var/lib/redis", "autotune.rdb"
 SWITCHES = ("io_threads_do_reads", "activerehashing", "jemalloc_bg_thread")
@@ -60,13 +24,6 @@ IN_EFFECT = {
     name.replace("_", "-"): name
     for name in ("io_threads", "tcp_backlog", "tcp_keepalive", *SWITCHES)
 } | {"maxclients": "maxclients", "hz": "hz"}
-
-NEEDS = Needs(
-    processes="1",
-    rss=64 * 2**20,
-    source="resident size with a small data set; redis.io, memory optimization, gives the rest",
-    connections="maxclients",
-)
 
 
 class Redis(Service):
@@ -76,6 +33,12 @@ class Redis(Service):
     """
 
     name = "redis"
+    title = "Redis"
+    deployment = "redis"
+    role = Role.STORE
+    port = 6379
+    # LimitNOFILE in the unit of Debian's package.
+    unit_nofile = "min(65535, nofile)"
     packages = ("redis-server",)
     parameters = PARAMETERS
     needs = NEEDS
@@ -111,6 +74,12 @@ class Redis(Service):
 
     def effective(self, site: Site) -> tuple[Readback, ...]:
         return in_effect(site, IN_EFFECT, SWITCHES)
+
+    def loader(self, site: Site) -> Loader:
+        return loader(site)
+
+
+SERVICES = (Redis(),)
 
 
 def _as(site: Site) -> Argv:

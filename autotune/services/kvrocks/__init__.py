@@ -1,0 +1,1 @@
+"""Kvrocks: a store on disk (RocksDB) that speaks the Redis protocol, for data beyond memory."""

@@ -1,0 +1,1 @@
+"""What systemd lets the units of a tier open."""

@@ -1,0 +1,1 @@
+"""memcached: the cache between the web servers and the store."""

@@ -1,0 +1,1 @@
+"""nginx, as a load balancer or in front of an application server."""

@@ -1,0 +1,1 @@
+"""PHP-FPM: the pool of PHP processes behind a web server."""

@@ -1,0 +1,1 @@
+"""Redis: the store behind the cache."""
