@@ -14,11 +14,11 @@ from math import log
 
 import numpy as np
 
-from autotune.run.explaining import MOST
 from autotune.search.minimal import KEPT, Predicted, Reduction, Reverted
 from autotune.services.base import Value
 from autotune.simulate.variants import VARIANTS
 from autotune.simulate.vocabulary import has_effect
+from autotune.study.explaining import MOST
 from bench.stacks import NOISE, Stack, best, random_stack, web_stack
 
 NOTHING = -9.0

@@ -33,16 +33,13 @@ import numpy as np
 import optuna
 
 from autotune.deploy.fleet import Deployed, DeployFailed, Fleet
+from autotune.environments.base import Equipment, search_limits
+from autotune.environments.clock import Clock
 from autotune.measure.bottleneck import Bottleneck
 from autotune.measure.diagnosis import WatchedReading
 from autotune.measure.reading import Reading
 from autotune.measure.warmup import warm_up
 from autotune.measure.watch import Seen
-from autotune.run import contest
-from autotune.run.bed import Equipment, search_limits
-from autotune.run.clock import Clock
-from autotune.run.trial import Bench
-from autotune.run.tuner import catch_up, tune
 from autotune.search.distributions import distributions, plain
 from autotune.search.searcher import Searcher
 from autotune.services.base import Action, Settings
@@ -51,9 +48,11 @@ from autotune.simulate.stack import SimulatedStack
 from autotune.simulate.variants import VARIANTS, Variant
 from autotune.simulate.weather import Weather
 from autotune.space.space import Space
-from autotune.study import journal
+from autotune.study import journal, ranking
+from autotune.study.loop import catch_up, tune
 from autotune.study.records import COUNTED, State, after
 from autotune.study.store import Store
+from autotune.study.trial import Bench
 from autotune.target.model import Budget
 from bench.answering import stack_of
 from bench.methods import bisection
@@ -135,7 +134,7 @@ def space_of(name: str, *, warm: bool) -> Space:
 
 
 def ours(name: str, seed: int, seconds: float, *, warm: bool) -> Course:
-    """A study by ``autotune.run.tuner``, judged by what its journal knew at each time."""
+    """A study by ``autotune.study.loop``, judged by what its journal knew at each time."""
     model, space = modelled(name, seed), space_of(name, warm=warm)
     equipment = Equipment(
         fleet=model,
@@ -176,11 +175,11 @@ def _states(records: Any, seconds: float) -> list[State]:
 
 def _pick(state: State, space: Space, seed: int) -> Settings:
     """What a study that ends here would choose: by the model, or by the finals where they began."""
-    leader = contest.best(state) if state.standings else None
-    if leader is None and contest.reference(state) is not None:
+    leader = ranking.best(state) if state.standings else None
+    if leader is None and ranking.reference(state) is not None:
         searcher = _searcher(space, seed)
         catch_up(searcher, state)
-        peaks = searcher.standings(contest.drifted(state)).peaks
+        peaks = searcher.standings(ranking.drifted(state)).peaks
         leader = max(peaks, key=lambda number: peaks[number][0])
     return space.baseline if leader is None else state.by_number(leader).settings
 

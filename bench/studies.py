@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 import optuna
 
-from autotune.run.contest import drifted
-from autotune.run.order import Ask, Conclude, Measure, Rank, next_step
-from autotune.run.tuner import HOPE, tell
-from autotune.run.verdict import Verdict, conclude
 from autotune.search.searcher import Searcher
+from autotune.study.loop import HOPE, tell
+from autotune.study.ranking import drifted
 from autotune.study.records import COUNTED, Phase, State, after
+from autotune.study.schedule import Ask, Conclude, Measure, Rank, next_step
+from autotune.study.verdict import Verdict, conclude
 from autotune.target.model import Budget
 from bench.stacks import Stack
 

@@ -13,6 +13,8 @@ import pytest
 
 import autotune
 from autotune.deploy.stack import Stack
+from autotune.environments import load_meter as gauges
+from autotune.environments.load_meter import Gauge
 from autotune.loads.base import Request, Tally
 from autotune.loads.httperf import Httperf
 from autotune.measure import Limits, Noise, Reading, Slo
@@ -25,22 +27,20 @@ from autotune.report import measured
 from autotune.report.hosts import at_peak
 from autotune.report.html.timeline import state_of
 from autotune.report.lines import verdict_mark
-from autotune.run import gauge as gauges
-from autotune.run import taking, trial
-from autotune.run.gauge import Gauge
-from autotune.run.order import Measure
-from autotune.run.trial import p99_at_peak
 from autotune.services.base import Endpoint
 from autotune.simulate.blame import bottleneck, diagnosed
 from autotune.simulate.chain import chain
 from autotune.simulate.topology import Topology
+from autotune.study import retry, trial
 from autotune.study.readings import record_of
 from autotune.study.records import Phase
+from autotune.study.schedule import Measure
 from autotune.study.store import Store, readings_of
+from autotune.study.trial import p99_at_peak
 from autotune.sweep import conduct, figure, results
 from autotune.sweep.plan import Axis, Choice, Plan, Visit
 from autotune.transports.local import LocalTransport
-from tests.run.simulated import FormulaFleet, bench, flat
+from tests.study.simulated import FormulaFleet, bench, flat
 
 SLO = Slo(quantile=0.99, limit=0.050, errors=0.001)
 CALM, STOLEN = 0.0, 0.4
@@ -163,7 +163,7 @@ def test_a_trial_takes_again_what_failed_under_cpu_steal(
     taken: Reading, met: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock = SimpleNamespace(sleep=lambda _: None, monotonic=lambda: 0.0)
-    monkeypatch.setattr(taking, "time", clock)
+    monkeypatch.setattr(retry, "time", clock)
     assert any(r["disturbed"] for r in run_trial(tmp_path, taken, [], STOLEN)) is not met
 
 

@@ -23,8 +23,8 @@ def apply(
     studies: Studies = STUDIES,
 ) -> None:
     """Put an exported configuration on a target's hosts, in one transaction."""
-    from autotune.run import applying
-    from autotune.run.studies import new_directory
+    from autotune.study import applying
+    from autotune.study.directories import new_directory
 
     bed = prepared(target)
     settings = applying.wanted(bed, export_)

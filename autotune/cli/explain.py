@@ -24,7 +24,7 @@ def explain(
     studies: Studies = STUDIES,
 ) -> None:
     """Why the winner wins: what matters, what depends on what, which changes carry the gain."""
-    from autotune.run import explaining, start
+    from autotune.study import explaining, start
     from autotune.study.directory import find
 
     directory = find(study, studies)

@@ -40,7 +40,7 @@ def init(
             raise AutotuneError("--example and --from exclude each other", hint="give one of them")
         _adopt(from_, out, ssh_config, path)
         return
-    from autotune.run.examples import write_example
+    from autotune.target.examples import write_example
 
     example = example or "local"
     written = write_example(example, out or Path("targets") / f"{example}.yaml")
@@ -49,7 +49,7 @@ def init(
 
 
 def _adopt(hosts: str, out: Path | None, ssh_config: Path | None, path: str | None) -> None:
-    from autotune.run.adopting import adopt
+    from autotune.discovery.adopting import adopt
 
     written = adopt([host for host in hosts.split(",") if host.strip()], out, ssh_config, path)
     for line in written.tiers:

@@ -49,8 +49,8 @@ def measure(
     """The peak of the stack as it is, or of an exported configuration, with its interval."""
     from autotune.report import measured
     from autotune.report.studies import open_study
-    from autotune.run import measuring
-    from autotune.run.studies import new_directory
+    from autotune.study import measuring
+    from autotune.study.directories import new_directory
 
     bed = prepared(target)
     request = measuring.request(bed, config, against, repeat)

@@ -20,8 +20,8 @@ def plan(
     ] = False,
 ) -> None:
     """Show what a run would do: files, restarts, memory, load and time. Changes nothing."""
-    from autotune.run.plan import plan as plans
-    from autotune.run.plan import text
+    from autotune.study.plan import plan as plans
+    from autotune.study.plan import text
 
     planned = plans(prepared(target))
     if json_:

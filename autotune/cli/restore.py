@@ -23,7 +23,7 @@ def restore(
     studies: Studies = STUDIES,
 ) -> None:
     """Put back whatever a killed study has left: hosts as they were found, private servers ended."""
-    from autotune.run import restore as restores
+    from autotune.study import restore as restores
     from autotune.study.directory import find
 
     path = Path(what)

@@ -44,8 +44,8 @@ def run(
     studies: Studies = STUDIES,
 ) -> None:
     """Run a study: baseline, search, confirmation, verdict."""
-    from autotune.run import start
-    from autotune.run.studies import new_directory
+    from autotune.study import start
+    from autotune.study.directories import new_directory
     from autotune.study.directory import find
 
     bed = prepared(target)
@@ -71,7 +71,7 @@ def resume(
     studies: Studies = STUDIES,
 ) -> None:
     """Continue a study that was stopped or killed; nothing is measured twice."""
-    from autotune.run import start
+    from autotune.study import start
     from autotune.study.directory import find
     from autotune.sweep.records import is_sweep
 

@@ -15,14 +15,14 @@ from autotune import errors
 from autotune.cli.verdict import tell, tell_sweep
 
 if TYPE_CHECKING:
-    from autotune.run.bed import Bed
-    from autotune.run.narrator import Narrator
+    from autotune.environments.base import Bed
+    from autotune.study.progress import Narrator
     from autotune.sweep.plan import Plan
 
 
 def prepared(target: Path) -> Bed:
     """A target file understood on its hosts. Raises TargetError, AutotuneError."""
-    from autotune.run.beds.registry import prepare
+    from autotune.environments.registry import prepare
     from autotune.target.read import read
 
     return prepare(read(target))

@@ -57,8 +57,8 @@ def sweep(
     studies: Studies = STUDIES,
 ) -> None:
     """Measure a grid of settings or host counts in shuffled order, and draw it."""
-    from autotune.run.beds.registry import prepare
-    from autotune.run.studies import new_directory
+    from autotune.environments.registry import prepare
+    from autotune.study.directories import new_directory
     from autotune.sweep import options
 
     file, wanted = options.wanted(target, over, hosts, with_, rate, repeat, peak=peak)

@@ -14,7 +14,7 @@ Record = Mapping[str, Any]
 
 
 class Found(Protocol):
-    """Ceilings just measured: ``run.ceilings.OfStack`` and ``OfCaches``."""
+    """Ceilings just measured: ``study.ceilings.OfStack`` and ``OfCaches``."""
 
     def record(self) -> dict[str, Any]: ...
 

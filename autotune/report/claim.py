@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from autotune.report.pooled import Estimate, estimate, fresh, repeats
-from autotune.run import order
 from autotune.search.confirmation import Gain
+from autotune.study import ranking
 from autotune.study.records import Peak, State, Trial
 
 STOPPED = "stopped"
@@ -60,8 +60,8 @@ class Claim:
 def claim(state: State) -> Claim:
     """The claim as it was concluded, or what a study without a verdict has in hand."""
     verdict = state.verdict
-    number = verdict["best"] if verdict else order.best(state)
-    baseline = order.baseline(state)
+    number = verdict["best"] if verdict else ranking.best(state)
+    baseline = ranking.baseline(state)
     return Claim(
         verdict["verdict"] if verdict else STOPPED,
         _side(state, baseline.number if baseline else None),

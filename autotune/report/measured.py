@@ -13,8 +13,8 @@ from autotune.report.sections import finding_in_words
 from autotune.report.studies import Study
 from autotune.report.summary import numbers
 from autotune.report.yardstick import Requests, Yardstick, yardstick
-from autotune.run.measuring import Found
 from autotune.space.presets import BASELINE
+from autotune.study.measuring import Found
 from autotune.study.records import Peak, Trial
 
 SCHEMA = 1

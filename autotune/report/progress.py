@@ -11,7 +11,7 @@ from autotune.measure.reading import Reading
 from autotune.measure.warmup import Warmth
 from autotune.report import colour, lines
 from autotune.report.harmless import harmless
-from autotune.run.narrator import Narrator
+from autotune.study.progress import Narrator
 from autotune.study.records import State, Trial
 from autotune.target.model import Target
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from autotune.run import order
 from autotune.search.confirmation import LEAST_PAIRS
+from autotune.study import ranking, schedule
 from autotune.study.records import COUNTED, Phase, State, Trial
 from autotune.target.model import Budget
 
@@ -26,7 +26,7 @@ class Standing:
 
 def standing(state: State) -> Standing:
     """The baseline, and the best of it and the configuration that stands to win."""
-    baseline, number = order.baseline(state), order.best(state)
+    baseline, number = ranking.baseline(state), ranking.best(state)
     leader = None if number is None else state.by_number(number)
     return Standing(baseline, leader if _peak(leader) > _peak(baseline) else baseline)
 
@@ -44,10 +44,10 @@ def counted(state: State) -> int:
 def seconds_left(state: State, budget: Budget) -> float:
     """About how long the study still takes, going by its trials so far; never beyond its time."""
     rest = max(0.0, budget.time - state.elapsed)
-    each = order.trial_seconds(state)
+    each = schedule.trial_seconds(state)
     if not each:
         return rest
-    finals = max(0, order.FINALISTS - len(state.finished(Phase.FINALIST)))
+    finals = max(0, schedule.FINALISTS - len(state.finished(Phase.FINALIST)))
     proof = max(0, 2 * LEAST_PAIRS - len(state.finished(Phase.CONFIRM)))
     later = bool(state.finished(Phase.FINALIST, Phase.CONFIRM))
     search = 0 if later else max(0, budget.trials - counted(state))

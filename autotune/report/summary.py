@@ -27,6 +27,7 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
+from autotune.environments.clock import KINDS
 from autotune.report.caveats import caveats
 from autotune.report.claim import Claim, Side, claim
 from autotune.report.evidence import Evidence
@@ -34,7 +35,6 @@ from autotune.report.failures import unusable
 from autotune.report.pooled import Estimate
 from autotune.report.tally import Tally
 from autotune.report.yardstick import Yardstick, yardstick
-from autotune.run.clock import KINDS
 from autotune.study.records import COUNTED, Peak, State
 from autotune.target.model import Target
 from autotune.target.slo import Slo

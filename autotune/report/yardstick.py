@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from math import exp, log
 from typing import Any
 
+from autotune.environments.command_objective import scale
 from autotune.measure.merit import Scale
 from autotune.report import figures
-from autotune.run.asking import scale
 from autotune.search.confirmation import Gain
 from autotune.study.records import State
 from autotune.target.model import Target

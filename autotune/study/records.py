@@ -99,7 +99,7 @@ class State:
     once it had ended, ``explained`` which of the winner's changes carry its gain. ``rss`` is the
     largest process of each `tier.service` that any trial has shown, in bytes. ``values`` are what a
     benchmark command answered, by trial, in their order. ``ceilings`` are those measured, of the
-    stack or of its caches alone (``run.ceilings``).
+    stack or of its caches alone (``study.ceilings``).
     """
 
     trials: tuple[Trial, ...] = ()

@@ -9,17 +9,17 @@ from itertools import groupby
 from pathlib import Path
 
 from autotune.deploy.fleet import DeployFailed
+from autotune.environments.registry import prepare
 from autotune.measure.reading import Reading
 from autotune.measure.warmup import carried, warm_up
-from autotune.run import session, start
-from autotune.run import trial as trials
-from autotune.run.beds.registry import prepare
-from autotune.run.narrator import Narrator
-from autotune.run.order import Measure
-from autotune.run.taking import take
-from autotune.run.trial import Bench
 from autotune.space.space import Infeasible
+from autotune.study import session, start
+from autotune.study import trial as trials
+from autotune.study.progress import Narrator
 from autotune.study.records import Phase, Trial
+from autotune.study.retry import take
+from autotune.study.schedule import Measure
+from autotune.study.trial import Bench
 from autotune.sweep.plan import Hosts, Plan, Point, Visit, blocks
 from autotune.sweep.records import PURPOSE, recorded, visited
 from autotune.target.read import TargetFile

@@ -9,9 +9,9 @@ from typing import Any
 import psutil
 import pytest
 
-from autotune.run import session
-from autotune.run.beds.registry import prepare
-from autotune.run.trial import Bench
+from autotune.environments.registry import prepare
+from autotune.study import session
+from autotune.study.trial import Bench
 from autotune.target.read import read
 
 LOCAL = (Path(__file__).parents[2] / "targets" / "local.yaml").read_text()

@@ -14,12 +14,12 @@ import pytest
 
 from autotune.deploy.batch import Command, ask
 from autotune.deploy.systemd import SystemdFleet
+from autotune.environments import systemd
+from autotune.environments.systemd import SystemdBed
 from autotune.errors import AutotuneError
 from autotune.lab import prerequisites
 from autotune.lab.hosts import LabHost
 from autotune.lab.plan import names
-from autotune.run.beds import systemd
-from autotune.run.beds.systemd import SystemdBed
 from autotune.services.base import Action, Settings
 from autotune.services.sysctl.service import KEYS
 from autotune.target.read import read

@@ -12,8 +12,8 @@ import pytest
 
 from autotune.deploy import ready
 from autotune.deploy.fleet import DeployFailed
-from autotune.run.trial import Bench
 from autotune.services.base import Action
+from autotune.study.trial import Bench
 from tests.deploy.conftest import Opened
 from tests.deploy.test_embedded import RIGHT, answer, fleet, settings
 

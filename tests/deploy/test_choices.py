@@ -8,9 +8,9 @@ import pytest
 
 from autotune.deploy.fleet import DeployFailed
 from autotune.deploy.stack import Part
-from autotune.run.trial import Bench
 from autotune.services.base import Action
 from autotune.services.readback import words
+from autotune.study.trial import Bench
 from autotune.transports.local import LocalTransport
 from tests.deploy.conftest import Opened, processes_below
 from tests.deploy.test_embedded import RIGHT, answer, fleet, settings

@@ -11,9 +11,9 @@ import pytest
 from autotune.deploy import dataset, ready
 from autotune.deploy.embedded import EmbeddedFleet
 from autotune.deploy.fleet import DeployFailed
-from autotune.run.studies import clear_left_behind
-from autotune.run.trial import Bench
 from autotune.services.base import Action, Settings
+from autotune.study.directories import clear_left_behind
+from autotune.study.trial import Bench
 from autotune.transports.local import LocalTransport
 from tests.deploy.conftest import Opened, processes_below
 

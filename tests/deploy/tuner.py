@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 
 from autotune.deploy.restoring import restore_study
-from autotune.run.beds import systemd
+from autotune.environments import systemd
 from autotune.target.read import read
 from autotune.transports.hosts import transports
 from tests.deploy.lab import News, settings

@@ -13,12 +13,12 @@ from pathlib import Path
 import pytest
 
 from autotune.deploy.in_effect import read_back
+from autotune.environments.systemd import SystemdBed
 from autotune.lab.hosts import LabHost
 from autotune.lab.lifecycle import down, up
 from autotune.lab.status import access
-from autotune.run import applying, session, start
-from autotune.run.beds.systemd import SystemdBed
 from autotune.services.base import Value
+from autotune.study import applying, session, start
 from autotune.study.records import Phase
 from autotune.transports import curl
 from autotune.transports.local import LocalTransport

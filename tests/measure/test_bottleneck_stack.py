@@ -12,14 +12,14 @@ import pytest
 
 from autotune.deploy import ground
 from autotune.deploy.embedded import EmbeddedFleet
+from autotune.environments.load_meter import Gauge
+from autotune.environments.processes import lay_out, prepare
 from autotune.loads.base import Request
 from autotune.loads.registry import LOADS
 from autotune.measure.bottleneck import Resource
 from autotune.measure.calm import PAUSE, Calm
 from autotune.measure.diagnosis import WatchedReading
 from autotune.measure.watch import hosts_of
-from autotune.run.beds.embedded import lay_out, prepare
-from autotune.run.gauge import Gauge
 from autotune.services.base import Value
 from autotune.services.registry import expected_body
 from autotune.space.space import Space

@@ -15,7 +15,7 @@ from autotune.report.html.page import data, page
 from autotune.report.studies import open_study
 from autotune.report.summary import summary
 from autotune.report.text import render_text
-from autotune.run.ceilings import OfCaches, OfStack
+from autotune.study.ceilings import OfCaches, OfStack
 from autotune.study.store import Store
 
 STACK = OfStack(

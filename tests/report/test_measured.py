@@ -11,7 +11,7 @@ from autotune.report import measured
 from autotune.report.claim import claim
 from autotune.report.ladder import ladder
 from autotune.report.studies import Study
-from autotune.run.measuring import Found
+from autotune.study.measuring import Found
 from autotune.study.records import Trial
 
 Opened = Callable[[str], Study]

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from autotune.run.beds.simulated import SimulatedBed, prepare
+from autotune.environments.simulated import SimulatedBed, prepare
 from autotune.services.base import Value
 from autotune.simulate.chain import chain
 from autotune.target.read import read

@@ -12,9 +12,9 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from autotune.cli import app
+from autotune.environments.registry import prepare
 from autotune.errors import AutotuneError
-from autotune.run.beds.registry import prepare
-from autotune.run.start import unfinished
+from autotune.study.start import unfinished
 from autotune.study.store import readings_of, state_of
 from autotune.sweep import conduct, options, results
 from autotune.sweep.records import visited

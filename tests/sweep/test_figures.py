@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from autotune.run.beds.registry import prepare
+from autotune.environments.registry import prepare
 from autotune.sweep import conduct, figure, read, results
 from autotune.sweep.results import Found
 

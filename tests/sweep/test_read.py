@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from autotune.environments.registry import prepare
 from autotune.errors import AutotuneError
-from autotune.run.beds.registry import prepare
 from autotune.space import space as spaces
 from autotune.space.facts import HostFacts
 from autotune.sweep import axes, options, read

@@ -1,0 +1,1 @@
+"""From running hosts to a target."""

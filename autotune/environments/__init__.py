@@ -1,0 +1,1 @@
+"""Where configurations are tried: a stack of servers, a model of one, or a command."""

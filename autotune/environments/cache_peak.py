@@ -1,0 +1,111 @@
+"""The peak of memcached hosts alone, at an objective of their own: mutilate, at set rates."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from math import ceil
+
+from autotune.environments.load_meter import reading
+from autotune.loads import mutilate
+from autotune.loads.base import Order
+from autotune.loads.errors import LoadError
+from autotune.loads.mutilate import Sampled, Shape
+from autotune.measure import Capacity, Limits, Reading, Slo, search
+from autotune.services.base import Endpoint
+from autotune.transports.base import Transport
+
+PART = 0.1  # of the stack's latency limit: a request asks its caches as one step of several
+WARM_UP_SECONDS = 1.0
+TARGET_SD = 0.05
+LIMITS = Limits(start=5000.0, overhead=WARM_UP_SECONDS, load_seconds=60.0, readings=20)
+MARGIN = 20.0  # seconds a transport waits beyond what the program takes by its own account
+LONGEST = 300.0  # seconds after which an agent that nobody stops ends
+
+
+@dataclass(frozen=True)
+class CachePeak:
+    """The highest rate (operations/s) within the objective; ``low`` to ``high`` has it with 90 %.
+
+    ``gigabits`` in Gb/s and ``hits``, a fraction of the gets, are those of the readings up to it.
+    ``failed`` says why there is none.
+    """
+
+    shape: str
+    how: str
+    rate: float = 0.0
+    low: float = 0.0
+    high: float = 0.0
+    gigabits: float = 0.0
+    hits: float = 0.0
+    together: int = 1
+    failed: str | None = None
+
+
+def own_objective(stack: Slo) -> Slo:
+    """A tenth of the stack's limit, at the same percentile."""
+    return replace(stack, limit=PART * stack.limit)
+
+
+def peak(
+    servers: Sequence[Endpoint], shape: Shape, hosts: Mapping[str, Transport], slo: Slo
+) -> CachePeak:
+    """Load the shape's objects, then search. ``hosts`` are load hosts by their address: the first
+    one measures, the others help. Raises LoadError, HostUnreachable."""
+    (_, master), *helpers = hosts.items()
+    how = f"mutilate, {100 * slo.quantile:g} % within {1000 * slo.limit:g} ms"
+    loaded = master.run(mutilate.loading(servers, shape), timeout=60 + MARGIN)
+    if not loaded.ok:
+        raise LoadError(f"mutilate could not fill the caches: {loaded.said or loaded.returncode}")
+    taken: list[tuple[Reading, Sampled]] = []
+
+    def probe(rate: float, seconds: float) -> Reading:
+        order = Order(rate, ceil(seconds), limit=slo.limit, ramp=WARM_UP_SECONDS)
+        argv = mutilate.measuring(servers, shape, order, [address for address, _ in helpers])
+        done = master.run(argv, timeout=order.seconds + order.ramp + MARGIN)
+        sampled = mutilate.parse(done.stdout, order)
+        taken.append((reading(sampled.tally, order), sampled))
+        return taken[-1][0]
+
+    with _agents([host for _, host in helpers]):
+        capacity = search(probe, slo, target_sd=TARGET_SD, limits=LIMITS)
+    return _told(shape, how, capacity, taken)
+
+
+def _told(
+    shape: Shape, how: str, capacity: Capacity, taken: Sequence[tuple[Reading, Sampled]]
+) -> CachePeak:
+    if capacity.peak <= 0:
+        limited = next((one.limited for one, _ in taken if one.limited), None)
+        why = f"{capacity.verdict}: {limited}" if limited else str(capacity.verdict)
+        return CachePeak(shape.name, how, failed=why)
+    below = [sampled for one, sampled in taken if one.rate <= 1.05 * capacity.peak]
+    operations = sum(sampled.operations for sampled in below)
+    gets = sum(sampled.gets for sampled in below)
+    traffic = sum(sampled.traffic for sampled in below)
+    return CachePeak(
+        shape.name,
+        how if capacity.verdict == "measured" else f"{how}, {capacity.verdict}",
+        rate=capacity.peak,
+        low=capacity.low,
+        high=capacity.high,
+        gigabits=8e-9 * capacity.peak * traffic / operations if operations else 0.0,
+        hits=1.0 - sum(sampled.misses for sampled in below) / gets if gets else 0.0,
+    )
+
+
+@contextmanager
+def _agents(hosts: Sequence[Transport]) -> Iterator[None]:
+    """An agent on each of these hosts for as long as this lasts."""
+    script = '"$@" </dev/null >/dev/null 2>&1 & echo $!'
+    started: list[tuple[Transport, str]] = []
+    try:
+        for host in hosts:
+            done = host.run(("sh", "-c", script, "sh", *mutilate.agent(LONGEST)))
+            started.append((host, done.stdout.strip()))
+        yield
+    finally:
+        for host, number in started:
+            if number.isdigit():
+                host.run(("kill", number))

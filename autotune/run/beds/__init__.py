@@ -1,1 +1,0 @@
-"""One module per kind of target: where its trials run."""

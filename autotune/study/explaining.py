@@ -1,0 +1,187 @@
+"""Why a winner wins: importance, interactions, edges of ranges, and the changes that carry its gain."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from math import log
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from autotune.environments.base import Bed
+from autotune.errors import AutotuneError
+from autotune.measure.posterior import Prior
+from autotune.search import importance
+from autotune.search.landscape import Landscape
+from autotune.search.minimal import Predicted, Reduced, Reduction, Reverted
+from autotune.search.searcher import Searcher
+from autotune.services.base import Settings
+from autotune.space.space import Space
+from autotune.study import session, start
+from autotune.study import trial as trials
+from autotune.study.loop import KNOWN_SD, catch_up
+from autotune.study.progress import Narrator
+from autotune.study.ranking import baseline, best, drifted
+from autotune.study.records import Phase, State, Trial
+from autotune.study.schedule import Measure
+from autotune.study.store import state_of
+from autotune.study.trial import Bench
+
+MOST = 60  # measurements that a reduction takes unless told otherwise
+
+
+def explain(bed: Bed, directory: Path) -> dict[str, Any]:
+    """What the study's own trials say, as one JSON object; measures nothing.
+
+    Raises AutotuneError for a study that has no winner.
+    """
+    state = state_of(directory)
+    _, winner = _sides(state)
+    searcher = _told(bed, directory, state)
+    landscape = searcher.landscape(drifted(state))
+    row = landscape.lattice.settled(landscape.lattice.rows([winner.settings]))[0]
+    anova = searcher.importance()
+    effects = importance.effects(landscape)
+    return {
+        "schema": 1,
+        "study": directory.name,
+        "trial": winner.number,
+        "importance": [
+            {"parameter": name, "effect": effect, "ped_anova": anova.get(name)}
+            for name, effect in effects.items()
+        ],
+        "interactions": [asdict(pair) for pair in importance.pairs(landscape)],
+        "edges": [asdict(edge) for edge in importance.edges(landscape, row)],
+        "changes": [
+            {"parameter": name, "loss": one.loss, "sd": one.sd}
+            for name, one in _predicted(landscape, bed.space, state).items()
+        ],
+        "minimal": dict(state.explained) if state.explained else None,
+    }
+
+
+def reduce(bed: Bed, directory: Path, narrator: Narrator, most: int = MOST) -> None:
+    """Measure which of the winner's changes carry its gain, and put it on record.
+
+    Takes at most ``most`` measurements. Raises AutotuneError for a study without a proven gain.
+    """
+    state = state_of(directory)
+    stock, winner = _sides(state)
+    gain = _gain(state)
+    landscape = _told(bed, directory, state).landscape(drifted(state))
+    predicted = _predicted(landscape, bed.space, state)
+    noise = state.standings.noise if state.standings else KNOWN_SD / 2
+    with session.opened(bed, directory, narrator) as bench:
+        bench.store.open_session(session.versions())
+        taken = _Taken(bench, stock.settings, winner)
+        found = Reduction(predicted, gain, noise, taken.height, most).reduce()
+        bench.store.explained(_record(found, taken, len(predicted)))
+
+
+def _told(bed: Bed, directory: Path, state: State) -> Searcher:
+    """The study's search; told again, in case the sampler's own storage was lost."""
+    searcher = start.searcher(bed, directory)
+    catch_up(searcher, state)
+    return searcher
+
+
+class _Taken:
+    """Measurements of the winner with some changes reverted, and the trials they were made in."""
+
+    def __init__(self, bench: Bench, stock: Settings, winner: Trial) -> None:
+        self._bench, self._stock, self._winner = bench, stock, winner
+        self.trials: dict[Reverted, int] = {}
+
+    def height(self, reverted: Reverted) -> float | None:
+        settings = {
+            name: self._stock[name] if name in reverted else value
+            for name, value in self._winner.settings.items()
+        }
+        prior = Prior(self._winner.peak.peak, KNOWN_SD) if self._winner.peak else None
+        of = None if reverted else self._winner.number
+        done = trials.run(Measure(Phase.EXPLAIN, settings, of=of), self._bench, prior, None)
+        self._bench.store.spent(self._bench.clock.collect())
+        self.trials[reverted] = done.number
+        peak = done.peak
+        return log(peak.peak) if peak is not None and peak.feasible else None
+
+
+def _sides(state: State) -> tuple[Trial, Trial]:
+    stock = baseline(state)
+    number = state.verdict["best"] if state.verdict else best(state)
+    if stock is None or number is None:
+        raise AutotuneError("the study has no winner to explain", hint="`autotune status` says why")
+    return stock, state.by_number(number)
+
+
+def _gain(state: State) -> float:
+    verdict = state.verdict
+    if verdict is None or verdict["verdict"] != "improved" or verdict["gain"] is None:
+        raise AutotuneError(
+            "only a proven gain over a baseline that works can be taken apart",
+            hint="without --measure, `autotune explain` shows what the model believes",
+        )
+    return log(verdict["gain"]["ratio"])
+
+
+def _predicted(landscape: Landscape, space: Space, state: State) -> dict[str, Predicted]:
+    """What the model thinks each of the winner's changes is worth, most first."""
+    stock, winner = _sides(state)
+    searched = {d.name for d in space.tunable} & space.active(winner.settings)
+    changed = [
+        n for n in winner.settings if n in searched and winner.settings[n] != stock.settings[n]
+    ]
+    configurations = [{**winner.settings, name: stock.settings[name]} for name in changed]
+    lattice = landscape.lattice
+    rows = lattice.settled(lattice.rows([winner.settings, *configurations]))
+    mean, sd = landscape.predict(rows)
+    found = {
+        name: Predicted(float(mean[0] - m), float(s))
+        for name, m, s in zip(changed, mean[1:], sd[1:], strict=True)
+    }
+    return dict(sorted(found.items(), key=lambda item: -item[1].loss))
+
+
+def _record(found: Reduced, taken: _Taken, changes: int) -> dict[str, Any]:
+    plain = asdict(found) | {"kept": list(found.kept), "dropped": list(found.dropped)}
+    return plain | {"changes": changes, "trial": taken.trials.get(frozenset(found.dropped))}
+
+
+def text(found: dict[str, Any]) -> str:
+    """The explanation for a person."""
+    lines = [f"Study {found['study']}, trial {found['trial']}.", "", "What matters, by the model:"]
+    told = [one for one in found["importance"] if one["effect"] >= 0.005] or found["importance"][:3]
+    for one in told:
+        share = one["ped_anova"]
+        extra = f"   PED-ANOVA {share:.0%}" if share is not None else ""
+        lines.append(f"  {one['parameter']:40} ±{100 * one['effect']:.1f} %{extra}")
+    if found["interactions"]:
+        lines += ["", "What depends on each other:"]
+        lines += [f"  {p['first']} × {p['second']}: ±{100 * p['effect']:.1f} %"
+                  for p in found["interactions"]]  # fmt: skip
+    for edge in found["edges"]:
+        where = f"{edge['parameter']} = {edge['value']} is at the {edge['end']} end of its range"
+        low, high = edge["try_range"]
+        lines += ["", f"{where}: try {{range: [{low}, {high}]}}"]
+    return "\n".join([*lines, "", *_changes(found)])
+
+
+def _changes(found: dict[str, Any]) -> list[str]:
+    reduced = found["minimal"]
+    if reduced is None:
+        lines = ["What reverting each change of the winner would cost, by the model:"]
+        lines += [f"  {one['parameter']:40} {100 * (np.exp(-one['loss']) - 1):+.1f} % "
+                  f"± {100 * one['sd']:.1f} %" for one in found["changes"]]  # fmt: skip
+        return [
+            *lines,
+            "",
+            "`--measure` finds the smallest set of changes that keeps 95 % of the gain.",
+        ]
+    kept = reduced["kept"]
+    share = f"{reduced['share']:.0%} of the gain [{reduced['low']:.0%}, {reduced['high']:.0%}]"
+    carried = f"{len(kept)} of {reduced['changes']} changes carry {share}"
+    lines = [f"{carried}, {reduced['measurements']} measurements:", *(f"  {name}" for name in kept)]
+    if reduced["trial"] is not None:
+        lines.append(f"`autotune export {found['study']} --minimal --out DIR` writes only those.")
+    return lines

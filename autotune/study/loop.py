@@ -1,0 +1,154 @@
+"""The study as a loop: what is next, do it, tell the sampler, until nothing is left to measure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import log
+
+from autotune.measure.calm import SHARE, Calm
+from autotune.measure.noise import Noise
+from autotune.measure.posterior import Prior
+from autotune.measure.remedies import moves
+from autotune.search.history import MOVES
+from autotune.search.landscape import MATTERS
+from autotune.search.searcher import Searcher, Told
+from autotune.study import trial as trials
+from autotune.study.ranking import drifted
+from autotune.study.records import COUNTED, Peak, Phase, State, Trial
+from autotune.study.schedule import Ask, Conclude, Measure, Rank, next_step
+from autotune.study.trial import UNKNOWN_SD, Bench
+from autotune.study.verdict import Verdict, conclude
+from autotune.target.model import Budget
+
+# How far a configuration's peak may be from its own earlier measurement: sd of its logarithm.
+KNOWN_SD = 0.10
+# The search ends when the chance of finding anything better by MATTERS is below this.
+HOPE = 0.05
+# What a storm on the machine below says of the leaders proves nothing: so much of the time left may be
+# spent on waiting for its end.
+PROVING, WAITED = frozenset({Phase.FINALIST, Phase.CONFIRM, Phase.RUNNER_UP}), 0.5
+WITHIN_90 = 1.645  # sds either side of the mean that hold 90 % of a normal
+
+
+def tune(bench: Bench, searcher: Searcher, budget: Budget) -> Verdict:
+    """Run the study to its end, from wherever it stands."""
+    store = bench.store
+    bench.noise = _noise(store.state)
+    bench.calm = Calm(free=SHARE * budget.time)
+    with bench.clock.on("search"):
+        catch_up(searcher, store.state)
+    while True:
+        elapsed = store.state.elapsed + bench.clock.running
+        step = next_step(store.state, bench.space, budget, elapsed)
+        if isinstance(step, Conclude):
+            verdict = conclude(store.state)
+            store.spent(bench.clock.collect())
+            store.verdict(verdict.record())
+            return verdict
+        if isinstance(step, Rank):
+            with bench.clock.on("search"):
+                _rank(bench, searcher)
+            continue
+        if isinstance(step, Ask):
+            with bench.clock.on("search"):
+                asked = _ask(bench, searcher)
+            if asked is None:
+                continue
+            step = asked
+        state = store.state
+        if step.phase in PROVING:
+            bench.calm = bench.calm.allowing(WAITED * max(0.0, budget.time - elapsed))
+        done = trials.run(step, bench, prior(state, step), incumbent(state))
+        if done.phase in COUNTED:
+            with bench.clock.on("search"):
+                tell(searcher, done, moves(store.state.bottlenecks.get(done.number)))
+        store.spent(bench.clock.collect())
+
+
+def prior(state: State, step: Measure) -> Prior | None:
+    """What to expect of a configuration's peak: its own earlier one, or else the incumbent's."""
+    if step.of is not None:
+        known = state.by_number(step.of).peak
+        if known is not None and known.feasible:
+            return Prior(known.peak, KNOWN_SD)
+    peaks = _peaks(state)
+    return Prior(max(peaks), UNKNOWN_SD) if peaks else None
+
+
+def incumbent(state: State) -> float | None:
+    """The peak to beat, in requests/s.
+
+    The low end of the best one: the highest reading overstates itself, and screening against it
+    would lose configurations that are as good.
+    """
+    lows = [t.peak.low for t in state.finished(*COUNTED) if t.peak and t.peak.feasible]
+    return max(lows, default=None)
+
+
+def _peaks(state: State) -> list[float]:
+    return [t.peak.peak for t in state.finished(*COUNTED) if t.peak and t.peak.feasible]
+
+
+def _noise(state: State) -> Noise:
+    if state.noise is None:
+        return Noise()
+    return Noise(tuple(state.noise["weights"]), int(state.noise["readings"]))
+
+
+def _ask(bench: Bench, searcher: Searcher) -> Measure | None:
+    """What to measure next; ``None`` when the model sees nothing left to win."""
+    state = bench.store.state
+    suggestion = searcher.ask(drifted(state))
+    if suggestion.prospect is not None and suggestion.prospect < HOPE:
+        searcher.take_back()
+        why = (
+            f"after {len(state.finished(*COUNTED))} configurations the chance that any other is "
+            f"{MATTERS:.0%} better is {suggestion.prospect:.0%}"
+        )
+        bench.store.settled(why)
+        bench.narrator.note(f"search ends: {why}")
+        return None
+    return Measure(
+        Phase.SEARCH,
+        {**bench.space.baseline, **suggestion.values},
+        asked=suggestion.number,
+        suggested=suggestion.values,
+    )
+
+
+def _rank(bench: Bench, searcher: Searcher) -> None:
+    found = drifted(bench.store.state)
+    if found.real:
+        bench.narrator.note(f"drift: {found}; peaks are compared as of now")
+    bench.store.standings(searcher.standings(found))
+    bench.store.modelled(searcher.view(found))
+
+
+def tell(searcher: Searcher, done: Trial, advised: Sequence[str] = ()) -> None:
+    """What came of a trial, to the sampler, with the moves ``advised`` because of what limits it."""
+    if done.fault:
+        # Nothing is known about the configuration: the sampler is to learn nothing from it.
+        searcher.take_back()
+        return
+    peak = done.peak
+    feasible = peak is not None and peak.feasible
+    notes: dict[str, str | float | int] = {"trial": done.number, "phase": str(done.phase)}
+    if peak is not None:
+        notes |= {MOVES: " ".join(advised)} if advised else {}
+        notes |= {"low": peak.low, "high": peak.high, "sd": _sd(peak), "verdict": peak.verdict}
+    else:
+        notes["why"] = done.failure or ""
+    told = Told(peak.peak if peak is not None and feasible else None, notes)
+    searcher.record(done.asked, done.suggested or done.settings, told)
+
+
+def _sd(peak: Peak) -> float:
+    """The sd of the log peak; of a screened one the upper side's: nothing was asked of the lower."""
+    return log(peak.high / peak.peak) / WITHIN_90 if peak.screened else peak.sd
+
+
+def catch_up(searcher: Searcher, state: State) -> None:
+    """After a kill: tell what was measured and not told, take back what was never measured."""
+    for trial in state.finished(*COUNTED):
+        tell(searcher, trial, moves(state.bottlenecks.get(trial.number)))
+    searcher.take_back()

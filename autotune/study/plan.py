@@ -1,0 +1,167 @@
+"""What a run would do, worked out without doing any of it."""
+
+from __future__ import annotations
+
+import difflib
+import json
+from collections.abc import Iterator
+from typing import Any
+
+from autotune.environments.base import Bed, Preview
+from autotune.services.base import Action, Settings
+from autotune.space.space import Candidate
+from autotune.study.schedule import FINALISTS, MOST_PAIRS, MOST_RESERVE
+
+
+def plan(bed: Bed) -> dict[str, Any]:
+    """Files, actions, binding rules, memory and budget, as one JSON object."""
+    if bed.file.target.goal is not None:
+        return _of_command(bed)
+    target, space = bed.file.target, bed.space
+    preview = bed.preview()
+    stock = space.as_given(space.baseline)
+    recommended = space.candidate(space.preset("recommended"))
+    return {
+        "schema": 1,
+        "target": target.name,
+        "simulated": target.simulated is not None,
+        "entry": preview.entry,
+        "servers": list(preview.servers),
+        "tunable": [dimension.name for dimension in space.tunable],
+        "deployments": [_deployment(bed, preview, way) for way in space.deployments],
+        "bindings": [str(binding) for binding in recommended.bindings],
+        "limits": [
+            space.arithmetic(rule, recommended.settings)
+            for rule in space.constraints
+            if rule.built_in and rule.applies(recommended.settings)
+        ],
+        "actions": _actions(bed, stock, recommended),
+        "diff": _diff(preview, stock.settings, recommended.settings),
+        "budget": {**_budget(bed), "max_rate": target.load.max_rate},
+    }
+
+
+def _of_command(bed: Bed) -> dict[str, Any]:
+    """A command changes nothing by itself: what it would be told, first of all."""
+    preview, space = bed.preview(), bed.space
+    first = [space.baseline, *({**space.baseline, **changes} for changes in space.known)]
+    candidates = [space.candidate(settings) for settings in first]
+    return {
+        "schema": 1,
+        "target": bed.file.target.name,
+        "command": preview.entry,
+        "tunable": [dimension.name for dimension in space.tunable],
+        "bindings": [str(binding) for one in candidates for binding in one.bindings],
+        "first": [
+            json.loads(content)
+            for one in candidates
+            for content in preview.files(one.settings).values()
+        ],
+        "diff": "",
+        "budget": _budget(bed),
+    }
+
+
+def _budget(bed: Bed) -> dict[str, Any]:
+    budget = bed.file.target.budget
+    return {
+        "trials": budget.trials,
+        "seconds": budget.time,
+        "proof_seconds": budget.time * MOST_RESERVE,
+        "finalists": FINALISTS,
+        "most_pairs": MOST_PAIRS,
+    }
+
+
+def text(planned: dict[str, Any]) -> str:
+    """The plan for a person, diffs last."""
+    budget = planned["budget"]
+    spent = (
+        f"Up to {budget['trials']} configurations of {len(planned['tunable'])} parameters "
+        f"within {budget['seconds'] / 60:g} minutes; at most the last "
+        f"{budget['proof_seconds'] / 60:.1f} of them re-measure the {budget['finalists']} best "
+        "and prove the winner."
+    )
+    if "command" in planned:
+        first = [json.dumps(parameters, ensure_ascii=False) for parameters in planned["first"]]
+        rules = [f"  rule: {binding}" for binding in planned["bindings"]]
+        return "\n".join(
+            [f"{planned['command']} is called.", spent, "First of all with", *first, *rules]
+        )
+    servers = ", ".join(planned["servers"])
+    lines = [
+        *(_of_model(servers) if planned["simulated"] else _of_servers(planned, servers)),
+        spent,
+        "From the baseline to the recommended settings:",
+        *(f"  {action}: {', '.join(names)}" for action, names in planned["actions"].items()),
+        *(f"  rule: {binding}" for binding in planned["bindings"]),
+        *(f"  within: {limit}" for limit in planned["limits"]),
+        *_deployments_in_words(planned["deployments"]),
+        "",
+        planned["diff"].rstrip("\n") or "No file would differ from the baseline's.",
+    ]
+    return "\n".join(lines)
+
+
+def _of_servers(planned: dict[str, Any], servers: str) -> Iterator[str]:
+    most = planned["budget"]["max_rate"]
+    yield f"Load goes to {planned['entry']} only, up to {most:g} requests/s."
+    yield f"Private servers, ended afterwards: {servers}."
+
+
+def _of_model(servers: str) -> Iterator[str]:
+    yield "The stack is a model: no host is touched, no load is sent, and time is virtual."
+    yield f"Modelled servers: {servers}."
+
+
+def _deployment(bed: Bed, preview: Preview, way: Settings) -> dict[str, Any]:
+    """What one choice of software runs, and what its recommended settings are held back by."""
+    candidate = bed.space.candidate(bed.space.preset("recommended", way))
+    having_files = {path.partition("/")[0] for path in preview.files(candidate.settings)}
+    return {
+        "services": dict(way),
+        "servers": [server for server in preview.servers if server in having_files],
+        "parameters": len(
+            bed.space.active(candidate.settings) & {d.name for d in bed.space.tunable}
+        ),
+        "bindings": [str(binding) for binding in candidate.bindings],
+    }
+
+
+def _deployments_in_words(deployments: list[dict[str, Any]]) -> Iterator[str]:
+    if len(deployments) < 2:
+        return
+    yield f"{len(deployments)} deployments, each tried with its recommended settings first:"
+    for number, one in enumerate(deployments):
+        chosen = ", ".join(f"{name} {value}" for name, value in one["services"].items())
+        note = " (the baseline's)" if number == 0 else ""
+        yield f"  {chosen}{note}: {', '.join(one['servers'])}; {one['parameters']} parameters"
+        yield from (f"    rule: {binding}" for binding in one["bindings"])
+
+
+def _actions(bed: Bed, old: Candidate, new: Candidate) -> dict[str, list[str]]:
+    """Services by the action their changed parameters need."""
+    needed: dict[str, Action] = {}
+    acting = bed.space.active(new.settings)
+    for dimension in bed.space.dimensions:
+        changed = old.settings[dimension.name] != new.settings[dimension.name]
+        if changed and dimension.name in acting:
+            service = ".".join(dimension.name.split(".")[:2])
+            needed[service] = max(needed.get(service, Action.NONE), dimension.parameter.action)
+    return {
+        action.name.lower(): sorted(name for name, least in needed.items() if least is action)
+        for action in (Action.NONE, Action.RELOAD, Action.RESTART)
+    }
+
+
+def _diff(preview: Preview, old: Settings, new: Settings) -> str:
+    before, after = preview.files(old), preview.files(new)
+    pieces: list[str] = []
+    for path in dict.fromkeys((*before, *after)):
+        pieces += difflib.unified_diff(
+            before.get(path, b"").decode().splitlines(keepends=True),
+            after.get(path, b"").decode().splitlines(keepends=True),
+            f"baseline/{path}",
+            f"recommended/{path}",
+        )
+    return "".join(pieces)

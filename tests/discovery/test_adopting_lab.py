@@ -1,0 +1,245 @@
+"""Debian's own nginx and PHP-FPM with a small site, adopted and tuned without a line by hand."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from autotune.deploy.fleet import DeployFailed
+from autotune.discovery.adopting import Written, adopt
+from autotune.environments import systemd
+from autotune.errors import AutotuneError
+from autotune.lab import prerequisites
+from autotune.lab.hosts import LabHost
+from autotune.lab.lifecycle import down, up
+from autotune.lab.plan import names
+from autotune.lab.status import access
+from autotune.services.base import Action
+from autotune.target.read import read
+from autotune.transports import curl
+from autotune.transports.local import LocalTransport
+from autotune.transports.ssh import SshTransport
+from tests.deploy.lab import Ground, News, differing
+
+pytestmark = [
+    pytest.mark.lab,
+    pytest.mark.skipif(os.geteuid() != 0, reason="a lab needs root"),
+    pytest.mark.skipif(
+        bool(prerequisites.missing_packages()),
+        reason=f"a lab needs the packages {', '.join(prerequisites.missing_packages())}",
+    ),
+]
+NAME, ADDRESS = "adweb", "198.19.64.21"
+FRONT, FRONT_ADDRESS = "adlb", "198.19.64.22"
+BACK, BACK_ADDRESS = "adback", "198.19.64.23"
+# What its administrator did after `apt install nginx php-fpm`: the lines about PHP that Debian's
+# site has in comments, and a page.
+_SITE = r"""
+set -e
+cd /etc/nginx/sites-available
+sed -i -e '/location ~ \\\.php\$ {/,/^\t#}/ { s/^\t#/\t/; s/^\t\tfastcgi_pass 127/\t#&/ }' default
+sed -i -e 's,/run/php/php[0-9.]*-fpm.sock,/run/php/php8.2-fpm.sock,' default
+mkdir -p /var/www/html
+echo '<?php for ($i = 0, $s = ""; $i < 2000; $i++) { $s = md5($s . $i); } echo "site $s\n";' \
+    >/var/www/html/index.php
+nginx -t
+systemctl restart php8.2-fpm nginx
+"""
+_BALANCER = f"""
+set -e
+cat >/etc/nginx/conf.d/back.conf <<END
+upstream back {{
+    server {BACK_ADDRESS};
+    keepalive 8;
+}}
+END
+sed -i 's,^\t\ttry_files .*,\t\tproxy_pass http://back;,' /etc/nginx/sites-available/default
+systemctl restart nginx
+"""
+# As Debian has it: mpm_prefork and mod_php. The host's own address in place of the loopback one.
+_MOD_PHP = r"""
+set -e
+rm -f /var/www/html/index.html
+echo '<?php echo "site ", PHP_VERSION, "\n";' >/var/www/html/index.php
+sed -i 's/^-l 127.0.0.1/-l 198.19.64.23/' /etc/memcached.conf
+systemctl restart apache2 memcached redis-server
+"""
+
+
+@pytest.fixture(scope="module")
+def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    directory = tmp_path_factory.mktemp("adopted") / "lab"
+    try:
+        places = ((NAME, ADDRESS), (FRONT, FRONT_ADDRESS), (BACK, BACK_ADDRESS))
+        up([LabHost(*place) for place in places], directory)
+        yield directory
+    finally:
+        down(directory)
+
+
+@pytest.fixture(scope="module")
+def ground(lab: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ground]:
+    ways = {name: SshTransport(access(lab, name)) for name in (NAME, FRONT, BACK)}
+    ground = Ground(lab, tmp_path_factory.mktemp("targets"), ways)
+    for name, script in ((NAME, _SITE), (FRONT, _BALANCER), (BACK, _MOD_PHP)):
+        print(ground.sh(name, f"exec 2>&1\n{script}"))
+    assert served().startswith("site ")
+    assert served(FRONT_ADDRESS).startswith("site ")
+    yield ground
+    for way in ways.values():
+        way.close()
+
+
+@pytest.fixture(scope="module")
+def written(ground: Ground) -> Written:
+    before = ground.pictures()
+    made = adopt([ADDRESS], ground.directory / "mine.yaml", names(ground.lab).ssh_config, None)
+    assert differing(before, ground.pictures()) == []
+    return made
+
+
+def served(address: str = ADDRESS) -> str:
+    got = curl.answer(LocalTransport(), f"http://{address}/index.php")
+    return got if isinstance(got, str) else got.body.decode()
+
+
+def test_what_is_found(written: Written) -> None:
+    assert written.tiers == (f"web: nginx+php-fpm on {NAME}, port 80",)
+    target = read(written.target).target
+    assert target.load.path == "/index.php"
+    assert target.tiers["web"].app is None
+    rules = target.parameters
+    assert rules["web.nginx.worker_connections"].default == 768
+    assert rules["web.php_fpm.max_children"].default == 5
+
+
+def test_the_baseline_changes_nothing_and_others_are_validated_with_their_includes(
+    ground: Ground, written: Written
+) -> None:
+    before = ground.pictures()
+    page = served()
+    bed = systemd.prepare(read(written.target))
+    fleet = systemd.fleet_of(bed, ground.directory / "study", News())  # type: ignore[arg-type]  # it answers to everything
+    baseline = fleet.space.candidate({}).settings
+    fleet.open()
+    try:
+        done = fleet.deploy(baseline)
+        assert set(done.actions.values()) == {Action.NONE}
+        assert [str(one) for one in done.differences] == []
+        assert [line for line in differing(before, ground.pictures())
+                if "var/lib/autotune" not in line] == []  # fmt: skip
+
+        changed = {"web.nginx.backlog": 2048, "web.nginx.reuseport": True,
+                   "web.nginx.keepalive_requests": 77, "web.nginx.multi_accept": True,
+                   "web.nginx.access_log_buffer": 64, "web.nginx.fastcgi_buffer_size": 16,
+                   "web.nginx.worker_connections": 2000, "web.php_fpm.pm": "static",
+                   "web.php_fpm.max_children": 7, "web.php_fpm.listen_backlog": 1000}  # fmt: skip
+        done = fleet.deploy(fleet.space.candidate(changed).settings)
+        assert [str(one) for one in done.differences] == []
+        assert {name: done.effective[name] for name in changed if name in done.effective} == {
+            name: value for name, value in changed.items() if name in done.effective
+        }
+        assert served() == page
+
+        site = written.templates / NAME / "etc/nginx/sites-available/default.j2"
+        text = site.read_text()
+        try:
+            site.write_text(text.replace("server {", "server {\n\tnonsense {{ backlog }};", 1))
+            with pytest.raises(DeployFailed, match="nonsense"):
+                fleet.deploy({**fleet.in_place, "web.nginx.backlog": 1024})
+        finally:
+            site.write_text(text)
+        assert served() == page
+    finally:
+        fleet.restore()
+        for way in bed.transports.values():
+            way.close()
+    assert differing(before, ground.pictures()) == []
+
+
+def test_a_balancer_with_apache_a_cache_and_a_store_behind_it(ground: Ground) -> None:
+    before = ground.pictures()
+    page = served(FRONT_ADDRESS)
+    out = ground.directory / "four.yaml"
+    config = names(ground.lab).ssh_config
+    written = adopt([FRONT_ADDRESS, f"root@{BACK_ADDRESS}"], out, config, None)
+    assert written.tiers == (
+        f"lb: nginx on {FRONT}, port 80; forwards to web",
+        f"web: apache+mod_php on {BACK}, port 80; uses cache, store",
+        f"cache: memcached on {BACK}, port 11211",
+        f"store: redis on {BACK}, port 6379",
+    )
+    bed = systemd.prepare(read(out))
+    fleet = systemd.fleet_of(bed, ground.directory / "four", News())  # type: ignore[arg-type]  # it answers to everything
+    fleet.open()
+    try:
+        done = fleet.deploy(fleet.space.candidate({}).settings)
+        assert set(done.actions.values()) == {Action.NONE}
+        assert [line for line in differing(before, ground.pictures())
+                if "var/lib/autotune" not in line] == []  # fmt: skip
+        changed = {"lb.nginx.upstream_keepalive": 16, "lb.nginx.worker_connections": 1500,
+                   "web.apache.MaxRequestWorkers": 40, "web.apache.ListenBacklog": 1024,
+                   "web.apache.KeepAlive": False, "cache.memcached.threads": 2,
+                   "cache.memcached.memory": 32, "store.redis.hz": 20}  # fmt: skip
+        done = fleet.deploy(fleet.space.candidate(changed).settings)
+        wanted = {name: value for name, value in changed.items() if name in done.effective}
+        assert {name: done.effective[name] for name in wanted} == wanted
+        assert {"cache.memcached.threads", "web.apache.ListenBacklog"} <= set(wanted)
+        assert served(FRONT_ADDRESS) == page
+    finally:
+        fleet.restore()
+        for way in bed.transports.values():
+            way.close()
+    assert differing(before, ground.pictures()) == []
+
+
+def test_an_account_that_cannot_become_root_is_told_what_to_do(ground: Ground) -> None:
+    ground.sh(
+        NAME,
+        """useradd -m adguest && mkdir -p ~adguest/.ssh &&
+        cp ~/.ssh/authorized_keys ~adguest/.ssh/ && chown -R adguest: ~adguest/.ssh""",
+    )
+    config = names(ground.lab).ssh_config
+    with pytest.raises(AutotuneError) as raised:
+        adopt([f"adguest@{ADDRESS}"], ground.directory / "no.yaml", config, None)
+    assert "root is needed" in raised.value.message
+    assert "sudo -n" in (raised.value.hint or "")
+    assert not (ground.directory / "no.yaml").exists()
+
+
+def test_a_short_study_from_the_command_line(ground: Ground, written: Written) -> None:
+    before = ground.pictures()
+    page = served()
+    target = written.target.with_name("short.yaml")
+    text = written.target.read_text()
+    target.write_text(
+        text.replace("budget: {trials: 40, time: 45m}", "budget: {trials: 3, time: 60s}")
+        .replace("p99: 50ms", "p99: 500ms").replace("max_rate: 5000/s", "max_rate: 200/s")
+    )  # fmt: skip
+    studies = ground.directory / "studies"
+    assert "reachable, as root" in autotune("check", str(target))
+    assert "max_children" in autotune("plan", str(target))
+    autotune("run", str(target), "--yes", "--json", "--studies", str(studies))
+    assert served() == page
+    assert differing(before, ground.pictures()) == []
+    exported = ground.directory / "exported"
+    study = next(studies.iterdir()).name
+    autotune("export", study, "--out", str(exported), "--studies", str(studies), "--trial", "0")
+    found = [path for path in exported.rglob("*") if path.is_file()]
+    pool = next(path for path in found if path.name == "www.conf")
+    original = ground.sh(NAME, "cat /etc/php/8.2/fpm/pool.d/www.conf")
+    assert pool.read_text().strip() == original
+
+
+def autotune(*words: str) -> str:
+    done = subprocess.run(
+        [sys.executable, "-m", "autotune", *words],
+        capture_output=True, text=True, timeout=280, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    return done.stdout

@@ -1,0 +1,196 @@
+"""A benchmark of one's own, from `init` to `export`, as a user types it."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import multiprocessing
+import os
+import signal
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from autotune.cli import app
+from autotune.environments.command import prepare
+from autotune.errors import TargetError
+from autotune.outcome import end
+from autotune.report.html.page import data
+from autotune.report.studies import open_study
+from autotune.study import journal
+from autotune.target.read import read
+
+pytestmark = pytest.mark.long
+
+TARGET = """
+name: toy
+command: [python3, bench.py]
+maximize: throughput
+unit: MB/s
+parameters:
+  x: {range: [1, 100], log: true, default: 5, unit: threads}
+  mode: {choices: [slow, fast]}
+  depth: {range: [0.0, 10.0], when: {mode: fast}}
+try: [{x: 20, mode: fast}]
+budget: {trials: 4, time: 10m}
+search: {sampler: random}
+"""
+BENCH = """
+import json, math, sys
+told = json.load(sys.stdin)["parameters"]
+height = 100 * math.exp(-0.2 * math.log(told["x"] / 20) ** 2)
+print(json.dumps({"value": height * (1.3 if told["mode"] == "fast" else 1), "sd": 0.5}))
+"""
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    (tmp_path / "bench.py").write_text(BENCH)
+    (tmp_path / "toy.yaml").write_text(TARGET)
+    return tmp_path
+
+
+@dataclass(frozen=True)
+class Done:
+    """How a command ended."""
+
+    returncode: int
+    stdout: str
+    stderr: str
+
+
+def autotune(*words: str, cwd: Path) -> Done:
+    """In this process: what is tested is not how long Python takes to start."""
+    with contextlib.chdir(cwd), pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "argv", ["autotune", *words])
+        out, said = io.StringIO(), io.StringIO()
+        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(said):
+            code = end(lambda: app(words, standalone_mode=False), as_json="--json" in words)
+    return Done(code, out.getvalue(), said.getvalue())
+
+
+def test_from_check_to_export(home: Path) -> None:
+    checked = autotune("check", "toy.yaml", cwd=home)
+    assert checked.returncode == 0, checked.stderr
+    assert f"python3 bench.py in {home}" in checked.stdout
+    planned = json.loads(autotune("plan", "toy.yaml", "--json", cwd=home).stdout)
+    assert planned["first"] == [
+        {"mode": "slow", "x": 5},
+        {"depth": 5.0, "mode": "fast", "x": 20},
+    ]
+
+    done = autotune("run", "toy.yaml", "--yes", "--json", cwd=home)
+    assert done.returncode == 0, done.stderr
+    assert "MB/s" in done.stderr
+    found: dict[str, Any] = json.loads(done.stdout)
+    assert found["verdict"] == "improved"
+    assert found["goal"] == {"direction": "maximize", "name": "throughput", "unit": "MB/s"}
+
+    said = autotune("report", "toy", cwd=home)
+    assert said.returncode == 0, said.stderr
+    assert "MB/s" in said.stdout
+    assert "requests/s" not in said.stdout
+    assert autotune("report", "toy", "--html", "toy.html", cwd=home).returncode == 0
+    page = (home / "toy.html").read_text()
+    assert "peak, MB/s" in page
+    shown = data(open_study(home / "studies" / "toy"))
+    assert shown["unit"] == {"name": "MB/s", "suffix": " MB/s", "from_zero": False}
+    assert "requests/s" not in json.dumps(shown)
+    assert autotune("status", "toy", cwd=home).returncode == 0
+    assert "parameters.json" in autotune("diff", "toy", cwd=home).stdout
+
+    for form, path in (("files", "files/parameters.json"), ("json", "settings.json")):
+        out = home / form
+        exported = autotune("export", "toy", "--format", form, "--out", str(out), cwd=home)
+        assert exported.returncode == 0, exported.stderr
+        assert "x" in (out / path).read_text()
+    manifest = json.loads((home / "files" / "manifest.json").read_text())
+    assert manifest["command"] == ["python3", "bench.py"]
+    assert str(home / "toy.yaml") in manifest["verify"]
+    assert all(reading["sd"] == 0.5 for reading in manifest["readings"])
+
+    again = ("measure", "toy.yaml", "--config", "files", "--against", "baseline", "--yes", "--json")
+    measured = autotune(*again, cwd=home)
+    assert measured.returncode == 0, measured.stderr
+    assert json.loads(measured.stdout)["gain"]["low"] > 1
+
+
+def sit(home: Path, *words: str) -> None:
+    """A tuner in a process of its own that has everything imported already."""
+    os.chdir(home)
+    # Ignored in whatever runs the tests in the background, the signal would be ignored here too.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    sys.exit(end(lambda: app([*words, "--yes"], standalone_mode=False), as_json=False))
+
+
+def calls(study: Path) -> int:
+    return len(list(journal.read(study / "readings.jsonl")))
+
+
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_stopped_and_killed_it_goes_on_without_loss(home: Path) -> None:
+    (home / "bench.py").write_text("import time; time.sleep(0.05)" + BENCH)
+    study = home / "studies" / "toy"
+    words = ("run", "toy.yaml")
+    forks = multiprocessing.get_context("fork")
+    for how, code in ((signal.SIGKILL, -9), (signal.SIGINT, 130)):
+        before = calls(study)
+        process = forks.Process(target=sit, args=(home, *words))
+        process.start()
+        deadline = time.monotonic() + 100
+        while calls(study) <= before + 1:
+            assert process.is_alive()
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        os.kill(process.pid or 0, how)
+        process.join(60)
+        assert process.exitcode == code
+        words = ("resume", "toy")
+    kept = calls(study)
+    done = autotune("resume", "toy", "--yes", "--json", cwd=home)
+    assert done.returncode == 0, done.stderr
+    assert sum(json.loads(done.stdout)["trials"].values()) == 4
+    assert calls(study) > kept
+
+
+def test_the_shipped_example_runs_where_it_is_put(tmp_path: Path) -> None:
+    made = autotune("init", "--example", "command", cwd=tmp_path)
+    assert made.returncode == 0, made.stderr
+    assert (tmp_path / "targets" / "command.py").exists()
+    done = autotune("measure", "targets/command.yaml", "--yes", "--json", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["peak"] > 0
+    assert autotune("init", "--example", "command", cwd=tmp_path).returncode == 1
+
+
+@pytest.mark.parametrize(
+    ("command", "message", "hint"),
+    [
+        ("[./nothing]", "3:11: there is no program './nothing'", None),
+        ("[no-such-program-anywhere]", "there is no program", None),
+        ("[./bench.py]", "./bench.py cannot be run", "chmod +x"),
+    ],
+)
+def test_a_program_that_cannot_be_run(
+    home: Path, command: str, message: str, hint: str | None
+) -> None:
+    path = home / "toy.yaml"
+    path.write_text(TARGET.replace("[python3, bench.py]", command))
+    with pytest.raises(TargetError) as caught:
+        prepare(read(path))
+    assert message in caught.value.message
+    assert hint is None or hint in (caught.value.hint or "")
+
+
+def test_a_command_that_fails_stops_at_once_and_says_why(home: Path) -> None:
+    (home / "bench.py").write_text("raise SystemExit('no such device')")
+    done = autotune("run", "toy.yaml", "--yes", cwd=home)
+    assert done.returncode == 1
+    assert "no such device" in done.stderr
+    assert "resume" in done.stderr
+    assert "Traceback" not in done.stderr

@@ -1,0 +1,50 @@
+"""A reading whose load host could not make the load says nothing about the server."""
+
+from __future__ import annotations
+
+import pytest
+
+from autotune.deploy.stack import Stack
+from autotune.environments.load_meter import Gauge
+from autotune.loads.base import Order, Request
+from autotune.loads.httperf import Httperf
+from autotune.measure.sample import Sample
+from autotune.measure.watch import Seen, WatchedHost
+from autotune.services.base import Endpoint
+from autotune.target.slo import Slo
+from autotune.transports.local import LocalTransport
+
+ENTRY = Endpoint("10.0.0.1", 80)
+
+
+def gauge(cpus: float) -> Gauge:
+    way = LocalTransport("load1")
+    return Gauge(
+        Httperf(), Request(ENTRY, "/"), Slo(), (way,), Stack((), ENTRY), (), timeout=2.0,
+        generators=(WatchedHost("load1", cpus, (), way),),
+    )  # fmt: skip
+
+
+def seen(*throttled: float) -> Seen:
+    samples = tuple(Sample(at=float(at), throttled=value) for at, value in enumerate(throttled))
+    return Seen(samples={"load1": samples})
+
+
+@pytest.mark.parametrize(
+    ("cpus", "throttled", "rate", "said"),
+    [
+        (0.02, (0.0, 0.9, 1.8), 400.0, "held back by its quota of 0.02 CPUs for 0.9 s a second"),
+        (0.02, (), 400.0, "none left to say how it was"),
+        (0.02, (0.0, 0.9, 1.8), 50.0, None),  # as little as it can make
+        (1.0, (0.0, 0.9, 1.8), 400.0, None),
+        (2.0, (0.0, 0.0, 0.0), 7000.0, None),  # no quota at all: httperf itself tells
+        (0.1, (0.0, 0.01, 0.02), 400.0, None),
+    ],
+)
+def test_a_load_host_with_too_little_cpu(
+    cpus: float, throttled: tuple[float, ...], rate: float, said: str | None
+) -> None:
+    found = gauge(cpus)._starved(seen(*throttled), Order(rate, 2.0))
+    assert (found is None) == (said is None)
+    if said:
+        assert said in str(found)

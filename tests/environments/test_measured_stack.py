@@ -1,0 +1,95 @@
+"""`autotune measure` of the real local stack: what it says, and what stays on record."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from autotune.environments.processes import prepare
+from autotune.report.studies import open_study
+from autotune.target.read import read
+
+pytestmark = pytest.mark.stack
+LOCAL = Path(__file__).parents[2] / "targets" / "local.yaml"
+
+
+def measure(*words: str, cwd: Path, path: str = "") -> dict[str, object]:
+    # An objective that a noisy machine meets too: what is said is tested, not how fast it is.
+    patient = cwd / "local.yaml"
+    patient.write_text(LOCAL.read_text().replace("p99: 50ms", "p99: 500ms"))
+    done = subprocess.run(
+        [sys.executable, "-m", "autotune", "measure", str(patient), "--yes", "--json", *words],
+        cwd=cwd,
+        env={**os.environ, **({"PATH": path} if path else {})},
+        capture_output=True,
+        text=True,
+        timeout=600,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    found: dict[str, object] = json.loads(done.stdout)
+    return found
+
+
+@pytest.mark.timeout(900)
+def test_a_measurement_tells_its_ladder_hosts_and_bottleneck(tmp_path: Path) -> None:
+    found = measure(cwd=tmp_path)
+    (peak,) = found["peaks"]  # type: ignore[misc]  # JSON
+    assert isinstance(peak, dict)
+    assert len(peak["ladder"]) > 1
+    rung = next(one for one in peak["ladder"] if not one["cut_short"] and not one["limited"])
+    assert rung["intended"] > 0
+    assert {"p50", "p90", "p95", "p99", "p99.9", "goodput", "errors", "violations"} <= rung.keys()
+    if any(one["met"] for one in peak["ladder"]):
+        assert {"cpu", "load"} <= peak["hosts"]["here"].keys()
+    assert "bottleneck" in peak
+
+
+@pytest.mark.timeout(900)
+def test_closed_loops_are_ceilings_and_stay_on_record(tmp_path: Path) -> None:
+    found = measure("--closed", "--concurrency", "1,5", cwd=tmp_path)
+    ceilings = found["ceilings"]
+    assert isinstance(ceilings, list)
+    assert [one["concurrency"] for one in ceilings] == [1, 5]
+    assert all(one["rate"] > 0 and one["percentiles"] for one in ceilings)
+    (kept,) = open_study(tmp_path / "studies" / "local-measured").state.ceilings
+    assert kept["ceilings"] == ceilings
+
+
+@pytest.mark.timeout(900)
+def test_the_caches_alone_stand_beside_the_chain(tmp_path: Path) -> None:
+    if shutil.which("memcaslap") is None:
+        pytest.skip("memcaslap is not installed: apt-get install libmemcached-tools")
+    found = measure("--tier", "cache", cwd=tmp_path)
+    ceilings = found["ceilings"]
+    assert isinstance(ceilings, list)
+    assert ceilings[-1]["together"] == 100
+    assert all(one["failed"] or one["rate"] > 0 for one in ceilings)
+    assert found["chain"]
+    (kept,) = open_study(tmp_path / "studies" / "local-measured").state.ceilings
+    assert kept["chain"] == found["chain"]
+
+
+def test_check_asks_for_no_generator_that_is_not_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of all generators, only httperf is on the PATH here."""
+    unused = {"ab", "wrk", "oha", "memcaslap", "mutilate"}
+    which = shutil.which
+    monkeypatch.setattr(
+        shutil, "which", lambda name, **more: None if name in unused else which(name, **more)
+    )
+    bed = prepare(read(LOCAL))
+    assert not unused & set(bed.programs)
+    text = LOCAL.read_text().replace("generator: httperf", "generator: oha")
+    mine = tmp_path / "local.yaml"
+    mine.write_text(text)
+    with pytest.raises(Exception, match="not installed: oha") as caught:
+        prepare(read(mine))
+    assert "cargo install oha" in str(getattr(caught.value, "hint", ""))

@@ -1,0 +1,193 @@
+"""Readings of a stack on lab hosts: what is seen of them, and what holds them down."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from autotune.environments.base import Equipment
+from autotune.environments.systemd import SystemdBed, prepare
+from autotune.errors import AutotuneError
+from autotune.lab import of_target
+from autotune.lab.lifecycle import down
+from autotune.loads import kernel
+from autotune.measure.bottleneck import Bottleneck, Resource
+from autotune.measure.diagnosis import WatchedReading
+from autotune.services.base import Settings
+from autotune.target.read import read
+from autotune.transports.base import Transport
+
+pytestmark = pytest.mark.lab
+
+_NETWORK = f"198.18.{150 + os.getpid() % 40}"
+# One key a request and a store that answers at once: little work, so that a busy machine can do it.
+TARGET = """\
+name: readings
+slo: {{p99: 1s, errors: 0.1%}}
+ssh: {{config: lab/ssh_config}}
+hosts:
+  load1: {{address: {net}.10}}
+  load2: {{address: {net}.11}}
+  slow1: {{address: {net}.12, cpus: 0.02}}
+  lb1:   {{address: {net}.13}}
+  thin1: {{address: {net}.14, cpus: 0.03}}
+  web1:  {{address: {net}.15, memory: 256MB}}
+  web2:  {{address: {net}.16}}
+  data1: {{address: {net}.17}}
+tiers:
+  lb:    {{hosts: {lb}, service: nginx, forwards_to: web}}
+  web:   {{hosts: [web1, web2], service: nginx+php-fpm, app: reference, uses: [cache, store]}}
+  cache: {{hosts: data1, service: memcached}}
+  store: {{hosts: data1, service: redis}}
+load: {{hosts: {load}, path: /kv.php, timeout: 3s}}
+data: {{pairs: 2000, keys_per_request: 1, store_latency: 0ms}}
+"""
+PLENTY: Settings = {"web.php_fpm.pm": "static", "web.php_fpm.max_children": 20}
+SECONDS = 2.0
+HIGHEST = 8000.0
+
+
+class Silent:
+    """A narrator that says nothing."""
+
+    def __getattr__(self, name: str) -> Any:
+        return lambda *_: None
+
+
+@pytest.fixture(scope="module")
+def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    directory = tmp_path_factory.mktemp("readings")
+    path = target(directory)
+    try:
+        of_target.up(path, directory / "lab")
+        yield directory
+    finally:
+        down(directory / "lab")
+
+
+def target(directory: Path, lb: str = "lb1", load: str = "[load1, load2]") -> Path:
+    path = directory / f"{lb}-{load.strip('[]').replace(', ', '-')}.yaml"
+    path.write_text(TARGET.format(net=_NETWORK, lb=lb, load=load))
+    return path
+
+
+@contextmanager
+def running(path: Path, study: Path) -> Iterator[tuple[SystemdBed, Equipment]]:
+    """The stack of a target, deployed with plenty of everything."""
+    bed = prepare(read(path))
+    study.mkdir()
+    with bed.opened(study, Silent()) as equipment:
+        equipment.fleet.deploy(bed.space.candidate(PLENTY).settings)
+        yield bed, equipment
+
+
+def sysctls(way: Transport) -> list[str]:
+    return way.run(["sysctl", "-n", kernel.RANGE, kernel.REUSE]).stdout.split()
+
+
+def climb(bed: SystemdBed, equipment: Equipment, first: float) -> Bottleneck | None:
+    """Readings at rising rates until two have failed; what is said of them."""
+    readings: list[WatchedReading] = []
+    slo = bed.file.target.slo.slo
+    rate = first
+    while sum(w.reading.fraction > slo.allowed for w in readings) < 2 and rate < HIGHEST:
+        readings.append(equipment.take(rate, SECONDS))
+        equipment.drain()
+        rate *= 1.7
+    found = equipment.diagnose(bed.space.candidate(PLENTY).settings, readings)
+    print(f"\n{found}, after {[round(w.reading.rate) for w in readings]} requests/s")
+    return found
+
+
+def test_a_reading_with_two_load_hosts(lab: Path, tmp_path: Path) -> None:
+    with running(target(lab), tmp_path / "study") as (bed, equipment):
+        ways = bed.transports
+        assert sysctls(ways["load1"]) == sysctls(ways["load2"]) == ["1024", "65535", "1"]
+        taken = equipment.take(30.0, SECONDS)
+        assert (taken.reading.intended, taken.reading.errors) == (60, {})
+        seen = taken.seen
+        assert not seen.failures
+        assert set(seen.samples) == {"load1", "load2", "lb1", "web1", "web2", "data1"}
+        for host, samples in seen.samples.items():
+            assert len(samples) >= 2, host
+            print(f"\n{host}: {len(samples)} samples, {seen.cost[host]:.3f} s of CPU", end="")
+        last = seen.samples["web2"][-1]
+        assert last.processes["web.web2.php_fpm"].workers == 20
+        assert last.processes["web.web2.nginx"].descriptor_limit
+        assert any(queue.place.endswith(":80") for queue in last.queues)
+        assert seen.samples["web1"][-1].memory["GroupLimit"] == 256 << 20
+        assert any(found and found.values for found in seen.counters["cache.data1.memcached"])
+        assert equipment.lookups() is not None
+        assert equipment.drain()
+        prints = taken.hosts
+        assert 0 < prints["web1"].memory < 1
+        assert prints["web2"].rss["web.web2.php_fpm"] > 1 << 20
+    again = prepare(read(target(lab)))
+    assert sysctls(again.transports["load1"])[:2] == ["32768", "60999"]
+    for way in again.transports.values():
+        way.close()
+
+
+@pytest.mark.parametrize(
+    ("broken", "mended", "said"),
+    [
+        (["systemctl", "stop", "php8.2-fpm"], ["systemctl", "start", "php8.2-fpm"], "status 502"),
+        (
+            ["sh", "-c", "cd /var/www/autotune && cp -p kv.php /root && echo nonsense >kv.php"],
+            ["sh", "-c", "mv /root/kv.php /var/www/autotune/kv.php"],
+            "status 200 with a wrong body, 'nonsense",
+        ),
+    ],
+    ids=["502", "wrong body"],
+)
+def test_the_one_web_host_of_two_that_answers_wrong_is_named(
+    broken: list[str], mended: list[str], said: str, lab: Path, tmp_path: Path
+) -> None:
+    with running(target(lab), tmp_path / "study") as (bed, equipment):
+        web2 = bed.transports["web2"]
+        assert web2.run(broken).ok
+        try:
+            found = climb(bed, equipment, 20.0)
+        finally:
+            web2.run(mended)
+    assert found is not None
+    assert (found.host, found.resource) == ("web2", Resource.ANSWERS)
+    assert f"web2 answers {said}" in found.evidence
+    assert "web1 answers right" in found.evidence
+
+
+def test_a_starved_generator_is_no_slow_server(lab: Path, tmp_path: Path) -> None:
+    with running(target(lab, load="slow1"), tmp_path / "study") as (bed, equipment):
+        readings = [equipment.take(rate, SECONDS) for rate in (1000.0, 2000.0)]
+        found = equipment.diagnose(bed.space.candidate(PLENTY).settings, readings)
+    print(f"\n{found}")
+    assert all(taken.reading.limited for taken in readings)
+    assert found is not None
+    assert found.resource is Resource.GENERATOR
+
+
+def test_a_load_balancer_without_cpu_is_named(lab: Path, tmp_path: Path) -> None:
+    with running(target(lab, lb="thin1"), tmp_path / "study") as (bed, equipment):
+        found = climb(bed, equipment, 150.0)
+    assert found is not None
+    assert (found.tier, found.host, found.resource) == ("lb", "thin1", Resource.CPU)
+
+
+def test_a_generator_that_is_not_there_is_missed_before_anything_is_changed(
+    lab: Path, tmp_path: Path
+) -> None:
+    path = target(lab, load="load2")
+    bed = prepare(read(path))
+    bed.transports["load2"].run(["mv", "/usr/bin/httperf", "/root/httperf"])
+    try:
+        with pytest.raises(AutotuneError, match="load2: not installed: httperf"):
+            prepare(read(path))
+    finally:
+        bed.transports["load2"].run(["mv", "/root/httperf", "/usr/bin/httperf"])
+        for way in bed.transports.values():
+            way.close()

@@ -1,0 +1,169 @@
+"""The whole command line on a modelled stack: no host, no load, no waiting."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from autotune.cli import app
+from autotune.environments.registry import kind, prepare
+from autotune.errors import TargetError
+from autotune.study import start
+from autotune.study.records import COUNTED
+from autotune.study.store import readings_of, state_of
+from autotune.target.read import TargetFile, read
+from tests.modelled import noisy
+
+pytestmark = pytest.mark.long
+
+TARGET = noisy("budget: {trials: 5, time: 30m}\n")
+
+
+@pytest.fixture
+def target(tmp_path: Path) -> Path:
+    path = tmp_path / "modelled.yaml"
+    path.write_text(TARGET)
+    return path
+
+
+def autotune(*words: object, cwd: Path) -> Result:
+    done = CliRunner().invoke(app, [*map(str, words)], catch_exceptions=False)
+    assert done.exit_code == 0, done.output
+    return done
+
+
+def test_a_study_from_check_to_export(target: Path, tmp_path: Path) -> None:
+    studies = ("--studies", tmp_path / "studies")
+    assert "no host is touched" in autotune("check", target, cwd=tmp_path).stdout
+    planned = json.loads(autotune("plan", target, "--json", cwd=tmp_path).stdout)
+    assert planned["simulated"] is True
+    assert "(of a model)" in planned["entry"]
+    assert "no load is sent" in autotune("plan", target, cwd=tmp_path).stdout
+    assert "+    worker_connections" in planned["diff"]
+
+    done = autotune("run", target, "--yes", "--json", *studies, cwd=tmp_path)
+    found = json.loads(done.stdout)
+    assert "No host is touched" in done.stderr
+    assert found["verdict"] == "improved"
+    assert found["warnings"][0]["code"] == "simulated"
+    assert found["seconds"]["load"] > 100  # virtual ones
+    assert found["bottleneck"]["baseline"]["service"] == "php_fpm"
+
+    said = autotune("report", "modelled", *studies, cwd=tmp_path).stdout
+    assert "of a model: no host was touched" in said.splitlines()[0]
+    assert "max_children" in autotune("diff", "modelled", *studies, cwd=tmp_path).stdout
+    out = tmp_path / "out"
+    autotune("export", "modelled", "--out", out, *studies, cwd=tmp_path)
+    manifest = json.loads((out / "manifest.json").read_text())
+    assert manifest["simulated"] is True
+    children = manifest["parameters"]["web.php_fpm.max_children"]
+    assert f"pm.max_children = {children}" in next(out.rglob("php-fpm.conf")).read_text()
+
+    measured = autotune(
+        "measure", target, "--config", out, "--yes", "--json", *studies, cwd=tmp_path
+    )
+    peak = json.loads(measured.stdout)["peaks"][0]["peak"]
+    assert peak == pytest.approx(found["best"]["peak"], rel=0.12)
+
+
+def test_a_tuned_configuration_against_recommended_settings_and_another_export(
+    target: Path, tmp_path: Path
+) -> None:
+    studies = ("--studies", tmp_path / "studies")
+    for name, children in (("tuned", 60), ("other", 20)):
+        manifest = {"parameters": {"web.php_fpm.max_children": children}}
+        (tmp_path / f"{name}.json").write_text(json.dumps(manifest))
+    words = ("measure", target, "--config", tmp_path / "tuned.json", "--yes", "--against")
+
+    done = autotune(*words, "recommended", "--json", *studies, cwd=tmp_path)
+    found = json.loads(done.stdout)
+    assert found["against"] == "recommended"
+    assert found["gain"]["pairs"] == len(found["configuration"]) == len(found["other"]) == 3
+    assert found["gain"]["low"] < found["gain"]["ratio"] < found["gain"]["high"]
+    state = state_of(tmp_path / "studies" / found["study"])
+    space = prepare(read(target)).space
+    recommended = space.candidate(space.preset("recommended")).settings
+    sides = [trial.settings == recommended for trial in state.finished()]
+    assert sides == [True, False, False, True, True, False]
+
+    other = str(tmp_path / "other.json")
+    said = autotune(*words, other, *studies, cwd=tmp_path).stdout
+    assert f"against {other}, 3 alternating pairs" in said.splitlines()[0]
+    assert said.startswith("+")
+
+
+class Impatient:
+    """A narrator that ends the sitting after so many readings, as Ctrl-C would."""
+
+    def __init__(self, patience: int) -> None:
+        self.patience = patience
+
+    def __getattr__(self, name: str) -> Callable[..., None]:
+        return lambda *_: None
+
+    def reading(self, *_: Any) -> None:
+        self.patience -= 1
+        if self.patience == 0:
+            raise KeyboardInterrupt
+
+
+def test_a_study_that_is_stopped_and_resumed_goes_on_in_its_own_time(
+    target: Path, tmp_path: Path
+) -> None:
+    directory = tmp_path / "studies" / "modelled"
+    with pytest.raises(KeyboardInterrupt):
+        start.start(prepare(read(target)), directory, Impatient(15))
+    stopped = state_of(directory)
+    assert len(readings_of(directory)) == 15
+    start.resume(start.unfinished(directory), directory, Impatient(-1))
+    state = state_of(directory)
+    assert state.verdict is not None
+    assert len(state.finished(*COUNTED)) == 5
+    assert state.elapsed > stopped.elapsed > 15
+
+
+def test_the_same_seed_takes_the_same_readings(target: Path, tmp_path: Path) -> None:
+    taken = []
+    for name in ("one", "two"):
+        with pytest.raises(KeyboardInterrupt):
+            start.start(prepare(read(target)), tmp_path / name, Impatient(12))
+        taken.append([(r["rate"], r["histogram"]) for r in readings_of(tmp_path / name)])
+    assert taken[0] == taken[1]
+
+
+def test_what_the_model_does_not_answer_to_is_left_out_and_said(target: Path) -> None:
+    bed = prepare(read(target))
+    assert "have no effect in the model" in bed.dropped[-1]
+    searched = {dimension.name for dimension in bed.space.tunable}
+    assert "lb.nginx.worker_connections" in searched
+    assert "lb.nginx.keepalive_timeout" not in searched
+    assert "lb.nginx.keepalive_timeout" in bed.space.baseline
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ("  cache: {hosts: mc1, service: memcached}\n", "", "there is no tier 'cache'"),
+        (
+            "  store: {hosts: db1, service: redis}\n",
+            "  store: {hosts: db1, service: memcached}\n",
+            "no place for tier store",
+        ),
+        ("noise: 2%", "noise: 2", "noise"),
+    ],
+)
+def test_a_target_that_is_no_chain_is_refused(target: Path, old: str, new: str, said: str) -> None:
+    target.write_text(TARGET.replace(old, new))
+    with pytest.raises(TargetError, match=said):
+        prepare(read(target))
+
+
+def test_a_target_with_a_model_never_asks_its_hosts(target: Path) -> None:
+    file: TargetFile = read(target)
+    assert kind(file.target) == "simulated"
+    assert prepare(file).facts["web1"].cpus == 4

@@ -1,0 +1,124 @@
+"""A study of a stack that exists only as a formula, with everything else as it really is.
+
+``study`` starts a study or continues it, so that a test can kill the process that runs it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from autotune.deploy.fleet import Deployed, DeployFailed, Fleet
+from autotune.environments.base import Equipment
+from autotune.measure.capacity import Limits
+from autotune.measure.diagnosis import WatchedReading
+from autotune.measure.reading import Reading
+from autotune.measure.watch import Seen
+from autotune.search.searcher import Searcher
+from autotune.services.base import Action, Settings
+from autotune.space.facts import HostFacts
+from autotune.space.space import Space, build
+from autotune.study.lock import Lock
+from autotune.study.loop import tune
+from autotune.study.store import Store
+from autotune.study.trial import Bench
+from autotune.study.verdict import Verdict
+from autotune.target.model import Budget
+from autotune.target.read import read
+from autotune.target.slo import Slo
+
+LOCAL = Path(__file__).parents[2] / "targets" / "local.yaml"
+Peaks = Callable[[Settings], float]
+
+
+def climbing(settings: Settings) -> float:
+    """Few FPM children are too few, many too many; kept upstream connections help a little."""
+    children = float(settings["web.php_fpm.max_children"])
+    kept = 1.1 if settings["lb.nginx.upstream_keepalive"] else 1.0
+    return 2000.0 * kept * np.exp(-0.25 * np.log(children / 20.0) ** 2)
+
+
+def flat(settings: Settings) -> float:
+    return 1000.0
+
+
+class Silent:
+    """A narrator for whom nobody listens."""
+
+    def __getattr__(self, name: str) -> Callable[..., None]:
+        return lambda *_: None
+
+
+class FormulaFleet(Fleet):
+    """Deploys into memory; refuses what ``broken`` says."""
+
+    def __init__(self, broken: Callable[[Settings], bool] = lambda _: False) -> None:
+        self.settings: Settings = {}
+        self.restored = False
+        self._broken = broken
+
+    def deploy(self, settings: Settings) -> Deployed:
+        if self._broken(settings):
+            raise DeployFailed("it does not start: out of luck")
+        self.settings = settings
+        return Deployed({"web/nginx.conf": b"\n"}, {"web": Action.RELOAD})
+
+    def restore(self) -> None:
+        self.restored = True
+
+
+def space() -> Space:
+    return build(read(LOCAL), {"here": HostFacts(cpus=2, memory=8 * 2**30, nofile=65_536)})
+
+
+def bench(store: Store, peaks: Peaks, fleet: FormulaFleet, *, seed: int, pace: float) -> Bench:
+    """A bench whose readings come from ``peaks``; each takes ``pace`` seconds for real."""
+    rng = np.random.default_rng(seed)
+
+    def take(rate: float, seconds: float) -> WatchedReading:
+        time.sleep(pace)
+        load = rate / (peaks(fleet.settings) * np.exp(rng.normal(0, 0.03)))
+        fraction = min(1.0, 0.01 * np.exp(min(25 * (load - 1), 10)))
+        intended = max(1, round(rate * seconds))
+        late = int(rng.binomial(intended, fraction))
+        reading = Reading(rate, seconds, intended, late, {}, {0.01: intended - late, 0.2: late})
+        return WatchedReading(reading, Seen())
+
+    return Bench(
+        space=space(),
+        slo=Slo(),
+        equipment=Equipment(
+            fleet=fleet,
+            limits=Limits(max_rate=8000.0),
+            take=take,
+            diagnose=lambda *_: None,
+            lookups=lambda: None,
+            drain=lambda: None,
+        ),
+        store=store,
+        narrator=Silent(),  # type: ignore[arg-type]  # takes every call there is
+    )
+
+
+def study(
+    directory: Path,
+    peaks: Peaks = climbing,
+    *,
+    budget: Budget | None = None,
+    fleet: FormulaFleet | None = None,
+    seed: int = 1,
+    pace: float = 0.0,
+) -> tuple[Verdict, Store]:
+    """Start or continue the study in ``directory``."""
+    with Lock(directory / "lock"), closing(Store(directory)) as store:
+        if store.state.started is None:
+            store.open_study(directory.name, LOCAL.read_text(), source=str(LOCAL), facts={})
+        made = bench(store, peaks, fleet or FormulaFleet(), seed=seed, pace=pace)
+        searcher = Searcher(f"sqlite:///{directory}/study.db", "s", made.space, "tpe", seed)
+        allowed: dict[str, Any] = {"trials": 8, "time": "10m"}
+        return tune(made, searcher, budget or Budget(**allowed)), store

@@ -1,0 +1,263 @@
+"""The commands as a user types them, on the real stack."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from autotune.study import journal
+from autotune.study.records import COUNTED, replay
+
+pytestmark = pytest.mark.stack
+ROOT = Path(__file__).parents[2]
+LOCAL = (ROOT / "targets" / "local.yaml").read_text()
+CONTRACT = {
+    "schema", "study", "verdict", "slo", "baseline", "best", "gain", "trials", "seconds",
+    "bottleneck", "warnings",
+}  # fmt: skip
+
+
+def short(directory: Path, trials: int = 3, time: str = "40s", more: str = "") -> Path:
+    """The local target with a small budget."""
+    text = re.sub(r"budget: .*", f"budget: {{trials: {trials}, time: {time}}}", LOCAL)
+    path = directory / "short.yaml"
+    path.write_text(text.replace("name: local", "name: short") + more)
+    return path
+
+
+def autotune(*words: str, cwd: Path, timeout: float = 280) -> subprocess.CompletedProcess[str]:
+    argv = [sys.executable, "-m", "autotune", *words]
+    return subprocess.run(
+        argv,
+        cwd=cwd,
+        capture_output=True,
+        text=True,
+        timeout=timeout,
+        stdin=subprocess.DEVNULL,
+        check=False,
+    )
+
+
+def start(*words: str, cwd: Path) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(
+        [sys.executable, "-m", "autotune", *words],
+        cwd=cwd,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        # A session of its own, so that a signal meant for it reaches nothing of the tests.
+        start_new_session=True,
+    )
+
+
+def readings(study: Path) -> int:
+    return len(list(journal.read(study / "readings.jsonl")))
+
+
+def wait_for_readings(study: Path, more_than: int, process: subprocess.Popen[bytes]) -> None:
+    deadline = time.monotonic() + 120
+    while readings(study) <= more_than:
+        assert process.poll() is None, "it ended before it took another reading"
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def left_behind(directory: Path) -> list[str]:
+    """Processes that work below a directory, or were started for something in it."""
+    found = []
+    for entry in Path("/proc").glob("[0-9]*"):
+        try:
+            if (entry / "cwd").readlink().is_relative_to(directory.resolve()):
+                found.append((entry / "cmdline").read_bytes().replace(b"\0", b" ").decode())
+        except OSError:
+            continue
+    return found
+
+
+@pytest.mark.timeout(1800)  # a whole study, if a small one
+def test_a_study_from_run_to_export(tmp_path: Path) -> None:
+    # Two trials fit even where a noisy machine makes each peak search, and each wait for calm, as long
+    # as it may be.
+    target = short(tmp_path, time="8m")
+    done = autotune("run", str(target), "--yes", "--json", cwd=tmp_path, timeout=1600)
+    assert done.returncode == 0, done.stderr
+    found: dict[str, Any] = json.loads(done.stdout)
+    assert set(found) >= CONTRACT
+    assert found["verdict"] in ("improved", "no-improvement")
+    assert found["baseline"]["parameters"]["web.php_fpm.max_children"] == 5
+    assert set(found["seconds"]) == {"total", "load", "deploy", "search", "other"}
+    assert found["trials"]["complete"] + found["trials"]["screened"] >= 1
+    assert "nowhere else" in done.stderr
+    study = tmp_path / "studies" / "short"
+    assert not (study / "run").exists()
+    assert left_behind(tmp_path) == []
+
+    report = autotune("report", "short", cwd=tmp_path)
+    assert report.returncode == 0, report.stderr
+    assert autotune("status", "short", cwd=tmp_path).returncode == 0
+    assert json.loads(autotune("report", "short", "--json", cwd=tmp_path).stdout) == found
+    assert "max_children" in autotune("diff", "short", "0", "1", cwd=tmp_path).stdout
+
+    out = tmp_path / "winner"
+    exported = autotune("export", "short", "--out", str(out), "--trial", "1", cwd=tmp_path)
+    assert exported.returncode == 0, exported.stderr
+    manifest = json.loads((out / "manifest.json").read_text())
+    assert manifest["parameters"]["web.php_fpm.pm"] == "static"
+    assert "pm = static" in "".join(p.read_text() for p in out.rglob("php-fpm.conf"))
+
+    finished = autotune("resume", "short", "--yes", cwd=tmp_path)
+    assert finished.returncode == 1
+    assert "is finished" in finished.stderr
+
+
+def test_killed_and_resumed_it_loses_nothing(tmp_path: Path) -> None:
+    target = short(tmp_path)
+    study = tmp_path / "studies" / "short"
+    process = start("run", str(target), "--yes", cwd=tmp_path)
+    seen = 0
+    for pause in (0.3, 1.1):
+        wait_for_readings(study, seen + 1, process)
+        time.sleep(pause)
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+        now = readings(study)
+        assert now >= seen
+        seen = now
+        process = start("resume", "short", "--yes", cwd=tmp_path)
+    assert process.wait(timeout=240) == 0
+    state = replay(journal.read(study / "events.jsonl"))
+    assert state.verdict is not None
+    assert len(state.finished(*COUNTED)) <= 3
+    assert readings(study) > seen
+    assert left_behind(tmp_path) == []
+
+
+def test_a_stopped_study_puts_everything_back_and_says_how_to_go_on(tmp_path: Path) -> None:
+    target = short(tmp_path)
+    study = tmp_path / "studies" / "short"
+    process = subprocess.Popen(
+        [sys.executable, "-m", "autotune", "run", str(target), "--yes"],
+        cwd=tmp_path,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    deadline = time.monotonic() + 120
+    while readings(study) < 2:
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+    second = autotune("resume", "short", "--yes", cwd=tmp_path)
+    assert second.returncode == 5, second.stderr
+    assert f"process {process.pid}" in second.stderr
+
+    process.send_signal(signal.SIGINT)
+    _, said = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert "autotune resume short" in said
+    assert "Traceback" not in said
+    assert left_behind(tmp_path) == []
+    assert not (study / "run").exists()
+
+    changed = target.read_text().replace("p99: 50ms", "p99: 10ms")
+    target.write_text(changed)
+    refused = autotune("resume", "short", "--yes", cwd=tmp_path)
+    assert refused.returncode == 3
+    assert "has changed" in refused.stderr
+    assert "slo" in refused.stderr
+
+
+def test_a_server_that_answers_502_fast_carries_nothing(tmp_path: Path) -> None:
+    templates = tmp_path / "mine" / "nginx"
+    templates.mkdir(parents=True)
+    shipped = (ROOT / "templates" / "nginx" / "web.conf.j2").read_text()
+    # It answers forty requests a second, and all others at once, with an error page.
+    shedding = shipped.replace(
+        "    upstream php {",
+        "    limit_req_zone $server_port zone=all:1m rate=40r/s;\n"
+        "    limit_req zone=all burst=8 nodelay;\n    limit_req_status 502;\n    upstream php {",
+    )
+    (templates / "web.conf.j2").write_text(shedding)
+    target = short(tmp_path)
+    target.write_text(
+        target.read_text().replace("app: reference", "app: reference, templates: mine")
+    )
+    done = autotune("measure", str(target), "--yes", "--json", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    peak = json.loads(done.stdout)["peaks"][0]
+    assert peak["peak"] < 100
+    taken = list(journal.read(tmp_path / "studies" / "short-measured" / "readings.jsonl"))
+    assert any(reading["errors"].get("5xx", 0) > 0 for reading in taken)
+    for reading in taken:
+        assert reading["violations"] >= reading["errors"].get("5xx", 0)
+
+
+@pytest.mark.parametrize(
+    ("text", "code", "said"),
+    [
+        ("budgett: {trials: 3}\n", 3, "did you mean 'budget'?"),
+        ("constraints: [web.php_fpm.max_childs <= 3]\n", 3, "web.php_fpm.max_children"),
+    ],
+)
+def test_bad_targets_end_with_one_message(tmp_path: Path, text: str, code: int, said: str) -> None:
+    done = autotune("check", str(short(tmp_path, more=text)), cwd=tmp_path)
+    assert done.returncode == code
+    assert said in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_port_in_use_is_the_environments_fault(tmp_path: Path) -> None:
+    import socket
+
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        target = short(tmp_path)
+        target.write_text(
+            target.read_text().replace("forwards_to: web", f"forwards_to: web, port: {port}")
+        )
+        done = autotune("check", str(target), cwd=tmp_path)
+    assert done.returncode == 1
+    assert f"port {port} on 127.0.0.1 is in use" in done.stderr
+    assert re.search(r"short\.yaml:\d+:\d+:", done.stderr)
+
+
+def test_missing_programs_are_named_with_the_command_that_brings_them(tmp_path: Path) -> None:
+    environment = {**os.environ, "PATH": "/nowhere"}
+    done = subprocess.run(
+        [sys.executable, "-c", MISSING, str(short(tmp_path))],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 1
+    assert "not installed: httperf" in done.stderr
+    assert "apt-get install --no-install-recommends" in done.stderr
+
+
+MISSING = """
+import sys
+from autotune.deploy import ground
+ground.SYSTEM_PATH = ""
+from autotune.transports import facts
+from autotune.space.facts import HostFacts
+from autotune.environments import processes
+processes.host_facts = lambda transport: HostFacts(2, 2**32)
+sys.argv = ["autotune", "check", sys.argv[1]]
+from autotune.cli import main
+main()
+"""

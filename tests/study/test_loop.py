@@ -1,0 +1,165 @@
+from __future__ import annotations
+
+import importlib.util
+import multiprocessing
+import random
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import optuna
+import pytest
+
+from autotune.study import journal, loop
+from autotune.study.records import COUNTED, Phase, State, Trial, replay
+from autotune.study.schedule import FINALISTS, MOST_FINALISTS, Measure
+from autotune.study.trial import Bench
+from autotune.target.model import Budget
+
+pytestmark = pytest.mark.long
+
+_spec = importlib.util.spec_from_file_location("simulated", Path(__file__).parent / "simulated.py")
+assert _spec is not None
+assert _spec.loader is not None
+simulated = importlib.util.module_from_spec(_spec)
+sys.modules["simulated"] = simulated
+_spec.loader.exec_module(simulated)
+
+
+def phases(state: State) -> list[Phase]:
+    return [trial.phase for trial in state.trials]
+
+
+def test_a_study_goes_from_the_baseline_to_a_proven_gain(tmp_path: Path) -> None:
+    verdict, store = simulated.study(tmp_path)
+    state = store.state
+    assert phases(state)[:3] == [Phase.BASELINE, Phase.RECOMMENDED, Phase.PUBLISHED]
+    assert len(state.finished(*COUNTED)) == 8
+    assert FINALISTS <= len(state.finished(Phase.FINALIST)) <= MOST_FINALISTS
+    assert state.standings is not None
+    assert len(state.finished(Phase.CONFIRM)) >= 6
+    assert set(state.warmups) == {trial.number for trial in state.trials if trial.peak}
+    assert all(record["settled"] for record in state.warmups.values())
+    assert verdict.verdict == "improved"
+    true = simulated.climbing(state.by_number(verdict.best).settings) / simulated.climbing(
+        state.by_number(0).settings
+    )
+    assert verdict.gain is not None
+    assert verdict.gain.low <= true <= verdict.gain.high
+
+
+def test_the_finals_have_patience_of_their_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ran, left = loop.trials.run, []
+
+    def run(step: Measure, bench: Bench, *known: Any) -> Trial:
+        left.append((step.phase, bench.calm.free - bench.calm.lost))
+        done = ran(step, bench, *known)
+        bench.calm = replace(bench.calm, lost=bench.calm.lost + 30.0)  # a storm in every trial
+        return done
+
+    monkeypatch.setattr(loop.trials, "run", run)
+    simulated.study(tmp_path, budget=Budget(trials=8, time="10m"))
+    searching = [seconds for phase, seconds in left if phase in COUNTED]
+    finals = [seconds for phase, seconds in left if phase in loop.PROVING]
+    assert searching[0] == loop.SHARE * 600
+    assert searching[-1] < 0
+    assert len(finals) > 6
+    assert all(200 < seconds <= 300 for seconds in finals)
+
+
+def test_without_effect_there_is_no_claim(tmp_path: Path) -> None:
+    verdicts = [
+        simulated.study(
+            tmp_path / str(seed), simulated.flat, seed=seed, budget=Budget(trials=4, time="10m")
+        )[0].verdict
+        for seed in range(3)
+    ]
+    assert verdicts.count("no-improvement") >= 2
+
+
+def test_what_cannot_be_deployed_is_recorded_and_the_study_goes_on(tmp_path: Path) -> None:
+    fleet = simulated.FormulaFleet(lambda s: s["web.php_fpm.pm"] == "ondemand")
+    verdict, store = simulated.study(tmp_path, fleet=fleet)
+    failed = [trial for trial in store.state.trials if trial.failure]
+    assert all(trial.settings["web.php_fpm.pm"] == "ondemand" for trial in failed)
+    assert all("out of luck" in (trial.failure or "") for trial in failed)
+    assert verdict.verdict == "improved"
+
+
+def test_a_baseline_that_cannot_be_deployed_leaves_the_rest_to_be_found(tmp_path: Path) -> None:
+    fleet = simulated.FormulaFleet(lambda s: s["web.php_fpm.max_children"] == 5)
+    verdict, _ = simulated.study(tmp_path, fleet=fleet)
+    assert verdict.verdict == "improved"
+    assert verdict.gain is None
+
+
+def test_a_stack_that_never_meets_the_objective_is_unmeetable(tmp_path: Path) -> None:
+    verdict, store = simulated.study(tmp_path, lambda _: 0.001)
+    assert verdict.verdict == "unmeetable"
+    assert {trial.peak.verdict for trial in store.state.trials if trial.peak} == {"unmeetable"}
+
+
+def test_no_time_left_ends_a_study_with_what_it_has(tmp_path: Path) -> None:
+    verdict, store = simulated.study(
+        tmp_path, budget=Budget(trials=8, time="30s").model_copy(update={"time": 1.0}), pace=0.05
+    )
+    assert verdict.verdict in ("improved", "no-improvement")
+    assert phases(store.state)[0] is Phase.BASELINE
+
+
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_killed_at_ten_moments_it_loses_no_reading_and_counts_no_trial_twice(
+    tmp_path: Path,
+) -> None:
+    chance = random.Random(5)
+    # A fork has everything imported already: the test is about the study, not about start-up.
+    forks = multiprocessing.get_context("fork")
+    readings = 0
+    for attempt in range(11):
+        process = forks.Process(
+            target=simulated.study, args=(tmp_path,), kwargs={"seed": attempt, "pace": 0.005}
+        )
+        process.start()
+        if attempt < 10:
+            _wait_for_more(tmp_path / "readings.jsonl", readings, process)
+            time.sleep(chance.uniform(0, 0.5))  # how far it gets is for chance to decide
+            process.kill()
+        process.join(200)
+        now = _count(tmp_path / "readings.jsonl")
+        assert now >= readings
+        readings = now
+    assert process.exitcode == 0
+    _check_integrity(tmp_path)
+
+
+def _wait_for_more(path: Path, readings: int, process: Any) -> None:
+    deadline = time.monotonic() + 120
+    while _count(path) <= readings and process.is_alive():
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
+
+
+def _count(path: Path) -> int:
+    return len(list(journal.read(path)))
+
+
+def _check_integrity(directory: Path) -> None:
+    state = replay(journal.read(directory / "events.jsonl"))
+    assert state.verdict is not None
+    assert len(state.finished(*COUNTED)) == 8
+    read = {record["trial"] for record in journal.read(directory / "readings.jsonl")}
+    assert {trial.number for trial in state.trials if trial.peak} <= read
+    told = optuna.load_study(study_name="s", storage=f"sqlite:///{directory}/study.db").trials
+    complete = [t for t in told if t.state is optuna.trial.TrialState.COMPLETE]
+    numbers = [trial.user_attrs["trial"] for trial in complete]
+    assert sorted(numbers) == sorted(trial.number for trial in state.finished(*COUNTED))
+    assert not [t for t in told if t.state is optuna.trial.TrialState.RUNNING]
+
+
+@pytest.mark.parametrize("phase", list(Phase))
+def test_every_phase_has_a_name_that_reads_back(phase: Phase) -> None:
+    assert Phase(str(phase)) is phase

@@ -1,0 +1,71 @@
+"""Every deployment has its turn before the search begins."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from autotune.space.space import Space
+from autotune.study.records import COUNTED, Peak, Phase, State, Trial
+from autotune.study.schedule import Ask, Measure, next_step
+from autotune.target.model import Budget
+from tests.space.targets import fleet
+
+LB = ("lb1, service: nginx", "lb1, service: [nginx, apache]")
+WEB = ("service: nginx+php-fpm", "service: [nginx+php-fpm, apache+mod_php]")
+PEAK = Peak(peak=1000.0, low=950.0, high=1050.0, sd=0.03, verdict="measured")
+
+
+@pytest.fixture(scope="module")
+def space(tmp_path_factory: pytest.TempPathFactory) -> Space:
+    return fleet(tmp_path_factory.mktemp("opening"), "", LB, WEB)
+
+
+def opened(space: Space, budget: Budget) -> list[Trial]:
+    """What is measured before the sampler is asked for the first time."""
+    state = State(seconds={"load": 1.0})
+    while isinstance(step := next_step(state, space, budget, state.elapsed), Measure):
+        settings = space.candidate(step.settings).settings
+        trial = Trial(len(state.trials), step.phase, settings, peak=PEAK)
+        state = replace(state, trials=(*state.trials, trial))
+    assert isinstance(step, Ask)
+    # The reference against drift is measured now and then, and counts for nothing here.
+    return list(state.finished(*COUNTED))
+
+
+def deployment(trial: Trial) -> tuple[object, object]:
+    return trial.settings["lb.service"], trial.settings["web.service"]
+
+
+def test_all_four_deployments_are_tried_before_the_search(space: Space) -> None:
+    trials = opened(space, Budget(trials=40, time="45m"))
+    assert [trial.phase for trial in trials] == [
+        Phase.BASELINE,
+        *[Phase.RECOMMENDED] * 4,
+        *[Phase.PUBLISHED] * 4,
+    ]
+    four = [
+        ("nginx", "nginx+php-fpm"),
+        ("nginx", "apache+mod_php"),
+        ("apache", "nginx+php-fpm"),
+        ("apache", "apache+mod_php"),
+    ]
+    assert [deployment(trial) for trial in trials] == [four[0], *four, *four]
+    published = trials[-1].settings
+    assert published["lb.apache.MaxRequestWorkers"] == 240 * 15
+    assert published["web.apache.MaxRequestWorkers"] == 500
+
+
+def test_the_search_keeps_its_share_of_a_small_budget(space: Space) -> None:
+    trials = opened(space, Budget(trials=12, time="45m"))
+    assert len(trials) == 6
+    assert len({deployment(trial) for trial in trials}) == 4
+
+
+def test_a_repair_does_not_make_a_deployment_new(tmp_path: Path) -> None:
+    # What is measured is not what was planned: the rule holds most of it back.
+    rule = "constraints: [web.workers * count(web.hosts) <= 20]\n"
+    space = fleet(tmp_path, rule, LB, WEB)
+    assert len(opened(space, Budget(trials=40, time="45m"))) == 9
