@@ -12,22 +12,21 @@ run:  ## set up this machine, then tune the local stack and prove the gain
 setup:  ## what `make run` and `make test` begin with: packages and .venv, no more
 	@scripts/setup
 
-test:  ## all tests: those that need nothing, those on real servers, those on lab hosts
+test:  ## what CI runs: all tests that hold on any machine, however slow and however disturbed
 	@scripts/setup --dev
-	@$(MAKE) --no-print-directory test-hermetic
-	$(python) -m pytest -n 2 -m "long or browser"
-	$(python) -m pytest -m stack
-	@if $(python) -m autotune.lab.prerequisites; then $(MAKE) --no-print-directory test-lab; \
-	  else echo "The lab tests did NOT run; above is why." >&2; fi
+	@scripts/test hermetic long servers
 
-test-hermetic:  ## the tests that need no server, no network and no root
+test-hermetic:  ## of these, the tests that need no server, no network and no root
 	@scripts/setup --dev --venv
-	@started=$$(date +%s); $(python) -m pytest -n 2 -m "not long and not browser and not stack and not lab" && \
-	  echo "Hermetic tests: $$(( $$(date +%s) - started )) s."
+	@scripts/test hermetic
 
-test-lab:  ## boots whole hosts on this machine and takes them away (root, systemd-container)
-	@scripts/setup --dev --venv
-	$(python) -m pytest -m lab
+test-quiet:  ## what a quiet machine measures with real servers; nothing else may run meanwhile
+	@scripts/setup --dev
+	@scripts/test quiet
+
+test-soak:  ## kills at many random moments: AUTOTUNE_SEED=1 AUTOTUNE_KILLS=30 make test-soak
+	@scripts/setup --dev
+	@scripts/test soak
 
 lint:  ## formatting, lint rules and types
 	@scripts/setup --dev --venv
@@ -51,4 +50,4 @@ clean:  ## remove what the above made here; studies stay
 	rm -rf .venv dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
-.PHONY: help run setup test test-hermetic test-lab lint bench lock wheel clean
+.PHONY: help run setup test test-hermetic test-quiet test-soak lint bench lock wheel clean

@@ -33,13 +33,17 @@ apache_has_php() {
 # The tests start Apache too. What lab hosts are made of serves root alone, and without it the lab's
 # tests say that they did not run: it is no reason to stop on a machine that cannot have it.
 missing_for_tests() {
+  have make || echo make # what runs them
+  have git || echo git # applies patches that were exported
   have apache2 || echo apache2
   apache_has_php || echo libapache2-mod-php
   have chromium || echo chromium # looks at the HTML report
+  have memcaslap || echo libmemcached-tools # loads caches by themselves
   if [ "$(id -u)" -ne 0 ] || ! supported; then return; fi
   have systemd-nspawn || echo systemd-container
   have sshd || echo openssh-server
   have ssh-keygen || echo openssh-client
+  have sudo || echo sudo # hosts are also reached by an account that is not root
 }
 
 # Tried on Debian 12 and 13; Ubuntu 24.04 has the same packages and the same way to install them.

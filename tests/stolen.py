@@ -1,4 +1,4 @@
-"""Tests of real servers on a machine whose CPUs others take away now and then.
+"""Measurements of real servers on a machine whose CPUs others take away now and then.
 
 Such a test fails for want of CPU time as a reading does, and is taken again as a reading is
 (``autotune.measure.calm``): only when much of that time was stolen while it ran. A test that fails

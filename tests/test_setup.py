@@ -27,11 +27,15 @@ PROGRAMS = (
     "ss",
     "apache2",
     "chromium",
+    "memcaslap",
+    "make",
+    "git",
 )
 LAB = {
     "systemd-nspawn": "systemd-container",
     "sshd": "openssh-server",
     "ssh-keygen": "openssh-client",
+    "sudo": "sudo",
 }
 MOD_PHP = "usr/lib/apache2/modules/libphp8.2.so"
 
@@ -172,7 +176,7 @@ def sandbox(tmp_path: Path) -> Sandbox:
     (made.root / MOD_PHP).parent.mkdir(parents=True)
     (made.root / MOD_PHP).touch()
     for program in (*PROGRAMS, *LAB):
-        executable(made.root / "usr/sbin" / program, ":")
+        executable(made.root / "usr/sbin" / program, "exit 1" if program == "sudo" else ":")
     (made.root / "lib/systemd/system/memcached.service").touch()
     shutil.copytree(HERE / "scripts", made.checkout / "scripts")
     for name in ("requirements.lock", "requirements-dev.lock", "pyproject.toml"):

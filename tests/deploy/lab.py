@@ -3,39 +3,24 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from autotune.deploy.batch import Command, ask
 from autotune.deploy.systemd import SystemdFleet
 from autotune.environments import systemd
 from autotune.environments.systemd import SystemdBed
 from autotune.errors import AutotuneError
-from autotune.lab import prerequisites
-from autotune.lab.hosts import LabHost
 from autotune.lab.plan import names
 from autotune.services.base import Action, Settings
-from autotune.services.sysctl.service import KEYS
 from autotune.target.read import read
 from autotune.transports.base import Transport
+from tests.lab.pictures import picture
+from tests.lab.shared import NETWORK
 
-marks = [
-    pytest.mark.lab,
-    pytest.mark.skipif(os.geteuid() != 0, reason="a lab needs root"),
-    pytest.mark.skipif(
-        bool(prerequisites.missing_packages()),
-        reason=f"a lab needs the packages {', '.join(prerequisites.missing_packages())}",
-    ),
-]
-NETWORK = "198.19.16"
-HOSTS = [LabHost(f"fl{name}", f"{NETWORK}.{21 + number}")
-         for number, name in enumerate(("lb", "web", "cache", "store"))]  # fmt: skip
 TARGET = f"""\
 name: fleet
 slo: {{p99: 50ms, errors: 0.1%}}
@@ -52,25 +37,6 @@ tiers:
   store: {{hosts: flstore, service: redis}}
 load: {{generator: httperf, path: /kv.php}}
 data: {{pairs: 2000}}
-"""
-# Everything about a host that a deployment could change: files with bits, owners, times and
-# contents, directories, the kernel, the units.
-_PICTURE = """
-cd /
-places='etc var/www var/lib/redis/autotune.rdb'
-own='var/lib/autotune -maxdepth 1' # empty where labs of the machine below are kept there
-{ find $places ! -type d; find $own -type f ! -name lease; } 2>/dev/null | sort |
-    xargs -d '\\n' stat -c '%n %a %u:%g %s %.9Y %N' --
-{ find $places -type d; find $own -type d ! -empty; } 2>/dev/null | sort |
-    xargs -d '\\n' stat -c '%n %a %u:%g' --
-ours='etc/nginx etc/apache2 etc/php etc/redis etc/memcached.conf etc/systemd var/www'
-{ find $ours -type f; find $own -type f ! -name lease; } 2>/dev/null | sort |
-    xargs -d '\\n' sha256sum --
-for key; do echo "$key $(sysctl -n "$key" 2>&1)"; done
-systemctl list-unit-files --type=service --no-legend --no-pager
-for unit in nginx apache2 php8.2-fpm memcached redis-server; do
-    echo "$unit $(systemctl is-active $unit) $(systemctl is-failed $unit)"
-done
 """
 
 
@@ -136,7 +102,7 @@ class Ground:
         assert not left, left
 
     def pictures(self) -> dict[str, list[str]]:
-        return {name: self.sh(name, _PICTURE, *KEYS).splitlines() for name in self.ways}
+        return {name: picture(names(self.lab), name) for name in self.ways}
 
     def sh(self, host: str, script: str, *words: str) -> str:
         done = self.ways[host].run(["sh", "-c", script, "sh", *words], timeout=60.0)

@@ -10,73 +10,57 @@ import pytest
 
 from autotune.deploy import ready
 from autotune.deploy.fleet import DeployFailed
-from autotune.lab.hosts import LabHost
-from autotune.lab.lifecycle import down, up
 from autotune.lab.status import access
 from autotune.services.base import Action
 from autotune.transports.ssh import SshTransport
-from tests.deploy import lab as fleet_lab
-from tests.deploy.lab import Ground, acted, marks, settings
+from tests.deploy.lab import Ground, acted, settings
+from tests.lab.shared import HOSTS, SharedLab
 
-pytestmark = marks
+pytestmark = pytest.mark.lab
 RIGHT = (200, b"found 0100 of 0100\n")
-NETWORK = (fleet_lab.NETWORK, "198.19.48")
-HOSTS = [LabHost(host.name.replace("fl", "ap"), host.address.replace(*NETWORK))
-         for host in fleet_lab.HOSTS]  # fmt: skip
-ELSEWHERE = (NETWORK, *((host.name, host.name.replace("fl", "ap")) for host in fleet_lab.HOSTS))
 CHOICES = (
     ("service: nginx,", "service: [apache, nginx],"),
     ("service: nginx+php-fpm", "service: [apache+mod_php, nginx+php-fpm]"),
 )
 
 
-@pytest.fixture(scope="module")
-def ways(
-    tmp_path_factory: pytest.TempPathFactory,
-) -> Iterator[tuple[Path, dict[str, SshTransport]]]:
-    directory = tmp_path_factory.mktemp("apache") / "lab"
-    try:
-        up(HOSTS, directory)
-        found = {host.name: SshTransport(access(directory, host.name)) for host in HOSTS}
-        yield directory, found
-        for way in found.values():
-            way.close()
-    finally:
-        down(directory)
-
-
 @pytest.fixture
-def ground(ways: tuple[Path, dict[str, SshTransport]], tmp_path: Path) -> Ground:
-    return Ground(ways[0], tmp_path, ways[1])
+def ground(shared_lab: SharedLab, tmp_path: Path) -> Iterator[Ground]:
+    shared_lab.renew()
+    lab = shared_lab.directory
+    ways = {host.name: SshTransport(access(lab, host.name)) for host in HOSTS}
+    yield Ground(lab, tmp_path, ways)
+    for way in ways.values():
+        way.close()
 
 
 def test_all_four_deployments_answer_and_hosts_are_put_back(ground: Ground) -> None:
-    with ground.opened(*ELSEWHERE, *CHOICES) as fleet:
+    with ground.opened(*CHOICES) as fleet:
         for lb, web in product(("apache", "nginx"), ("apache+mod_php", "nginx+php-fpm")):
             fleet.deploy(settings(fleet, lb__service=lb, web__service=web))
             assert ready.answer(fleet.stack.entry, "/kv.php") == RIGHT
-            assert ground.sh("aplb", "systemctl is-active apache2 nginx").split() == (
+            assert ground.sh("fllb", "systemctl is-active apache2 nginx").split() == (
                 ["active", "inactive"] if lb == "apache" else ["inactive", "active"]
             )
-            assert ground.sh("apweb", "systemctl is-active apache2") == (
+            assert ground.sh("flweb", "systemctl is-active apache2") == (
                 "active" if web == "apache+mod_php" else "inactive"
             )
 
 
 def test_it_is_reloaded_restarted_and_read_back(ground: Ground) -> None:
-    with ground.opened(*ELSEWHERE, *CHOICES) as fleet:
-        pid = ground.sh("aplb", "systemctl show -P MainPID apache2")
+    with ground.opened(*CHOICES) as fleet:
+        pid = ground.sh("fllb", "systemctl show -P MainPID apache2")
         changed = {"lb__apache__ThreadsPerChild": 10, "web__apache__MaxRequestWorkers": 30}
         reloaded = fleet.deploy(settings(fleet, **changed))
         assert acted(reloaded.actions) == {
-            "lb.aplb.apache": Action.RELOAD, "web.apweb.apache": Action.RELOAD,
+            "lb.fllb.apache": Action.RELOAD, "web.flweb.apache": Action.RELOAD,
         }  # fmt: skip
         assert reloaded.effective["lb.apache.MaxRequestWorkers"] == 60
         assert reloaded.effective["web.apache.MaxRequestWorkers"] == 30
-        assert ground.sh("aplb", "systemctl show -P MainPID apache2") == pid
+        assert ground.sh("fllb", "systemctl show -P MainPID apache2") == pid
 
         restarted = fleet.deploy(settings(fleet, **changed, lb__apache__ServerLimit=9))
-        assert acted(restarted.actions) == {"lb.aplb.apache": Action.RESTART}
+        assert acted(restarted.actions) == {"lb.fllb.apache": Action.RESTART}
         assert restarted.effective["lb.apache.MaxRequestWorkers"] == 90
 
         wider = fleet.deploy(settings(fleet, **changed, lb__limits__nofile=20_000))
@@ -87,10 +71,10 @@ def test_it_is_reloaded_restarted_and_read_back(ground: Ground) -> None:
 
 
 def test_its_own_words_say_why_a_configuration_is_refused(ground: Ground) -> None:
-    with ground.opened(*ELSEWHERE, *CHOICES) as fleet:
+    with ground.opened(*CHOICES) as fleet:
         wrong = {**settings(fleet), "lb.apache.KeepAliveTimeout": "a while"}
         with pytest.raises(
-            DeployFailed, match=r"(?s)lb\.aplb\.apache: .*KeepAliveTimeout takes one"
+            DeployFailed, match=r"(?s)lb\.fllb\.apache: .*KeepAliveTimeout takes one"
         ):
             fleet.deploy(wrong)
         assert ready.answer(fleet.stack.entry, "/kv.php") == RIGHT

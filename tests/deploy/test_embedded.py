@@ -158,6 +158,7 @@ def test_servers_of_a_killed_tuner_are_recognised_and_ended(opened: Opened, tmp_
     assert clear_left_behind(tmp_path) == ()
 
 
+@pytest.mark.quiet
 def test_nine_of_ten_gets_hit_at_the_defaults(opened: Opened) -> None:
     with opened() as bench:
         # The rate does not matter, so it is one that any machine carries with enough children.

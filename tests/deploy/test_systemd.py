@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import random
 import shutil
 import socket
 import subprocess
@@ -19,14 +17,17 @@ import pytest
 from autotune.deploy.fleet import DeployFailed
 from autotune.deploy.restoring import restore_hosts, restore_study
 from autotune.errors import AutotuneError, LockedError
-from autotune.lab.lifecycle import down, halt, up
+from autotune.lab.lifecycle import halt, up
 from autotune.lab.status import access
 from autotune.services.base import Action
 from autotune.transports.ssh import SshTransport
-from tests.deploy.lab import HOSTS, Ground, acted, differing, marks, settings
+from tests import soak
+from tests.deploy.lab import Ground, acted, differing, settings
+from tests.lab.pictures import of_files
+from tests.lab.shared import HOSTS, SharedLab
 
-pytestmark = marks
-MOMENTS = 6  # at which a tuner is killed
+pytestmark = pytest.mark.lab
+KILLS = 6
 FULL = """
 cp -a /etc/nginx /run/nginx
 mount -t tmpfs -o size=64k none /etc/nginx
@@ -36,20 +37,11 @@ head -c 1M /dev/zero >/etc/nginx/full
 RIGHT = (200, b"found 0100 of 0100\n")
 
 
-@pytest.fixture(scope="module")
-def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    directory = tmp_path_factory.mktemp("fleet") / "lab"
-    try:
-        up(HOSTS, directory)
-        yield directory
-    finally:
-        down(directory)
-
-
 @pytest.fixture
-def ground(lab: Path, tmp_path: Path) -> Iterator[Ground]:
+def ground(shared_lab: SharedLab, tmp_path: Path) -> Iterator[Ground]:
     """Hosts some of which have services running already, as the distribution set them up."""
-    up(HOSTS, lab)
+    shared_lab.renew()
+    lab = shared_lab.directory
     ways = {host.name: SshTransport(access(lab, host.name)) for host in HOSTS}
     ground = Ground(lab, tmp_path, ways)
     ground.sh("fllb", "systemctl start nginx")
@@ -335,12 +327,13 @@ def test_originals_from_the_hosts_alone(ground: Ground) -> None:
     assert restore_hosts(ground.directory / "study", ground.ways) == []
 
 
+@pytest.mark.soak
 @pytest.mark.timeout(1200)
 def test_a_tuner_killed_at_any_moment_leaves_hosts_that_can_be_put_back(ground: Ground) -> None:
     ground.bed()  # writes the target
     before = ground.pictures()
-    moments = random.Random(os.getpid())
-    for number in range(MOMENTS):
+    moments = soak.moments()
+    for number in range(soak.kills(KILLS)):
         study = ground.directory / f"killed{number}"
         delay = moments.uniform(0.0, 8.0)
         _killed("tune", ground, study, delay)
@@ -388,4 +381,4 @@ def _without_times(pictures: dict[str, list[str]]) -> dict[str, list[str]]:
 
 def _of_files(pictures: dict[str, list[str]]) -> dict[str, list[str]]:
     """A host that was booted again has its units and its kernel as at boot."""
-    return {host: [line for line in lines if "/" in line] for host, lines in pictures.items()}
+    return {host: of_files(lines) for host, lines in pictures.items()}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -14,7 +13,6 @@ from autotune.deploy.fleet import DeployFailed
 from autotune.discovery.adopting import Written, adopt
 from autotune.environments import systemd
 from autotune.errors import AutotuneError
-from autotune.lab import prerequisites
 from autotune.lab.hosts import LabHost
 from autotune.lab.lifecycle import down, up
 from autotune.lab.plan import names
@@ -26,14 +24,7 @@ from autotune.transports.local import LocalTransport
 from autotune.transports.ssh import SshTransport
 from tests.deploy.lab import Ground, News, differing
 
-pytestmark = [
-    pytest.mark.lab,
-    pytest.mark.skipif(os.geteuid() != 0, reason="a lab needs root"),
-    pytest.mark.skipif(
-        bool(prerequisites.missing_packages()),
-        reason=f"a lab needs the packages {', '.join(prerequisites.missing_packages())}",
-    ),
-]
+pytestmark = pytest.mark.lab
 NAME, ADDRESS = "adweb", "198.19.64.21"
 FRONT, FRONT_ADDRESS = "adlb", "198.19.64.22"
 BACK, BACK_ADDRESS = "adback", "198.19.64.23"

@@ -37,6 +37,7 @@ def measure(*words: str, cwd: Path, path: str = "") -> dict[str, object]:
     return found
 
 
+@pytest.mark.quiet
 @pytest.mark.timeout(900)
 def test_a_measurement_tells_its_ladder_hosts_and_bottleneck(tmp_path: Path) -> None:
     found = measure(cwd=tmp_path)
@@ -51,6 +52,7 @@ def test_a_measurement_tells_its_ladder_hosts_and_bottleneck(tmp_path: Path) -> 
     assert "bottleneck" in peak
 
 
+@pytest.mark.quiet
 @pytest.mark.timeout(900)
 def test_closed_loops_are_ceilings_and_stay_on_record(tmp_path: Path) -> None:
     found = measure("--closed", "--concurrency", "1,5", cwd=tmp_path)
@@ -62,10 +64,9 @@ def test_closed_loops_are_ceilings_and_stay_on_record(tmp_path: Path) -> None:
     assert kept["ceilings"] == ceilings
 
 
+@pytest.mark.quiet
 @pytest.mark.timeout(900)
 def test_the_caches_alone_stand_beside_the_chain(tmp_path: Path) -> None:
-    if shutil.which("memcaslap") is None:
-        pytest.skip("memcaslap is not installed: apt-get install libmemcached-tools")
     found = measure("--tier", "cache", cwd=tmp_path)
     ceilings = found["ceilings"]
     assert isinstance(ceilings, list)

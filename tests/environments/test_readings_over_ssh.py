@@ -104,6 +104,7 @@ def climb(bed: SystemdBed, equipment: Equipment, first: float) -> Bottleneck | N
     return found
 
 
+@pytest.mark.quiet
 def test_a_reading_with_two_load_hosts(lab: Path, tmp_path: Path) -> None:
     with running(target(lab), tmp_path / "study") as (bed, equipment):
         ways = bed.transports
@@ -171,6 +172,7 @@ def test_a_starved_generator_is_no_slow_server(lab: Path, tmp_path: Path) -> Non
     assert found.resource is Resource.GENERATOR
 
 
+@pytest.mark.quiet
 def test_a_load_balancer_without_cpu_is_named(lab: Path, tmp_path: Path) -> None:
     with running(target(lab, lb="thin1"), tmp_path / "study") as (bed, equipment):
         found = climb(bed, equipment, 150.0)

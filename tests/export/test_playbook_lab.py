@@ -14,8 +14,6 @@ import pytest
 
 from autotune.deploy.in_effect import read_back
 from autotune.environments.systemd import SystemdBed
-from autotune.lab.hosts import LabHost
-from autotune.lab.lifecycle import down, up
 from autotune.lab.status import access
 from autotune.services.base import Value
 from autotune.study import applying, session, start
@@ -23,16 +21,12 @@ from autotune.study.records import Phase
 from autotune.transports import curl
 from autotune.transports.local import LocalTransport
 from autotune.transports.ssh import SshTransport
-from tests.deploy import lab as fleet_lab
-from tests.deploy.lab import Ground, News, differing, marks
+from tests.deploy.lab import Ground, News, differing
+from tests.lab.pictures import below, of_files
+from tests.lab.shared import HOSTS, SharedLab
 
-pytestmark = [*marks, pytest.mark.timeout(1500)]
-NETWORK = (fleet_lab.NETWORK, "198.18.9")
-HOSTS = [LabHost(host.name.replace("fl", "ex"), host.address.replace(*NETWORK))
-         for host in fleet_lab.HOSTS]  # fmt: skip
+pytestmark = [pytest.mark.lab, pytest.mark.timeout(1500)]
 CHANGES = (
-    NETWORK,
-    *((theirs.name, ours.name) for theirs, ours in zip(fleet_lab.HOSTS, HOSTS, strict=True)),
     ("service: nginx,", "service: [nginx, apache],"),
     ("service: nginx+php-fpm", "service: [nginx+php-fpm, apache+mod_php]"),
 )
@@ -43,23 +37,20 @@ BOOT = re.compile(r"etc/rc\w\.d/|\.wants/")
 InEffect = Mapping[str, Mapping[str, Value]]
 
 
-@pytest.fixture(scope="module")
-def ground(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ground]:
+@pytest.fixture
+def ground(shared_lab: SharedLab, tmp_path: Path) -> Iterator[Ground]:
     """Hosts some of which have services running already, as the distribution set them up."""
-    lab = tmp_path_factory.mktemp("exported") / "lab"
-    try:
-        up(HOSTS, lab)
-        ways = {host.name: SshTransport(access(lab, host.name)) for host in HOSTS}
-        ground = Ground(lab, tmp_path_factory.mktemp("targets"), ways)
-        for name in ways:  # the machine below may have labs there, whose directory shows through
-            ground.sh(name, "rmdir /var/lib/autotune 2>&1 || :")
-        ground.sh("exlb", "systemctl start nginx")
-        ground.sh("exstore", "systemctl start redis-server")
-        yield ground
-        for way in ways.values():
-            way.close()
-    finally:
-        down(lab)
+    shared_lab.renew()
+    lab = shared_lab.directory
+    ways = {host.name: SshTransport(access(lab, host.name)) for host in HOSTS}
+    ground = Ground(lab, tmp_path, ways)
+    for name in ways:  # the machine below may have labs there, whose directory shows through
+        ground.sh(name, "rmdir /var/lib/autotune 2>&1 || :")
+    ground.sh("fllb", "systemctl start nginx")
+    ground.sh("flstore", "systemctl start redis-server")
+    yield ground
+    for way in ways.values():
+        way.close()
 
 
 def autotune(ground: Ground, *words: str) -> str:
@@ -136,7 +127,7 @@ def test_the_role_puts_the_same_in_effect_as_apply(
         before = ground.pictures()
         found = in_effect(ground, bed, export)
         lacking = {host for host in expected if found[host] != expected[host]}
-        assert {"exlb", "exweb"} <= lacking  # the role before this one may have seen to the others
+        assert {"fllb", "flweb"} <= lacking  # the role before this one may have seen to the others
 
         shown, changes = played(export, "--check", "--diff")
         assert differing(before, ground.pictures()) == []
@@ -148,7 +139,7 @@ def test_the_role_puts_the_same_in_effect_as_apply(
         assert all(changes[host] for host in lacking), changes
         assert in_effect(ground, bed, export) == expected
         after = ground.pictures()
-        assert kept(before).items() <= kept(after).items()
+        assert not_kept(before, after) == []
         answer = curl.answer(LocalTransport(), f"http://{bed.stack.entry}/kv.php")
         assert not isinstance(answer, str)
         assert answer.body == b"found 0000 of 0100\n"  # through every tier: a role loads no data
@@ -161,17 +152,19 @@ def test_the_role_puts_the_same_in_effect_as_apply(
             way.close()
 
 
-def kept(pictures: Mapping[str, list[str]]) -> dict[str, str]:
-    """Bits and owner of everything that a host has, by its path.
+def not_kept(before: Mapping[str, list[str]], after: Mapping[str, list[str]]) -> list[str]:
+    """What a host had and has no more, or with other bits or another owner.
 
     Not of the links that start a service at boot: the role takes those of the services that
     its own replace.
     """
-    found = {}
-    for host, lines in pictures.items():
-        for line in lines:
-            if match := re.match(r"(\S*/\S*) (\d+ \d+:\d+|\d+ \w+:\w+)", line):
-                if BOOT.search(match[1]):
-                    continue
-                found[f"{host}:{match[1]}"] = match[2]
-    return found
+    lost = []
+    for host in before:
+        was, now = ({line.split()[0]: line.split()[1:] for line in of_files(picture[host])}
+                    for picture in (before, after))  # fmt: skip
+        for path in sorted({*was, *now}):
+            unchanged = (below(path) or "").split()[1:]
+            old, new = was.get(path, unchanged), now.get(path, unchanged)
+            if old not in ([], ["absent"]) and old[:3] != new[:3] and not BOOT.search(path):
+                lost.append(f"{host}: {path}")
+    return lost

@@ -14,8 +14,9 @@ import pytest
 from autotune.lab import plan
 from autotune.lab.hosts import LabHost
 from autotune.lab.lifecycle import down
+from tests.lab.shared import WORKER
 
-_numbers = count(os.getpid() % 97 * 2)
+_numbers = count()
 
 
 @pytest.fixture
@@ -38,8 +39,8 @@ def traces() -> Callable[[Path], list[str]]:
 
 
 def _described(number: int, **limits: float | int | None) -> list[LabHost]:
-    """Hosts in a /24 that no other test process uses at the same time."""
-    network = f"198.19.{next(_numbers) % 250}"
+    """Hosts in a /24 that no other worker uses at the same time."""
+    network = f"198.18.{20 + 30 * WORKER + next(_numbers) % 30}"
     return [
         LabHost(f"host{i}", f"{network}.{10 + i}", **limits)  # type: ignore[arg-type]
         for i in range(number)

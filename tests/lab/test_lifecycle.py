@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import random
 import signal
 import subprocess
 import sys
@@ -18,6 +16,7 @@ from autotune.errors import AutotuneError
 from autotune.lab.hosts import LabHost
 from autotune.lab.lifecycle import down, halt, up
 from autotune.lab.status import access, ssh_command, status
+from tests import soak
 
 Described = Callable[..., list[LabHost]]
 Traces = Callable[[Path], list[str]]
@@ -187,6 +186,7 @@ def test_down_needs_no_record(lab_dir: Path, described: Described, traces: Trace
     down(lab_dir)
 
 
+@pytest.mark.soak
 @pytest.mark.timeout(600)
 def test_a_killed_up_leaves_nothing_that_down_does_not_find(
     lab_dir: Path, described: Described, traces: Traces
@@ -198,8 +198,8 @@ def test_a_killed_up_leaves_nothing_that_down_does_not_find(
     assert len(traces(lab_dir)) > 0
     down(lab_dir)
     assert traces(lab_dir) == []
-    moments = random.Random(os.getpid())
-    for _ in range(12):
+    moments = soak.moments()
+    for _ in range(soak.kills(12)):
         delay = moments.uniform(0.1, whole)
         killed = _killed_after(delay, hosts, lab_dir)
         down(lab_dir)
@@ -207,12 +207,13 @@ def test_a_killed_up_leaves_nothing_that_down_does_not_find(
         assert left == [], f"killed after {delay:.3f} s (status {killed})"
 
 
+@pytest.mark.soak
 def test_up_repairs_what_a_killed_one_left(
     lab_dir: Path, described: Described, traces: Traces
 ) -> None:
     hosts = described(2)
-    moments = random.Random(os.getpid())
-    for _ in range(4):
+    moments = soak.moments()
+    for _ in range(soak.kills(4)):
         _killed_after(moments.uniform(0.2, 1.0), hosts, lab_dir)
         up(hosts, lab_dir)
         assert [on(lab_dir, host.name, "hostname") for host in hosts] == ["host0", "host1"]

@@ -46,6 +46,7 @@ def free_port() -> int:
 
 
 @pytest.mark.stack
+@pytest.mark.quiet
 def test_the_generator_is_calibrated_and_leaves_nothing(tmp_path, monkeypatch) -> None:
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     port = free_port()

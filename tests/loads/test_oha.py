@@ -64,6 +64,7 @@ def test_recorded(name: str) -> None:
 
 
 @pytest.mark.stack
+@pytest.mark.quiet
 def test_a_real_one_reads_a_real_server(tmp_path: Path) -> None:
     if shutil.which("oha") is None:
         pytest.skip("oha is not installed here: cargo install oha --locked")

@@ -70,6 +70,7 @@ def offered(endpoint: Endpoint, path: str, order: Order = ORDER) -> Tally:
 
 
 @pytest.mark.stack
+@pytest.mark.quiet
 def test_a_healthy_server(server: Endpoint) -> None:
     tally = offered(server, "/right")
     assert tally.errors == {}
@@ -79,6 +80,7 @@ def test_a_healthy_server(server: Endpoint) -> None:
 
 
 @pytest.mark.stack
+@pytest.mark.quiet
 def test_the_load_is_sent_in_the_time_ordered(server: Endpoint) -> None:
     """Whatever the arrivals: httperf draws those that ``arrivals`` foresees."""
     for seed in (1, 4000, 65_000):
@@ -102,6 +104,7 @@ def test_a_wrong_body_of_the_right_size_is_seen(server: Endpoint) -> None:
 
 
 @pytest.mark.stack
+@pytest.mark.quiet
 def test_several_load_hosts_share_a_reading(server: Endpoint) -> None:
     hosts = [LocalTransport(name) for name in ("a", "b", "c")]
     order = replace(ORDER, rate=100, seconds=1.0)
@@ -144,6 +147,7 @@ def test_what_ends_a_reading_early(tally: Tally, away: bool) -> None:
 
 
 @pytest.mark.stack
+@pytest.mark.quiet
 def test_an_overload_ends_with_the_ramp() -> None:
     with socket.socket() as silent:
         silent.bind(("127.0.0.1", 0))

@@ -25,7 +25,7 @@ from autotune.services.registry import expected_body
 from autotune.space.space import Space
 from autotune.target.read import read
 
-pytestmark = pytest.mark.stack
+pytestmark = [pytest.mark.stack, pytest.mark.quiet]
 
 SECONDS = 2.0
 STEP = 1.7

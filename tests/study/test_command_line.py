@@ -83,6 +83,7 @@ def left_behind(directory: Path) -> list[str]:
     return found
 
 
+@pytest.mark.quiet
 @pytest.mark.timeout(1800)  # a whole study, if a small one
 def test_a_study_from_run_to_export(tmp_path: Path) -> None:
     # Two trials fit even where a noisy machine makes each peak search, and each wait for calm, as long

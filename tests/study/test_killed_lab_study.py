@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import random
 import shutil
 import subprocess
 import sys
@@ -13,32 +11,26 @@ from pathlib import Path
 
 import pytest
 
-from autotune.lab.hosts import LabHost
-from autotune.lab.lifecycle import down, up
 from autotune.lab.plan import names
 from autotune.lab.status import access
 from autotune.transports.ssh import SshTransport
-from tests.deploy.lab import NETWORK, TARGET, Ground, differing, marks
+from tests import soak
+from tests.deploy.lab import TARGET, Ground, differing
+from tests.lab.shared import HOSTS, SharedLab
 
-pytestmark = marks
-# AUTOTUNE_KILLS=30 is what the fleet was accepted with; each takes up to twenty seconds.
-MOMENTS = int(os.environ.get("AUTOTUNE_KILLS", "3"))
+pytestmark = pytest.mark.lab
+KILLS = 3  # AUTOTUNE_KILLS=30 is what the fleet was accepted with; each takes up to twenty seconds
 LATEST = 15.0  # seconds after a study has begun: its first deployments, warm-up and readings
-HOSTS = [LabHost(f"kl{name}", f"198.19.24.{21 + number}")
-         for number, name in enumerate(("lb", "web", "cache", "store"))]  # fmt: skip
 
 
 @pytest.fixture
-def ground(tmp_path: Path) -> Iterator[Ground]:
-    directory = tmp_path / "lab"
-    try:
-        up(HOSTS, directory)
-        ways = {host.name: SshTransport(access(directory, host.name)) for host in HOSTS}
-        yield Ground(directory, tmp_path, ways)
-        for way in ways.values():
-            way.close()
-    finally:
-        down(directory)
+def ground(shared_lab: SharedLab, tmp_path: Path) -> Iterator[Ground]:
+    shared_lab.renew()
+    lab = shared_lab.directory
+    ways = {host.name: SshTransport(access(lab, host.name)) for host in HOSTS}
+    yield Ground(lab, tmp_path, ways)
+    for way in ways.values():
+        way.close()
 
 
 def autotune(*words: str, cwd: Path) -> subprocess.Popen[str]:
@@ -52,13 +44,14 @@ def autotune(*words: str, cwd: Path) -> subprocess.Popen[str]:
     )
 
 
+@pytest.mark.soak
 @pytest.mark.timeout(1800)
 def test_restore_after_kills_leaves_hosts_as_found(ground: Ground) -> None:
     target = target_of(ground)
-    ground.sh("kllb", "systemctl start nginx")
+    ground.sh("fllb", "systemctl start nginx")
     before = ground.pictures()
-    moments = random.Random(4)
-    for number in range(MOMENTS):
+    moments = soak.moments()
+    for number in range(soak.kills(KILLS)):
         delay = moments.uniform(0.0, LATEST)
         study = ground.directory / "studies" / "fleet"
         tuner = autotune("run", str(target), "--yes", cwd=ground.directory)
@@ -84,10 +77,8 @@ def test_restore_after_kills_leaves_hosts_as_found(ground: Ground) -> None:
 
 
 def target_of(ground: Ground) -> Path:
-    """The stack of the fleet's tests on hosts of this test's own, with a small budget."""
-    text = TARGET.replace(NETWORK, "198.19.24").replace("CONFIG", str(names(ground.lab).ssh_config))
-    for host in ("lb", "web", "cache", "store"):
-        text = text.replace(f"fl{host}", f"kl{host}")
+    """The stack of the fleet's tests, with a small budget."""
+    text = TARGET.replace("CONFIG", str(names(ground.lab).ssh_config))
     path = ground.directory / "target.yaml"
     path.write_text(f"{text}budget: {{trials: 5, time: 5m}}\n")
     return path

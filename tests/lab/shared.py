@@ -1,0 +1,75 @@
+"""One lab for all tests of a worker that want hosts as new: renewed between tests, not made again."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from ipaddress import IPv4Address, IPv4Network
+from pathlib import Path
+
+from autotune.lab.hosts import LabHost
+from autotune.lab.lifecycle import halt, up
+from autotune.lab.plan import names
+from autotune.lab.status import access
+from autotune.transports.ssh import SshTransport
+from tests.lab.pictures import picture
+
+#: Which of pytest's workers this is; each has networks of its own.
+WORKER = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
+NETWORKS = 8  # for a worker's shared lab to choose from
+
+
+def free_network(first: int) -> str:
+    """The first three numbers of a /24 that nothing on this machine leads to yet."""
+    for number in range(first, first + NETWORKS):
+        network = IPv4Network(f"198.19.{number}.0/24")
+        if not any(network.overlaps(route) for route in _routes()):
+            return f"198.19.{number}"
+    raise AssertionError(f"198.19.{first}.0/24 and those after it are in use")
+
+
+def _routes() -> list[IPv4Network]:
+    """As in /proc/net/route, without the default ones: addresses in the machine's byte order."""
+    rows = [line.split() for line in Path("/proc/net/route").read_text().splitlines()[1:]]
+    routes = [[int.from_bytes(bytes.fromhex(row[at])[::-1]) for at in (1, 7)] for row in rows]
+    return [IPv4Network((to, str(IPv4Address(mask)))) for to, mask in routes if mask]
+
+
+NETWORK = free_network(16 + NETWORKS * WORKER)
+HOSTS = [LabHost(f"fl{name}", f"{NETWORK}.{21 + number}")
+         for number, name in enumerate(("lb", "web", "cache", "store"))]  # fmt: skip
+
+
+@dataclass(frozen=True)
+class SharedLab:
+    """Hosts that run; ``new``: their pictures after they were first booted."""
+
+    directory: Path
+    new: dict[str, list[str]]
+
+    @classmethod
+    def made(cls, directory: Path) -> SharedLab:
+        up(HOSTS, directory)
+        lab = cls(directory, {})
+        lab._settle([host.name for host in HOSTS])
+        return cls(directory, lab.pictures())
+
+    def pictures(self) -> dict[str, list[str]]:
+        return {host.name: picture(names(self.directory), host.name) for host in HOSTS}
+
+    def renew(self) -> None:
+        """Every host as new: what was changed or stopped boots again, from an empty layer."""
+        changed = [name for name, lines in self.pictures().items() if lines != self.new[name]]
+        for name in changed:
+            halt(self.directory, name)
+            (names(self.directory).machine(name) / "made").unlink()
+        up(HOSTS, self.directory)
+        self._settle(changed)
+        self.new.update({name: picture(names(self.directory), name) for name in changed})
+
+    def _settle(self, hosts: list[str]) -> None:
+        """Booted to the end: nothing is written any more by what runs once."""
+        ways = [SshTransport(access(self.directory, name)) for name in hosts]
+        for way in ways:
+            way.run(["systemctl", "is-system-running", "--wait"], timeout=300.0)
+            way.close()
