@@ -17,6 +17,7 @@ from typer.exceptions import TyperException
 
 from autotune import errors
 from autotune.errors import AutotuneError
+from autotune.terminal import echo
 
 # What is not ours to mend, with what the user can do.
 ENVIRONMENT: dict[int, str | None] = {
@@ -68,9 +69,9 @@ def _interrupt(*_: object) -> None:
 
 
 def _say(message: str, hint: str | None, code: int, *, as_json: bool) -> int:
-    print(f"autotune: {message}", file=sys.stderr)
+    echo(f"autotune: {message}", err=True)
     if hint:
-        print(f"  hint: {hint}", file=sys.stderr)
+        echo(f"  hint: {hint}", err=True)
     if as_json:
         _print(message, hint, code)
     return code

@@ -26,7 +26,7 @@ from autotune.measure.watch import Seen
 from autotune.report import measured
 from autotune.report.hosts import at_peak
 from autotune.report.html.timeline import state_of
-from autotune.report.lines import verdict_mark
+from autotune.report.progress.lines import verdict_mark
 from autotune.services.base import Endpoint
 from autotune.simulate.blame import bottleneck, diagnosed
 from autotune.simulate.chain import chain

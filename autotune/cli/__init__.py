@@ -26,6 +26,7 @@ from autotune.cli.restore import restore
 from autotune.cli.run import resume, run
 from autotune.cli.status import status
 from autotune.cli.sweep import sweep
+from autotune.terminal import echo
 
 # In the order that `--help` lists them in.
 COMMANDS = (
@@ -48,7 +49,7 @@ app.add_typer(lab.app, name="lab")
 
 def _version(wanted: bool) -> None:
     if wanted:
-        typer.echo(f"autotune {__version__}")
+        echo(f"autotune {__version__}")
         raise typer.Exit
 
 

@@ -11,6 +11,7 @@ from autotune.cli.options import STUDIES, Json, Studies, TargetPath, Yes
 from autotune.cli.output import print_json
 from autotune.cli.prompt import confirm
 from autotune.cli.session import narrated, prepared
+from autotune.terminal import echo
 
 
 def apply(
@@ -39,4 +40,4 @@ def apply(
             {"schema": 1, "study": directory.name, "actions": actions, "differences": differing}
         )
     else:
-        typer.echo(applying.text(deployed, directory))
+        echo(applying.text(deployed, directory))

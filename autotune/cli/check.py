@@ -10,6 +10,7 @@ import typer
 from autotune.cli.options import Json, TargetPath
 from autotune.cli.output import print_json
 from autotune.cli.session import prepared
+from autotune.terminal import echo
 
 
 def check(
@@ -31,10 +32,10 @@ def check(
         print_json({"schema": 1, **asdict(found), "headroom": made})
         return
     if made:
-        typer.echo(f"  generator: {made}")
+        echo(f"  generator: {made}")
     for line in found.held:
-        typer.echo(f"✓ {line}")
+        echo(f"✓ {line}")
     for line in found.left_out:
-        typer.echo(f"  left out: {line}")
+        echo(f"  left out: {line}")
     for line in found.not_checked:
-        typer.echo(f"  not checked: {line}")
+        echo(f"  not checked: {line}")

@@ -8,7 +8,7 @@ import typer
 
 from autotune.cli import completion
 from autotune.cli.options import STUDIES, Studies, StudyName
-from autotune.cli.output import coloured
+from autotune.terminal import show_patch
 
 
 def diff(
@@ -28,9 +28,9 @@ def diff(
     studies: Studies = STUDIES,
 ) -> None:
     """What two configurations of a study have different, file by file."""
-    from autotune.report.diff import diff_text
+    from autotune.report.diff import diff_lines, diff_text
     from autotune.report.studies import open_study
     from autotune.study.directory import find
 
     opened = open_study(find(study, studies))
-    typer.echo(diff_text(opened, a, b, parameters=parameters, colour=coloured()), nl=False)
+    show_patch(diff_lines(diff_text(opened, a, b, parameters=parameters)))

@@ -10,6 +10,7 @@ from autotune.cli.options import STUDIES, Json, Studies, StudyName, Verbose, Yes
 from autotune.cli.output import print_json
 from autotune.cli.prompt import confirm
 from autotune.cli.session import narrated
+from autotune.terminal import echo
 
 
 def explain(
@@ -37,4 +38,4 @@ def explain(
     if json_:
         print_json(found)
     else:
-        typer.echo(explaining.text(found))
+        echo(explaining.text(found))

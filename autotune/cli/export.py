@@ -9,6 +9,7 @@ import typer
 
 from autotune.cli import completion
 from autotune.cli.options import STUDIES, Studies, StudyName
+from autotune.terminal import echo
 
 
 def export(
@@ -42,4 +43,4 @@ def export(
     opened = open_study(find(study, studies))
     chosen = minimal_trial(opened) if minimal else trial
     for path in write_export(opened, out, format_, chosen):
-        typer.echo(str(out / path))
+        echo(str(out / path))

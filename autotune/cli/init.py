@@ -9,6 +9,7 @@ import typer
 
 from autotune.cli import completion
 from autotune.errors import AutotuneError
+from autotune.terminal import echo
 
 
 def init(
@@ -44,8 +45,8 @@ def init(
 
     example = example or "local"
     written = write_example(example, out or Path("targets") / f"{example}.yaml")
-    typer.echo(f"wrote {written}")
-    typer.echo(f"next: autotune check {written}", err=True)
+    echo(f"wrote {written}")
+    echo(f"next: autotune check {written}", err=True)
 
 
 def _adopt(hosts: str, out: Path | None, ssh_config: Path | None, path: str | None) -> None:
@@ -53,8 +54,8 @@ def _adopt(hosts: str, out: Path | None, ssh_config: Path | None, path: str | No
 
     written = adopt([host for host in hosts.split(",") if host.strip()], out, ssh_config, path)
     for line in written.tiers:
-        typer.echo(line)
+        echo(line)
     for line in written.notes:
-        typer.echo(f"  left as it is: {line}")
-    typer.echo(f"wrote {written.target} and {written.templates}: {written.parameters} parameters")
-    typer.echo(f"next: look it through, then autotune check {written.target}", err=True)
+        echo(f"  left as it is: {line}")
+    echo(f"wrote {written.target} and {written.templates}: {written.parameters} parameters")
+    echo(f"next: look it through, then autotune check {written.target}", err=True)

@@ -11,6 +11,7 @@ import typer
 from autotune.cli import completion
 from autotune.cli.options import Json, TargetPath
 from autotune.cli.output import print_json
+from autotune.terminal import echo
 
 if TYPE_CHECKING:
     from autotune.lab.of_target import Lab
@@ -56,11 +57,11 @@ def up(
         return
     for host in raised.lab.hosts:
         how = "started" if host.name in raised.started else "is up already"
-        typer.echo(f"{host.name} ({host.address}) {how}")
+        echo(f"{host.name} ({host.address}) {how}")
     if raised.started:
-        typer.echo(f"{len(raised.started)} hosts started in {raised.seconds:.1f} s", err=True)
+        echo(f"{len(raised.started)} hosts started in {raised.seconds:.1f} s", err=True)
     if raised.unnamed:
-        typer.echo(
+        echo(
             f"{target} does not reach them yet; give it\n"
             f"  ssh: {{config: {raised.lab.ssh_config}}}",
             err=True,
@@ -77,7 +78,7 @@ def down(what: What, directory: Directory = None, json_: Json = False) -> None:
         _print(removed)
         return
     running = [host.name for host in removed.hosts]
-    typer.echo(f"{', '.join(running)} removed" if running else "no host was left; all is removed")
+    echo(f"{', '.join(running)} removed" if running else "no host was left; all is removed")
 
 
 @app.command()
@@ -90,10 +91,10 @@ def status(what: What, directory: Directory = None, json_: Json = False) -> None
         _print(found)
         return
     if not found.hosts:
-        typer.echo(f"there is no lab in {found.directory}")
+        echo(f"there is no lab in {found.directory}")
     for host in found.hosts:
         state = "stopped" if not host.running else "up" if host.ssh else "up, SSH does not answer"
-        typer.echo(f"{host.name} ({host.address}) {state}")
+        echo(f"{host.name} ({host.address}) {state}")
 
 
 @app.command(context_settings={"ignore_unknown_options": True})

@@ -12,6 +12,7 @@ from autotune.cli.options import STUDIES, Json, Studies, TargetPath, Verbose, Ye
 from autotune.cli.output import print_json
 from autotune.cli.prompt import confirm
 from autotune.cli.session import narrated, prepared
+from autotune.terminal import echo
 
 
 def measure(
@@ -66,7 +67,7 @@ def measure(
     if json_:
         print_json(measured.as_json(found, study))
     else:
-        typer.echo(measured.text(found, study))
+        echo(measured.text(found, study))
 
 
 def _print_ceilings(found: Any, *, json_: bool) -> None:
@@ -75,4 +76,4 @@ def _print_ceilings(found: Any, *, json_: bool) -> None:
     if json_:
         print_json(ceilings.as_json(found))
     else:
-        typer.echo(ceilings.text(found))
+        echo(ceilings.text(found))

@@ -3,20 +3,46 @@
 from __future__ import annotations
 
 import json
-import os
-import sys
+from pathlib import Path
 from typing import Any
 
 import typer
 
+from autotune import errors
+from autotune.terminal import echo, show
 
-def print_json(found: Any) -> None:
+
+def print_json(document: Any) -> None:
     """One object on one line."""
-    typer.echo(json.dumps(found, ensure_ascii=False))
+    text = json.dumps(document, ensure_ascii=False)
+    # JSON may hold what some terminals obey: the control characters after ASCII.
+    echo("".join(f"\\u{ord(c):04x}" if "\x7f" <= c <= "\x9f" else c for c in text))
 
 
-def coloured() -> bool:
-    """Whether colours would be seen as such."""
-    from autotune.report import colour
+def print_study(directory: Path, *, json_: bool, exit_code: bool) -> None:
+    """The report of a study; with ``exit_code``, exit with 4 unless it has improved."""
+    from autotune.report.studies import open_study
+    from autotune.report.summary import summary
+    from autotune.report.text import report_lines
+    from autotune.report.view import study_view
 
-    return colour.wanted(sys.stdout, os.environ)
+    view = study_view(open_study(directory))
+    if json_:
+        print_json(summary(view))
+    else:
+        show(report_lines(view))
+    if exit_code and view.verdict != "improved":
+        raise typer.Exit(errors.NOT_IMPROVED)
+
+
+def print_sweep(directory: Path, html: Path | None, *, json_: bool) -> None:
+    """What a sweep has found so far; drawn into ``html`` if that is named."""
+    from autotune.sweep import page, results, text
+
+    found = results.found(directory)
+    if html is not None:
+        echo(f"wrote {page.write(found, html)}", err=True)
+    if json_:
+        print_json(text.document(found))
+    else:
+        echo(text.render(found), end="")

@@ -9,6 +9,7 @@ import typer
 from autotune.cli import completion
 from autotune.cli.options import Json
 from autotune.cli.output import print_json
+from autotune.terminal import echo
 
 
 def params(
@@ -26,4 +27,4 @@ def params(
     if json_:
         print_json(catalogue.as_json(service))
     else:
-        typer.echo(catalogue.as_text(service), nl=False)
+        echo(catalogue.as_text(service), end="")

@@ -10,6 +10,7 @@ from autotune import errors
 from autotune.cli.options import Json, TargetPath
 from autotune.cli.output import print_json
 from autotune.cli.session import prepared
+from autotune.terminal import echo
 
 
 def plan(
@@ -27,6 +28,6 @@ def plan(
     if json_:
         print_json(planned)
     else:
-        typer.echo(text(planned))
+        echo(text(planned))
     if exit_code and planned["diff"]:
         raise typer.Exit(errors.CHANGES_PRESENT)

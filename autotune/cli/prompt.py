@@ -8,11 +8,12 @@ import typer
 
 from autotune import errors
 from autotune.errors import AutotuneError
+from autotune.terminal import echo
 
 
 def confirm(what: str, *, yes: bool) -> None:
     """Say what is about to be done and ask whether to. Raises AutotuneError, Exit."""
-    typer.echo(what, err=True)
+    echo(what, err=True)
     if yes:
         return
     if not sys.stdin.isatty():

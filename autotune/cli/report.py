@@ -8,8 +8,9 @@ from typing import Annotated
 import typer
 
 from autotune.cli.options import STUDIES, Json, Studies, StudyName
-from autotune.cli.verdict import tell, tell_sweep
+from autotune.cli.output import print_study, print_sweep
 from autotune.errors import AutotuneError
+from autotune.terminal import echo
 
 
 def report(
@@ -29,18 +30,18 @@ def report(
 
     directory = find(study, studies)
     if is_sweep(directory):
-        tell_sweep(directory, html, json_=json_)
+        print_sweep(directory, html, json_=json_)
         return
     if html or open_:
         _html(directory, html or directory / "report.html", shown=open_)
     if json_ or not html:
-        tell(directory, json_=json_, exit_code=False)
+        print_study(directory, json_=json_, exit_code=False)
 
 
 def _html(directory: Path, path: Path, *, shown: bool) -> None:
     from autotune.report.html.page import write_page
     from autotune.report.studies import open_study
 
-    typer.echo(f"wrote {write_page(open_study(directory), path)}", err=True)
+    echo(f"wrote {write_page(open_study(directory), path)}", err=True)
     if shown and typer.launch(path.resolve().as_uri()):
         raise AutotuneError("no browser could be opened", hint=f"open {path} yourself")

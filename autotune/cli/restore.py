@@ -9,6 +9,7 @@ import typer
 
 from autotune.cli import completion
 from autotune.cli.options import STUDIES, Studies
+from autotune.terminal import echo
 
 
 def restore(
@@ -33,4 +34,4 @@ def restore(
     else:
         lines = restores.restore([find(what, studies)])
     for line in lines or [f"{what}: nothing was left behind"]:
-        typer.echo(line)
+        echo(line)

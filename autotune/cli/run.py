@@ -18,9 +18,9 @@ from autotune.cli.options import (
     Verbose,
     Yes,
 )
+from autotune.cli.output import print_study
 from autotune.cli.prompt import confirm
 from autotune.cli.session import prepared, sit, sit_sweep
-from autotune.cli.verdict import tell
 
 
 def run(
@@ -59,7 +59,7 @@ def run(
         json_=json_,
         verbose=verbose,
     )
-    tell(directory, json_=json_, exit_code=exit_code)
+    print_study(directory, json_=json_, exit_code=exit_code)
 
 
 def resume(
@@ -82,4 +82,4 @@ def resume(
         sit_sweep(bed, None, directory, None, json_=json_, verbose=verbose)
         return
     sit(start.resume, bed, directory, json_=json_, verbose=verbose)
-    tell(directory, json_=json_, exit_code=exit_code)
+    print_study(directory, json_=json_, exit_code=exit_code)

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 import typer
 
 from autotune import errors
-from autotune.cli.verdict import tell, tell_sweep
+from autotune.cli.output import print_study, print_sweep
+from autotune.terminal import echo
 
 if TYPE_CHECKING:
     from autotune.environments.base import Bed
@@ -32,13 +33,13 @@ def narrated(
     bed: Bed, directory: Path, *, verbose: bool, paged: bool = True
 ) -> AbstractContextManager[Narrator]:
     """Progress on standard error and, if ``paged``, in the study's own page."""
-    from autotune.report.html.follow import Paged
-    from autotune.report.progress import narrator
+    from autotune.report.progress.page import WithPage
+    from autotune.report.progress.reporter import reporter
     from autotune.study.follow import Follow
 
     target = bed.file.target
-    told = narrator(target, Follow(directory), sys.stderr, os.environ, verbose=verbose)
-    return Paged(told, directory) if paged else told
+    progress = reporter(target, Follow(directory), sys.stderr, os.environ, verbose=verbose)
+    return WithPage(progress, directory) if paged else progress
 
 
 def sit(
@@ -56,7 +57,7 @@ def sit(
                 act(bed, directory, narrator)
         except KeyboardInterrupt:
             if json_ and (directory / "events.jsonl").exists():
-                tell(directory, json_=True, exit_code=False)
+                print_study(directory, json_=True, exit_code=False)
             raise
 
 
@@ -71,7 +72,7 @@ def sit_sweep(
         narrated(bed, directory, verbose=verbose, paged=False) as narrator,
     ):
         conduct.sweep(bed.file, plan, directory, narrator)
-    tell_sweep(directory, html or directory / "sweep.html", json_=json_)
+    print_sweep(directory, html or directory / "sweep.html", json_=json_)
 
 
 @contextmanager
@@ -80,7 +81,7 @@ def _resumable(directory: Path) -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt:
-        typer.echo(
+        echo(
             f"stopped, and everything is put back; continue with: autotune resume {directory.name}",
             err=True,
         )

@@ -13,6 +13,7 @@ from autotune.cli import completion
 from autotune.cli.options import STUDIES, Json, Studies
 from autotune.cli.output import print_json
 from autotune.errors import AutotuneError
+from autotune.terminal import echo
 
 if TYPE_CHECKING:
     from autotune.report.studies import Study
@@ -32,19 +33,21 @@ def status(
     """Where a study stands, also while it runs."""
     from autotune.report import status as statuses
     from autotune.report.studies import open_study
+    from autotune.report.view import study_view
     from autotune.study.directory import find
 
     if watch:
         _watch(study, studies, json_=json_)
         return
-    opened = [open_study(find(study, studies))] if study else list(_readable(studies))
+    opened = [open_study(find(study, studies))] if study else _readable(studies)
+    views = [study_view(one) for one in opened]
     if json_:
-        print_json({"schema": 1, "studies": [statuses.status(one) for one in opened]})
+        print_json({"schema": 1, "studies": [statuses.status(view) for view in views]})
         return
-    if not opened:
-        typer.echo(f"no studies in {studies}: `autotune run TARGET` makes one", err=True)
-    for one in opened:
-        typer.echo(statuses.render_status(one))
+    if not views:
+        echo(f"no studies in {studies}: `autotune run TARGET` makes one", err=True)
+    for view in views:
+        echo(statuses.render_status(view))
 
 
 def _readable(root: Path) -> Iterator[Study]:
@@ -56,11 +59,11 @@ def _readable(root: Path) -> Iterator[Study]:
         try:
             yield open_study(root / name)
         except AutotuneError as error:
-            typer.echo(f"{name}: {error.message}", err=True)
+            echo(f"{name}: {error.message}", err=True)
 
 
 def _watch(study: str | None, studies: Path, *, json_: bool) -> None:
-    from autotune.report.watching import watch
+    from autotune.report.status import watch
     from autotune.study.directory import find
 
     if study is None or json_:

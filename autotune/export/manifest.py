@@ -21,11 +21,12 @@ from collections.abc import Iterator, Mapping
 from hashlib import sha256
 from typing import Any
 
-from autotune.report.claim import Claim, Side, claim
+from autotune.report.conclusion import Conclusion
 from autotune.report.parameters import Declared, changes, declared
+from autotune.report.reading_counts import WARM_UP
 from autotune.report.studies import Study
-from autotune.report.summary import summary
-from autotune.report.tally import WARM_UP
+from autotune.report.summary import slo
+from autotune.report.view import StudyView, study_view
 from autotune.study.records import Phase, Trial
 from autotune.study.store import CALL
 
@@ -37,9 +38,11 @@ COUNTS = ("rate", "seconds", "intended", "violations", "truncated", "limited", "
 
 def manifest(study: Study, trial: Trial, files: Mapping[str, bytes]) -> dict[str, Any]:
     """The manifest of one trial's export; ``files`` are those exported, by their relative path."""
-    found = claim(study.state)
-    side = _side_of(found, trial)
-    latest = side.latest if side else trial
+    view = study_view(study)
+    sides = view.conclusion.sides
+    is_best = "best" in sides and sides["best"].trial == trial
+    side = sides.get("best" if is_best else "baseline")
+    latest = side.latest if side and side.trial == trial else trial
     return {
         "schema": SCHEMA,
         "kind": "autotune-export",
@@ -48,16 +51,16 @@ def manifest(study: Study, trial: Trial, files: Mapping[str, bytes]) -> dict[str
         "phase": str(trial.phase),
         **({"simulated": True} if study.target.simulated else {}),
         **_origin(study),
-        "slo": summary(study.name, study.target, study.state)["slo"],
+        "slo": slo(study.target),
         **_measured_with(study),
-        "claim": _claim(study, trial, found),
+        "claim": _claim(view, trial),
         "parameters": dict(sorted(trial.settings.items())),
-        "baseline": _baseline(found),
-        "changes": _changes(found, trial, declared(study.target)),
+        "baseline": _baseline(view.conclusion),
+        "changes": _changes(view.conclusion, trial, declared(study.target)),
         "rss": dict(sorted(study.state.rss.items())),
         "effective": dict(sorted(latest.effective.items())),
         "differences": list(latest.differences),
-        "readings": list(_readings(study, found)) if side is found.best else [],
+        "readings": list(_readings(view)) if is_best else [],
         "files": [
             {"path": path, "bytes": len(content), "sha256": sha256(content).hexdigest()}
             for path, content in sorted(files.items())
@@ -83,11 +86,6 @@ def _verify(study: Study) -> str:
     return VERIFY.replace("target.yaml", shlex.quote(source)) if source else VERIFY
 
 
-def _side_of(found: Claim, trial: Trial) -> Side | None:
-    sides = (found.best, found.baseline)
-    return next((side for side in sides if side and side.trial == trial), None)
-
-
 def _origin(study: Study) -> dict[str, Any]:
     """Which autotune, which programs, when."""
     made = next((r for r in study.records if r["event"] == "study"), {})
@@ -101,29 +99,28 @@ def _origin(study: Study) -> dict[str, Any]:
     }
 
 
-def _claim(study: Study, trial: Trial, found: Claim) -> dict[str, Any] | None:
+def _claim(view: StudyView, trial: Trial) -> dict[str, Any] | None:
     """What the study says of this trial; nothing but the winner is claimed to be better."""
-    if found.best is None or found.best.trial != trial:
+    sides = view.conclusion.sides
+    if "best" not in sides or sides["best"].trial != trial:
         return None
-    whole = summary(study.name, study.target, study.state)
-    numbers = ("peak", "low", "high")
     return {
-        "verdict": whole["verdict"],
-        "gain": whole["gain"],
-        "best": {key: whole["best"][key] for key in numbers},
-        "baseline": {key: whole["baseline"][key] for key in numbers} if found.baseline else None,
+        "verdict": view.verdict,
+        "gain": view.gain,
+        "best": view.capacities["best"],
+        "baseline": view.capacities["baseline"] if "baseline" in sides else None,
     }
 
 
-def _baseline(found: Claim) -> dict[str, Any] | None:
-    if found.baseline is None:
+def _baseline(conclusion: Conclusion) -> dict[str, Any] | None:
+    if conclusion.baseline is None:
         return None
-    trial = found.baseline.trial
+    trial = conclusion.baseline.trial
     return {"trial": trial.number, "parameters": dict(sorted(trial.settings.items()))}
 
 
-def _changes(found: Claim, trial: Trial, own: Declared) -> list[dict[str, Any]]:
-    before = found.baseline.trial.settings if found.baseline else {}
+def _changes(conclusion: Conclusion, trial: Trial, own: Declared) -> list[dict[str, Any]]:
+    before = conclusion.baseline.trial.settings if conclusion.baseline else {}
     return [
         {
             "parameter": change.name,
@@ -136,16 +133,14 @@ def _changes(found: Claim, trial: Trial, own: Declared) -> list[dict[str, Any]]:
     ]
 
 
-def _readings(study: Study, found: Claim) -> Iterator[dict[str, Any]]:
-    sides = {"best": found.best, "baseline": found.baseline}
+def _readings(view: StudyView) -> Iterator[dict[str, Any]]:
     side_of = {
         trial.number: label
-        for label, side in sides.items()
-        if side
+        for label, side in view.conclusion.sides.items()
         for trial in side.repeats
         if trial.phase is Phase.CONFIRM
     }
-    for reading in (*study.readings, *study.calls):
+    for reading in (*view.study.readings, *view.study.calls):
         side = side_of.get(reading["trial"])
         origin = {"trial": reading["trial"], "side": side, "at": reading.get("at")}
         if side and reading.get("purpose") == CALL:

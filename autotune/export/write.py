@@ -12,7 +12,7 @@ from autotune.errors import AutotuneError
 from autotune.export.ansible import ansible
 from autotune.export.manifest import manifest
 from autotune.export.shell import shell
-from autotune.report.claim import claim
+from autotune.report.conclusion import conclusion
 from autotune.report.diff import Files, file_diff, rendered, trial_named
 from autotune.report.parameters import Declared, active, declared, described
 from autotune.report.studies import Study
@@ -42,7 +42,7 @@ def chosen(study: Study, name: str | None) -> Trial:
     """The trial to export: the proven winner unless one is named. Raises AutotuneError."""
     if name is not None:
         return trial_named(study.state, name)
-    found = claim(study.state)
+    found = conclusion(study.state)
     if found.verdict != "improved" or found.best is None:
         said = "is not finished" if study.state.verdict is None else f"ended {found.verdict!r}"
         raise AutotuneError(
@@ -82,7 +82,7 @@ def export_files(study: Study, trial: Trial, fmt: str = "files") -> dict[str, by
 
 
 def _against_baseline(study: Study, files: Files) -> bytes:
-    baseline = claim(study.state).baseline
+    baseline = conclusion(study.state).baseline
     before = rendered(study.directory, baseline.trial) if baseline else {}
     return file_diff(before, files, "baseline", "files").encode("utf-8", "surrogateescape")
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from autotune.errors import AutotuneError
-from autotune.report import figures
+from autotune.report import format as fmt
 from autotune.services.base import Parameter, Service, Value
 from autotune.services.registry import APPS, SERVICES
 from autotune.target.document import nearest
@@ -72,7 +72,7 @@ def _entry(parameter: Parameter) -> dict[str, Any]:
 
 def _lines(parameter: Parameter, width: int) -> Iterator[str]:
     def said(value: Value) -> str:
-        return figures.setting(value, parameter.unit)
+        return fmt.setting(value, parameter.unit)
 
     yield f"  {parameter.name}: {_range(parameter)}"
     yield from textwrap.wrap(
@@ -90,7 +90,7 @@ def _lines(parameter: Parameter, width: int) -> Iterator[str]:
 
 
 def _plain(value: Value) -> str:
-    return figures.setting(value)
+    return fmt.setting(value)
 
 
 def _range(parameter: Parameter) -> str:

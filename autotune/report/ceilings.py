@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Protocol
 
 from autotune.loads.closed import LABEL
-from autotune.report import figures
+from autotune.report import format as fmt
 from autotune.study.records import CACHES
 
 SCHEMA = 1
@@ -40,7 +40,7 @@ def table(record: Record) -> dict[str, Any]:
         rows = [
             [
                 one["objects"],
-                one["failed"] or f"{figures.rate(one['rate'])} ops/s",
+                one["failed"] or f"{fmt.rate(one['rate'])} ops/s",
                 f"{one['gigabits']:.2f} Gb/s",
                 f"{100 * one['hits']:.1f} %",
                 one["how"],
@@ -53,7 +53,7 @@ def table(record: Record) -> dict[str, Any]:
     rows = [
         [
             str(one["concurrency"]),
-            one["failed"] or f"{figures.rate(one['rate'])} requests/s",
+            one["failed"] or f"{fmt.rate(one['rate'])} requests/s",
             _latencies(one),
             ", ".join(_errors(one)),
         ]
@@ -70,7 +70,7 @@ def _of_stack(record: Record) -> Iterator[str]:
         if one["failed"]:
             yield f"{clients}  {one['failed']}"
             continue
-        rate = f"{figures.rate(one['rate']):>7}/s"
+        rate = f"{fmt.rate(one['rate']):>7}/s"
         yield "  ".join([clients, rate, _latencies(one), *_errors(one)])
 
 
@@ -81,7 +81,7 @@ def _of_caches(record: Record) -> Iterator[str]:
             yield f"{one['objects']:>16}  {one['failed']}"
             continue
         yield (
-            f"{one['objects']:>16}  {figures.rate(one['rate']):>9} ops/s  "
+            f"{one['objects']:>16}  {fmt.rate(one['rate']):>9} ops/s  "
             f"{one['gigabits']:.2f} Gb/s  {100 * one['hits']:.1f} % of gets hit  ({one['how']})"
         )
     if note := _beside_the_chain(record):
@@ -104,16 +104,16 @@ def _beside_the_chain(record: Record) -> str:
         alike, asked = record["ceilings"][0], "when asked for one key at a time"
     if not alike["rate"]:
         return ""
-    share = figures.share(record["chain"], alike["rate"])
+    share = fmt.share(record["chain"], alike["rate"])
     return (
-        f"the whole stack asks {figures.rate(record['chain'])} keys/s of them at its peak: {share} "
+        f"the whole stack asks {fmt.rate(record['chain'])} keys/s of them at its peak: {share} "
         f"of what they answer by themselves {asked}"
     )
 
 
 def _latencies(one: Record) -> str:
     found = one["percentiles"]
-    return ", ".join(f"{name} {figures.latency(value)}" for name, value in found.items())
+    return ", ".join(f"{name} {fmt.latency(value)}" for name, value in found.items())
 
 
 def _errors(one: Record) -> list[str]:

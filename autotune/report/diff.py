@@ -7,21 +7,21 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from autotune.errors import AutotuneError
-from autotune.report import colour as colours
-from autotune.report import figures
-from autotune.report.claim import claim
+from autotune.report import format as fmt
+from autotune.report.conclusion import conclusion
 from autotune.report.parameters import NONE, Declared, changes, declared
 from autotune.report.studies import Study
 from autotune.study.records import State, Trial
+from autotune.terminal import Line
 
 Files = Mapping[str, bytes]
+STYLES = {"+": "green", "-": "red", "@": "cyan"}
 NO_END = "\\ No newline at end of file\n"
 
 
 def diff_text(
-    study: Study, a: str = "baseline", b: str = "best", *, parameters: bool = False,
-    colour: bool = False,
-) -> str:  # fmt: skip
+    study: Study, a: str = "baseline", b: str = "best", *, parameters: bool = False
+) -> str:
     """A unified diff from trial ``a`` to trial ``b``, each a number, ``baseline`` or ``best``.
 
     Of their files, as `patch -p1` takes it; with ``parameters``, of the settings that have an
@@ -30,19 +30,15 @@ def diff_text(
     """
     before, after = trial_named(study.state, a), trial_named(study.state, b)
     if parameters:
-        text = parameter_diff(before, after, declared(study.target))
-    else:
-        files = rendered(study.directory, before), rendered(study.directory, after)
-        text = file_diff(*files, f"trial-{before.number}", f"trial-{after.number}")
-    return coloured(text) if colour else text
+        return parameter_diff(before, after, declared(study.target))
+    files = rendered(study.directory, before), rendered(study.directory, after)
+    return file_diff(*files, f"trial-{before.number}", f"trial-{after.number}")
 
 
 def trial_named(state: State, name: str) -> Trial:
     """The trial that ``baseline``, ``best`` or a number stands for. Raises AutotuneError."""
-    found = claim(state)
-    sides = {"baseline": found.baseline, "best": found.best}
-    if name in sides:
-        side = sides[name]
+    if name in ("baseline", "best"):
+        side = conclusion(state).sides.get(name)
         if side is None:
             raise AutotuneError(f"this study has no {name} yet", hint=_known(state))
         return side.trial
@@ -102,23 +98,15 @@ def parameter_diff(before: Trial, after: Trial, own: Declared = NONE) -> str:
     lines = []
     for change in changes(before.settings, after.settings, own):
         if change.before is not None:
-            lines.append(f"-{change.name}: {figures.setting(change.before, change.unit)}\n")
-        lines.append(f"+{change.name}: {figures.setting(change.after, change.unit)}\n")
+            lines.append(f"-{change.name}: {fmt.setting(change.before, change.unit)}\n")
+        lines.append(f"+{change.name}: {fmt.setting(change.after, change.unit)}\n")
     if not lines:
         return ""
     return f"--- trial-{before.number}\n+++ trial-{after.number}\n" + "".join(lines)
 
 
-def coloured(text: str) -> str:
-    """A unified diff as terminals show them."""
-    return "".join(_painted(line) for line in text.splitlines(keepends=True))
-
-
-def _painted(line: str) -> str:
-    body = line.removesuffix("\n")
-    end = line[len(body) :]
-    if body.startswith(("--- ", "+++ ")):
-        style = "strong"
-    else:
-        style = {"+": "good", "-": "bad", "@": "place"}.get(body[:1], "")
-    return (colours.paint(body, style, colour=True) if style else body) + end
+def diff_lines(text: str) -> Iterator[Line]:
+    """The lines of a unified diff in the styles that terminals show them in."""
+    for line in text.removesuffix("\n").split("\n") if text else ():
+        bold = line.startswith(("--- ", "+++ "))
+        yield line, "bold" if bold else STYLES.get(line[:1], "")

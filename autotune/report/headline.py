@@ -2,73 +2,66 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
-from autotune.report import figures
-from autotune.report.yardstick import Requests, Values, Yardstick, yardstick
-from autotune.study.records import State
-from autotune.target.model import Target
-
-Summary = Mapping[str, Any]
+from autotune.report import format as fmt
+from autotune.report.objective import Requests, Values
+from autotune.report.view import StudyView
 
 
-def headline(summary: Summary, target: Target, state: State) -> str:
+def headline(view: StudyView) -> str:
     """``+41 % [36, 47] requests/s at p99 ≤ 50 ms, 6 alternating pairs``, or what is true."""
-    said = _said(summary, yardstick(target, state))
-    return f"{said}, of a model: no host was touched" if target.simulated else said
+    text = _TEXTS.get(view.verdict, _stopped)(view)
+    return f"{text}, of a model: no host was touched" if view.target.simulated else text
 
 
-def _said(summary: Summary, by: Yardstick) -> str:
-    match summary["verdict"]:
-        case "improved":
-            return _improved(summary, by)
-        case "no-improvement":
-            return _not_improved(summary, by)
-        case "unmeetable":
-            return _unmeetable(summary, by)
-        case _:
-            return _stopped(summary, by)
+def _stopped(view: StudyView) -> str:
+    if view.conclusion.baseline is None and not sum(view.trials.values()):
+        return f"no verdict: {view.name} has compared nothing{view.units.at}"
+    return f"unfinished: no verdict on {view.name} yet"
 
 
-def _stopped(summary: Summary, by: Yardstick) -> str:
-    name = summary["study"]
-    if summary["baseline"] is None and not sum(summary["trials"].values()):
-        return f"no verdict: {name} has compared nothing{by.at}"
-    return f"unfinished: no verdict on {name} yet"
-
-
-def _gain(summary: Summary, by: Yardstick) -> str:
-    pairs = figures.plural(summary["gain"]["pairs"], "alternating pair")
-    return f"{by.gained(summary['gain'])}{by.at}, {pairs}"
-
-
-def _improved(summary: Summary, by: Yardstick) -> str:
-    if summary["gain"]:
-        return _gain(summary, by)
+def _improved(view: StudyView) -> str:
+    units = view.units
+    if view.gain:
+        return _gain(view)
     # No ratio to nothing: the baseline does not meet the objective at any rate.
-    lacking = "carries no load within it" if isinstance(by, Requests) else "cannot be used"
-    return f"{by.amount(summary['best']['peak'])}{by.at}, where the baseline {lacking}"
+    lacking = "carries no load within it" if isinstance(units, Requests) else "cannot be used"
+    best = units.amount(view.capacities["best"]["peak"])
+    return f"{best}{units.at}, where the baseline {lacking}"
 
 
-def _not_improved(summary: Summary, by: Yardstick) -> str:
-    gain = summary["gain"]
-    if gain is None and sum(summary["trials"].values()) <= 1:
-        return f"no improvement{by.at}: the time was up before anything but the baseline was tried"
-    if gain is None:
-        met = "met the objective" if isinstance(by, Requests) else "gave a value"
-        reason = "was confirmed" if summary["best"] else met
-        return f"no improvement{by.at}: no other configuration {reason}"
-    if by.worse(gain):
-        return f"no improvement: the best found is worse, {_gain(summary, by)}"
-    return f"no distinguishable improvement: {_gain(summary, by)}"
+def _not_improved(view: StudyView) -> str:
+    units = view.units
+    if view.gain is None and sum(view.trials.values()) <= 1:
+        return (
+            f"no improvement{units.at}: the time was up before anything but the baseline was tried"
+        )
+    if view.gain is None:
+        met = "met the objective" if isinstance(units, Requests) else "gave a value"
+        reason = "was confirmed" if view.conclusion.best else met
+        return f"no improvement{units.at}: no other configuration {reason}"
+    if units.worse(view.gain):
+        return f"no improvement: the best found is worse, {_gain(view)}"
+    return f"no distinguishable improvement: {_gain(view)}"
 
 
-def _unmeetable(summary: Summary, by: Yardstick) -> str:
-    if isinstance(by, Values):
+def _unmeetable(view: StudyView) -> str:
+    if isinstance(view.units, Values):
         return "no configuration gave a value that a second measurement bears out"
-    at = by.objective
-    if summary["best"]:
-        number = summary["best"]["trial"]
+    at, best = view.units.objective, view.conclusion.best
+    if best:
+        number = best.trial.number
         return f"{at} not met: trial {number} met it once, and no second measurement bears it out"
     return f"{at} not met: no configuration carried any load within it"
+
+
+def _gain(view: StudyView) -> str:
+    assert view.gain is not None
+    pairs = fmt.plural(view.gain["pairs"], "alternating pair")
+    return f"{view.units.gained(view.gain)}{view.units.at}, {pairs}"
+
+
+_TEXTS = {
+    "improved": _improved,
+    "no-improvement": _not_improved,
+    "unmeetable": _unmeetable,
+}

@@ -7,7 +7,7 @@ from statistics import fmean
 from typing import Any
 
 from autotune.report.ladder import Readings
-from autotune.report.tally import WARM_UP
+from autotune.report.reading_counts import WARM_UP
 from autotune.study.readings import reading_of
 from autotune.target.slo import Slo
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from math import exp, log
 from typing import Any
 
-from autotune.report.tally import WARM_UP
+from autotune.report.reading_counts import WARM_UP
 
 Readings = Iterable[Mapping[str, Any]]
 

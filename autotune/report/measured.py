@@ -6,13 +6,13 @@ from collections.abc import Iterable, Iterator
 from dataclasses import asdict
 from typing import Any
 
-from autotune.report import figures
+from autotune.report import format as fmt
 from autotune.report.hosts import at_peak
 from autotune.report.ladder import PERCENTILES, Rung, ladder
-from autotune.report.sections import finding_in_words
+from autotune.report.objective import Requests, Units, units_of
 from autotune.report.studies import Study
-from autotune.report.summary import numbers
-from autotune.report.yardstick import Requests, Yardstick, yardstick
+from autotune.report.text import describe_finding
+from autotune.report.view import capacity
 from autotune.space.presets import BASELINE
 from autotune.study.measuring import Found
 from autotune.study.records import Peak, Trial
@@ -33,21 +33,21 @@ def as_json(found: Found, study: Study) -> dict[str, Any]:
     is beyond all answers, or the reading says nothing of it. The ``ladder`` beside ``peaks`` sums
     those of all repeats. See ``hosts.at_peak`` for the hosts.
     """
-    by = yardstick(study.target, study.state)
+    units = units_of(study.target, study.state)
     said: dict[str, Any] = {"schema": SCHEMA, "study": found.study}
     if found.gain is not None and found.against is not None:
         other = BASELINE if found.against.name == BASELINE else "other"
         return {
             **said,
             "against": found.against.name,
-            other: [_measurement(trial, study, by) for trial in found.other],
-            "configuration": [_measurement(trial, study, by) for trial in found.measured],
-            "gain": by.gain(found.gain, _first_peak(found)),
+            other: [_measurement(trial, study, units) for trial in found.other],
+            "configuration": [_measurement(trial, study, units) for trial in found.measured],
+            "gain": units.gain(found.gain, _first_peak(found)),
         }
     return {
         **said,
-        "peaks": [_measurement(trial, study, by) for trial in found.measured],
-        "peak": by.of(found.peak) if found.peak else 0.0,
+        "peaks": [_measurement(trial, study, units) for trial in found.measured],
+        "peak": units.of(found.peak) if found.peak else 0.0,
         "spread": found.spread,
         "ladder": _ladder(found.measured, study),
     }
@@ -55,8 +55,8 @@ def as_json(found: Found, study: Study) -> dict[str, Any]:
 
 def text(found: Found, study: Study) -> str:
     """The result for a person."""
-    by = yardstick(study.target, study.state)
-    parts = [*_lines(found, by)]
+    units = units_of(study.target, study.state)
+    parts = [*_lines(found, units)]
     other = {found.against.name: found.other} if found.against else {}
     sides = {**other, "configuration": found.measured}
     for label, measured in sides.items():
@@ -65,17 +65,17 @@ def text(found: Found, study: Study) -> str:
     return "\n".join([*parts, "", f"every reading is in study {found.study}"])
 
 
-def _lines(found: Found, by: Yardstick) -> Iterator[str]:
+def _lines(found: Found, units: Units) -> Iterator[str]:
     if found.gain is not None and found.against is not None:
-        gain = by.gained(by.gain(found.gain, _first_peak(found)))
-        yield f"{gain}{by.at} against {found.against.called}, {found.gain.pairs} alternating pairs"
+        gain = units.gained(units.gain(found.gain, _first_peak(found)))
+        yield f"{gain}{units.at} against {found.against.called}, {found.gain.pairs} alternating pairs"
         return
     for peak in _peaks(found.measured):
-        if not peak.feasible and isinstance(by, Requests):
-            yield f"{by.nothing} ({by.objective})"
+        if not peak.feasible and isinstance(units, Requests):
+            yield f"{units.nothing} ({units.objective})"
             continue
-        interval = by.interval(by.of(peak.low), by.of(peak.high))
-        yield f"{by.amount(by.of(peak.peak))} {interval}, {peak.verdict}"
+        interval = units.interval(units.of(peak.low), units.of(peak.high))
+        yield f"{units.amount(units.of(peak.peak))} {interval}, {peak.verdict}"
     if found.spread is not None:
         yield f"spread between repeats: {100 * found.spread:.1f} %"
 
@@ -98,14 +98,14 @@ def _side(measured: Iterable[Trial], study: Study) -> Iterator[str]:
         yield f"{host}: CPU {100 * did['cpu']:.0f} %, load average {did['load']:.2f}"
     findings = (study.state.bottlenecks.get(trial.number) for trial in reversed(trials))
     if (finding := next(filter(None, findings), None)) is not None:
-        yield f"limited by {finding_in_words(finding)}"
+        yield f"limited by {describe_finding(finding)}"
 
 
 def _rung_line(rung: Rung) -> str:
-    rate = f"{figures.rate(rung.rate)}/s"
-    good = "–" if rung.goodput is None else f"{figures.rate(rung.goodput)}/s"
+    rate = f"{fmt.rate(rung.rate)}/s"
+    good = "–" if rung.goodput is None else f"{fmt.rate(rung.goodput)}/s"
     latencies = [_seconds(rung.percentile(percent)) for percent in PERCENTILES]
-    columns = "".join(f"{figures.latency(latency):>9}" for latency in latencies)
+    columns = "".join(f"{fmt.latency(latency):>9}" for latency in latencies)
     bad = 100 * rung.violations / rung.intended
     return f"{rate:>9}{good:>11}{columns}  {bad:.2f} %"
 
@@ -117,12 +117,12 @@ def _remark(rung: Rung) -> str:
     return ("  cut short" if rung.truncated else "") + (f"  {errors}" if errors else "")
 
 
-def _measurement(trial: Trial, study: Study, by: Yardstick) -> dict[str, Any]:
+def _measurement(trial: Trial, study: Study, units: Units) -> dict[str, Any]:
     assert trial.peak is not None  # a measurement without one has ended the command
     finding = study.state.bottlenecks.get(trial.number)
     return {
         **asdict(trial.peak),
-        **(numbers(trial.peak, by) if trial.peak.peak else {}),
+        **(capacity(trial.peak, units) if trial.peak.peak else {}),
         "trial": trial.number,
         "bindings": list(trial.bindings),
         "ladder": _ladder([trial], study),

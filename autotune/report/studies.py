@@ -12,15 +12,13 @@ from pathlib import Path
 from typing import Any
 
 from autotune.errors import AutotuneError
-from autotune.report.tally import Tally, tally
+from autotune.report.reading_counts import ReadingCounts, count_readings
 from autotune.study import journal, lock
-from autotune.study.directory import EVENTS, ROOT, find, names
+from autotune.study.directory import EVENTS
 from autotune.study.records import State, replay
 from autotune.study.store import CALL
 from autotune.target.model import Target
 from autotune.target.read import read
-
-__all__ = ["EVENTS", "Listed", "Study", "find", "listing", "names", "open_study"]
 
 
 @dataclass(frozen=True)
@@ -56,25 +54,14 @@ class Study:
         return tuple(_records(self.directory / "readings.jsonl"))
 
     @cached_property
-    def tallies(self) -> dict[int, Tally]:
-        return tally(self._taken)
+    def counts(self) -> dict[int, ReadingCounts]:
+        return count_readings(self._taken)
 
     @property
     def holder(self) -> str | None:
         """Who is running it right now, in words."""
         path = self.directory / "lock"
         return (lock.holder(path) or "another process") if lock.is_held(path) else None
-
-
-@dataclass(frozen=True)
-class Listed:
-    """A line of the list of studies. ``verdict`` is ``None`` while there is none."""
-
-    name: str
-    started: str | None
-    trials: int
-    verdict: str | None
-    running: bool
 
 
 def open_study(directory: Path) -> Study:
@@ -91,17 +78,6 @@ def open_study(directory: Path) -> Study:
             hint="put the file back from a copy, or move the study's directory away",
         )
     return Study(directory, read(directory / "target.yaml").target, records, replay(records))
-
-
-def listing(root: Path = ROOT) -> tuple[Listed, ...]:
-    """The studies under ``root``, the newest first. Raises AutotuneError for a damaged one."""
-    found = []
-    for name in names(root):
-        state = replay(_records(root / name / EVENTS))
-        verdict = state.verdict["verdict"] if state.verdict else None
-        running = lock.is_held(root / name / "lock")
-        found.append(Listed(name, state.started, len(state.finished()), verdict, running))
-    return tuple(sorted(found, key=lambda study: study.started or "", reverse=True))
 
 
 def _records(path: Path) -> list[dict[str, Any]]:

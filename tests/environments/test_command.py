@@ -22,6 +22,7 @@ from autotune.errors import TargetError
 from autotune.outcome import end
 from autotune.report.html.page import data
 from autotune.report.studies import open_study
+from autotune.report.view import study_view
 from autotune.study import journal
 from autotune.target.read import read
 
@@ -98,7 +99,7 @@ def test_from_check_to_export(home: Path) -> None:
     assert autotune("report", "toy", "--html", "toy.html", cwd=home).returncode == 0
     page = (home / "toy.html").read_text()
     assert "peak, MB/s" in page
-    shown = data(open_study(home / "studies" / "toy"))
+    shown = data(study_view(open_study(home / "studies" / "toy")))
     assert shown["unit"] == {"name": "MB/s", "suffix": " MB/s", "from_zero": False}
     assert "requests/s" not in json.dumps(shown)
     assert autotune("status", "toy", cwd=home).returncode == 0

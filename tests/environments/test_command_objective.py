@@ -19,6 +19,7 @@ from autotune.errors import AutotuneError
 from autotune.measure.answer import Answer, Fault, Unusable, Value
 from autotune.report.studies import open_study
 from autotune.report.summary import summary
+from autotune.report.view import study_view
 from autotune.search.searcher import Searcher
 from autotune.services.base import Settings
 from autotune.space.space import build
@@ -107,7 +108,7 @@ def study(
         )
         verdict = tune(bench, searcher, file.target.budget.model_copy(update=budget))
     read_back = open_study(where)
-    said = summary("toy", read_back.target, read_back.state, read_back.tallies)
+    said = summary(study_view(read_back))
     return Study(verdict, store.state, asked, said)
 
 

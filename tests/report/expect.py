@@ -12,11 +12,11 @@ from autotune.report.status import render_status
 from autotune.report.studies import open_study
 from autotune.report.summary import summary
 from autotune.report.text import render_text
+from autotune.report.view import study_view
 
 for directory in sorted((Path(__file__).parent / "studies").iterdir()):
-    study = open_study(directory)
-    found = summary(study.name, study.target, study.state, study.tallies)
-    text = render_text(found, study.target, study.state, study.tallies, width=100)
+    view = study_view(open_study(directory))
+    found, text = summary(view), render_text(view, width=100)
     (directory / "expected.json").write_text(json.dumps(found, indent=1, ensure_ascii=False) + "\n")
     (directory / "expected.txt").write_text(text)
-    (directory / "expected-status.txt").write_text(render_status(study))
+    (directory / "expected-status.txt").write_text(render_status(view))

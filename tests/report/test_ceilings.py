@@ -15,6 +15,7 @@ from autotune.report.html.page import data, page
 from autotune.report.studies import open_study
 from autotune.report.summary import summary
 from autotune.report.text import render_text
+from autotune.report.view import study_view
 from autotune.study.ceilings import OfCaches, OfStack
 from autotune.study.store import Store
 
@@ -70,12 +71,12 @@ def test_what_is_on_record_is_in_every_report(
     store.close()
     study = open_study(directory)
     assert study.state.ceilings == (found.record(),)  # JSON and back
-    said = summary(study.name, study.target, study.state, study.tallies)
-    assert said["ceilings"] == [found.record()]
-    assert data(study)["ceilings"] == [found.record()]
+    view = study_view(study)
+    assert summary(view)["ceilings"] == [found.record()]
+    assert data(view)["ceilings"] == [found.record()]
     for line in text(found).splitlines():
-        assert line.strip() in render_text(said, study.target, study.state)
-    document = page(study)
+        assert line.strip() in render_text(view)
+    document = page(view)
     shown = html.unescape(document[document.index("<h2>Ceilings") : document.index('id="latency"')])
     table = ceilings.table(found.record())
     for cell in [table["note"], *table["heads"], *itertools.chain(*table["rows"])]:

@@ -1,25 +1,38 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from autotune.report.conclusion import Conclusion, Configuration
 from autotune.report.headline import headline
-from autotune.study.records import State
-from autotune.target.model import Simulated
+from autotune.report.studies import Study
+from autotune.report.view import study_view
+from autotune.study.records import Phase, State, Trial
+from autotune.target.model import Simulated, Target
 from autotune.target.read import read
 
 TARGET = read(Path(__file__).parents[2] / "targets" / "local.yaml").target
 AT = "p99 ≤ 50 ms"
-BEST = {"trial": 7, "peak": 1706.0}
-NOTHING: dict[str, Any] = {
-    "study": "lab",
-    "baseline": {"trial": 0},
-    "best": BEST,
-    "gain": None,
-    "trials": {"complete": 5},
-}
+BASELINE = Configuration(Trial(0, Phase.BASELINE, {}), None, None, ())
+BEST = Configuration(Trial(7, Phase.SEARCH, {}), None, None, ())
+
+
+def told(verdict: str, target: Target = TARGET, **known: Any) -> str:
+    """The headline of a study that concluded this, of which that is known."""
+    empty = study_view(Study(Path("lab"), target, (), State()))
+    known = {"baseline": BASELINE, "best": BEST, "gain": None, "trials": {"complete": 5}, **known}
+    return headline(
+        replace(
+            empty,
+            conclusion=Conclusion(verdict, known["baseline"], known["best"], None),
+            capacities={"baseline": {"peak": None}, "best": {"peak": 1706.0}},
+            gain=known["gain"],
+            trials=known["trials"],
+        )
+    )
 
 
 def gain(ratio: float, low: float, high: float, pairs: int = 6) -> dict[str, float]:
@@ -89,11 +102,10 @@ CASES: list[tuple[str, dict[str, Any], str]] = [
 
 @pytest.mark.parametrize(("verdict", "found", "said"), CASES)
 def test_no_more_is_said_than_was_proven(verdict: str, found: dict[str, Any], said: str) -> None:
-    assert headline({**NOTHING, "verdict": verdict, **found}, TARGET, State()) == said
+    assert told(verdict, **found) == said
 
 
 def test_the_headline_of_a_model_says_so() -> None:
     modelled = TARGET.model_copy(update={"simulated": Simulated()})
-    improved = {**NOTHING, "verdict": "improved", "gain": gain(1.41, 1.36, 1.47)}
-    said = headline(improved, modelled, State())
+    said = told("improved", modelled, gain=gain(1.41, 1.36, 1.47))
     assert said.endswith("pairs, of a model: no host was touched")

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from autotune.report import measured
-from autotune.report.claim import claim
+from autotune.report.conclusion import conclusion
 from autotune.report.ladder import ladder
 from autotune.report.studies import Study
 from autotune.study.measuring import Found
@@ -18,7 +18,7 @@ Opened = Callable[[str], Study]
 
 
 def repeats(study: Study) -> tuple[Trial, ...]:
-    found = claim(study.state).best
+    found = conclusion(study.state).best
     assert found is not None
     return tuple(trial for trial in found.repeats if trial.peak)
 

@@ -12,7 +12,8 @@ import pytest
 from autotune.report.status import render_status, status
 from autotune.report.studies import Study
 from autotune.report.summary import summary
-from autotune.report.text import render_text
+from autotune.report.text import render_text, report_lines
+from autotune.report.view import study_view
 
 STUDIES = Path(__file__).parent / "studies"
 NAMES = sorted(path.name for path in STUDIES.iterdir())
@@ -20,7 +21,11 @@ Opened = Callable[[str], Study]
 
 
 def summarised(study: Study) -> dict[str, Any]:
-    return summary(study.name, study.target, study.state, study.tallies)
+    return summary(study_view(study))
+
+
+def rendered(study: Study, width: int | None = None) -> str:
+    return render_text(study_view(study), width=width)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -32,13 +37,16 @@ def test_summary(name: str, study: Opened) -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_text(name: str, study: Opened) -> None:
     opened = study(name)
-    said = render_text(summarised(opened), opened.target, opened.state, opened.tallies, width=100)
+    said = rendered(opened, width=100)
     assert said == (STUDIES / name / "expected.txt").read_text()
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_status(name: str, study: Opened) -> None:
-    assert render_status(study(name)) == (STUDIES / name / "expected-status.txt").read_text()
+    assert (
+        render_status(study_view(study(name)))
+        == (STUDIES / name / "expected-status.txt").read_text()
+    )
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -96,15 +104,15 @@ def test_a_peak_of_the_search_alone_is_not_reported(study: Opened) -> None:
 
 def test_fast_wrong_answers_are_reported_as_failures(study: Opened) -> None:
     opened = study("infeasible")
-    said = render_text(summarised(opened), opened.target, opened.state, opened.tallies)
+    said = rendered(opened)
     assert "1 × requests were answered wrongly or not at all: 97 % of" in said
-    wrong = next(n for n, seen in opened.tallies.items() if "5xx" in seen.errors)
+    wrong = next(n for n, seen in opened.counts.items() if "5xx" in seen.errors)
     assert summarised(opened)["best"]["trial"] != wrong
 
 
 def test_no_advice_to_change_anything_without_a_gain(study: Opened) -> None:
     opened = study("aa")
-    said = render_text(summarised(opened), opened.target, opened.state, opened.tallies)
+    said = rendered(opened)
     assert "no distinguishable improvement" in said.splitlines()[0]
     assert "Change nothing" in said
     assert "autotune export" not in said
@@ -114,20 +122,20 @@ def test_a_torn_last_line_is_no_record(study: Opened) -> None:
     assert not (STUDIES / "killed" / "events.jsonl").read_bytes().endswith(b"\n")
     opened = study("killed")
     assert not opened.state.trials[-1].over
-    assert status(opened)["trial"]["phase"] == "search"
+    assert status(study_view(opened))["trial"]["phase"] == "search"
 
 
 def test_text_without_a_terminal_has_no_escapes(study: Opened) -> None:
     opened = study("improved")
-    found = summarised(opened)
-    assert "\x1b" not in render_text(found, opened.target, opened.state, opened.tallies)
-    in_colour = render_text(found, opened.target, opened.state, opened.tallies, colour=True)
-    assert in_colour.startswith("\x1b[32m✓ +")
+    assert "\x1b" not in rendered(opened)
+    first, style = next(report_lines(study_view(opened)))
+    assert first.startswith("✓ +")
+    assert style == "green"
 
 
 def test_text_fits_its_width(study: Opened) -> None:
     opened = study("improved")
-    said = render_text(summarised(opened), opened.target, opened.state, opened.tallies, width=90)
+    said = rendered(opened, width=90)
     settings = [line for line in said.splitlines() if "→" in line]
     assert settings
     assert max(map(len, settings)) <= 90

@@ -7,7 +7,9 @@ import pytest
 
 from autotune.errors import AutotuneError, TargetError
 from autotune.report.status import render_status, status
-from autotune.report.studies import find, listing, names, open_study
+from autotune.report.studies import open_study
+from autotune.report.view import study_view
+from autotune.study.directory import find, names
 from autotune.study.lock import Lock
 
 Copied = Callable[[str], Path]
@@ -36,44 +38,20 @@ def test_where_there_are_none(tmp_path: Path) -> None:
     with pytest.raises(AutotuneError) as caught:
         find("lab", tmp_path / "studies")
     assert "autotune run" in (caught.value.hint or "")
-    assert listing(tmp_path / "studies") == ()
     assert names(tmp_path / "studies") == ()
-
-
-def test_listing_says_how_each_stands(copied: Copied, tmp_path: Path) -> None:
-    for name in ("aa", "killed", "unmeetable"):
-        copied(name)
-    (tmp_path / "studies" / "no-study").mkdir()
-    found = {study.name: study for study in listing(tmp_path / "studies")}
-    assert {name: study.verdict for name, study in found.items()} == {
-        "aa": "no-improvement",
-        "killed": None,
-        "unmeetable": "unmeetable",
-    }
-    assert not any(study.running for study in found.values())
-    with Lock(tmp_path / "studies" / "killed" / "lock"):
-        (running,) = (study for study in listing(tmp_path / "studies") if study.running)
-        assert running.name == "killed"
-
-
-def test_the_newest_comes_first(copied: Copied, tmp_path: Path) -> None:
-    for name, year in (("aa", "2024"), ("killed", "2027")):
-        events = copied(name) / "events.jsonl"
-        events.write_text(events.read_text().replace('"started":"2026', f'"started":"{year}'))
-    assert [study.name for study in listing(tmp_path / "studies")] == ["killed", "aa"]
 
 
 def test_a_study_that_runs_is_read_without_its_lock(copied: Copied) -> None:
     directory = copied("killed")
     with Lock(directory / "lock"):
-        opened = open_study(directory)
+        opened = study_view(open_study(directory))
         assert status(opened)["state"] == "running"
         said = render_status(opened)
         assert "killed: running, process " in said
         assert "trial 4 (search) is being" in said
         assert "not yet a claim" in said
         assert "autotune resume" not in said
-    assert status(open_study(directory))["state"] == "stopped"
+    assert status(study_view(open_study(directory)))["state"] == "stopped"
 
 
 def test_a_damaged_journal_is_named(copied: Copied) -> None:
@@ -95,6 +73,6 @@ def test_a_study_that_has_hardly_begun(copied: Copied) -> None:
     first = (directory / "events.jsonl").read_text().splitlines(keepends=True)[0]
     (directory / "events.jsonl").write_text(first)
     (directory / "readings.jsonl").unlink()
-    said = render_status(open_study(directory))
+    said = render_status(study_view(open_study(directory)))
     assert "not measured yet" in said
     assert "autotune resume aa" in said

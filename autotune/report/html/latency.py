@@ -5,21 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from autotune.report.html.timeline import numbers_of
 from autotune.report.ladder import PERCENTILES, ladder
-from autotune.report.studies import Study
+from autotune.report.view import StudyView
 
 
-def percentile_curves(study: Study) -> dict[str, dict[str, list[float | None]]]:
+def percentile_curves(view: StudyView) -> dict[str, dict[str, list[float | None]]]:
     """For the baseline and the best: rates, requests behind each point, each percentile in ms.
 
     A percentile is of *intended* requests; ``None`` where too few were answered right at all.
     Readings that the generator limited, and those cut short, say nothing here.
     """
-    return {
-        label: _curve(reading for reading in study.readings if reading["trial"] in numbers)
-        for label, numbers in numbers_of(study).items()
-    }
+    return {label: _curve(readings) for label, readings in view.readings().items()}
 
 
 def _curve(readings: Iterable[Mapping[str, Any]]) -> dict[str, list[float | None]]:

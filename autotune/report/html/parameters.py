@@ -5,24 +5,22 @@ from __future__ import annotations
 from typing import Any
 
 from autotune.report.parameters import Declared, active, declared, described
-from autotune.report.studies import Study
-from autotune.report.summary import numbers
-from autotune.report.yardstick import yardstick
+from autotune.report.view import StudyView, capacity
 from autotune.services.base import Value
 from autotune.study.records import COUNTED
 
 
-def columns(study: Study) -> dict[str, Any]:
+def columns(view: StudyView) -> dict[str, Any]:
     """Trials that the budget counts, their peaks with 90 % intervals, every setting that varied.
 
     ``parameters`` are ``name``, ``unit``, ``log`` and one value per trial: ``None`` where it had no
     effect. ``choices`` lists the values of anything but numbers, by which they are numbered.
     """
-    trials = [t for t in study.state.finished(*COUNTED) if t.peak and t.peak.feasible]
+    trials = [t for t in view.state.finished(*COUNTED) if t.peak and t.peak.feasible]
     names = dict.fromkeys(name for trial in trials for name in trial.settings)
-    own, by = declared(study.target), yardstick(study.target, study.state)
+    own = declared(view.target)
     acting = [active(trial.settings, own) for trial in trials]
-    found = [numbers(trial.peak, by) for trial in trials]
+    capacities = [capacity(trial.peak, view.units) for trial in trials]
     varied = []
     for name in names:
         values = [t.settings.get(name) if name in acts else None
@@ -31,9 +29,9 @@ def columns(study: Study) -> dict[str, Any]:
             varied.append(_column(name, values, own))
     return {
         "trials": [trial.number for trial in trials],
-        "peaks": [known["peak"] for known in found],
-        "lows": [known["low"] for known in found],
-        "highs": [known["high"] for known in found],
+        "peaks": [known["peak"] for known in capacities],
+        "lows": [known["low"] for known in capacities],
+        "highs": [known["high"] for known in capacities],
         "parameters": varied,
     }
 

@@ -13,10 +13,12 @@ from typing import Any
 
 import pytest
 
-from autotune.report.html.page import data, page, write_page
+from autotune.report.html.page import data as page_data
+from autotune.report.html.page import page as whole_page
+from autotune.report.html.page import write_page
 from autotune.report.html.study_time import study_time
-from autotune.report.html.timeline import numbers_of
 from autotune.report.studies import Study, open_study
+from autotune.report.view import study_view
 
 STUDIES = Path(__file__).parents[1] / "studies"
 NAMES = sorted(path.name for path in STUDIES.iterdir())
@@ -25,6 +27,14 @@ MOST_BYTES = 8_000_000
 
 def opened(name: str) -> Study:
     return open_study(STUDIES / name)
+
+
+def page(study: Study) -> str:
+    return whole_page(study_view(study))
+
+
+def data(study: Study) -> Any:
+    return page_data(study_view(study))
 
 
 def embedded(document: str) -> Any:
@@ -147,7 +157,8 @@ def test_hosts_of_what_never_met_the_objective(
 ) -> None:
     directory = copied("improved")
     study = open_study(directory)
-    met = {n for side, numbers in numbers_of(study).items() if side in sides for n in numbers}
+    known = study_view(study).conclusion.sides.items()
+    met = {number for name, side in known if name in sides for number in side.numbers}
     lines = []
     for reading in study.readings:
         failed = {} if reading["trial"] in met else {"violations": reading["intended"]}

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
-from autotune.report.failures import errors_in_words
-from autotune.report.tally import Tally, tally
+from autotune.report.reading_counts import ReadingCounts, count_readings
+from autotune.report.trials import describe_errors
 
 
 def reading(trial: int, purpose: str = "peak", **counts: object) -> dict[str, object]:
@@ -17,7 +17,7 @@ def reading(trial: int, purpose: str = "peak", **counts: object) -> dict[str, ob
 
 
 def test_counts_are_summed_by_trial() -> None:
-    found = tally([reading(1), reading(1, errors={"5xx": 1, "timeout": 2}), reading(2)])
+    found = count_readings([reading(1), reading(1, errors={"5xx": 1, "timeout": 2}), reading(2)])
     assert found[1].readings == 2
     assert (found[1].intended, found[1].violations) == (200, 20)
     assert found[1].errors == {"5xx": 5, "timeout": 2}
@@ -26,22 +26,24 @@ def test_counts_are_summed_by_trial() -> None:
 
 
 def test_warming_up_is_in_no_count_but_its_own() -> None:
-    found = tally([reading(1, "warm-up"), reading(1, "warm-up"), reading(1)])
+    found = count_readings([reading(1, "warm-up"), reading(1, "warm-up"), reading(1)])
     assert (found[1].warmed, found[1].readings, found[1].intended) == (2, 1, 100)
 
 
 def test_limited_readings_are_counted() -> None:
-    assert tally([reading(1, limited="no free port"), reading(1)])[1].limited == 1
+    assert count_readings([reading(1, limited="no free port"), reading(1)])[1].limited == 1
 
 
 def test_what_was_disturbed_is_in_no_count_but_its_own() -> None:
     why = "30 % of the CPU time of web1 was taken by the machine below it"
-    found = tally([reading(1, disturbed=why), reading(1, "warm-up", disturbed=why), reading(1)])
+    found = count_readings(
+        [reading(1, disturbed=why), reading(1, "warm-up", disturbed=why), reading(1)]
+    )
     assert (found[1].disturbed, found[1].readings, found[1].warmed) == (2, 1, 0)
     assert found[1].intended == 100
 
 
 def test_nothing_is_nothing() -> None:
-    assert tally([]) == {}
-    assert Tally().failed == 0.0
-    assert errors_in_words(None) == errors_in_words(Tally()) == ""
+    assert count_readings([]) == {}
+    assert ReadingCounts().failed == 0.0
+    assert describe_errors(None) == describe_errors(ReadingCounts()) == ""

@@ -10,8 +10,9 @@ from autotune.deploy.effective import Difference
 from autotune.deploy.fleet import Deployed
 from autotune.measure.reading import Reading
 from autotune.measure.warmup import Warmth, Window
-from autotune.report.live import Live
-from autotune.report.progress import Plain, Progress, narrator
+from autotune.report.progress.live import Live
+from autotune.report.progress.plain import Plain
+from autotune.report.progress.reporter import Progress, reporter
 from autotune.report.studies import Study
 from autotune.services.base import Action
 from autotune.study.records import Peak, Phase, State, Trial
@@ -61,7 +62,7 @@ def tell(told: Progress, study: Study, state: Growing | None = None) -> None:
 
 def plainly(study: Study, *, verbose: bool = False) -> list[str]:
     stream, state = io.StringIO(), Growing(study)
-    tell(narrator(study.target, state, stream, {}, verbose=verbose), study, state)
+    tell(reporter(study.target, state, stream, {}, verbose=verbose), study, state)
     return stream.getvalue().splitlines()
 
 
@@ -124,7 +125,7 @@ def test_lines_or_a_panel(study: Opened) -> None:
 
     def kind(stream: io.StringIO, environment: dict[str, str], *, verbose: bool = False) -> type:
         return type(
-            narrator(opened.target, lambda: opened.state, stream, environment, verbose=verbose)
+            reporter(opened.target, lambda: opened.state, stream, environment, verbose=verbose)
         )
 
     assert kind(io.StringIO(), {}) is Plain
@@ -154,7 +155,7 @@ def test_the_panel_shows_what_is_going_on(study: Opened, monkeypatch: pytest.Mon
 def test_every_recorded_study_can_be_told(name: str, study: Opened) -> None:
     opened = study(name)
     for stream in (io.StringIO(), Terminal()):
-        tell(narrator(opened.target, lambda: opened.state, stream, {"TERM": "xterm"}), opened)
+        tell(reporter(opened.target, lambda: opened.state, stream, {"TERM": "xterm"}), opened)
         assert "cannot be shown" not in stream.getvalue()
 
 
@@ -172,7 +173,7 @@ ODD = State(
 def test_odd_data_is_told_all_the_same(terminal: bool, study: Opened) -> None:
     target = study("improved").target
     stream = Terminal() if terminal else io.StringIO()
-    with narrator(target, lambda: ODD, stream, {"TERM": "xterm"}) as told:
+    with reporter(target, lambda: ODD, stream, {"TERM": "xterm"}) as told:
         for trial in ODD.trials:
             told.trial_begins(trial)
             told.reading(trial, Reading(0.0, 0.0, 0, 0), "odd")
@@ -187,7 +188,7 @@ def test_trouble_is_said_once_and_the_study_goes_on(terminal: bool, study: Opene
 
     opened = study("improved")
     stream = Terminal() if terminal else io.StringIO()
-    tell(narrator(opened.target, broken, stream, {"TERM": "xterm"}), opened)
+    tell(reporter(opened.target, broken, stream, {"TERM": "xterm"}), opened)
     assert stream.getvalue().count("cannot be shown") == 1
     assert "out of reach" in stream.getvalue()
 
@@ -196,7 +197,7 @@ def test_trouble_is_said_once_and_the_study_goes_on(terminal: bool, study: Opene
 def test_a_closed_stream_ends_nothing(terminal: bool, study: Opened) -> None:
     opened = study("improved")
     stream = Terminal() if terminal else io.StringIO()
-    told = narrator(opened.target, lambda: opened.state, stream, {"TERM": "xterm"})
+    told = reporter(opened.target, lambda: opened.state, stream, {"TERM": "xterm"})
     stream.close()
     tell(told, opened)
 

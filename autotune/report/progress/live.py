@@ -10,7 +10,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Self, TextIO
 
-from rich.console import Console, Group, RenderableType
+from rich.console import Group, RenderableType
 from rich.live import Live as Redrawn
 from rich.panel import Panel
 from rich.table import Table
@@ -19,33 +19,33 @@ from rich.text import Text
 from autotune.deploy.fleet import Deployed
 from autotune.measure.reading import Reading
 from autotune.measure.warmup import Warmth
-from autotune.report import figures, lines
-from autotune.report.harmless import harmless
-from autotune.report.standing import counted, standing
-from autotune.report.tally import WARM_UP
-from autotune.report.yardstick import Yardstick, yardstick
+from autotune.report import format as fmt
+from autotune.report.outlook import Outlook, outlook
+from autotune.report.progress import lines
+from autotune.report.progress.ignore_errors import ignore_errors
+from autotune.report.reading_counts import WARM_UP
+from autotune.report.trials import label, outcome
 from autotune.study.records import State, Trial
 from autotune.target.model import Target
+from autotune.terminal import console, styled
 
-RUNGS = 10  # readings of the ladder that are shown
+STEPS = 10  # readings of the trial under way that are shown
 ROWS = 8  # finished trials that are shown
 
 
 class Live:
-    """A panel: trials, the ladder of the current one, the best so far and the time left."""
+    """A panel: trials, the load steps of the current one, the best so far and the time left."""
 
-    def __init__(
-        self, target: Target, state: Callable[[], State], stream: TextIO, *, colour: bool = True
-    ) -> None:
+    def __init__(self, target: Target, state: Callable[[], State], stream: TextIO) -> None:
         self._target, self._state = target, state
-        self._console = Console(file=stream, no_color=not colour)
+        self._console = console(stream)
         self._redrawn = Redrawn(console=self._console, auto_refresh=False, redirect_stdout=False)
         self._trial: Trial | None = None
         self._step = "starting"
-        self._ladder: list[Reading] = []
-        self._complained = False
+        self._readings: list[Reading] = []
+        self._failed = False
 
-    @harmless
+    @ignore_errors
     def _start(self) -> None:
         self._redrawn.start()
         self._redraw()
@@ -58,42 +58,42 @@ class Live:
         with suppress(Exception):
             self._redrawn.stop()
 
-    @harmless
+    @ignore_errors
     def trial_begins(self, trial: Trial) -> None:
-        self._trial, self._ladder = trial, []
+        self._trial, self._readings = trial, []
         self._now("deploying")
 
-    @harmless
+    @ignore_errors
     def deployed(self, trial: Trial, deployed: Deployed) -> None:
         self._now(f"{lines.deployed_line(deployed)}; warming up")
 
-    @harmless
+    @ignore_errors
     def warm(self, trial: Trial, warmth: Warmth) -> None:
         self._now(f"{lines.warm_line(warmth)}; looking for the peak")
 
-    @harmless
+    @ignore_errors
     def reading(self, trial: Trial, reading: Reading, purpose: str) -> None:
         if purpose == WARM_UP:
-            self._step = f"warming up at {figures.rate(reading.rate)}/s"
+            self._step = f"warming up at {fmt.rate(reading.rate)}/s"
         else:
-            self._ladder.append(reading)
+            self._readings.append(reading)
         self._redraw()
 
-    @harmless
+    @ignore_errors
     def trial_ends(self, trial: Trial) -> None:
-        self._trial, self._ladder = None, []
+        self._trial, self._readings = None, []
         self._now("choosing what to measure next")
 
-    @harmless
+    @ignore_errors
     def note(self, text: str) -> None:
-        self._console.print(Text(text))
+        self._console.print(styled(text))
         self._redraw()
 
-    def trouble(self, error: Exception) -> None:
-        if not self._complained:
-            self._complained = True
+    def report_error(self, error: Exception) -> None:
+        if not self._failed:
+            self._failed = True
             with suppress(Exception):
-                self._console.print(f"(progress cannot be shown: {error!r}; the study goes on)")
+                self._console.print(styled(lines.not_shown(error)))
 
     def _now(self, step: str) -> None:
         self._step = step
@@ -104,38 +104,38 @@ class Live:
 
     def _panel(self) -> Panel:
         state, budget = self._state(), self._target.budget
-        by = yardstick(self._target, state)
-        parts: list[RenderableType] = [_table(state, by)]
-        what = lines.trial_in_words(self._trial) + ": " if self._trial else ""
-        parts.append(Text(what + self._step, style="bold"))
-        parts.extend(self._rungs())
-        parts.append(Text(lines.outlook(state, self._target), style="cyan"))
-        title = f"{self._target.name} · {by.objective} · trial {counted(state)} of {budget.trials}"
+        now = outlook(self._target, state)
+        trial = label(self._trial) + ": " if self._trial else ""
+        parts: list[RenderableType] = [
+            _table(state, now),
+            styled(trial + self._step, "bold"),
+            *self._load_steps(),
+            styled(str(now), "cyan"),
+        ]
+        counted = f"trial {now.counted} of {budget.trials}"
+        title = styled(f"{self._target.name} · {now.units.objective} · {counted}")
         return Panel(Group(*parts), title=title, title_align="left")
 
-    def _rungs(self) -> list[Text]:
-        """The latest readings by rate: the ladder, from the lowest rung to the highest."""
+    def _load_steps(self) -> list[Text]:
+        """The latest readings, from the lowest rate to the highest."""
         slo = self._target.slo.slo
         styles = {"✓": "green", "✗": "red", "?": "yellow"}
         return [
-            Text(
-                "  " + lines.reading_line(r, "peak", slo), style=styles[lines.verdict_mark(r, slo)]
-            )
-            for r in sorted(self._ladder[-RUNGS:], key=lambda reading: reading.rate)
+            styled("  " + lines.reading_line(r, "peak", slo), styles[lines.verdict_mark(r, slo)])
+            for r in sorted(self._readings[-STEPS:], key=lambda reading: reading.rate)
         ]
 
 
-def _table(state: State, by: Yardstick) -> Table:
+def _table(state: State, now: Outlook) -> Table:
     table = Table(box=None, padding=(0, 2, 0, 0))
     for heading in ("trial", "outcome", "90 % interval"):
         table.add_column(heading, justify="left", header_style="dim")
-    leader = standing(state).leader
+    units, leader = now.units, now.leader
     for trial in state.finished()[-ROWS:]:
         style = "green" if leader is not None and trial.number == leader.number else ""
         interval = ""
         if trial.peak is not None and trial.peak.feasible:
-            interval = by.interval(by.of(trial.peak.low), by.of(trial.peak.high))
-        # Text, not markup: an error message may hold square brackets.
-        cells = (lines.trial_in_words(trial), lines.outcome(trial, by), interval)
-        table.add_row(*(Text(cell, style=style) for cell in cells))
+            interval = units.interval(units.of(trial.peak.low), units.of(trial.peak.high))
+        cells = (label(trial), outcome(trial, units), interval)
+        table.add_row(*(styled(cell, style) for cell in cells))
     return table

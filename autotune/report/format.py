@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from autotune.services.base import Value
 from autotune.target.slo import Slo
 
@@ -75,6 +77,12 @@ def setting(value: Value, unit: str = "") -> str:
 def plural(count: int, what: str) -> str:
     """``1 trial``, ``3 trials``."""
     return f"{count} {what}" if count == 1 else f"{count} {what}s"
+
+
+def listed(numbers: Sequence[int]) -> str:
+    """The first few of them: ``1, 2, 3``."""
+    shown = ", ".join(map(str, numbers[:8]))
+    return f"{shown}, …" if len(numbers) > 8 else shown
 
 
 def _digits(ratio: float) -> int:

@@ -1,4 +1,4 @@
-"""Telling that can go wrong without harm to what is told about."""
+"""Decorator: errors while reporting progress must not stop the study."""
 
 from __future__ import annotations
 
@@ -7,26 +7,26 @@ from functools import wraps
 from typing import Concatenate, ParamSpec, Protocol, TypeVar
 
 
-class Troubled(Protocol):
-    def trouble(self, error: Exception) -> None:
-        """Say once that the display itself went wrong."""
+class Reports(Protocol):
+    def report_error(self, error: Exception) -> None:
+        """Say that progress cannot be shown."""
         ...
 
 
 P = ParamSpec("P")
-T = TypeVar("T", bound=Troubled)
+T = TypeVar("T", bound=Reports)
 
 
-def harmless(
+def ignore_errors(
     method: Callable[Concatenate[T, P], None],
 ) -> Callable[Concatenate[T, P], None]:
-    """Whatever goes wrong in telling must not end what is told about."""
+    """Pass whatever ``method`` raises to ``report_error``."""
 
     @wraps(method)
-    def careful(self: T, /, *args: P.args, **kwargs: P.kwargs) -> None:
+    def wrapped(self: T, /, *args: P.args, **kwargs: P.kwargs) -> None:
         try:
             method(self, *args, **kwargs)
         except Exception as error:  # noqa: BLE001  a study is worth more than its display
-            self.trouble(error)
+            self.report_error(error)
 
-    return careful
+    return wrapped

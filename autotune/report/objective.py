@@ -14,7 +14,7 @@ from typing import Any
 
 from autotune.environments.command_objective import scale
 from autotune.measure.merit import Scale
-from autotune.report import figures
+from autotune.report import format as fmt
 from autotune.search.confirmation import Gain
 from autotune.study.records import State
 from autotune.target.model import Target
@@ -45,17 +45,17 @@ class Requests:
         return round(number, 2)
 
     def amount(self, number: float | None) -> str:
-        return f"{figures.rate(number)} {self.unit}"
+        return f"{fmt.rate(number)} {self.unit}"
 
     def brief(self, number: float | None) -> str:
-        return f"{figures.rate(number)}{self.suffix}"
+        return f"{fmt.rate(number)}{self.suffix}"
 
     def interval(self, low: float, high: float) -> str:
-        return f"[{figures.rate(low)}, {figures.rate(high)}]"
+        return f"[{fmt.rate(low)}, {fmt.rate(high)}]"
 
     def change(self, ratio: float, baseline: float) -> str:
         """What ``ratio`` times the peak ``baseline`` is, as a change of it."""
-        return figures.change(ratio)
+        return fmt.change(ratio)
 
     def gain(self, gain: Gain, baseline: float) -> dict[str, Any]:
         """As ``report.summary`` says it; ``baseline`` is the peak that the gain is over."""
@@ -68,7 +68,7 @@ class Requests:
 
     def gained(self, gain: Mapping[str, Any]) -> str:
         """Such a gain in words."""
-        return f"{figures.change_between(gain['ratio'], gain['low'], gain['high'])} requests/s"
+        return f"{fmt.change_between(gain['ratio'], gain['low'], gain['high'])} requests/s"
 
 
 @dataclass(frozen=True)
@@ -105,18 +105,18 @@ class Values:
         return float(f"{number:.8g}")
 
     def amount(self, number: float | None) -> str:
-        return f"{figures.value(number)} {self.unit}"
+        return f"{fmt.value(number)} {self.unit}"
 
     def brief(self, number: float | None) -> str:
-        return f"{figures.value(number)}{self.suffix}"
+        return f"{fmt.value(number)}{self.suffix}"
 
     def interval(self, low: float, high: float) -> str:
-        return f"[{figures.value(min(low, high))}, {figures.value(max(low, high))}]"
+        return f"[{fmt.value(min(low, high))}, {fmt.value(max(low, high))}]"
 
     def change(self, ratio: float, baseline: float) -> str:
         before, after = self.of(baseline), self._grown(baseline, ratio)
         if min(before, after) > 0:
-            return figures.change(after / before)
+            return fmt.change(after / before)
         return f"{after - before:+.4g}"
 
     def gain(self, gain: Gain, baseline: float) -> dict[str, Any]:
@@ -137,7 +137,7 @@ class Values:
 
     def gained(self, gain: Mapping[str, Any]) -> str:
         if gain["ratio"] is not None:
-            return f"{figures.change_between(gain['ratio'], gain['low'], gain['high'])} {self.name}"
+            return f"{fmt.change_between(gain['ratio'], gain['low'], gain['high'])} {self.name}"
         found = gain["difference"]
         ends = f"{found['low']:+.4g}, {found['high']:+.4g}"
         return f"{found['value']:+.4g} [{ends}] {self.unit}"
@@ -146,13 +146,13 @@ class Values:
         return self.of(exp(log(baseline) + log(ratio)))
 
 
-Yardstick = Requests | Values
+Units = Requests | Values
 
 
-def yardstick(target: Target, state: State) -> Yardstick:
+def units_of(target: Target, state: State) -> Units:
     """How this study's peaks are told."""
     goal = target.goal
     if goal is None:
-        return Requests(figures.objective(target.slo.slo))
+        return Requests(fmt.objective(target.slo.slo))
     by = scale(goal.maximize, state) if state.values else None
     return Values(goal.name, goal.unit, goal.maximize, by)

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autotune.report import figures
+from autotune.report import format as fmt
 from autotune.services.base import Value
 from autotune.target.slo import Slo
 
@@ -14,7 +14,7 @@ from autotune.target.slo import Slo
     [(1706.4, "1,706"), (84.21, "84.2"), (0.0, "0"), (3.0, "3"), (None, "–"), (12_345.6, "12,346")],
 )
 def test_rate(value: float | None, text: str) -> None:
-    assert figures.rate(value) == text
+    assert fmt.rate(value) == text
 
 
 @pytest.mark.parametrize(
@@ -29,7 +29,7 @@ def test_rate(value: float | None, text: str) -> None:
     ],
 )
 def test_latency(seconds: float | None, text: str) -> None:
-    assert figures.latency(seconds) == text
+    assert fmt.latency(seconds) == text
 
 
 @pytest.mark.parametrize(
@@ -37,7 +37,7 @@ def test_latency(seconds: float | None, text: str) -> None:
     [(0, "0 s"), (59.4, "59 s"), (59.6, "1 min 0 s"), (460, "7 min 40 s"), (7500, "2 h 5 min")],
 )
 def test_duration(seconds: float, text: str) -> None:
-    assert figures.duration(seconds) == text
+    assert fmt.duration(seconds) == text
 
 
 @pytest.mark.parametrize(
@@ -51,12 +51,12 @@ def test_duration(seconds: float, text: str) -> None:
     ],
 )
 def test_gain(gain: tuple[float, float, float], text: str) -> None:
-    assert figures.change_between(*gain) == text
+    assert fmt.change_between(*gain) == text
 
 
 @given(st.floats(0.01, 100))
 def test_a_change_never_has_the_wrong_sign(ratio: float) -> None:
-    said = figures.change(ratio)
+    said = fmt.change(ratio)
     assert said[0] in "+-"
     assert not (said[0] == "-" and ratio > 1)
     assert not (said[0] == "+" and ratio < 0.999)
@@ -72,7 +72,7 @@ def test_a_change_never_has_the_wrong_sign(ratio: float) -> None:
     ],
 )
 def test_objective(slo: Slo, text: str) -> None:
-    assert figures.objective(slo) == text
+    assert fmt.objective(slo) == text
 
 
 @pytest.mark.parametrize(
@@ -86,8 +86,8 @@ def test_objective(slo: Slo, text: str) -> None:
     ],
 )
 def test_setting(value: Value, unit: str, text: str) -> None:
-    assert figures.setting(value, unit) == text
+    assert fmt.setting(value, unit) == text
 
 
 def test_share_of_nothing() -> None:
-    assert figures.share(0, 0) == "0 %"
+    assert fmt.share(0, 0) == "0 %"

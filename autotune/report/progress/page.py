@@ -9,43 +9,43 @@ from typing import Self
 from autotune.deploy.fleet import Deployed
 from autotune.measure.reading import Reading
 from autotune.measure.warmup import Warmth
-from autotune.report.harmless import harmless
-from autotune.report.progress import Progress
+from autotune.report.progress.ignore_errors import ignore_errors
+from autotune.report.progress.reporter import Progress
 from autotune.study.records import Trial
 
 EVERY = 15.0  # seconds at least between two pages
 SHARE = 0.02  # of a study's time that its pages may take, those written at its end aside
 
 
-class Paged:
-    """Tells another narrator everything, and writes ``report.html`` after a trial now and then."""
+class WithPage:
+    """Passes everything to another display, and writes ``report.html`` after a trial now and then."""
 
-    def __init__(self, told: Progress, directory: Path) -> None:
-        self._told, self._directory = told, directory
+    def __init__(self, display: Progress, directory: Path) -> None:
+        self._display, self._directory = display, directory
         self._due = time.monotonic() + EVERY
 
     def __enter__(self) -> Self:
-        self._told.__enter__()
+        self._display.__enter__()
         return self
 
     def __exit__(self, *error: object) -> None:
-        self._told.__exit__(*error)
+        self._display.__exit__(*error)
         self._page()
 
     def trial_begins(self, trial: Trial) -> None:
-        self._told.trial_begins(trial)
+        self._display.trial_begins(trial)
 
     def deployed(self, trial: Trial, deployed: Deployed) -> None:
-        self._told.deployed(trial, deployed)
+        self._display.deployed(trial, deployed)
 
     def warm(self, trial: Trial, warmth: Warmth) -> None:
-        self._told.warm(trial, warmth)
+        self._display.warm(trial, warmth)
 
     def reading(self, trial: Trial, reading: Reading, purpose: str) -> None:
-        self._told.reading(trial, reading, purpose)
+        self._display.reading(trial, reading, purpose)
 
     def trial_ends(self, trial: Trial) -> None:
-        self._told.trial_ends(trial)
+        self._display.trial_ends(trial)
         begun = time.monotonic()
         if begun >= self._due:
             self._page()
@@ -53,16 +53,17 @@ class Paged:
             self._due = ended + max(EVERY, (ended - begun) / SHARE)
 
     def note(self, text: str) -> None:
-        self._told.note(text)
+        self._display.note(text)
 
-    def trouble(self, error: Exception) -> None:
+    def report_error(self, error: Exception) -> None:
         """A page that cannot be written is no reason to stop measuring."""
-        self._told.note(f"(report.html cannot be written: {error!r}; the study goes on)")
+        self._display.note(f"(report.html cannot be written: {error!r}; the study goes on)")
 
-    @harmless
+    @ignore_errors
     def _page(self) -> None:
         from autotune.report.html.page import write_page
-        from autotune.report.studies import EVENTS, open_study
+        from autotune.report.studies import open_study
+        from autotune.study.directory import EVENTS
 
         if (self._directory / EVENTS).exists():
             write_page(open_study(self._directory), self._directory / "report.html")

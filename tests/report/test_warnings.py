@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from autotune.report.caveats import caveats
-from autotune.report.claim import claim
-from autotune.report.evidence import Caveat, Evidence
-from autotune.report.tally import Tally
+from autotune.report.reading_counts import ReadingCounts
+from autotune.report.studies import Study
+from autotune.report.view import study_view
+from autotune.report.warnings import StudyWarning, warnings
 from autotune.study.records import Peak, Phase, State, Trial
 from autotune.target.model import Simulated, Target
 from autotune.target.read import read
@@ -42,10 +42,11 @@ def verdict(pairs: int = 3, said: str = "improved") -> dict[str, Any]:
 
 
 def found(
-    state: State, tallies: dict[int, Tally] | None = None, target: Target = TARGET
-) -> dict[str, Caveat]:
-    evidence = Evidence("lab", target, state, tallies or {}, claim(state))
-    return {caveat.code: caveat for caveat in caveats(evidence)}
+    state: State, counts: dict[int, ReadingCounts] | None = None, target: Target = TARGET
+) -> dict[str, StudyWarning]:
+    study = Study(Path("lab"), target, (), state)
+    vars(study)["counts"] = counts or {}  # as if its readings had been counted
+    return {warning.code: warning for warning in warnings(study_view(study))}
 
 
 def some(number: int) -> tuple[Trial, ...]:
@@ -118,19 +119,19 @@ CASES: list[tuple[str, State, float, float]] = [
 def test_each_has_its_number_its_threshold_and_a_remedy(
     code: str, state: State, value: float, threshold: float
 ) -> None:
-    caveat = found(state)[code]
-    assert caveat.value == pytest.approx(value)
-    assert caveat.threshold == pytest.approx(threshold)
-    assert caveat.text
-    assert caveat.remedy
+    warning = found(state)[code]
+    assert warning.value == pytest.approx(value)
+    assert warning.threshold == pytest.approx(threshold)
+    assert warning.text
+    assert warning.remedy
 
 
 def test_scatter_of_either_side() -> None:
     noisy = (1500 * exp(-0.1), 1500.0, 1500 * exp(0.1))
     state = State(trials=(*trials(again=noisy), *some(20)), verdict=verdict())
-    caveat = found(state)["noisy"]
-    assert caveat.value == pytest.approx(0.1)
-    assert "best" in caveat.text
+    warning = found(state)["noisy"]
+    assert warning.value == pytest.approx(0.1)
+    assert "best" in warning.text
 
 
 def test_unsettled_measurements_behind_the_verdict() -> None:
@@ -144,8 +145,8 @@ def test_unsettled_measurements_behind_the_verdict() -> None:
 
 
 def test_a_warm_up_that_ran_out_of_windows() -> None:
-    assert found(SOUND, {1: Tally(warmed=19)}) == {}
-    assert found(SOUND, {2: Tally(warmed=20)})["warm-up-cut-short"].value == 1
+    assert found(SOUND, {1: ReadingCounts(warmed=19)}) == {}
+    assert found(SOUND, {2: ReadingCounts(warmed=20)})["warm-up-cut-short"].value == 1
 
 
 def test_only_a_constraint_of_the_target_can_be_relaxed() -> None:

@@ -1,4 +1,4 @@
-"""What the study claims, or may come to claim: the verdict and the two configurations behind it."""
+"""What a study concludes, or would if it ended now: a verdict and the two configurations compared."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ STOPPED = "stopped"
 
 
 @dataclass(frozen=True)
-class Side:
-    """A configuration of the claim.
+class Configuration:
+    """One of the two that are compared.
 
     ``fresh`` pools the measurements made after the trial was selected (as a finalist, and in
     confirmation). ``own`` is the measurement it was selected by.
@@ -28,53 +28,64 @@ class Side:
     repeats: tuple[Trial, ...]
 
     @property
+    def numbers(self) -> tuple[int, ...]:
+        """The trials that measured it: the first, then its repeats."""
+        return (self.trial.number, *(trial.number for trial in self.repeats))
+
+    @property
     def latest(self) -> Trial:
-        """Its newest deployment on record: what was in effect when the claim was measured."""
+        """Its newest deployment on record: what was in effect when the gain was measured."""
         deployed = [t for t in (self.trial, *self.repeats) if t.effective or t.differences]
         return deployed[-1] if deployed else self.trial
 
 
 @dataclass(frozen=True)
-class Claim:
+class Conclusion:
     """``verdict``: improved, no-improvement, unmeetable; stopped while there is none."""
 
     verdict: str
-    baseline: Side | None
-    best: Side | None
+    baseline: Configuration | None
+    best: Configuration | None
     gain: Gain | None
 
     @property
-    def best_known(self) -> Estimate | None:
-        """The best's peak from repeats only: its search result overstates itself."""
+    def sides(self) -> Mapping[str, Configuration]:
+        """``baseline`` and ``best``, as far as there are any."""
+        sides = {"baseline": self.baseline, "best": self.best}
+        return {label: side for label, side in sides.items() if side is not None}
+
+    @property
+    def best_estimate(self) -> Estimate | None:
+        """The best's capacity from repeats only: its search result overstates itself."""
         return self.best.fresh if self.best else None
 
     @property
-    def baseline_known(self) -> Estimate | None:
-        """The baseline's peak, from repeats if there are any; its own was not selected."""
+    def baseline_estimate(self) -> Estimate | None:
+        """The baseline's capacity, from repeats if there are any; its own was not selected."""
         if self.baseline is None:
             return None
         own = self.baseline.own
         return self.baseline.fresh or (estimate([own]) if own else None)
 
 
-def claim(state: State) -> Claim:
-    """The claim as it was concluded, or what a study without a verdict has in hand."""
+def conclusion(state: State) -> Conclusion:
+    """The study's conclusion, or what a study without a verdict has so far."""
     verdict = state.verdict
     number = verdict["best"] if verdict else ranking.best(state)
     baseline = ranking.baseline(state)
-    return Claim(
+    return Conclusion(
         verdict["verdict"] if verdict else STOPPED,
-        _side(state, baseline.number if baseline else None),
-        _side(state, number),
+        _configuration(state, baseline.number if baseline else None),
+        _configuration(state, number),
         _gain(verdict["gain"]) if verdict else None,
     )
 
 
-def _side(state: State, number: int | None) -> Side | None:
+def _configuration(state: State, number: int | None) -> Configuration | None:
     if number is None:
         return None
     trial = state.by_number(number)
-    return Side(trial, trial.peak, fresh(state, number), repeats(state, number))
+    return Configuration(trial, trial.peak, fresh(state, number), repeats(state, number))
 
 
 def _gain(record: Mapping[str, Any] | None) -> Gain | None:

@@ -13,7 +13,7 @@ WARM_UP = "warm-up"
 
 
 @dataclass(frozen=True)
-class Tally:
+class ReadingCounts:
     """Readings of one trial. ``errors`` are requests that failed outright, by kind.
 
     ``warmed`` counts the warm-up's windows, and ``disturbed`` the readings that did not count for
@@ -36,16 +36,16 @@ class Tally:
         return sum(self.errors.values()) / self.intended if self.intended else 0.0
 
 
-def tally(readings: Iterable[Mapping[str, Any]]) -> dict[int, Tally]:
-    """Trial number → its tally, from the records of ``readings.jsonl`` (any order)."""
-    found: dict[int, Tally] = {}
+def count_readings(readings: Iterable[Mapping[str, Any]]) -> dict[int, ReadingCounts]:
+    """Trial number → its counts, from the records of ``readings.jsonl`` (any order)."""
+    found: dict[int, ReadingCounts] = {}
     for reading in readings:
         number = reading["trial"]
-        found[number] = _after(found.get(number, Tally()), reading)
+        found[number] = _after(found.get(number, ReadingCounts()), reading)
     return found
 
 
-def _after(so_far: Tally, reading: Mapping[str, Any]) -> Tally:
+def _after(so_far: ReadingCounts, reading: Mapping[str, Any]) -> ReadingCounts:
     if reading.get("disturbed"):
         return replace(so_far, disturbed=so_far.disturbed + 1, last=reading)
     if reading.get("purpose") == WARM_UP:

@@ -5,7 +5,7 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
-from autotune.report.watching import watch
+from autotune.report.status import watch
 from autotune.study.lock import Lock
 
 

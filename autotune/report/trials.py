@@ -1,0 +1,88 @@
+"""How trials ended, in words; and why some came to nothing, each cause once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from autotune.report import format as fmt
+from autotune.report.objective import Requests, Units
+from autotune.report.reading_counts import ReadingCounts
+from autotune.study.records import COUNTED, State, Trial
+
+# From here on the errors, not the latency, are what broke the objective.
+MOSTLY_ERRORS = 0.5
+
+
+@dataclass(frozen=True)
+class Failure:
+    """Trials that ended the same way. ``example`` is what the first of them showed, if anything."""
+
+    cause: str
+    trials: tuple[int, ...]
+    example: str = ""
+
+
+def label(trial: Trial) -> str:
+    """``#7 search``, ``#21 confirm #7``."""
+    again = "" if trial.of is None or trial.phase in COUNTED else f" #{trial.of}"
+    return f"#{trial.number} {trial.phase}{again}"
+
+
+def outcome(trial: Trial, units: Units) -> str:
+    """How a trial ended."""
+    peak = trial.peak
+    if peak is None:
+        return f"failed: {trial.failure}" if trial.failure else "not measured"
+    if peak.verdict == "unmeetable":
+        return units.nothing
+    text = f"{units.brief(units.of(peak.peak)):>8}"
+    if isinstance(units, Requests):
+        text = f"{text}  p99 {fmt.latency(peak.p99):>7}"
+    return text if peak.verdict == "measured" else f"{text}  {peak.verdict}"
+
+
+def unusable(trial: Trial) -> bool:
+    """Whether a finished trial could not be deployed, or carried no load within the objective."""
+    return trial.over and not (trial.peak is not None and trial.peak.feasible)
+
+
+def count_by_outcome(state: State) -> dict[str, int]:
+    """Finished trials that the budget counts, by how they ended."""
+    finished = state.finished(*COUNTED)
+    failed = sum(map(unusable, finished))
+    screened = sum(t.peak is not None and t.peak.verdict == "screened" for t in finished)
+    return {"complete": len(finished) - failed - screened, "failed": failed, "screened": screened}
+
+
+def failures(state: State, counts: Mapping[int, ReadingCounts]) -> tuple[Failure, ...]:
+    """Causes of all unusable trials, the most frequent first."""
+    by_cause: dict[str, list[Trial]] = {}
+    for trial in filter(unusable, state.trials):
+        by_cause.setdefault(_cause(trial, counts.get(trial.number)), []).append(trial)
+    causes = [_failure(cause, trials, counts) for cause, trials in by_cause.items()]
+    return tuple(sorted(causes, key=lambda failure: -len(failure.trials)))
+
+
+def _failure(cause: str, trials: Sequence[Trial], counts: Mapping[int, ReadingCounts]) -> Failure:
+    example = describe_errors(counts.get(trials[0].number)) if trials[0].peak else ""
+    return Failure(cause, tuple(trial.number for trial in trials), example)
+
+
+def _cause(trial: Trial, counts: ReadingCounts | None) -> str:
+    if trial.failure is not None:
+        return (trial.failure.strip().splitlines() or ["no reason given"])[0]
+    if trial.peak is not None and trial.peak.verdict == "generator-limited":
+        return "the load generator gave out before the stack did"
+    if counts is not None and counts.failed >= MOSTLY_ERRORS:
+        return "requests were answered wrongly or not at all"
+    return "the objective was met at no rate tried"
+
+
+def describe_errors(counts: ReadingCounts | None) -> str:
+    """``97 % of 4,210 requests failed: status 4,080, timeout 11``; empty without errors."""
+    if counts is None or not counts.errors or not counts.intended:
+        return ""
+    kinds = sorted(counts.errors.items(), key=lambda item: -item[1])
+    errors = ", ".join(f"{kind} {count:,}" for kind, count in kinds)
+    return f"{100 * counts.failed:.0f} % of {counts.intended:,} requests failed: {errors}"

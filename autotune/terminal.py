@@ -1,0 +1,81 @@
+"""What is printed: the one way to the terminal, for results, progress and errors alike.
+
+A file of a host, a line of its log or an error of its shell may hold escape sequences, and a
+terminal obeys them: it clears the screen, or puts text on the clipboard (OSC 52). They end here.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, TextIO
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.text import Text
+
+Line = tuple[str, str]
+"""A line, and its style as Rich names styles; empty for none."""
+
+# ECMA-48: control strings (OSC, DCS, SOS, PM, APC) with their content, CSI sequences, other escapes.
+_SEQUENCE = re.compile(
+    r"(?:\x1b[\]PX^_]|[\x90\x98\x9d-\x9f])[^\x07\x1b\x9c]*(?:\x07|\x1b\\|\x9c)?"
+    r"|(?:\x1b\[|\x9b)[0-?]*[ -/]*[@-~]?"
+    r"|\x1b[ -/]*[0-~]?"
+)
+# C0 and C1 but tab and newline, and what turns the direction of the text around.
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
+_SURROGATE = re.compile(r"[\ud800-\udfff]")
+
+
+def printable(text: str) -> str:
+    """``text`` without escape sequences and control characters; tabs and line ends stay."""
+    return _SURROGATE.sub("\ufffd", _CONTROL.sub("", _SEQUENCE.sub("", text)))
+
+
+def echo(text: str, *, err: bool = False, end: str = "\n") -> None:
+    """A result, or with ``err`` something about it."""
+    write(sys.stderr if err else sys.stdout, text, end=end)
+
+
+def write(stream: TextIO, text: str, *, end: str = "\n") -> None:
+    """Text that is there at once, for whoever follows the stream."""
+    stream.write(printable(text) + end)
+    stream.flush()
+
+
+def show(lines: Iterable[Line]) -> None:
+    """Results in their styles, if standard output is a terminal that shows them."""
+    if not sys.stdout.isatty():
+        for line, _ in lines:
+            echo(line)
+        return
+    on_screen = console(sys.stdout)
+    for line, style in lines:
+        on_screen.print(styled(line, style), soft_wrap=True)
+
+
+def show_patch(lines: Iterable[Line]) -> None:
+    """The same for what another program may read, as `patch` does: there, byte for byte."""
+    if sys.stdout.isatty():
+        show(lines)
+        return
+    text = "".join(f"{line}\n" for line, _ in lines)
+    sys.stdout.flush()
+    sys.stdout.buffer.write(text.encode("utf-8", "surrogateescape"))
+    sys.stdout.buffer.flush()
+
+
+def console(stream: TextIO) -> Console:
+    """Rich's, which heeds NO_COLOR and TERM; what it is given to print is to be ``styled``."""
+    from rich.console import Console
+
+    return Console(file=stream, markup=False, highlight=False, emoji=False)
+
+
+def styled(text: str, style: str = "") -> Text:
+    """Text for Rich: no markup in it, and nothing that a terminal would obey."""
+    from rich.text import Text
+
+    return Text(printable(text), style=style)

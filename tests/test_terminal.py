@@ -1,0 +1,125 @@
+"""What hosts and files say reaches the terminal as text, never as commands to it."""
+
+from __future__ import annotations
+
+import io
+import shutil
+import sys
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from typer.testing import CliRunner
+
+from autotune import outcome, terminal
+from autotune.cli import app
+from autotune.errors import AutotuneError
+from autotune.report.progress.live import Live
+from autotune.report.progress.plain import Plain
+from autotune.report.studies import open_study
+from autotune.study.records import Phase, State, Trial
+
+STUDIES = Path(__file__).parent / "report" / "studies"
+CLIPBOARD = "\x1b]52;c;ZXZpbA==\x07"
+CLEAR = "\x1b[2J\x1b[H"
+HOSTILE = f"nginx: {CLIPBOARD}[emerg]{CLEAR} no\x9b31m such\x08 file\x1bc\r"
+HARMLESS = "nginx: [emerg] no such file"
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize(
+    ("text", "left"),
+    [
+        (HOSTILE, HARMLESS),
+        ("a\tb\nc", "a\tb\nc"),
+        ("\x1b]0;title\x1b\\after", "after"),
+        ("\x1bP1$r0m\x1b\\after", "after"),
+        ("\x9d52;c;ZXZpbA==\x9cafter", "after"),
+        ("cut \x1b[", "cut "),
+        ("cut \x1b", "cut "),
+        ("user\u202egpj.exe", "usergpj.exe"),
+        ("byte \udcff", "byte \ufffd"),
+        ("±5 % → 10 µs ✓", "±5 % → 10 µs ✓"),
+    ],
+)
+def test_nothing_a_terminal_obeys_is_left(text: str, left: str) -> None:
+    assert terminal.printable(text) == left
+
+
+@given(st.text(st.sampled_from("\x1b[]()P;0m\x07\x9b\x9c\\ab\n\t\r\x00")))
+def test_whatever_is_put_together(text: str) -> None:
+    left = terminal.printable(text)
+    assert not set(left) & set("\x1b\x9b\x9c\x07\r\x00")
+    assert terminal.printable(left) == left
+
+
+def test_errors_are_stripped(capsys: pytest.CaptureFixture[str]) -> None:
+    def fail() -> None:
+        raise AutotuneError(HOSTILE, hint=HOSTILE)
+
+    outcome.end(fail, as_json=False)
+    assert capsys.readouterr().err == f"autotune: {HARMLESS}\n  hint: {HARMLESS}\n"
+
+
+TRIAL = Trial(1, Phase.BASELINE, {}, failure=HOSTILE)
+
+
+def test_lines_of_progress_are_stripped() -> None:
+    target, stream = open_study(STUDIES / "improved").target, io.StringIO()
+    with Plain(target, lambda: State(trials=(TRIAL,)), stream, verbose=True) as progress:
+        progress.note(HOSTILE)
+        progress.trial_ends(TRIAL)
+    assert HARMLESS in stream.getvalue()
+    assert "\x1b" not in stream.getvalue()
+
+
+def test_the_panel_is_stripped(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "120")
+    target, stream = open_study(STUDIES / "improved").target, Terminal()
+    with Live(target, lambda: State(trials=(TRIAL,)), stream) as progress:
+        progress.note(HOSTILE)
+        progress.trial_ends(TRIAL)
+    shown = stream.getvalue()
+    assert f"failed: {HARMLESS}" in shown  # a row of the table
+    for sequence in (CLIPBOARD, CLEAR, "52;c", "\x9b", "\x1bc", "\x08"):
+        assert sequence not in shown
+
+
+@pytest.mark.parametrize("command", ["report", "status"])
+def test_results_are_stripped(command: str, tmp_path: Path) -> None:
+    directory = Path(shutil.copytree(STUDIES / "infeasible", tmp_path / "infeasible"))
+    events = directory / "events.jsonl"
+    escaped = HOSTILE.encode("unicode_escape").decode().replace("\\x", "\\u00")
+    text = events.read_text().replace("php-fpm did not start", escaped)
+    assert "]52" in text
+    events.write_text(text)
+    done = CliRunner().invoke(app, [command, "infeasible", "--studies", str(directory.parent)])
+    assert done.exit_code == 0
+    assert not set(done.stdout) & set("\x1b\x9b\x07\x08")
+    if command == "report":
+        assert HARMLESS in done.stdout
+
+
+def test_a_patch_for_another_program_is_left_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    piped = io.TextIOWrapper(io.BytesIO(), encoding="utf-8")
+    monkeypatch.setattr(sys, "stdout", piped)
+    terminal.show_patch([("+\tlog \x1b[31m\udcff", "green")])
+    assert piped.buffer.getvalue() == b"+\tlog \x1b[31m\xff\n"  # type: ignore[attr-defined]
+
+
+def test_styles_are_for_terminals_that_want_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TERM", "xterm")
+    for environment, expected in ((None, "\x1b[32m✓ good\x1b[0m\n"), ("1", "✓ good\n")):
+        if environment:
+            monkeypatch.setenv("NO_COLOR", environment)
+        else:
+            monkeypatch.delenv("NO_COLOR", raising=False)
+        screen = Terminal()
+        monkeypatch.setattr(sys, "stdout", screen)
+        terminal.show([(f"✓ {CLIPBOARD}good", "green")])
+        assert screen.getvalue() == expected
