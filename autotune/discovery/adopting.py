@@ -7,14 +7,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from autotune.adopt import adoption, target_text
-from autotune.adopt.adoption import AdoptedTier
-from autotune.adopt.found import FoundHost, Member, members
-from autotune.adopt.template import Adopted
-from autotune.adopt.tiers import FoundTier, tiers
 from autotune.deploy import manifest, render
+from autotune.discovery import adoption, target_text
+from autotune.discovery.adoption import AdoptedTier
 from autotune.discovery.host_reading import read_host
+from autotune.discovery.instances import DiscoveredHost, Instance, instances
+from autotune.discovery.tiers import DiscoveredTier, tiers
 from autotune.errors import AutotuneError
+from autotune.services.registry import adoptions
 from autotune.target.fields import NAME
 from autotune.transports import curl
 from autotune.transports.base import Transport
@@ -23,10 +23,6 @@ from autotune.transports.local import LocalTransport
 from autotune.transports.parallel import on_all
 
 _LOGIN = re.compile(r"(?:(?P<user>[^@]+)@)?(?P<address>\[[^\]]+\]|[^:]+)(?::(?P<port>[0-9]+))?")
-NOTHING = (
-    "nginx, Apache (mpm_event, or mpm_prefork with mod_php), PHP-FPM behind nginx, memcached and "
-    "Redis are known, as Debian's units; start them, or write a target by hand: `autotune init`"
-)
 
 
 @dataclass(frozen=True)
@@ -53,19 +49,19 @@ def adopt(
 
 
 def write(
-    found: Sequence[FoundHost], out: Path | None, ssh_config: Path | None, path: str | None
+    found: Sequence[DiscoveredHost], out: Path | None, ssh_config: Path | None, path: str | None
 ) -> Written:
     """The target file of hosts that were read, and the templates made of their files.
 
     Without ``path`` what load is sent to is the first of `/index.php` and `/` that is answered
     with 200. Raises AutotuneError where there is nothing to tune, or something to overwrite.
     """
-    every = [members(host) for host in found]
-    known = tiers(member for some, _ in every for member in some)
+    every = [instances(host) for host in found]
+    known = tiers(instance for some, _ in every for instance in some)
     notes = [note for _, some in every for note in some]
     if not known:
         told = [f"{host.name}: nothing that autotune tunes is running" for host in found]
-        raise AutotuneError("\n".join(notes or told), hint=NOTHING)
+        raise AutotuneError("\n".join(notes or told), hint=_nothing())
     adopted = [adoption.adopt(tier) for tier in known]
     notes += _unread(known)
     name = _name(out, found)
@@ -96,7 +92,15 @@ def write(
     )
 
 
-def _hosts(logins: Sequence[str], ssh_config: Path | None) -> list[FoundHost]:
+def _nothing() -> str:
+    *others, last = dict.fromkeys(adoption.known_as for adoption in adoptions().values())
+    return (
+        f"{', '.join(others)} and {last} are known, as Debian's units; start them, or write a "
+        "target by hand: `autotune init`"
+    )
+
+
+def _hosts(logins: Sequence[str], ssh_config: Path | None) -> list[DiscoveredHost]:
     if ssh_config and not ssh_config.expanduser().exists():
         raise AutotuneError(f"there is no {ssh_config}", hint="--ssh-config takes an ssh_config(5)")
     # Its libraries take a second to load.
@@ -126,7 +130,7 @@ def _login(login: str, ssh_config: Path | None) -> SshHost:
     )
 
 
-def _distinct(hosts: list[FoundHost]) -> list[FoundHost]:
+def _distinct(hosts: list[DiscoveredHost]) -> list[DiscoveredHost]:
     """Names that the target can have, each once."""
     taken: dict[str, int] = {}
     named = []
@@ -137,7 +141,7 @@ def _distinct(hosts: list[FoundHost]) -> list[FoundHost]:
     return named
 
 
-def _name(out: Path | None, hosts: Iterable[FoundHost]) -> str:
+def _name(out: Path | None, hosts: Iterable[DiscoveredHost]) -> str:
     name = out.stem if out else next(iter(hosts)).name
     if not re.match(NAME, name):
         raise AutotuneError(
@@ -146,22 +150,22 @@ def _name(out: Path | None, hosts: Iterable[FoundHost]) -> str:
     return name
 
 
-def _unread(known: Iterable[FoundTier]) -> list[str]:
+def _unread(known: Iterable[DiscoveredTier]) -> list[str]:
     return list(dict.fromkeys(
-        f"{member.host.name}: {path}: {why}"
-        for tier in known for member in tier.members
-        for config in member.configs.values() for path, why in config.unread.items()
+        f"{instance.host.name}: {path}: {why}"
+        for tier in known for instance in tier.instances
+        for config in instance.configs.values() for path, why in config.unread.items()
     ))  # fmt: skip
 
 
-def _path(known: Sequence[FoundTier]) -> str:
+def _path(known: Sequence[DiscoveredTier]) -> str:
     """What is answered: PHP's own page before one that may be a file."""
     behind = {name for tier in known for name in (tier.forwards_to, *tier.uses)}
     entry = next((tier for tier in known if tier.name not in behind), known[0])
-    member: Member = entry.members[0]
+    instance: Instance = entry.instances[0]
     here = LocalTransport()
     for path in ("/index.php", "/"):
-        got = curl.answer(here, f"http://{member.host.address}:{entry.port}{path}")
+        got = curl.answer(here, f"http://{instance.host.address}:{entry.port}{path}")
         if not isinstance(got, str) and got.ok:
             return path
     return "/"
@@ -170,13 +174,15 @@ def _path(known: Sequence[FoundTier]) -> str:
 def _check(adopted: Iterable[AdoptedTier]) -> None:
     """Nothing is written that does not give the files back as they were found."""
     for tier in adopted:
-        for member in tier.found.members:
-            for service, config in member.configs.items():
-                own = tier.own[f"{tier.found.name}.{member.host.name}.{service}"]
+        for instance in tier.found.instances:
+            for service, config in instance.configs.items():
+                own = tier.own[f"{tier.found.name}.{instance.host.name}.{service}"]
                 values = _baseline(tier, service)
                 for file in own.files:
-                    made = Adopted(tier.templates[file.template], {})
-                    if render.of_text(made.template, values) != config.texts[file.path]:
+                    if (
+                        render.of_text(tier.templates[file.template], values)
+                        != config.texts[file.path]
+                    ):
                         raise AutotuneError(f"{file.path} cannot be made into a template exactly")
 
 
@@ -184,9 +190,12 @@ def _baseline(tier: AdoptedTier, service: str) -> Mapping[str, object]:
     """Values by bare names, those that follow from others as the software has them now."""
     values = {name.partition(".")[2]: value for name, value in tier.values.items()
               if name.startswith(f"{service}.")}  # fmt: skip
-    if service == "apache" and "ServerLimit" in values:
-        threads = values["ThreadsPerChild"]
-        values["MaxRequestWorkers"] = int(values["ServerLimit"]) * int(threads)
+    known = {d.name: value * d.unit for d in tier.dimensions
+             if isinstance(value := tier.values.get(d.name.partition(".")[2]), int | float)}  # fmt: skip
+    for dimension in tier.dimensions:
+        _, owner, name = dimension.name.split(".", 2)
+        if owner == service and dimension.derived and {*dimension.derived.names()} <= {*known}:
+            values.setdefault(name, round(dimension.derived.evaluate(known) / dimension.unit))
     return values
 
 
@@ -201,7 +210,7 @@ def _write(directory: Path, adopted: Iterable[AdoptedTier]) -> None:
 
 def _told(tier: AdoptedTier) -> str:
     found = tier.found
-    hosts = ", ".join(member.host.name for member in found.members)
+    hosts = ", ".join(instance.host.name for instance in found.instances)
     onward = [*([f"forwards to {found.forwards_to}"] if found.forwards_to else []),
               *([f"uses {', '.join(found.uses)}"] if found.uses else [])]  # fmt: skip
     behind = f"; {', '.join(onward)}" if onward else ""

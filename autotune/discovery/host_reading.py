@@ -6,10 +6,11 @@ import base64
 import re
 import tarfile
 
-from autotune.adopt.found import FoundHost
-from autotune.adopt.tree import Tree, unpacked
 from autotune.deploy.batch import Command, ask
+from autotune.discovery.instances import DiscoveredHost
 from autotune.errors import AutotuneError
+from autotune.services.config_files import Tree, unpacked
+from autotune.services.registry import adoptions
 from autotune.transports.base import Transport
 from autotune.transports.endpoint import SshHost
 from autotune.transports.facts import host_facts
@@ -18,8 +19,12 @@ READING = 60.0  # s
 
 _UNITS = """
 command -v systemctl >/dev/null || exit 1
-fpm=$(systemctl list-unit-files --no-legend --no-pager 'php*-fpm.service' | cut -d ' ' -f 1)
-for unit in nginx.service apache2.service memcached.service redis-server.service $fpm; do
+for name in "$@"; do
+    case $name in
+        *\\**) systemctl list-unit-files --no-legend --no-pager "$name" | cut -d ' ' -f 1 ;;
+        *) echo "$name" ;;
+    esac
+done | while read -r unit; do
     case $(systemctl show -P LoadState -- "$unit") in
         loaded) echo "$unit $(systemctl show -P ActiveState -- "$unit")" ;;
     esac
@@ -37,23 +42,12 @@ ss -lxH
 ss -ltnH
 """
 _LISTENING = re.compile(r"LISTEN\s+\d+\s+(\d+)\s+(\S+)")
-_VERSIONS = """
-runs() { systemctl -q is-active -- "$1"; }
-runs nginx.service && nginx -v 2>&1 | sed -n 's,^nginx version: nginx/,nginx ,p'
-runs apache2.service && apache2 -v 2>/dev/null | sed -n 's,^Server version: Apache/,Apache ,p'
-runs memcached.service && memcached -V
-runs redis-server.service && redis-server --version | sed -n 's,.* v=\\([^ ]*\\).*,Redis \\1,p'
-for fpm in /usr/sbin/php-fpm[0-9]*; do
-    runs "${fpm#/usr/sbin/}" || runs "php${fpm#/usr/sbin/php-fpm}-fpm.service" || continue
-    "$fpm" -v | sed -n 's,^PHP \\([^ ]*\\).*,PHP-FPM \\1,p'
-done
-:
-"""
+_RUNS = 'runs() { systemctl -q is-active -- "$1"; }'
 # Configurations are small text: what is large is none, and keys are nobody's business.
 _FILES = """
 cd / && command -v tar >/dev/null || { echo 'there is no tar' >&2; exit 1; }
-set --
-for place in etc/nginx etc/apache2 etc/php etc/redis etc/memcached.conf; do
+for place in "$@"; do
+    shift
     [ -e "$place" ] && set -- "$@" "$place"
 done
 [ "$#" = 0 ] && exit 0
@@ -63,13 +57,20 @@ find "$@" \\( -type l -o -type f -size -512k ! -name '*.key' ! -name '*.pem' ! -
 """
 
 
-def read_host(way: Transport, host: SshHost) -> FoundHost:
+def read_host(way: Transport, host: SshHost) -> DiscoveredHost:
     """Ask ``host``; its name is its own short one, if it has a usable one.
 
     Raises HostUnreachable, or AutotuneError where the account cannot become root there.
     """
-    scripts = (_UNITS, _NAMES, _SEEN, _VERSIONS, _FILES)
-    asked = [Command(("sh", "-c", script)) for script in scripts]
+    every = tuple(dict.fromkeys(adoptions().values()))
+    scripts = (
+        (_UNITS, *(unit for adoption in every for unit in adoption.units)),
+        (_NAMES,),
+        (_SEEN,),
+        ("\n".join([_RUNS, *(adoption.version for adoption in every), ":"]),),
+        (_FILES, *(path for adoption in every for path in adoption.paths)),
+    )
+    asked = [Command(("sh", "-c", script, "sh", *arguments)) for script, *arguments in scripts]
     units, names, seen, versions, files = ask(way, asked, timeout=READING)
     if not units.ok:
         raise AutotuneError(
@@ -77,7 +78,7 @@ def read_host(way: Transport, host: SshHost) -> FoundHost:
             hint="write a target for it by hand: `autotune init --example command`",
         )
     own = names.stdout.split()
-    return FoundHost(
+    return DiscoveredHost(
         name=_short(own, host.address),
         address=host.address,
         user=host.user,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 
-from autotune.services.base import Action, Argv, Loader, Parameter, Readback, Site
-from autotune.services.readback import alternating, backlog_in_force
+from autotune.services.base import Action, Argv, Loader, Parameter, Readback, Settings, Site
+from autotune.services.readback import Parser, backlog_in_force, number
 
 MARK = "autotune:data-set"
 # Deterministic: a block's random numbers are seeded by its first key.
@@ -70,6 +70,23 @@ def loader(site: Site) -> Loader:
         lambda mark: ((*ask, "SET", MARK, mark), (*ask, "SAVE")),
         busy="LOADING",
     )
+
+
+def alternating(names: Mapping[str, str], switches: Collection[str] = ()) -> Parser:
+    """Parser of a name line followed by its value line (``redis-cli CONFIG GET``).
+
+    ``switches`` are those of ours that say yes or no.
+    """
+
+    def parse(text: str) -> Settings:
+        lines = [line.strip() for line in text.splitlines()]
+        pairs = zip(lines[::2], lines[1::2], strict=False)
+        found = {names[name]: number(value) for name, value in pairs if name in names}
+        return {
+            name: value == "yes" if name in switches else value for name, value in found.items()
+        }
+
+    return parse
 
 
 def as_user(user: str | None, group: str | None) -> Argv:

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from importlib import import_module
+from importlib.util import find_spec
 from pkgutil import iter_modules
+from types import ModuleType
 
 from autotune import services
+from autotune.services.adoption import Adoption
 from autotune.services.base import Role, Service
 from autotune.target.model import Target
 
@@ -59,6 +62,19 @@ def of_role(role: Role) -> tuple[Service, ...]:
 def named(name: str) -> tuple[Service, ...]:
     """The services of this name: several where one program does different jobs."""
     return tuple(service for service in ALL if service.name == name)
+
+
+def folder_module(service: Service, name: str) -> ModuleType | None:
+    """A further module of a service's folder (``adoption``, ``diagnosis``); None without one."""
+    folder = type(service).__module__.rpartition(".")[0]
+    full = f"{folder}.{name}"
+    return import_module(full) if find_spec(full) else None
+
+
+def adoptions() -> dict[str, Adoption]:
+    """How services are recognised on running hosts, by their keys."""
+    modules = {key: folder_module(service, "adoption") for key, service in SERVICES.items()}
+    return {key: module.ADOPTION for key, module in modules.items() if module}
 
 
 def expected_body(target: Target) -> bytes | None:

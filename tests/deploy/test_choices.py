@@ -9,7 +9,7 @@ import pytest
 from autotune.deploy.fleet import DeployFailed
 from autotune.deploy.stack import Part
 from autotune.services.base import Action
-from autotune.services.readback import words
+from autotune.services.option_lines import words
 from autotune.study.trial import Bench
 from autotune.transports.local import LocalTransport
 from tests.deploy.conftest import Opened, processes_below

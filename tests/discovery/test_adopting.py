@@ -22,8 +22,8 @@ from autotune.space import space as spaces
 from autotune.target.read import read
 from autotune.transports.base import Completed
 from autotune.transports.endpoint import SshHost
-from tests.adopt.places import FACTS, LB, cache, host, store, web
 from tests.deploy.doubles import Here
+from tests.discovery.places import FACTS, LB, cache, host, store, web
 
 HOSTS = [
     host("lb1", "10.0.0.9", {"/etc/nginx/nginx.conf": LB}, "nginx.service"),

@@ -10,15 +10,11 @@ from pathlib import Path
 import pytest
 
 from autotune.services.base import Settings
-from autotune.services.readback import (
-    Parser,
-    alternating,
-    assignments,
-    directives,
-    listen_backlog,
-    number,
-    words,
-)
+from autotune.services.nginx.syntax import directives
+from autotune.services.option_lines import words
+from autotune.services.php_fpm.syntax import assignments
+from autotune.services.readback import Parser, listen_backlog, number
+from autotune.services.redis_protocol import alternating
 
 FIXTURES = Path(__file__).parent / "fixtures"
 

@@ -16,7 +16,8 @@ from autotune.services.base import (
     TrialStart,
 )
 from autotune.services.memcached.parameters import NEEDS, PARAMETERS
-from autotune.services.readback import Parser, backlog_in_force, words
+from autotune.services.option_lines import words
+from autotune.services.readback import Parser, backlog_in_force
 
 TOOL = "/usr/share/memcached/scripts/memcached-tool"
 

@@ -15,7 +15,8 @@ from autotune.services.base import (
     Site,
 )
 from autotune.services.nginx.parameters import NEEDS, PARAMETERS
-from autotune.services.readback import backlog_in_force, directives
+from autotune.services.nginx.syntax import directives
+from autotune.services.readback import backlog_in_force
 
 IN_EFFECT = {name: name for name in (
     "worker_processes", "worker_connections", "multi_accept", "accept_mutex", "use",

@@ -6,7 +6,8 @@ from collections.abc import Callable, Mapping
 
 from autotune.services.base import Argv, ConfigFile, Readback, Role, Service, Settings, Site
 from autotune.services.php_fpm.parameters import NEEDS, PARAMETERS
-from autotune.services.readback import assignments, listen_backlog
+from autotune.services.php_fpm.syntax import assignments
+from autotune.services.readback import listen_backlog
 
 IN_EFFECT = {
     "pm": "pm",

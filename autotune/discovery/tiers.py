@@ -6,54 +6,54 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from autotune.adopt.found import Member
+from autotune.discovery.instances import Instance
 
 _ADDRESS = re.compile(r"(?:[a-z]+://)?(\[[0-9a-fA-F:]+\]|[A-Za-z0-9_.-]+):([0-9]{2,5})")
 _HERE = frozenset({"127.0.0.1", "localhost", "[::1]", "::1"})
 
 
 @dataclass(frozen=True)
-class FoundTier:
+class DiscoveredTier:
     """Hosts with the same deployment at the same port. ``assumed``: uses without a trace in files."""
 
     name: str
-    members: tuple[Member, ...]
+    instances: tuple[Instance, ...]
     forwards_to: str | None = None
     uses: tuple[str, ...] = ()
     assumed: tuple[str, ...] = ()
 
     @property
     def deployment(self) -> str:
-        return self.members[0].deployment
+        return self.instances[0].deployment
 
     @property
     def port(self) -> int:
-        return self.members[0].port
+        return self.instances[0].port
 
     @property
     def kind(self) -> str:
-        return self.members[0].kind
+        return self.instances[0].kind
 
 
-def tiers(members: Iterable[Member]) -> tuple[FoundTier, ...]:
+def tiers(instances: Iterable[Instance]) -> tuple[DiscoveredTier, ...]:
     """Tiers with their connections, from the load balancer to the store.
 
     A cache or store that nobody's files speak of is taken to be the web tier's: an application has
     its address elsewhere.
     """
-    grouped: dict[tuple[str, str, int], list[Member]] = {}
-    for member in members:
-        grouped.setdefault((member.kind, member.deployment, member.port), []).append(member)
+    grouped: dict[tuple[str, str, int], list[Instance]] = {}
+    for instance in instances:
+        grouped.setdefault((instance.kind, instance.deployment, instance.port), []).append(instance)
     order = ("lb", "web", "cache", "store")
-    found: list[FoundTier] = []
+    found: list[DiscoveredTier] = []
     for key in sorted(grouped, key=lambda key: order.index(key[0])):
         same = sum(tier.kind == key[0] for tier in found)
         name = key[0] if not same else f"{key[0]}{same + 1}"
-        found.append(FoundTier(name, tuple(grouped[key])))
+        found.append(DiscoveredTier(name, tuple(grouped[key])))
     return tuple(_connected(tier, found) for tier in found)
 
 
-def _connected(tier: FoundTier, every: Sequence[FoundTier]) -> FoundTier:
+def _connected(tier: DiscoveredTier, every: Sequence[DiscoveredTier]) -> DiscoveredTier:
     others = [other for other in every if other.name != tier.name]
     if tier.kind == "lb":
         next_one = [other for other in others if other.kind == "web" and _sends(tier, other)]
@@ -70,31 +70,31 @@ def _connected(tier: FoundTier, every: Sequence[FoundTier]) -> FoundTier:
     return replace(tier, uses=(*named, *unnamed), assumed=unnamed)
 
 
-def _sends(tier: FoundTier, other: FoundTier) -> bool:
+def _sends(tier: DiscoveredTier, other: DiscoveredTier) -> bool:
     return any(
-        _is_at(f"{place}:80" if ":" not in place else place, member, other)
-        for member in tier.members
-        for place in member.behind
+        _is_at(f"{place}:80" if ":" not in place else place, instance, other)
+        for instance in tier.instances
+        for place in instance.behind
     )
 
 
-def _speaks_of(tier: FoundTier, other: FoundTier) -> bool:
+def _speaks_of(tier: DiscoveredTier, other: DiscoveredTier) -> bool:
     return any(
-        _is_at(f"{found[1]}:{found[2]}", member, other)
-        for member in tier.members
-        for config in member.configs.values()
+        _is_at(f"{found[1]}:{found[2]}", instance, other)
+        for instance in tier.instances
+        for config in instance.configs.values()
         for seen in config.seen
         for word in seen.words
         for found in _ADDRESS.finditer(word)
     )
 
 
-def _is_at(place: str, speaker: Member, tier: FoundTier) -> bool:
+def _is_at(place: str, speaker: Instance, tier: DiscoveredTier) -> bool:
     """Whether ``host:port``, as ``speaker`` has it, is a host of ``tier``."""
     host, _, port = place.rpartition(":")
     if port != str(tier.port):
         return False
     return any(
-        host in member.host.names or (host in _HERE and member.host.name == speaker.host.name)
-        for member in tier.members
+        host in instance.host.names or (host in _HERE and instance.host.name == speaker.host.name)
+        for instance in tier.instances
     )

@@ -7,9 +7,8 @@ import tarfile
 
 import pytest
 
-from autotune.adopt.config import gather
-from autotune.adopt.of_nginx import MAIN, read
-from autotune.adopt.tree import Tree, unpacked
+from autotune.services.config_files import Tree, gather, unpacked
+from autotune.services.nginx.adoption import MAIN, read
 
 TREE = Tree(
     {"/etc/n/a.conf": b"", "/etc/n/b.conf": b"", "/etc/n/.c.conf": b"", "/srv/x/d.conf": b""},

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from autotune.adopt.found import FoundHost, members
-from autotune.adopt.tiers import FoundTier, tiers
-from tests.adopt.places import LB, SITE, cache, host, store, web
+from autotune.discovery.instances import DiscoveredHost, instances
+from autotune.discovery.tiers import DiscoveredTier, tiers
+from tests.discovery.places import LB, SITE, cache, host, store, web
 
 
-def found(*hosts: FoundHost) -> dict[str, FoundTier]:
-    return {tier.name: tier for tier in tiers(m for one in hosts for m in members(one)[0])}
+def found(*hosts: DiscoveredHost) -> dict[str, DiscoveredTier]:
+    return {tier.name: tier for tier in tiers(m for one in hosts for m in instances(one)[0])}
 
 
-def lb(text: str = LB) -> FoundHost:
+def lb(text: str = LB) -> DiscoveredHost:
     return host("lb1", "10.0.0.9", {"/etc/nginx/nginx.conf": text}, "nginx.service")
 
 
@@ -20,7 +20,7 @@ def test_a_stack_of_five() -> None:
     assert list(every) == ["lb", "web", "cache", "store"]
     assert every["lb"].deployment == "nginx"
     assert every["lb"].forwards_to == "web"
-    assert [member.host.name for member in every["web"].members] == ["web1", "web2"]
+    assert [member.host.name for member in every["web"].instances] == ["web1", "web2"]
     assert every["web"].uses == ("cache", "store")
     assert every["web"].assumed == ("store",)  # only the cache is spoken of
 
@@ -45,7 +45,7 @@ def test_ports_and_other_peoples_upstreams() -> None:
 
 
 def test_what_is_not_tuned_is_told() -> None:
-    tls = members(lb(LB.replace("listen 80", "listen 443 ssl")))
+    tls = instances(lb(LB.replace("listen 80", "listen 443 ssl")))
     why = "lb1: nginx listens nowhere without TLS, which autotune's load does not speak"
     assert tls == ((), (why,))
-    assert members(host("idle", "10.0.0.8", {})) == ((), ())
+    assert instances(host("idle", "10.0.0.8", {})) == ((), ())

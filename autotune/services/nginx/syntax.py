@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
+from collections.abc import Iterator, Mapping
 
-from autotune.adopt.syntax import Directive, Word, unreadable
+from autotune.services.base import Settings, Value
+from autotune.services.config_files import Directive, Unreadable, Word, unreadable
+from autotune.services.readback import Parser, number
 
 # nginx's own lexis: a comment begins where a word could, and within a word `#`, `}` and quotes are
 # letters like any other; braces that are none of its blocks have to be quoted.
@@ -18,7 +22,10 @@ _TOKEN = re.compile(
 
 def read(text: str) -> tuple[Directive, ...]:
     """Every directive, those with a block before what is in it. Raises Unreadable."""
-    found: list[Directive] = []
+    return tuple(_read(text))
+
+
+def _read(text: str) -> Iterator[Directive]:
     blocks: list[tuple[str, ...]] = []
     words: list[Word] = []
     place = 0
@@ -35,11 +42,35 @@ def read(text: str) -> tuple[Directive, ...]:
         elif token["mark"]:
             if not words:
                 raise unreadable(text, place, f"`{token['mark']}` without a directive before it")
-            found.append(Directive(words[0], tuple(words[1:]), tuple(blocks)))
+            yield Directive(words[0], tuple(words[1:]), tuple(blocks))
             if token["mark"] == "{":
                 blocks.append(tuple(word.text for word in words))
             words = []
         place = token.end()
     if words or blocks:
         raise unreadable(text, place, "the file ends within a directive or a block")
-    return tuple(found)
+
+
+def directives(names: Mapping[str, str]) -> Parser:
+    """Parser of ``nginx -T``: of a directive that is there more than once, the outermost."""
+
+    def parse(text: str) -> Settings:
+        found: dict[str, Value] = {}
+        depths: dict[str, int] = {}
+        for directive in _printed(text):
+            name = names.get(directive.name.text)
+            if not name or not directive.arguments:
+                continue
+            if directive.depth < depths.get(name, directive.depth + 1):
+                depths[name] = directive.depth
+                word = directive.arguments[0].text.strip("\"'")
+                found[name] = {"on": True, "off": False}.get(word, number(word))
+        return found
+
+    return parse
+
+
+def _printed(text: str) -> Iterator[Directive]:
+    """Up to what nginx says of the configuration behind it, which is none."""
+    with contextlib.suppress(Unreadable):
+        yield from _read(text)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from autotune.adopt.adoption import AdoptedTier
-from autotune.adopt.found import FoundHost
+from autotune.discovery.adoption import AdoptedTier
+from autotune.discovery.instances import DiscoveredHost
 from autotune.services.base import Value
 from autotune.space.dimension import Dimension
 
@@ -16,7 +16,7 @@ class Stack:
     """All that the file says. ``path`` is what load is sent to; ``notes`` go to its top."""
 
     name: str
-    hosts: Sequence[FoundHost]
+    hosts: Sequence[DiscoveredHost]
     tiers: Sequence[AdoptedTier]
     path: str
     templates: str
@@ -65,7 +65,7 @@ def _tiers(stack: Stack) -> Iterator[str]:
         for other in found.assumed:
             yield f"  # No file of {found.name} speaks of {other}: that it uses it is a guess."
         yield f"  {found.name}:"
-        yield f"    hosts: [{', '.join(member.host.name for member in found.members)}]"
+        yield f"    hosts: [{', '.join(instance.host.name for instance in found.instances)}]"
         yield f"    service: {found.deployment}"
         yield f"    port: {found.port}"
         if found.forwards_to:

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autotune.adopt import apache, ini, nginx
-from autotune.adopt.syntax import Reader, Unreadable
-from autotune.adopt.template import Adopted, adopt
 from autotune.deploy.render import _environment
+from autotune.discovery.template import exchanged
+from autotune.services.apache import syntax as apache
+from autotune.services.config_files import Directive, Reader, Unreadable, Word
+from autotune.services.nginx import syntax as nginx
+from autotune.services.php_fpm import syntax as ini
 
 STYLES = Path(__file__).parent / "styles"
 NGINX = {name: name for name in (
@@ -26,6 +30,44 @@ APACHE = {name: name for name in (
 FPM = {"pm.max_children": "max_children", "pm.start_servers": "start_servers", "pm": "pm",
        "pm.min_spare_servers": "min_spare_servers", "pm.max_spare_servers": "max_spare_servers",
        "opcache.memory_consumption": "opcache"}  # fmt: skip
+
+
+NUMBER = re.compile(r"[0-9]+(\.[0-9]+)?")
+
+
+@dataclass(frozen=True)
+class Adopted:
+    """``baseline`` has the value each variable of the ``template`` stands for, as it was written."""
+
+    template: str
+    baseline: Mapping[str, str]
+
+
+def adopt(text: str, directives: Iterable[Directive], variables: Mapping[str, str]) -> Adopted:
+    """Put a variable where a directive of ``variables`` (its name → the variable's) has a number.
+
+    Of a directive that is there more than once the outermost counts, wherever it has the same value
+    there; with several values it stays as it is: no single one is the baseline.
+    """
+    places: dict[str, list[Word]] = {}
+    depths: dict[str, int] = {}
+    for directive in directives:
+        variable = variables.get(directive.name.text)
+        if variable is None or len(directive.arguments) != 1:
+            continue
+        if directive.depth < depths.get(variable, directive.depth + 1):
+            depths[variable], places[variable] = directive.depth, []
+        if directive.depth == depths[variable]:
+            places[variable].append(directive.arguments[0])
+    chosen = {
+        word: variable
+        for variable, words in places.items()
+        if len({word.text for word in words}) == 1 and NUMBER.fullmatch(words[0].text)
+        for word in words
+    }
+    baseline = {variable: word.text for word, variable in chosen.items()}
+    pieces = [(word.start, word.end, f"{{{{ {variable} }}}}") for word, variable in chosen.items()]
+    return Adopted(exchanged(text, pieces), baseline)
 
 
 def text_of(path: Path) -> str:

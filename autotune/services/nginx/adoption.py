@@ -1,26 +1,31 @@
-"""nginx: which directives are the catalogue's parameters, and what its files say of the stack."""
+"""Which directives of nginx are parameters, and what its files say of the stack."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from autotune.adopt import nginx
-from autotune.adopt.config import Config, Seen, gather
-from autotune.adopt.knob import (
+from autotune.services.adoption import Adoption, RunningHost, RunningService
+from autotune.services.base import Role, Value
+from autotune.services.config_files import Config, PlacedDirective, Tree, gather, included
+from autotune.services.directives import (
+    KILOBYTES,
+    NUMBER,
+    ON_OFF,
+    SECONDS,
+    WORD,
     Absent,
     Accepts,
+    Adopted,
     Edit,
-    Knob,
-    Tuned,
+    Notation,
+    Tunable,
+    automatic,
     before,
     inside,
     joined,
-    tuned,
+    map_directives,
 )
-from autotune.adopt.syntax import Directive
-from autotune.adopt.tree import Tree
-from autotune.adopt.values import KILOBYTES, NUMBER, ON_OFF, SECONDS, WORD, Kind, automatic
-from autotune.services.base import Role, Value
+from autotune.services.nginx import syntax
 
 MAIN = "/etc/nginx/nginx.conf"
 OF_CLIENTS = ("http", "server", "location")
@@ -28,44 +33,62 @@ BACKLOG, BUFFER = 511, 0  # nginx' own on Linux
 
 
 def read(tree: Tree) -> Config:
-    return gather(tree, MAIN, nginx.read, _included)
+    return gather(tree, MAIN, syntax.read, included)
 
 
-def _included(directive: Directive) -> str | None:
-    named = directive.name.text == "include" and len(directive.arguments) == 1
-    return directive.arguments[0].text.strip("\"'") if named else None
+def find(host: RunningHost) -> Iterator[RunningService | str]:
+    if not host.runs("nginx.service"):
+        return
+    config = read(host.tree)
+    listening = ports(config)
+    if not listening:
+        yield "nginx listens nowhere without TLS, which autotune's load does not speak"
+        return
+    to_proxy = passes(config, "proxy_pass")
+    yield RunningService(
+        host=host,
+        key="nginx",
+        config=config,
+        kind="lb" if to_proxy else "web",
+        port=listening[0],
+        behind=to_proxy,
+        gateway="fastcgi" if passes(config, "fastcgi_pass") else "",
+    )
 
 
-def tune(config: Config, role: Role, processors: int, accepts: Accepts) -> Tuned:
-    """Every parameter of nginx in these files. ``processors`` is what `auto` comes to."""
-    made = tuned(config, _knobs(role, processors), accepts)
+def tune(service: RunningService, accepts: Accepts) -> Adopted:
+    """Every parameter of nginx in these files; its `auto` comes to the host's processors."""
+    config = service.config
+    made = map_directives(config, _mappings(service.role, service.host.processors), accepts)
     for special in (_descriptors, _listening, _access_log):
         made = joined(made, special(config, made, accepts))
     return made
 
 
-def _knobs(role: Role, processors: int) -> Iterator[Knob]:
-    yield Knob("worker_processes", "worker_processes", automatic(processors), ("",),
+def _mappings(role: Role, processors: int) -> Iterator[Tunable]:
+    yield Tunable("worker_processes", "worker_processes", automatic(processors), ("",),
                absent=Absent(1, before("events"),
                              r'"worker_processes " ~ worker_processes ~ ";\n"'))  # fmt: skip
-    yield Knob("worker_connections", "worker_connections", NUMBER, ("events",),
+    yield Tunable("worker_connections", "worker_connections", NUMBER, ("events",),
                absent=_line("events", "worker_connections", NUMBER, 512))  # fmt: skip
-    for name in ("multi_accept", "accept_mutex"):
-        yield Knob(name, name, ON_OFF, ("events",), absent=_line("events", name, ON_OFF, False))  # noqa: FBT003  # nginx' default
-    yield Knob("use", "use", WORD, ("events",), absent=_line("events", "use", WORD, "epoll"))
-    yield Knob("keepalive_timeout", "keepalive_timeout", SECONDS, OF_CLIENTS,
+    for name, default in (("multi_accept", False), ("accept_mutex", False)):
+        yield Tunable(
+            name, name, ON_OFF, ("events",), absent=_line("events", name, ON_OFF, default)
+        )
+    yield Tunable("use", "use", WORD, ("events",), absent=_line("events", "use", WORD, "epoll"))
+    yield Tunable("keepalive_timeout", "keepalive_timeout", SECONDS, OF_CLIENTS,
                absent=_line("http", "keepalive_timeout", SECONDS, 75))  # fmt: skip
-    yield Knob("keepalive_requests", "keepalive_requests", NUMBER, OF_CLIENTS,
+    yield Tunable("keepalive_requests", "keepalive_requests", NUMBER, OF_CLIENTS,
                absent=_line("http", "keepalive_requests", NUMBER, 1000))  # fmt: skip
     if role is Role.PROXY:
-        yield Knob("upstream_keepalive", "keepalive", NUMBER, ("upstream",))
-        yield Knob("upstream_keepalive_requests", "keepalive_requests", NUMBER, ("upstream",))
+        yield Tunable("upstream_keepalive", "keepalive", NUMBER, ("upstream",))
+        yield Tunable("upstream_keepalive_requests", "keepalive_requests", NUMBER, ("upstream",))
         return
-    yield Knob("fastcgi_keepalive", "keepalive", NUMBER, ("upstream",))
-    yield Knob("fastcgi_keep_conn", "fastcgi_keep_conn", ON_OFF)
-    yield Knob("fastcgi_buffer_size", "fastcgi_buffer_size", KILOBYTES,
+    yield Tunable("fastcgi_keepalive", "keepalive", NUMBER, ("upstream",))
+    yield Tunable("fastcgi_keep_conn", "fastcgi_keep_conn", ON_OFF)
+    yield Tunable("fastcgi_buffer_size", "fastcgi_buffer_size", KILOBYTES,
                absent=Absent(4, _without_buffers, _BUFFER_SIZE))  # fmt: skip
-    yield Knob("fastcgi_buffers", "fastcgi_buffers", NUMBER,
+    yield Tunable("fastcgi_buffers", "fastcgi_buffers", NUMBER,
                counts=lambda seen: seen.words[1:] == ("4k",),
                absent=Absent(8, _without_buffers,
                              r'"\n    fastcgi_buffers " ~ fastcgi_buffers ~ " 4k;"'))  # fmt: skip
@@ -78,8 +101,8 @@ _BUFFER_SIZE = (
 )
 
 
-def _line(block: str, name: str, kind: Kind, default: Value) -> Absent:
-    return Absent(default, inside(block), rf'"\n    {name} " ~ {kind.write(name)} ~ ";"')
+def _line(block: str, name: str, notation: Notation, default: Value) -> Absent:
+    return Absent(default, inside(block), rf'"\n    {name} " ~ {notation.write(name)} ~ ";"')
 
 
 def _without_buffers(config: Config) -> tuple[str, int] | None:
@@ -89,24 +112,24 @@ def _without_buffers(config: Config) -> tuple[str, int] | None:
     return inside("http")(config)
 
 
-def _descriptors(config: Config, made: Tuned, _: Accepts) -> Tuned:
+def _descriptors(config: Config, made: Adopted, _: Accepts) -> Adopted:
     """More connections than today need more descriptors: two for each, and some for files."""
     now = made.values.get("worker_connections")
     if now is None or config.called("worker_rlimit_nofile"):
-        return Tuned()
-    spot = before("events")(config)
-    if spot is None:
-        return Tuned()
+        return Adopted()
+    position = before("events")(config)
+    if position is None:
+        return Adopted()
     text = (
         '{{ "worker_rlimit_nofile " ~ (2 * worker_connections + 64) ~ ";\\n" '
         f'if worker_connections > {now} else "" }}}}'
     )
-    return Tuned((Edit(*spot, spot[1], text),))
+    return Adopted((Edit(*position, position[1], text),))
 
 
-def _listening(config: Config, _: Tuned, accepts: Accepts) -> Tuned:
+def _listening(config: Config, _: Adopted, accepts: Accepts) -> Adopted:
     """``backlog`` and ``reuseport`` where an address is first listened at: nginx takes them once."""
-    places: dict[str, list[Seen]] = {}
+    places: dict[str, list[PlacedDirective]] = {}
     for seen in config.called("listen"):
         if seen.words and not seen.words[0].startswith("unix:"):
             places.setdefault(_address(seen.words[0]), []).append(seen)
@@ -115,7 +138,7 @@ def _listening(config: Config, _: Tuned, accepts: Accepts) -> Tuned:
     values: dict[str, Value] = {}
     left: dict[str, str] = {}
     if not places:
-        return Tuned(left=dict.fromkeys(("backlog", "reuseport"), "there is no `listen`"))
+        return Adopted(left=dict.fromkeys(("backlog", "reuseport"), "there is no `listen`"))
     for name, default, text in (
         ("backlog", BACKLOG, f'{{{{ " backlog=" ~ backlog if backlog != {BACKLOG} else "" }}}}'),
         ("reuseport", False, '{{ " reuseport" if reuseport else "" }}'),
@@ -127,7 +150,7 @@ def _listening(config: Config, _: Tuned, accepts: Accepts) -> Tuned:
         for first, *_rest in places.values():
             end = first.directive.arguments[-1].end
             edits.append(Edit(first.path, end, end, text))
-    return Tuned(tuple(edits), values, left)
+    return Adopted(tuple(edits), values, left)
 
 
 def _address(word: str) -> str:
@@ -138,7 +161,7 @@ def _address(word: str) -> str:
     return f"{'*' if host in ('', '0.0.0.0') else host}:{port}"  # noqa: S104  # compared, not bound
 
 
-def _access_log(config: Config, _: Tuned, accepts: Accepts) -> Tuned:
+def _access_log(config: Config, _: Adopted, accepts: Accepts) -> Adopted:
     """``buffer=`` behind every access log that is a plain file in a known format."""
     edits = []
     for seen in config.called("access_log"):
@@ -156,8 +179,8 @@ def _access_log(config: Config, _: Tuned, accepts: Accepts) -> Tuned:
         )
         edits.append(Edit(seen.path, end, end, text))
     if not edits or not accepts("access_log_buffer", BUFFER):
-        return Tuned(left={"access_log_buffer": "there is no `access_log` without a buffer"})
-    return Tuned(tuple(edits), {"access_log_buffer": BUFFER})
+        return Adopted(left={"access_log_buffer": "there is no `access_log` without a buffer"})
+    return Adopted(tuple(edits), {"access_log_buffer": BUFFER})
 
 
 # -- what is said of the stack --------------------------------------------------------------------
@@ -188,3 +211,13 @@ def passes(config: Config, directive: str) -> tuple[str, ...]:
         place = place if place.startswith("unix:") else place.partition("/")[0]
         found += servers.get(place, [place])
     return tuple(dict.fromkeys(found))
+
+
+ADOPTION = Adoption(
+    known_as="nginx",
+    units=("nginx.service",),
+    paths=("etc/nginx",),
+    version="runs nginx.service && nginx -v 2>&1 | sed -n 's,^nginx version: nginx/,nginx ,p'",
+    find=find,
+    tune=tune,
+)

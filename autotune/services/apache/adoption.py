@@ -1,4 +1,4 @@
-"""Apache: which directives are the catalogue's parameters, and what its files say of the stack."""
+"""Which directives of Apache are parameters, and what its files say of the stack."""
 
 from __future__ import annotations
 
@@ -6,12 +6,23 @@ import re
 from collections.abc import Iterator
 from dataclasses import replace
 
-from autotune.adopt import apache
-from autotune.adopt.config import Config, Seen, gather
-from autotune.adopt.knob import Absent, Accepts, Edit, Knob, Spot, Tuned, behind, joined, tuned
-from autotune.adopt.syntax import Directive, Word
-from autotune.adopt.tree import Tree
-from autotune.adopt.values import CAPITAL_ON_OFF, NUMBER, SECONDS
+from autotune.services.adoption import Adoption, RunningHost, RunningService
+from autotune.services.apache import syntax
+from autotune.services.config_files import Config, Directive, PlacedDirective, Tree, Word, gather
+from autotune.services.directives import (
+    CAPITAL_ON_OFF,
+    NUMBER,
+    SECONDS,
+    Absent,
+    Accepts,
+    Adopted,
+    Edit,
+    Position,
+    Tunable,
+    behind,
+    joined,
+    map_directives,
+)
 
 MAIN = "/etc/apache2/apache2.conf"
 COMMON = ("MaxKeepAliveRequests", "MaxConnectionsPerChild", "StartServers")
@@ -34,14 +45,14 @@ def read(tree: Tree) -> Config:
 
 def _read(text: str) -> tuple[Directive, ...]:
     """Directives by the names that the documentation has: Apache takes them in any case."""
-    return tuple(replace(found, name=_canonical(found.name)) for found in apache.read(text))
+    return tuple(replace(found, name=_canonical(found.name)) for found in syntax.read(text))
 
 
 def _canonical(name: Word) -> Word:
     return replace(name, text=_NAMES.get(name.text.lower(), name.text))
 
 
-def _applies(seen: Seen, way: str) -> bool:
+def _applies(seen: PlacedDirective, way: str) -> bool:
     """Not for another way of working than the one that is loaded."""
     for block in seen.directive.within:
         if block[0].lower() == "ifmodule" and len(block) > 1:
@@ -70,22 +81,44 @@ def loads(config: Config, module: str) -> bool:
     return any(seen.words and seen.words[0] == module for seen in config.called("LoadModule"))
 
 
-def tune(config: Config, accepts: Accepts) -> Tuned:
+def find(host: RunningHost) -> Iterator[RunningService | str]:
+    if not host.runs("apache2.service"):
+        return
+    config = read(host.tree)
+    listening, way, to_proxy = ports(config), mpm(config), passes(config)
+    runs_php = way == "prefork" and loads(config, "php_module")
+    if not listening:
+        yield "Apache listens nowhere without TLS, which autotune's load does not speak"
+    elif runs_php or way == "event":
+        yield RunningService(
+            host=host,
+            key="apache-mod-php" if runs_php else "apache",
+            config=config,
+            kind="lb" if to_proxy and not runs_php else "web",
+            port=listening[0],
+            behind=to_proxy,
+        )
+    else:
+        yield f"Apache with mpm_{way or 'unknown'} as it is used here is not tuned"
+
+
+def tune(service: RunningService, accepts: Accepts) -> Adopted:
     """Every parameter of Apache in these files, of the way of working that is in use."""
-    knobs = [
-        Knob("KeepAlive", "KeepAlive", CAPITAL_ON_OFF),
-        Knob("KeepAliveTimeout", "KeepAliveTimeout", SECONDS),
-        *(Knob(name, name, NUMBER) for name in COMMON),
-        *(Knob(name, name, NUMBER) for name in (PREFORK if mpm(config) == "prefork" else EVENT)),
-        Knob("ListenBacklog", "ListenBacklog", NUMBER, absent=Absent(
+    config = service.config
+    mappings = [
+        Tunable("KeepAlive", "KeepAlive", CAPITAL_ON_OFF),
+        Tunable("KeepAliveTimeout", "KeepAliveTimeout", SECONDS),
+        *(Tunable(name, name, NUMBER) for name in COMMON),
+        *(Tunable(name, name, NUMBER) for name in (PREFORK if mpm(config) == "prefork" else EVENT)),
+        Tunable("ListenBacklog", "ListenBacklog", NUMBER, absent=Absent(
             511, _first_listen, r'"\nListenBacklog " ~ ListenBacklog')),
     ]  # fmt: skip
-    made = tuned(config, knobs, accepts)
+    made = map_directives(config, mappings, accepts)
     sized = _processes if mpm(config) == "prefork" else _threads
     return joined(made, sized(config, made, accepts))
 
 
-def _first_listen(config: Config) -> Spot | None:
+def _first_listen(config: Config) -> Position | None:
     """Behind the first `Listen` that is outside of any section."""
     for seen in config.called("Listen"):
         if not seen.block and seen.words:
@@ -93,49 +126,51 @@ def _first_listen(config: Config) -> Spot | None:
     return None
 
 
-def _processes(config: Config, _: Tuned, accepts: Accepts) -> Tuned:
+def _processes(config: Config, _: Adopted, accepts: Accepts) -> Adopted:
     """prefork: workers are processes; the limit goes up with them."""
-    made = tuned(config, [Knob("MaxRequestWorkers", "MaxRequestWorkers", NUMBER)], accepts)
+    made = map_directives(
+        config, [Tunable("MaxRequestWorkers", "MaxRequestWorkers", NUMBER)], accepts
+    )
     return joined(made, _limit(config, "ServerLimit", "MaxRequestWorkers", made))
 
 
-def _threads(config: Config, made: Tuned, accepts: Accepts) -> Tuned:
+def _threads(config: Config, made: Adopted, accepts: Accepts) -> Adopted:
     """event: workers are whole processes of threads, so that their number says how many."""
     workers = _one_number(config, "MaxRequestWorkers")
     threads = made.values.get("ThreadsPerChild")
     if not workers or not isinstance(threads, int) or workers % threads:
         why = "MaxRequestWorkers is no multiple of ThreadsPerChild, or is not there"
-        return Tuned(left={"ServerLimit": why})
+        return Adopted(left={"ServerLimit": why})
     processes = workers // threads
     if not accepts("ServerLimit", processes):
-        return Tuned(left={"ServerLimit": f"{processes} processes are out of the catalogue"})
+        return Adopted(left={"ServerLimit": f"{processes} processes are out of the catalogue"})
     found = config.called("MaxRequestWorkers")[0]
     word = found.directive.arguments[0]
     written = Edit(found.path, word.start, word.end, "{{ MaxRequestWorkers }}")
-    sized = Tuned((written,), {"ServerLimit": processes})
+    sized = Adopted((written,), {"ServerLimit": processes})
     sized = joined(sized, _limit(config, "ServerLimit", "ServerLimit", sized))
     return joined(sized, _limit(config, "ThreadLimit", "ThreadsPerChild", made))
 
 
-def _limit(config: Config, name: str, variable: str, made: Tuned) -> Tuned:
+def _limit(config: Config, name: str, variable: str, made: Adopted) -> Adopted:
     """A limit that goes up, where it has to, and never down."""
     if variable not in made.values:
-        return Tuned()
+        return Adopted()
     now = _one_number(config, name)
     if now:
         word = config.called(name)[0].directive.arguments[0]
         text = f"{{{{ [{now}, {variable}] | max }}}}"
-        return Tuned((Edit(config.called(name)[0].path, word.start, word.end, text),))
-    spot = behind("MaxRequestWorkers")(config)
+        return Adopted((Edit(config.called(name)[0].path, word.start, word.end, text),))
+    position = behind("MaxRequestWorkers")(config)
     default = 64 if name == "ThreadLimit" else SERVERS.get(mpm(config), 16)
-    if spot is None or config.called(name):
-        return Tuned()
+    if position is None or config.called(name):
+        return Adopted()
     # What was more than the default today is cut by it: as it is, it stays.
     text = (
         f'{{{{ "\\n{name} " ~ {variable} '
         f'if {variable} > {default} and {variable} != {made.values[variable]} else "" }}}}'
     )
-    return Tuned((Edit(*spot, spot[1], text),))
+    return Adopted((Edit(*position, position[1], text),))
 
 
 def _one_number(config: Config, name: str) -> int:
@@ -168,3 +203,14 @@ def _behind(config: Config) -> Iterator[str]:
                 scheme, mark, place = word.strip("\"'").partition("://")
                 if mark and scheme in ("http", "https"):
                     yield place.partition("/")[0]
+
+
+ADOPTION = Adoption(
+    known_as="Apache (mpm_event, or mpm_prefork with mod_php)",
+    units=("apache2.service",),
+    paths=("etc/apache2",),
+    version="runs apache2.service &&"
+    " apache2 -v 2>/dev/null | sed -n 's,^Server version: Apache/,Apache ,p'",
+    find=find,
+    tune=tune,
+)

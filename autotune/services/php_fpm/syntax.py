@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 
-from autotune.adopt.syntax import Directive, Word, unreadable
+from autotune.services.base import Settings, Value
+from autotune.services.config_files import Directive, Unreadable, Word, unreadable
+from autotune.services.readback import Parser, number
 
+_STAMP = re.compile(r"(?m)^\[[^\]]*\] NOTICE: ")
 _LINE = re.compile(r"[^\n]*(?:\n|$)")
 _SECTION = re.compile(r"\s*\[([^\]\n]*)\]")
 _NAME = re.compile(r"\s*([^\s=;\[\]]+(?:\[[^\]\n]*\])?)\s*")
@@ -36,3 +40,24 @@ def read(text: str) -> tuple[Directive, ...]:
                 end = _LINE.match(text, value.end()).end()  # type: ignore[union-attr]  # matches ""
         place = end
     return tuple(found)
+
+
+def assignments(names: Mapping[str, str]) -> Parser:
+    """Parser of ``php-fpm -tt``, which logs the configuration: the first value of each name."""
+
+    def parse(text: str) -> Settings:
+        found: dict[str, Value] = {}
+        for assignment in _logged(text):
+            name = names.get(assignment.name.text)
+            if name and assignment.arguments:
+                found.setdefault(name, number(assignment.arguments[0].text))
+        return found
+
+    return parse
+
+
+def _logged(text: str) -> tuple[Directive, ...]:
+    try:
+        return read(_STAMP.sub("", text))
+    except Unreadable:
+        return ()

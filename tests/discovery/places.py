@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from autotune.adopt.found import FoundHost
-from autotune.adopt.tree import Tree
+from autotune.discovery.instances import DiscoveredHost
+from autotune.services.config_files import Tree
 from autotune.space.facts import HostFacts
 
 FACTS = HostFacts(2, 4 * 2**30, 1024)
@@ -74,9 +74,9 @@ def host(
     files: Mapping[str, str],
     *units: str,
     links: Mapping[str, str] | None = None,
-) -> FoundHost:
+) -> DiscoveredHost:
     tree = Tree({path: text.encode() for path, text in files.items()}, links or {})
-    return FoundHost(
+    return DiscoveredHost(
         name=name,
         address=address,
         tree=tree,
@@ -87,16 +87,18 @@ def host(
     )
 
 
-def web(name: str = "web1", address: str = "10.0.0.1", **changed: str) -> FoundHost:
+def web(name: str = "web1", address: str = "10.0.0.1", **changed: str) -> DiscoveredHost:
     """A host with nginx and PHP-FPM; ``changed`` replaces the texts above."""
     texts = {"nginx": NGINX, "site": SITE, "pool": POOL, **changed}
     files = dict(zip(WEB_FILES, (texts["nginx"], texts["site"], FPM, texts["pool"]), strict=True))
     return host(name, address, files, *WEB, links=WEB_LINKS)
 
 
-def cache(address: str = "10.0.0.3", text: str = "-d\n-m 64\n-p 11211\n-l 10.0.0.3\n") -> FoundHost:
+def cache(
+    address: str = "10.0.0.3", text: str = "-d\n-m 64\n-p 11211\n-l 10.0.0.3\n"
+) -> DiscoveredHost:
     return host("mc1", address, {"/etc/memcached.conf": text}, "memcached.service")
 
 
-def store(text: str = "bind 10.0.0.4\nport 6379\nhz 10\n") -> FoundHost:
+def store(text: str = "bind 10.0.0.4\nport 6379\nhz 10\n") -> DiscoveredHost:
     return host("db1", "10.0.0.4", {"/etc/redis/redis.conf": text}, "redis-server.service")

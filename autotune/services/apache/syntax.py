@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from autotune.adopt.syntax import Directive, Word, unreadable
+from autotune.services.config_files import Directive, Word, unreadable
 
 # A line goes on where a backslash ends it, in a comment too.
 _LINE = re.compile(r"(?:\\\r?\n|[^\n])*(?:\n|$)")

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from autotune.adopt import of_apache, of_nginx, of_options, of_php_fpm
-from autotune.adopt.config import Config
-from autotune.adopt.found import Member
-from autotune.adopt.knob import Accepts, Edit, Tuned
-from autotune.adopt.template import exchanged
-from autotune.adopt.tiers import FoundTier
-from autotune.services.base import ConfigFile, Own, Role, Value
-from autotune.services.limits.service import Limits
+from autotune.discovery.instances import Instance
+from autotune.discovery.template import exchanged
+from autotune.discovery.tiers import DiscoveredTier
+from autotune.services.adoption import RunningService
+from autotune.services.base import ConfigFile, Own, Value
+from autotune.services.config_files import Config
+from autotune.services.directives import Accepts, Adopted, Edit
 from autotune.services.placement import placed
+from autotune.services.registry import adoptions
 from autotune.space.catalogue import of_tier
 from autotune.space.dimension import Dimension
 from autotune.space.facts import smallest
@@ -27,7 +27,7 @@ class AdoptedTier:
     ``values`` is the baseline and ``left`` why a parameter is not tuned, both by ``SERVICE.NAME``.
     """
 
-    found: FoundTier
+    found: DiscoveredTier
     dimensions: tuple[Dimension, ...]
     templates: Mapping[str, str]
     own: Mapping[str, Own]
@@ -35,11 +35,11 @@ class AdoptedTier:
     left: Mapping[str, str]
 
 
-def adopt(tier: FoundTier) -> AdoptedTier:
+def adopt(tier: DiscoveredTier) -> AdoptedTier:
     """Variables in the files of every host of a tier, where the hosts have the same values."""
-    hosts = tuple(member.host.name for member in tier.members)
+    hosts = tuple(instance.host.name for instance in tier.instances)
     model = Tier(hosts=hosts, service=(tier.deployment,))
-    facts = smallest(member.host.facts for member in tier.members)
+    facts = smallest(instance.host.facts for instance in tier.instances)
     dimensions = tuple(of_tier(tier.name, model, facts))
     templates: dict[str, str] = {}
     own: dict[str, Own] = {}
@@ -47,26 +47,26 @@ def adopt(tier: FoundTier) -> AdoptedTier:
     left: dict[str, str] = {}
     for place in placed(tier.name, model):
         service = place.service.name
-        if isinstance(place.service, Limits):
+        if place.service.per_deployment:
             # What units may open is theirs: a drop-in would be a file that was not there.
             own |= {f"{tier.name}.{host}.{service}": Own() for host in hosts}
             left |= {f"{service}.{p.name}": "units keep theirs" for p in place.service.parameters}
-        if service not in tier.members[0].configs:
+        if service not in tier.instances[0].configs:
             continue
         prefix = f"{tier.name}.{service}."
         known = {d.name.removeprefix(prefix): d for d in dimensions if d.name.startswith(prefix)}
-        made = _of_hosts(tier.members, service, place.role, known)
-        for member, tuned in zip(tier.members, made, strict=True):
-            texts = _templates(member.configs[service], tuned.edits)
-            named = {path: f"{member.host.name}{path}.j2" for path in texts}
+        made = _of_hosts(tier.instances, service, known)
+        for instance, tuned in zip(tier.instances, made, strict=True):
+            texts = _templates(instance.configs[service], tuned.edits)
+            named = {path: f"{instance.host.name}{path}.j2" for path in texts}
             templates |= {named[path]: text for path, text in texts.items()}
-            modes = member.host.tree.modes
+            modes = instance.host.tree.modes
             files = tuple(
                 ConfigFile(path, template, modes.get(path, 0o644))
                 for path, template in named.items()
             )
-            part = f"{tier.name}.{member.host.name}.{service}"
-            own[part] = Own(files, member.listen.get(service, ""))
+            part = f"{tier.name}.{instance.host.name}.{service}"
+            own[part] = Own(files, instance.services[service].listen)
         values |= {f"{service}.{name}": value for name, value in made[0].values.items()}
         left |= {f"{service}.{name}": why for name, why in made[0].left.items()}
         left |= {f"{service}.{name}": "it has no place in these files" for name in known
@@ -75,15 +75,14 @@ def adopt(tier: FoundTier) -> AdoptedTier:
 
 
 def _of_hosts(
-    members: Iterable[Member],
+    instances: Iterable[Instance],
     service: str,
-    role: Role,
     known: Mapping[str, Dimension],
-) -> list[Tuned]:
+) -> list[Adopted]:
     """What is tuned on each host; hosts of a tier share their settings, so they must agree now."""
 
-    def all_of(accepts: Accepts) -> list[Tuned]:
-        return [_tune(member, service, role, accepts) for member in members]
+    def all_of(accepts: Accepts) -> list[Adopted]:
+        return [_tune(instance.services[service], accepts) for instance in instances]
 
     accepts = _accepting(known)
     first = all_of(accepts)
@@ -100,15 +99,8 @@ def _of_hosts(
     return agreed
 
 
-def _tune(member: Member, service: str, role: Role, accepts: Accepts) -> Tuned:
-    config, host = member.configs[service], member.host
-    if service == "nginx":
-        return of_nginx.tune(config, role, host.processors, accepts)
-    if service == "php_fpm":
-        backlog = host.backlogs.get(member.listen[service], of_php_fpm.BACKLOG)
-        return of_php_fpm.tune(config, backlog, accepts)
-    tune = of_apache.tune if service == "apache" else of_options.tune
-    return tune(config, accepts)
+def _tune(service: RunningService, accepts: Accepts) -> Adopted:
+    return adoptions()[service.key].tune(service, accepts)
 
 
 def _accepting(known: Mapping[str, Dimension]) -> Accepts:

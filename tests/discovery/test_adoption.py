@@ -10,18 +10,19 @@ from pathlib import Path
 
 import pytest
 
-from autotune.adopt import of_nginx
-from autotune.adopt.adoption import AdoptedTier, adopt
-from autotune.adopt.found import FoundHost, Member, members
-from autotune.adopt.tiers import FoundTier, tiers
-from autotune.adopt.tree import Tree, unpacked
 from autotune.deploy.render import of_text
-from autotune.services.base import Value
-from tests.adopt.places import FACTS, NGINX, POOL, SITE, WEB, cache, host, store, web
+from autotune.discovery.adoption import AdoptedTier, adopt
+from autotune.discovery.instances import DiscoveredHost, Instance, instances
+from autotune.discovery.tiers import DiscoveredTier, tiers
+from autotune.services.adoption import RunningService
+from autotune.services.base import Role, Value
+from autotune.services.config_files import Tree, unpacked
+from autotune.services.nginx import adoption as of_nginx
+from tests.discovery.places import FACTS, NGINX, POOL, SITE, WEB, cache, host, store, web
 
 
-def adopted(*hosts: FoundHost) -> dict[str, AdoptedTier]:
-    found = [member for one in hosts for member in members(one)[0]]
+def adopted(*hosts: DiscoveredHost) -> dict[str, AdoptedTier]:
+    found = [member for one in hosts for member in instances(one)[0]]
     return {tier.name: adopt(tier) for tier in tiers(found)}
 
 
@@ -41,12 +42,12 @@ def rendered(tier: AdoptedTier, changed: Mapping[str, Value] | None = None) -> d
     return made
 
 
-def originals(*hosts: FoundHost) -> dict[str, str]:
+def originals(*hosts: DiscoveredHost) -> dict[str, str]:
     return {f"{one.name}{path}": content.decode()
             for one in hosts for path, content in one.tree.files.items()}  # fmt: skip
 
 
-def given_back(tier: AdoptedTier, *hosts: FoundHost) -> None:
+def given_back(tier: AdoptedTier, *hosts: DiscoveredHost) -> None:
     before = originals(*hosts)
     made = rendered(tier)
     assert made
@@ -256,9 +257,12 @@ def test_styles(style: str, place: str, units: tuple[str, ...], tuned: dict[str,
     one = host("one", "10.0.0.1", files, *units, links=web().tree.links)
     found = replace(one, tree=Tree({**one.tree.files, place: prefix + content}, one.tree.links))
     if style == "nginx-maps-and-tls.conf":
-        assert members(found)[0] == ()  # nothing without TLS; its file is no less a template
-        member = Member(found, "web", "nginx", 80, {"nginx": of_nginx.read(found.tree)})
-        tier = adopt(FoundTier("web", (member,)))
+        assert instances(found)[0] == ()  # nothing without TLS; its file is no less a template
+        running = RunningService(
+            key="nginx", host=found, role=Role.PROXY, config=of_nginx.read(found.tree)
+        )
+        member = Instance(found, "web", "nginx", 80, {"nginx": running})
+        tier = adopt(DiscoveredTier("web", (member,)))
     else:
         tier = next(iter(adopted(found).values()))
     made = {path.removeprefix("one"): text.encode() for path, text in rendered(tier).items()}
@@ -275,7 +279,7 @@ def test_what_the_distribution_installs() -> None:
     ).stdout  # fmt: skip
     units = (*WEB, "apache2.service", "memcached.service", "redis-server.service")
     tree = unpacked(packed)
-    found = FoundHost("here", "10.0.0.1", tree, FACTS, units=dict.fromkeys(units, "active"))
+    found = DiscoveredHost("here", "10.0.0.1", tree, FACTS, units=dict.fromkeys(units, "active"))
     every = adopted(found)
     for tier in every.values():
         made = rendered(tier)

@@ -1,0 +1,62 @@
+"""What adopting a running host asks of a service: where it is configured, what of that is tunable."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+
+from autotune.services.base import Role
+from autotune.services.config_files import Config, Tree
+from autotune.services.directives import Accepts, Adopted
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunningHost:
+    """``units``: state by name. ``processors``: those that programs see, whatever part of their time
+    is granted. ``backlogs``: the queue of each listening socket, by its path or port."""
+
+    tree: Tree
+    units: Mapping[str, str] = field(default_factory=dict)
+    processors: int = 1
+    backlogs: Mapping[str, int] = field(default_factory=dict)
+
+    def runs(self, unit: str) -> bool:
+        return self.units.get(unit) == "active"
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunningService:
+    """A service that a host runs. ``key`` is the registry's; ``kind`` the tier it belongs to: lb, web,
+    cache or store; ``listen`` the socket or port of an application server.
+
+    ``behind``: where it sends requests on, ``host:port``. ``gateway``: the protocol in which it hands
+    some to an application server. ``role`` is what it does in the deployment it turns out to be in.
+    """
+
+    key: str
+    host: RunningHost
+    config: Config
+    kind: str = ""
+    port: int = 0
+    listen: str = ""
+    behind: tuple[str, ...] = ()
+    gateway: str = ""
+    role: Role = Role.WEB
+
+
+@dataclass(frozen=True)
+class Adoption:
+    """How a service is recognised on a host and its own files made tunable.
+
+    ``known_as`` is for people. ``units`` are systemd's, patterns too; ``paths`` the files and
+    directories below ``/`` it is configured in; ``version`` a line of sh that prints name and
+    version, run where ``runs UNIT`` holds. ``find`` yields what runs, or a reason why that is not
+    tuned. ``tune`` maps the directives of a service that was found.
+    """
+
+    known_as: str
+    units: tuple[str, ...]
+    paths: tuple[str, ...]
+    version: str
+    find: Callable[[RunningHost], Iterator[RunningService | str]]
+    tune: Callable[[RunningService, Accepts], Adopted]

@@ -1,0 +1,217 @@
+"""The configuration files of a host as they lie there: links, directives with their places, includes.
+
+Directives come in the order of the file, each with the blocks it is in, so that a value can be
+exchanged and no more. Whatever is between them (spaces, comments, line ends) stays in the text.
+"""
+
+from __future__ import annotations
+
+import io
+import re
+import tarfile
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from fnmatch import fnmatchcase
+from functools import cached_property
+from posixpath import dirname, join, normpath
+
+_LINKS = 40  # as many as Linux follows
+
+
+@dataclass(frozen=True)
+class Tree:
+    """Contents and bits of files by path, and where links point; all paths absolute."""
+
+    files: Mapping[str, bytes] = field(default_factory=dict)
+    links: Mapping[str, str] = field(default_factory=dict)
+    modes: Mapping[str, int] = field(default_factory=dict)
+
+    @cached_property
+    def _children(self) -> Mapping[str, set[str]]:
+        found: dict[str, set[str]] = {}
+        for path in (*self.files, *self.links):
+            words = path.split("/")
+            for depth in range(1, len(words)):
+                found.setdefault("/".join(words[:depth]) or "/", set()).add(words[depth])
+        return found
+
+    def real(self, path: str) -> str:
+        """The path with every link on the way followed."""
+        done = "/"
+        left = [word for word in normpath(path).split("/") if word]
+        for _ in range(_LINKS + len(left)):
+            if not left:
+                break
+            here = join(done, left.pop(0))
+            if here in self.links:
+                target = normpath(join(done, self.links[here]))
+                done, left = "/", [*(word for word in target.split("/") if word), *left]
+            else:
+                done = here
+        return done
+
+    def matching(self, pattern: str) -> tuple[str, ...]:
+        """Files that a shell's pattern names, in the order of their names, by their real paths."""
+        paths = list(self._matching("/", [word for word in normpath(pattern).split("/") if word]))
+        found = dict.fromkeys(self.real(path) for path in paths)
+        return tuple(path for path in found if path in self.files)
+
+    def _matching(self, directory: str, words: list[str]) -> Iterator[str]:
+        if not words:
+            yield directory
+            return
+        known = sorted(self._children.get(self.real(directory), ()))
+        for name in known:
+            hidden = name.startswith(".") and not words[0].startswith(".")
+            if fnmatchcase(name, words[0]) and not hidden:
+                yield from self._matching(join(directory, name), words[1:])
+
+
+def unpacked(archive: bytes) -> Tree:
+    """The tree in a tar archive whose names are relative to ``/``; raises tarfile.TarError."""
+    files, links, modes = dict[str, bytes](), dict[str, str](), dict[str, int]()
+    with tarfile.open(fileobj=io.BytesIO(archive)) as tar:
+        for member in tar:
+            path = normpath(f"/{member.name}")
+            content = tar.extractfile(member) if member.isfile() else None
+            if content is not None:
+                files[path], modes[path] = content.read(), member.mode
+            elif member.issym():
+                links[path] = member.linkname
+    return Tree(files, links, modes)
+
+
+class Unreadable(ValueError):
+    """A file does not have the syntax it should; the message says in which line."""
+
+
+@dataclass(frozen=True)
+class Word:
+    """A name or an argument as it is written, quotes included, and where it begins."""
+
+    text: str
+    start: int
+
+    @property
+    def end(self) -> int:
+        return self.start + len(self.text)
+
+
+@dataclass(frozen=True)
+class Directive:
+    """``within`` are the blocks around it, the outermost first, each by its words."""
+
+    name: Word
+    arguments: tuple[Word, ...] = ()
+    within: tuple[tuple[str, ...], ...] = ()
+
+    @property
+    def depth(self) -> int:
+        return len(self.within)
+
+
+Reader = Callable[[str], tuple[Directive, ...]]
+
+
+def unreadable(text: str, place: int, what: str) -> Unreadable:
+    return Unreadable(f"line {text.count(chr(10), 0, place) + 1}: {what}")
+
+
+DEEPEST = 16  # of files that include each other
+_SECRET = re.compile(r"passw|passwd|secret|token|requirepass|masterauth|api_?key|^>", re.IGNORECASE)
+# What a directive includes: a pattern of paths, relative to the directory of the main file.
+Includes = Callable[[Directive], str | None]
+
+
+@dataclass(frozen=True)
+class PlacedDirective:
+    """A directive and the file it is in; ``within`` counts the blocks around the include too."""
+
+    path: str
+    directive: Directive
+
+    @property
+    def name(self) -> str:
+        return self.directive.name.text
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        return tuple(word.text for word in self.directive.arguments)
+
+    @property
+    def block(self) -> str:
+        """What the innermost block around it is called; empty outside of any."""
+        return self.directive.within[-1][0] if self.directive.within else ""
+
+
+@dataclass(frozen=True)
+class Config:
+    """``unread`` says of files why they are left as they are."""
+
+    main: str
+    texts: Mapping[str, str] = field(default_factory=dict)
+    seen: tuple[PlacedDirective, ...] = ()
+    unread: Mapping[str, str] = field(default_factory=dict)
+
+    def called(self, name: str) -> tuple[PlacedDirective, ...]:
+        return tuple(seen for seen in self.seen if seen.name == name)
+
+
+def included(directive: Directive) -> str | None:
+    """What the plain ``include PATTERN`` of most languages includes."""
+    named = directive.name.text == "include" and len(directive.arguments) == 1
+    return directive.arguments[0].text.strip("\"'") if named else None
+
+
+def guarded(config: Config) -> Config:
+    """Without files that hold a password: what is in a template is in every study's records."""
+    secret = {seen.path for seen in config.seen if _tells(seen)}
+    return replace(
+        config,
+        texts={path: text for path, text in config.texts.items() if path not in secret},
+        seen=tuple(seen for seen in config.seen if seen.path not in secret),
+        unread={**config.unread, **dict.fromkeys(secret, "it holds a password or the like")},
+    )
+
+
+def _tells(seen: PlacedDirective) -> bool:
+    name = seen.name.lower()
+    if name.endswith("file"):
+        return False
+    return bool(_SECRET.search(name)) or (
+        name in ("env", "setenv", "user", "fastcgi_param", "proxy_set_header", "requestheader")
+        and any(_SECRET.search(word) for word in seen.words)
+    )
+
+
+def gather(tree: Tree, main: str, read: Reader, includes: Includes) -> Config:
+    """Follow the includes of ``main``. A file that cannot be read is told of, not raised."""
+    texts, unread = dict[str, str](), dict[str, str]()
+
+    def follow(
+        path: str, within: tuple[tuple[str, ...], ...], depth: int
+    ) -> Iterator[PlacedDirective]:
+        if depth > DEEPEST:
+            return
+        try:
+            text = tree.files[path].decode()
+            directives = read(text)
+        except (UnicodeDecodeError, Unreadable) as error:
+            unread[path] = str(error)
+            return
+        texts[path] = text
+        for found in directives:
+            directive = replace(found, within=(*within, *found.within))
+            yield PlacedDirective(path, directive)
+            if (pattern := includes(directive)) is not None:
+                wanted = join(dirname(main), pattern)
+                matching = tree.matching(wanted)
+                if not matching and "*" not in wanted:
+                    unread[wanted] = f"{path} includes it, and it was not read"
+                for one in matching:
+                    yield from follow(one, directive.within, depth + 1)
+
+    if tree.real(main) not in tree.files:
+        return Config(main, unread={main: "it is not there"})
+    seen = tuple(follow(tree.real(main), (), 0))
+    return Config(tree.real(main), texts, seen, unread)

@@ -1,0 +1,254 @@
+"""Where a service's parameters are in its files, or would be, and how their values are written."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+
+from autotune.services.base import Value
+from autotune.services.config_files import Config, PlacedDirective
+
+_SECONDS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400}
+_DIGITS = re.compile(r"[0-9]+")
+_AMOUNT = re.compile(r"([0-9]+)([A-Za-z]*)")
+
+
+@dataclass(frozen=True)
+class Notation:
+    """``read`` says what is meant, ``None`` for what this is no exact value of; ``write`` is an
+    expression of templates for the value of a variable."""
+
+    read: Callable[[str], Value | None]
+    write: Callable[[str], str]
+
+    def expression(self, variable: str, written: str, value: Value) -> tuple[int, str]:
+        """How many characters of ``written`` to replace by what, so that at ``value`` the result is
+        as it was written."""
+        digits = _DIGITS.match(written)
+        if digits and digits[0] == str(value) and _unit_stays(written[digits.end() :]):
+            return digits.end(), f"{{{{ {variable} }}}}"
+        if isinstance(value, str) and value == written:
+            return len(written), f"{{{{ {variable} }}}}"
+        now = f'"{written}" if {variable} == {literal(value)}'
+        return len(written), f"{{{{ {now} else {self.write(variable)} }}}}"
+
+
+def literal(value: Value) -> str:
+    """A value in an expression of a template."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    return f'"{value}"' if isinstance(value, str) else str(value)
+
+
+def _unit_stays(rest: str) -> bool:
+    return rest in ("", "s", "k", "K", ".0")
+
+
+def _number(text: str) -> Value | None:
+    return int(text) if _DIGITS.fullmatch(text) else None
+
+
+def _real(text: str) -> Value | None:
+    return float(text) if re.fullmatch(r"[0-9]+(\.[0-9]+)?", text) else None
+
+
+def _seconds(text: str) -> Value | None:
+    amount = _AMOUNT.fullmatch(text)
+    return int(amount[1]) * _SECONDS[amount[2]] if amount and amount[2] in _SECONDS else None
+
+
+def _kilobytes(text: str) -> Value | None:
+    amount = _AMOUNT.fullmatch(text)
+    if amount is None or amount[2].lower() not in ("k", "m", ""):
+        return None
+    size = int(amount[1]) * {"": 1, "k": 1024, "m": 1024**2}[amount[2].lower()]
+    return size // 1024 if size % 1024 == 0 else None
+
+
+def switch(on: str, off: str) -> Notation:
+    """Two words, in capitals or not."""
+    known = {on: True, off: False}
+    return Notation(
+        lambda text: known.get(text.lower()),
+        lambda name: f'("{on}" if {name} else "{off}")',
+    )
+
+
+NUMBER = Notation(_number, lambda name: name)
+REAL = Notation(_real, lambda name: name)
+SECONDS = Notation(_seconds, lambda name: name)
+SECONDS_S = Notation(_seconds, lambda name: f'{name} ~ "s"')
+KILOBYTES = Notation(_kilobytes, lambda name: f'{name} ~ "k"')
+WORD = Notation(lambda text: text, lambda name: name)
+ON_OFF = switch("on", "off")
+CAPITAL_ON_OFF = Notation(ON_OFF.read, lambda name: f'("On" if {name} else "Off")')
+YES_NO = switch("yes", "no")
+
+
+def automatic(value: int) -> Notation:
+    """A number, or ``auto`` where that comes to ``value``."""
+    return Notation(lambda text: value if text == "auto" else _number(text), lambda name: name)
+
+
+# Whether a value is one that the catalogue's parameter can have.
+Accepts = Callable[[str, Value], bool]
+Position = tuple[str, int]  # a file and a place in it
+
+
+@dataclass(frozen=True)
+class Edit:
+    """``text`` of a template in place of a file's own from ``start`` to ``end``."""
+
+    path: str
+    start: int
+    end: int
+    text: str
+
+
+@dataclass(frozen=True)
+class Absent:
+    """What to do where there is no such directive: ``text``, an expression, at ``position``.
+
+    ``default`` is what the software takes without it; at that value nothing is written. Without
+    a position in these files the parameter is not tuned. ``shown`` replaces the comparison with the
+    default as the condition of writing it.
+    """
+
+    default: Value
+    position: Callable[[Config], Position | None]
+    text: str
+    shown: str = ""
+
+
+@dataclass(frozen=True)
+class Tunable:
+    """``blocks``: those it counts in, by name, if not in all. ``argument``: which of its words."""
+
+    parameter: str
+    directive: str
+    notation: Notation
+    blocks: tuple[str, ...] | None = None
+    argument: int = 0
+    absent: Absent | None = None
+    counts: Callable[[PlacedDirective], bool] = lambda _: True
+
+
+@dataclass(frozen=True)
+class Adopted:
+    """``values``: the baseline by parameter. ``left``: why others stay as they are."""
+
+    edits: tuple[Edit, ...] = ()
+    values: dict[str, Value] = field(default_factory=dict)
+    left: dict[str, str] = field(default_factory=dict)
+
+
+def map_directives(config: Config, tunables: Iterable[Tunable], accepts: Accepts) -> Adopted:
+    """Of a directive that is there more than once the outermost counts, if it says one thing."""
+    adopted = Adopted()
+    for tunable in tunables:
+        places = _outermost(config, tunable)
+        if places:
+            adopted = joined(adopted, _present(tunable, places, accepts))
+        else:
+            adopted = joined(adopted, _absent(config, tunable, accepts))
+    return adopted
+
+
+def joined(one: Adopted, other: Adopted) -> Adopted:
+    return Adopted(
+        (*one.edits, *other.edits), {**one.values, **other.values}, {**one.left, **other.left}
+    )
+
+
+def _outermost(config: Config, tunable: Tunable) -> list[PlacedDirective]:
+    found = [
+        seen
+        for seen in config.called(tunable.directive)
+        if (tunable.blocks is None or seen.block in tunable.blocks) and tunable.counts(seen)
+    ]
+    depth = min((seen.directive.depth for seen in found), default=0)
+    return [seen for seen in found if seen.directive.depth == depth]
+
+
+def _present(tunable: Tunable, places: list[PlacedDirective], accepts: Accepts) -> Adopted:
+    words = {
+        seen.words[tunable.argument] if len(seen.words) > tunable.argument else ""
+        for seen in places
+    }
+    if len(words) > 1:
+        return _left(tunable, f"`{tunable.directive}` is there with several values")
+    written = words.pop()
+    value = tunable.notation.read(written)
+    if value is None or not accepts(tunable.parameter, value):
+        return _left(tunable, f"`{tunable.directive} {written}` is no value to start from")
+    edits = []
+    for seen in places:
+        word = seen.directive.arguments[tunable.argument]
+        length, text = tunable.notation.expression(tunable.parameter, written, value)
+        edits.append(Edit(seen.path, word.start, word.start + length, text))
+    return Adopted(tuple(edits), {tunable.parameter: value})
+
+
+def _absent(config: Config, tunable: Tunable, accepts: Accepts) -> Adopted:
+    absent = tunable.absent
+    position = absent.position(config) if absent else None
+    if absent is None or position is None:
+        return _left(tunable, f"there is no `{tunable.directive}`")
+    if not accepts(tunable.parameter, absent.default):
+        return _left(tunable, f"the default of `{tunable.directive}` is out of the catalogue")
+    shown = absent.shown or f"{tunable.parameter} != {literal(absent.default)}"
+    edit = Edit(
+        position[0], position[1], position[1], f'{{{{ {absent.text} if {shown} else "" }}}}'
+    )
+    return Adopted((edit,), {tunable.parameter: absent.default})
+
+
+def _left(tunable: Tunable, why: str) -> Adopted:
+    return Adopted(left={tunable.parameter: why})
+
+
+# -- natural places ------------------------------------------------------------------------------
+
+
+def inside(block: str) -> Callable[[Config], Position | None]:
+    """Right after the brace that opens the first block of that name."""
+
+    def position(config: Config) -> Position | None:
+        for seen in config.called(block):
+            directive, text = seen.directive, config.texts[seen.path]
+            end = directive.arguments[-1].end if directive.arguments else directive.name.end
+            brace = text.find("{", end)
+            if brace >= 0 and not text[end:brace].strip():
+                return seen.path, brace + 1
+        return None
+
+    return position
+
+
+def behind(name: str, argument: int = 0) -> Callable[[Config], Position | None]:
+    """Right after the value of the only directive of that name."""
+
+    def position(config: Config) -> Position | None:
+        found = config.called(name)
+        if len(found) != 1 or len(found[0].directive.arguments) <= argument:
+            return None
+        return found[0].path, found[0].directive.arguments[argument].end
+
+    return position
+
+
+def before(name: str) -> Callable[[Config], Position | None]:
+    """Right before the only directive of that name."""
+
+    def position(config: Config) -> Position | None:
+        found = config.called(name)
+        return (found[0].path, found[0].directive.name.start) if len(found) == 1 else None
+
+    return position
+
+
+def at_end(config: Config) -> Position | None:
+    """Behind everything in the main file."""
+    text = config.texts.get(config.main)
+    return (config.main, len(text)) if text is not None else None

@@ -1,0 +1,90 @@
+"""Which settings of PHP-FPM's pools are parameters."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from autotune.services.adoption import Adoption, RunningHost, RunningService
+from autotune.services.config_files import Config, Tree, gather, included
+from autotune.services.directives import (
+    NUMBER,
+    SECONDS_S,
+    WORD,
+    Absent,
+    Accepts,
+    Adopted,
+    Tunable,
+    behind,
+    map_directives,
+)
+from autotune.services.php_fpm import syntax
+
+BACKLOG = 511  # before PHP 8.2; since then as much as the kernel allows
+SPARE = {"start_servers": 2, "min_spare_servers": 1, "max_spare_servers": 3}
+_UNIT = re.compile(r"php([0-9.]+)-fpm\.service")
+_AFTER = behind("pm.max_children")
+
+
+def read(tree: Tree, version: str) -> Config:
+    return gather(tree, f"/etc/php/{version}/fpm/php-fpm.conf", syntax.read, included)
+
+
+def find(host: RunningHost) -> Iterator[RunningService | str]:
+    """The newest version that runs."""
+    running = [m[1] for unit in host.units if (m := _UNIT.fullmatch(unit)) and host.runs(unit)]
+    if not running:
+        return
+    newest = max(running, key=lambda version: [int(part) for part in version.split(".")])
+    config = read(host.tree, newest)
+    yield RunningService(host=host, key="php-fpm", config=config, listen=listens(config))
+
+
+def tune(service: RunningService, accepts: Accepts) -> Adopted:
+    """Every parameter in these files; with pools of different sizes, those they agree in."""
+    config = service.config
+    # What the socket has now: without the directive that depends on PHP's version.
+    backlog = service.host.backlogs.get(service.listen, BACKLOG)
+    mappings = [
+        Tunable("pm", "pm", WORD),
+        Tunable("max_children", "pm.max_children", NUMBER),
+        *(_spare(name, default, _pm(config)) for name, default in SPARE.items()),
+        Tunable("process_idle_timeout", "pm.process_idle_timeout", SECONDS_S, absent=Absent(
+            10, _AFTER, r'"\npm.process_idle_timeout = " ~ process_idle_timeout ~ "s"')),
+        Tunable("max_requests", "pm.max_requests", NUMBER, absent=Absent(
+            0, _AFTER, r'"\npm.max_requests = " ~ max_requests')),
+        Tunable("listen_backlog", "listen.backlog", NUMBER, absent=Absent(
+            backlog, behind("listen"), r'"\nlisten.backlog = " ~ listen_backlog')),
+    ]  # fmt: skip
+    return map_directives(config, mappings, accepts)
+
+
+def _pm(config: Config) -> str:
+    return next((seen.words[0] for seen in config.called("pm") if seen.words), "")
+
+
+def _spare(name: str, default: int, pm: str) -> Tunable:
+    """FPM wants these with `dynamic`: they come with it where another way is in use today."""
+    text = rf'"\npm.{name} = " ~ {name}'
+    absent = Absent(default, _AFTER, text, 'pm == "dynamic"') if pm != "dynamic" else None
+    return Tunable(name, f"pm.{name}", NUMBER, absent=absent)
+
+
+def listens(config: Config) -> str:
+    """A socket's path, or a port; empty for pools that listen at several places."""
+    found = {seen.words[0] for seen in config.called("listen") if seen.words}
+    place = found.pop() if len(found) == 1 else ""
+    return place if place.startswith("/") else place.rpartition(":")[2]
+
+
+ADOPTION = Adoption(
+    known_as="PHP-FPM behind a web server",
+    units=("php*-fpm.service",),
+    paths=("etc/php",),
+    version="""for fpm in /usr/sbin/php-fpm[0-9]*; do
+    runs "${fpm#/usr/sbin/}" || runs "php${fpm#/usr/sbin/php-fpm}-fpm.service" || continue
+    "$fpm" -v | sed -n 's,^PHP \\([^ ]*\\).*,PHP-FPM \\1,p'
+done""",
+    find=find,
+    tune=tune,
+)
