@@ -14,7 +14,7 @@ from math import log
 
 import numpy as np
 
-from autotune.search.minimal import KEPT, Predicted, Reduction, Reverted
+from autotune.optimize.ablation import KEPT, Predicted, Reduction, Reverted
 from autotune.services.base import Value
 from autotune.simulate.variants import VARIANTS
 from autotune.simulate.vocabulary import has_effect

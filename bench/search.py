@@ -25,9 +25,9 @@ import numpy as np
 import optuna
 
 from autotune.measure.remedies import moves
-from autotune.search.history import MOVES
-from autotune.search.samplers import SAMPLERS
-from autotune.search.searcher import Searcher, Told
+from autotune.optimize.gp.surrogate import MOVES
+from autotune.optimize.samplers import SAMPLERS
+from autotune.optimize.searcher import Searcher, Told
 from autotune.services.base import Settings
 from autotune.simulate.blame import bottleneck
 from autotune.simulate.chain import chain

@@ -40,8 +40,8 @@ from autotune.measure.diagnosis import WatchedReading
 from autotune.measure.reading import Reading
 from autotune.measure.warmup import warm_up
 from autotune.measure.watch import Seen
-from autotune.search.distributions import distributions, plain
-from autotune.search.searcher import Searcher
+from autotune.optimize.base import distributions, plain
+from autotune.optimize.searcher import Searcher
 from autotune.services.base import Action, Settings
 from autotune.simulate.blame import diagnosed
 from autotune.simulate.stack import SimulatedStack

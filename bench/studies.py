@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import optuna
 
-from autotune.search.searcher import Searcher
+from autotune.optimize.searcher import Searcher
 from autotune.study.loop import HOPE, tell
 from autotune.study.ranking import drifted
 from autotune.study.records import COUNTED, Phase, State, after

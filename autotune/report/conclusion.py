@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from autotune.optimize.confirmation import Gain
 from autotune.report.pooled import Estimate, estimate, fresh, repeats
-from autotune.search.confirmation import Gain
 from autotune.study import ranking
 from autotune.study.records import Peak, State, Trial
 

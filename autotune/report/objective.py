@@ -14,8 +14,8 @@ from typing import Any
 
 from autotune.environments.command_objective import scale
 from autotune.measure.merit import Scale
+from autotune.optimize.confirmation import Gain
 from autotune.report import format as fmt
-from autotune.search.confirmation import Gain
 from autotune.study.records import State
 from autotune.target.model import Target
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from autotune.optimize.confirmation import LEAST_PAIRS
 from autotune.report import format as fmt
 from autotune.report.objective import Requests, Units, units_of
-from autotune.search.confirmation import LEAST_PAIRS
 from autotune.study import ranking, schedule
 from autotune.study.records import COUNTED, Phase, State, Trial
 from autotune.target.model import Budget, Target

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import exp, log, sqrt
 
-from autotune.search.finalists import Scored, pooled_peak
+from autotune.optimize.ranking import Scored, pooled_peak
 from autotune.study.records import Peak, Phase, State, Trial
 
 WITHIN_90 = 1.645  # standard deviations either side of the mean that hold 90 % of a normal

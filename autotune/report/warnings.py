@@ -8,11 +8,11 @@ from math import log
 from statistics import stdev
 
 from autotune.measure.warmup import MOST_WINDOWS
+from autotune.optimize.confirmation import LEAST_PAIRS
 from autotune.report import format as fmt
 from autotune.report.conclusion import STOPPED
 from autotune.report.trials import unusable
 from autotune.report.view import StudyView
-from autotune.search.confirmation import LEAST_PAIRS
 from autotune.study.records import COUNTED, Trial
 
 SCATTER = 0.05  # sd of log peaks of one configuration, as a quiet machine has it

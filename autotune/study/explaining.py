@@ -12,10 +12,10 @@ import numpy as np
 from autotune.environments.base import Bed
 from autotune.errors import AutotuneError
 from autotune.measure.posterior import Prior
-from autotune.search import importance
-from autotune.search.landscape import Landscape
-from autotune.search.minimal import Predicted, Reduced, Reduction, Reverted
-from autotune.search.searcher import Searcher
+from autotune.optimize import importance
+from autotune.optimize.ablation import Predicted, Reduced, Reduction, Reverted
+from autotune.optimize.gp.surrogate import Landscape
+from autotune.optimize.searcher import Searcher
 from autotune.services.base import Settings
 from autotune.space.space import Space
 from autotune.study import session, start

@@ -9,9 +9,8 @@ from autotune.measure.calm import SHARE, Calm
 from autotune.measure.noise import Noise
 from autotune.measure.posterior import Prior
 from autotune.measure.remedies import moves
-from autotune.search.history import MOVES
-from autotune.search.landscape import MATTERS
-from autotune.search.searcher import Searcher, Told
+from autotune.optimize.gp.surrogate import MATTERS, MOVES
+from autotune.optimize.searcher import Searcher, Told
 from autotune.study import trial as trials
 from autotune.study.ranking import drifted
 from autotune.study.records import COUNTED, Peak, Phase, State, Trial

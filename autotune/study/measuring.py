@@ -11,8 +11,8 @@ from statistics import fmean, stdev
 from autotune.environments.base import Bed
 from autotune.errors import AutotuneError
 from autotune.measure.posterior import Prior
-from autotune.search import confirmation
-from autotune.search.confirmation import Gain, Measured, gain
+from autotune.optimize import confirmation
+from autotune.optimize.confirmation import Gain, Measured, gain
 from autotune.services.base import Settings
 from autotune.study import session
 from autotune.study import trial as trials

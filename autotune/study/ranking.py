@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import log, sqrt
 
-from autotune.search.confirmation import Measured
-from autotune.search.drift import Drift, Seen, drift
-from autotune.search.finalists import Scored, winner
+from autotune.optimize.confirmation import Measured
+from autotune.optimize.drift import Drift, Seen, drift
+from autotune.optimize.ranking import Scored, winner
 from autotune.study.records import COUNTED, OPENING, Phase, State, Trial
 
 # A finalist must stand within so many sds of the leader.

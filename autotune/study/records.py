@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from autotune.errors import AutotuneError
-from autotune.search.standings import Standings
+from autotune.optimize.ranking import Standings
 from autotune.services.base import Settings, Value
 
 Record = Mapping[str, Any]

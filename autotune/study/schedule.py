@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from autotune.search import confirmation
+from autotune.optimize import confirmation
 from autotune.services.base import Settings
 from autotune.space.space import Space
 from autotune.study.ranking import (

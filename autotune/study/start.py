@@ -8,9 +8,8 @@ from pathlib import Path
 from autotune.environments.base import Bed
 from autotune.environments.registry import prepare
 from autotune.errors import AutotuneError, TargetError
-from autotune.search.searcher import Searcher
-from autotune.search.storage import sqlite
-from autotune.search.transfer import transferred
+from autotune.optimize.searcher import Searcher, sqlite
+from autotune.optimize.transfer import transferred
 from autotune.study import loop, ranking, session
 from autotune.study.progress import Narrator
 from autotune.study.records import State

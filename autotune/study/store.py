@@ -22,7 +22,7 @@ from autotune.measure.footprint import Footprint
 from autotune.measure.noise import Noise
 from autotune.measure.reading import Reading
 from autotune.measure.warmup import Warmth
-from autotune.search.standings import Standings
+from autotune.optimize.ranking import Standings
 from autotune.space.space import Candidate
 from autotune.study import journal
 from autotune.study.readings import record_of

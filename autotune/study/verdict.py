@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from autotune.search.confirmation import Gain, gain, proven
+from autotune.optimize.confirmation import Gain, gain, proven
 from autotune.study import ranking
 from autotune.study.records import Phase, State
 

@@ -17,10 +17,10 @@ from autotune.environments.command import CommandBed
 from autotune.environments.command_objective import FIRST_CALLS
 from autotune.errors import AutotuneError
 from autotune.measure.answer import Answer, Fault, Unusable, Value
+from autotune.optimize.searcher import Searcher
 from autotune.report.studies import open_study
 from autotune.report.summary import summary
 from autotune.report.view import study_view
-from autotune.search.searcher import Searcher
 from autotune.services.base import Settings
 from autotune.space.space import build
 from autotune.study import journal

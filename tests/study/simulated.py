@@ -19,7 +19,7 @@ from autotune.measure.capacity import Limits
 from autotune.measure.diagnosis import WatchedReading
 from autotune.measure.reading import Reading
 from autotune.measure.watch import Seen
-from autotune.search.searcher import Searcher
+from autotune.optimize.searcher import Searcher
 from autotune.services.base import Action, Settings
 from autotune.space.facts import HostFacts
 from autotune.space.space import Space, build

@@ -14,9 +14,9 @@ from pathlib import Path
 
 import pytest
 
-from autotune.search.searcher import Searcher, Told
+from autotune.optimize.searcher import Searcher, Told
 from autotune.space.space import Space
-from tests.search.test_searcher import SPACE
+from tests.optimize.test_searcher import SPACE
 
 pytestmark = pytest.mark.stack
 

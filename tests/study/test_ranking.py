@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from autotune.search.standings import Standings
+from autotune.optimize.ranking import Standings
 from autotune.study.ranking import finalists
 from autotune.study.records import Peak, Phase, State, Trial
 

@@ -1,0 +1,91 @@
+"""Dimensions of the space as Optuna distributions: flat, every parameter always suggested.
+
+Flat beats define-by-run for samplers that model the space: inactive values are simply
+without effect.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from optuna.distributions import (
+    BaseDistribution,
+    CategoricalDistribution,
+    FloatDistribution,
+    IntDistribution,
+)
+from optuna.samplers import BaseSampler, RandomSampler
+from optuna.study import Study
+from optuna.trial import FrozenTrial
+
+from autotune.optimize.gp.grid import Lattice
+from autotune.services.base import Settings, Value
+from autotune.space.dimension import Dimension
+from autotune.space.space import Space
+
+
+def distribution(dimension: Dimension) -> BaseDistribution:
+    if dimension.choices:
+        return CategoricalDistribution(dimension.choices)
+    assert dimension.low is not None
+    assert dimension.high is not None
+    # A logarithm needs a positive low end: a range from 0 is searched evenly.
+    log = dimension.log and dimension.low > 0
+    if dimension.integer:
+        return IntDistribution(int(dimension.low), int(dimension.high), log=log)
+    return FloatDistribution(float(dimension.low), float(dimension.high), log=log)
+
+
+def distributions(dimensions: Iterable[Dimension]) -> dict[str, BaseDistribution]:
+    return {dimension.name: distribution(dimension) for dimension in dimensions}
+
+
+def inside(values: Settings, dimensions: Iterable[Dimension]) -> dict[str, Value]:
+    """The part of ``values`` that the dimensions cover, each at the nearest value it may have."""
+    return {d.name: d.clip(values[d.name]) for d in dimensions if d.name in values}
+
+
+def plain(values: Mapping[str, object]) -> dict[str, Value]:
+    """Without numpy's scalars, which no journal can hold."""
+    return {
+        name: value.item() if hasattr(value, "item") else value  # type: ignore[misc]
+        for name, value in values.items()
+    }
+
+
+@dataclass(frozen=True)
+class Task:
+    """``trials``: configurations the budget allows, those known beforehand included."""
+
+    space: Space
+    trials: int = 40
+    seed: int = 1
+
+    @cached_property
+    def lattice(self) -> Lattice:
+        return Lattice.of(self.space.tunable, self.space.baseline)
+
+
+class SpaceSampler(BaseSampler):
+    """``sample_relative`` is left to each; what it does not suggest is drawn at random."""
+
+    def __init__(self, task: Task) -> None:
+        self._task = task
+        self._random = RandomSampler(seed=task.seed)
+
+    def infer_relative_search_space(
+        self, study: Study, trial: FrozenTrial
+    ) -> dict[str, BaseDistribution]:
+        return distributions(self._task.space.tunable)
+
+    def sample_independent(
+        self,
+        study: Study,
+        trial: FrozenTrial,
+        param_name: str,
+        param_distribution: BaseDistribution,
+    ) -> Any:
+        return self._random.sample_independent(study, trial, param_name, param_distribution)

@@ -1,0 +1,287 @@
+"""A Gaussian process for many parameters of which few matter, and few trials.
+
+The function is a constant, an effect per parameter, and an interaction per pair: with κ_d the
+covariance of parameter d's effect times its squared amplitude,
+
+    k = constant + e₁(κ) + β e₂(κ),    e₁ = Σ κ_d,    e₂ = Σ_{c<d} κ_c κ_d
+
+(additive Gaussian processes: Duvenaud et al., 2011). Only parameters that matter themselves can
+interact. Amplitudes have half-Cauchy priors around a common scale that is learned too, which lets a
+handful be large and shrinks the rest (the horseshoe, as Eriksson & Jankowiak, 2021, use it for
+lengths); they are set to their most probable values with the exact gradient.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import lru_cache
+
+import numpy as np
+import numpy.typing as npt
+from scipy.linalg import cho_factor, cho_solve
+from scipy.optimize import minimize
+
+from autotune.optimize.gp.grid import Axis, Rows
+
+Array = npt.NDArray[np.float64]
+
+# Smallest squared amplitude relative to the scale, as a logarithm: with few trials no parameter is
+# so surely without effect that it need not be tried.
+LEAST = -3.0
+CONSTANT = 1.0  # variance of the level, in squares of the logarithm
+# Hyperparameters are learned from so many observations at most, for the cost grows with their cube:
+# the highest, which matter most, and of the others an even choice. All of them are believed.
+MOST_LEARNED, HIGHEST = 100, 60
+
+
+@dataclass(frozen=True)
+class Beliefs:
+    """Priors in the unit of the observations: typical ``effect`` of a parameter, ``noise`` sd."""
+
+    effect: float = 0.1
+    noise: float = 0.04
+    interaction: float = 5.0
+
+
+@dataclass(frozen=True)
+class Process:
+    """A fitted process. ``amplitudes`` are per parameter, squared; ``noise`` is a variance;
+    ``values`` are relative to ``level``."""
+
+    tables: tuple[Array, ...]
+    rows: Rows
+    amplitudes: Array
+    beta: float
+    noise: float
+    level: float
+    variances: Array
+    values: Array
+    factor: tuple[Array, bool]
+    alpha: Array
+
+    def covariance(self, left: Rows, right: Rows) -> Array:
+        first = np.zeros((len(left), len(right)))
+        squares = np.zeros_like(first)
+        for d, table in enumerate(self.tables):
+            part = self.amplitudes[d] * table[left[:, d][:, None], right[:, d][None, :]]
+            first += part
+            squares += part * part
+        return CONSTANT + first + self.beta * 0.5 * (first * first - squares)
+
+    def diagonal(self, rows: Rows) -> Array:
+        parts = np.stack(
+            [a * t.diagonal()[rows[:, d]] for d, (a, t) in enumerate(self._weighted())]
+        )
+        first = parts.sum(axis=0)
+        squares = (parts * parts).sum(axis=0)
+        return np.asarray(CONSTANT + first + self.beta * 0.5 * (first * first - squares))
+
+    def _weighted(self) -> list[tuple[float, Array]]:
+        return list(zip(self.amplitudes.tolist(), self.tables, strict=True))
+
+    def predict(self, rows: Rows) -> tuple[Array, Array]:
+        """Mean and sd of the noiseless function."""
+        across = self.covariance(self.rows, rows)
+        mean = self.level + across.T @ self.alpha
+        explained = (across * cho_solve(self.factor, across)).sum(axis=0)
+        return mean, np.sqrt(np.maximum(self.diagonal(rows) - explained, 1e-10))
+
+    def draws(self, rows: Rows, count: int, rng: np.random.Generator) -> Array:
+        """So many functions the process holds possible, at ``rows``: one function a line."""
+        across = self.covariance(self.rows, rows)
+        mean = self.level + across.T @ self.alpha
+        total = self.covariance(rows, rows) - across.T @ cho_solve(self.factor, across)
+        size, shape = np.linalg.eigh(total)
+        root = shape * np.sqrt(np.maximum(size, 0.0))
+        return np.asarray(mean + rng.normal(size=(count, len(rows))) @ root.T)
+
+    def believing(self, rows: Rows) -> Process:
+        """As if ``rows`` had been measured and come out as predicted: less is uncertain there."""
+        if not len(rows):
+            return self
+        mean, _ = self.predict(rows)
+        return _factored(
+            replace(
+                self,
+                rows=np.vstack([self.rows, rows]),
+                values=np.concatenate([self.values, mean - self.level]),
+                variances=np.concatenate([self.variances, np.full(len(rows), self.noise)]),
+            )
+        )
+
+    def left_out(self) -> tuple[Array, Array]:
+        """Each observation minus what the others predict of it, and the sd of that."""
+        inverse = cho_solve(self.factor, np.eye(len(self.rows)))
+        variance = 1.0 / inverse.diagonal()
+        return self.alpha * variance, np.sqrt(variance)
+
+
+def fit(
+    tables: tuple[Array, ...],
+    rows: Rows,
+    values: Array,
+    variances: Array,
+    beliefs: Beliefs,
+    level: float | None = None,
+    steps: int = 40,
+) -> Process:
+    """``variances`` are known ones per observation; the noise that all share comes on top."""
+    level = float(np.median(values)) if level is None else level
+    learned = _telling(values)
+    problem = _Problem(tables, rows[learned], values[learned] - level, variances[learned], beliefs)
+    found = minimize(
+        problem.loss,
+        problem.opening(),
+        jac=True,
+        method="L-BFGS-B",
+        bounds=problem.bounds(),
+        options={"maxiter": steps},
+    )
+    return _process(found.x, tables, rows, values - level, variances, level)
+
+
+def _telling(values: Array) -> npt.NDArray[np.intp]:
+    """The observations that hyperparameters are learned from, in the order they were made."""
+    if len(values) <= MOST_LEARNED:
+        return np.arange(len(values))
+    order = np.argsort(-values, kind="stable")
+    others = np.linspace(HIGHEST, len(values) - 1, MOST_LEARNED - HIGHEST).astype(np.intp)
+    return np.sort(np.concatenate([order[:HIGHEST], order[others]]))
+
+
+class _Problem:
+    """Minus the log posterior of the hyperparameters, with its gradient.
+
+    θ = (log squared amplitude relative to the scale per parameter …, log scale², log β', log noise²)
+    where β = β' / scale²: an interaction is relative to the effects it is made of.
+    """
+
+    def __init__(
+        self, tables: tuple[Array, ...], rows: Rows, values: Array, variances: Array, b: Beliefs
+    ) -> None:
+        self.tables, self.rows, self.values, self.variances, self.b = (
+            tables, rows, values, variances, b,
+        )  # fmt: skip
+        count = len(rows)
+        self.flat = np.stack(
+            [t[rows[:, d][:, None], rows[:, d][None, :]].ravel() for d, t in enumerate(tables)]
+        )
+        self.flat2 = self.flat**2
+        self.shape = (count, count)
+
+    def opening(self) -> Array:
+        size = len(self.tables)
+        return np.concatenate(
+            [
+                np.full(size, -1.0),
+                [2 * np.log(self.b.effect), np.log(0.1), 2 * np.log(self.b.noise)],
+            ]
+        )
+
+    def bounds(self) -> list[tuple[float, float]]:
+        scale, noise = 2 * np.log(self.b.effect), 2 * np.log(self.b.noise)
+        return [
+            *[(LEAST, 6.0)] * len(self.tables),
+            (scale - 5, scale + 4),
+            (-5.0, 3.0),
+            (noise - 2.5, noise + 3),
+        ]
+
+    def loss(self, theta: Array) -> tuple[float, Array]:
+        size = len(self.tables)
+        relative, (scale, beta, noise) = theta[:size], theta[size:]
+        amplitudes = np.exp(relative + scale)
+        share = float(np.exp(beta - scale))
+        first = (amplitudes @ self.flat).reshape(self.shape)
+        squares = (amplitudes**2 @ self.flat2).reshape(self.shape)
+        second = 0.5 * (first * first - squares)
+        total = CONSTANT + first + share * second
+        total[np.diag_indices_from(total)] += self.variances + np.exp(noise)
+        try:
+            factor = cho_factor(total, lower=True)
+        except np.linalg.LinAlgError:
+            return 1e10, np.zeros_like(theta)
+        inverse = cho_solve(factor, np.eye(len(total)))
+        alpha = inverse @ self.values
+        fit_ = 0.5 * self.values @ alpha + np.log(factor[0].diagonal()).sum()
+        slope = -0.5 * (np.outer(alpha, alpha) - inverse)
+        weights = slope * (1.0 + share * first)
+        each = amplitudes * (self.flat @ weights.ravel()) - share * amplitudes**2 * (
+            self.flat2 @ slope.ravel()
+        )
+        pairs = share * float((slope * second).sum())
+        gradient = np.concatenate(
+            [
+                each,
+                [each.sum() - pairs, pairs, float(np.exp(noise) * slope.trace())],
+            ]
+        )
+        prior, prior_gradient = self._prior(theta)
+        return float(fit_ + prior), gradient + prior_gradient
+
+    def _prior(self, theta: Array) -> tuple[float, Array]:
+        """Half-Cauchy on amplitudes (in the log of their squares), normal on the logs of the rest."""
+        size = len(self.tables)
+        relative = theta[:size]
+        loss = np.log1p(np.exp(relative)) - 0.5 * relative
+        gradient = 1.0 / (1.0 + np.exp(-relative)) - 0.5
+        middle = np.array([2 * np.log(self.b.effect), np.log(0.1), 2 * np.log(self.b.noise)])
+        width = np.array([1.5, 1.5, 0.8])
+        rest = (theta[size:] - middle) / width
+        return float(loss.sum() + 0.5 * rest @ rest), np.concatenate([gradient, rest / width])
+
+
+def _process(
+    theta: Array, tables: tuple[Array, ...], rows: Rows, values: Array, variances: Array,
+    level: float,
+) -> Process:  # fmt: skip
+    size = len(tables)
+    amplitudes = np.exp(theta[:size] + theta[size])
+    share, noise = float(np.exp(theta[size + 1] - theta[size])), float(np.exp(theta[size + 2]))
+    return _factored(
+        Process(
+            tables, rows, amplitudes, share, noise, level, variances + noise, values,
+            (np.eye(1), True), np.zeros(0),
+        )
+    )  # fmt: skip
+
+
+def _factored(process: Process) -> Process:
+    """With the factor of its covariance and the weights of its observations."""
+    total = process.covariance(process.rows, process.rows)
+    total[np.diag_indices_from(total)] += process.variances
+    factor = cho_factor(total, lower=True)
+    alpha = np.asarray(cho_solve(factor, process.values))
+    return replace(process, factor=factor, alpha=alpha)
+
+
+LONG, SHORT, SHORT_SHARE = 1.0, 0.25, 0.25
+
+
+def table(axis: Axis, anchor: int | None = None) -> Array:
+    """Covariance between the levels of ``axis``; its diagonal is 1 on average."""
+    if axis.ordered:
+        raw = _bending(tuple(axis.units.tolist()))
+        weights = np.gradient(axis.units) if len(axis.units) > 2 else np.ones(len(axis.units))
+    else:
+        raw = np.eye(len(axis.values))
+        weights = np.ones(len(axis.values))
+    weights = weights / weights.sum()
+    pivot = np.eye(len(weights))[anchor] if anchor is not None else weights
+    mean = raw @ pivot
+    centred = raw - np.outer(mean, mean) / float(pivot @ mean)
+    return np.asarray(centred / float(weights @ centred.diagonal()))
+
+
+@lru_cache(maxsize=256)
+def _bending(units: tuple[float, ...]) -> Array:
+    """Before it is tied to an anchor; a suggestion asks for the same ones again and again."""
+    places = np.array(units)
+    distance = np.abs(places[:, None] - places[None, :])
+    return (1 - SHORT_SHARE) * matern(distance / LONG) + SHORT_SHARE * matern(distance / SHORT)
+
+
+def matern(distance: Array) -> Array:
+    """Matérn 5/2 correlation at distances in units of its length."""
+    scaled = np.sqrt(5.0) * distance
+    return np.asarray((1.0 + scaled + scaled**2 / 3.0) * np.exp(-scaled))

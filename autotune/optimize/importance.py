@@ -1,0 +1,158 @@
+"""Which parameters matter, which of them interact, and which would like a wider range.
+
+The model's effects are read off its posterior mean: it is a sum of one function per parameter and
+one per pair, each zero at the leading configuration, so that their spread over the configurations
+measured says how much each has to do with the differences between them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from itertools import combinations
+from math import exp
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from autotune.optimize.gp.grid import Axis, Rows
+from autotune.optimize.gp.surrogate import Landscape, stretched
+from autotune.services.base import Value
+
+Array = npt.NDArray[np.float64]
+
+PAIRS = 5  # the strongest interactions that are told
+EDGE = 0.03  # nearer than this part of the range is at its edge
+WIDER = 2.0  # factor by which a range that is too narrow is widened
+SLOPE = 0.2  # part of the range over which the model is asked whether it still climbs
+
+
+@dataclass(frozen=True)
+class Pair:
+    """Two parameters whose effect together is not the sum of their own; ``effect`` is a log ratio."""
+
+    first: str
+    second: str
+    effect: float
+
+
+@dataclass(frozen=True)
+class Edge:
+    """A parameter whose best value is at the ``low`` or ``high`` end of its range, and what to try."""
+
+    parameter: str
+    value: Value
+    end: str
+    try_range: tuple[Value, Value]
+
+
+def effects(landscape: Landscape) -> dict[str, float]:
+    """Parameter → standard deviation of its effect over what was measured, as a log ratio."""
+    process, rows = landscape.heights, landscape.evidence.rows
+    names = [axis.dimension.name for axis in landscape.lattice.axes]
+    parts = [_part(landscape, d, rows) for d in range(len(names))]
+    found = {
+        name: float((part.T @ process.alpha).std()) for name, part in zip(names, parts, strict=True)
+    }
+    return dict(sorted(found.items(), key=lambda item: -item[1]))
+
+
+def pairs(landscape: Landscape, most: int = PAIRS) -> tuple[Pair, ...]:
+    """The strongest interactions, those with an effect of at least one percent."""
+    process, rows = landscape.heights, landscape.evidence.rows
+    names = [axis.dimension.name for axis in landscape.lattice.axes]
+    parts = [_part(landscape, d, rows) for d in range(len(names))]
+    found = [
+        Pair(names[c], names[d],
+             process.beta * float(((parts[c] * parts[d]).T @ process.alpha).std()))
+        for c, d in combinations(range(len(names)), 2)
+    ]  # fmt: skip
+    ranked = sorted(found, key=lambda pair: -pair.effect)[:most]
+    return tuple(pair for pair in ranked if pair.effect >= 0.01)
+
+
+def edges(landscape: Landscape, best: Rows) -> tuple[Edge, ...]:
+    """Numbers whose value in ``best`` is at an end of the range towards which the model climbs."""
+    found = []
+    for d, axis in enumerate(landscape.lattice.axes):
+        if not axis.ordered or best[d] == landscape.lattice.resting[d]:
+            continue
+        at = float(axis.units[best[d]])
+        for end, near in (("low", at <= EDGE), ("high", at >= 1 - EDGE)):
+            if near and _climbs(landscape, best, d, end):
+                found.append(_wider(axis, best[d], end))
+    return tuple(found)
+
+
+def _climbs(landscape: Landscape, best: Rows, d: int, end: str) -> bool:
+    inner = best.copy()
+    size = len(landscape.lattice.axes[d].values)
+    step = max(1, round(SLOPE * size))
+    inner[d] = np.clip(best[d] + (step if end == "low" else -step), 0, size - 1)
+    mean, _ = landscape.predict(np.array([best, inner]))
+    return bool(mean[0] > mean[1])
+
+
+def _wider(axis: Axis, level: int, end: str) -> Edge:
+    dimension = axis.dimension
+    low, high = float(dimension.low or 0), float(dimension.high or 0)
+    if end == "high":
+        wanted = (low, high * WIDER if dimension.log else high + (high - low))
+    else:
+        wanted = (low / WIDER if dimension.log else low - (high - low), high)
+    # Counts and sizes do not go below zero, nor a count of workers below one.
+    least = min(low, 1.0) if dimension.integer and low > 0 else min(low, 0.0)
+    numbers = [dimension.number(max(least, number)) for number in wanted]
+    return Edge(dimension.name, axis.values[level], end, (numbers[0], numbers[1]))
+
+
+def _part(landscape: Landscape, d: int, rows: Rows) -> Array:
+    """Covariance that parameter ``d`` alone brings between what was measured and ``rows``."""
+    process = landscape.heights
+    left, right = process.rows[:, d], rows[:, d]
+    return np.asarray(process.amplitudes[d] * process.tables[d][left[:, None], right[None, :]])
+
+
+SLICES = 8  # parameters, those that matter most
+POINTS = 41  # of a slice
+WITHIN_90 = 1.645  # sds either side of the mean that hold 90 % of a normal
+
+
+def view(landscape: Landscape, anova: Mapping[str, float]) -> dict[str, Any]:
+    """As JSON: ``importance`` (``effect`` is a log ratio), ``pairs``, ``edges``, and ``slices`` of the
+    parameters that matter most, through the configuration believed to be the best: ``x``, ``mean``
+    and the 90 % band ``low`` to ``high``, as peaks."""
+    best = landscape.evidence.rows[landscape.best()]
+    ranked = effects(landscape)
+    return {
+        "importance": [
+            {"parameter": name, "effect": round(effect, 4), "ped_anova": anova.get(name)}
+            for name, effect in ranked.items()
+        ],
+        "pairs": [asdict(pair) for pair in pairs(landscape)],
+        "edges": [asdict(edge) for edge in edges(landscape, best)],
+        "slices": {name: _slice(landscape, name) for name in list(ranked)[:SLICES]},
+    }
+
+
+def _slice(landscape: Landscape, name: str) -> dict[str, list[Any]]:
+    axes = landscape.lattice.axes
+    d = next(d for d, axis in enumerate(axes) if axis.dimension.name == name)
+    count = len(axes[d].values)
+    levels = np.unique(np.linspace(0, count - 1, min(count, POINTS)).round().astype(int))
+    rows = np.repeat(landscape.evidence.rows[landscape.best()][None, :], len(levels), axis=0)
+    rows[:, d] = levels
+    mean, sd = landscape.predict(rows)
+    scale = exp(landscape.evidence.heights.max())
+
+    def peaks(heights: Any) -> list[float]:
+        # Peaks of a benchmark command may be of any size.
+        return [float(f"{scale * np.exp(h):.6g}") for h in stretched(heights)]
+
+    return {
+        "x": [axes[d].values[level] for level in levels],
+        "mean": peaks(mean),
+        "low": peaks(mean - WITHIN_90 * sd),
+        "high": peaks(mean + WITHIN_90 * sd),
+    }

@@ -1,0 +1,212 @@
+"""Asks Optuna what to try and tells it what came of it, so that a killed tuner loses nothing."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import exp
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import optuna
+from optuna.storages import RDBStorage
+from optuna.trial import FrozenTrial, TrialState
+from sqlalchemy import event
+
+from autotune.optimize.base import Task, distributions, inside, plain
+from autotune.optimize.drift import NONE, Drift
+from autotune.optimize.gp.surrogate import (
+    DRIFT,
+    FEASIBLE,
+    NOBODY,
+    Landscape,
+    evidence,
+    numbers,
+    shifts,
+    stretched,
+    works,
+)
+from autotune.optimize.importance import view
+from autotune.optimize.ranking import Standings
+from autotune.optimize.samplers import choose
+from autotune.services.base import Settings, Value
+from autotune.space.space import Space
+
+# Where an infeasible trial is told to lie, relative to the worst feasible one: a trial told as
+# failed would teach the sampler nothing, and it would come back to the same place.
+INFEASIBLE_SHARE = 0.8
+
+
+@dataclass(frozen=True)
+class Suggestion:
+    """``number`` is Optuna's own; ``values`` cover the searched dimensions only.
+
+    ``prospect`` is the chance that anything is left to win, where the sampler knows it.
+    """
+
+    number: int
+    values: Mapping[str, Value]
+    prospect: float | None = None
+
+
+@dataclass(frozen=True)
+class Told:
+    """The peak in requests/s (``None``: infeasible), and notes for whoever opens the storage.
+
+    ``notes["trial"]`` is the study's own number of the trial: no trial is told twice.
+    """
+
+    peak: float | None
+    notes: Mapping[str, str | float | int]
+
+
+class Searcher:
+    """One Optuna study over the flat space.
+
+    ``storage`` is any that Optuna takes, by its URL or itself; ``chosen`` says which sampler it is.
+    Raises AutotuneError for a ``kind`` of sampler that does not exist.
+    """
+
+    def __init__(
+        self,
+        storage: str | optuna.storages.BaseStorage,
+        name: str,
+        space: Space,
+        kind: str,
+        seed: int,
+        trials: int = 40,
+    ) -> None:
+        optuna.logging.set_verbosity(optuna.logging.ERROR)
+        self._dimensions = space.tunable
+        self._distributions = distributions(self._dimensions)
+        self._task = Task(space, trials, seed)
+        self.chosen = choose(kind, self._task)
+        self._study = optuna.create_study(
+            storage=optuna.storages.RDBStorage(storage) if isinstance(storage, str) else storage,
+            study_name=name,
+            direction="maximize",
+            sampler=self.chosen.sampler,
+            load_if_exists=True,
+        )
+
+    def ask(self, drift: Drift = NONE) -> Suggestion:
+        """The next configuration to try, with peaks so far as ``drift`` corrects them."""
+        self._note(drift)
+        # Values outside today's ranges (a narrowed parameter) are clipped; Optuna need not say so.
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            trial = self._study.ask(self._distributions)
+        prospect = getattr(self.chosen.sampler, "prospect", None)
+        return Suggestion(trial.number, plain(trial.params), prospect)
+
+    def standings(self, drift: Drift = NONE) -> Standings:
+        """What the model believes of every configuration that was measured and works."""
+        landscape = self.landscape(drift)
+        known = landscape.evidence
+        mean, sd = landscape.measured()
+        trials = self._study.get_trials(deepcopy=False)
+        peaks = {
+            number: (float(exp(known.heights.max() + m)), float(s))
+            for number, m, s in zip(numbers(trials), stretched(mean), sd, strict=True)
+        }
+        return Standings(peaks, float(np.sqrt(landscape.heights.noise)))
+
+    def view(self, drift: Drift = NONE) -> dict[str, Any]:
+        """What the model believes of the parameters, for reports: see `optimize.importance.view`."""
+        return view(self.landscape(drift), self.importance())
+
+    def landscape(self, drift: Drift = NONE) -> Landscape:
+        """The model of the space, from everything told so far; something must have worked."""
+        self._note(drift)
+        trials = self._study.get_trials(deepcopy=False)
+        known = evidence(self._task.lattice, trials, NOBODY, shifts(self._study))
+        return Landscape.of(self._task.lattice, known)
+
+    def importance(self) -> dict[str, float]:
+        """PED-ANOVA (Watanabe et al., 2023): what tells the best trials from the rest, as shares."""
+        evaluator = optuna.importance.PedAnovaImportanceEvaluator()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return dict(optuna.importance.get_param_importances(self._study, evaluator=evaluator))
+
+    def _note(self, drift: Drift) -> None:
+        """Where samplers of any process find it, and only when it says something new."""
+        told = {str(place): [s.mean, s.sd] for place, s in drift.shifts.items()}
+        if told != self._study.user_attrs.get(DRIFT, {}):
+            self._study.set_user_attr(DRIFT, told)
+
+    def record(self, asked: int | None, values: Settings, told: Told) -> None:
+        """What came of a configuration, suggested (``asked``) or not; the second time is free.
+
+        A configuration that the sampler never suggested, or whose suggestion was taken back, enters
+        as a finished trial of its own: the sampler learns from it all the same.
+        """
+        trials = self._study.get_trials(deepcopy=False)
+        if any(_is_told(trial, told) for trial in trials):
+            return
+        value = self._worst() if told.peak is None else told.peak
+        if asked is None or asked >= len(trials) or trials[asked].state.is_finished():
+            self._study.add_trial(self._finished(values, told, value))
+            return
+        trial = optuna.trial.Trial(self._study, trials[asked]._trial_id)  # noqa: SLF001  # by number
+        for name, note in told.notes.items():
+            trial.set_user_attr(name, note)
+        # It cannot be set twice, and is when a kill came between it and the value.
+        if FEASIBLE not in trials[asked].constraints:
+            trial.set_constraint(FEASIBLE, _violation(told))
+        self._study.tell(trial, value)
+
+    def take_back(self) -> None:
+        """After a kill: suggestions that nobody is measuring any more."""
+        for trial in self._study.get_trials(deepcopy=False, states=(TrialState.RUNNING,)):
+            self._study.tell(trial.number, state=TrialState.FAIL)
+
+    def _finished(self, values: Settings, told: Told, value: float) -> FrozenTrial:
+        trial = optuna.trial.create_trial(
+            params=inside(values, self._dimensions),
+            distributions=self._distributions,
+            value=value,
+            user_attrs=dict(told.notes),
+        )
+        trial.set_constraint(FEASIBLE, _violation(told))
+        return trial
+
+    def _worst(self) -> float:
+        done = self._study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
+        peaks = [t.value for t in done if t.value is not None and works(t)]
+        return INFEASIBLE_SHARE * min(peaks, default=0.0)
+
+
+def _is_told(trial: FrozenTrial, told: Told) -> bool:
+    # Notes alone do not make it told: a kill may have come between them and the value.
+    complete = trial.state is TrialState.COMPLETE
+    return complete and trial.user_attrs.get("trial") == told.notes["trial"]
+
+
+def _violation(told: Told) -> float:
+    return 1.0 if told.peak is None else -1.0
+
+
+# Optuna commits once for each parameter of each trial. With a write-ahead log those commits need not
+# wait for the disk: a killed process loses nothing, and a machine that loses power at most the last
+# trials, which the study's own journal has and tells again. Neither harms the file.
+PRAGMAS = ("journal_mode = WAL", "synchronous = NORMAL")
+
+
+def sqlite(path: Path) -> RDBStorage:
+    """Optuna's storage in the file at ``path``, which is made if need be; any reader of such files
+    can open it meanwhile."""
+    # Tables are made on the first connection, and a file stays in the mode it was put to.
+    storage = RDBStorage(f"sqlite:///{path.resolve()}")
+    event.listen(storage.engine, "connect", _set)
+    storage.engine.dispose()
+    return storage
+
+
+def _set(connection: Any, _: object) -> None:
+    cursor = connection.cursor()
+    for pragma in PRAGMAS:
+        cursor.execute(f"PRAGMA {pragma}")
+    cursor.close()

@@ -1,0 +1,60 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from spaces import DIMENSIONS, SPACE
+
+from autotune.optimize.gp.grid import LEVELS, Axis, Lattice, from_unit, to_unit
+from autotune.services.base import Settings
+from autotune.space.dimension import Dimension
+
+LATTICE = Lattice.of(SPACE.tunable, SPACE.baseline)
+KEEPALIVE = DIMENSIONS[1]
+
+
+@pytest.mark.parametrize("dimension", [d for d in SPACE.tunable if not d.choices])
+def test_units_and_values_are_each_others_inverse(dimension: Dimension) -> None:
+    assert to_unit(dimension, dimension.low) == pytest.approx(0.0)
+    assert to_unit(dimension, dimension.high) == pytest.approx(1.0)
+    for value in {from_unit(dimension, u) for u in np.linspace(0, 1, 7)}:
+        assert from_unit(dimension, to_unit(dimension, value)) == pytest.approx(value)
+
+
+def test_a_logarithmic_range_from_zero_gives_small_values_room() -> None:
+    assert from_unit(KEEPALIVE, 0.0) == 0
+    assert from_unit(KEEPALIVE, 0.5) == pytest.approx(22, abs=1)
+
+
+def test_few_whole_numbers_are_levels_each() -> None:
+    by_name = {d.name: Axis.of(d) for d in SPACE.tunable}
+    assert by_name["web.x.threads"].values == (1, 2, 3, 4)
+    assert len(by_name["cache.x.growth"].values) == LEVELS
+
+
+def test_a_row_stands_for_its_configuration() -> None:
+    configuration = {**SPACE.baseline, "web.x.children": 40, "os.x.flag": True}
+    values = LATTICE.values(LATTICE.row(configuration))
+    assert "web.x.fixed" not in values
+    assert values["web.x.children"] == pytest.approx(40, rel=0.03)
+    assert values["os.x.flag"] is True
+
+
+@pytest.mark.parametrize("preset", [SPACE.baseline, SPACE.preset("recommended")])
+def test_what_is_known_by_name_is_not_rounded(preset: Settings) -> None:
+    assert LATTICE.values(LATTICE.row(preset)).items() <= preset.items()
+
+
+def test_what_has_no_effect_rests() -> None:
+    some = [{"lb.x.service": "apache", "lb.x.keepalive": k} for k in (0, 100, 500)]
+    rows = LATTICE.rows(some)
+    assert len({row.tobytes() for row in rows}) == 3
+    assert len({row.tobytes() for row in LATTICE.settled(rows)}) == 1
+    live = LATTICE.rows([{"lb.x.service": "nginx", "lb.x.keepalive": 100}])
+    assert (LATTICE.settled(live) == live).all()
+
+
+@pytest.mark.parametrize("axis", LATTICE.axes, ids=lambda axis: axis.dimension.name)
+def test_every_level_is_found_again_by_its_value(axis: Axis) -> None:
+    levels = range(len(axis.values))
+    found = [axis.values[axis.level(axis.values[level])] for level in levels]
+    assert found == [axis.values[level] for level in levels]

@@ -1,0 +1,72 @@
+from __future__ import annotations
+
+from dataclasses import replace
+from math import exp
+
+import numpy as np
+import pytest
+
+from autotune.optimize.confirmation import Measured, decided, gain, proven, side
+
+
+def readings(
+    rng: np.random.Generator, ratio: float, count: int, noise: float, drift: float = 0.0
+) -> list[Measured]:
+    found = []
+    for index in range(count):
+        peak = 1000.0 * (ratio if side(index) else 1.0) * exp(rng.normal(0, noise) + drift * index)
+        found.append(Measured(side(index), peak, noise))
+    return found
+
+
+def test_sides_alternate_so_that_drift_cancels() -> None:
+    assert [side(i) for i in range(8)] == [False, True, True, False] * 2
+    rng = np.random.default_rng(1)
+    found = gain(readings(rng, 1.2, 8, 1e-9, drift=0.05))
+    assert found is not None
+    assert found.ratio == pytest.approx(1.2, rel=1e-6)
+
+
+def test_no_pair_no_gain() -> None:
+    assert gain([]) is None
+    assert gain([Measured(False, 1000.0, 0.02)]) is None
+
+
+@pytest.mark.parametrize("pairs", [3, 6])
+def test_the_interval_covers_the_true_gain_as_often_as_it_says(pairs: int) -> None:
+    rng = np.random.default_rng(7)
+    covered = 0
+    for _ in range(1000):
+        found = gain(readings(rng, 1.1, 2 * pairs, 0.04))
+        assert found is not None
+        covered += found.low <= 1.1 <= found.high
+    assert 0.86 <= covered / 1000 <= 0.94
+
+
+def test_without_effect_nothing_is_claimed_even_when_looked_at_after_every_pair() -> None:
+    rng = np.random.default_rng(11)
+    claims = 0
+    for _ in range(1000):
+        all_of_them = readings(rng, 1.0, 12, 0.04)
+        taken = next((n for n in range(6, 13, 2) if decided(all_of_them[:n])), 12)
+        claims += proven(all_of_them[:taken])
+    assert claims / 1000 <= 0.05
+
+
+def test_a_clear_gain_is_decided_early() -> None:
+    rng = np.random.default_rng(3)
+    clear = readings(rng, 2.0, 12, 0.04)
+    assert not decided(clear[:4])
+    assert decided(clear[:6])
+
+
+def test_a_disturbed_measurement_takes_its_pair_with_it() -> None:
+    rng = np.random.default_rng(5)
+    clear = readings(rng, 1.5, 10, 0.03)
+    honest = gain(clear)
+    hit = [replace(one, peak=one.peak * 0.5) if i == 4 else one for i, one in enumerate(clear)]
+    found = gain(hit)
+    assert found is not None
+    assert honest is not None
+    assert found.pairs == honest.pairs - 1
+    assert found.ratio == pytest.approx(honest.ratio, rel=0.03)

@@ -1,0 +1,108 @@
+from __future__ import annotations
+
+from math import exp
+
+import numpy as np
+import optuna
+import pytest
+from spaces import SPACE, peak
+
+from autotune.errors import AutotuneError
+from autotune.optimize.base import Task
+from autotune.optimize.samplers import SAMPLERS, choose
+from autotune.optimize.searcher import Searcher, Told
+from autotune.services.base import Settings
+
+pytestmark = pytest.mark.long
+
+
+def searcher(
+    kind: str, seed: int = 1, storage: optuna.storages.BaseStorage | None = None
+) -> Searcher:
+    return Searcher(storage or optuna.storages.InMemoryStorage(), "s", SPACE, kind, seed, 30)
+
+
+def told(number: int, settings: Settings, rng: np.random.Generator) -> Told:
+    height = peak(settings)
+    value = None if height is None else height * exp(rng.normal(0, 0.05))
+    phase = "recommended" if settings == SPACE.preset("recommended") else "search"
+    return Told(value, {"trial": number, "sd": 0.05, "verdict": "measured", "phase": phase})
+
+
+def searched(kind: str, trials: int, seed: int = 1) -> list[Settings]:
+    """The configurations of a study, the baseline and the recommended one first."""
+    search, rng = searcher(kind, seed), np.random.default_rng(seed)
+    tried: list[Settings] = [SPACE.baseline, SPACE.preset("recommended")]
+    for number, settings in enumerate(tried):
+        search.record(None, settings, told(number, settings, rng))
+    while len(tried) < trials:
+        asked = search.ask()
+        settings = SPACE.candidate(asked.values).settings
+        search.record(asked.number, settings, told(len(tried), settings, rng))
+        tried.append(settings)
+    return tried
+
+
+@pytest.mark.parametrize("kind", SAMPLERS)
+def test_suggestions_are_in_the_space_and_the_same_for_the_same_seed(kind: str) -> None:
+    tried = searched(kind, 10)
+    for settings in tried:
+        for d in SPACE.dimensions:
+            assert d.clip(settings[d.name]) == settings[d.name]
+            assert type(settings[d.name]) is type(d.baseline)
+    assert tried == searched(kind, 10)
+    assert tried != searched(kind, 10, seed=2)
+
+
+@pytest.mark.parametrize("kind", ["gp", "skopt-gp", "skopt-et", "skopt-rf", "tpe"])
+def test_a_new_process_continues_as_the_old_one_would_have(kind: str) -> None:
+    """Whoever opens the storage gets a suggestion inside the space, with what was told before."""
+    storage, rng = optuna.storages.InMemoryStorage(), np.random.default_rng(1)
+    first = searcher(kind, storage=storage)
+    for number in range(9):
+        asked = first.ask()
+        first.record(
+            asked.number, asked.values, told(number, {**SPACE.baseline, **asked.values}, rng)
+        )
+    again = searcher(kind, storage=storage).ask()
+    assert again.number == 9
+    assert all(d.clip(again.values[d.name]) == again.values[d.name] for d in SPACE.tunable)
+
+
+def test_the_model_keeps_every_rule_by_itself() -> None:
+    search = searcher("gp")
+    rng = np.random.default_rng(4)
+    for number in range(14):
+        asked = search.ask()
+        assert float(asked.values["web.x.children"]) * float(asked.values["web.x.threads"]) <= 270
+        search.record(
+            asked.number, asked.values, told(number, {**SPACE.baseline, **asked.values}, rng)
+        )
+
+
+def test_the_model_finds_the_top_within_thirty_trials() -> None:
+    heights = [peak(settings) or 0.0 for settings in searched("gp", 30)]
+    top = 1000 * exp(0.3 + 0.3 + 0.1 * np.log(513))
+    assert max(heights) > 0.97 * top
+    assert np.mean([height > 0.8 * top for height in heights[15:]]) > 0.6
+
+
+def test_what_is_being_measured_elsewhere_is_not_suggested_again() -> None:
+    search, rng = searcher("gp"), np.random.default_rng(1)
+    for number, settings in enumerate((SPACE.baseline, SPACE.preset("recommended"))):
+        search.record(None, settings, told(number, settings, rng))
+    asked = [tuple(search.ask().values.items()) for _ in range(4)]
+    assert len(set(asked)) == 4
+
+
+def test_auto_says_what_it_chose_and_why() -> None:
+    chosen = choose("auto", Task(SPACE, 30))
+    assert chosen.name == "gp"
+    assert "30 trials of 6 parameters" in chosen.why
+    assert choose("auto", Task(SPACE, 5000)).name == "tpe"
+
+
+def test_an_unknown_name_brings_the_nearest() -> None:
+    with pytest.raises(AutotuneError) as caught:
+        choose("skopt-gb", Task(SPACE))
+    assert "skopt-gp" in (caught.value.hint or "")

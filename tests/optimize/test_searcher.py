@@ -1,0 +1,115 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import optuna
+import pytest
+
+from autotune.errors import AutotuneError
+from autotune.optimize.base import Task
+from autotune.optimize.gp.surrogate import FEASIBLE
+from autotune.optimize.samplers import choose
+from autotune.optimize.searcher import Searcher, Told
+from autotune.services.base import Action, Parameter
+from autotune.space.dimension import Dimension
+from autotune.space.space import Space
+
+
+def dimension(name: str, **kind: object) -> Dimension:
+    parameter = Parameter(name=name, stock=0, action=Action.RELOAD, meaning="-", source="-")
+    return Dimension(name, parameter, **kind)  # type: ignore[arg-type]
+
+
+SPACE = (
+    dimension("web.php_fpm.max_children", baseline=5, low=2, high=256, log=True),
+    dimension("web.php_fpm.pm", baseline="dynamic", choices=("static", "dynamic")),
+    dimension("cache.memcached.growth_factor", baseline=1.25, low=1.05, high=2.0),
+    dimension("lb.nginx.upstream_keepalive", baseline=0, low=0, high=512, log=True),
+)
+
+
+@pytest.fixture
+def url(tmp_path: Path) -> str:
+    return f"sqlite:///{tmp_path}/study.db"
+
+
+def searcher(url: str) -> Searcher:
+    return Searcher(url, "s", Space(SPACE, (), {}), "tpe", 1)
+
+
+def trials(url: str) -> list[optuna.trial.FrozenTrial]:
+    return optuna.load_study(study_name="s", storage=url).trials
+
+
+def told(trial: int, peak: float | None) -> Told:
+    return Told(peak, {"trial": trial})
+
+
+def test_suggestions_lie_in_the_space_and_are_plain_values(url: str) -> None:
+    values = searcher(url).ask().values
+    assert set(values) == {d.name for d in SPACE}
+    for d in SPACE:
+        assert d.clip(values[d.name]) == values[d.name]
+        assert type(values[d.name]) in (int, float, str)
+
+
+def test_measured_configurations_that_nobody_suggested_are_learned_from(url: str) -> None:
+    baseline = {d.name: d.baseline for d in SPACE} | {"not.searched.x": 3}
+    searcher(url).record(None, baseline, told(0, 1000.0))
+    assert [t.value for t in trials(url)] == [1000.0]
+    assert "not.searched.x" not in trials(url)[0].params
+
+
+def test_telling_twice_changes_nothing(url: str) -> None:
+    search = searcher(url)
+    asked = search.ask()
+    for _ in range(2):
+        search.record(asked.number, asked.values, told(4, 900.0))
+    assert [(t.value, t.user_attrs["trial"]) for t in trials(url)] == [(900.0, 4)]
+
+
+def test_an_infeasible_one_lies_below_the_worst_and_breaks_the_constraint(url: str) -> None:
+    search = searcher(url)
+    for number, peak in enumerate((1000.0, 800.0, None)):
+        asked = search.ask()
+        search.record(asked.number, asked.values, told(number, peak))
+    last = trials(url)[-1]
+    assert last.value == pytest.approx(640.0)
+    assert last.constraints[FEASIBLE] > 0
+    assert trials(url)[0].constraints[FEASIBLE] <= 0
+
+
+def test_a_kill_between_notes_and_value_does_not_hide_the_value(url: str) -> None:
+    asked = searcher(url).ask()
+    study = optuna.load_study(study_name="s", storage=url)
+    optuna.trial.Trial(study, study.trials[asked.number]._trial_id).set_user_attr("trial", 3)
+    again = searcher(url)
+    again.record(asked.number, asked.values, told(3, 800.0))
+    again.take_back()
+    assert [(t.value, t.state.name) for t in trials(url)] == [(800.0, "COMPLETE")]
+
+
+def test_a_kill_between_constraint_and_value_does_not_hide_the_value(url: str) -> None:
+    one = searcher(url)
+    asked = one.ask()
+    study = optuna.load_study(study_name="s", storage=url)
+    begun = optuna.trial.Trial(study, study.trials[asked.number]._trial_id)
+    begun.set_constraint(FEASIBLE, -1.0)
+    searcher(url).record(asked.number, asked.values, Told(123.0, {"trial": 4}))
+    assert trials(url)[asked.number].value == 123.0
+
+
+def test_a_suggestion_lost_to_a_kill_is_taken_back_and_can_be_repeated(url: str) -> None:
+    lost = searcher(url).ask()
+    again = searcher(url)
+    again.take_back()
+    assert trials(url)[lost.number].state is optuna.trial.TrialState.FAIL
+    again.record(lost.number, lost.values, told(3, 700.0))
+    complete = [t for t in trials(url) if t.state is optuna.trial.TrialState.COMPLETE]
+    assert [(t.value, t.params) for t in complete] == [(700.0, dict(lost.values))]
+
+
+def test_an_unknown_sampler_names_the_nearest() -> None:
+    with pytest.raises(AutotuneError) as caught:
+        choose("tpee", Task(Space(SPACE, (), {})))
+    assert "tpe" in (caught.value.hint or "")
