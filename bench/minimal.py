@@ -14,7 +14,7 @@ from math import log
 
 import numpy as np
 
-from autotune.optimize.ablation import KEPT, Predicted, Reduction, Reverted
+from autotune.optimize.ablation import KEPT, Ablation, PredictedEffect, Reverted
 from autotune.services.base import Value
 from autotune.simulate.variants import VARIANTS
 from autotune.simulate.vocabulary import has_effect
@@ -79,8 +79,10 @@ def reduced(stack: Stack, seed: int, most: int = MOST) -> tuple[int, int, float,
     exact = {n: full - _or_nothing(height(frozenset({n}))) for n in changes}
     truth = set(changes) - _needless(changes, full - (1.0 - KEPT) * gain, height)
     # What a model might believe: the truth within a tenth of the gain.
-    guess = {n: Predicted(p + rng.normal(0, 0.1 * gain), 0.1 * gain) for n, p in exact.items()}
-    found = Reduction(guess, gain, NOISE, measure, most).reduce()
+    guess = {
+        n: PredictedEffect(p + rng.normal(0, 0.1 * gain), 0.1 * gain) for n, p in exact.items()
+    }
+    found = Ablation(guess, gain, NOISE, measure, most).run()
     kept = set(found.kept)
     hit = len(kept & truth)
     return (

@@ -27,7 +27,7 @@ import optuna
 from autotune.measure.remedies import moves
 from autotune.optimize.gp.surrogate import MOVES
 from autotune.optimize.samplers import SAMPLERS
-from autotune.optimize.searcher import Searcher, Told
+from autotune.optimize.searcher import Outcome, Searcher
 from autotune.services.base import Settings
 from autotune.simulate.blame import bottleneck
 from autotune.simulate.chain import chain
@@ -91,7 +91,7 @@ def searched(kind: str, family: str, name: str, seed: int, warm: bool) -> Run:  
         peak = stack.measure(settings, rng)
         told = " ".join(stack.advise(settings, peak)) if peak is not None else ""
         notes = {"trial": len(tried), "phase": _phase(asked), MOVES: told}
-        searcher.record(asked, settings, Told(peak, notes))
+        searcher.record(asked, settings, Outcome(peak, notes))
         tried.append(settings)
         failed.append(peak is None)
         if len(tried) in AT:

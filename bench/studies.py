@@ -10,7 +10,7 @@ import numpy as np
 import optuna
 
 from autotune.optimize.searcher import Searcher
-from autotune.study.loop import HOPE, tell
+from autotune.study.loop import STOP_BELOW, tell
 from autotune.study.ranking import drifted
 from autotune.study.records import COUNTED, Phase, State, after
 from autotune.study.schedule import Ask, Conclude, Measure, Rank, next_step
@@ -48,7 +48,8 @@ def study(
             continue
         if isinstance(step, Ask):
             asked = searcher.ask(drifted(state))
-            if asked.prospect is not None and asked.prospect < HOPE:
+            probability = asked.improvement_probability
+            if probability is not None and probability < STOP_BELOW:
                 searcher.take_back()
                 state = after(state, _record("settled", why="nothing left to win"))
                 continue

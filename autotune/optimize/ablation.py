@@ -1,9 +1,13 @@
-"""The smallest part of a winner's changes that keeps nearly all of its gain.
+"""Ablation of a winner: the smallest part of its changes that keeps nearly all of its gain.
 
-Changes are reverted against the winner. Each that may be without much effect is reverted by itself
-once, to find those that clearly matter; then half of the others at a time, which tells what each is
-worth with the fewest measurements; at last those to be given up, all together,
-until it is sure that the winner loses at most ``1 - KEPT`` of its gain without them.
+Changes are reverted against the winner. First each that may have little effect is reverted by itself,
+to find those that clearly matter. Then half of the others at a time, which estimates their effects
+with the fewest measurements. At last those to be dropped are reverted together, until it is sure that
+the winner loses at most ``1 - KEPT`` of its gain without them.
+
+The log peak is taken to be the winner's less the sum of the effects of the reverted changes, which
+holds for the small losses that decide here. Each measurement then informs the estimates of all
+changes in its set, as in a weighing design (Hotelling, 1944).
 """
 
 from __future__ import annotations
@@ -17,25 +21,108 @@ import numpy.typing as npt
 from scipy.special import ndtr
 
 Array = npt.NDArray[np.float64]
-
-KEPT = 0.95
-SURE, UNSURE = 0.85, 0.1  # chance of being within the line at which a set is let go, or kept
-EVEN = 0.5  # and at which it is let go when there are no more measurements
-GLANCES, MOST_EACH = 4, 16  # measurements of one set, at least and at most
-OPENING = 8  # of the winner, before anything is compared with it
-CLEAR = 0.02  # chance of being within the line at which a change matters for certain
-DRAWS = 200
-# A part of the measurements is for weighing, the rest to prove what was found.
-WEIGHING = 0.75
-SETTLED = 0.9  # of the draws must agree about each change before weighing ends early
-
 Reverted = frozenset[str]
 Measure = Callable[[Reverted], float | None]
 """``measure(reverted)``: log peak of the winner with these changes reverted; ``None``: it fails."""
 
+KEPT = 0.95
+# Probability that a set costs no more than the limit, at which it is dropped, or kept.
+SURE, UNSURE = 0.85, 0.1
+EVEN = 0.5  # and at which it is dropped when there are no more measurements
+ESSENTIAL = 0.02  # and below which a change matters for certain
+LEAST_EACH, MOST_EACH = 4, 16  # measurements of one set
+OPENING = 8  # measurements of the winner, before anything is compared with it
+DRAWS = 200
+ESTIMATION = 0.75  # of the measurements are for estimating effects, the rest to verify
+AGREED = 0.9  # of the draws must agree about each change before estimation ends early
+DISTURBED = 4.0  # sds below what all others predict: such a measurement is disregarded
+ROUNDS = 4
+LEVEL_SD = 2.0  # of the winner's log peak around the highest measurement: next to unknown
+# The model was fitted to a search, in which few trials came near the winner: its sds are too small.
+TRUST = 1.5
+WITHIN_90 = 1.645  # sds either side of the mean that hold 90 % of a normal
+
 
 @dataclass(frozen=True)
-class Reduced:
+class PredictedEffect:
+    """The model's log loss of reverting one change, and its sd."""
+
+    loss: float
+    sd: float
+
+
+@dataclass(frozen=True)
+class Effects:
+    """Normal posterior of the log loss of reverting each change: ``names``, mean and covariance."""
+
+    names: tuple[str, ...]
+    mean: Array
+    covariance: Array
+
+    def of(self, reverted: Reverted) -> tuple[float, float]:
+        """Log loss of reverting all of these, and its sd."""
+        chosen = np.array([name in reverted for name in self.names], float)
+        variance = float(chosen @ self.covariance @ chosen)
+        return float(chosen @ self.mean), max(variance, 1e-12) ** 0.5
+
+    def draws(self, count: int, rng: np.random.Generator) -> Array:
+        """``[draw, change]``."""
+        return rng.multivariate_normal(self.mean, self.covariance, count, method="eigh")
+
+
+@dataclass
+class EffectRegression:
+    """Effects by Bayesian linear regression on all measurements; ``noise`` is the sd of one log peak."""
+
+    predicted: Mapping[str, PredictedEffect]
+    noise: float
+    sets: list[Reverted] = field(default_factory=list)
+    log_peaks: list[float] = field(default_factory=list)
+
+    def add(self, reverted: Reverted, log_peak: float) -> None:
+        self.sets.append(reverted)
+        self.log_peaks.append(log_peak)
+
+    def effects(self) -> Effects:
+        """The posterior; measurements far below what all others predict are disregarded."""
+        names = tuple(self.predicted)
+        design = np.array([[1.0, *(-float(n in s) for n in names)] for s in self.sets])
+        log_peaks = np.array(self.log_peaks)
+        mean = np.array([log_peaks.max(), *(self.predicted[n].loss for n in names)])
+        sd = np.array([LEVEL_SD, *(TRUST * self.predicted[n].sd for n in names)])
+        sound = np.ones(len(log_peaks), bool)
+        for _ in range(ROUNDS):
+            fitted, covariance = _regression(design[sound], log_peaks[sound], mean, sd, self.noise)
+            spread = np.sqrt(np.einsum("ij,jk,ik->i", design, covariance, design) + self.noise**2)
+            still_sound = log_peaks - design @ fitted > -DISTURBED * spread
+            if (still_sound == sound).all():
+                break
+            sound = still_sound
+        return Effects(names, fitted[1:], covariance[1:, 1:])
+
+
+def _regression(
+    design: Array, values: Array, prior_mean: Array, prior_sd: Array, noise: float
+) -> tuple[Array, Array]:
+    """Posterior mean and covariance of the coefficients."""
+    information = np.diag(np.maximum(prior_sd, 1e-6) ** -2.0)
+    covariance = np.asarray(
+        np.linalg.inv(information + design.T @ design / noise**2), dtype=np.float64
+    )
+    return covariance @ (information @ prior_mean + design.T @ values / noise**2), covariance
+
+
+def affordable(losses: Sequence[float] | Array, limit: float) -> npt.NDArray[np.bool_]:
+    """Which changes, least loss first, can be reverted before their sum passes ``limit``."""
+    order = np.argsort(losses)
+    total = np.cumsum(np.asarray(losses)[order])
+    chosen = np.zeros(len(order), bool)
+    chosen[order] = total <= limit
+    return chosen
+
+
+@dataclass(frozen=True)
+class AblationResult:
     """``kept`` changes carry ``share`` of the log gain, between ``low`` and ``high`` with 90 %.
 
     ``losses``: what reverting each kept change costs by itself, as measured (log).
@@ -54,252 +141,166 @@ class OutOfBudget(Exception):
     """No more measurements are allowed; what is known has to do."""
 
 
-class Reduction:
-    """One reduction under way. ``gain`` is the winner's log gain, ``noise`` the sd of a log peak."""
+class Ablation:
+    """One ablation under way. ``gain`` is the winner's log gain, ``noise`` the sd of a log peak."""
 
     def __init__(
-        self, predicted: Mapping[str, Predicted], gain: float, noise: float, measure: Measure,
-        most: int,
+        self, predicted: Mapping[str, PredictedEffect], gain: float, noise: float,
+        measure: Measure, most: int,
     ) -> None:  # fmt: skip
         self._predicted, self._gain, self._noise = predicted, gain, noise
         self._measure, self._most = measure, most
-        self._weighed = Weighings(predicted, noise)
-        self._seen: dict[Reverted, list[float]] = {}
+        self._regression = EffectRegression(predicted, noise)
+        self._log_peaks: dict[Reverted, list[float]] = {}
         self._failed: set[Reverted] = set()
         self._reverted: Reverted = frozenset()
         self._spent = 0
         self._rng = np.random.default_rng(len(predicted))
-        self._line = (1.0 - KEPT) * gain
+        self._limit = (1.0 - KEPT) * gain
 
-    def reduce(self) -> Reduced:
-        """Measure until the smallest set is found or the measurements are spent."""
+    def run(self) -> AblationResult:
+        """Measure until the smallest set of changes is found or the measurements are spent."""
         try:
             for _ in range(OPENING):
                 self._take(frozenset())
-            light = self._alone()
-            self._weigh(light)
-            self._prove(light)
+            removable = self._screen()
+            self._estimate(removable)
+            self._verify(removable)
         except OutOfBudget:
-            # What was measured too seldom for proof is believed.
-            believed = [s for s in self._weighed.sets if self._chance(s) > EVEN]
-            self._reverted = max((self._reverted, *believed), key=len)
+            # Sets measured too seldom to verify are dropped if that is likely to be right.
+            likely = [s for s in self._regression.sets if self._probability(s) > EVEN]
+            self._reverted = max((self._reverted, *likely), key=len)
         return self._result(self._reverted)
 
-    def _alone(self) -> list[str]:
-        """The changes that may be reverted at all: each that is in doubt was, once or twice.
+    def _screen(self) -> list[str]:
+        """The changes that may be reverted at all: each that is in doubt is measured by itself.
 
-        Twice where it looks heavy: one measurement alone may have been disturbed.
+        Twice where it looks essential: one measurement alone may have been disturbed.
         """
         ranked = sorted(self._predicted, key=lambda name: self._predicted[name].loss)
-        light = []
+        removable = []
         for name in ranked:
             change = frozenset({name})
             for _ in range(2):
-                if self._chance(change) >= CLEAR and change not in self._seen:
+                if self._probability(change) >= ESSENTIAL and change not in self._log_peaks:
                     self._take(change)
-                elif change in self._seen and self._chance(change) < CLEAR:
+                elif change in self._log_peaks and self._probability(change) < ESSENTIAL:
                     self._take(change)
                     break
-            if change not in self._failed and self._chance(change) >= CLEAR:
-                light.append(name)
-        return light
+            if change not in self._failed and self._probability(change) >= ESSENTIAL:
+                removable.append(name)
+        return removable
 
-    def _weigh(self, light: Sequence[str]) -> None:
-        """Half of the light changes at a time, until it is clear which of them go together."""
-        most = self._spent + WEIGHING * (self._most - self._spent)
-        while len(light) > 1 and self._spent + 2 <= most and not self._settled():
-            half = frozenset(self._rng.permutation(list(light))[: (len(light) + 1) // 2].tolist())
-            # A half and the other half: what the winner's own height adds is the same in both.
+    def _estimate(self, removable: Sequence[str]) -> None:
+        """Half of the removable changes at a time, until it is clear which can go together."""
+        most = self._spent + ESTIMATION * (self._most - self._spent)
+        size = (len(removable) + 1) // 2
+        while len(removable) > 1 and self._spent + 2 <= most and not self._agreed():
+            half = frozenset(self._rng.permutation(list(removable))[:size].tolist())
+            # A half and the other half: the winner's own log peak adds the same to both.
             self._take(half)
-            self._take(frozenset(light) - half)
+            self._take(frozenset(removable) - half)
 
-    def _settled(self) -> bool:
-        """Whether what may be reverted is the same whichever of the likely losses are true."""
-        drawn = self._weighed.losses().draws(DRAWS, self._rng)
-        agreed = np.mean([within(draw, self._line) for draw in drawn], axis=0)
-        return bool((np.maximum(agreed, 1.0 - agreed) >= SETTLED).all())
+    def _agreed(self) -> bool:
+        """Whether the same changes can be dropped whichever of the likely effects are true."""
+        draws = self._regression.effects().draws(DRAWS, self._rng)
+        dropped = np.mean([affordable(draw, self._limit) for draw in draws], axis=0)
+        return bool((np.maximum(dropped, 1.0 - dropped) >= AGREED).all())
 
-    def _prove(self, light: Sequence[str]) -> None:
-        """The largest set, least loss first, that was measured to be within the line."""
-        chosen = self._least(light)
+    def _verify(self, removable: Sequence[str]) -> None:
+        """The largest set, least loss first, that was measured to cost no more than the limit."""
+        chosen = self._cheapest(removable)
         refused: set[str] = set()
-        while chosen and not self._affordable(chosen):
-            heaviest = max(chosen, key=self._believed)
-            refused.add(heaviest)
-            chosen = chosen - {heaviest}
+        while chosen and not self._verified(chosen):
+            costliest = max(chosen, key=self._loss)
+            refused.add(costliest)
+            chosen = chosen - {costliest}
         self._reverted = chosen
-        for name in sorted(set(light) - chosen - refused, key=self._believed):
+        for name in sorted(set(removable) - chosen - refused, key=self._loss):
             wider = self._reverted | {name}
-            if self._chance(wider) > UNSURE and self._affordable(wider):
+            if self._probability(wider) > UNSURE and self._verified(wider):
                 self._reverted = wider
-        self._again(set(self._predicted) - set(light))
+        self._recheck(set(self._predicted) - set(removable))
 
-    def _again(self, heavy: Iterable[str]) -> None:
-        """What mattered by itself may not any more: without the parent that made it count, say.
+    def _recheck(self, essential: Iterable[str]) -> None:
+        """Drop what mattered by itself and does not any more, without its parent parameter, say.
 
-        Sums say nothing of that, so here a set is judged by its own measurements alone.
+        The regression knows nothing of that, so a set is judged by its own measurements alone.
         """
-        for name in sorted(heavy, key=self._believed):
+        for name in sorted(essential, key=self._loss):
             wider = self._reverted | {name}
             while wider not in self._failed:
-                own = len(self._seen.get(wider, ()))
-                loss, sd = self._measured(wider) if own else (0.0, 1.0)
-                chance = float(ndtr((self._line - loss) / sd))
-                if own and (chance < CLEAR or own >= MOST_EACH or (own > 1 and chance > SURE)):
+                count = len(self._log_peaks.get(wider, ()))
+                loss, sd = self._measured(wider) if count else (0.0, 1.0)
+                probability = float(ndtr((self._limit - loss) / sd))
+                clear = probability < ESSENTIAL or (count > 1 and probability > SURE)
+                if count and (clear or count >= MOST_EACH):
                     break
-                self._take(wider, weigh=False)
-            if wider not in self._failed and self._measured(wider)[0] <= self._line:
+                self._take(wider, regress=False)
+            if wider not in self._failed and self._measured(wider)[0] <= self._limit:
                 self._reverted = wider
 
-    def _least(self, light: Sequence[str]) -> Reverted:
-        fit = within([self._believed(name) for name in light], self._line)
-        return frozenset(name for name, inside in zip(light, fit, strict=True) if inside)
+    def _cheapest(self, removable: Sequence[str]) -> Reverted:
+        chosen = affordable([self._loss(name) for name in removable], self._limit)
+        return frozenset(name for name, inside in zip(removable, chosen, strict=True) if inside)
 
-    def _affordable(self, reverted: Reverted) -> bool:
-        """Whether the winner without all of these was measured to be within the line."""
+    def _verified(self, reverted: Reverted) -> bool:
+        """Whether the winner without all of these was measured to lose no more than the limit."""
         while reverted not in self._failed:
-            own, winner = len(self._seen.get(reverted, ())), len(self._seen[frozenset()])
-            if own >= GLANCES:
-                chance = self._chance(reverted)
-                if chance > SURE or chance < UNSURE or own >= MOST_EACH:
-                    return chance > EVEN
-            self._take(reverted if own <= winner else frozenset())
+            count = len(self._log_peaks.get(reverted, ()))
+            if count >= LEAST_EACH:
+                probability = self._probability(reverted)
+                if probability > SURE or probability < UNSURE or count >= MOST_EACH:
+                    return probability > EVEN
+            fewer = count <= len(self._log_peaks[frozenset()])
+            self._take(reverted if fewer else frozenset())
         return False
 
     def _measured(self, reverted: Reverted) -> tuple[float, float]:
         """Log loss against the winner and its sd, by measurements of this very set."""
-        own, winner = self._seen[reverted], self._seen[frozenset()]
-        loss = _middle(winner) - _middle(own)
-        return loss, self._noise * sqrt(1 / len(own) + 1 / len(winner))
+        reduced, winner = self._log_peaks[reverted], self._log_peaks[frozenset()]
+        loss = _robust_mean(winner) - _robust_mean(reduced)
+        return loss, self._noise * sqrt(1 / len(reduced) + 1 / len(winner))
 
-    @property
-    def _losses(self) -> Losses:
-        return self._weighed.losses()
+    def _loss(self, name: str) -> float:
+        return self._regression.effects().of(frozenset({name}))[0]
 
-    def _believed(self, name: str) -> float:
-        return self._losses.of(frozenset({name}))[0]
+    def _probability(self, reverted: Reverted) -> float:
+        """That reverting these costs no more than the limit, by all measurements."""
+        loss, sd = self._regression.effects().of(reverted)
+        return float(ndtr((self._limit - loss) / sd))
 
-    def _chance(self, reverted: Reverted) -> float:
-        """That reverting these stays within the line, by all that was measured."""
-        loss, sd = self._losses.of(reverted)
-        return float(ndtr((self._line - loss) / sd))
-
-    def _take(self, reverted: Reverted, *, weigh: bool = True) -> None:
+    def _take(self, reverted: Reverted, *, regress: bool = True) -> None:
         if self._spent >= self._most:
             raise OutOfBudget
         self._spent += 1
-        found = self._measure(reverted)
-        if found is None:
+        log_peak = self._measure(reverted)
+        if log_peak is None:
             self._failed.add(reverted)
         else:
-            self._seen.setdefault(reverted, []).append(found)
-            if weigh:
-                self._weighed.add(reverted, found)
+            self._log_peaks.setdefault(reverted, []).append(log_peak)
+            if regress:
+                self._regression.add(reverted, log_peak)
 
-    def _result(self, reverted: Reverted) -> Reduced:
-        losses = self._losses
-        loss, sd = losses.of(reverted) if reverted else (0.0, 0.0)
-        if reverted in self._seen and reverted:
+    def _result(self, reverted: Reverted) -> AblationResult:
+        effects = self._regression.effects()
+        loss, sd = effects.of(reverted) if reverted else (0.0, 0.0)
+        if reverted in self._log_peaks and reverted:
             loss, sd = self._measured(reverted)
-        ranked = sorted(self._predicted, key=self._believed, reverse=True)
+        ranked = sorted(self._predicted, key=self._loss, reverse=True)
         kept = tuple(name for name in ranked if name not in reverted)
-        measured = {name for weighed in self._weighed.sets for name in weighed}
-        return Reduced(
+        measured = {name for reverted_set in self._regression.sets for name in reverted_set}
+        return AblationResult(
             kept, tuple(sorted(reverted)),
-            1 - loss / self._gain, 1 - (loss + 1.645 * sd) / self._gain,
-            1 - (loss - 1.645 * sd) / self._gain, self._spent,
-            {name: self._believed(name) for name in kept if name in measured},
+            1 - loss / self._gain, 1 - (loss + WITHIN_90 * sd) / self._gain,
+            1 - (loss - WITHIN_90 * sd) / self._gain, self._spent,
+            {name: self._loss(name) for name in kept if name in measured},
         )  # fmt: skip
 
 
-def _middle(values: Sequence[float]) -> float:
-    """Mean without those far below the median: a disturbed measurement says nothing."""
-    ranked = sorted(values)
+def _robust_mean(log_peaks: Sequence[float]) -> float:
+    """Mean without those far below the median, which were disturbed."""
+    ranked = sorted(log_peaks)
     median = ranked[len(ranked) // 2]
-    sound = [value for value in ranked if value > median - 0.25]
+    sound = [log_peak for log_peak in ranked if log_peak > median - 0.25]
     return sum(sound) / len(sound)
-
-
-DISTURBED = 4.0  # sds below what all others say of it: such a measurement says nothing
-ROUNDS = 4
-_LEVEL_SD = 2.0  # of the winner's own height around its first measurement: next to unknown
-# The model was fitted to a search, in which few trials came near the winner.
-TRUST = 1.5
-
-
-@dataclass(frozen=True)
-class Predicted:
-    """The model's log loss of reverting one change, and its sd."""
-
-    loss: float
-    sd: float
-
-
-@dataclass(frozen=True)
-class Losses:
-    """Normal beliefs about the log loss of each change: ``names``, their means and covariance."""
-
-    names: tuple[str, ...]
-    mean: Array
-    covariance: Array
-
-    def of(self, reverted: Reverted) -> tuple[float, float]:
-        """Log loss of reverting all of these, and its sd."""
-        chosen = np.array([name in reverted for name in self.names], float)
-        variance = float(chosen @ self.covariance @ chosen)
-        return float(chosen @ self.mean), max(variance, 1e-12) ** 0.5
-
-    def draws(self, count: int, rng: np.random.Generator) -> Array:
-        """``[draw, change]``."""
-        return rng.multivariate_normal(self.mean, self.covariance, count, method="eigh")
-
-
-@dataclass
-class Weighings:
-    """All measurements so far; ``noise`` is the sd of one log peak."""
-
-    predicted: Mapping[str, Predicted]
-    noise: float
-    sets: list[Reverted] = field(default_factory=list)
-    heights: list[float] = field(default_factory=list)
-
-    def add(self, reverted: Reverted, height: float) -> None:
-        self.sets.append(reverted)
-        self.heights.append(height)
-
-    def losses(self) -> Losses:
-        """What is believed now; measurements far below what all others say have no say."""
-        names = tuple(self.predicted)
-        design = np.array([[1.0, *(-float(n in s) for n in names)] for s in self.sets])
-        heights = np.array(self.heights)
-        middle = np.array([heights.max(), *(self.predicted[n].loss for n in names)])
-        spread = np.array([_LEVEL_SD, *(TRUST * self.predicted[n].sd for n in names)])
-        sound = np.ones(len(heights), bool)
-        for _ in range(ROUNDS):
-            mean, covariance = _fitted(design[sound], heights[sound], middle, spread, self.noise)
-            left = np.sqrt(np.einsum("ij,jk,ik->i", design, covariance, design) + self.noise**2)
-            still = heights - design @ mean > -DISTURBED * left
-            if (still == sound).all():
-                break
-            sound = still
-        return Losses(names, mean[1:], covariance[1:, 1:])
-
-
-def _fitted(
-    design: Array, heights: Array, middle: Array, spread: Array, noise: float
-) -> tuple[Array, Array]:
-    """Mean and covariance of the coefficients, by Bayesian linear regression."""
-    information = np.diag(np.maximum(spread, 1e-6) ** -2.0)
-    covariance = np.asarray(
-        np.linalg.inv(information + design.T @ design / noise**2), dtype=np.float64
-    )
-    return covariance @ (information @ middle + design.T @ heights / noise**2), covariance
-
-
-def within(losses: Sequence[float] | Array, line: float) -> npt.NDArray[np.bool_]:
-    """Which changes, least loss first, can be reverted before their sum passes ``line``."""
-    order = np.argsort(losses)
-    summed = np.cumsum(np.asarray(losses)[order])
-    chosen = np.zeros(len(order), bool)
-    chosen[order] = summed <= line
-    return chosen

@@ -1,7 +1,7 @@
-"""Dimensions of the space as Optuna distributions: flat, every parameter always suggested.
+"""What every sampler builds on: the task, its space as Optuna distributions, and a base class.
 
-Flat beats define-by-run for samplers that model the space: inactive values are simply
-without effect.
+The space is flat: every parameter is always suggested, and inactive ones have no effect. Samplers that
+model the space do better with that than with Optuna's define-by-run.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from optuna.samplers import BaseSampler, RandomSampler
 from optuna.study import Study
 from optuna.trial import FrozenTrial
 
-from autotune.optimize.gp.grid import Lattice
+from autotune.optimize.gp.grid import Grid
 from autotune.services.base import Settings, Value
 from autotune.space.dimension import Dimension
 from autotune.space.space import Space
@@ -58,19 +58,19 @@ def plain(values: Mapping[str, object]) -> dict[str, Value]:
 
 @dataclass(frozen=True)
 class Task:
-    """``trials``: configurations the budget allows, those known beforehand included."""
+    """A sampler's task. ``trials``: configurations the budget allows, presets included."""
 
     space: Space
     trials: int = 40
     seed: int = 1
 
     @cached_property
-    def lattice(self) -> Lattice:
-        return Lattice.of(self.space.tunable, self.space.baseline)
+    def grid(self) -> Grid:
+        return Grid.of(self.space.tunable, self.space.baseline)
 
 
 class SpaceSampler(BaseSampler):
-    """``sample_relative`` is left to each; what it does not suggest is drawn at random."""
+    """Base of samplers that suggest the whole space at once, in ``sample_relative``."""
 
     def __init__(self, task: Task) -> None:
         self._task = task

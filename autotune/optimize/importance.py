@@ -1,6 +1,6 @@
 """Which parameters matter, which of them interact, and which would like a wider range.
 
-The model's effects are read off its posterior mean: it is a sum of one function per parameter and
+The effects are read from the model's posterior mean: it is a sum of one function per parameter and
 one per pair, each zero at the leading configuration, so that their spread over the configurations
 measured says how much each has to do with the differences between them.
 """
@@ -16,15 +16,18 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from autotune.optimize.gp.grid import Axis, Rows
-from autotune.optimize.gp.surrogate import Landscape, stretched
+from autotune.optimize.gp.grid import Axis, Points
+from autotune.optimize.gp.surrogate import Surrogate, decompress
 from autotune.services.base import Value
 
 Array = npt.NDArray[np.float64]
 
-PAIRS = 5  # the strongest interactions that are told
+PAIRS = 5  # interactions reported, the strongest
 EDGE = 0.03  # nearer than this part of the range is at its edge
 WIDER = 2.0  # factor by which a range that is too narrow is widened
+SLICES = 8  # parameters with a slice in the view, those that matter most
+SLICE_POINTS = 41
+WITHIN_90 = 1.645  # sds either side of the mean that hold 90 % of a normal
 SLOPE = 0.2  # part of the range over which the model is asked whether it still climbs
 
 
@@ -47,50 +50,50 @@ class Edge:
     try_range: tuple[Value, Value]
 
 
-def effects(landscape: Landscape) -> dict[str, float]:
+def effects(surrogate: Surrogate) -> dict[str, float]:
     """Parameter → standard deviation of its effect over what was measured, as a log ratio."""
-    process, rows = landscape.heights, landscape.evidence.rows
-    names = [axis.dimension.name for axis in landscape.lattice.axes]
-    parts = [_part(landscape, d, rows) for d in range(len(names))]
-    found = {
+    process, points = surrogate.log_peak, surrogate.observations.points
+    names = [axis.dimension.name for axis in surrogate.grid.axes]
+    parts = [_part(surrogate, d, points) for d in range(len(names))]
+    deviations = {
         name: float((part.T @ process.alpha).std()) for name, part in zip(names, parts, strict=True)
     }
-    return dict(sorted(found.items(), key=lambda item: -item[1]))
+    return dict(sorted(deviations.items(), key=lambda item: -item[1]))
 
 
-def pairs(landscape: Landscape, most: int = PAIRS) -> tuple[Pair, ...]:
+def pairs(surrogate: Surrogate, most: int = PAIRS) -> tuple[Pair, ...]:
     """The strongest interactions, those with an effect of at least one percent."""
-    process, rows = landscape.heights, landscape.evidence.rows
-    names = [axis.dimension.name for axis in landscape.lattice.axes]
-    parts = [_part(landscape, d, rows) for d in range(len(names))]
-    found = [
+    process, points = surrogate.log_peak, surrogate.observations.points
+    names = [axis.dimension.name for axis in surrogate.grid.axes]
+    parts = [_part(surrogate, d, points) for d in range(len(names))]
+    interactions = [
         Pair(names[c], names[d],
              process.beta * float(((parts[c] * parts[d]).T @ process.alpha).std()))
         for c, d in combinations(range(len(names)), 2)
     ]  # fmt: skip
-    ranked = sorted(found, key=lambda pair: -pair.effect)[:most]
+    ranked = sorted(interactions, key=lambda pair: -pair.effect)[:most]
     return tuple(pair for pair in ranked if pair.effect >= 0.01)
 
 
-def edges(landscape: Landscape, best: Rows) -> tuple[Edge, ...]:
+def edges(surrogate: Surrogate, best: Points) -> tuple[Edge, ...]:
     """Numbers whose value in ``best`` is at an end of the range towards which the model climbs."""
-    found = []
-    for d, axis in enumerate(landscape.lattice.axes):
-        if not axis.ordered or best[d] == landscape.lattice.resting[d]:
+    too_narrow = []
+    for d, axis in enumerate(surrogate.grid.axes):
+        if not axis.ordered or best[d] == surrogate.grid.baseline[d]:
             continue
-        at = float(axis.units[best[d]])
-        for end, near in (("low", at <= EDGE), ("high", at >= 1 - EDGE)):
-            if near and _climbs(landscape, best, d, end):
-                found.append(_wider(axis, best[d], end))
-    return tuple(found)
+        place = float(axis.units[best[d]])
+        for end, near in (("low", place <= EDGE), ("high", place >= 1 - EDGE)):
+            if near and _climbs(surrogate, best, d, end):
+                too_narrow.append(_wider(axis, best[d], end))
+    return tuple(too_narrow)
 
 
-def _climbs(landscape: Landscape, best: Rows, d: int, end: str) -> bool:
+def _climbs(surrogate: Surrogate, best: Points, d: int, end: str) -> bool:
     inner = best.copy()
-    size = len(landscape.lattice.axes[d].values)
+    size = len(surrogate.grid.axes[d].values)
     step = max(1, round(SLOPE * size))
     inner[d] = np.clip(best[d] + (step if end == "low" else -step), 0, size - 1)
-    mean, _ = landscape.predict(np.array([best, inner]))
+    mean, _ = surrogate.predict(np.array([best, inner]))
     return bool(mean[0] > mean[1])
 
 
@@ -98,57 +101,54 @@ def _wider(axis: Axis, level: int, end: str) -> Edge:
     dimension = axis.dimension
     low, high = float(dimension.low or 0), float(dimension.high or 0)
     if end == "high":
-        wanted = (low, high * WIDER if dimension.log else high + (high - low))
+        bounds = (low, high * WIDER if dimension.log else high + (high - low))
     else:
-        wanted = (low / WIDER if dimension.log else low - (high - low), high)
+        bounds = (low / WIDER if dimension.log else low - (high - low), high)
     # Counts and sizes do not go below zero, nor a count of workers below one.
     least = min(low, 1.0) if dimension.integer and low > 0 else min(low, 0.0)
-    numbers = [dimension.number(max(least, number)) for number in wanted]
+    numbers = [dimension.number(max(least, number)) for number in bounds]
     return Edge(dimension.name, axis.values[level], end, (numbers[0], numbers[1]))
 
 
-def _part(landscape: Landscape, d: int, rows: Rows) -> Array:
-    """Covariance that parameter ``d`` alone brings between what was measured and ``rows``."""
-    process = landscape.heights
-    left, right = process.rows[:, d], rows[:, d]
+def _part(surrogate: Surrogate, d: int, points: Points) -> Array:
+    """Covariance that parameter ``d`` alone brings between what was measured and ``points``."""
+    process = surrogate.log_peak
+    left, right = process.points[:, d], points[:, d]
     return np.asarray(process.amplitudes[d] * process.tables[d][left[:, None], right[None, :]])
 
 
-SLICES = 8  # parameters, those that matter most
-POINTS = 41  # of a slice
-WITHIN_90 = 1.645  # sds either side of the mean that hold 90 % of a normal
-
-
-def view(landscape: Landscape, anova: Mapping[str, float]) -> dict[str, Any]:
+def view(surrogate: Surrogate, anova: Mapping[str, float]) -> dict[str, Any]:
     """As JSON: ``importance`` (``effect`` is a log ratio), ``pairs``, ``edges``, and ``slices`` of the
     parameters that matter most, through the configuration believed to be the best: ``x``, ``mean``
     and the 90 % band ``low`` to ``high``, as peaks."""
-    best = landscape.evidence.rows[landscape.best()]
-    ranked = effects(landscape)
+    best = surrogate.observations.points[surrogate.best()]
+    ranked = effects(surrogate)
     return {
         "importance": [
             {"parameter": name, "effect": round(effect, 4), "ped_anova": anova.get(name)}
             for name, effect in ranked.items()
         ],
-        "pairs": [asdict(pair) for pair in pairs(landscape)],
-        "edges": [asdict(edge) for edge in edges(landscape, best)],
-        "slices": {name: _slice(landscape, name) for name in list(ranked)[:SLICES]},
+        "pairs": [asdict(pair) for pair in pairs(surrogate)],
+        "edges": [asdict(edge) for edge in edges(surrogate, best)],
+        "slices": {name: _slice(surrogate, name) for name in list(ranked)[:SLICES]},
     }
 
 
-def _slice(landscape: Landscape, name: str) -> dict[str, list[Any]]:
-    axes = landscape.lattice.axes
+def _slice(surrogate: Surrogate, name: str) -> dict[str, list[Any]]:
+    axes = surrogate.grid.axes
     d = next(d for d, axis in enumerate(axes) if axis.dimension.name == name)
     count = len(axes[d].values)
-    levels = np.unique(np.linspace(0, count - 1, min(count, POINTS)).round().astype(int))
-    rows = np.repeat(landscape.evidence.rows[landscape.best()][None, :], len(levels), axis=0)
-    rows[:, d] = levels
-    mean, sd = landscape.predict(rows)
-    scale = exp(landscape.evidence.heights.max())
+    levels = np.unique(np.linspace(0, count - 1, min(count, SLICE_POINTS)).round().astype(int))
+    points = np.repeat(
+        surrogate.observations.points[surrogate.best()][None, :], len(levels), axis=0
+    )
+    points[:, d] = levels
+    mean, sd = surrogate.predict(points)
+    scale = exp(surrogate.observations.log_peaks.max())
 
-    def peaks(heights: Any) -> list[float]:
+    def peaks(log_peaks: Any) -> list[float]:
         # Peaks of a benchmark command may be of any size.
-        return [float(f"{scale * np.exp(h):.6g}") for h in stretched(heights)]
+        return [float(f"{scale * np.exp(h):.6g}") for h in decompress(log_peaks)]
 
     return {
         "x": [axes[d].values[level] for level in levels],

@@ -1,7 +1,7 @@
-"""Which configurations deserve a second look, and which of them wins.
+"""Ranking of configurations: pooled measurements, and the model's estimates.
 
-The best reading of a search overstates itself by about a tenth: the leaders are
-measured afresh, and the winner is chosen by both measurements together.
+The best peak of a search overstates itself by about a tenth: the leaders are measured again, and the
+winner is chosen by both measurements together.
 """
 
 from __future__ import annotations
@@ -18,12 +18,6 @@ class Scored:
     trial: int
     peak: float
     sd: float
-
-
-def finalists(scored: Sequence[Scored], most: int) -> tuple[int, ...]:
-    """The trials to measure again: the best ``most``, best first."""
-    ranked = sorted(scored, key=lambda item: item.peak, reverse=True)
-    return tuple(item.trial for item in ranked[:most])
 
 
 def winner(first: Sequence[Scored], again: Mapping[int, Sequence[Scored]]) -> int | None:
@@ -45,8 +39,8 @@ def pooled_peak(measurements: Sequence[Scored]) -> float:
 
 @dataclass(frozen=True)
 class Standings:
-    """Per trial of the study the peak the model believes in, in today's requests/s, and the sd of
-    its logarithm; ``noise`` is that of one more measurement."""
+    """Per trial of the study, the model's estimate of its peak in today's requests/s and the sd of its
+    logarithm; ``noise`` is the sd of one more measurement's logarithm."""
 
     peaks: Mapping[int, tuple[float, float]]
     noise: float

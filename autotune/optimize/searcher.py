@@ -1,4 +1,7 @@
-"""Asks Optuna what to try and tells it what came of it, so that a killed tuner loses nothing."""
+"""The Optuna study behind a search: suggestions, outcomes, and what the model believes.
+
+All of it is in Optuna's storage, so that a killed tuner loses nothing.
+"""
 
 from __future__ import annotations
 
@@ -20,12 +23,12 @@ from autotune.optimize.drift import NONE, Drift
 from autotune.optimize.gp.surrogate import (
     DRIFT,
     FEASIBLE,
-    NOBODY,
-    Landscape,
-    evidence,
+    NO_TRIAL,
+    Surrogate,
+    decompress,
     numbers,
+    observe,
     shifts,
-    stretched,
     works,
 )
 from autotune.optimize.importance import view
@@ -34,8 +37,8 @@ from autotune.optimize.samplers import choose
 from autotune.services.base import Settings, Value
 from autotune.space.space import Space
 
-# Where an infeasible trial is told to lie, relative to the worst feasible one: a trial told as
-# failed would teach the sampler nothing, and it would come back to the same place.
+# Where an infeasible trial is placed, relative to the worst feasible one: a trial told as
+# failed would teach the sampler nothing, and it would suggest the same place again.
 INFEASIBLE_SHARE = 0.8
 
 
@@ -43,19 +46,19 @@ INFEASIBLE_SHARE = 0.8
 class Suggestion:
     """``number`` is Optuna's own; ``values`` cover the searched dimensions only.
 
-    ``prospect`` is the chance that anything is left to win, where the sampler knows it.
+    ``improvement_probability``: that any configuration is clearly better, if the sampler knows.
     """
 
     number: int
     values: Mapping[str, Value]
-    prospect: float | None = None
+    improvement_probability: float | None = None
 
 
 @dataclass(frozen=True)
-class Told:
+class Outcome:
     """The peak in requests/s (``None``: infeasible), and notes for whoever opens the storage.
 
-    ``notes["trial"]`` is the study's own number of the trial: no trial is told twice.
+    ``notes["trial"]`` is the study's own number of the trial: no trial is recorded twice.
     """
 
     peak: float | None
@@ -98,31 +101,31 @@ class Searcher:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             trial = self._study.ask(self._distributions)
-        prospect = getattr(self.chosen.sampler, "prospect", None)
-        return Suggestion(trial.number, plain(trial.params), prospect)
+        probability = getattr(self.chosen.sampler, "improvement_probability", None)
+        return Suggestion(trial.number, plain(trial.params), probability)
 
     def standings(self, drift: Drift = NONE) -> Standings:
         """What the model believes of every configuration that was measured and works."""
-        landscape = self.landscape(drift)
-        known = landscape.evidence
-        mean, sd = landscape.measured()
+        surrogate = self.surrogate(drift)
+        best = surrogate.observations.log_peaks.max()
+        mean, sd = surrogate.measured()
         trials = self._study.get_trials(deepcopy=False)
         peaks = {
-            number: (float(exp(known.heights.max() + m)), float(s))
-            for number, m, s in zip(numbers(trials), stretched(mean), sd, strict=True)
+            number: (float(exp(best + m)), float(s))
+            for number, m, s in zip(numbers(trials), decompress(mean), sd, strict=True)
         }
-        return Standings(peaks, float(np.sqrt(landscape.heights.noise)))
+        return Standings(peaks, float(np.sqrt(surrogate.log_peak.noise)))
 
     def view(self, drift: Drift = NONE) -> dict[str, Any]:
         """What the model believes of the parameters, for reports: see `optimize.importance.view`."""
-        return view(self.landscape(drift), self.importance())
+        return view(self.surrogate(drift), self.importance())
 
-    def landscape(self, drift: Drift = NONE) -> Landscape:
-        """The model of the space, from everything told so far; something must have worked."""
+    def surrogate(self, drift: Drift = NONE) -> Surrogate:
+        """The model of the space, from everything recorded; something must have worked."""
         self._note(drift)
         trials = self._study.get_trials(deepcopy=False)
-        known = evidence(self._task.lattice, trials, NOBODY, shifts(self._study))
-        return Landscape.of(self._task.lattice, known)
+        observations = observe(self._task.grid, trials, NO_TRIAL, shifts(self._study))
+        return Surrogate.of(self._task.grid, observations)
 
     def importance(self) -> dict[str, float]:
         """PED-ANOVA (Watanabe et al., 2023): what tells the best trials from the rest, as shares."""
@@ -132,30 +135,30 @@ class Searcher:
             return dict(optuna.importance.get_param_importances(self._study, evaluator=evaluator))
 
     def _note(self, drift: Drift) -> None:
-        """Where samplers of any process find it, and only when it says something new."""
-        told = {str(place): [s.mean, s.sd] for place, s in drift.shifts.items()}
-        if told != self._study.user_attrs.get(DRIFT, {}):
-            self._study.set_user_attr(DRIFT, told)
+        """Put it where samplers of any process find it, and only when it changed."""
+        shifts_by_trial = {str(place): [s.mean, s.sd] for place, s in drift.shifts.items()}
+        if shifts_by_trial != self._study.user_attrs.get(DRIFT, {}):
+            self._study.set_user_attr(DRIFT, shifts_by_trial)
 
-    def record(self, asked: int | None, values: Settings, told: Told) -> None:
+    def record(self, asked: int | None, values: Settings, outcome: Outcome) -> None:
         """What came of a configuration, suggested (``asked``) or not; the second time is free.
 
         A configuration that the sampler never suggested, or whose suggestion was taken back, enters
         as a finished trial of its own: the sampler learns from it all the same.
         """
         trials = self._study.get_trials(deepcopy=False)
-        if any(_is_told(trial, told) for trial in trials):
+        if any(_is_recorded(trial, outcome) for trial in trials):
             return
-        value = self._worst() if told.peak is None else told.peak
+        value = self._worst() if outcome.peak is None else outcome.peak
         if asked is None or asked >= len(trials) or trials[asked].state.is_finished():
-            self._study.add_trial(self._finished(values, told, value))
+            self._study.add_trial(self._finished(values, outcome, value))
             return
         trial = optuna.trial.Trial(self._study, trials[asked]._trial_id)  # noqa: SLF001  # by number
-        for name, note in told.notes.items():
+        for name, note in outcome.notes.items():
             trial.set_user_attr(name, note)
         # It cannot be set twice, and is when a kill came between it and the value.
         if FEASIBLE not in trials[asked].constraints:
-            trial.set_constraint(FEASIBLE, _violation(told))
+            trial.set_constraint(FEASIBLE, _violation(outcome))
         self._study.tell(trial, value)
 
     def take_back(self) -> None:
@@ -163,14 +166,14 @@ class Searcher:
         for trial in self._study.get_trials(deepcopy=False, states=(TrialState.RUNNING,)):
             self._study.tell(trial.number, state=TrialState.FAIL)
 
-    def _finished(self, values: Settings, told: Told, value: float) -> FrozenTrial:
+    def _finished(self, values: Settings, outcome: Outcome, value: float) -> FrozenTrial:
         trial = optuna.trial.create_trial(
             params=inside(values, self._dimensions),
             distributions=self._distributions,
             value=value,
-            user_attrs=dict(told.notes),
+            user_attrs=dict(outcome.notes),
         )
-        trial.set_constraint(FEASIBLE, _violation(told))
+        trial.set_constraint(FEASIBLE, _violation(outcome))
         return trial
 
     def _worst(self) -> float:
@@ -179,14 +182,14 @@ class Searcher:
         return INFEASIBLE_SHARE * min(peaks, default=0.0)
 
 
-def _is_told(trial: FrozenTrial, told: Told) -> bool:
-    # Notes alone do not make it told: a kill may have come between them and the value.
+def _is_recorded(trial: FrozenTrial, outcome: Outcome) -> bool:
+    # Notes alone are not enough: a kill may have come between them and the value.
     complete = trial.state is TrialState.COMPLETE
-    return complete and trial.user_attrs.get("trial") == told.notes["trial"]
+    return complete and trial.user_attrs.get("trial") == outcome.notes["trial"]
 
 
-def _violation(told: Told) -> float:
-    return 1.0 if told.peak is None else -1.0
+def _violation(outcome: Outcome) -> float:
+    return 1.0 if outcome.peak is None else -1.0
 
 
 # Optuna commits once for each parameter of each trial. With a write-ahead log those commits need not

@@ -11,7 +11,7 @@ from optuna.study import Study
 from optuna.trial import FrozenTrial, TrialState
 
 from autotune.optimize.base import SpaceSampler, Task
-from autotune.optimize.gp.surrogate import log_peaks
+from autotune.optimize.gp.surrogate import log_scale
 from autotune.space.dimension import Dimension
 from autotune.space.space import Infeasible
 
@@ -41,7 +41,7 @@ class SkoptSampler(SpaceSampler):
         with warnings.catch_warnings():
             # Of its own internals: deprecated calls, and fits that did not quite converge.
             warnings.simplefilter("ignore")
-            asked = self._ask(points, [-float(height) for height in log_peaks(values)])
+            asked = self._ask(points, [-float(height) for height in log_scale(values)])
         return {d.name: _decoded(d, value) for d, value in zip(dimensions, asked, strict=True)}
 
     def _ask(self, points: list[list[Any]], losses: list[float]) -> Sequence[Any]:

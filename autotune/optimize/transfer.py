@@ -1,6 +1,6 @@
-"""What an earlier study of another target, on other hosts, has to say to this one.
+"""Presets from an earlier study of another target, on other hosts.
 
-Its leaders are tried first, as far as their parameters exist here: an order of configurations carries
+Its leaders are tried first, as far as their parameters exist here: a ranking of configurations carries
 over where requests/s do not. That costs a few trials at most and cannot mislead a model, since each
 is measured here before anything is concluded from it.
 """
@@ -25,12 +25,12 @@ def transferred(
     ``baseline`` is that study's own. Only what was changed there is changed here, within the bounds
     of this space; configurations that come to the same are tried once.
     """
-    found: list[dict[str, Value]] = []
-    known = {d.name: d for d in space.tunable}
+    presets: list[dict[str, Value]] = []
+    dimensions = {d.name: d for d in space.tunable}
     for settings in ranked:
         changed = {n: v for n, v in settings.items() if v != baseline.get(n)}
-        applies = {n: known[n].clip(v) for n, v in changed.items() if n in known}
-        new = {n: v for n, v in applies.items() if v != known[n].baseline}
-        if len(applies) >= LEAST_SHARE * len(changed) and new and new not in found:
-            found.append(new)
-    return tuple(found[:most])
+        applies = {n: dimensions[n].clip(v) for n, v in changed.items() if n in dimensions}
+        new = {n: v for n, v in applies.items() if v != dimensions[n].baseline}
+        if len(applies) >= LEAST_SHARE * len(changed) and new and new not in presets:
+            presets.append(new)
+    return tuple(presets[:most])

@@ -13,8 +13,8 @@ from autotune.environments.base import Bed
 from autotune.errors import AutotuneError
 from autotune.measure.posterior import Prior
 from autotune.optimize import importance
-from autotune.optimize.ablation import Predicted, Reduced, Reduction, Reverted
-from autotune.optimize.gp.surrogate import Landscape
+from autotune.optimize.ablation import Ablation, AblationResult, PredictedEffect, Reverted
+from autotune.optimize.gp.surrogate import Surrogate
 from autotune.optimize.searcher import Searcher
 from autotune.services.base import Settings
 from autotune.space.space import Space
@@ -39,10 +39,10 @@ def explain(bed: Bed, directory: Path) -> dict[str, Any]:
     state = state_of(directory)
     _, winner = _sides(state)
     searcher = _told(bed, directory, state)
-    landscape = searcher.landscape(drifted(state))
-    row = landscape.lattice.settled(landscape.lattice.rows([winner.settings]))[0]
+    surrogate = searcher.surrogate(drifted(state))
+    point = surrogate.grid.canonical(surrogate.grid.encode_all([winner.settings]))[0]
     anova = searcher.importance()
-    effects = importance.effects(landscape)
+    effects = importance.effects(surrogate)
     return {
         "schema": 1,
         "study": directory.name,
@@ -51,11 +51,11 @@ def explain(bed: Bed, directory: Path) -> dict[str, Any]:
             {"parameter": name, "effect": effect, "ped_anova": anova.get(name)}
             for name, effect in effects.items()
         ],
-        "interactions": [asdict(pair) for pair in importance.pairs(landscape)],
-        "edges": [asdict(edge) for edge in importance.edges(landscape, row)],
+        "interactions": [asdict(pair) for pair in importance.pairs(surrogate)],
+        "edges": [asdict(edge) for edge in importance.edges(surrogate, point)],
         "changes": [
             {"parameter": name, "loss": one.loss, "sd": one.sd}
-            for name, one in _predicted(landscape, bed.space, state).items()
+            for name, one in _predicted(surrogate, bed.space, state).items()
         ],
         "minimal": dict(state.explained) if state.explained else None,
     }
@@ -69,14 +69,14 @@ def reduce(bed: Bed, directory: Path, narrator: Narrator, most: int = MOST) -> N
     state = state_of(directory)
     stock, winner = _sides(state)
     gain = _gain(state)
-    landscape = _told(bed, directory, state).landscape(drifted(state))
-    predicted = _predicted(landscape, bed.space, state)
+    surrogate = _told(bed, directory, state).surrogate(drifted(state))
+    predicted = _predicted(surrogate, bed.space, state)
     noise = state.standings.noise if state.standings else KNOWN_SD / 2
     with session.opened(bed, directory, narrator) as bench:
         bench.store.open_session(session.versions())
         taken = _Taken(bench, stock.settings, winner)
-        found = Reduction(predicted, gain, noise, taken.height, most).reduce()
-        bench.store.explained(_record(found, taken, len(predicted)))
+        result = Ablation(predicted, gain, noise, taken.height, most).run()
+        bench.store.explained(_record(result, taken, len(predicted)))
 
 
 def _told(bed: Bed, directory: Path, state: State) -> Searcher:
@@ -125,7 +125,7 @@ def _gain(state: State) -> float:
     return log(verdict["gain"]["ratio"])
 
 
-def _predicted(landscape: Landscape, space: Space, state: State) -> dict[str, Predicted]:
+def _predicted(surrogate: Surrogate, space: Space, state: State) -> dict[str, PredictedEffect]:
     """What the model thinks each of the winner's changes is worth, most first."""
     stock, winner = _sides(state)
     searched = {d.name for d in space.tunable} & space.active(winner.settings)
@@ -133,19 +133,19 @@ def _predicted(landscape: Landscape, space: Space, state: State) -> dict[str, Pr
         n for n in winner.settings if n in searched and winner.settings[n] != stock.settings[n]
     ]
     configurations = [{**winner.settings, name: stock.settings[name]} for name in changed]
-    lattice = landscape.lattice
-    rows = lattice.settled(lattice.rows([winner.settings, *configurations]))
-    mean, sd = landscape.predict(rows)
+    grid = surrogate.grid
+    points = grid.canonical(grid.encode_all([winner.settings, *configurations]))
+    mean, sd = surrogate.predict(points)
     found = {
-        name: Predicted(float(mean[0] - m), float(s))
+        name: PredictedEffect(float(mean[0] - m), float(s))
         for name, m, s in zip(changed, mean[1:], sd[1:], strict=True)
     }
     return dict(sorted(found.items(), key=lambda item: -item[1].loss))
 
 
-def _record(found: Reduced, taken: _Taken, changes: int) -> dict[str, Any]:
-    plain = asdict(found) | {"kept": list(found.kept), "dropped": list(found.dropped)}
-    return plain | {"changes": changes, "trial": taken.trials.get(frozenset(found.dropped))}
+def _record(result: AblationResult, taken: _Taken, changes: int) -> dict[str, Any]:
+    plain = asdict(result) | {"kept": list(result.kept), "dropped": list(result.dropped)}
+    return plain | {"changes": changes, "trial": taken.trials.get(frozenset(result.dropped))}
 
 
 def text(found: dict[str, Any]) -> str:

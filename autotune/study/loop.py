@@ -10,7 +10,7 @@ from autotune.measure.noise import Noise
 from autotune.measure.posterior import Prior
 from autotune.measure.remedies import moves
 from autotune.optimize.gp.surrogate import MATTERS, MOVES
-from autotune.optimize.searcher import Searcher, Told
+from autotune.optimize.searcher import Outcome, Searcher
 from autotune.study import trial as trials
 from autotune.study.ranking import drifted
 from autotune.study.records import COUNTED, Peak, Phase, State, Trial
@@ -22,7 +22,7 @@ from autotune.target.model import Budget
 # How far a configuration's peak may be from its own earlier measurement: sd of its logarithm.
 KNOWN_SD = 0.10
 # The search ends when the chance of finding anything better by MATTERS is below this.
-HOPE = 0.05
+STOP_BELOW = 0.05
 # What a storm on the machine below says of the leaders proves nothing: so much of the time left may be
 # spent on waiting for its end.
 PROVING, WAITED = frozenset({Phase.FINALIST, Phase.CONFIRM, Phase.RUNNER_UP}), 0.5
@@ -98,11 +98,12 @@ def _ask(bench: Bench, searcher: Searcher) -> Measure | None:
     """What to measure next; ``None`` when the model sees nothing left to win."""
     state = bench.store.state
     suggestion = searcher.ask(drifted(state))
-    if suggestion.prospect is not None and suggestion.prospect < HOPE:
+    probability = suggestion.improvement_probability
+    if probability is not None and probability < STOP_BELOW:
         searcher.take_back()
         why = (
             f"after {len(state.finished(*COUNTED))} configurations the chance that any other is "
-            f"{MATTERS:.0%} better is {suggestion.prospect:.0%}"
+            f"{MATTERS:.0%} better is {probability:.0%}"
         )
         bench.store.settled(why)
         bench.narrator.note(f"search ends: {why}")
@@ -137,7 +138,7 @@ def tell(searcher: Searcher, done: Trial, advised: Sequence[str] = ()) -> None:
         notes |= {"low": peak.low, "high": peak.high, "sd": _sd(peak), "verdict": peak.verdict}
     else:
         notes["why"] = done.failure or ""
-    told = Told(peak.peak if peak is not None and feasible else None, notes)
+    told = Outcome(peak.peak if peak is not None and feasible else None, notes)
     searcher.record(done.asked, done.suggested or done.settings, told)
 
 

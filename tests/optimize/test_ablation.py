@@ -5,13 +5,22 @@ from itertools import combinations
 import numpy as np
 import pytest
 
-from autotune.optimize.ablation import Predicted, Reduced, Reduction, Reverted, Weighings, within
+from autotune.optimize.ablation import (
+    Ablation,
+    AblationResult,
+    EffectRegression,
+    PredictedEffect,
+    Reverted,
+    affordable,
+)
 
 WORTH = {"a": 0.5, "b": 0.3, "c": 0.2, "d": 0.0, "e": 0.0, "f": 0.005, "g": 0.0}
-GUESSED = {name: Predicted(worth * 0.8 + 0.01, 0.05) for name, worth in WORTH.items()}
+GUESSED = {name: PredictedEffect(worth * 0.8 + 0.01, 0.05) for name, worth in WORTH.items()}
 
 
-def reduced(noise: float, seed: int = 1, most: int = 200, fails: str | None = None) -> Reduced:
+def reduced(
+    noise: float, seed: int = 1, most: int = 200, fails: str | None = None
+) -> AblationResult:
     rng = np.random.default_rng(seed)
 
     def measure(reverted: Reverted) -> float | None:
@@ -19,7 +28,7 @@ def reduced(noise: float, seed: int = 1, most: int = 200, fails: str | None = No
             return None
         return 7.0 - sum(WORTH[name] for name in reverted) + rng.normal(0, noise)
 
-    return Reduction(GUESSED, sum(WORTH.values()), max(noise, 1e-3), measure, most).reduce()
+    return Ablation(GUESSED, sum(WORTH.values()), max(noise, 1e-3), measure, most).run()
 
 
 def test_changes_that_carry_the_gain_are_kept_and_the_rest_is_not() -> None:
@@ -47,13 +56,13 @@ def test_it_spends_no_more_than_it_may() -> None:
 
 
 SMALL = {"a": 0.02, "b": 0.0, "c": 0.05, "d": 0.01}
-UNKNOWN = {name: Predicted(0.0, 1.0) for name in SMALL}
+UNKNOWN = {name: PredictedEffect(0.0, 1.0) for name in SMALL}
 
 
-def weighed(noise: float = 0.0, disturbed: int | None = None) -> Weighings:
+def weighed(noise: float = 0.0, disturbed: int | None = None) -> EffectRegression:
     """Every pair reverted, and the winner itself, each four times."""
     rng = np.random.default_rng(1)
-    found = Weighings(UNKNOWN, max(noise, 1e-3))
+    found = EffectRegression(UNKNOWN, max(noise, 1e-3))
     pairs = [frozenset(pair) for pair in combinations(SMALL, 2)]
     for index, reverted in enumerate([frozenset[str](), *pairs] * 4):
         height = 7.0 - sum(SMALL[name] for name in reverted) + rng.normal(0, noise)
@@ -63,21 +72,21 @@ def weighed(noise: float = 0.0, disturbed: int | None = None) -> Weighings:
 
 @pytest.mark.parametrize("name", SMALL)
 def test_each_change_is_told_apart_though_none_was_reverted_alone(name: str) -> None:
-    mean, sd = weighed().losses().of(frozenset({name}))
+    mean, sd = weighed().effects().of(frozenset({name}))
     assert mean == pytest.approx(SMALL[name], abs=0.002)
     assert sd < 0.001
 
 
 def test_a_disturbed_measurement_has_no_say() -> None:
-    mean, _ = weighed(0.01, disturbed=9).losses().of(frozenset({"a", "c"}))
+    mean, _ = weighed(0.01, disturbed=9).effects().of(frozenset({"a", "c"}))
     assert mean == pytest.approx(0.07, abs=0.02)
 
 
 def test_a_sum_is_surer_than_its_parts() -> None:
-    found = Weighings(UNKNOWN, 0.05)
+    found = EffectRegression(UNKNOWN, 0.05)
     for reverted in [frozenset[str](), frozenset(SMALL)] * 10:
         found.add(reverted, 7.0 - sum(SMALL[name] for name in reverted))
-    losses = found.losses()
+    losses = found.effects()
     assert losses.of(frozenset(SMALL))[1] < losses.of(frozenset({"a"}))[1] / 5
 
 
@@ -90,4 +99,4 @@ def test_a_sum_is_surer_than_its_parts() -> None:
     ],
 )
 def test_the_least_losses_go_first(losses: list[float], line: float, chosen: list[bool]) -> None:
-    assert within(losses, line + 1e-9).tolist() == chosen
+    assert affordable(losses, line + 1e-9).tolist() == chosen

@@ -1,11 +1,6 @@
 from __future__ import annotations
 
-from autotune.optimize.ranking import Scored, finalists, pooled_peak, winner
-
-
-def test_the_leaders_are_measured_again_best_first() -> None:
-    scored = [Scored(1, 900, 0.03), Scored(2, 1200, 0.03), Scored(3, 1100, 0.03)]
-    assert finalists(scored, 2) == (2, 3)
+from autotune.optimize.ranking import Scored, pooled_peak, winner
 
 
 def test_a_lucky_first_reading_loses_to_a_confirmed_one() -> None:

@@ -10,7 +10,7 @@ from spaces import SPACE, peak
 from autotune.errors import AutotuneError
 from autotune.optimize.base import Task
 from autotune.optimize.samplers import SAMPLERS, choose
-from autotune.optimize.searcher import Searcher, Told
+from autotune.optimize.searcher import Outcome, Searcher
 from autotune.services.base import Settings
 
 pytestmark = pytest.mark.long
@@ -22,11 +22,11 @@ def searcher(
     return Searcher(storage or optuna.storages.InMemoryStorage(), "s", SPACE, kind, seed, 30)
 
 
-def told(number: int, settings: Settings, rng: np.random.Generator) -> Told:
+def told(number: int, settings: Settings, rng: np.random.Generator) -> Outcome:
     height = peak(settings)
     value = None if height is None else height * exp(rng.normal(0, 0.05))
     phase = "recommended" if settings == SPACE.preset("recommended") else "search"
-    return Told(value, {"trial": number, "sd": 0.05, "verdict": "measured", "phase": phase})
+    return Outcome(value, {"trial": number, "sd": 0.05, "verdict": "measured", "phase": phase})
 
 
 def searched(kind: str, trials: int, seed: int = 1) -> list[Settings]:

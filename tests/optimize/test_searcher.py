@@ -9,7 +9,7 @@ from autotune.errors import AutotuneError
 from autotune.optimize.base import Task
 from autotune.optimize.gp.surrogate import FEASIBLE
 from autotune.optimize.samplers import choose
-from autotune.optimize.searcher import Searcher, Told
+from autotune.optimize.searcher import Outcome, Searcher
 from autotune.services.base import Action, Parameter
 from autotune.space.dimension import Dimension
 from autotune.space.space import Space
@@ -41,8 +41,8 @@ def trials(url: str) -> list[optuna.trial.FrozenTrial]:
     return optuna.load_study(study_name="s", storage=url).trials
 
 
-def told(trial: int, peak: float | None) -> Told:
-    return Told(peak, {"trial": trial})
+def told(trial: int, peak: float | None) -> Outcome:
+    return Outcome(peak, {"trial": trial})
 
 
 def test_suggestions_lie_in_the_space_and_are_plain_values(url: str) -> None:
@@ -95,7 +95,7 @@ def test_a_kill_between_constraint_and_value_does_not_hide_the_value(url: str) -
     study = optuna.load_study(study_name="s", storage=url)
     begun = optuna.trial.Trial(study, study.trials[asked.number]._trial_id)
     begun.set_constraint(FEASIBLE, -1.0)
-    searcher(url).record(asked.number, asked.values, Told(123.0, {"trial": 4}))
+    searcher(url).record(asked.number, asked.values, Outcome(123.0, {"trial": 4}))
     assert trials(url)[asked.number].value == 123.0
 
 

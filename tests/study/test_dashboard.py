@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from autotune.optimize.searcher import Searcher, Told
+from autotune.optimize.searcher import Outcome, Searcher
 from autotune.space.space import Space
 from tests.optimize.test_searcher import SPACE
 
@@ -26,7 +26,7 @@ def test_the_storage_opens_in_the_dashboard(tmp_path: Path) -> None:
     searcher = Searcher(url, "local", Space(SPACE, (), {}), "tpe", 1)
     for number, peak in enumerate((1000.0, 1200.0, None)):
         asked = searcher.ask()
-        searcher.record(asked.number, asked.values, Told(peak, {"trial": number}))
+        searcher.record(asked.number, asked.values, Outcome(peak, {"trial": number}))
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]

@@ -1,8 +1,9 @@
-"""The space as a lattice: every parameter in a hundred steps of its own scale.
+"""The search space as a grid: each parameter in about a hundred steps of its own scale.
 
-A configuration is a row of level numbers. On a lattice the covariance of one parameter is a small
-table (kernels.py), so that a model of many parameters costs look-ups and no exponentials.
-Parameters that a configuration makes inactive are put to one level, where they cannot mislead.
+A configuration is encoded as a point: one level number per parameter. On a grid, the covariance of
+one parameter is a small table (`model.table`), so a model of many parameters costs look-ups and no
+exponentials. Parameters that a configuration makes inactive are set to their baseline, so that they
+cannot mislead the model.
 """
 
 from __future__ import annotations
@@ -18,14 +19,14 @@ import numpy.typing as npt
 from autotune.services.base import Settings, Value
 from autotune.space.dimension import Dimension
 
-Rows = npt.NDArray[np.intp]
+Points = npt.NDArray[np.intp]  # one point, or one per row
 
 LEVELS = 101
 
 
 @dataclass(frozen=True)
 class Axis:
-    """One parameter: the value each level stands for, in order; ``choices`` have no order."""
+    """One parameter: the value and the place (0 to 1) of each level; ``choices`` have no order."""
 
     dimension: Dimension
     values: tuple[Value, ...]
@@ -39,10 +40,11 @@ class Axis:
         assert dimension.low is not None
         assert dimension.high is not None
         units = np.linspace(0.0, 1.0, LEVELS)
-        if _few(dimension):
-            whole = range(int(dimension.low), int(dimension.high) + 1)
-            return cls(dimension, tuple(whole), np.array([to_unit(dimension, v) for v in whole]))
-        return cls(dimension, _exact(dimension, units), units)
+        if _every_integer(dimension):
+            integers = range(int(dimension.low), int(dimension.high) + 1)
+            places = np.array([to_unit(dimension, value) for value in integers])
+            return cls(dimension, tuple(integers), places)
+        return cls(dimension, _level_values(dimension, units), units)
 
     @property
     def ordered(self) -> bool:
@@ -50,31 +52,31 @@ class Axis:
 
     def level(self, value: Value) -> int:
         """The level nearest to ``value``."""
-        if not self.ordered:
-            return self.values.index(self.dimension.clip(value))
         clipped = self.dimension.clip(value)
-        if _few(self.dimension):
+        if not self.ordered:
+            return self.values.index(clipped)
+        if _every_integer(self.dimension):
             return int(clipped) - int(self.dimension.low or 0)
         return round(to_unit(self.dimension, clipped) * (len(self.values) - 1))
 
 
-def _exact(dimension: Dimension, units: npt.NDArray[np.float64]) -> tuple[Value, ...]:
-    """The value of each level. Those known by name keep theirs: what a suggestion leaves as it is must
-    not be changed a little by rounding, or a service would be restarted for nothing."""
-    values = [from_unit(dimension, u) for u in units]
-    for known in (dimension.published, dimension.recommended, dimension.baseline):
-        if known is not None and dimension.clip(known) == known:
-            values[round(to_unit(dimension, known) * (len(units) - 1))] = known
+def _level_values(dimension: Dimension, units: npt.NDArray[np.float64]) -> tuple[Value, ...]:
+    """The value of each level. Preset values stay exact: rounding a setting that a suggestion does
+    not change would restart its service for nothing."""
+    values = [from_unit(dimension, unit) for unit in units]
+    for preset in (dimension.published, dimension.recommended, dimension.baseline):
+        if preset is not None and dimension.clip(preset) == preset:
+            values[round(to_unit(dimension, preset) * (len(units) - 1))] = preset
     return tuple(values)
 
 
-def _few(dimension: Dimension) -> bool:
-    """Whether every whole number of the range is a level of its own."""
+def _every_integer(dimension: Dimension) -> bool:
+    """Whether each integer of the range is a level of its own."""
     return dimension.integer and float(dimension.high or 0) - float(dimension.low or 0) < LEVELS
 
 
 def to_unit(dimension: Dimension, value: Value) -> float:
-    """Where a number lies in its range, 0 to 1; a logarithmic range from 0 counts from 1."""
+    """The place of a number in its range, 0 to 1; a logarithmic range from 0 counts from 1."""
     low, high = float(dimension.low or 0), float(dimension.high or 0)
     if not dimension.log:
         return (float(value) - low) / (high - low)
@@ -83,7 +85,7 @@ def to_unit(dimension: Dimension, value: Value) -> float:
 
 
 def from_unit(dimension: Dimension, unit: float) -> Value:
-    """The value at this place of the range."""
+    """The value at a place of the range: the inverse of `to_unit`."""
     low, high = float(dimension.low or 0), float(dimension.high or 0)
     if not dimension.log:
         return dimension.clip(low + unit * (high - low))
@@ -97,54 +99,56 @@ def _shift(low: float) -> float:
 
 
 @dataclass(frozen=True)
-class Lattice:
-    """The tunable parameters, and which of them depend on which choices."""
+class Grid:
+    """The tunable parameters. ``conditions``: child axis, parent axis, and at which of the parent's
+    levels the child is active. ``baseline`` is a point."""
 
     axes: tuple[Axis, ...]
-    when: tuple[tuple[int, int, npt.NDArray[np.bool_]], ...]
-    resting: Rows
+    conditions: tuple[tuple[int, int, npt.NDArray[np.bool_]], ...]
+    baseline: Points
 
     @classmethod
-    def of(cls, dimensions: Sequence[Dimension], baseline: Settings) -> Lattice:
-        """``baseline`` holds the values of parameters that are not searched, too."""
-        axes = tuple(Axis.of(d) for d in dimensions)
+    def of(cls, dimensions: Sequence[Dimension], baseline: Settings) -> Grid:
+        """``baseline`` may hold values of parameters that are not searched, too."""
+        axes = tuple(Axis.of(dimension) for dimension in dimensions)
         index = {axis.dimension.name: i for i, axis in enumerate(axes)}
-        when = []
+        conditions = []
         for child, axis in enumerate(axes):
             for name, allowed in axis.dimension.when:
                 if name in index:
                     parent = axes[index[name]]
-                    live = np.array([value in allowed for value in parent.values])
-                    when.append((child, index[name], live))
-        resting = np.array([axis.level(baseline[axis.dimension.name]) for axis in axes], np.intp)
-        return cls(axes, tuple(when), resting)
+                    active = np.array([value in allowed for value in parent.values])
+                    conditions.append((child, index[name], active))
+        levels = [axis.level(baseline[axis.dimension.name]) for axis in axes]
+        return cls(axes, tuple(conditions), np.array(levels, np.intp))
 
     @property
-    def sizes(self) -> Rows:
+    def sizes(self) -> Points:
+        """The number of levels of each axis."""
         return np.array([len(axis.values) for axis in self.axes], np.intp)
 
-    def row(self, values: Mapping[str, Any]) -> Rows:
-        """Levels of a configuration; what it does not name rests at the baseline."""
-        row = self.resting.copy()
+    def encode(self, values: Mapping[str, Any]) -> Points:
+        """The point of a configuration; parameters it does not name are at the baseline."""
+        point = self.baseline.copy()
         for i, axis in enumerate(self.axes):
             if axis.dimension.name in values:
-                row[i] = axis.level(values[axis.dimension.name])
-        return row
+                point[i] = axis.level(values[axis.dimension.name])
+        return point
 
-    def rows(self, configurations: Sequence[Mapping[str, Any]]) -> Rows:
+    def encode_all(self, configurations: Sequence[Mapping[str, Any]]) -> Points:
         if not configurations:
             return np.empty((0, len(self.axes)), np.intp)
-        return np.array([self.row(values) for values in configurations])
+        return np.array([self.encode(values) for values in configurations])
 
-    def values(self, row: Rows) -> dict[str, Value]:
+    def decode(self, point: Points) -> dict[str, Value]:
         return {
             axis.dimension.name: axis.values[level]
-            for axis, level in zip(self.axes, row, strict=True)
+            for axis, level in zip(self.axes, point, strict=True)
         }
 
-    def settled(self, rows: Rows) -> Rows:
-        """With every inactive parameter at rest."""
-        rows = rows.copy()
-        for child, parent, live in self.when:
-            rows[~live[rows[:, parent]], child] = self.resting[child]
-        return rows
+    def canonical(self, points: Points) -> Points:
+        """``points`` with every inactive parameter at its baseline."""
+        points = points.copy()
+        for child, parent, active in self.conditions:
+            points[~active[points[:, parent]], child] = self.baseline[child]
+        return points

@@ -21,17 +21,55 @@ import numpy.typing as npt
 from scipy.linalg import cho_factor, cho_solve
 from scipy.optimize import minimize
 
-from autotune.optimize.gp.grid import Axis, Rows
+from autotune.optimize.gp.grid import Axis, Points
 
 Array = npt.NDArray[np.float64]
 
 # Smallest squared amplitude relative to the scale, as a logarithm: with few trials no parameter is
-# so surely without effect that it need not be tried.
+# certain to have no effect.
 LEAST = -3.0
 CONSTANT = 1.0  # variance of the level, in squares of the logarithm
 # Hyperparameters are learned from so many observations at most, for the cost grows with their cube:
-# the highest, which matter most, and of the others an even choice. All of them are believed.
+# the highest, which matter most, and an even choice of the others. Predictions use all of them.
 MOST_LEARNED, HIGHEST = 100, 60
+LONG, SHORT, SHORT_SHARE = 1.0, 0.25, 0.25  # Matérn lengths, in parts of a range
+
+
+def table(axis: Axis, anchor: int | None = None) -> Array:
+    """Covariance of one parameter's effect between its levels; the diagonal is 1 on average.
+
+    The effect is zero at ``anchor``, the level of the leading configuration, or else zero on average
+    over the range (functional ANOVA: Durrande et al., 2013), so that a sum of effects separates main
+    effects, and a product of two is an interaction and nothing else. Near the anchor little is
+    uncertain, and more with every parameter changed. Two Matérn 5/2 processes, one that bends over
+    the whole range and one over a quarter of it, cover slopes, valleys and thresholds without a
+    length to be learned from few trials.
+    """
+    if axis.ordered:
+        raw = _matern_mixture(tuple(axis.units.tolist()))
+        weights = np.gradient(axis.units) if len(axis.units) > 2 else np.ones(len(axis.units))
+    else:
+        raw = np.eye(len(axis.values))
+        weights = np.ones(len(axis.values))
+    weights = weights / weights.sum()
+    pivot = np.eye(len(weights))[anchor] if anchor is not None else weights
+    mean = raw @ pivot
+    centred = raw - np.outer(mean, mean) / float(pivot @ mean)
+    return np.asarray(centred / float(weights @ centred.diagonal()))
+
+
+@lru_cache(maxsize=256)
+def _matern_mixture(units: tuple[float, ...]) -> Array:
+    """Before it is tied to an anchor. Cached: a suggestion needs the same ones again and again."""
+    places = np.array(units)
+    distance = np.abs(places[:, None] - places[None, :])
+    return (1 - SHORT_SHARE) * matern(distance / LONG) + SHORT_SHARE * matern(distance / SHORT)
+
+
+def matern(distance: Array) -> Array:
+    """Matérn 5/2 correlation at distances in units of its length."""
+    scaled = np.sqrt(5.0) * distance
+    return np.asarray((1.0 + scaled + scaled**2 / 3.0) * np.exp(-scaled))
 
 
 @dataclass(frozen=True)
@@ -40,7 +78,6 @@ class Beliefs:
 
     effect: float = 0.1
     noise: float = 0.04
-    interaction: float = 5.0
 
 
 @dataclass(frozen=True)
@@ -49,7 +86,7 @@ class Process:
     ``values`` are relative to ``level``."""
 
     tables: tuple[Array, ...]
-    rows: Rows
+    points: Points
     amplitudes: Array
     beta: float
     noise: float
@@ -59,18 +96,18 @@ class Process:
     factor: tuple[Array, bool]
     alpha: Array
 
-    def covariance(self, left: Rows, right: Rows) -> Array:
+    def covariance(self, left: Points, right: Points) -> Array:
         first = np.zeros((len(left), len(right)))
         squares = np.zeros_like(first)
-        for d, table in enumerate(self.tables):
-            part = self.amplitudes[d] * table[left[:, d][:, None], right[:, d][None, :]]
+        for d, covariances in enumerate(self.tables):
+            part = self.amplitudes[d] * covariances[left[:, d][:, None], right[:, d][None, :]]
             first += part
             squares += part * part
         return CONSTANT + first + self.beta * 0.5 * (first * first - squares)
 
-    def diagonal(self, rows: Rows) -> Array:
+    def diagonal(self, points: Points) -> Array:
         parts = np.stack(
-            [a * t.diagonal()[rows[:, d]] for d, (a, t) in enumerate(self._weighted())]
+            [a * t.diagonal()[points[:, d]] for d, (a, t) in enumerate(self._weighted())]
         )
         first = parts.sum(axis=0)
         squares = (parts * parts).sum(axis=0)
@@ -79,46 +116,46 @@ class Process:
     def _weighted(self) -> list[tuple[float, Array]]:
         return list(zip(self.amplitudes.tolist(), self.tables, strict=True))
 
-    def predict(self, rows: Rows) -> tuple[Array, Array]:
+    def predict(self, points: Points) -> tuple[Array, Array]:
         """Mean and sd of the noiseless function."""
-        across = self.covariance(self.rows, rows)
+        across = self.covariance(self.points, points)
         mean = self.level + across.T @ self.alpha
         explained = (across * cho_solve(self.factor, across)).sum(axis=0)
-        return mean, np.sqrt(np.maximum(self.diagonal(rows) - explained, 1e-10))
+        return mean, np.sqrt(np.maximum(self.diagonal(points) - explained, 1e-10))
 
-    def draws(self, rows: Rows, count: int, rng: np.random.Generator) -> Array:
-        """So many functions the process holds possible, at ``rows``: one function a line."""
-        across = self.covariance(self.rows, rows)
+    def draws(self, points: Points, count: int, rng: np.random.Generator) -> Array:
+        """``count`` samples of the posterior at ``points``, one per row."""
+        across = self.covariance(self.points, points)
         mean = self.level + across.T @ self.alpha
-        total = self.covariance(rows, rows) - across.T @ cho_solve(self.factor, across)
+        total = self.covariance(points, points) - across.T @ cho_solve(self.factor, across)
         size, shape = np.linalg.eigh(total)
         root = shape * np.sqrt(np.maximum(size, 0.0))
-        return np.asarray(mean + rng.normal(size=(count, len(rows))) @ root.T)
+        return np.asarray(mean + rng.normal(size=(count, len(points))) @ root.T)
 
-    def believing(self, rows: Rows) -> Process:
-        """As if ``rows`` had been measured and come out as predicted: less is uncertain there."""
-        if not len(rows):
+    def believing(self, points: Points) -> Process:
+        """As if ``points`` had been measured and come out as predicted: less is uncertain there."""
+        if not len(points):
             return self
-        mean, _ = self.predict(rows)
+        mean, _ = self.predict(points)
         return _factored(
             replace(
                 self,
-                rows=np.vstack([self.rows, rows]),
+                points=np.vstack([self.points, points]),
                 values=np.concatenate([self.values, mean - self.level]),
-                variances=np.concatenate([self.variances, np.full(len(rows), self.noise)]),
+                variances=np.concatenate([self.variances, np.full(len(points), self.noise)]),
             )
         )
 
     def left_out(self) -> tuple[Array, Array]:
         """Each observation minus what the others predict of it, and the sd of that."""
-        inverse = cho_solve(self.factor, np.eye(len(self.rows)))
+        inverse = cho_solve(self.factor, np.eye(len(self.points)))
         variance = 1.0 / inverse.diagonal()
         return self.alpha * variance, np.sqrt(variance)
 
 
 def fit(
     tables: tuple[Array, ...],
-    rows: Rows,
+    points: Points,
     values: Array,
     variances: Array,
     beliefs: Beliefs,
@@ -127,9 +164,11 @@ def fit(
 ) -> Process:
     """``variances`` are known ones per observation; the noise that all share comes on top."""
     level = float(np.median(values)) if level is None else level
-    learned = _telling(values)
-    problem = _Problem(tables, rows[learned], values[learned] - level, variances[learned], beliefs)
-    found = minimize(
+    learned = _learned_from(values)
+    problem = _Problem(
+        tables, points[learned], values[learned] - level, variances[learned], beliefs
+    )
+    optimum = minimize(
         problem.loss,
         problem.opening(),
         jac=True,
@@ -137,10 +176,10 @@ def fit(
         bounds=problem.bounds(),
         options={"maxiter": steps},
     )
-    return _process(found.x, tables, rows, values - level, variances, level)
+    return _process(optimum.x, tables, points, values - level, variances, level)
 
 
-def _telling(values: Array) -> npt.NDArray[np.intp]:
+def _learned_from(values: Array) -> npt.NDArray[np.intp]:
     """The observations that hyperparameters are learned from, in the order they were made."""
     if len(values) <= MOST_LEARNED:
         return np.arange(len(values))
@@ -157,14 +196,14 @@ class _Problem:
     """
 
     def __init__(
-        self, tables: tuple[Array, ...], rows: Rows, values: Array, variances: Array, b: Beliefs
+        self, tables: tuple[Array, ...], points: Points, values: Array, variances: Array, b: Beliefs
     ) -> None:
-        self.tables, self.rows, self.values, self.variances, self.b = (
-            tables, rows, values, variances, b,
+        self.tables, self.points, self.values, self.variances, self.b = (
+            tables, points, values, variances, b,
         )  # fmt: skip
-        count = len(rows)
+        count = len(points)
         self.flat = np.stack(
-            [t[rows[:, d][:, None], rows[:, d][None, :]].ravel() for d, t in enumerate(tables)]
+            [t[points[:, d][:, None], points[:, d][None, :]].ravel() for d, t in enumerate(tables)]
         )
         self.flat2 = self.flat**2
         self.shape = (count, count)
@@ -232,7 +271,7 @@ class _Problem:
 
 
 def _process(
-    theta: Array, tables: tuple[Array, ...], rows: Rows, values: Array, variances: Array,
+    theta: Array, tables: tuple[Array, ...], points: Points, values: Array, variances: Array,
     level: float,
 ) -> Process:  # fmt: skip
     size = len(tables)
@@ -240,7 +279,7 @@ def _process(
     share, noise = float(np.exp(theta[size + 1] - theta[size])), float(np.exp(theta[size + 2]))
     return _factored(
         Process(
-            tables, rows, amplitudes, share, noise, level, variances + noise, values,
+            tables, points, amplitudes, share, noise, level, variances + noise, values,
             (np.eye(1), True), np.zeros(0),
         )
     )  # fmt: skip
@@ -248,40 +287,8 @@ def _process(
 
 def _factored(process: Process) -> Process:
     """With the factor of its covariance and the weights of its observations."""
-    total = process.covariance(process.rows, process.rows)
+    total = process.covariance(process.points, process.points)
     total[np.diag_indices_from(total)] += process.variances
     factor = cho_factor(total, lower=True)
     alpha = np.asarray(cho_solve(factor, process.values))
     return replace(process, factor=factor, alpha=alpha)
-
-
-LONG, SHORT, SHORT_SHARE = 1.0, 0.25, 0.25
-
-
-def table(axis: Axis, anchor: int | None = None) -> Array:
-    """Covariance between the levels of ``axis``; its diagonal is 1 on average."""
-    if axis.ordered:
-        raw = _bending(tuple(axis.units.tolist()))
-        weights = np.gradient(axis.units) if len(axis.units) > 2 else np.ones(len(axis.units))
-    else:
-        raw = np.eye(len(axis.values))
-        weights = np.ones(len(axis.values))
-    weights = weights / weights.sum()
-    pivot = np.eye(len(weights))[anchor] if anchor is not None else weights
-    mean = raw @ pivot
-    centred = raw - np.outer(mean, mean) / float(pivot @ mean)
-    return np.asarray(centred / float(weights @ centred.diagonal()))
-
-
-@lru_cache(maxsize=256)
-def _bending(units: tuple[float, ...]) -> Array:
-    """Before it is tied to an anchor; a suggestion asks for the same ones again and again."""
-    places = np.array(units)
-    distance = np.abs(places[:, None] - places[None, :])
-    return (1 - SHORT_SHARE) * matern(distance / LONG) + SHORT_SHARE * matern(distance / SHORT)
-
-
-def matern(distance: Array) -> Array:
-    """Matérn 5/2 correlation at distances in units of its length."""
-    scaled = np.sqrt(5.0) * distance
-    return np.asarray((1.0 + scaled + scaled**2 / 3.0) * np.exp(-scaled))

@@ -11,63 +11,67 @@ from optuna.study import Study
 from optuna.trial import FrozenTrial
 
 from autotune.optimize.base import SpaceSampler
-from autotune.optimize.gp.grid import Lattice, Rows
-from autotune.optimize.gp.proposals import propose, spread
-from autotune.optimize.gp.surrogate import Landscape, advised, evidence, shifts
+from autotune.optimize.gp.grid import Grid, Points
+from autotune.optimize.gp.proposals import latin_hypercube, propose
+from autotune.optimize.gp.surrogate import Surrogate, observe, preset_measured, shifts
 from autotune.space.space import Infeasible
 
-# A model needs something to compare: before that, an even spread, unless advice was measured already.
+# A model needs something to compare: before so many trials a Latin hypercube is measured, unless a
+# preset was measured already.
 COLD = 8
 LEAST = 2
-# Nor does it know what it does not know: before so many trials it never calls the search off.
+# Nor does it know what it does not know: before so many trials it never ends the search.
 SURE = 20
-# Suggestions follow what a diagnosis advised, while there is such advice, but for every so manieth.
-HEEDLESS = 3
+# Suggestions follow recommended moves, while there are any, except on every third.
+EXPLORE_EVERY = 3
 
 
 class GpSampler(SpaceSampler):
     """Stateless: every suggestion follows from the trials in the storage and the seed.
 
-    ``prospect`` is what the last suggestion was made with: the chance that any configuration is
-    better by ``MATTERS`` than the best one known; ``None`` while it is too early to say.
+    ``improvement_probability`` belongs to the last suggestion: that any configuration is better by
+    ``MATTERS`` than the best one known; ``None`` while it is too early to say.
     """
 
-    prospect: float | None = None
+    improvement_probability: float | None = None
 
     def sample_relative(
         self, study: Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
     ) -> dict[str, Any]:
-        lattice = self._task.lattice
+        grid = self._task.grid
         trials = study.get_trials(deepcopy=False)
-        known = evidence(lattice, trials, trial.number, shifts(study))
+        observations = observe(grid, trials, trial.number, shifts(study))
+        begun = len(observations) + len(observations.pending)
+        cold = begun < (LEAST if preset_measured(trials) else COLD)
+        if cold or len(observations.points) < LEAST:
+            opening = latin_hypercube(grid, COLD, begun, self._task.seed)
+            return dict(grid.decode(self._repaired(opening[None, :])[0]))
         rng = np.random.default_rng((self._task.seed, trial.number))
-        begun = len(known) + len(known.pending)
-        if len(known.rows) < LEAST or begun < (LEAST if advised(trials) else COLD):
-            row = self._repaired(spread(lattice, COLD, begun, self._task.seed)[None, :])[0]
-        else:
-            landscape = Landscape.of(lattice, known)
-            heeding = begun % HEEDLESS != 0
-            current = _current(lattice, trials)
-            row, runners = propose(landscape, self._repaired, rng, current, heeding=heeding)
-            # Those that follow advice are too few to say what else there may be.
-            telling = begun >= SURE and not heeding
-            self.prospect = landscape.prospect(runners, rng) if telling else None
-        return dict(lattice.values(row))
+        surrogate = Surrogate.of(grid, observations)
+        guided = begun % EXPLORE_EVERY != 0
+        current = _current(grid, trials)
+        point, runners_up = propose(surrogate, self._repaired, rng, current, guided=guided)
+        # Guided candidates are too few to say what else there may be.
+        conclusive = begun >= SURE and not guided
+        self.improvement_probability = (
+            surrogate.improvement_probability(runners_up, rng) if conclusive else None
+        )
+        return dict(grid.decode(point))
 
-    def _repaired(self, rows: Rows) -> Rows:
+    def _repaired(self, points: Points) -> Points:
         """The configurations that would be measured: each with every rule kept, where that can be."""
-        lattice, space = self._task.lattice, self._task.space
-        kept = []
-        for row in rows:
+        grid, space = self._task.grid, self._task.space
+        repaired = []
+        for point in points:
             try:
-                settings = space.candidate(lattice.values(row)).settings
+                settings = space.candidate(grid.decode(point)).settings
             except Infeasible:
                 continue
-            kept.append(lattice.row(settings))
-        return np.array(kept) if kept else rows
+            repaired.append(grid.encode(settings))
+        return np.array(repaired) if repaired else points
 
 
-def _current(lattice: Lattice, trials: Sequence[FrozenTrial]) -> Rows | None:
+def _current(grid: Grid, trials: Sequence[FrozenTrial]) -> Points | None:
     """What was deployed last, as far as the sampler knows."""
     deployed = [t.params for t in trials if t.params and t.state.is_finished()]
-    return lattice.settled(lattice.rows(deployed[-1:]))[0] if deployed else None
+    return grid.canonical(grid.encode_all(deployed[-1:]))[0] if deployed else None

@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 from spaces import DIMENSIONS, SPACE
 
-from autotune.optimize.gp.grid import LEVELS, Axis, Lattice, from_unit, to_unit
+from autotune.optimize.gp.grid import LEVELS, Axis, Grid, from_unit, to_unit
 from autotune.services.base import Settings
 from autotune.space.dimension import Dimension
 
-LATTICE = Lattice.of(SPACE.tunable, SPACE.baseline)
+GRID = Grid.of(SPACE.tunable, SPACE.baseline)
 KEEPALIVE = DIMENSIONS[1]
 
 
@@ -33,7 +33,7 @@ def test_few_whole_numbers_are_levels_each() -> None:
 
 def test_a_row_stands_for_its_configuration() -> None:
     configuration = {**SPACE.baseline, "web.x.children": 40, "os.x.flag": True}
-    values = LATTICE.values(LATTICE.row(configuration))
+    values = GRID.decode(GRID.encode(configuration))
     assert "web.x.fixed" not in values
     assert values["web.x.children"] == pytest.approx(40, rel=0.03)
     assert values["os.x.flag"] is True
@@ -41,19 +41,19 @@ def test_a_row_stands_for_its_configuration() -> None:
 
 @pytest.mark.parametrize("preset", [SPACE.baseline, SPACE.preset("recommended")])
 def test_what_is_known_by_name_is_not_rounded(preset: Settings) -> None:
-    assert LATTICE.values(LATTICE.row(preset)).items() <= preset.items()
+    assert GRID.decode(GRID.encode(preset)).items() <= preset.items()
 
 
 def test_what_has_no_effect_rests() -> None:
     some = [{"lb.x.service": "apache", "lb.x.keepalive": k} for k in (0, 100, 500)]
-    rows = LATTICE.rows(some)
-    assert len({row.tobytes() for row in rows}) == 3
-    assert len({row.tobytes() for row in LATTICE.settled(rows)}) == 1
-    live = LATTICE.rows([{"lb.x.service": "nginx", "lb.x.keepalive": 100}])
-    assert (LATTICE.settled(live) == live).all()
+    points = GRID.encode_all(some)
+    assert len({point.tobytes() for point in points}) == 3
+    assert len({point.tobytes() for point in GRID.canonical(points)}) == 1
+    live = GRID.encode_all([{"lb.x.service": "nginx", "lb.x.keepalive": 100}])
+    assert (GRID.canonical(live) == live).all()
 
 
-@pytest.mark.parametrize("axis", LATTICE.axes, ids=lambda axis: axis.dimension.name)
+@pytest.mark.parametrize("axis", GRID.axes, ids=lambda axis: axis.dimension.name)
 def test_every_level_is_found_again_by_its_value(axis: Axis) -> None:
     levels = range(len(axis.values))
     found = [axis.values[axis.level(axis.values[level])] for level in levels]

@@ -6,32 +6,32 @@ from scipy.optimize import approx_fprime
 from spaces import many
 
 from autotune.optimize.gp import model
-from autotune.optimize.gp.grid import Lattice
+from autotune.optimize.gp.grid import Grid
 from autotune.optimize.gp.model import Beliefs, table
 
 SPACE = many(8)
-LATTICE = Lattice.of(SPACE.tunable, SPACE.baseline)
-TABLES = tuple(table(axis) for axis in LATTICE.axes)
+GRID = Grid.of(SPACE.tunable, SPACE.baseline)
+TABLES = tuple(table(axis) for axis in GRID.axes)
 RNG = np.random.default_rng(1)
-ROWS = (RNG.random((40, 8)) * LATTICE.sizes).astype(int)
-UNITS = ROWS / 100.0
+POINTS = (RNG.random((40, 8)) * GRID.sizes).astype(int)
+UNITS = POINTS / 100.0
 TRUE = 0.5 * UNITS[:, 0] - 1.5 * (UNITS[:, 1] - 0.6) ** 2 + 0.8 * (UNITS[:, 0] - 0.5) * UNITS[:, 1]
 NOISY = TRUE + RNG.normal(0, 0.03, 40)
 
 
 def fitted() -> model.Process:
-    return model.fit(TABLES, ROWS, NOISY, np.zeros(40), Beliefs())
+    return model.fit(TABLES, POINTS, NOISY, np.zeros(40), Beliefs())
 
 
 def test_tables_are_covariances_of_effects_without_a_mean() -> None:
     for each in TABLES:
         assert np.linalg.eigvalsh(each).min() > -1e-9
-        weights = np.gradient(LATTICE.axes[0].units)
+        weights = np.gradient(GRID.axes[0].units)
         assert each @ weights == pytest.approx(0.0, abs=1e-9)
 
 
 def test_the_gradient_is_the_slope_of_the_loss() -> None:
-    problem = model._Problem(TABLES, ROWS, NOISY, np.full(40, 1e-4), Beliefs())
+    problem = model._Problem(TABLES, POINTS, NOISY, np.full(40, 1e-4), Beliefs())
     theta = problem.opening() + RNG.normal(0, 0.5, len(problem.opening()))
     slope = approx_fprime(theta, lambda t: problem.loss(t)[0], 1e-6)
     assert problem.loss(theta)[1] == pytest.approx(slope, rel=1e-3, abs=1e-3)
@@ -44,12 +44,12 @@ def test_parameters_that_matter_stand_out() -> None:
 
 
 def test_it_predicts_what_it_has_not_seen_within_its_sd() -> None:
-    rows = (np.random.default_rng(2).random((200, 8)) * LATTICE.sizes).astype(int)
-    units = rows / 100.0
+    points = (np.random.default_rng(2).random((200, 8)) * GRID.sizes).astype(int)
+    units = points / 100.0
     true = (
         0.5 * units[:, 0] - 1.5 * (units[:, 1] - 0.6) ** 2 + 0.8 * (units[:, 0] - 0.5) * units[:, 1]
     )
-    mean, sd = fitted().predict(rows)
+    mean, sd = fitted().predict(points)
     assert np.abs(mean - true).mean() < 0.05
     assert (np.abs(mean - true) < 2 * sd).mean() > 0.85
 
@@ -58,15 +58,15 @@ def test_leaving_one_out_is_what_the_others_predict_of_it() -> None:
     process = fitted()
     miss, sd = process.left_out()
     others = np.arange(40) != 7
-    total = process.covariance(ROWS, ROWS)[np.ix_(others, others)] + np.diag(
+    total = process.covariance(POINTS, POINTS)[np.ix_(others, others)] + np.diag(
         process.variances[others]
     )
-    across = process.covariance(ROWS, ROWS)[7, others]
+    across = process.covariance(POINTS, POINTS)[7, others]
     weights = np.linalg.solve(total, across)
     assert miss[7] == pytest.approx(
         NOISY[7] - process.level - weights @ (NOISY[others] - process.level), rel=1e-6
     )
-    own = process.diagonal(ROWS[7:8])[0] + process.variances[7]
+    own = process.diagonal(POINTS[7:8])[0] + process.variances[7]
     assert sd[7] ** 2 == pytest.approx(own - weights @ across, rel=1e-6)
 
 
@@ -74,6 +74,6 @@ def test_a_known_variance_takes_weight_from_an_observation() -> None:
     wrong = NOISY.copy()
     wrong[3] -= 0.6
     variances = np.where(np.arange(40) == 3, 1.0, 0.0)
-    doubted = model.fit(TABLES, ROWS, wrong, variances, Beliefs()).predict(ROWS)[0]
-    trusted = model.fit(TABLES, ROWS, wrong, np.zeros(40), Beliefs()).predict(ROWS)[0]
+    doubted = model.fit(TABLES, POINTS, wrong, variances, Beliefs()).predict(POINTS)[0]
+    trusted = model.fit(TABLES, POINTS, wrong, np.zeros(40), Beliefs()).predict(POINTS)[0]
     assert abs(doubted - TRUE)[3] < abs(trusted - TRUE)[3]

@@ -9,26 +9,26 @@ from hypothesis import given
 from hypothesis import strategies as st
 from spaces import DIMENSIONS, SPACE
 
-from autotune.optimize.gp.grid import Lattice
-from autotune.optimize.gp.proposals import STEP, followers, restarts
+from autotune.optimize.gp.grid import Grid
+from autotune.optimize.gp.proposals import STEP, guided_candidates, restarts
 from autotune.optimize.gp.surrogate import MOVES
-from autotune.optimize.searcher import Searcher, Told
+from autotune.optimize.searcher import Outcome, Searcher
 from autotune.services.base import Action, Settings
 from autotune.space.space import Space
 
-LATTICE = Lattice.of(SPACE.tunable, SPACE.baseline)
-NAMES = [axis.dimension.name for axis in LATTICE.axes]
+GRID = Grid.of(SPACE.tunable, SPACE.baseline)
+NAMES = [axis.dimension.name for axis in GRID.axes]
 TOLD = [f"{name}{way}" for name in NAMES for way in "+-"] + ["lb.x.service=apache"]
 
 
 def changed(settings: Settings, moves: list[str]) -> list[dict[str, object]]:
-    """What each follower of one home changes."""
-    home = LATTICE.row({**SPACE.baseline, **settings})
-    found = followers(LATTICE, home[None, :], [moves])
-    before = LATTICE.values(home)
+    """What each follower of one incumbent changes."""
+    incumbent = GRID.encode({**SPACE.baseline, **settings})
+    found = guided_candidates(GRID, incumbent[None, :], [moves])
+    before = GRID.decode(incumbent)
     return [
-        {name: value for name, value in LATTICE.values(row).items() if value != before[name]}
-        for row in found
+        {name: value for name, value in GRID.decode(point).items() if value != before[name]}
+        for point in found
     ]
 
 
@@ -65,16 +65,16 @@ def test_moves_are_made_alone_and_together(
 @given(st.lists(st.sampled_from(TOLD), max_size=6), st.integers(0, 1000))
 def test_nothing_else_changes(moves: list[str], seed: int) -> None:
     rng = np.random.default_rng(seed)
-    homes = (rng.random((3, len(NAMES))) * LATTICE.sizes).astype(np.intp)
-    found = followers(LATTICE, homes, [moves] * 3)
+    incumbents = (rng.random((3, len(NAMES))) * GRID.sizes).astype(np.intp)
+    found = guided_candidates(GRID, incumbents, [moves] * 3)
     told = {move.rstrip("+-").partition("=")[0] for move in moves}
     others = [i for i, name in enumerate(NAMES) if name not in told]
-    for row in found:
-        assert (row >= 0).all()
-        assert (row < LATTICE.sizes).all()
-        assert any((row[others] == home[others]).all() for home in homes)
-        near = np.abs(row - homes) <= np.maximum(1, np.round(STEP * LATTICE.sizes))
-        assert near[:, [a.ordered for a in LATTICE.axes]].all(axis=1).any()
+    for point in found:
+        assert (point >= 0).all()
+        assert (point < GRID.sizes).all()
+        assert any((point[others] == incumbent[others]).all() for incumbent in incumbents)
+        near = np.abs(point - incumbents) <= np.maximum(1, np.round(STEP * GRID.sizes))
+        assert near[:, [a.ordered for a in GRID.axes]].all(axis=1).any()
 
 
 def test_most_suggestions_heed_what_was_advised() -> None:
@@ -82,21 +82,21 @@ def test_most_suggestions_heed_what_was_advised() -> None:
     known = [SPACE.baseline, SPACE.preset("recommended")]
     for number, settings in enumerate(known):
         notes = {"trial": number, "phase": "recommended", MOVES: "web.x.children+ web.x.none+"}
-        search.record(None, settings, Told(1000.0 + number, notes))
-    heeded = []
+        search.record(None, settings, Outcome(1000.0 + number, notes))
+    guided = []
     for number in range(2, 6):
         asked = search.ask()
         settings = {**SPACE.baseline, **asked.values}
-        search.record(asked.number, settings, Told(900.0, {"trial": number, "phase": "search"}))
-        heeded.append(
+        search.record(asked.number, settings, Outcome(900.0, {"trial": number, "phase": "search"}))
+        guided.append(
             any(
-                {n for n in NAMES if settings[n] != home[n]} == {"web.x.children"}
-                and settings["web.x.children"] > home["web.x.children"]
-                for home in known
+                {n for n in NAMES if settings[n] != incumbent[n]} == {"web.x.children"}
+                and settings["web.x.children"] > incumbent["web.x.children"]
+                for incumbent in known
             )
         )
     # The fourth would, but there is nothing left that was advised and not tried.
-    assert heeded == [True, False, True, False]
+    assert guided == [True, False, True, False]
 
 
 COSTLY = ("lb.x.keepalive", "lb.x.service", "cache.x.growth")
@@ -108,7 +108,7 @@ RESTARTING = Space(
     (),
     {},
 )
-RESTARTING_GRID = Lattice.of(RESTARTING.tunable, RESTARTING.baseline)
+RESTARTING_GRID = Grid.of(RESTARTING.tunable, RESTARTING.baseline)
 
 
 def test_a_service_is_restarted_once_and_reloads_cost_nothing() -> None:
@@ -119,5 +119,5 @@ def test_a_service_is_restarted_once_and_reloads_cost_nothing() -> None:
         {"lb.x.keepalive": 90, "cache.x.growth": 2.0},
     ]
     assert list(
-        restarts(RESTARTING_GRID, RESTARTING_GRID.row({}), RESTARTING_GRID.rows(changes))
+        restarts(RESTARTING_GRID, RESTARTING_GRID.encode({}), RESTARTING_GRID.encode_all(changes))
     ) == [0, 0, 1, 2]

@@ -4,47 +4,47 @@ import numpy as np
 import pytest
 from spaces import many
 
-from autotune.optimize.gp.grid import Lattice
-from autotune.optimize.gp.surrogate import Evidence, Landscape, compressed, log_improvement
+from autotune.optimize.gp.grid import Grid
+from autotune.optimize.gp.surrogate import Observations, Surrogate, compress, log_improvement
 
 SPACE = many(6)
-LATTICE = Lattice.of(SPACE.tunable, SPACE.baseline)
+GRID = Grid.of(SPACE.tunable, SPACE.baseline)
 NOTHING = np.empty((0, 6), int)
 
 
-def rows(count: int, seed: int = 1) -> np.ndarray:
-    return (np.random.default_rng(seed).random((count, 6)) * LATTICE.sizes).astype(int)
+def points(count: int, seed: int = 1) -> np.ndarray:
+    return (np.random.default_rng(seed).random((count, 6)) * GRID.sizes).astype(int)
 
 
-def evidence(at: np.ndarray, heights: np.ndarray, failed: np.ndarray = NOTHING) -> Evidence:
+def observe(at: np.ndarray, log_peaks: np.ndarray, failed: np.ndarray = NOTHING) -> Observations:
     zeros = np.zeros(len(at))
-    return Evidence(at, heights, zeros, zeros.astype(bool), failed, NOTHING)
+    return Observations(at, log_peaks, zeros, zeros.astype(bool), failed, NOTHING)
 
 
 def test_near_the_best_heights_keep_their_distance_and_far_below_they_do_not() -> None:
-    squeezed, sds = compressed(np.array([0.0, -0.1, -3.0]), np.full(3, 0.05))
-    assert squeezed == pytest.approx([0.0, -0.1, -0.3 * (1 + np.log(10))])
+    compressed, sds = compress(np.array([0.0, -0.1, -3.0]), np.full(3, 0.05))
+    assert compressed == pytest.approx([0.0, -0.1, -0.3 * (1 + np.log(10))])
     assert sds == pytest.approx([0.05, 0.05, 0.005])
 
 
 def test_a_disturbed_measurement_of_the_best_does_not_hide_it() -> None:
-    at = rows(40)
+    at = points(40)
     at[:6] = np.clip(at[0] + np.arange(6)[:, None], 0, 100)
-    heights = -3.0 * (at[:, 0] / 100 - 0.7) ** 2
-    heights += np.random.default_rng(3).normal(0, 0.02, 40)
-    honest = Landscape.of(LATTICE, evidence(at, heights)).predict(at[2:3])[0]
-    heights[2] -= 0.6
-    disturbed = Landscape.of(LATTICE, evidence(at, heights)).predict(at[2:3])[0]
+    log_peaks = -3.0 * (at[:, 0] / 100 - 0.7) ** 2
+    log_peaks += np.random.default_rng(3).normal(0, 0.02, 40)
+    honest = Surrogate.of(GRID, observe(at, log_peaks)).predict(at[2:3])[0]
+    log_peaks[2] -= 0.6
+    disturbed = Surrogate.of(GRID, observe(at, log_peaks)).predict(at[2:3])[0]
     assert disturbed == pytest.approx(honest, abs=0.08)
 
 
 @pytest.mark.parametrize("below", [0.35, 1.0, 2.3])
 def test_what_others_say_lifts_a_measurement_by_half_at_most(below: float) -> None:
-    at = rows(40)
-    heights = -3.0 * (at[:, 0] / 100 - 0.7) ** 2
-    top = int(heights.argmax())
-    heights[top] -= below
-    found = Landscape.of(LATTICE, evidence(at, heights))
+    at = points(40)
+    log_peaks = -3.0 * (at[:, 0] / 100 - 0.7) ** 2
+    top = int(log_peaks.argmax())
+    log_peaks[top] -= below
+    found = Surrogate.of(GRID, observe(at, log_peaks))
     measured, _ = found.measured()
     believed, _ = found.predict(at)
     others = np.arange(40) != top
@@ -52,25 +52,27 @@ def test_what_others_say_lifts_a_measurement_by_half_at_most(below: float) -> No
     if below == 0.35:
         assert measured[top] == pytest.approx(believed[top])
         return
-    loss = heights.max() - heights[top] - np.log(1.5)
-    assert measured[top] == pytest.approx(compressed(np.array([0.0, -loss]), np.zeros(2))[0][1])
+    loss = log_peaks.max() - log_peaks[top] - np.log(1.5)
+    assert measured[top] == pytest.approx(compress(np.array([0.0, -loss]), np.zeros(2))[0][1])
     assert measured[top] < believed[top]
     assert found.best() != top
 
 
 def test_it_learns_where_configurations_fail() -> None:
-    at = rows(60)
+    at = points(60)
     fails = at[:, 0] + at[:, 1] > 130
-    found = Landscape.of(LATTICE, evidence(at[~fails], np.zeros((~fails).sum()), at[fails]))
-    new = rows(300, seed=2)
+    found = Surrogate.of(GRID, observe(at[~fails], np.zeros((~fails).sum()), at[fails]))
+    new = points(300, seed=2)
     truth = new[:, 0] + new[:, 1] > 130
-    chance = found.chance(new)
+    chance = found.feasibility(new)
     assert chance[~truth].mean() > 0.8
     assert chance[truth].mean() < 0.4
 
 
 def test_before_anything_failed_everything_may_work() -> None:
-    assert (Landscape.of(LATTICE, evidence(rows(5), np.arange(5.0))).chance(rows(9)) == 1).all()
+    assert (
+        Surrogate.of(GRID, observe(points(5), np.arange(5.0))).feasibility(points(9)) == 1
+    ).all()
 
 
 @pytest.mark.parametrize("z", [2.0, 0.0, -3.0, -4.99, -5.01, -30.0])
@@ -87,15 +89,15 @@ def test_improvement_is_what_integration_gives(z: float) -> None:
 
 
 def test_a_screened_one_is_a_ceiling_and_no_more() -> None:
-    at = rows(40)
-    heights = -3.0 * (at[:, 0] / 100 - 0.7) ** 2
-    low = int(heights.argmin())
-    known = evidence(at, heights)
-    heights = heights.copy()
-    heights[low] += 0.8
+    at = points(40)
+    log_peaks = -3.0 * (at[:, 0] / 100 - 0.7) ** 2
+    low = int(log_peaks.argmin())
+    observations = observe(at, log_peaks)
+    log_peaks = log_peaks.copy()
+    log_peaks[low] += 0.8
     screened = np.arange(40) == low
     zeros = np.zeros(40)
-    ceiling = Evidence(at, heights, zeros + 0.05 * screened, screened, NOTHING, NOTHING)
-    believed = Landscape.of(LATTICE, ceiling).predict(at[low : low + 1])[0]
-    true = Landscape.of(LATTICE, known).predict(at[low : low + 1])[0]
+    ceiling = Observations(at, log_peaks, zeros + 0.05 * screened, screened, NOTHING, NOTHING)
+    believed = Surrogate.of(GRID, ceiling).predict(at[low : low + 1])[0]
+    true = Surrogate.of(GRID, observations).predict(at[low : low + 1])[0]
     assert believed == pytest.approx(true, abs=0.15)
