@@ -18,11 +18,11 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from autotune.deploy.processes import PID_SUFFIX
 from autotune.deploy.stack import Part
 from autotune.measure.process_table import Owners
 from autotune.measure.stream import Stream
 from autotune.measure.watch import Watch, WatchedHost
+from autotune.runtimes.server_process import PID_SUFFIX
 from autotune.services.base import Endpoint, Role, Site
 from autotune.services.nginx.service import Nginx
 from autotune.transports.local import LocalTransport

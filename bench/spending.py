@@ -32,7 +32,7 @@ from typing import Any
 import numpy as np
 import optuna
 
-from autotune.deploy.fleet import Deployed, DeployFailed, Fleet
+from autotune.deploy.deployed import Deployed, DeployFailed, Fleet
 from autotune.environments.base import Equipment, search_limits
 from autotune.environments.clock import Clock
 from autotune.measure.bottleneck import Bottleneck

@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from autotune.deploy.on_host import FUNCTIONS
+from autotune.deploy.runtime import ApplyFailed
 from autotune.errors import AutotuneError
 from autotune.transports.base import Completed, Transport
 
@@ -45,7 +46,7 @@ class Command:
     vital: bool = False
 
 
-class CommandFailed(AutotuneError):
+class CommandFailed(ApplyFailed):
     """A vital command failed; the message holds the host's name and the command's own words."""
 
 

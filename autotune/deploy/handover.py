@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from autotune.deploy.desired_state import Wanted, needs
 from autotune.deploy.stack import Part
-from autotune.deploy.wanted import Wanted, needs
 from autotune.services.base import Argv, config_files
 
 FILE = "%s"  # stands for the file in a check, as Ansible's ``validate`` has it

@@ -6,7 +6,7 @@ Each method is one exchange with the host, whatever it has to do there.
 from __future__ import annotations
 
 import base64
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import PurePosixPath
 
 from autotune.deploy.batch import Command, CommandFailed, ask, insist
@@ -21,9 +21,10 @@ from autotune.deploy.host_state import (
 )
 from autotune.deploy.on_host import KEPT, ORIGINALS
 from autotune.deploy.originals import Kept, Originals, encode
-from autotune.deploy.staged import Check, judging, staged
-from autotune.deploy.steps import Steps
-from autotune.deploy.validate import Invalid
+from autotune.deploy.plan import Steps
+from autotune.deploy.runtime import Check, Invalid
+from autotune.deploy.stack import Part
+from autotune.deploy.staged import judging, staged
 from autotune.errors import AutotuneError, LockedError
 from autotune.services.base import Action, Argv
 from autotune.transports.base import Completed, Transport
@@ -46,14 +47,26 @@ class FleetHost:
         """Whether anything was, since the host was found."""
         return self.originals.state != HostState()
 
-    def look(self, wanted: HostState) -> HostSeen:
-        """Everything that ``wanted`` speaks of, as it is; changes nothing."""
-        return self._look(wanted, ())[0]
+    @property
+    def original(self) -> HostState:
+        """How the host was found, as far as it has been changed since."""
+        return self.originals.state
+
+    def observe(self, desired: HostState) -> HostSeen:
+        """Everything that ``desired`` speaks of, as it is; changes nothing."""
+        return self._look(desired, ())[0]
+
+    def observe_and_ask(
+        self, desired: HostState, questions: Sequence[tuple[Part, Argv]]
+    ) -> tuple[HostSeen, list[str]]:
+        """As ``observe``, with what each command printed, in the same exchange."""
+        seen, answers = self.look_and_ask(desired, [Command(argv) for _, argv in questions])
+        return seen, [done.stdout for done in answers]
 
     def look_and_ask(
         self, wanted: HostState, commands: Sequence[Command]
     ) -> tuple[HostSeen, list[Completed]]:
-        """As `look`, and in the same exchange what each command says; none may change anything.
+        """As `observe`, and in the same exchange what each command says; none may change anything.
 
         Raises CommandFailed for a vital one that failed.
         """
@@ -100,22 +113,22 @@ class FleetHost:
         Raises Invalid with the software's words, CommandFailed where they cannot be written.
         """
         commands = [self._staging(path, wanted.files[path]) for path in steps.write]
-        trials = [Command(judging(check)) for check in checks]
+        trials = [Command(judging(check.how, check.part.site.directory, check.new))
+                  for check in checks]  # fmt: skip
         answers = self._do([*commands, *trials], timeout=60.0)
         for check, done in zip(checks, answers[len(commands) :], strict=True):
             if not done.ok:
-                raise Invalid(f"{check.part}: {done.said or 'its configuration is not accepted'}")
+                raise Invalid(
+                    f"{check.part.name}: {done.said or 'its configuration is not accepted'}"
+                )
 
     def discard(self, steps: Steps) -> None:
         """Take staged files away."""
         if steps.write:
             self._do([Command(("discard", *map(staged, steps.write)))])
 
-    def apply(self, wanted: HostState, steps: Steps, places: Mapping[str, str]) -> None:
-        """Do the steps; ``places`` is where a unit listens once it is up: a port or a socket.
-
-        Raises CommandFailed, with the words of the unit or the command that failed.
-        """
+    def apply(self, wanted: HostState, steps: Steps) -> None:
+        """Do the steps. Raises CommandFailed, with the words of the unit or command that failed."""
         commands: list[tuple[str, ...]] = [("rest", unit) for unit in steps.stop]
         commands += [("swap", path, staged(path), wanted.files[path].time or "")
                      for path in steps.write]  # fmt: skip
@@ -127,7 +140,7 @@ class FleetHost:
         for unit, action in steps.act.items():
             reloaded = action is Action.RELOAD
             commands.append(("reload", unit) if reloaded else ("act", "restart", unit))
-            commands.append(("up", unit, places.get(unit, "")))
+            commands.append(("up", unit, wanted.listening.get(unit, "")))
         self._started = {unit for unit, runs in wanted.units.items() if runs}
         # A directory that somebody has put something into meanwhile stays, and is told of later.
         vital = [Command(words, vital=words[0] != "remove") for words in commands]

@@ -68,11 +68,15 @@ class UnitSeen:
 
 @dataclass(frozen=True)
 class HostState:
-    """A host as it should be: files by path, units that run or do not, kernel values by name."""
+    """A host as it should be: files by path, units that run or do not, kernel values by name.
+
+    ``listening`` is where a unit accepts connections once it is up: a port, or a socket's path.
+    """
 
     files: Mapping[str, FileState] = field(default_factory=dict)
     units: Mapping[str, bool] = field(default_factory=dict)
     sysctls: Mapping[str, str] = field(default_factory=dict)
+    listening: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

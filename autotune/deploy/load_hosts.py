@@ -9,8 +9,8 @@ from autotune.deploy.host import FleetHost
 from autotune.deploy.host_state import HostState
 from autotune.deploy.lease import Lease
 from autotune.deploy.originals import Kept
+from autotune.deploy.plan import Steps
 from autotune.deploy.put_back import clear_left_behind, put_back
-from autotune.deploy.steps import Steps
 from autotune.errors import AutotuneError, LockedError
 from autotune.transports.base import Transport
 from autotune.transports.parallel import on_all
@@ -69,8 +69,8 @@ class LoadHosts:
 def _prepare(host: FleetHost, names: Sequence[str], fit: Fit) -> tuple[str, ...]:
     left = clear_left_behind(host)
     asked = HostState(sysctls=dict.fromkeys(names, ""))
-    wanted = HostState(sysctls=fit(host.look(asked).sysctls))
+    wanted = HostState(sysctls=fit(host.observe(asked).sysctls))
     if wanted.sysctls:
         host.save(wanted)
-        host.apply(wanted, Steps(sysctls=wanted.sysctls), {})
+        host.apply(wanted, Steps(sysctls=wanted.sysctls))
     return left

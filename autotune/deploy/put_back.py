@@ -6,7 +6,7 @@ from autotune.deploy.host import FleetHost
 from autotune.deploy.host_state import HostSeen, HostState
 from autotune.deploy.on_host import KEPT, ORIGINALS
 from autotune.deploy.originals import Originals, decode
-from autotune.deploy.steps import decide
+from autotune.deploy.plan import decide
 from autotune.errors import AutotuneError
 
 
@@ -20,10 +20,10 @@ def put_back(host: FleetHost) -> tuple[str, ...]:
     if not host.changed:
         return ()
     host.tidy()
-    todo = decide(wanted, host.look(wanted), {}, wanted.units)
+    todo = decide(wanted, host.observe(wanted), {}, wanted.units)
     host.stage(wanted, todo)
-    host.apply(wanted, todo, {})
-    if wrong := unlike(wanted, host.look(wanted)):
+    host.apply(wanted, todo)
+    if wrong := unlike(wanted, host.observe(wanted)):
         raise AutotuneError(f"{host.name} is not as it was found: {', '.join(wrong)}")
     host.forget()
     changed = len(todo.write) + len(todo.remove)

@@ -2,35 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
 from pathlib import PurePosixPath
 
 from autotune.deploy.on_host import in_place
-from autotune.deploy.steps import Steps
-from autotune.deploy.wanted import Wanted
 from autotune.services.base import Argv, TrialStart
-
-
-@dataclass(frozen=True)
-class Check:
-    """How software judges files that are staged: whose and which, and where it may try them."""
-
-    part: str
-    directory: str
-    how: Argv | TrialStart
-    files: tuple[str, ...]
-
-
-def checks(wanted: Wanted, host: str, steps: Steps) -> list[Check]:
-    """How the software of a host judges those of its files that are new."""
-    found = []
-    for part in wanted.parts_on(host):
-        files = wanted.rendered[part.name]
-        if new := tuple(path for path in steps.write if path in files):
-            how = part.service.validate(part.site, files)
-            if how is not None:
-                found.append(Check(part.name, part.site.directory, how, new))
-    return found
 
 
 def staged(path: str) -> str:
@@ -39,17 +15,17 @@ def staged(path: str) -> str:
     return str(place.with_name(f".{place.name}.autotune-new"))
 
 
-def judging(check: Check) -> tuple[str, ...]:
-    """The check of the real files turned on the staged ones.
+def judging(how: Argv | TrialStart, directory: str, new: Sequence[str]) -> tuple[str, ...]:
+    """The check of the real files turned on the staged ones of ``new``.
 
     A program that takes the path of the file is given the staged one's; files that it only comes
-    upon by reading others are put over the real ones where nobody else sees it.
+    upon by reading others are put over the real ones where nobody else sees it. ``directory`` is
+    where a trial start may write.
     """
-    how = check.how
     argv = how.argv if isinstance(how, TrialStart) else how
-    words = tuple(staged(word) if word in check.files else word for word in argv)
+    words = tuple(staged(word) if word in new else word for word in argv)
     if isinstance(how, TrialStart):
-        return ("trial", check.directory, how.socket, *words)
-    if all(path in argv for path in check.files):
+        return ("trial", directory, how.socket, *words)
+    if all(path in argv for path in new):
         return words
-    return in_place({path: staged(path) for path in check.files}, argv)
+    return in_place({path: staged(path) for path in new}, argv)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
+from autotune.deploy.desired_state import Rendered
 from autotune.deploy.judge import judge
+from autotune.deploy.runtime import Invalid
 from autotune.deploy.stack import Part
-from autotune.deploy.validate import Invalid
-from autotune.deploy.wanted import Rendered
 from autotune.services.base import Settings, Value
 from autotune.space.dimension import Dimension
 from autotune.space.space import Space

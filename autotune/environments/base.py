@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NoReturn, Protocol
 
-from autotune.deploy.fleet import Fleet
+from autotune.deploy.deployed import Fleet
 from autotune.environments.clock import Clock
 from autotune.environments.command_objective import Benchmark
 from autotune.environments.load_meter import Gauge

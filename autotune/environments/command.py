@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from autotune.deploy.fleet import Deployed, Fleet
+from autotune.deploy.deployed import Deployed, Fleet
 from autotune.environments.base import Checked, Equipment, Preview
 from autotune.environments.command_objective import sent
 from autotune.errors import AutotuneError

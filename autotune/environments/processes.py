@@ -7,8 +7,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from autotune.deploy import ground, ports, stack
-from autotune.deploy.embedded import EmbeddedFleet
+from autotune.deploy import ground, ports, ready, stack
+from autotune.deploy.deployment import Deployment
 from autotune.deploy.stack import Stack
 from autotune.environments.base import Checked, Equipment, Preview
 from autotune.environments.interruption import uninterrupted
@@ -20,6 +20,7 @@ from autotune.loads.base import Load, Request
 from autotune.loads.headroom import calibrate
 from autotune.loads.registry import chosen
 from autotune.measure.watch import hosts_of
+from autotune.runtimes.processes import Processes
 from autotune.services.placement import placed
 from autotune.services.registry import SERVICES, expected_body
 from autotune.space import space as spaces
@@ -111,24 +112,26 @@ def prepare(file: TargetFile) -> EmbeddedBed:
     return as_built(EmbeddedBed(file, space, facts, transport, programs, load))
 
 
-def _fleet(bed: EmbeddedBed, laid: Stack, directory: Path, narrator: Narrator) -> EmbeddedFleet:
+def _fleet(bed: EmbeddedBed, laid: Stack, directory: Path, narrator: Narrator) -> Deployment:
     def loaded(done: int, total: int) -> None:
         if done == total:
             narrator.note(f"loading data: {done} of {total} pairs")
 
-    return EmbeddedFleet(
+    return Deployment(
         bed.file.target,
         bed.space,
         laid,
-        directory,
-        bed.transport,
+        Processes(laid, directory, bed.transport),
+        directory.name,
+        request=lambda: ready.answer(laid.entry, bed.file.target.load.path),
         expect=expected_body(bed.file.target),
+        loads_data=True,
         overrides=overrides(bed.file),
         progress=loaded,
     )
 
 
-def _equipment(bed: EmbeddedBed, laid: Stack, fleet: EmbeddedFleet) -> Equipment:
+def _equipment(bed: EmbeddedBed, laid: Stack, fleet: Deployment) -> Equipment:
     target = bed.file.target
     slo, path = target.slo.slo, target.load.path
     gauge = Gauge(

@@ -9,11 +9,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from autotune.deploy.runtime import Invalid
 from autotune.deploy.stack import Part, Stack
-from autotune.deploy.validate import Invalid, validate
 from autotune.environments.base import Checked, size
 from autotune.environments.processes_stack import lay_out
 from autotune.environments.templates import rendered
+from autotune.runtimes.processes import validate
 from autotune.services.base import Settings, Value
 from autotune.space.dimension import Dimension
 from autotune.space.presets import NAMED, PRESETS
@@ -95,8 +96,7 @@ def _presets(space: Space) -> Iterator[Settings]:
 
 def _judge(bed: EmbeddedBed, part: Part, settings: Settings) -> None:
     """Let the software itself judge its files. Raises Invalid."""
-    staging = Path(part.site.directory).with_name("staging")
-    validate(part, rendered(bed.file, part, settings), staging, bed.transport)
+    validate(part, rendered(bed.file, part, settings), bed.transport)
 
 
 @contextmanager

@@ -9,8 +9,8 @@ from functools import partial
 from pathlib import Path
 
 from autotune.deploy import stack as stacks
+from autotune.deploy.desired_state import want
 from autotune.deploy.stack import Part, Stack
-from autotune.deploy.wanted import want
 from autotune.environments.base import Checked, Equipment, Preview, search_limits, size
 from autotune.environments.clock import Clock
 from autotune.environments.templates import rendered

@@ -9,10 +9,10 @@ from functools import partial
 from pathlib import Path
 
 from autotune.deploy import manifest, stack
+from autotune.deploy.deployment import Deployment
+from autotune.deploy.desired_state import want
 from autotune.deploy.inventory import installed, installed_services
 from autotune.deploy.stack import Stack
-from autotune.deploy.systemd import SystemdFleet
-from autotune.deploy.wanted import want
 from autotune.environments.acceptance import as_built
 from autotune.environments.base import Checked, Equipment, Preview
 from autotune.environments.interruption import uninterrupted
@@ -23,6 +23,7 @@ from autotune.errors import AutotuneError
 from autotune.loads.base import Load
 from autotune.loads.headroom import of_hosts
 from autotune.loads.registry import chosen
+from autotune.runtimes.systemd import Systemd
 from autotune.services.base import Settings
 from autotune.services.nginx.service import Nginx
 from autotune.services.registry import expected_body
@@ -133,28 +134,29 @@ def prepare(file: TargetFile) -> SystemdBed:
     return replace(bed, space=space, dropped=dropped)
 
 
-def fleet_of(bed: SystemdBed, directory: Path, narrator: Narrator) -> SystemdFleet:
+def fleet_of(bed: SystemdBed, directory: Path, narrator: Narrator) -> Deployment:
     """The hosts of a bed, for the study in ``directory``; none is locked yet."""
 
     def loaded(done: int, total: int) -> None:
         if done == total:
             narrator.note(f"loading data: {done} of {total} pairs")
 
-    return SystemdFleet(
+    expect = expected_body(bed.file.target)
+    return Deployment(
         bed.file.target,
         bed.space,
         bed.stack,
-        directory,
-        bed.transports,
+        Systemd({name: bed.transports[name] for name in bed.stack.hosts}, directory, narrator.note),
+        directory.name,
         request=lambda: answer(bed),
-        expect=expected_body(bed.file.target),
+        expect=expect,
+        loads_data=expect is not None,
         overrides=overrides(bed.file),
         progress=loaded,
-        note=narrator.note,
     )
 
 
-def _put_back(fleet: SystemdFleet, error: AutotuneError | None) -> None:
+def _put_back(fleet: Deployment, error: AutotuneError | None) -> None:
     """Whatever went wrong, the hosts are put back; if that fails too, both are told."""
     try:
         with uninterrupted():

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from autotune.deploy.desired_state import want
 from autotune.deploy.host_lock import look, oneself, why_stale
-from autotune.deploy.wanted import want
 from autotune.environments.acceptance import insist_on_acceptance
 from autotune.environments.base import Checked, size
 from autotune.environments.templates import rendered

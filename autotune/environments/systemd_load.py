@@ -7,8 +7,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from autotune.deploy.deployment import Deployment
 from autotune.deploy.load_hosts import LoadHosts
-from autotune.deploy.systemd import SystemdFleet
 from autotune.environments.base import Equipment
 from autotune.environments.interruption import uninterrupted
 from autotune.environments.load_meter import Gauge
@@ -44,7 +44,7 @@ def answer(bed: SystemdBed) -> tuple[int, bytes] | str:
     return got if isinstance(got, str) else (got.status, got.body)
 
 
-def equipment(bed: SystemdBed, fleet: SystemdFleet) -> Equipment:
+def equipment(bed: SystemdBed, fleet: Deployment) -> Equipment:
     """The effects of trials: deploying over SSH, loading from the load hosts, watching all of them."""
     target = bed.file.target
     slo, path = target.slo.slo, target.load.path

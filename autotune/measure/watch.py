@@ -10,7 +10,6 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self, TypeVar
 
-from autotune.deploy.processes import PID_SUFFIX
 from autotune.deploy.stack import Part, Stack
 from autotune.measure.counters import CounterReader, Counters, dialect_of
 from autotune.measure.process_table import Owners
@@ -18,6 +17,7 @@ from autotune.measure.sample import Sample
 from autotune.measure.samplers import LocalSampler
 from autotune.measure.server_log import LogPosition, complaints, log_of, position, since
 from autotune.measure.stream import Stream
+from autotune.runtimes.server_process import PID_SUFFIX
 from autotune.transports.base import Transport
 from autotune.transports.local import LocalTransport
 

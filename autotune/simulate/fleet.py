@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from functools import partial
 
-from autotune.deploy.fleet import Deployed, DeployFailed, Fleet
+from autotune.deploy.deployed import Deployed, DeployFailed, Fleet
+from autotune.deploy.desired_state import want
 from autotune.deploy.handover import handover
 from autotune.deploy.stack import Part, Stack
-from autotune.deploy.wanted import want
 from autotune.services.base import Action, Settings
 from autotune.simulate.stack import SimulatedStack
 

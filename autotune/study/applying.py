@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from autotune.deploy.fleet import Deployed
+from autotune.deploy.deployed import Deployed
 from autotune.environments.base import Bed
 from autotune.errors import AutotuneError
 from autotune.services.base import Settings

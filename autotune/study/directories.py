@@ -6,7 +6,7 @@ import itertools
 from pathlib import Path
 
 from autotune.deploy.ground import remove_run_directory
-from autotune.deploy.processes import end_left_behind
+from autotune.runtimes.server_process import end_left_behind
 from autotune.study.lock import is_held
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from autotune.deploy.fleet import Deployed
+from autotune.deploy.deployed import Deployed
 from autotune.measure.reading import Reading
 from autotune.measure.warmup import Warmth
 from autotune.study.records import Trial

@@ -8,9 +8,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from autotune.deploy.ground import remove_run_directory
-from autotune.deploy.processes import end_left_behind
 from autotune.deploy.restoring import restore_hosts, restore_study
 from autotune.errors import AutotuneError, LockedError
+from autotune.runtimes.server_process import end_left_behind
 from autotune.study.lock import holder, is_held
 from autotune.study.store import first_record, state_of
 from autotune.target.read import TargetFile, read

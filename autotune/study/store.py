@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from autotune import __version__
-from autotune.deploy.fleet import Deployed
+from autotune.deploy.deployed import Deployed
 from autotune.errors import AutotuneError
 from autotune.measure.answer import Answer
 from autotune.measure.bottleneck import Bottleneck

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
-from autotune.deploy.fleet import DeployFailed
+from autotune.deploy.deployed import DeployFailed
 from autotune.environments import command_objective
 from autotune.environments.base import Equipment
 from autotune.environments.clock import Clock

@@ -8,7 +8,7 @@ from dataclasses import replace
 from itertools import groupby
 from pathlib import Path
 
-from autotune.deploy.fleet import DeployFailed
+from autotune.deploy.deployed import DeployFailed
 from autotune.environments.registry import prepare
 from autotune.measure.reading import Reading
 from autotune.measure.warmup import carried, warm_up

@@ -10,11 +10,12 @@ from pathlib import Path
 from typing import Any
 
 from autotune.deploy.batch import Command, ask
-from autotune.deploy.systemd import SystemdFleet
+from autotune.deploy.deployment import Deployment
 from autotune.environments import systemd
 from autotune.environments.systemd import SystemdBed
 from autotune.errors import AutotuneError
 from autotune.lab.plan import names
+from autotune.runtimes.systemd import Systemd
 from autotune.services.base import Action, Settings
 from autotune.target.read import read
 from autotune.transports.base import Transport
@@ -70,21 +71,22 @@ class Ground:
         path.write_text(text)
         return systemd.prepare(read(path))
 
-    def fleet(self, bed: SystemdBed, study: str = "study", news: Any = None) -> SystemdFleet:
+    def fleet(self, bed: SystemdBed, study: str = "study", news: Any = None) -> Deployment:
         return systemd.fleet_of(bed, self.directory / study, news or News())
 
-    def killed(self, fleet: SystemdFleet) -> None:
+    def killed(self, fleet: Deployment) -> None:
         """What is left of a tuner whose process has ended: nothing is put back or unlocked."""
-        hosts = fleet._hosts
-        hosts._lease.stop()
-        for host in [host for host in hosts._hosts.values() if host.lock.held]:
+        systemd = fleet.runtime
+        assert isinstance(systemd, Systemd)
+        systemd._lease.stop()
+        for host in [host for host in systemd._hosts.values() if host.lock.held]:
             ended = {**json.loads(host.lock.record), "pid": 2**22 + 1}
             with suppress(AutotuneError):
                 claim = Command(("claim", host.lock.record, json.dumps(ended)))
                 ask(host.transport, [claim])
 
     @contextmanager
-    def opened(self, *changes: tuple[str, str], study: str = "study") -> Iterator[SystemdFleet]:
+    def opened(self, *changes: tuple[str, str], study: str = "study") -> Iterator[Deployment]:
         """A fleet that has its baseline deployed; afterwards its hosts are as before."""
         before = self.pictures()
         bed = self.bed(*changes)
@@ -116,7 +118,7 @@ def differing(before: Mapping[str, list[str]], after: Mapping[str, list[str]]) -
     ]
 
 
-def settings(fleet: SystemdFleet, **changed: Any) -> Settings:
+def settings(fleet: Deployment, **changed: Any) -> Settings:
     """The baseline with some values changed; ``__`` stands for a dot."""
     wanted = {name.replace("__", "."): value for name, value in changed.items()}
     return fleet.space.candidate(wanted).settings

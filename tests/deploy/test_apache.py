@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from autotune.deploy import ready
-from autotune.deploy.fleet import DeployFailed
+from autotune.deploy.deployed import DeployFailed
 from autotune.services.base import Action
 from autotune.study.trial import Bench
 from tests.deploy.conftest import Opened

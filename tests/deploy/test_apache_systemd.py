@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from autotune.deploy import ready
-from autotune.deploy.fleet import DeployFailed
+from autotune.deploy.deployed import DeployFailed
 from autotune.lab.status import access
 from autotune.services.base import Action
 from autotune.transports.ssh import SshTransport

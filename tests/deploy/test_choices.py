@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from autotune.deploy.fleet import DeployFailed
+from autotune.deploy.deployed import DeployFailed
 from autotune.deploy.stack import Part
 from autotune.services.base import Action
 from autotune.services.option_lines import words

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from autotune.deploy import dataset, ready
-from autotune.deploy.embedded import EmbeddedFleet
-from autotune.deploy.fleet import DeployFailed
+from autotune.deploy.deployed import DeployFailed
+from autotune.deploy.deployment import Deployment
 from autotune.services.base import Action, Settings
 from autotune.study.directories import clear_left_behind
 from autotune.study.trial import Bench
@@ -26,8 +26,8 @@ def settings(bench: Bench, **changed: Any) -> Settings:
     return bench.space.candidate({k.replace("__", "."): v for k, v in changed.items()}).settings
 
 
-def fleet(bench: Bench) -> EmbeddedFleet:
-    assert isinstance(bench.equipment.fleet, EmbeddedFleet)
+def fleet(bench: Bench) -> Deployment:
+    assert isinstance(bench.equipment.fleet, Deployment)
     return bench.equipment.fleet
 
 

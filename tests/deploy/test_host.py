@@ -41,7 +41,7 @@ def test_what_is_there_and_what_is_said_are_one_exchange(
         (False, ""),
         (True, "three"),
     ]
-    assert host.look(wanted) == seen
+    assert host.observe(wanted) == seen
 
 
 def test_a_vital_question_that_fails_is_no_answer(host: FleetHost) -> None:

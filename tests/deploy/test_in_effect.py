@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from autotune.deploy.in_effect import of_tiers
+from autotune.deploy.read_back import of_tiers
 from autotune.services.base import Settings
 
 ASKED: Settings = {"web.children": 8, "web.backlog": 511}

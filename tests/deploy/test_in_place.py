@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from autotune.deploy.staged import Check, judging
+from autotune.deploy.staged import judging
 from autotune.services.base import TrialStart
 
 CONF, SITE = "/etc/nginx/nginx.conf", "/etc/nginx/sites-available/default"
@@ -25,4 +25,4 @@ ASK = ("nginx", "-c", CONF, "-t")
 def test_the_words(
     files: tuple[str, ...], how: tuple[str, ...] | TrialStart, words: tuple[str, ...]
 ) -> None:
-    assert judging(Check("web.web1.nginx", "/run/x", how, files)) == words
+    assert judging(how, "/run/x", files) == words

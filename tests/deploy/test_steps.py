@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from autotune.deploy.host_state import FileSeen, FileState, HostSeen, HostState, UnitSeen
-from autotune.deploy.steps import Steps, decide
+from autotune.deploy.plan import Steps, decide
 from autotune.services.base import Action
 
 CONF, DROP_IN = "/etc/nginx/nginx.conf", "/etc/systemd/system/nginx.service.d/autotune.conf"

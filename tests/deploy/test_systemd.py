@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from autotune.deploy.fleet import DeployFailed
+from autotune.deploy.deployed import DeployFailed
 from autotune.deploy.restoring import restore_hosts, restore_study
 from autotune.errors import AutotuneError, LockedError
 from autotune.lab.lifecycle import halt, up
@@ -65,7 +65,7 @@ def test_least_action_what_is_in_effect_and_everything_put_back(
 ) -> None:
     seconds = {}
     with ground.opened() as fleet:
-        assert fleet._request() == RIGHT
+        assert fleet.request() == RIGHT
         steps = {
             "nothing": ({}, {}),
             "reload": (
@@ -127,7 +127,7 @@ def test_a_store_that_is_found_as_it_ought_to_be_and_empty(ground: Ground) -> No
     second.open()
     try:
         second.deploy(settings(second))
-        assert second._request() == RIGHT
+        assert second.request() == RIGHT
     finally:
         second.restore()
         restore_study(ground.directory / "first", ground.ways)
@@ -174,7 +174,7 @@ def test_what_validates_and_does_not_start_is_rolled_back_everywhere(
             )
         after = ground.pictures()
         assert differing(_without_times(before), _without_times(after)) == []
-        assert fleet._request() == RIGHT
+        assert fleet.request() == RIGHT
         assert acted(fleet.deploy(settings(fleet)).actions) == {}
 
 
@@ -184,7 +184,7 @@ def test_what_starts_and_answers_wrong_is_rolled_back(ground: Ground) -> None:
         fleet.ready_seconds = 1.0
         with pytest.raises(DeployFailed, match="does not answer right"):
             fleet.deploy(settings(fleet, web__php_fpm__max_children=13))
-        assert fleet._request() == RIGHT
+        assert fleet.request() == RIGHT
 
 
 def test_a_kernel_value_that_is_refused(ground: Ground) -> None:
@@ -200,7 +200,7 @@ def test_a_reload_that_leaves_old_workers_is_noticed(ground: Ground) -> None:
         client.sendall(b"GET / HTTP/1.1\r\nHost: slow")  # and never the rest of it
         with pytest.raises(DeployFailed, match="still has processes of before"):
             fleet.deploy(settings(fleet, lb__nginx__worker_processes=3))
-        assert fleet._request() == RIGHT
+        assert fleet.request() == RIGHT
 
 
 @pytest.mark.parametrize(
@@ -240,13 +240,13 @@ def test_a_host_that_goes_down_during_a_deployment(ground: Ground) -> None:
     fleet = ground.fleet(ground.bed())
     fleet.open()
     fleet.deploy(settings(fleet))
-    staged = fleet._stage
+    staged = fleet._validate
 
     def stage_and_lose(*given: object) -> None:
         staged(*given)  # type: ignore[arg-type]
         halt(ground.lab, "flweb")
 
-    fleet._stage = stage_and_lose  # type: ignore[method-assign]
+    fleet._validate = stage_and_lose  # type: ignore[method-assign]
     changed = settings(fleet, web__php_fpm__max_children=9, cache__memcached__threads=2)
     with pytest.raises(AutotuneError, match="flweb") as raised:
         fleet.deploy(changed)
@@ -312,7 +312,7 @@ def test_sshd_killed_again_and_again_while_files_are_uploaded(ground: Ground) ->
             killer.join()
         deployed = fleet.deploy(settings(fleet, web__php_fpm__max_children=8))
         assert deployed.effective["web.php_fpm.max_children"] == 8
-        assert fleet._request() == RIGHT
+        assert fleet.request() == RIGHT
 
 
 def test_originals_from_the_hosts_alone(ground: Ground) -> None:

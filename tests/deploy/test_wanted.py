@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
+from autotune.deploy.desired_state import Wanted, actions, needs, want
 from autotune.deploy.render import render
 from autotune.deploy.stack import Grounds, build
-from autotune.deploy.wanted import Wanted, actions, needs, want
 from autotune.errors import AutotuneError
 from autotune.services.base import Action, Settings
 from autotune.services.placement import placed
@@ -81,8 +81,8 @@ def test_hosts_have_the_distributions_files_and_units(stock: Wanted) -> None:
     }  # fmt: skip
     assert stock.hosts["lb1"].sysctls["net.core.somaxconn"] == "4096"
     assert stock.leaves("db1") == ("/var/lib/redis/autotune.rdb",)
-    assert stock.places("web1") == {FPM: "/run/php/autotune-web.sock", NGINX: "80"}
-    assert stock.places("lb1") == {NGINX: "8080"}
+    assert stock.hosts["web1"].listening == {FPM: "/run/php/autotune-web.sock", NGINX: "80"}
+    assert stock.hosts["lb1"].listening == {NGINX: "8080"}
     assert list(stock.hosts["web1"].units) == [FPM, NGINX]  # in the order they start
 
 

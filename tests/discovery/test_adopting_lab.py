@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from autotune.deploy.fleet import DeployFailed
+from autotune.deploy.deployed import DeployFailed
 from autotune.discovery.adopting import Written, adopt
 from autotune.environments import systemd
 from autotune.errors import AutotuneError

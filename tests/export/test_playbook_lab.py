@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from autotune.deploy.in_effect import read_back
+from autotune.deploy.read_back import read_back
 from autotune.environments.systemd import SystemdBed
 from autotune.lab.status import access
 from autotune.services.base import Value
@@ -85,8 +85,8 @@ def exported(ground: Ground, bed: SystemdBed, deployment: dict[str, Value]) -> P
 def in_effect(ground: Ground, bed: SystemdBed, export: Path) -> InEffect:
     """What `apply` reads back, host by host; changes nothing."""
     fleet = ground.fleet(bed, "reading")
-    wanted = fleet._wanted(applying.wanted(bed, export))
-    return {host: read_back(wanted, fleet._hosts[host])[1] for host in fleet.stack.hosts}
+    wanted = fleet.desired(applying.wanted(bed, export))
+    return {host: read_back(wanted, fleet.runtime[host])[1] for host in fleet.stack.hosts}
 
 
 def applied(ground: Ground, bed: SystemdBed, export: Path) -> InEffect:

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from autotune.deploy import ground
-from autotune.deploy.embedded import EmbeddedFleet
+from autotune.deploy import ground, ready
+from autotune.deploy.deployment import Deployment
 from autotune.environments.load_meter import Gauge
 from autotune.environments.processes import lay_out, prepare
 from autotune.loads.base import Request
@@ -20,6 +20,7 @@ from autotune.measure.bottleneck import Resource
 from autotune.measure.calm import PAUSE, Calm
 from autotune.measure.diagnosis import WatchedReading
 from autotune.measure.watch import hosts_of
+from autotune.runtimes.processes import Processes
 from autotune.services.base import Value
 from autotune.services.registry import expected_body
 from autotune.space.space import Space
@@ -156,8 +157,9 @@ def started(shortage: Shortage, directory: Path) -> Iterator[Started]:
     prepared = prepare(file)
     laid = lay_out(prepared, str(ground.run_directory(directory, ground.account())))
     body = expected_body(file.target)
-    fleet = EmbeddedFleet(
-        file.target, prepared.space, laid, directory, prepared.transport, expect=body,
+    fleet = Deployment(
+        file.target, prepared.space, laid, Processes(laid, directory, prepared.transport), "study",
+        request=lambda: ready.answer(laid.entry, "/kv.php"), expect=body, loads_data=True,
         overrides=directory / "templates" if shortage.overrides else None,
     )  # fmt: skip
     slo = file.target.slo.slo

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from autotune.deploy.fleet import Deployed, DeployFailed, Fleet
+from autotune.deploy.deployed import Deployed, DeployFailed, Fleet
 from autotune.environments.base import Equipment
 from autotune.measure.capacity import Limits
 from autotune.measure.diagnosis import WatchedReading

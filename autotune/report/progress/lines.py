@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from autotune.deploy.fleet import Deployed
+from autotune.deploy.deployed import Deployed
 from autotune.measure.reading import Reading
 from autotune.measure.warmup import Warmth
 from autotune.report import format as fmt

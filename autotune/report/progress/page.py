@@ -6,7 +6,7 @@ import time
 from pathlib import Path
 from typing import Self
 
-from autotune.deploy.fleet import Deployed
+from autotune.deploy.deployed import Deployed
 from autotune.measure.reading import Reading
 from autotune.measure.warmup import Warmth
 from autotune.report.progress.ignore_errors import ignore_errors

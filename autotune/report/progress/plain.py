@@ -7,7 +7,7 @@ from contextlib import suppress
 from typing import Self, TextIO
 
 from autotune import terminal
-from autotune.deploy.fleet import Deployed
+from autotune.deploy.deployed import Deployed
 from autotune.measure.reading import Reading
 from autotune.measure.warmup import Warmth
 from autotune.report.outlook import outlook

@@ -6,8 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from autotune.deploy.effective import Difference
-from autotune.deploy.fleet import Deployed
+from autotune.deploy.deployed import Deployed, Difference
 from autotune.measure.reading import Reading
 from autotune.measure.warmup import Warmth, Window
 from autotune.report.progress.live import Live

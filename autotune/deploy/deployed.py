@@ -6,10 +6,21 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from autotune.deploy.effective import Difference
 from autotune.deploy.handover import HandedHost
 from autotune.errors import AutotuneError
 from autotune.services.base import Action, Settings, Value
+
+
+@dataclass(frozen=True)
+class Difference:
+    """A setting that took effect otherwise than it was asked for."""
+
+    parameter: str
+    asked: Value
+    effective: Value
+
+    def __str__(self) -> str:
+        return f"{self.parameter}: asked {self.asked}, in effect {self.effective}"
 
 
 class DeployFailed(AutotuneError):

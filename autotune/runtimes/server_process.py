@@ -13,7 +13,7 @@ from pathlib import Path
 
 import psutil
 
-from autotune.errors import AutotuneError
+from autotune.deploy.runtime import ApplyFailed
 from autotune.services.base import Endpoint
 
 # The shell only writes down its own process id before it *becomes* the server: a tuner killed at
@@ -22,7 +22,7 @@ _RECORD_AND_EXEC = 'echo $$ > "$0" && exec "$@"'
 PID_SUFFIX = ".pid-of"
 
 
-class ProcessFailed(AutotuneError):
+class ProcessFailed(ApplyFailed):
     """A server did not start, did not come up in time, or died; the message holds its own words."""
 
 

@@ -1,4 +1,4 @@
-"""All hosts of a fleet: locked together, worked on together, given back together."""
+"""The runtime `systemd`: the distribution's own services on hosts reached over SSH."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from autotune.deploy.host import FleetHost
 from autotune.deploy.lease import Lease
 from autotune.deploy.originals import Kept
 from autotune.deploy.put_back import clear_left_behind, put_back
+from autotune.deploy.runtime import Layout
 from autotune.errors import AutotuneError
 from autotune.transports.base import Transport
 from autotune.transports.parallel import Gathered, on_all
@@ -17,8 +18,11 @@ from autotune.transports.parallel import Gathered, on_all
 T = TypeVar("T")
 
 
-class Hosts:
+class Systemd:
     """Held by one study from ``take`` to ``give_back``; ``note`` hears what is found on the way."""
+
+    layout = Layout()
+    persistent = True
 
     def __init__(
         self, ways: Mapping[str, Transport], study: Path, note: Callable[[str], None]
@@ -31,16 +35,8 @@ class Hosts:
     def __getitem__(self, name: str) -> FleetHost:
         return self._hosts[name]
 
-    def everywhere(self, work: Callable[[FleetHost], T]) -> dict[str, T]:
-        """What came of ``work`` on every host, by name; raises AutotuneError if it failed on any."""
-        return self.gather(self._hosts, work).everywhere()
-
-    def on(self, names: Iterable[str], work: Callable[[FleetHost], T]) -> dict[str, T]:
-        """Likewise on some of them."""
-        return self.gather(names, work).everywhere()
-
     def gather(self, names: Iterable[str], work: Callable[[FleetHost], T]) -> Gathered[T]:
-        """Likewise, without raising."""
+        """``work`` on all of them at once."""
         return on_all([self._hosts[name] for name in names], work)
 
     def take(self) -> None:
@@ -56,11 +52,11 @@ class Hosts:
             if stale:
                 self._note(f"{name}: took over the lock of {stale}")
         self._lease.start()
-        for lines in self.everywhere(clear_left_behind).values():
+        for lines in self.gather(self._hosts, clear_left_behind).everywhere().values():
             for line in lines:
                 self._note(line)
 
-    def give_back(self, *, as_found: bool) -> None:
+    def give_back(self, *, restored: bool) -> None:
         """Unlock the hosts that are held, as they were found or as they are now.
 
         Raises AutotuneError naming the hosts that could not be put back, when all others are.
@@ -68,7 +64,7 @@ class Hosts:
         self._lease.stop()
         held = [name for name, host in self._hosts.items() if host.lock.held]
         try:
-            failed = self.gather(held, put_back if as_found else FleetHost.commit).errors
+            failed = self.gather(held, put_back if restored else FleetHost.commit).errors
         finally:
             self._unlock()
         if failed:

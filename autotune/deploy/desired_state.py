@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from autotune.deploy.host_state import FileState, HostState
+from autotune.deploy.plan import DROP_INS
+from autotune.deploy.runtime import Check, Layout
 from autotune.deploy.stack import Part, Stack
-from autotune.deploy.steps import DROP_INS
 from autotune.errors import AutotuneError
-from autotune.services.base import Action, Endpoint, Settings
+from autotune.services.base import Action, Endpoint, Settings, config_files
 
 Rendered = Mapping[str, Mapping[str, bytes]]  # by part, then by path
+INSTALLED = Layout()
 
 
 @dataclass(frozen=True)
@@ -22,6 +24,7 @@ class Wanted:
     parts: tuple[Part, ...]
     rendered: Rendered
     hosts: Mapping[str, HostState]
+    layout: Layout = INSTALLED
 
     @property
     def files(self) -> dict[str, bytes]:
@@ -37,13 +40,24 @@ class Wanted:
         return tuple(path for part in self.parts_on(host)
                      for path in part.service.leaves(part.site))  # fmt: skip
 
-    def places(self, host: str) -> dict[str, str]:
-        """Unit → where it listens once it is up: a port, or the path of a socket."""
-        return {unit: _place(part) for part in self.parts_on(host)
-                if (unit := part.service.unit(part.site))}  # fmt: skip
+    def checks(self, host: str, changing: Collection[str]) -> list[Check]:
+        """How the software of a host validates those of its files that are ``changing``."""
+        checks = []
+        for part in self.parts_on(host):
+            files = self.rendered[part.name]
+            new = tuple(path for path in files if self.layout.path(part, path) in changing)
+            how = part.service.validate(part.site, files) if new else None
+            if how is not None:
+                checks.append(Check(part, how, files, new))
+        return checks
 
 
-def want(settings: Settings, stack: Stack, render: Callable[[Part], Mapping[str, bytes]]) -> Wanted:
+def want(
+    settings: Settings,
+    stack: Stack,
+    render: Callable[[Part], Mapping[str, bytes]],
+    layout: Layout = INSTALLED,
+) -> Wanted:
     """Every host with the units that ``settings`` choose running, and those they do not stopped.
 
     Raises AutotuneError where two parts would write the same file of one host.
@@ -51,15 +65,16 @@ def want(settings: Settings, stack: Stack, render: Callable[[Part], Mapping[str,
     parts = stack.active(settings)
     rendered = {part.name: render(part) for part in parts}
     hosts = {
-        host: _state(
+        host: _host_state(
             [part for part in parts if part.site.host == host],
+            [part for part in stack.parts if part.site.host == host and part not in parts],
             rendered,
             settings,
-            [part.service.unit(part.site) for part in stack.parts if part.site.host == host],
+            layout,
         )
         for host in stack.hosts
     }
-    return Wanted(settings, parts, rendered, hosts)
+    return Wanted(settings, parts, rendered, hosts, layout)
 
 
 def needs(wanted: Wanted, host: str, before: Settings | None) -> dict[str, dict[str, Action]]:
@@ -70,9 +85,9 @@ def needs(wanted: Wanted, host: str, before: Settings | None) -> dict[str, dict[
     found: dict[str, dict[str, Action]] = {}
     parts = wanted.parts_on(host)
     for part in parts:
-        concerned = _concerned(part, parts)
+        concerned = _concerned(part, parts, wanted.layout)
         action = _action(part, before, wanted.settings)
-        for path in wanted.rendered[part.name]:
+        for path in (wanted.layout.path(part, name) for name in wanted.rendered[part.name]):
             unit = path.removeprefix(DROP_INS).partition(".d/")[0]
             if path.startswith(DROP_INS):
                 found[path] = {unit: Action.RESTART}
@@ -86,49 +101,82 @@ def needs(wanted: Wanted, host: str, before: Settings | None) -> dict[str, dict[
 
 
 def actions(
-    wanted: Wanted, acted: Mapping[str, Mapping[str, Action]], changed: Mapping[str, set[str]]
+    wanted: Wanted,
+    acted: Mapping[str, Mapping[str, Action]],
+    changed: Mapping[str, set[str]],
+    *,
+    first: bool = False,
 ) -> dict[str, Action]:
-    """What each part went through: its unit's action, or a reload for files without a unit."""
+    """What each part went through: its unit's action, or a reload for files without a unit.
+
+    In the ``first`` deployment of a study nothing was read before: its files count as a restart.
+    """
+    without_unit = Action.RESTART if first else Action.RELOAD
     found: dict[str, Action] = {}
     for part in wanted.parts:
-        unit = part.service.unit(part.site)
-        mine = set(wanted.rendered[part.name]) | set(_sysctls(part, wanted.settings))
+        unit = wanted.layout.unit(part)
+        mine = {wanted.layout.path(part, name) for name in wanted.rendered[part.name]}
+        mine |= set(_sysctls(part, wanted.settings))
         if unit is not None:
             found[part.name] = acted.get(part.site.host, {}).get(unit, Action.NONE)
         else:
             touched = mine & changed.get(part.site.host, set())
-            found[part.name] = Action.RELOAD if touched else Action.NONE
+            found[part.name] = without_unit if touched else Action.NONE
     return found
 
 
-def _state(
-    parts: list[Part], rendered: Rendered, settings: Settings, everything: Iterable[str | None]
+def _host_state(
+    active: Sequence[Part],
+    inactive: Sequence[Part],
+    rendered: Rendered,
+    settings: Settings,
+    layout: Layout,
 ) -> HostState:
-    files: dict[str, FileState] = {}
-    writers: dict[str, str] = {}
+    running = {unit: part for part in active if (unit := layout.unit(part))}
+    units = [unit for part in inactive if (unit := layout.unit(part)) and unit not in running]
     sysctls: dict[str, str] = {}
+    for part in active:
+        sysctls |= {key: " ".join(value.split()) for key, value in _sysctls(part, settings).items()}
+    files = _file_states(active, rendered, layout)
+    if layout.removes_inactive:
+        files = {path: FileState() for path in _paths(inactive, layout)} | files
+    return HostState(
+        files,
+        {**dict.fromkeys(running, True), **dict.fromkeys(units, False)},
+        sysctls,
+        {unit: _listening(part) for unit, part in running.items()},
+    )
+
+
+def _paths(parts: Iterable[Part], layout: Layout) -> list[str]:
+    return [layout.path(part, file.path) for part in parts
+            for file in config_files(part.service, part.site)]  # fmt: skip
+
+
+def _file_states(parts: Sequence[Part], rendered: Rendered, layout: Layout) -> dict[str, FileState]:
+    states: dict[str, FileState] = {}
+    writers: dict[str, str] = {}
     for part in parts:
-        for path, content in rendered[part.name].items():
-            if path in files and files[path].content != content:
+        modes = {file.path: layout.mode(file) for file in config_files(part.service, part.site)}
+        for name, content in rendered[part.name].items():
+            path = layout.path(part, name)
+            if path in states and states[path].content != content:
                 raise AutotuneError(
                     f"{writers[path]} and {part.name} both need {path} of {part.site.host}",
                     hint="give the tiers hosts of their own, or run them `embedded`",
                 )
-            files[path], writers[path] = FileState(content), part.name
-        sysctls |= {k: " ".join(v.split()) for k, v in _sysctls(part, settings).items()}
-    own = {unit: True for part in parts if (unit := part.service.unit(part.site))}
-    return HostState(
-        files, {**own, **{u: False for u in everything if u and u not in own}}, sysctls
-    )
+            states[path] = FileState(content, modes.get(name))
+            writers[path] = part.name
+    return states
 
 
-def _concerned(part: Part, parts: Iterable[Part]) -> dict[str, Part]:
+def _concerned(part: Part, parts: Iterable[Part], layout: Layout) -> dict[str, Part]:
     """The unit that reads the part's files: its own, or those of its tier on this host."""
-    own = part.service.unit(part.site)
+    own = layout.unit(part)
     if own is not None:
         return {own: part}
     return {unit: other for other in parts if other.site.tier == part.site.tier
-            and (unit := other.service.unit(other.site))}  # fmt: skip
+            and (unit := layout.unit(other))}  # fmt: skip
 
 
 def _action(part: Part, before: Settings | None, after: Settings) -> Action:
@@ -153,6 +201,6 @@ def _reloads(part: Part) -> bool:
     return part.service.reload_signal is not None
 
 
-def _place(part: Part) -> str:
+def _listening(part: Part) -> str:
     place = part.service.socket(part.site)
     return str(place.port) if isinstance(place, Endpoint) else place or ""

@@ -1,0 +1,213 @@
+"""One transaction over all hosts of a stack, whichever runtime their services have."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+
+from autotune.deploy import dataset, ready
+from autotune.deploy.deployed import Deployed, DeployFailed, Fleet
+from autotune.deploy.desired_state import Wanted, needs, want
+from autotune.deploy.handover import handover
+from autotune.deploy.host_state import HostSeen
+from autotune.deploy.plan import Steps, decide
+from autotune.deploy.read_back import InPlace, NotUp, confirmed, pids
+from autotune.deploy.render import RenderError, render
+from autotune.deploy.runtime import ApplyFailed, Invalid, Runtime, RuntimeHost
+from autotune.deploy.stack import Part, Stack
+from autotune.errors import AutotuneError
+from autotune.services.base import Action, Role, Settings
+from autotune.space.space import Space
+from autotune.target.model import Target
+
+READY_SECONDS = 15.0
+
+
+class Deployment(Fleet):
+    """All hosts of a stack: what is deployed takes effect on every one or on none.
+
+    ``request()`` asks the whole stack one thing: status and body, or why there is none. ``expect``
+    is the body of a right answer, ``None`` where any will do. ``loads_data``: the store is filled
+    with the target's data set. ``study`` names the study in the hint of an error.
+    """
+
+    def __init__(
+        self,
+        target: Target,
+        space: Space,
+        stack: Stack,
+        runtime: Runtime,
+        study: str,
+        *,
+        request: Callable[[], tuple[int, bytes] | str],
+        expect: bytes | None,
+        loads_data: bool,
+        overrides: Path | None = None,
+        progress: dataset.Progress = dataset.unheard,
+    ) -> None:
+        self.target, self.space, self.stack = target, space, stack
+        self.runtime, self.request = runtime, request
+        self.ready_seconds = READY_SECONDS
+        self.keeps = runtime.persistent
+        self._study, self._expect, self._loads_data = study, expect, loads_data
+        self._overrides, self._progress = overrides, progress
+        self._in_place: InPlace | None = None
+        self._keeping = False
+
+    # -- the transaction ------------------------------------------------------------------------
+
+    def deploy(self, settings: Settings) -> Deployed:
+        """Make ``settings`` take effect on every host, or leave every host as it was.
+
+        Raises DeployFailed where the configuration is to blame, AutotuneError where a host is.
+        """
+        desired = self.desired(settings)
+        self._back_up(desired)
+        observed = self._observe(desired)
+        plans = self._plan(desired, observed)
+        if not any(plans.values()) and self._unchanged(observed):
+            return self._nothing_done(desired)
+        self._validate(desired, plans)
+        try:
+            self._apply(desired, plans)
+            self._load_data(desired, plans)
+            self._await_answer()
+            first = self._in_place is None
+            in_place = confirmed(self.runtime, desired, plans, self.space, first=first)
+        except (ApplyFailed, NotUp) as error:
+            self._roll_back(plans, error)
+            raise DeployFailed(error.message) from error
+        except AutotuneError as error:
+            self._roll_back(plans, error)
+            raise
+        self._in_place = in_place
+        return in_place.deployed
+
+    def desired(self, settings: Settings) -> Wanted:
+        """Every host as ``settings`` want it; nothing is asked or changed. Raises DeployFailed."""
+
+        def files(part: Part) -> dict[str, bytes]:
+            data = self.target.data
+            return render(part.service, part.site, settings, data, self._overrides)
+
+        try:
+            return want(settings, self.stack, files, self.runtime.layout)
+        except RenderError as error:
+            raise DeployFailed(error.message) from error
+
+    def _back_up(self, desired: Wanted) -> None:
+        def save(host: RuntimeHost) -> None:
+            host.save(desired.hosts[host.name], desired.leaves(host.name))
+
+        self.runtime.gather(self.stack.hosts, save).everywhere()
+
+    def _observe(self, desired: Wanted) -> dict[str, HostSeen]:
+        return self.runtime.gather(
+            self.stack.hosts, lambda host: host.observe(desired.hosts[host.name])
+        ).everywhere()
+
+    def _plan(self, desired: Wanted, observed: Mapping[str, HostSeen]) -> dict[str, Steps]:
+        before = self._in_place.wanted.settings if self._in_place else None
+        return {
+            name: decide(desired.hosts[name], observed[name], needs(desired, name, before))
+            for name in self.stack.hosts
+        }
+
+    def _validate(self, desired: Wanted, plans: Mapping[str, Steps]) -> None:
+        def stage(host: RuntimeHost) -> None:
+            plan = plans[host.name]
+            host.stage(desired.hosts[host.name], plan, desired.checks(host.name, plan.write))
+
+        changing = _changing(plans)
+        try:
+            self.runtime.gather(changing, stage).everywhere()
+        except AutotuneError as error:
+            self.runtime.gather(changing, lambda host: host.discard(plans[host.name]))
+            if isinstance(error, Invalid):
+                raise DeployFailed(error.message) from error
+            raise
+
+    def _apply(self, desired: Wanted, plans: Mapping[str, Steps]) -> None:
+        self.runtime.gather(
+            _changing(plans), lambda host: host.apply(desired.hosts[host.name], plans[host.name])
+        ).everywhere()
+
+    def _load_data(self, desired: Wanted, plans: Mapping[str, Steps]) -> None:
+        if not self._loads_data:
+            return
+        for part in desired.parts:
+            host, unit = self.runtime[part.site.host], desired.layout.unit(part)
+            # One that is found as it ought to be may still be empty: an exported role loads no data.
+            begins = self._in_place is None or unit in plans[host.name].act
+            if part.site.role is Role.STORE and begins:
+                dataset.load(part, self.target.data, host.transport, self._progress)
+
+    def _await_answer(self) -> None:
+        wrong = ready.until(self.request, self._expect, self.ready_seconds)
+        if wrong:
+            lines = [f"the stack does not answer right: {wrong}"]
+            complaints = self.runtime.gather(self.stack.hosts, lambda host: host.complaints())
+            raise NotUp("\n".join([*lines, *(s for c in complaints.results.values() for s in c)]))
+
+    def _roll_back(self, plans: Mapping[str, Steps], error: AutotuneError) -> None:
+        """Every host back to the last good state; without one, to how it was found."""
+        good = self._in_place
+
+        def back(host: RuntimeHost) -> None:
+            state = good.wanted.hosts[host.name] if good else host.original
+            touched = [*plans[host.name].act, *plans[host.name].stop]
+            plan = decide(state, host.observe(state), {}, touched)
+            host.stage(state, plan)
+            host.apply(state, plan)
+
+        failed = self.runtime.gather(_changing(plans), back).errors
+        if failed:
+            messages = "; ".join(failure.message for failure in failed.values())
+            raise AutotuneError(
+                f"{error.message}\nand not every host could be put back: {messages}",
+                hint=f"`autotune restore {self._study}` once that is mended",
+            ) from error
+        if good:
+            self._in_place = None  # its processes are new ones: look again before saying so
+            self._await_answer()
+            self._in_place = replace(good, pids={})
+
+    # -- before and after -----------------------------------------------------------------------
+
+    def open(self) -> None:
+        """Get every host ready for changes; raises LockedError while another tuner has one."""
+        self.runtime.take()
+
+    @property
+    def in_place(self) -> Settings:
+        """The settings that were deployed last; none before the first deployment."""
+        return self._in_place.wanted.settings if self._in_place else {}
+
+    def keep(self) -> None:
+        """What is deployed now stays when hosts are released; `autotune restore` still undoes it."""
+        assert self.keeps
+        self._keeping = True
+
+    def restore(self) -> None:
+        """Leave every host as it was found, and release it.
+
+        Raises AutotuneError naming the hosts that could not be put back, when all others are.
+        """
+        self.runtime.give_back(restored=not self._keeping)
+
+    def _unchanged(self, observed: Mapping[str, HostSeen]) -> bool:
+        return self._in_place is not None and self._in_place.pids == pids(observed)
+
+    def _nothing_done(self, desired: Wanted) -> Deployed:
+        assert self._in_place is not None
+        self._await_answer()
+        before = self._in_place.deployed
+        nothing = dict.fromkeys(before.actions, Action.NONE)
+        hosts = handover(desired) if self.runtime.persistent else {}
+        return replace(before, files=desired.files, actions=nothing, hosts=hosts)
+
+
+def _changing(plans: Mapping[str, Steps]) -> list[str]:
+    """The hosts that have anything to do."""
+    return [name for name, plan in plans.items() if plan]

@@ -1,0 +1,254 @@
+"""The runtime `embedded`: the whole stack as private processes below the study's run directory."""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TypeVar
+
+from autotune.deploy.ground import remove_run_directory
+from autotune.deploy.host_state import FileSeen, FileState, HostSeen, HostState, UnitSeen
+from autotune.deploy.plan import Steps
+from autotune.deploy.runtime import Check, Invalid, Layout, RuntimeHost
+from autotune.deploy.stack import Part, Stack
+from autotune.errors import AutotuneError
+from autotune.runtimes import server_process
+from autotune.runtimes.server_process import ProcessFailed, Running
+from autotune.services.base import Action, Argv, ConfigFile, TrialStart, config_files
+from autotune.transports.base import Transport
+from autotune.transports.parallel import Gathered
+
+UP_SECONDS = 15.0
+T = TypeVar("T")
+Files = Mapping[str, bytes]
+
+
+class PrivateLayout(Layout):
+    """Files below each part's own directory; a process is known by the name of its part."""
+
+    removes_inactive = True
+
+    def path(self, part: Part, path: str) -> str:
+        return f"{part.site.directory}/{path}"
+
+    def mode(self, file: ConfigFile) -> int:
+        return file.mode
+
+    def unit(self, part: Part) -> str | None:
+        return part.name if part.service.socket(part.site) is not None else None
+
+
+class Processes:
+    """Servers of ``stack`` that this process started; nothing of them outlives the study."""
+
+    layout = PrivateLayout()
+    persistent = False
+
+    def __init__(self, stack: Stack, study: Path, transport: Transport) -> None:
+        self._study = study
+        self._hosts = {name: ProcessHost(name, stack, transport) for name in stack.hosts}
+
+    def __getitem__(self, name: str) -> ProcessHost:
+        return self._hosts[name]
+
+    def gather(self, names: Iterable[str], work: Callable[[RuntimeHost], T]) -> Gathered[T]:
+        """One after the other, in the order in which tiers depend on each other."""
+        gathered: Gathered[T] = Gathered()
+        for name in names:
+            try:
+                gathered.results[name] = work(self._hosts[name])
+            except AutotuneError as error:
+                gathered.errors[name] = error
+        return gathered
+
+    def take(self) -> None:
+        """Nothing to do: the lock of the study is held."""
+
+    def give_back(self, *, restored: bool) -> None:
+        """End every server, the entry's first, and remove the run directory."""
+        for host in reversed(self._hosts.values()):
+            host.stop_all()
+        remove_run_directory(self._study)
+
+
+class ProcessHost:
+    """The servers of one host of the target, all of them on this machine."""
+
+    def __init__(self, name: str, stack: Stack, transport: Transport) -> None:
+        self.name, self.transport = name, transport
+        self._parts = {part.name: part for part in stack.parts if part.site.host == name}
+        self._running: dict[str, Running] = {}
+
+    @property
+    def original(self) -> HostState:
+        """No server of the study ran; its files are taken away with the run directory."""
+        units = filter(None, map(Processes.layout.unit, self._parts.values()))
+        return HostState(units=dict.fromkeys(units, False))
+
+    def save(self, desired: HostState, leaves: Iterable[str] = ()) -> None:
+        """Nothing to do: every file below the run directory is the study's own."""
+
+    def observe(self, desired: HostState) -> HostSeen:
+        files = {path: _observed(Path(path)) for path in desired.files}
+        return HostSeen(files, {name: self._observed_unit(name) for name in desired.units})
+
+    def observe_and_ask(
+        self, desired: HostState, questions: Sequence[tuple[Part, Argv]]
+    ) -> tuple[HostSeen, list[str]]:
+        answers = [
+            self.transport.run(argv, cwd=part.site.directory, timeout=10.0)
+            for part, argv in questions
+        ]
+        return self.observe(desired), [f"{done.stdout}\n{done.stderr}" for done in answers]
+
+    def stage(self, desired: HostState, plan: Steps, checks: Sequence[Check] = ()) -> None:
+        for check in checks:
+            validate(check.part, check.files, self.transport, check.how)
+
+    def discard(self, plan: Steps) -> None:
+        """Nothing to do: what was staged is gone when its check is over."""
+
+    def apply(self, desired: HostState, plan: Steps) -> None:
+        for name in reversed([*self._parts]):
+            if name in plan.stop:
+                self._stop(name)
+        for path in plan.remove:
+            Path(path).unlink(missing_ok=True)
+        for part in self._parts.values():
+            paths = [path for path in plan.write if path in _paths(part)]
+            if paths:
+                _make_directory(part)
+            for path in paths:
+                _write(Path(path), desired.files[path])
+        for name in self._parts:
+            if name in plan.act:
+                self._act(self._parts[name], plan.act[name], desired)
+
+    def complaints(self) -> list[str]:
+        ended = (running for running in self._running.values() if not running.alive)
+        return [f"{running.name} has ended: {running.last_words()}" for running in ended]
+
+    def stop_all(self) -> None:
+        """End every server, those that others depend on last."""
+        for name in reversed([*self._parts]):
+            self._stop(name)
+
+    def _observed_unit(self, name: str) -> UnitSeen:
+        running = self._running.get(name)
+        active = running is not None and running.alive
+        return UnitSeen(
+            known=True, active=active, enabled="", pid=running.pid if running else 0, restarts=0
+        )
+
+    def _act(self, part: Part, action: Action, desired: HostState) -> None:
+        files = {name: desired.files[path].content or b"" for path, name in _paths(part).items()}
+        argv, place = part.service.start(part.site, files), part.service.socket(part.site)
+        assert argv is not None
+        assert place is not None
+        running = self._running.get(part.name)
+        if action is Action.RELOAD and running and part.service.reload_signal:
+            server_process.reload(running, part.service.reload_signal)
+        else:
+            self._stop(part.name)
+            running = server_process.start(part.service.name, argv, Path(part.site.directory))
+            self._running[part.name] = running
+        server_process.wait_until(
+            lambda: server_process.is_up(running, place), running, UP_SECONDS, "starting"
+        )
+
+    def _stop(self, name: str) -> None:
+        if running := self._running.pop(name, None):
+            server_process.stop(running)
+
+
+def validate(
+    part: Part, files: Files, transport: Transport, how: Argv | TrialStart | None = None
+) -> None:
+    """Let the software read ``files`` in a directory aside. Raises Invalid with its words."""
+    how = how or part.service.validate(part.site, files)
+    if how is None:
+        return
+    with _staged(part, files) as staging:
+        if isinstance(how, TrialStart):
+            _start_aside(part, how, staging)
+        else:
+            done = transport.run(how, cwd=str(staging), timeout=20.0)
+            if not done.ok:
+                raise Invalid(f"{part.name}: {done.said}")
+
+
+def judge(transport: Transport, cases: Sequence[tuple[Part, Files]]) -> list[str | None]:
+    """What the software says against each part's files; ``None`` where it accepts them."""
+
+    def refusal(part: Part, files: Files) -> str | None:
+        try:
+            validate(part, files, transport)
+        except Invalid as error:
+            return error.message.removeprefix(f"{part.name}: ")
+        return None
+
+    return [refusal(part, files) for part, files in cases]
+
+
+@contextmanager
+def _staged(part: Part, files: Files) -> Iterator[Path]:
+    """A directory beside the part's own with its new files, thrown away afterwards."""
+    directory = Path(part.site.directory)
+    staging = directory.with_name(f".staging.{directory.name}")
+    modes = {file.path: file.mode for file in config_files(part.service, part.site)}
+    shutil.rmtree(staging, ignore_errors=True)
+    staging.mkdir(parents=True)
+    try:
+        for path, content in files.items():
+            _write(staging / path, FileState(content, modes[path]))
+        yield staging
+    finally:
+        shutil.rmtree(staging, ignore_errors=True)
+
+
+def _start_aside(part: Part, trial: TrialStart, staging: Path) -> None:
+    if part.site.user:
+        shutil.chown(staging, part.site.user, part.site.group)
+    running = server_process.start(part.service.name, trial.argv, staging)
+    try:
+        server_process.wait_until(
+            lambda: server_process.is_up(running, trial.socket), running, 10.0, "starting on trial"
+        )
+    except ProcessFailed as error:
+        raise Invalid(f"{part.name}: {error.message}") from error
+    finally:
+        server_process.stop(running)
+
+
+def _paths(part: Part) -> dict[str, str]:
+    """Absolute path → the path that the service knows, of every file of a part."""
+    layout = Processes.layout
+    return {layout.path(part, file.path): file.path
+            for file in config_files(part.service, part.site)}  # fmt: skip
+
+
+def _make_directory(part: Part) -> None:
+    directory = Path(part.site.directory)
+    if not directory.exists():
+        directory.mkdir(mode=0o755)
+        if part.site.user:
+            shutil.chown(directory, part.site.user, part.site.group)
+
+
+def _write(path: Path, state: FileState) -> None:
+    """The file is complete or not there at all."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    staged = path.with_name(f".{path.name}.new")
+    staged.write_bytes(state.content or b"")
+    staged.chmod(0o644 if state.mode is None else state.mode)
+    staged.replace(path)
+
+
+def _observed(path: Path) -> FileSeen:
+    if not path.exists():
+        return FileSeen("absent")
+    digest = hashlib.sha256(path.read_bytes()).hexdigest()
+    return FileSeen("file", path.stat().st_mode & 0o7777, detail=digest)
