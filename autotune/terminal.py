@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Iterable
+from io import TextIOWrapper
 from typing import TYPE_CHECKING, TextIO
 
 if TYPE_CHECKING:
@@ -63,8 +64,11 @@ def show_patch(lines: Iterable[Line]) -> None:
         return
     text = "".join(f"{line}\n" for line, _ in lines)
     sys.stdout.flush()
-    sys.stdout.buffer.write(text.encode("utf-8", "surrogateescape"))
-    sys.stdout.buffer.flush()
+    if isinstance(sys.stdout, TextIOWrapper):
+        sys.stdout.buffer.write(text.encode("utf-8", "surrogateescape"))
+        sys.stdout.buffer.flush()
+    else:  # in memory
+        sys.stdout.write(text)
 
 
 def console(stream: TextIO) -> Console:

@@ -40,7 +40,7 @@ app = typer.Typer(
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
     help="Finds the settings with which a whole stack carries the most load within its latency "
-    "objective, proves the gain, and hands over the files.",
+    "SLO, proves the gain, and hands over the files.",
 )
 for command in COMMANDS:
     app.command()(command)

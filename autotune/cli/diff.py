@@ -1,4 +1,4 @@
-"""`autotune diff`: what two trials have different."""
+"""`autotune diff`: compare two configurations."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def diff(
     ] = False,
     studies: Studies = STUDIES,
 ) -> None:
-    """What two configurations of a study have different, file by file."""
+    """Diff two configurations of a study, file by file."""
     from autotune.report.diff import diff_lines, diff_text
     from autotune.report.studies import open_study
     from autotune.study.directory import find

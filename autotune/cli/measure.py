@@ -40,14 +40,14 @@ def measure(
         bool, typer.Option("--closed", help="A closed loop of clients instead: a ceiling.")
     ] = False,
     concurrency: Annotated[
-        str, typer.Option(help="With --closed: so many clients at a time, in turn.")
+        str, typer.Option(help="With --closed: comma-separated numbers of concurrent clients.")
     ] = "1,5",
     yes: Yes = False,
     json_: Json = False,
     verbose: Verbose = False,
     studies: Studies = STUDIES,
 ) -> None:
-    """The peak of the stack as it is, or of an exported configuration, with its interval."""
+    """The capacity of the stack as it is, or of an exported configuration, with its interval."""
     from autotune.report import measured
     from autotune.report.studies import open_study
     from autotune.study import measuring

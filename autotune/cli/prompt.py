@@ -17,6 +17,8 @@ def confirm(what: str, *, yes: bool) -> None:
     if yes:
         return
     if not sys.stdin.isatty():
-        raise AutotuneError("nothing is done without leave", hint="pass --yes to give it")
+        raise AutotuneError(
+            "refusing to continue without confirmation (stdin is not a terminal)", hint="pass --yes"
+        )
     if not typer.confirm("Go ahead?", err=True):
         raise typer.Exit(errors.OPERATIONAL)

@@ -24,9 +24,7 @@ def status(
         str | None,
         typer.Argument(help="A study; all of them without one.", autocompletion=completion.studies),
     ] = None,
-    watch: Annotated[
-        bool, typer.Option("--watch", help="Go on saying how it stands until it is over.")
-    ] = False,
+    watch: Annotated[bool, typer.Option("--watch", help="Follow until finished.")] = False,
     json_: Json = False,
     studies: Studies = STUDIES,
 ) -> None:

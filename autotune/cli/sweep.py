@@ -45,7 +45,7 @@ def sweep(
         list[float] | None, typer.Option(help="Requests/s to offer at every point.")
     ] = None,
     peak: Annotated[
-        bool, typer.Option("--peak", help="Look for the peak of every point instead.")
+        bool, typer.Option("--peak", help="Search for the capacity of every point instead.")
     ] = False,
     repeat: Annotated[
         int | None, typer.Option(min=1, max=100, help="Measurements of a point (3).")

@@ -31,7 +31,9 @@ def write_export(
     no gain, when ``out`` has anything in it, or when the format does not exist.
     """
     if fmt not in FORMATS:
-        raise AutotuneError(f"there is no format {fmt!r}", hint=f"there is: {', '.join(FORMATS)}")
+        raise AutotuneError(
+            f"there is no format {fmt!r}", hint=f"expected one of: {', '.join(FORMATS)}"
+        )
     _refuse_occupied(out)
     content = export_files(study, chosen(study, trial), fmt)
     _write_whole(content, out)

@@ -24,7 +24,7 @@ def services(name: str | None) -> tuple[Service, ...]:
         listed = ", ".join(sorted({service.name for service in known.values()}))
         raise AutotuneError(
             f"there is no service {name!r}",
-            hint=f"did you mean {meant!r}?" if meant else f"there is: {listed}",
+            hint=f"did you mean {meant!r}?" if meant else f"expected one of: {listed}",
         )
     return (known[name],)
 

@@ -106,7 +106,7 @@ def _beside_the_chain(record: Record) -> str:
         return ""
     share = fmt.share(record["chain"], alike["rate"])
     return (
-        f"the whole stack asks {fmt.rate(record['chain'])} keys/s of them at its peak: {share} "
+        f"the whole stack asks {fmt.rate(record['chain'])} keys/s of them at its capacity: {share} "
         f"of what they answer by themselves {asked}"
     )
 

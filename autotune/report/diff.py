@@ -52,7 +52,7 @@ def _known(state: State) -> str:
     numbers = [trial.number for trial in state.trials]
     if not numbers:
         return "it has no trials yet"
-    return f"there is: baseline, best, {min(numbers)} to {max(numbers)}"
+    return f"expected one of: baseline, best, {min(numbers)} to {max(numbers)}"
 
 
 def rendered(directory: Path, trial: Trial) -> dict[str, bytes]:

@@ -23,8 +23,8 @@ def _improved(view: StudyView) -> str:
     units = view.units
     if view.gain:
         return _gain(view)
-    # No ratio to nothing: the baseline does not meet the objective at any rate.
-    lacking = "carries no load within it" if isinstance(units, Requests) else "cannot be used"
+    # No ratio to nothing: the baseline does not meet the SLO at any rate.
+    lacking = "cannot meet it at any rate" if isinstance(units, Requests) else "cannot be used"
     best = units.amount(view.capacities["best"]["peak"])
     return f"{best}{units.at}, where the baseline {lacking}"
 
@@ -36,7 +36,7 @@ def _not_improved(view: StudyView) -> str:
             f"no improvement{units.at}: the time was up before anything but the baseline was tried"
         )
     if view.gain is None:
-        met = "met the objective" if isinstance(units, Requests) else "gave a value"
+        met = "met the SLO" if isinstance(units, Requests) else "gave a value"
         reason = "was confirmed" if view.conclusion.best else met
         return f"no improvement{units.at}: no other configuration {reason}"
     if units.worse(view.gain):
@@ -46,12 +46,12 @@ def _not_improved(view: StudyView) -> str:
 
 def _unmeetable(view: StudyView) -> str:
     if isinstance(view.units, Values):
-        return "no configuration gave a value that a second measurement bears out"
+        return "no configuration gave a value that was reproduced"
     at, best = view.units.objective, view.conclusion.best
     if best:
         number = best.trial.number
-        return f"{at} not met: trial {number} met it once, and no second measurement bears it out"
-    return f"{at} not met: no configuration carried any load within it"
+        return f"{at} not met: trial {number} met it once, not reproduced"
+    return f"{at} not attainable at any rate with any configuration tried"
 
 
 def _gain(view: StudyView) -> str:

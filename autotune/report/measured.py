@@ -12,6 +12,7 @@ from autotune.report.ladder import PERCENTILES, Rung, ladder
 from autotune.report.objective import Requests, Units, units_of
 from autotune.report.studies import Study
 from autotune.report.text import describe_finding
+from autotune.report.trials import VERDICTS
 from autotune.report.view import capacity
 from autotune.space.presets import BASELINE
 from autotune.study.measuring import Found
@@ -75,7 +76,8 @@ def _lines(found: Found, units: Units) -> Iterator[str]:
             yield f"{units.nothing} ({units.objective})"
             continue
         interval = units.interval(units.of(peak.low), units.of(peak.high))
-        yield f"{units.amount(units.of(peak.peak))} {interval}, {peak.verdict}"
+        verdict = VERDICTS.get(peak.verdict) or peak.verdict
+        yield f"{units.amount(units.of(peak.peak))} {interval}, {verdict}"
     if found.spread is not None:
         yield f"spread between repeats: {100 * found.spread:.1f} %"
 
@@ -112,7 +114,7 @@ def _rung_line(rung: Rung) -> str:
 
 def _remark(rung: Rung) -> str:
     if rung.limited:
-        return f"  says nothing: {rung.limited}"
+        return f"  invalid sample: {rung.limited}"
     errors = ", ".join(f"{count} {kind}" for kind, count in rung.errors.items())
     return ("  cut short" if rung.truncated else "") + (f"  {errors}" if errors else "")
 

@@ -25,7 +25,8 @@ class Requests:
     """A stack's: throughput at a latency objective."""
 
     objective: str
-    nothing = "no load within the objective"
+    nothing = "SLO not attainable at any rate"
+    quantity = "capacity"
     unit = "requests/s"
     suffix = "/s"
     """What follows a number where there is little room."""
@@ -80,6 +81,7 @@ class Values:
     maximize: bool
     scale: Scale | None
     nothing = "no value"
+    quantity = "value"
     at = ""
 
     @property

@@ -41,7 +41,7 @@ class Outlook:
     def __str__(self) -> str:
         """The best so far, by how much it beats the baseline, and the time left."""
         requests = isinstance(self.units, Requests)
-        best = "nothing meets the objective yet" if requests else "no value yet"
+        best = "nothing meets the SLO yet" if requests else "no value yet"
         if self.leader is not None and self.leader.peak is not None and self.leader.peak.feasible:
             lead = f", {self.lead}" if self.lead else ""
             amount = self.units.brief(self.units.of(self.leader.peak.peak))
@@ -63,7 +63,7 @@ def outlook(target: Target, state: State) -> Outlook:
 
 
 def _peak(trial: Trial | None) -> float:
-    """Requests/s within the objective."""
+    """Requests/s within the SLO."""
     return trial.peak.peak if trial and trial.peak and trial.peak.feasible else 0.0
 
 

@@ -12,6 +12,7 @@ from autotune.report.conclusion import Conclusion, Configuration
 from autotune.report.headline import headline
 from autotune.report.objective import Requests, Units, Values
 from autotune.report.studies import Study, open_study
+from autotune.report.trials import describe_counts
 from autotune.report.view import StudyView, capacity, study_view
 from autotune.study.records import Phase
 
@@ -130,8 +131,8 @@ def _lines(view: StudyView, now: Mapping[str, Any]) -> Iterator[str]:
     if now["trial"]:
         yield f"  now       {_doing(now, units)}"
     trials, proof = now["trials"], now["proof"]
-    kinds = [f"{trials[kind]} {kind}" for kind in ("complete", "failed", "screened")]
-    yield f"  trials    {trials['done']} of {trials['budget']}: {', '.join(kinds)}"
+    kinds = ", ".join(describe_counts(view.trials))
+    yield f"  trials    {trials['done']} of {trials['budget']}: {kinds}"
     if any(proof.values()):
         yield f"  proof     {_proof(proof)}"
     yield f"  baseline  {_peak(now['baseline'], units)}"
@@ -147,7 +148,7 @@ def _lines(view: StudyView, now: Mapping[str, Any]) -> Iterator[str]:
 def _what(now: Mapping[str, Any]) -> str:
     if now["holder"]:
         return f"running, {now['holder']}"
-    return "finished" if now["state"] == "finished" else "stopped, nobody is running it"
+    return "finished" if now["state"] == "finished" else "stopped (no process holds the lock)"
 
 
 def _doing(now: Mapping[str, Any], units: Units) -> str:

@@ -10,7 +10,7 @@ from autotune.report import format as fmt
 from autotune.report.conclusion import Configuration
 from autotune.report.headline import headline
 from autotune.report.parameters import Change, active
-from autotune.report.trials import describe_errors, failures, label, outcome
+from autotune.report.trials import describe_counts, describe_errors, failures, label, outcome
 from autotune.report.view import StudyView
 from autotune.report.warnings import warnings
 from autotune.study.records import Phase
@@ -42,13 +42,13 @@ def report_lines(view: StudyView, width: int | None = None) -> Iterator[Line]:
                      (f"! {warning.text}", f"  → {warning.remedy}")),
         "Next": next_commands(view),
     }  # fmt: skip
-    order = ("Peaks", "Now", "Measured", "Ceilings", change_title(view), "What limits it", "Trials",
+    order = ("Capacity", "Now", "Measured", "Ceilings", change_title(view), "What limits it", "Trials",
              "Time", "Warnings", "Not checked", "Next")  # fmt: skip
     for title in order:
         lines = list(sections[title])
         if lines:
             yield "", ""
-            if title not in ("Peaks", "Now"):
+            if title not in ("Capacity", "Now"):
                 yield title, "bold"
             yield from ((f"  {line}".rstrip(), "") for line in lines)
 
@@ -56,7 +56,7 @@ def report_lines(view: StudyView, width: int | None = None) -> Iterator[Line]:
 def report_sections(view: StudyView) -> dict[str, Iterator[str]]:
     """The parts of a report that are the same on a terminal and on a page, by their titles."""
     return {
-        "Peaks": peaks(view),
+        "Capacity": capacities(view),
         "Now": under_way(view),
         "What limits it": bottlenecks(view),
         "Trials": trials(view),
@@ -65,14 +65,14 @@ def report_sections(view: StudyView) -> dict[str, Iterator[str]]:
     }
 
 
-def peaks(view: StudyView) -> Iterator[str]:
+def capacities(view: StudyView) -> Iterator[str]:
     units = view.units
     for name, side in view.conclusion.sides.items():
         known = view.capacities[name]
         where = f"trial {side.trial.number}"
         if units.told(known["peak"]):
             interval = units.interval(known["low"], known["high"])
-            again = f", measured {side.fresh.measurements} × again" if side.fresh else ""
+            again = f", re-measured {side.fresh.measurements}×" if side.fresh else ""
             yield f"{name:9}{units.amount(known['peak'])} {interval}  {where}{again}"
         elif side.own is not None and side.own.feasible:
             yield f"{name:9}{units.amount(units.of(side.own.peak))} in the search  {where}"
@@ -163,7 +163,7 @@ def trials(view: StudyView) -> Iterator[str]:
     done = sum(view.trials.values())
     if not done:
         return
-    kinds = ", ".join(f"{count} {kind}" for kind, count in view.trials.items() if count)
+    kinds = ", ".join(kind for kind in describe_counts(view.trials) if not kind.startswith("0 "))
     yield f"{done} of {view.target.budget.trials}" + (f": {kinds}" if kinds else "")
     for failure in failures(view.state, view.study.counts):
         which = "trial" if len(failure.trials) == 1 else "trials"

@@ -10,8 +10,10 @@ from autotune.report.objective import Requests, Units
 from autotune.report.reading_counts import ReadingCounts
 from autotune.study.records import COUNTED, State, Trial
 
-# From here on the errors, not the latency, are what broke the objective.
+# From here on the errors, not the latency, are what violated the SLO.
 MOSTLY_ERRORS = 0.5
+# What users read for how a search of the capacity ended; "" is how it should.
+VERDICTS = {"measured": "", "screened": "pruned", "unsettled": "not converged"}
 
 
 @dataclass(frozen=True)
@@ -39,11 +41,12 @@ def outcome(trial: Trial, units: Units) -> str:
     text = f"{units.brief(units.of(peak.peak)):>8}"
     if isinstance(units, Requests):
         text = f"{text}  p99 {fmt.latency(peak.p99):>7}"
-    return text if peak.verdict == "measured" else f"{text}  {peak.verdict}"
+    verdict = VERDICTS.get(peak.verdict, peak.verdict)
+    return f"{text}  {verdict}" if verdict else text
 
 
 def unusable(trial: Trial) -> bool:
-    """Whether a finished trial could not be deployed, or carried no load within the objective."""
+    """Whether a finished trial could not be deployed, or met the SLO at no rate."""
     return trial.over and not (trial.peak is not None and trial.peak.feasible)
 
 
@@ -53,6 +56,11 @@ def count_by_outcome(state: State) -> dict[str, int]:
     failed = sum(map(unusable, finished))
     screened = sum(t.peak is not None and t.peak.verdict == "screened" for t in finished)
     return {"complete": len(finished) - failed - screened, "failed": failed, "screened": screened}
+
+
+def describe_counts(counts: Mapping[str, int]) -> list[str]:
+    """``15 complete``, ``2 failed``, ``3 pruned``, as ``count_by_outcome`` has them."""
+    return [f"{count} {VERDICTS.get(kind, kind)}" for kind, count in counts.items()]
 
 
 def failures(state: State, counts: Mapping[int, ReadingCounts]) -> tuple[Failure, ...]:
@@ -76,7 +84,7 @@ def _cause(trial: Trial, counts: ReadingCounts | None) -> str:
         return "the load generator gave out before the stack did"
     if counts is not None and counts.failed >= MOSTLY_ERRORS:
         return "requests were answered wrongly or not at all"
-    return "the objective was met at no rate tried"
+    return "the SLO was not met at any rate tried"
 
 
 def describe_errors(counts: ReadingCounts | None) -> str:

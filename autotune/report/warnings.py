@@ -49,7 +49,7 @@ def _modelled(view: StudyView) -> Iterator[StudyWarning]:
     if view.target.simulated is not None:
         yield StudyWarning(
             "simulated", 1, 0,
-            "the stack is a model: its peaks, its gain and its bottleneck are the model's, and no "
+            "the stack is a model: its capacity, its gain and its bottleneck are the model's, and no "
             "host was touched",
             "take `simulated:` out of the target to measure real hosts",
         )  # fmt: skip
@@ -61,8 +61,7 @@ def _not_repeated(view: StudyView) -> Iterator[StudyWarning]:
         yield StudyWarning(
             "not-remeasured", 0, 1,
             f"trial {best.trial.number}'s {units.amount(units.of(best.own.peak))} come from the "
-            "search, whose best overstates itself by about a tenth; nothing measured later bears "
-            "it out",
+            "search, whose best overstates itself by about a tenth; not reproduced",
             f"`autotune resume {view.name}` measures it again" if view.verdict == STOPPED else
             "raise budget.time, so that some is left for proof",
         )  # fmt: skip
@@ -86,7 +85,7 @@ def _few_repeats(view: StudyView) -> Iterator[StudyWarning]:
             return
         yield StudyWarning(
             "few-repeats", fresh.measurements, LEAST_PAIRS,
-            "that the best meets the objective rests on "
+            "that the best meets the SLO rests on "
             f"{fmt.plural(fresh.measurements, 'later measurement')}",
             f"export it, and `autotune measure TARGET --config EXPORT --repeat {LEAST_PAIRS}`",
         )  # fmt: skip
@@ -97,9 +96,9 @@ def _unsettled(view: StudyView) -> Iterator[StudyWarning]:
     if found:
         yield StudyWarning(
             "unsettled", len(found), 0,
-            f"{len(found)} of the {len(_measured_again(view))} measurements behind the verdict ended "
-            f"before their peak was pinned down (trials {fmt.listed(found)})",
-            "quieten the machine; intervals are wider for it, not wrong",
+            f"{len(found)} of the {len(_measured_again(view))} measurements behind the verdict did "
+            f"not converge (trials {fmt.listed(found)})",
+            "reduce background load on the hosts; the interval is wider but still valid",
         )  # fmt: skip
 
 
@@ -136,10 +135,9 @@ def _differences(view: StudyView) -> Iterator[StudyWarning]:
     if found:
         yield StudyWarning(
             "took-effect-differently", len(found), 0,
-            f"{fmt.plural(len(found), 'setting')} of the best took effect otherwise than "
-            "asked: "
+            f"effective value ≠ requested for {fmt.plural(len(found), 'setting')} of the best: "
             + "; ".join(found),
-            "the peak was measured with the values in effect; look for what caps them on the host",
+            "the capacity was measured with the values in effect; look for what caps them on the host",
         )  # fmt: skip
 
 
@@ -166,7 +164,7 @@ def _cold(view: StudyView) -> Iterator[StudyWarning]:
             f"the warm-up of {fmt.plural(len(found), 'trial')} was still moving after "
             f"{MOST_WINDOWS} windows"
             + (f"; behind the verdict: trial {fmt.listed(touched)}" if touched else ""),
-            "a cold cache makes peaks too low: check that the data set fits what `data:` says",
+            "a cold cache lowers capacity: check that the data set fits what `data:` says",
         )  # fmt: skip
 
 
@@ -176,8 +174,7 @@ def _disturbed(view: StudyView) -> Iterator[StudyWarning]:
     if lost > DISTURBED * taken:
         yield StudyWarning(
             "cpu-taken-away", lost, round(DISTURBED * taken, 1),
-            f"{lost} of {taken} readings had to be taken again: other machines on the same hardware "
-            "took the hosts' CPU time",
+            f"{lost} of {taken} readings were discarded and repeated: CPU steal on the hosts",
             "choose a quieter hour, or hosts with CPUs of their own",
         )  # fmt: skip
 
@@ -192,7 +189,7 @@ def _generator(view: StudyView) -> Iterator[StudyWarning]:
             f"in {fmt.plural(len(found), 'trial')} ({fmt.listed(found)}) the load generator gave "
             f"out before the stack did (load.max_rate is "
             f"{fmt.rate(view.target.load.max_rate)} requests/s)",
-            "raise load.max_rate, or add hosts to load.hosts: the true peak is higher",
+            "raise load.max_rate, or add hosts to load.hosts: the true capacity is higher",
         )  # fmt: skip
 
 
@@ -226,9 +223,9 @@ def _idle(view: StudyView) -> Iterator[StudyWarning]:
     if total and idle / total > IDLE:
         yield StudyWarning(
             "time-not-loading", round(idle / total, 3), IDLE,
-            f"{fmt.share(idle, total)} of the time went into something else than load; "
-            f"{100 * IDLE:g} % is what it should take",
-            "`seconds` says into what; restarts cost most, fixing what needs them saves time",
+            f"{fmt.share(idle, total)} of wall-clock time was overhead (target ≤ {100 * IDLE:g} %); "
+            'see "Time"',
+            "restarts cost most: `fixed:` parameters that need them save time",
         )  # fmt: skip
 
 

@@ -122,7 +122,7 @@ function drawProgress() {
     marker: { color: colour("bad"), symbol: "x", size: 9 }, hovertemplate: "%{text}<extra></extra>",
   });
   draw("progress", traces.filter((t) => t.x.length), layout({
-    xaxis: { title: { text: data.time }, rangemode: "tozero" }, yaxis: { title: { text: `peak, ${data.unit.name}` }, rangemode: fromZero() },
+    xaxis: { title: { text: data.time }, rangemode: "tozero" }, yaxis: { title: { text: `${data.quantity}, ${data.unit.name}` }, rangemode: fromZero() },
   }));
 }
 
@@ -204,7 +204,7 @@ function drawSlices() {
     marker: { size: 9, color: colour("soft") },
     error_y: { type: "data", symmetric: false, array: mine.map((i) => highs[i] - peaks[i]), arrayminus: mine.map((i) => peaks[i] - lows[i]), thickness: 1, width: 2, color: colour("soft") },
   });
-  draw("slices", traces, layout({ xaxis: axisOf(one), yaxis: { title: { text: `peak, ${data.unit.name}` }, rangemode: fromZero() }, showlegend: Boolean(band) }));
+  draw("slices", traces, layout({ xaxis: axisOf(one), yaxis: { title: { text: `${data.quantity}, ${data.unit.name}` }, rangemode: fromZero() }, showlegend: Boolean(band) }));
 }
 
 // Drawn from lines, not as Plotly's own parallel coordinates: those need WebGL, which a mailed
@@ -216,7 +216,7 @@ function drawCoordinates() {
   const ranked = data.importance ? data.importance.rows.map((r) => r.name) : [];
   const place = (p) => { const at = ranked.indexOf(p.name); return at < 0 ? ranked.length : at; };
   const chosen = [...parameters].sort((a, b) => place(a) - place(b)).slice(0, 12);
-  const axes = [...chosen.map(scaled), scaled({ name: "peak", unit: data.unit.name, values: peaks })];
+  const axes = [...chosen.map(scaled), scaled({ name: data.quantity, unit: data.unit.name, values: peaks })];
   const section = by("coordinates");
   section.querySelector(".plot").style.minWidth = `${axes.length * 90}px`;
   if (!chosen.length) { draw("coordinates", [], layout({})); return; }
@@ -295,7 +295,7 @@ function element(tag, text, className) {
 function detail(row) {
   const cell = element("td");
   cell.colSpan = 5;
-  const lists = [["rules that bound it", row.rules], ["took effect otherwise than asked", row.differences]];
+  const lists = [["rules that bound it", row.rules], ["effective value ≠ requested", row.differences]];
   for (const [title, lines] of lists) {
     if (!lines.length) continue;
     cell.append(element("b", title));
@@ -304,7 +304,7 @@ function detail(row) {
     cell.append(list);
   }
   if (row.changes && row.changes.length) {
-    cell.append(element("b", `${plural(row.changes.length, "setting")} otherwise than the baseline`));
+    cell.append(element("b", `${plural(row.changes.length, "setting")} different from the baseline`));
     const list = element("ul");
     list.append(...row.changes.map(([name, before, after]) => element("li", `${name}: ${before} → ${after}`)));
     cell.append(list);

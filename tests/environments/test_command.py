@@ -98,7 +98,7 @@ def test_from_check_to_export(home: Path) -> None:
     assert "requests/s" not in said.stdout
     assert autotune("report", "toy", "--html", "toy.html", cwd=home).returncode == 0
     page = (home / "toy.html").read_text()
-    assert "peak, MB/s" in page
+    assert "value, MB/s" in page
     shown = data(study_view(open_study(home / "studies" / "toy")))
     assert shown["unit"] == {"name": "MB/s", "suffix": " MB/s", "from_zero": False}
     assert "requests/s" not in json.dumps(shown)

@@ -146,7 +146,7 @@ def test_an_empty_directory_is_good(study: Opened, tmp_path: Path) -> None:
 def test_an_unknown_format(study: Opened, tmp_path: Path) -> None:
     with pytest.raises(AutotuneError) as caught:
         write_export(study("improved"), tmp_path / "out", "toml")
-    assert caught.value.hint == "there is: files, ansible, shell, yaml, json"
+    assert caught.value.hint == "expected one of: files, ansible, shell, yaml, json"
     assert not (tmp_path / "out").exists()
 
 

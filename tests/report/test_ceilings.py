@@ -53,7 +53,7 @@ def test_a_closed_loop_is_labelled_so() -> None:
 def test_the_chain_stands_beside_its_caches() -> None:
     said = text(CACHES)
     assert "18,768 ops/s  0.02 Gb/s  90.9 % of gets hit" in said
-    assert "24,825 keys/s of them at its peak: 25 % of what they answer" in said
+    assert "24,825 keys/s of them at its capacity: 25 % of what they answer" in said
     found = as_json(CACHES)
     assert found["schema"] == 1
     assert found["chain"] == 24_825.0

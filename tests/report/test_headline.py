@@ -48,7 +48,7 @@ CASES: list[tuple[str, dict[str, Any], str]] = [
     (
         "improved",
         {},
-        "1,706 requests/s at p99 ≤ 50 ms, where the baseline carries no load within it",
+        "1,706 requests/s at p99 ≤ 50 ms, where the baseline cannot meet it at any rate",
     ),
     (
         "no-improvement",
@@ -66,7 +66,7 @@ CASES: list[tuple[str, dict[str, Any], str]] = [
     (
         "no-improvement",
         {"best": None},
-        "no improvement at p99 ≤ 50 ms: no other configuration met the objective",
+        "no improvement at p99 ≤ 50 ms: no other configuration met the SLO",
     ),
     (
         "no-improvement",
@@ -84,12 +84,12 @@ CASES: list[tuple[str, dict[str, Any], str]] = [
     (
         "unmeetable",
         {"best": None},
-        "p99 ≤ 50 ms not met: no configuration carried any load within it",
+        "p99 ≤ 50 ms not attainable at any rate with any configuration tried",
     ),
     (
         "unmeetable",
         {},
-        "p99 ≤ 50 ms not met: trial 7 met it once, and no second measurement bears it out",
+        "p99 ≤ 50 ms not met: trial 7 met it once, not reproduced",
     ),
     ("stopped", {}, "unfinished: no verdict on lab yet"),
     (

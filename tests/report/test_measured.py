@@ -63,6 +63,6 @@ def test_where_nothing_is_carried_the_ladder_says_why(name: str, study: Opened) 
     opened = study(name)
     trial = next(t for t in opened.state.finished() if t.peak and not t.peak.feasible)
     said = measured.text(Found(opened.name, (trial,)), opened)
-    assert said.startswith("no load within the objective")
+    assert said.startswith("SLO not attainable at any rate")
     assert "✗" in said
     assert measured.as_json(Found(opened.name, (trial,)), opened)["peak"] == 0.0

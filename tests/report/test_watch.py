@@ -38,4 +38,4 @@ def test_a_running_study_is_shown_again_when_it_has_changed(copied: Callable[[st
     watch(directory, out, meanwhile)
     assert looks == [1, 2, 2]
     assert out.getvalue().count("\x1b[H") == 3
-    assert "stopped, nobody is running it" in out.getvalue()
+    assert "stopped (no process holds the lock)" in out.getvalue()

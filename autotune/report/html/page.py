@@ -54,6 +54,7 @@ def page(view: StudyView) -> str:
             readings=len(view.study.readings),
             ceilings=[ceilings.table(record) for record in view.state.ceilings],
             unit=view.units.unit,
+            quantity=view.units.quantity,
             without_hosts=[
                 label
                 for label, readings in view.readings().items()
@@ -82,6 +83,7 @@ def data(view: StudyView) -> dict[str, Any]:
         "unit": {
             "name": units.unit, "suffix": units.suffix, "from_zero": isinstance(units, Requests)
         },
+        "quantity": units.quantity,
         "counted": sorted(map(str, COUNTED)),
         "peaks": timeline.peaks(view, time),
         "steps": timeline.best_so_far(view, time),
@@ -96,7 +98,7 @@ def data(view: StudyView) -> dict[str, Any]:
 
 
 def _hosts(view: StudyView) -> dict[str, dict[str, dict[str, float]]]:
-    """Baseline beside best; neither is there without a reading within the objective."""
+    """Baseline beside best; neither is there without a reading that met the SLO."""
     slo = view.target.slo.slo
     means = {label: hosts.at_peak(readings, slo) for label, readings in view.readings().items()}
     return {label: of_side for label, of_side in means.items() if of_side}

@@ -16,7 +16,7 @@ from autotune.target.slo import Slo
 
 
 def trial_line(trial: Trial, outlook: Outlook, budget: Budget) -> str:
-    """Number, phase, peak, p99 at peak, best so far, change against the baseline, time left."""
+    """Number, phase, capacity, p99 there, best so far, change against the baseline, time left."""
     ended = f"{label(trial):<21} {outcome(trial, outlook.units)}"
     if trial.phase is Phase.MEASURE:
         return ended
@@ -43,10 +43,10 @@ def warm_line(warmth: Warmth) -> str:
 
 
 def reading_line(reading: Reading, purpose: str, slo: Slo) -> str:
-    """One rung of the ladder."""
+    """One load step."""
     rate = f"{fmt.rate(reading.rate):>6}/s"
     if (why := reading.limited or reading.disturbed) is not None:
-        return f"{rate}  says nothing: {why}"
+        return f"{rate}  invalid sample: {why}"
     late = fmt.latency(reading.percentile(slo.quantile))
     bad = f"{_percent(reading.fraction)} % late or failed"
     errors = ", ".join(f"{kind} {count}" for kind, count in reading.errors.items() if count)

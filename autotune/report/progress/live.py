@@ -69,7 +69,7 @@ class Live:
 
     @ignore_errors
     def warm(self, trial: Trial, warmth: Warmth) -> None:
-        self._now(f"{lines.warm_line(warmth)}; looking for the peak")
+        self._now(f"{lines.warm_line(warmth)}; searching for the capacity")
 
     @ignore_errors
     def reading(self, trial: Trial, reading: Reading, purpose: str) -> None:

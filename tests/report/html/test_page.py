@@ -148,8 +148,8 @@ HOSTS = {"web1": {"cpu": 0.5, "load": 1.5, "sockets": 9, "memory": 0.1}}
     ("sides", "shown", "said"),
     [
         (("baseline", "best"), {"baseline", "best"}, None),
-        (("best",), {"best"}, "No reading of the baseline kept within the objective"),
-        ((), set(), "No reading of the baseline or the best kept within the objective"),
+        (("best",), {"best"}, "No reading of the baseline met the SLO"),
+        ((), set(), "No reading of the baseline or the best met the SLO"),
     ],
 )
 def test_hosts_of_what_never_met_the_objective(
@@ -167,7 +167,7 @@ def test_hosts_of_what_never_met_the_objective(
     study = open_study(directory)
     assert set(data(study)["hosts"]) == shown
     document = page(study)
-    assert ("kept within the objective, so" in document) == (said is not None)
+    assert ("met the SLO, so" in document) == (said is not None)
     assert said is None or said in document
 
 

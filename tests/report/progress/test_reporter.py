@@ -81,8 +81,8 @@ def test_a_line_per_trial(study: Opened) -> None:
 def test_failures_and_screening_are_said(study: Opened) -> None:
     said = "\n".join(plainly(study("infeasible")))
     assert "failed: php-fpm did not start" in said
-    assert "no load within the objective" in said
-    assert "screened" in said
+    assert "SLO not attainable at any rate" in said
+    assert "pruned" in said
 
 
 def test_details_on_request(study: Opened) -> None:
@@ -116,7 +116,7 @@ def test_a_limited_generator_says_nothing_of_the_stack(study: Opened) -> None:
     opened = study("improved")
     told = Plain(opened.target, lambda: opened.state, stream, verbose=True)
     told.reading(opened.state.trials[0], Reading(9e3, 2, 1, 1, limited="no free port"), "peak")
-    assert "9,000/s  says nothing: no free port" in stream.getvalue()
+    assert "9,000/s  invalid sample: no free port" in stream.getvalue()
 
 
 def test_lines_or_a_panel(study: Opened) -> None:
