@@ -17,7 +17,8 @@ from autotune.measure.faults import faults, suspected
 from autotune.measure.footprint import footprints
 from autotune.measure.reading import Reading
 from autotune.measure.watch import Seen, Watch, WatchedHost
-from autotune.services.base import Role, Settings
+from autotune.services.base import Settings
+from autotune.services.registry import diagnosis
 from autotune.target.slo import Slo
 from autotune.transports import curl
 from autotune.transports.base import Transport
@@ -103,17 +104,19 @@ class Gauge:
     def lookups(self) -> tuple[int, int] | None:
         """Hits and misses of all caches since they started; ``None`` without a cache."""
         active = self.stack.active(self.in_place())
-        caches = [part for part in active if part.site.role is Role.CACHE]
+        caches = [
+            (part, names) for part in active if (names := diagnosis(part.service.name).lookups)
+        ]
         if not caches:
             return None
         ways = {host.name: host.transport for host in self.hosts}
         hits = misses = 0.0
-        for part in caches:
+        for part, names in caches:
             reader = CounterReader(part, ways.get(part.site.host))
             found = reader.read(by_command=True)
             reader.close()
-            hits += found.values.get("get_hits", 0.0) if found else 0.0
-            misses += found.values.get("get_misses", 0.0) if found else 0.0
+            hits += found.values.get(names.hits, 0.0) if found else 0.0
+            misses += found.values.get(names.misses, 0.0) if found else 0.0
         return int(hits), int(misses)
 
     def drain(self) -> bool:

@@ -7,17 +7,12 @@ from dataclasses import dataclass, field
 from statistics import fmean
 
 from autotune.deploy.stack import Part
-from autotune.measure.counters import Counters
+from autotune.measure.counters import Counters, query_of
 from autotune.measure.sample import Processes, Queue, Sample
-from autotune.measure.scoreboard import KEPT, WORKING
 from autotune.measure.watch import Seen, WatchedHost
-from autotune.services.base import Endpoint, Role
+from autotune.services.base import Endpoint
+from autotune.services.diagnosis import WORKING, PartActivity
 
-GAUGES = frozenset(
-    {"curr_connections", "max_connections", "accepting_conns", "bytes", "limit_maxbytes",
-     "threads", "connected_clients", "maxclients", "blocked_clients", "used_memory", "maxmemory",
-     "BusyWorkers", "IdleWorkers", "Processes", WORKING, KEPT}
-)  # fmt: skip
 STARTING = 0.5  # seconds a generator may take until its load is there
 LATE = 1.5  # seconds beyond a reading in which a host short of CPU still gets to its last look
 
@@ -56,49 +51,6 @@ class HostActivity:
         if self.used is not None:
             return min(1.0, self.used / self.cpus)
         return 1.0 - self.cpu.get("idle", 1.0) - self.cpu.get("iowait", 0.0)
-
-
-@dataclass(frozen=True)
-class PartActivity:
-    """A service on a host over a reading: ``cpu`` in CPUs; ``delay`` seconds/s its processes were
-    runnable and had no CPU; ``waiting`` and ``accepted`` the mean connections at its socket, and
-    ``queued`` the fraction of looks that found some waiting, ``occupied`` the accepted then.
-    Of Apache, which shares its socket among workers that tell what they do, ``accepted`` is the
-    mean number of those with a request in hand, and ``occupied`` the most."""
-
-    name: str
-    tier: str
-    host: str
-    service: str
-    role: Role
-    workers: int = 0
-    threads: int = 0
-    cpu: float = 0.0
-    delay: float | None = None
-    rss: int = 0
-    descriptors: int | None = None
-    descriptor_limit: int | None = None
-    waiting: float = 0.0
-    waiting_max: int = 0
-    backlog: int | None = None
-    accepted: float = 0.0
-    queued: float = 0.0
-    occupied: float = 0.0
-    counters: Mapping[str, float] = field(default_factory=dict)
-    answers: int = 0
-    unanswered: int = 0
-    refused: str | None = None
-    complaints: Mapping[str, int] = field(default_factory=dict)
-    fault: str | None = None
-
-    @property
-    def label(self) -> str:
-        return f"{self.tier}.{self.service}"
-
-    @property
-    def runs_application(self) -> bool:
-        """Whether a request keeps one of its processes until it is answered."""
-        return self.role is Role.APP or (self.service == "apache" and self.role is Role.WEB)
 
 
 def host_activity(host: WatchedHost, seen: Seen, seconds: float) -> HostActivity | None:
@@ -156,6 +108,7 @@ def part_activity(part: Part, seen: Seen, seconds: float) -> PartActivity:
         host=part.site.host,
         service=part.service.name,
         role=part.site.role,
+        runs_application=part.service.runs_application,
         workers=max((g.workers for g in groups), default=0),
         threads=max((g.threads for g in groups), default=0),
         cpu=_rate(at, lambda g: g.cpu) or 0.0,
@@ -170,7 +123,7 @@ def part_activity(part: Part, seen: Seen, seconds: float) -> PartActivity:
         accepted=fmean(working or in_hand or [0.0]),
         queued=len(crowded) / len(queues) if queues else 0.0,
         occupied=max(working) if working else fmean([q.accepted for q in crowded] or [0]),
-        counters=counted([answer for answer in answers if answer and answer.values]),
+        counters=counted([answer for answer in answers if answer and answer.values], _levels(part)),
         answers=sum(answer is not None for answer in answers),
         unanswered=sum(answer is None for answer in answers),
         refused=next((a.refused for a in answers if a and a.refused), None),
@@ -211,14 +164,19 @@ def queue_of(part: Part, queues: Sequence[Queue]) -> Queue | None:
     )
 
 
-def counted(answers: Sequence[Counters]) -> dict[str, float]:
-    """Growth of what only grows; the largest of what goes up and down."""
+def _levels(part: Part) -> frozenset[str]:
+    query = query_of(part)
+    return query.levels if query else frozenset()
+
+
+def counted(answers: Sequence[Counters], levels: frozenset[str]) -> dict[str, float]:
+    """Growth of what only grows; the largest of ``levels``, which go up and down."""
     if not answers:
         return {}
     first, last = answers[0].values, answers[-1].values
     return {
         name: max(a.values.get(name, 0.0) for a in answers)
-        if name in GAUGES
+        if name in levels
         else value - first.get(name, 0.0)
         for name, value in last.items()
     }

@@ -2,27 +2,9 @@
 
 from __future__ import annotations
 
-import enum
 from dataclasses import dataclass
 
-# How directly a rule sees its cause.
-TOLD, MEASURED, INFERRED = 0.95, 0.85, 0.7
-FULL = 0.90  # of a CPU, a link, a pool: what is left over is lost to bursts
-
-
-class Resource(enum.StrEnum):
-    """What can run out."""
-
-    CPU = "cpu"
-    WORKERS = "workers"
-    CONNECTIONS = "connections"
-    DESCRIPTORS = "descriptors"
-    MEMORY = "memory"
-    NETWORK = "network"
-    STORE = "store"
-    CACHE = "cache"
-    GENERATOR = "generator"
-    ANSWERS = "answers"  # nothing is short: a host answers wrong
+from autotune.services.diagnosis import Resource
 
 
 @dataclass(frozen=True)

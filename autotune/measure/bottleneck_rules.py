@@ -9,11 +9,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from autotune.measure.activity import HostActivity, PartActivity
-from autotune.measure.apache_rules import apache_workers
-from autotune.measure.bottleneck import FULL, INFERRED, MEASURED, TOLD, Bottleneck, Resource
+from autotune.measure.activity import HostActivity
+from autotune.measure.bottleneck import Bottleneck
 from autotune.measure.situation import Situation, floor, time_inside
 from autotune.services.base import Role
+from autotune.services.diagnosis import (
+    FULL,
+    INFERRED,
+    MEASURED,
+    TOLD,
+    Diagnosis,
+    PartActivity,
+    Resource,
+)
+from autotune.services.diagnosis import Rule as ServiceRule
+from autotune.services.registry import diagnosis
 
 Rule = Callable[[Situation], Bottleneck | None]
 
@@ -48,22 +58,23 @@ def wrong_answers(one: Situation) -> Bottleneck | None:
     )
 
 
-def cache_or_store_refuses(one: Situation) -> Bottleneck | None:
-    """memcached and Redis at their limit of clients turn the next one away, or let it stand."""
-    for part in one.of_role(Role.CACHE, Role.STORE):
-        refused = part.counters.get("rejected_connections", 0)
-        closed = part.counters.get("listen_disabled_num", 0)
-        standing = part.waiting_max if part.role is Role.CACHE else 0
+def clients_refused(one: Situation) -> Bottleneck | None:
+    """A server at its limit of clients turns the next one away, or lets it stand."""
+    for part in one.parts:
+        limit = diagnosis(part.service).clients
+        if limit is None:
+            continue
+        refused, closed = part.counters.get(limit.refused, 0), part.counters.get(limit.closed, 0)
         if not (refused or closed or part.refused):
             continue
-        name = "connections" if part.role is Role.CACHE else "maxclients"
+        standing = part.waiting_max if limit.queues else 0
         clients = sum(pool.workers for pool in one.pools)
-        said = part.refused or f"it turned away {refused:g} and stopped accepting {closed:g} times"
+        told = part.refused or f"it turned away {refused:g} and stopped accepting {closed:g} times"
         return _at(
             part,
             Resource.CONNECTIONS,
-            f"{one.setting(part, name)} clients are its limit, {clients} processes want a"
-            f" connection each, {standing} stood at its socket ({said}): raise {name}",
+            f"{one.setting(part, limit.parameter)} clients are its limit, {clients} processes want a"
+            f" connection each, {standing} stood at its socket ({told}): raise {limit.parameter}",
             TOLD,
         )
     return None
@@ -85,19 +96,13 @@ def descriptors(one: Situation) -> Bottleneck | None:
     return None
 
 
-def connections(one: Situation) -> Bottleneck | None:
-    """nginx out of connections resets clients; without a free local port it answers 502."""
-    for part in _complaining(one, "worker_connections"):
-        limit = one.setting(part, "worker_connections")
-        workers = one.setting(part, "worker_processes") or part.workers
-        return _at(
-            part,
-            Resource.CONNECTIONS,
-            f"“worker_connections are not enough” in its log: {workers} workers of {limit}"
-            f" connections, two for each request; {one.reading.failed} requests failed:"
-            " raise worker_connections",
-            TOLD,
-        )
+def refusals(one: Situation) -> Bottleneck | None:
+    """What services tell of requests that they turned away."""
+    return _own(one, lambda service: service.refusal_rules)
+
+
+def ports(one: Situation) -> Bottleneck | None:
+    """Without a free local port a proxy answers 502."""
     for part in _complaining(one, "no_ports"):
         return _at(
             part,
@@ -193,11 +198,10 @@ def _ready_share(part: PartActivity) -> float:
 
 def one_thread(one: Situation) -> Bottleneck | None:
     """A service whose threads are all busy while its host has CPUs to spare."""
-    names = {"nginx": "worker_processes", "memcached": "threads", "redis": "io_threads"}
     for part in one.parts:
-        name = names.get(part.service)
+        name = diagnosis(part.service).threads
         threads = one.setting(part, name) if name else None
-        if not name or not threads or part.cpu < FULL * threads:
+        if not threads or part.cpu < FULL * threads:
             continue
         resource = Resource.STORE if part.role is Role.STORE else Resource.WORKERS
         return _at(
@@ -251,8 +255,9 @@ def _slow_one(one: Situation) -> tuple[PartActivity | None, str]:
     for cache in caches:
         if cache.unanswered > cache.answers:
             return cache, "the cache left most questions about its own state unanswered"
-    misses = sum(c.counters.get("get_misses", 0) for c in caches)
-    gets = sum(c.counters.get("cmd_get", 0) for c in caches)
+    counted = [(c.counters, lookups) for c in caches if (lookups := diagnosis(c.service).lookups)]
+    misses = sum(counters.get(lookups.misses, 0) for counters, lookups in counted)
+    gets = sum(counters.get(lookups.gets, 0) for counters, lookups in counted)
     if not stores or (caches and not misses):
         return None, ""
     share = f"{misses / gets:.0%} of the gets miss the cache" if gets else "there is no cache"
@@ -260,40 +265,13 @@ def _slow_one(one: Situation) -> tuple[PartActivity | None, str]:
 
 
 def workers(one: Situation) -> Bottleneck | None:
-    """All children of PHP-FPM have a request in hand and more requests wait at the socket."""
-    for part in one.of_role(Role.APP):
-        limit = one.setting(part, "max_children") or part.workers
-        if not part.workers or part.queued < 0.25 or part.occupied < 0.75 * part.workers:
-            continue
-        idle = 1.0 - one.hosts[part.host].busy if part.host in one.hosts else None
-        meanwhile = f" while {idle:.0%} of the CPU was idle" if idle is not None else ""
-        remedy = "raise max_children"
-        if part.workers < FULL * limit:
-            remedy = "children are forked too slowly: raise start_servers, or pm = static"
-        return _at(
-            part,
-            Resource.WORKERS,
-            f"{part.occupied:.1f} of {part.workers} children busy, {limit} allowed,"
-            f" {part.waiting:.0f} requests waiting at its socket (up to {part.waiting_max})"
-            f"{meanwhile}: {remedy}",
-            MEASURED,
-        )
-    return None
+    """All workers of a service have a request in hand and more wait."""
+    return _own(one, lambda service: service.worker_rules)
 
 
 def small_cache(one: Situation) -> Bottleneck | None:
-    for part in one.of_role(Role.CACHE):
-        gets, misses = part.counters.get("cmd_get", 0), part.counters.get("get_misses", 0)
-        evicted = part.counters.get("evictions", 0)
-        if gets and evicted and misses / gets > 0.25:
-            return _at(
-                part,
-                Resource.CACHE,
-                f"{misses / gets:.0%} of {gets:.0f} gets missed and {evicted:.0f} items were"
-                f" evicted from {one.setting(part, 'memory')} MB: raise memory",
-                INFERRED,
-            )
-    return None
+    """A cache forgets what it is asked for again."""
+    return _own(one, lambda service: service.cache_rules)
 
 
 def backlog(one: Situation) -> Bottleneck | None:
@@ -315,9 +293,10 @@ def backlog(one: Situation) -> Bottleneck | None:
 RULES: tuple[Rule, ...] = (
     generator,
     wrong_answers,
-    cache_or_store_refuses,
+    clients_refused,
     descriptors,
-    connections,
+    refusals,
+    ports,
     memory,
     network,
     cpu,
@@ -325,10 +304,18 @@ RULES: tuple[Rule, ...] = (
     store,
     crowded,
     workers,
-    apache_workers,
     small_cache,
     backlog,
 )
+
+
+def _own(one: Situation, rules: Callable[[Diagnosis], Iterable[ServiceRule]]) -> Bottleneck | None:
+    """The first finding of services' own rules, the parts behind first."""
+    for part in one.parts:
+        for rule in rules(diagnosis(part.service)):
+            if finding := rule(one.of_part(part)):
+                return _at(part, finding.resource, finding.evidence, finding.confidence)
+    return None
 
 
 def _complaining(one: Situation, about: str) -> Iterable[PartActivity]:

@@ -6,10 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from autotune.deploy.stack import Stack
-from autotune.measure.activity import HostActivity, PartActivity, host_activity, part_activity
+from autotune.measure.activity import HostActivity, host_activity, part_activity
 from autotune.measure.reading import Reading
 from autotune.measure.watch import Seen, WatchedHost
 from autotune.services.base import Role, Settings
+from autotune.services.diagnosis import PartActivity, PartReading
 from autotune.target.slo import Slo
 
 
@@ -42,6 +43,14 @@ class Situation:
         """The value tuned or in place for this service, where it is a whole number."""
         value = self.settings.get(f"{part.label}.{name}")
         return int(value) if isinstance(value, int | float) else None
+
+    def of_part(self, part: PartActivity) -> PartReading:
+        """What the rules of the part's own service look at."""
+        prefix = f"{part.label}."
+        own = {name.removeprefix(prefix): value for name, value in self.settings.items()
+               if name.startswith(prefix)}  # fmt: skip
+        idle = 1.0 - self.hosts[part.host].busy if part.host in self.hosts else None
+        return PartReading(part, own, self.reading.failed, self.mostly_errors, idle)
 
     @property
     def mostly_errors(self) -> bool:

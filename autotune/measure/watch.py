@@ -11,7 +11,7 @@ from types import TracebackType
 from typing import Self, TypeVar
 
 from autotune.deploy.stack import Part, Stack
-from autotune.measure.counters import CounterReader, Counters, dialect_of
+from autotune.measure.counters import CounterReader, Counters, query_of
 from autotune.measure.process_table import Owners
 from autotune.measure.sample import Sample
 from autotune.measure.samplers import LocalSampler
@@ -84,7 +84,7 @@ class Watch:
         self._over = threading.Event()
         self._threads: list[threading.Thread] = []
         self._streams: dict[str, Stream] = {}
-        self._logs: dict[str, LogPosition] = {}
+        self._logs: dict[str, tuple[Part, LogPosition]] = {}
         self._samples: dict[str, tuple[Sample, ...]] = {}
         self._cost: dict[str, float] = {}
         self._counters: dict[str, list[Counters | None]] = {}
@@ -104,7 +104,7 @@ class Watch:
                     self._start(self._sample_there, host)
         for host in self._hosts:
             for part in host.parts:
-                if dialect_of(part):
+                if query_of(part):
                     self._start(self._count, (part, host.transport))
         return self
 
@@ -122,8 +122,8 @@ class Watch:
             thread.join(max(0.0, deadline - time.monotonic()))
         for host in self._streams:
             self._failures.append(f"{host} did not tell in time what it saw")
-        for part in self._logs:
-            self._guarded(self._read_log, part)
+        for part, begun in self._logs.values():
+            self._guarded(self._read_log, (part, begun))
 
     @property
     def seen(self) -> Seen:
@@ -176,7 +176,7 @@ class Watch:
         self._samples[host.name], self._cost[host.name] = found.samples, found.cost
         for part in host.parts:
             if log := log_of(part):
-                self._complaints[part.name] = complaints(found.logs.get(log, ""))
+                self._complaints[part.name] = complaints(found.logs.get(log, ""), part)
 
     def _count(self, what: tuple[Part, Transport | None]) -> None:
         part, transport = what
@@ -194,10 +194,11 @@ class Watch:
     def _note_logs(self, host: WatchedHost) -> None:
         for part in host.parts:
             if path := log_of(part):
-                self._logs[part.name] = position(path)
+                self._logs[part.name] = part, position(path)
 
-    def _read_log(self, part: str) -> None:
-        self._complaints[part] = complaints(since(self._logs[part]))
+    def _read_log(self, what: tuple[Part, LogPosition]) -> None:
+        part, begun = what
+        self._complaints[part.name] = complaints(since(begun), part)
 
 
 def _stop(stream: Stream) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 
 from autotune.services.base import Action, Argv, Loader, Parameter, Readback, Settings, Site
+from autotune.services.diagnosis import ClientLimit, CounterQuery
 from autotune.services.readback import Parser, backlog_in_force, number
 
 MARK = "autotune:data-set"
@@ -20,6 +21,40 @@ for i = first, first + count - 1 do
 end
 return count
 """
+
+
+LEVELS = frozenset(
+    ("connected_clients", "maxclients", "blocked_clients", "used_memory", "maxmemory")
+)
+COUNTS = frozenset(
+    (
+        "rejected_connections", "used_cpu_user", "used_cpu_sys", "total_commands_processed",
+        "evicted_keys",
+    )
+)  # fmt: skip
+
+
+def _whole_bulk(data: bytes) -> bool:
+    """A RESP bulk string, ``$<length>\\r\\n<bytes>\\r\\n``, has arrived; or an error has."""
+    head, end, rest = data.partition(b"\r\n")
+    if not end or not head.startswith(b"$"):
+        return bool(end)
+    return len(rest) >= int(head[1:]) + 2
+
+
+def _client(site: Site, *command: str) -> Argv:
+    place = ("-h", site.listen.host, "-p", str(site.listen.port))
+    return (site.programs["redis-cli"], *place, *command)
+
+
+COUNTERS = CounterQuery(
+    question=b"INFO\r\n",
+    complete=_whole_bulk,
+    command=lambda site: _client(site, "INFO"),
+    names=LEVELS | COUNTS,
+    levels=LEVELS,
+)
+CLIENT_LIMIT = ClientLimit("maxclients", "rejected_connections")
 
 
 def clients(source: str) -> Parameter:
@@ -47,9 +82,7 @@ def in_effect(
 
     ``switches`` are those of ours that say yes or no.
     """
-    argv = (site.programs["redis-cli"], "-h", site.listen.host, "-p", str(site.listen.port),
-            "CONFIG", "GET", "*")  # fmt: skip
-    asked = Readback(argv, alternating(names, switches))
+    asked = Readback(_client(site, "CONFIG", "GET", "*"), alternating(names, switches))
     return (asked, backlog_in_force(site, "tcp_backlog"))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import cache
 from importlib import import_module
 from importlib.util import find_spec
 from pkgutil import iter_modules
@@ -11,6 +12,7 @@ from types import ModuleType
 from autotune import services
 from autotune.services.adoption import Adoption
 from autotune.services.base import Role, Service
+from autotune.services.diagnosis import NOTHING, Diagnosis
 from autotune.target.model import Target
 
 
@@ -75,6 +77,16 @@ def adoptions() -> dict[str, Adoption]:
     """How services are recognised on running hosts, by their keys."""
     modules = {key: folder_module(service, "adoption") for key, service in SERVICES.items()}
     return {key: module.ADOPTION for key, module in modules.items() if module}
+
+
+@cache
+def diagnosis(name: str) -> Diagnosis:
+    """What diagnosing needs of the services of this name; nothing of an unknown one."""
+    for service in named(name):
+        if module := folder_module(service, "diagnosis"):
+            found: Diagnosis = module.DIAGNOSIS
+            return found
+    return NOTHING
 
 
 def expected_body(target: Target) -> bytes | None:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from autotune.measure.bottleneck import Bottleneck, Resource
+from autotune.measure.bottleneck import Bottleneck
 from autotune.measure.reading import Reading
 from autotune.services.base import Settings
+from autotune.services.diagnosis import Resource
 from autotune.simulate.chain import Chain, chain
 from autotune.simulate.topology import Hosts, Topology
 from autotune.target.slo import Slo

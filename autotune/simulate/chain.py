@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import gammaincc
 
-from autotune.measure.bottleneck import Resource
 from autotune.services.base import Settings
+from autotune.services.diagnosis import Resource
 from autotune.simulate.backing import backing, misses
 from autotune.simulate.balancer import balancer
 from autotune.simulate.station import BURST, Moments, Station

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from math import sqrt
 from typing import NamedTuple
 
-from autotune.measure.bottleneck import Resource
+from autotune.services.diagnosis import Resource
 
 # (ca² + cs²) / 2 of Allen and Cunneen's G/G/c formula: arrivals and PHP jobs are burstier than
 # exponential ones. It sets how far below saturation the tail leaves the objective.

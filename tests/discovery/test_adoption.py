@@ -279,7 +279,10 @@ def test_what_the_distribution_installs() -> None:
     ).stdout  # fmt: skip
     units = (*WEB, "apache2.service", "memcached.service", "redis-server.service")
     tree = unpacked(packed)
-    found = DiscoveredHost("here", "10.0.0.1", tree, FACTS, units=dict.fromkeys(units, "active"))
+    found = DiscoveredHost(
+        name="here", address="10.0.0.1", tree=tree, facts=FACTS,
+        units=dict.fromkeys(units, "active"),
+    )  # fmt: skip
     every = adopted(found)
     for tier in every.values():
         made = rendered(tier)

@@ -16,9 +16,10 @@ from autotune.errors import AutotuneError
 from autotune.lab import of_target
 from autotune.lab.lifecycle import down
 from autotune.loads import kernel
-from autotune.measure.bottleneck import Bottleneck, Resource
+from autotune.measure.bottleneck import Bottleneck
 from autotune.measure.diagnosis import WatchedReading
 from autotune.services.base import Settings
+from autotune.services.diagnosis import Resource
 from autotune.target.read import read
 from autotune.transports.base import Transport
 

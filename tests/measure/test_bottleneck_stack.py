@@ -16,12 +16,12 @@ from autotune.environments.load_meter import Gauge
 from autotune.environments.processes import lay_out, prepare
 from autotune.loads.base import Request
 from autotune.loads.registry import LOADS
-from autotune.measure.bottleneck import Resource
 from autotune.measure.calm import PAUSE, Calm
 from autotune.measure.diagnosis import WatchedReading
 from autotune.measure.watch import hosts_of
 from autotune.runtimes.processes import Processes
 from autotune.services.base import Value
+from autotune.services.diagnosis import Resource
 from autotune.services.registry import expected_body
 from autotune.space.space import Space
 from autotune.target.read import read

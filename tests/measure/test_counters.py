@@ -11,16 +11,18 @@ from typing import Any
 import pytest
 
 from autotune.deploy.stack import Part
-from autotune.measure.counters import DIALECTS, CounterReader, parse
-from autotune.measure.scoreboard import doing
+from autotune.measure.counters import CounterReader, parse
+from autotune.services.apache.diagnosis import doing
 from autotune.services.apache.service import ApacheModPhp
 from autotune.services.apache.status import STATUS_HOST
 from autotune.services.base import Endpoint, Role, Site
 from autotune.services.memcached.service import Memcached
+from autotune.services.registry import diagnosis
 from autotune.transports.base import Completed
 from autotune.transports.local import LocalTransport
 
 FIXTURES = Path(__file__).parent / "fixtures"
+QUERIES = {name: query for name in ("memcached", "redis") if (query := diagnosis(name).counters)}
 
 
 def cache_at(port: int) -> Part:
@@ -32,32 +34,32 @@ def cache_at(port: int) -> Part:
 
 
 @pytest.mark.parametrize(
-    ("role", "fixture", "expected"),
+    ("service", "fixture", "expected"),
     [
         (
-            Role.CACHE,
+            "memcached",
             "memcached-stats.txt",
             {"max_connections": 1024.0, "listen_disabled_num": 0.0},
         ),
-        (Role.STORE, "redis-info.txt", {"maxclients": 10000.0, "rejected_connections": 0.0}),
+        ("redis", "redis-info.txt", {"maxclients": 10000.0, "rejected_connections": 0.0}),
     ],
 )
-def test_recorded_answers(role: Role, fixture: str, expected: dict[str, float]) -> None:
-    found = parse((FIXTURES / fixture).read_text(), DIALECTS[role], 0.001)
+def test_recorded_answers(service: str, fixture: str, expected: dict[str, float]) -> None:
+    found = parse((FIXTURES / fixture).read_text(), QUERIES[service], 0.001)
     assert found.refused is None
     assert expected.items() <= found.values.items()
-    assert set(found.values) >= DIALECTS[role].names - {"rusage_user", "rusage_system"}
+    assert set(found.values) >= QUERIES[service].names - {"rusage_user", "rusage_system"}
 
 
 @pytest.mark.parametrize(
-    ("role", "text"),
+    ("service", "text"),
     [
-        (Role.CACHE, "ERROR Too many open connections\r\n"),
-        (Role.STORE, "-ERR max number of clients reached\r\n"),
+        ("memcached", "ERROR Too many open connections\r\n"),
+        ("redis", "-ERR max number of clients reached\r\n"),
     ],
 )
-def test_refusals_are_kept(role: Role, text: str) -> None:
-    found = parse(text, DIALECTS[role], 0.001)
+def test_refusals_are_kept(service: str, text: str) -> None:
+    found = parse(text, QUERIES[service], 0.001)
     assert found.refused == text.strip().lstrip("-")
     assert not found.values
 
@@ -73,7 +75,7 @@ def test_refusals_are_kept(role: Role, text: str) -> None:
     ],
 )
 def test_redis_answers_are_read_whole(data: bytes, whole: bool) -> None:
-    assert DIALECTS[Role.STORE].complete(data) is whole
+    assert QUERIES["redis"].complete(data) is whole
 
 
 def test_one_connection_for_many_questions() -> None:

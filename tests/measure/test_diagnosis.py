@@ -9,12 +9,14 @@ from typing import Any
 import pytest
 from ruamel.yaml import YAML
 
-from autotune.measure.activity import HostActivity, PartActivity
-from autotune.measure.bottleneck import Bottleneck, Resource
+from autotune.measure.activity import HostActivity
+from autotune.measure.bottleneck import Bottleneck
 from autotune.measure.diagnosis import explain, judge
 from autotune.measure.reading import Reading
 from autotune.measure.situation import Situation
+from autotune.services import registry
 from autotune.services.base import Role
+from autotune.services.diagnosis import PartActivity, Resource
 from autotune.target.slo import Slo
 
 CASES: list[dict[str, Any]] = YAML(typ="safe").load(
@@ -35,7 +37,8 @@ def part(name: str, values: dict[str, Any]) -> PartActivity:
     tier, role = TIERS[name]
     host = values.pop("host", "here")
     service = name.rpartition(".")[2]
-    return PartActivity(f"{tier}.{host}.{service}", tier, host, service, role, **values)
+    runs = any(s.runs_application for s in registry.named(service) if role in (s.role, Role.APP))
+    return PartActivity(f"{tier}.{host}.{service}", tier, host, service, role, runs, **values)
 
 
 def case(values: dict[str, Any]) -> Situation:

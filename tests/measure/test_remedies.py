@@ -4,12 +4,10 @@ from dataclasses import asdict
 
 import pytest
 
-from autotune.measure import remedies
-from autotune.measure.bottleneck import Bottleneck, Resource
+from autotune.measure.bottleneck import Bottleneck
 from autotune.measure.remedies import moves
-from autotune.services.limits.service import NOFILE
-from autotune.services.registry import SERVICES
-from autotune.services.sysctl.service import Sysctl
+from autotune.services.diagnosis import Resource
+from autotune.services.registry import ALL, diagnosis
 
 
 def found(service: str, resource: Resource) -> dict[str, object]:
@@ -32,13 +30,11 @@ def test_what_no_setting_mends_has_none(resource: Resource) -> None:
 
 
 def test_every_move_is_one_of_the_catalogue() -> None:
-    known = {"limits": {NOFILE.name}, "sysctl": {p.name for p in Sysctl().parameters}}
-    for service in SERVICES.values():
+    known: dict[str, set[str]] = {}
+    for service in ALL:
         known.setdefault(service.name, set()).update(p.name for p in service.parameters)
-    for (service, _), told in remedies._OF_SERVICE.items():
-        for move in told:
-            assert move.rstrip("+-").partition("=")[0] in known[service], (service, move)
-    for told in remedies._OF_HOST.values():
-        for move in told:
-            name, _, parameter = move.rstrip("+-").partition(".")
-            assert parameter in known[name], move
+    named = [(name, move) for name in known for told in diagnosis(name).moves.values()
+             for move in told]  # fmt: skip
+    assert len(named) > 20
+    for name, move in named:
+        assert move.rstrip("+-").partition("=")[0] in known[name], (name, move)

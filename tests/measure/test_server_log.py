@@ -19,6 +19,13 @@ AT = "2026/11/21 04:50:12 [alert] 812#812: "
 APACHE = "[Sat Nov 21 07:18:04.461156 2026] [{0}:error] [pid 812:tid 812] {1}"
 
 
+def site_of(role: Role, runtime: Runtime) -> Site:
+    return Site(
+        tier="lb", host="a", role=role, directory="/srv/lb", listen=Endpoint("127.0.0.1", 1),
+        runtime=runtime, programs={"php-fpm": "/usr/sbin/php-fpm8.2"},
+    )  # fmt: skip
+
+
 @pytest.mark.parametrize(
     ("line", "about"),
     [
@@ -58,7 +65,9 @@ APACHE = "[Sat Nov 21 07:18:04.461156 2026] [{0}:error] [pid 812:tid 812] {1}"
     ],
 )  # fmt: skip
 def test_complaints(line: str, about: str | None) -> None:
-    assert complaints(f"{line}\n{line}\n") == ({about: 2} if about else {})
+    writer = Apache() if ":error]" in line else PhpFpm() if "[pool " in line else Nginx()
+    part = Part(writer, site_of(Role.PROXY, "embedded"))
+    assert complaints(f"{line}\n{line}\n", part) == ({about: 2} if about else {})
 
 
 def test_only_what_was_written_since(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -92,8 +101,4 @@ def test_no_log_at_all(tmp_path: Path) -> None:
 def test_where_a_service_says_what_is_wrong(
     service: Service, role: Role, runtime: Runtime, expected: str | None
 ) -> None:
-    site = Site(
-        tier="lb", host="a", role=role, directory="/srv/lb", listen=Endpoint("127.0.0.1", 1),
-        runtime=runtime, programs={"php-fpm": "/usr/sbin/php-fpm8.2"},
-    )  # fmt: skip
-    assert log_of(Part(service, site)) == expected
+    assert log_of(Part(service, site_of(role, runtime))) == expected

@@ -48,7 +48,7 @@ class PhpFpm(Service):
         return (ConfigFile(_conf(site), "php_fpm/php-fpm.conf.j2"),)
 
     def unit(self, site: Site) -> str:
-        return f"php{_version(site)}-fpm.service"
+        return unit(site)
 
     def validate(self, site: Site, files: Mapping[str, bytes]) -> Argv:
         return (*self._command(site), "-t")
@@ -71,6 +71,11 @@ class PhpFpm(Service):
 
 
 SERVICES = (PhpFpm(),)
+
+
+def unit(site: Site) -> str:
+    """The distribution's unit, which has the version in its name."""
+    return f"php{_version(site)}-fpm.service"
 
 
 def _version(site: Site) -> str:

@@ -1,0 +1,137 @@
+"""What Apache tells of its workers, and when it lacks them: processes where it runs PHP itself,
+threads of processes elsewhere."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+from autotune.services.apache.service import asking
+from autotune.services.apache.status import STATUS_HOST
+from autotune.services.base import Site
+from autotune.services.diagnosis import (
+    FULL,
+    INFERRED,
+    KEPT,
+    MEASURED,
+    TOLD,
+    WORKING,
+    CounterQuery,
+    Diagnosis,
+    Finding,
+    PartActivity,
+    PartReading,
+    Resource,
+)
+
+SEEN = 0.25  # of the looks found connections waiting: less is a burst
+AROUND = 2  # times it is asked in any reading: before there is load and after
+BUSY = 0.75  # of the workers, which are asked for once a second
+# Waiting connections per worker: they add less than a tenth of a request's time (Little's law).
+FLEETING = 0.1
+# A worker that has a request in hand: it reads it, works on it, asks for a name, logs it.
+_LETTERS = {WORKING: "RWDL", KEPT: "K"}
+LEVELS = frozenset({"BusyWorkers", "IdleWorkers", "Processes"})
+
+
+def doing(text: str) -> Mapping[str, float]:
+    """Workers that have a request in hand, the one that answers this not counted, and those that
+    wait for the next one of a kept connection, off the scoreboard: a letter each (mod_status).
+    Nothing where there is no scoreboard."""
+    found = re.search(r"(?m)^Scoreboard: (\S+)", text)
+    if found is None:
+        return {}
+    count = {name: sum(map(found[1].count, letters)) for name, letters in _LETTERS.items()}
+    return {WORKING: max(0.0, count[WORKING] - 1.0), KEPT: float(count[KEPT])}
+
+
+def _log(site: Site) -> str:
+    return site.place(f"{site.directory}/apache2-error.log", "/var/log/apache2/error.log")
+
+
+def workers(part: PartReading) -> Finding | None:
+    """All its workers are taken and connections wait to be accepted. What is behind comes first:
+    a load balancer whose web servers lack workers runs out of its own."""
+    seen, most = part.activity, part.setting("MaxRequestWorkers")
+    if most is None or seen.queued < SEEN or not seen.workers:
+        return None
+    threads = part.setting("ThreadsPerChild") or 1
+    there = min(seen.workers * threads, most)
+    told, taken = "max_workers" in seen.complaints, _taken(seen, there)
+    # A reading cut short ends before anybody was asked; but whoever is free accepts at once,
+    # unless the machine keeps it from running for a moment.
+    unasked = seen.answers + seen.unanswered <= AROUND
+    inferred = unasked and there >= FULL * most and seen.waiting >= FLEETING * there
+    if not (told or taken or inferred):
+        return None
+    return Finding(
+        Resource.WORKERS,
+        f"{_shown(seen, told=told)} of {there} workers, {most} allowed;"
+        f" {seen.waiting:.0f} connections waited at its socket (up to {seen.waiting_max}):"
+        f" {_remedy(seen, there, most, threads)}",
+        TOLD if told else MEASURED if taken else INFERRED,
+    )
+
+
+def _taken(part: PartActivity, there: int) -> bool:
+    # A server that leaves the question about its state waiting has nobody to answer it.
+    return bool(part.unanswered) or part.occupied + _kept(part) >= BUSY * there
+
+
+def _shown(part: PartActivity, *, told: bool) -> str:
+    if told:
+        return "“server reached MaxRequestWorkers setting” in its log"
+    if part.unanswered:
+        return f"none free to tell of its state, {part.unanswered} times,"
+    if part.answers <= AROUND and not part.occupied:
+        return "not one free"
+    kept = f" and {_kept(part):.0f} held by kept connections" if _kept(part) else ""
+    return f"{part.occupied:.0f} busy{kept}"
+
+
+def _remedy(part: PartActivity, there: int, most: int, threads: int) -> str:
+    if there < FULL * most:
+        spare = "MinSpareServers" if threads == 1 else "MinSpareThreads"
+        return f"they are started too slowly: raise StartServers and {spare}"
+    if _kept(part) > 0.5 * there:
+        return "lower KeepAliveTimeout"
+    return "raise MaxRequestWorkers" if threads == 1 else "raise ServerLimit or ThreadsPerChild"
+
+
+def _kept(part: PartActivity) -> float:
+    return part.counters.get(KEPT, 0.0)
+
+
+DIAGNOSIS = Diagnosis(
+    counters=CounterQuery(
+        question=f"GET /server-status?auto HTTP/1.0\r\nHost: {STATUS_HOST}\r\n\r\n".encode(),
+        complete=lambda _: False,  # it closes the connection
+        command=lambda site: asking(site, "status?auto"),
+        names=LEVELS,
+        levels=LEVELS | {WORKING, KEPT},
+        more=doing,
+        at_home=True,
+    ),
+    log=_log,
+    complaints={
+        # Apache says so once, until it is restarted.
+        "max_workers": re.compile(r"reached MaxRequestWorkers|scoreboard is full"),
+        "no_live_upstreams": re.compile(r"All workers are in error state"),
+        "upstream_timed_out": re.compile(r"\(70007\)The timeout specified"),
+        "upstream_refused": re.compile(r"\(111\)Connection refused"),
+    },
+    moves={
+        Resource.WORKERS: (
+            "MaxRequestWorkers+",
+            "ServerLimit+",
+            "ThreadsPerChild+",
+            "StartServers+",
+            "MinSpareServers+",
+            "MinSpareThreads+",
+            "KeepAliveTimeout-",
+        ),
+        Resource.CONNECTIONS: ("MaxRequestWorkers+", "ServerLimit+", "ListenBacklog+"),
+        Resource.MEMORY: ("MaxRequestWorkers-", "ServerLimit-"),
+    },
+    worker_rules=(workers,),
+)

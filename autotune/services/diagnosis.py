@@ -1,0 +1,171 @@
+"""What diagnosing asks of a service: its counters, its log, what it can run out of and what helps."""
+
+from __future__ import annotations
+
+import enum
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from autotune.services.base import Argv, Role, Settings, Site
+
+# How directly a rule sees its cause.
+TOLD, MEASURED, INFERRED = 0.95, 0.85, 0.7
+FULL = 0.90  # of a CPU, a link, a pool: what is left over is lost to bursts
+# Names of counters for servers that say what their workers do: with a request in hand, or kept for
+# the next one of a connection.
+WORKING, KEPT = "working", "kept"
+
+
+class Resource(enum.StrEnum):
+    """What can run out."""
+
+    CPU = "cpu"
+    WORKERS = "workers"
+    CONNECTIONS = "connections"
+    DESCRIPTORS = "descriptors"
+    MEMORY = "memory"
+    NETWORK = "network"
+    STORE = "store"
+    CACHE = "cache"
+    GENERATOR = "generator"
+    ANSWERS = "answers"  # nothing is short: a host answers wrong
+
+
+@dataclass(frozen=True)
+class PartActivity:
+    """A service on a host over a reading: ``cpu`` in CPUs; ``delay`` seconds/s its processes were
+    runnable and had no CPU; ``waiting`` and ``accepted`` the mean connections at its socket, and
+    ``queued`` the fraction of looks that found some waiting, ``occupied`` the accepted then.
+    Of a server that tells what its workers do, ``accepted`` is the mean number of those with a
+    request in hand, and ``occupied`` the most. ``answers`` and ``unanswered`` count the times it was
+    asked for its counters, ``refused`` is the refusal it gave instead."""
+
+    name: str
+    tier: str
+    host: str
+    service: str
+    role: Role
+    runs_application: bool = False
+    workers: int = 0
+    threads: int = 0
+    cpu: float = 0.0
+    delay: float | None = None
+    rss: int = 0
+    descriptors: int | None = None
+    descriptor_limit: int | None = None
+    waiting: float = 0.0
+    waiting_max: int = 0
+    backlog: int | None = None
+    accepted: float = 0.0
+    queued: float = 0.0
+    occupied: float = 0.0
+    counters: Mapping[str, float] = field(default_factory=dict)
+    answers: int = 0
+    unanswered: int = 0
+    refused: str | None = None
+    complaints: Mapping[str, int] = field(default_factory=dict)
+    fault: str | None = None
+
+    @property
+    def label(self) -> str:
+        return f"{self.tier}.{self.service}"
+
+
+@dataclass(frozen=True)
+class PartReading:
+    """One service on one host during one reading: what the service's own rules look at.
+
+    ``settings`` are its own, by their bare names; ``failed`` the requests that failed in the reading,
+    and ``mostly_errors`` whether they are more than the late ones; ``idle`` the fraction of its
+    host's CPU time that nobody used, where known.
+    """
+
+    activity: PartActivity
+    settings: Settings
+    failed: int
+    mostly_errors: bool
+    idle: float | None
+
+    def setting(self, name: str) -> int | None:
+        """The value tuned or in place, where it is a whole number."""
+        value = self.settings.get(name)
+        return int(value) if isinstance(value, int | float) else None
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What a service runs out of; ``evidence`` is one line that can be checked."""
+
+    resource: Resource
+    evidence: str
+    confidence: float
+
+
+Rule = Callable[[PartReading], Finding | None]
+
+
+@dataclass(frozen=True, kw_only=True)
+class CounterQuery:
+    """How a server is asked for its counters, over TCP and by a command, and its answer understood.
+
+    ``names`` are the numbers looked for, ``levels`` those of them that go up and down; ``more``
+    reads what is no number by a name. ``at_home``: it answers its own host alone, and a connection
+    that stays open would keep a worker from others.
+    """
+
+    question: bytes
+    complete: Callable[[bytes], bool]
+    command: Callable[[Site], Argv]
+    names: frozenset[str]
+    levels: frozenset[str]
+    more: Callable[[str], Mapping[str, float]] = lambda _: {}
+    at_home: bool = False
+
+
+@dataclass(frozen=True)
+class ClientLimit:
+    """The parameter that limits a server's clients; ``refused`` and ``closed`` are its counters of
+    connections turned away and of times it stopped accepting. ``queues``: clients beyond it wait."""
+
+    parameter: str
+    refused: str
+    closed: str = ""
+    queues: bool = False
+
+
+@dataclass(frozen=True)
+class Lookups:
+    """A cache's counters."""
+
+    gets: str
+    hits: str
+    misses: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Diagnosis:
+    """Everything about a service that diagnosing needs; ``None`` says that there is none.
+
+    ``log`` gives the path of its error log, or the systemd unit whose journal has it; ``complaints``
+    are patterns of lines there by kind, beside those every program writes. ``moves`` are what to
+    change where a resource ran out: parameters with where to move them, `+` more and `-` less, or a
+    choice to take; those of a service of the host help any service on it. ``threads`` is the
+    parameter that says how many threads do all its work. ``refusal_rules`` see that it turned
+    requests away, ``worker_rules`` that all its workers are taken, ``cache_rules`` that it forgets
+    too much.
+    """
+
+    counters: CounterQuery | None
+    log: Callable[[Site], str | None] | None
+    moves: Mapping[Resource, tuple[str, ...]]
+    complaints: Mapping[str, re.Pattern[str]] = field(default_factory=dict)
+    threads: str = ""
+    clients: ClientLimit | None = None
+    lookups: Lookups | None = None
+    refusal_rules: tuple[Rule, ...] = ()
+    worker_rules: tuple[Rule, ...] = ()
+    cache_rules: tuple[Rule, ...] = ()
+
+
+NOTHING = Diagnosis(counters=None, log=None, moves={})
