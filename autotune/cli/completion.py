@@ -96,9 +96,12 @@ def hosts(ctx: typer.Context, incomplete: str) -> Iterable[str]:
 
 @_quietly
 def cache_tiers(ctx: typer.Context, incomplete: str) -> Iterable[str]:
-    """Tiers of memcached hosts."""
+    """Tiers of caches that can be measured alone."""
+    from autotune.loads.memcaslap import PROTOCOL
+    from autotune.services.registry import speaks
+
     tiers = _tiers(_target(Path(_first(ctx, "target"))))
-    return [name for name, tier in tiers.items() if "memcached" in tier.service]
+    return [name for name, tier in tiers.items() if speaks(tier.service, PROTOCOL)]
 
 
 @_quietly

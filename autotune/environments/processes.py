@@ -17,12 +17,12 @@ from autotune.environments.processes_check import as_built, checked
 from autotune.environments.processes_stack import lay_out
 from autotune.environments.templates import overrides, rendered
 from autotune.loads.base import Load, Request
-from autotune.loads.headroom import calibrate
+from autotune.loads.headroom import SERVER, calibrate
 from autotune.loads.registry import chosen
 from autotune.measure.watch import hosts_of
 from autotune.runtimes.processes import Processes
 from autotune.services.placement import placed
-from autotune.services.registry import SERVICES, expected_body
+from autotune.services.registry import expected_body
 from autotune.space import space as spaces
 from autotune.space.facts import HostFacts
 from autotune.space.space import Space
@@ -63,9 +63,8 @@ class EmbeddedBed:
 
     def headroom(self) -> str:
         port = next(iter(ports.allocate(self.file).values()))
-        # The stack itself may have no nginx.
-        nginx = ground.programs([SERVICES["nginx"]])["nginx"]
-        found = calibrate(self.load, self.transport, nginx=nginx, port=port)
+        server = ground.programs([SERVER])[SERVER.program]
+        found = calibrate(self.load, self.transport, server=server, port=port)
         wanted = self.file.target.load.max_rate
         made = f"{self.load.name} makes at least {min(found.rate, wanted):g} requests/s here"
         return found.shortage(wanted) or made

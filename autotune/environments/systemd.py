@@ -21,11 +21,10 @@ from autotune.environments.systemd_load import answer, equipment, fit_load_hosts
 from autotune.environments.templates import overrides, rendered
 from autotune.errors import AutotuneError
 from autotune.loads.base import Load
-from autotune.loads.headroom import of_hosts
+from autotune.loads.headroom import SERVER, of_hosts
 from autotune.loads.registry import chosen
 from autotune.runtimes.systemd import Systemd
 from autotune.services.base import Settings
-from autotune.services.nginx.service import Nginx
 from autotune.services.registry import expected_body
 from autotune.space import space as spaces
 from autotune.space.facts import HostFacts
@@ -71,7 +70,9 @@ class SystemdBed:
 
     def headroom(self) -> str:
         """Each load host against a private server of its own that does nothing."""
-        used = on_all(self.load_hosts, lambda way: installed(way, [Nginx()])["nginx"]).everywhere()
+        used = on_all(
+            self.load_hosts, lambda way: installed(way, [SERVER])[SERVER.program]
+        ).everywhere()
         found = of_hosts(self.load, self.load_hosts, used)
         wanted = self.file.target.load.max_rate
         names = ", ".join(way.name for way in self.load_hosts)

@@ -27,6 +27,22 @@ IN_USE = 0.8  # of the headroom that a reading may ask for
 BOUND = 60  # seconds after which the server ends by itself
 
 _BODY = "found 0000 of 0000\n"
+
+
+@dataclass(frozen=True)
+class TrivialServer:
+    """Answers from its configuration and so costs next to nothing: a load host's own nginx."""
+
+    program: str = "nginx"
+    packages: tuple[str, ...] = ("nginx",)
+    elsewhere: str = ""
+
+    @property
+    def programs(self) -> Mapping[str, tuple[str, ...]]:
+        return {self.program: (self.program,)}
+
+
+SERVER = TrivialServer()
 _CONFIG = """daemon off; master_process off; pid server.pid; error_log stderr crit;
 events {{ worker_connections 4096; }}
 http {{
@@ -58,11 +74,11 @@ class Headroom:
 def of_hosts(load: Load, transports: Sequence[Transport], used: Mapping[str, str]) -> Headroom:
     """What all load hosts make together: as much from each as the weakest can.
 
-    ``used``: the nginx of each, by the name of the host. Each is looked at by itself, since hosts
-    that share a machine would be in each other's way. Raises LoadError.
+    ``used``: the server's program on each, by the name of the host. Each is looked at by itself,
+    since hosts that share a machine would be in each other's way. Raises LoadError.
     """
     found = [
-        calibrate(load, transport, nginx=used[transport.name], port=free_port(transport))
+        calibrate(load, transport, server=used[transport.name], port=free_port(transport))
         for transport in transports
     ]
     weakest = min(found, key=lambda one: one.rate)
@@ -76,12 +92,14 @@ def free_port(transport: Transport) -> int:
     return next(port for port in range(21_000, 32_768) if str(port) not in taken)
 
 
-def calibrate(load: Load, transport: Transport, *, nginx: str = "nginx", port: int) -> Headroom:
+def calibrate(
+    load: Load, transport: Transport, *, server: str = SERVER.program, port: int
+) -> Headroom:
     """Raise the load on a trivial server step by step, for about ``SECONDS`` each.
 
     ``port`` must be free on the load host. Raises LoadError when the server does not start there.
     """
-    with trivial_server(transport, nginx=nginx, port=port) as endpoint:
+    with trivial_server(transport, server=server, port=port) as endpoint:
         request = Request(endpoint, "/", _BODY.encode())
         made = 0.0
         for rate in RATES:
@@ -107,7 +125,7 @@ def shortfall(tally: Tally, order: Order) -> str | None:
 
 
 @contextmanager
-def trivial_server(transport: Transport, *, nginx: str, port: int) -> Iterator[Endpoint]:
+def trivial_server(transport: Transport, *, server: str, port: int) -> Iterator[Endpoint]:
     """nginx answering ``return 200`` on the host's loopback, gone when this is left."""
     made = transport.run(("mktemp", "--directory", "--tmpdir", "autotune-headroom.XXXXXXXX"))
     if not made.ok:
@@ -117,15 +135,15 @@ def trivial_server(transport: Transport, *, nginx: str, port: int) -> Iterator[E
         "timeout",
         "--kill-after=1",
         str(BOUND),
-        nginx,
+        server,
         "-p",
         f"{directory}/",
         "-c",
-        "nginx.conf",
+        "server.conf",
     )
     try:
         transport.put(_CONFIG.format(port=port, body=_BODY.replace("\n", "\\n")).encode(),
-                      f"{directory}/nginx.conf")  # fmt: skip
+                      f"{directory}/server.conf")  # fmt: skip
         with ThreadPoolExecutor(1) as pool:
             serving = pool.submit(transport.run, argv, timeout=BOUND + 10.0)
             try:

@@ -13,6 +13,7 @@ from math import ceil
 
 from autotune.services.base import Argv, Endpoint
 
+PROTOCOL = "memcached"  # as services declare it
 PACKAGES = ("libmemcached-tools",)  # Debian's names
 KEY = 17  # bytes; its first 16 are memcaslap's own
 WINDOW = "1k"  # objects of each client, the least it takes

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import cache
 from importlib import import_module
 from importlib.util import find_spec
@@ -64,6 +64,11 @@ def of_role(role: Role) -> tuple[Service, ...]:
 def named(name: str) -> tuple[Service, ...]:
     """The services of this name: several where one program does different jobs."""
     return tuple(service for service in ALL if service.name == name)
+
+
+def speaks(deployments: Iterable[str], protocol: str) -> bool:
+    """Whether generators of load that speak ``protocol`` can ask one of these deployments."""
+    return any(service.protocol == protocol for d in deployments for service, _ in parts(d))
 
 
 def folder_module(service: Service, name: str) -> ModuleType | None:

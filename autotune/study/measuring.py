@@ -10,10 +10,12 @@ from statistics import fmean, stdev
 
 from autotune.environments.base import Bed
 from autotune.errors import AutotuneError
+from autotune.loads.memcaslap import PROTOCOL
 from autotune.measure.posterior import Prior
 from autotune.optimize import confirmation
 from autotune.optimize.confirmation import Gain, Measured, gain
 from autotune.services.base import Settings
+from autotune.services.registry import speaks
 from autotune.study import session
 from autotune.study import trial as trials
 from autotune.study.ceilings import OfCaches, OfStack, of_caches, of_stack
@@ -118,10 +120,10 @@ def ceilings_wanted(bed: Bed, wanted: Request, tier: str | None, concurrency: st
             "only a stack of servers has a ceiling to measure", hint="leave --closed and --tier out"
         )
     if tier is not None:
-        caches = [name for name, one in target.tiers.items() if "memcached" in one.service]
+        caches = [name for name, one in target.tiers.items() if speaks(one.service, PROTOCOL)]
         if tier not in caches:
             raise AutotuneError(
-                f"tier {tier!r} has no memcached to measure", hint=instead(tier, caches)
+                f"tier {tier!r} has no {PROTOCOL} to measure", hint=instead(tier, caches)
             )
         return Ceilings(wanted.settings, tier, ())
     return Ceilings(wanted.settings, None, _clients(concurrency))

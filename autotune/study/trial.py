@@ -16,8 +16,7 @@ from autotune.measure.memory import worst_rss
 from autotune.measure.noise import Noise
 from autotune.measure.posterior import Prior
 from autotune.measure.warmup import Warmth, carried, warm_up
-from autotune.services.base import Role
-from autotune.services.registry import DEPLOYMENTS
+from autotune.services.registry import named
 from autotune.space.space import Infeasible, Space
 from autotune.study.progress import Narrator
 from autotune.study.records import Phase, Trial
@@ -89,7 +88,7 @@ def run(step: Measure, bench: Bench, prior: Prior | None, incumbent: float | Non
     bench.narrator.deployed(trial, deployed)
     if bench.equipment.benchmark is not None:
         return _called(bench, trial, bench.equipment.benchmark)
-    bench.warm = bench.warm and not any(_is_cache(name) for name in deployed.restarted)
+    bench.warm = bench.warm and not any(_forgets(name) for name in deployed.restarted)
     warmth = _warm_up(bench, trial, prior)
     capacity = _peak(bench, trial, prior, warmth, incumbent)
     return _measured(bench, trial, capacity)
@@ -119,10 +118,9 @@ def _warm_up(bench: Bench, trial: Trial, prior: Prior | None) -> Warmth:
     return warmth
 
 
-def _is_cache(part: str) -> bool:
+def _forgets(part: str) -> bool:
     """Whether a part, by its name, is a service that forgets what it held when it is restarted."""
-    kind = part.rpartition(".")[2]
-    return any(role is Role.CACHE for _, role in DEPLOYMENTS.get(kind, ()))
+    return any(service.forgets_on_restart for service in named(part.rpartition(".")[2]))
 
 
 def _guess(prior: Prior | None, warmth: Warmth) -> Prior | None:

@@ -61,5 +61,5 @@ def test_the_generator_is_calibrated_and_leaves_nothing(tmp_path, monkeypatch) -
 def test_a_server_that_cannot_start_is_said(tmp_path, monkeypatch) -> None:
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     with pytest.raises(LoadError, match="no-such-nginx"):
-        calibrate(LOADS["httperf"], LocalTransport(), nginx="no-such-nginx", port=free_port())
+        calibrate(LOADS["httperf"], LocalTransport(), server="no-such-nginx", port=free_port())
     assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,166 @@
+"""What the layout promises: each service and generator in a place of its own, imports one way.
+
+``pytest -s`` shows what was looked at. Import order and circles count TYPE_CHECKING blocks too.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from graphlib import CycleError, TopologicalSorter
+from pathlib import Path
+
+import pytest
+
+import autotune
+from autotune.loads.registry import LOADS
+from autotune.services.registry import ALL
+
+PACKAGE = Path(autotune.__file__).parent
+# A package imports from those before it. What nothing is said of may import everything.
+ORDER = ("errors", "target", "services", "space", "optimize", "transports", "deploy", "loads",
+         "measure", "simulate", "discovery")  # fmt: skip
+# Services whose names are ordinary words of the field, or of the applications that a tier serves.
+ORDINARY = {"sysctl", "limits", "reference"}
+# Where a name may occur all the same. A name is any part of the text; a path ends in a slash.
+SERVICE_NAMES = {
+    "simulate/": "models of the software of the published measurements: a model is of something",
+    "loads/headroom.py": "load hosts run a server of their own to measure the generator against",
+    "loads/ab.py": "a package that brings a generator",
+    "loads/memcaslap.py": "a package that brings a generator, and the protocol it speaks",
+    "loads/mutilate.py": "the protocol it speaks",
+    "lab/overlay.py": "directories that a lab's hosts do not share with this machine",
+    "sweep/axes.py": "an example in a hint",
+    "target/findings.py": "an example in a hint",
+    "target/kinds.py": "an example in a hint",
+    "target/coherence.py": "`local_cache:` is a key of target files",
+    "target/model.py": "`local_cache:` is a key of target files",
+    "services/placement.py": "`local_cache:` is a key of target files",
+    "deploy/ports.py": "`local_cache:` is a key of target files",
+    "deploy/stack.py": "`local_cache:` is a key of target files",
+    "cli/completion.py": "`local_cache:` is a key of target files",
+    "services/redis_protocol.py": "shared by the services that speak it",
+    "services/kvrocks/": "it speaks another service's protocol, and is asked by its client",
+    "services/local_cache/": "it is a memcached beside the application",
+    "services/php_fpm/service.py": "PHP's clients of a cache and a store are packages of their own",
+    "services/apache/service.py": "PHP's clients of a cache and a store are packages of their own",
+    "services/nginx/parameters.py": "what a parameter means to the application server behind it",
+}
+GENERATOR_NAMES = {
+    "target/": "the default of `load:`, and keys that only one generator has",
+    "discovery/target_text.py": "the default, written into a new target",
+    "environments/": "ceilings of caches are those of two particular generators",
+    "study/ceilings.py": "ceilings of caches are those of two particular generators",
+}
+# Imports for the sake of a type that close a circle, until both halves are one module.
+TO_BE_CUT = {
+    ("autotune.environments.processes_check", "autotune.environments.processes"),
+    ("autotune.environments.processes_stack", "autotune.environments.processes"),
+    ("autotune.environments.systemd_check", "autotune.environments.systemd"),
+    ("autotune.environments.systemd_load", "autotune.environments.systemd"),
+    ("autotune.study.retry", "autotune.study.trial"),
+}
+
+
+def modules() -> dict[str, Path]:
+    """Every module by what an import calls it."""
+    paths = {".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts): path
+             for path in sorted(PACKAGE.rglob("*.py"))}  # fmt: skip
+    return {name.removesuffix(".__init__"): path for name, path in paths.items()}
+
+
+MODULES = modules()
+TREES = {name: ast.parse(path.read_text()) for name, path in MODULES.items()}
+
+
+def imports(module: str) -> Iterator[str]:
+    for node in ast.walk(TREES[module]):
+        if isinstance(node, ast.ImportFrom):
+            for alias in node.names:
+                full = f"{node.module}.{alias.name}"
+                yield full if full in MODULES else str(node.module)
+        elif isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+
+
+GRAPH = {name: {other for other in imports(name) if other in MODULES} - {name} for name in MODULES}
+
+
+def names(tree: ast.Module) -> Iterator[tuple[int, str]]:
+    """Identifiers and literals with their lines; what explains the code is none of them."""
+    owners = (ast.Module, ast.ClassDef, ast.FunctionDef)
+    prose = {id(part.value) for node in ast.walk(tree) if isinstance(node, owners)
+             for part in node.body if isinstance(part, ast.Expr)}  # fmt: skip
+    for node in ast.walk(tree):
+        line = getattr(node, "lineno", 0)
+        match node:
+            case ast.Constant(value=str(text)) if id(node) not in prose:
+                yield line, text
+            case ast.Name(id=text) | ast.Attribute(attr=text) | ast.arg(arg=text):
+                yield line, text
+            case ast.FunctionDef(name=text) | ast.ClassDef(name=text):
+                yield line, text
+            case ast.ImportFrom(module=str(text), names=aliases):
+                yield line, " ".join([text, *(alias.name for alias in aliases)])
+
+
+NAMES = {module: tuple(names(tree)) for module, tree in TREES.items()}
+
+
+def strays(pattern: re.Pattern[str], own: str, allowed: dict[str, str]) -> list[str]:
+    """Where a name is that belongs to the folder or file ``own``."""
+    found = []
+    for name, path in MODULES.items():
+        place = path.relative_to(PACKAGE).as_posix()
+        if place.startswith((own, *allowed)):
+            continue
+        found += [f"{place}:{line}: {text!r}" for line, text in NAMES[name]
+                  if pattern.search(text)]  # fmt: skip
+    return found
+
+
+@pytest.mark.parametrize("service", sorted({s.name for s in ALL} - ORDINARY))
+def test_a_service_is_named_in_its_folder_alone(service: str) -> None:
+    pattern = re.compile(service.replace("_", "[-_]?"), re.IGNORECASE)
+    folder = f"services/{service}/"
+    assert (PACKAGE / folder).is_dir()
+    assert strays(pattern, folder, SERVICE_NAMES) == []
+
+
+@pytest.mark.parametrize("generator", sorted(LOADS))
+def test_a_generator_is_named_among_generators_alone(generator: str) -> None:
+    pattern = re.compile(rf"\b{generator}\b", re.IGNORECASE)
+    assert strays(pattern, "loads/", GENERATOR_NAMES) == []
+
+
+@pytest.mark.parametrize("allowed", [SERVICE_NAMES, GENERATOR_NAMES])
+def test_what_is_allowed_is_there(allowed: dict[str, str]) -> None:
+    assert [place for place in allowed if not (PACKAGE / place).exists()] == []
+
+
+def test_imports_go_one_way() -> None:
+    wrong = []
+    for module, others in GRAPH.items():
+        for other in others:
+            ranks = [ORDER.index(room) if (room := name.split(".")[1]) in ORDER else None
+                     for name in (module, other) if "." in name]  # fmt: skip
+            if (
+                len(ranks) == 2
+                and ranks[0] is not None
+                and (ranks[1] is None or ranks[0] < ranks[1])
+            ):
+                wrong.append(f"{module} imports {other}")
+    print(f"{len(MODULES)} modules, {sum(map(len, GRAPH.values()))} imports between them")
+    assert wrong == []
+
+
+def test_imports_have_no_circles() -> None:
+    circle: list[str] = []
+    graph = {name: {other for other in others if (name, other) not in TO_BE_CUT}
+             for name, others in GRAPH.items()}  # fmt: skip
+    try:
+        TopologicalSorter(graph).prepare()
+    except CycleError as error:
+        circle = error.args[1]
+    assert circle == []
