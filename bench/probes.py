@@ -19,9 +19,9 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from autotune.deploy.stack import Part
-from autotune.measure.process_table import Owners
-from autotune.measure.stream import Stream
-from autotune.measure.watch import Watch, WatchedHost
+from autotune.monitor.process_table import Owners
+from autotune.monitor.stream import Stream
+from autotune.monitor.watch import Watch, WatchedHost
 from autotune.runtimes.server_process import PID_SUFFIX
 from autotune.services.base import Endpoint, Role, Site
 from autotune.services.nginx.service import Nginx

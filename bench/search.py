@@ -24,7 +24,7 @@ from itertools import product
 import numpy as np
 import optuna
 
-from autotune.measure.remedies import moves
+from autotune.diagnose.moves import moves
 from autotune.optimize.gp.surrogate import MOVES
 from autotune.optimize.samplers import SAMPLERS
 from autotune.optimize.searcher import Outcome, Searcher

@@ -33,13 +33,13 @@ import numpy as np
 import optuna
 
 from autotune.deploy.deployed import Deployed, DeployFailed, Fleet
+from autotune.diagnose.bottleneck import Bottleneck
+from autotune.diagnose.diagnosis import WatchedReading
 from autotune.environments.base import Equipment, search_limits
 from autotune.environments.clock import Clock
-from autotune.measure.bottleneck import Bottleneck
-from autotune.measure.diagnosis import WatchedReading
 from autotune.measure.reading import Reading
 from autotune.measure.warmup import warm_up
-from autotune.measure.watch import Seen
+from autotune.monitor.watch import Seen
 from autotune.optimize.base import distributions, plain
 from autotune.optimize.searcher import Searcher
 from autotune.services.base import Action, Settings

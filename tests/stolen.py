@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from autotune.measure.calm import MUCH
-from autotune.measure.procfs import CPU_KINDS
+from autotune.monitor.procfs import CPU_KINDS
 
 ATTEMPTS = 2  # more
 PAUSE = 30.0  # seconds between them

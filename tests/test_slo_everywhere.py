@@ -13,16 +13,16 @@ import pytest
 
 import autotune
 from autotune.deploy.stack import Stack
+from autotune.diagnose.context import ReadingContext
+from autotune.diagnose.diagnosis import WatchedReading
 from autotune.environments import load_meter as gauges
 from autotune.environments.load_meter import Gauge
 from autotune.loads.base import Request, Tally
 from autotune.loads.httperf import Httperf
 from autotune.measure import Limits, Noise, Reading, Slo
-from autotune.measure.diagnosis import WatchedReading
-from autotune.measure.footprint import Footprint
 from autotune.measure.hunt import Hunt
-from autotune.measure.situation import Situation
-from autotune.measure.watch import Seen
+from autotune.monitor.footprint import Footprint
+from autotune.monitor.watch import Seen
 from autotune.report import measured
 from autotune.report.hosts import at_peak
 from autotune.report.html.timeline import state_of
@@ -110,7 +110,7 @@ def test_the_ladder(taken: Reading, met: bool) -> None:
 
 @each
 def test_the_diagnosis(taken: Reading, met: bool) -> None:
-    assert Situation(taken, SLO, {}, {}, ()).met is met
+    assert ReadingContext(taken, SLO, {}, {}, ()).met is met
 
 
 @each

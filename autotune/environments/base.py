@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import NoReturn, Protocol
 
 from autotune.deploy.deployed import Fleet
+from autotune.diagnose.bottleneck import Bottleneck
+from autotune.diagnose.diagnosis import WatchedReading
 from autotune.environments.clock import Clock
 from autotune.environments.command_objective import Benchmark
 from autotune.environments.load_meter import Gauge
-from autotune.measure.bottleneck import Bottleneck
 from autotune.measure.capacity import Limits
-from autotune.measure.diagnosis import WatchedReading
 from autotune.services.base import Settings
 from autotune.space.facts import HostFacts
 from autotune.space.space import Space

@@ -6,17 +6,17 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from autotune.deploy.stack import Stack
+from autotune.diagnose.bottleneck import Bottleneck
+from autotune.diagnose.diagnosis import WatchedReading, diagnose
+from autotune.diagnose.faults import faults, suspected
 from autotune.loads.base import Load, Order, Request, Tally
 from autotune.loads.take import take
-from autotune.measure.activity import host_activity
-from autotune.measure.bottleneck import Bottleneck
-from autotune.measure.counters import CounterReader
-from autotune.measure.diagnosis import WatchedReading, diagnose
 from autotune.measure.drain import drain
-from autotune.measure.faults import faults, suspected
-from autotune.measure.footprint import footprints
 from autotune.measure.reading import Reading
-from autotune.measure.watch import Seen, Watch, WatchedHost
+from autotune.monitor.activity import host_activity
+from autotune.monitor.counters import CounterReader
+from autotune.monitor.footprint import footprints
+from autotune.monitor.watch import Seen, Watch, WatchedHost
 from autotune.services.base import Settings
 from autotune.services.registry import diagnosis
 from autotune.target.slo import Slo

@@ -19,7 +19,7 @@ from autotune.environments.templates import overrides, rendered
 from autotune.loads.base import Load, Request
 from autotune.loads.headroom import SERVER, calibrate
 from autotune.loads.registry import chosen
-from autotune.measure.watch import hosts_of
+from autotune.monitor.watch import hosts_of
 from autotune.runtimes.processes import Processes
 from autotune.services.placement import placed
 from autotune.services.registry import expected_body

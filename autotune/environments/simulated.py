@@ -11,12 +11,12 @@ from pathlib import Path
 from autotune.deploy import stack as stacks
 from autotune.deploy.desired_state import want
 from autotune.deploy.stack import Part, Stack
+from autotune.diagnose.bottleneck import Bottleneck
+from autotune.diagnose.diagnosis import WatchedReading
 from autotune.environments.base import Checked, Equipment, Preview, search_limits, size
 from autotune.environments.clock import Clock
 from autotune.environments.templates import rendered
-from autotune.measure.bottleneck import Bottleneck
-from autotune.measure.diagnosis import WatchedReading
-from autotune.measure.watch import Seen
+from autotune.monitor.watch import Seen
 from autotune.services.base import Settings
 from autotune.services.placement import placed
 from autotune.services.sysctl.parameters import PARAMETERS as KERNEL

@@ -14,7 +14,7 @@ from autotune.environments.interruption import uninterrupted
 from autotune.environments.load_meter import Gauge
 from autotune.loads import kernel
 from autotune.loads.base import Request
-from autotune.measure.watch import WatchedHost, hosts_of
+from autotune.monitor.watch import WatchedHost, hosts_of
 from autotune.services.registry import expected_body
 from autotune.study.progress import Narrator
 from autotune.transports import curl

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from autotune.measure.footprint import Footprint
+from autotune.monitor.footprint import Footprint
 
 # Of the CPU time, beyond what is usual. On a small lab of two CPUs nearly every reading at half of the
 # peak broke a p99 objective with 0.15 to 0.4 stolen, near the peak most of those with 0.04 to 0.1.

@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from autotune.measure.footprint import Footprint
 from autotune.measure.reading import Reading
+from autotune.monitor.footprint import Footprint
 from autotune.services.base import Settings
 from autotune.simulate.chain import Array, Chain, chain
 from autotune.simulate.topology import Topology

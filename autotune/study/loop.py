@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import log
 
+from autotune.diagnose.moves import moves
 from autotune.measure.calm import SHARE, Calm
 from autotune.measure.noise import Noise
 from autotune.measure.posterior import Prior
-from autotune.measure.remedies import moves
 from autotune.optimize.gp.surrogate import MATTERS, MOVES
 from autotune.optimize.searcher import Outcome, Searcher
 from autotune.study import trial as trials

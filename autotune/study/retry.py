@@ -7,8 +7,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from autotune.diagnose.diagnosis import WatchedReading
 from autotune.measure.calm import LONGEST, PAUSE
-from autotune.measure.diagnosis import WatchedReading
 from autotune.measure.reading import Reading
 from autotune.study.records import Trial
 

@@ -14,14 +14,14 @@ from typing import Any
 
 from autotune import __version__
 from autotune.deploy.deployed import Deployed
+from autotune.diagnose.bottleneck import Bottleneck
 from autotune.errors import AutotuneError
 from autotune.measure.answer import Answer
-from autotune.measure.bottleneck import Bottleneck
 from autotune.measure.capacity import Capacity
-from autotune.measure.footprint import Footprint
 from autotune.measure.noise import Noise
 from autotune.measure.reading import Reading
 from autotune.measure.warmup import Warmth
+from autotune.monitor.footprint import Footprint
 from autotune.optimize.ranking import Standings
 from autotune.space.space import Candidate
 from autotune.study import journal

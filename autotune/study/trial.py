@@ -5,14 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 
 from autotune.deploy.deployed import DeployFailed
+from autotune.diagnose.diagnosis import WatchedReading, worst_rss
 from autotune.environments import command_objective
 from autotune.environments.base import Equipment
 from autotune.environments.clock import Clock
 from autotune.environments.command_objective import Benchmark
 from autotune.measure import Capacity, Reading, search
 from autotune.measure.calm import Calm
-from autotune.measure.diagnosis import WatchedReading
-from autotune.measure.memory import worst_rss
 from autotune.measure.noise import Noise
 from autotune.measure.posterior import Prior
 from autotune.measure.warmup import Warmth, carried, warm_up

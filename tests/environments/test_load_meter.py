@@ -8,8 +8,8 @@ from autotune.deploy.stack import Stack
 from autotune.environments.load_meter import Gauge
 from autotune.loads.base import Order, Request
 from autotune.loads.httperf import Httperf
-from autotune.measure.sample import Sample
-from autotune.measure.watch import Seen, WatchedHost
+from autotune.monitor.sample import Sample
+from autotune.monitor.watch import Seen, WatchedHost
 from autotune.services.base import Endpoint
 from autotune.target.slo import Slo
 from autotune.transports.local import LocalTransport

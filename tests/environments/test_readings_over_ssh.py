@@ -10,14 +10,14 @@ from typing import Any
 
 import pytest
 
+from autotune.diagnose.bottleneck import Bottleneck
+from autotune.diagnose.diagnosis import WatchedReading
 from autotune.environments.base import Equipment
 from autotune.environments.systemd import SystemdBed, prepare
 from autotune.errors import AutotuneError
 from autotune.lab import of_target
 from autotune.lab.lifecycle import down
 from autotune.loads import kernel
-from autotune.measure.bottleneck import Bottleneck
-from autotune.measure.diagnosis import WatchedReading
 from autotune.services.base import Settings
 from autotune.services.diagnosis import Resource
 from autotune.target.read import read

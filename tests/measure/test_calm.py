@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from autotune.measure.calm import FREE, MUCH, REMEMBERED, SHARE, Calm, worst
-from autotune.measure.footprint import Footprint
+from autotune.monitor.footprint import Footprint
 
 
 def hosts(*stolen: float) -> dict[str, Footprint]:

@@ -14,11 +14,11 @@ from typing import Any
 import numpy as np
 
 from autotune.deploy.deployed import Deployed, DeployFailed, Fleet
+from autotune.diagnose.diagnosis import WatchedReading
 from autotune.environments.base import Equipment
 from autotune.measure.capacity import Limits
-from autotune.measure.diagnosis import WatchedReading
 from autotune.measure.reading import Reading
-from autotune.measure.watch import Seen
+from autotune.monitor.watch import Seen
 from autotune.optimize.searcher import Searcher
 from autotune.services.base import Action, Settings
 from autotune.space.facts import HostFacts

@@ -11,10 +11,10 @@ from types import SimpleNamespace
 
 import pytest
 
+from autotune.diagnose.diagnosis import WatchedReading
 from autotune.measure.calm import FREE, LONGEST, PAUSE
-from autotune.measure.diagnosis import WatchedReading
-from autotune.measure.footprint import Footprint
 from autotune.measure.posterior import Prior
+from autotune.monitor.footprint import Footprint
 from autotune.study import retry, trial
 from autotune.study.records import Phase, Trial
 from autotune.study.schedule import Measure

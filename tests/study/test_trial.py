@@ -6,7 +6,7 @@ import pytest
 
 from autotune.measure.posterior import Prior
 from autotune.measure.warmup import Warmth, Window
-from autotune.study.trial import BEYOND, UNKNOWN_SD, _guess, _is_cache
+from autotune.study.trial import BEYOND, UNKNOWN_SD, _forgets, _guess
 
 EXPECTED = Prior(1000.0, 0.1)
 
@@ -43,4 +43,4 @@ def test_a_peak_is_guessed_from_what_was_carried(
     [("cache.cache1.memcached", True), ("store.store1.redis", False), ("web.web1.php_fpm", False)],
 )
 def test_only_a_restarted_cache_has_to_be_filled_again(part: str, forgets: bool) -> None:  # a case
-    assert _is_cache(part) is forgets
+    assert _forgets(part) is forgets

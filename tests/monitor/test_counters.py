@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from autotune.deploy.stack import Part
-from autotune.measure.counters import CounterReader, parse
+from autotune.monitor.counters import CounterReader, parse
 from autotune.services.apache.diagnosis import doing
 from autotune.services.apache.service import ApacheModPhp
 from autotune.services.apache.status import STATUS_HOST

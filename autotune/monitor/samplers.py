@@ -8,10 +8,10 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from autotune.measure.listening import tcp_queues
-from autotune.measure.process_table import Owners, ProcessFiles
-from autotune.measure.procfs import FILES, Look, parsed
-from autotune.measure.sample import Sample
+from autotune.monitor.listening import tcp_queues
+from autotune.monitor.process_table import Owners, ProcessFiles
+from autotune.monitor.procfs import FILES, Look, parsed
+from autotune.monitor.sample import Sample
 
 _LINKS = Path("/sys/class/net")
 _LARGEST = 1 << 20  # bytes of one file; /proc/net/unix is the only one that could come near

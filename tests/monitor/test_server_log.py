@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from autotune.deploy.stack import Part
-from autotune.measure import server_log
-from autotune.measure.server_log import complaints, log_of, position, since
+from autotune.monitor import server_log
+from autotune.monitor.server_log import complaints, log_of, position, since
 from autotune.services.apache.service import Apache
 from autotune.services.base import Endpoint, Role, Runtime, Service, Site
 from autotune.services.memcached.service import Memcached

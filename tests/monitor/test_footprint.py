@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from autotune.measure.footprint import footprints
-from autotune.measure.watch import Seen, WatchedHost
+from autotune.monitor.footprint import footprints
+from autotune.monitor.watch import Seen, WatchedHost
 
 from .test_activity import FIRST, FPM, HOST, LAST
 

@@ -11,7 +11,7 @@ import socket
 import struct
 from collections.abc import Iterator
 
-from autotune.measure.sample import Queue
+from autotune.monitor.sample import Queue
 
 NETLINK_SOCK_DIAG = 4
 SOCK_DIAG_BY_FAMILY = 20

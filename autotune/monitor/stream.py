@@ -12,11 +12,11 @@ import secrets
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from autotune.measure.listening import parse_ss
-from autotune.measure.process_table import Owners, ProcessFiles
-from autotune.measure.procfs import FILES, Look, parsed
-from autotune.measure.sample import Sample
-from autotune.measure.server_log import LARGEST
+from autotune.monitor.listening import parse_ss
+from autotune.monitor.process_table import Owners, ProcessFiles
+from autotune.monitor.procfs import FILES, Look, parsed
+from autotune.monitor.sample import Sample
+from autotune.monitor.server_log import LARGEST
 from autotune.transports.base import Transport
 
 SPARE = 15.0  # s beyond its own end until it is killed

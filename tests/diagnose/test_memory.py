@@ -1,10 +1,9 @@
 from __future__ import annotations
 
-from autotune.measure.diagnosis import WatchedReading
-from autotune.measure.footprint import Footprint
-from autotune.measure.memory import worst_rss
+from autotune.diagnose.diagnosis import WatchedReading, worst_rss
 from autotune.measure.reading import Reading
-from autotune.measure.watch import Seen
+from autotune.monitor.footprint import Footprint
+from autotune.monitor.watch import Seen
 from autotune.study.records import replay
 
 READING = Reading(100.0, 1.0, 100, 0, {}, {0.01: 100})

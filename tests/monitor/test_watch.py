@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from autotune.deploy.stack import Part
-from autotune.measure.watch import Watch, WatchedHost, owners, pause
+from autotune.monitor.watch import Watch, WatchedHost, owners, pause
 from autotune.runtimes.server_process import PID_SUFFIX
 from autotune.services.base import Endpoint, Role, Site
 from autotune.services.memcached.service import Memcached
@@ -81,7 +81,7 @@ def test_a_host_over_a_transport_ends_with_a_last_look_when_it_is_left(tmp_path:
 def test_a_host_that_hangs_is_not_waited_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("autotune.measure.watch.PATIENCE", 0.1)
+    monkeypatch.setattr("autotune.monitor.watch.PATIENCE", 0.1)
     over = threading.Event()
 
     class Hanging(LocalTransport):

@@ -12,8 +12,8 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from autotune.measure.process_table import Owners, ProcessFiles, group
-from autotune.measure.sample import Queue, Sample
+from autotune.monitor.process_table import Owners, ProcessFiles, group
+from autotune.monitor.sample import Queue, Sample
 
 TICKS = 100.0  # USER_HZ, which Linux fixes at 100 for what it shows to programs
 CPU_KINDS = ("user", "nice", "system", "idle", "iowait", "irq", "softirq", "steal")

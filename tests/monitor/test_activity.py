@@ -7,10 +7,10 @@ from dataclasses import replace
 import pytest
 
 from autotune.deploy.stack import Part
-from autotune.measure.activity import counted, host_activity, part_activity, queue_of, within
-from autotune.measure.counters import Counters
-from autotune.measure.sample import Processes, Queue, Sample
-from autotune.measure.watch import Seen, WatchedHost
+from autotune.monitor.activity import counted, host_activity, part_activity, queue_of, within
+from autotune.monitor.counters import Counters
+from autotune.monitor.sample import Processes, Queue, Sample
+from autotune.monitor.watch import Seen, WatchedHost
 from autotune.services.base import Endpoint, Role, Service, Site
 from autotune.services.nginx.service import Nginx
 from autotune.services.php_fpm.service import PhpFpm

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from autotune.measure.activity import host_activity, part_activity
-from autotune.measure.watch import Seen, WatchedHost
+from autotune.monitor.activity import host_activity, part_activity
+from autotune.monitor.watch import Seen, WatchedHost
 
 
 @dataclass(frozen=True)

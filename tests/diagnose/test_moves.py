@@ -4,8 +4,8 @@ from dataclasses import asdict
 
 import pytest
 
-from autotune.measure.bottleneck import Bottleneck
-from autotune.measure.remedies import moves
+from autotune.diagnose.bottleneck import Bottleneck
+from autotune.diagnose.moves import moves
 from autotune.services.diagnosis import Resource
 from autotune.services.registry import ALL, diagnosis
 

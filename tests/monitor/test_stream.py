@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from autotune.measure import stream
-from autotune.measure.process_table import Owners
-from autotune.measure.stream import Stream, read
+from autotune.monitor import stream
+from autotune.monitor.process_table import Owners
+from autotune.monitor.stream import Stream, read
 from autotune.transports.local import LocalTransport
 
 NAME = Path("/proc/self/comm").read_text().strip()

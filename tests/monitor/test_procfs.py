@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from autotune.measure.listening import parse_ss, tcp_queues
-from autotune.measure.process_table import Owners, ProcessFiles, group, process
-from autotune.measure.procfs import unix_queues
-from autotune.measure.sample import Queue
-from autotune.measure.samplers import LocalSampler
-from autotune.measure.stream import read
+from autotune.monitor.listening import parse_ss, tcp_queues
+from autotune.monitor.process_table import Owners, ProcessFiles, group, process
+from autotune.monitor.procfs import unix_queues
+from autotune.monitor.sample import Queue
+from autotune.monitor.samplers import LocalSampler
+from autotune.monitor.stream import read
 
 RECORDED = (Path(__file__).parent / "fixtures" / "stream.txt").read_text()
 # Another stack ran on that machine: the same programs in sessions of their own.

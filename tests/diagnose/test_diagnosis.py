@@ -1,4 +1,4 @@
-"""Situation → verdict, as data; and how the readings around a peak are weighed."""
+"""ReadingContext → verdict, as data; and how the readings around a peak are weighed."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 from ruamel.yaml import YAML
 
-from autotune.measure.activity import HostActivity
-from autotune.measure.bottleneck import Bottleneck
-from autotune.measure.diagnosis import explain, judge
+from autotune.diagnose.bottleneck import Bottleneck
+from autotune.diagnose.context import ReadingContext
+from autotune.diagnose.diagnosis import explain, judge
 from autotune.measure.reading import Reading
-from autotune.measure.situation import Situation
+from autotune.monitor.activity import HostActivity
 from autotune.services import registry
 from autotune.services.base import Role
 from autotune.services.diagnosis import PartActivity, Resource
@@ -41,12 +41,12 @@ def part(name: str, values: dict[str, Any]) -> PartActivity:
     return PartActivity(f"{tier}.{host}.{service}", tier, host, service, role, runs, **values)
 
 
-def case(values: dict[str, Any]) -> Situation:
+def case(values: dict[str, Any]) -> ReadingContext:
     hosts = values.get("hosts", {})
     reading = dict(values["reading"])
     if "answered" in values:
         reading["errors"] = {"timeout": round(reading["intended"] - 3 * values["answered"])}
-    return Situation(
+    return ReadingContext(
         Reading(**reading),
         Slo(),
         values.get("settings", {}),
@@ -72,11 +72,11 @@ def test_every_resource_has_a_case() -> None:
     assert {c["verdict"][2] for c in CASES if c["verdict"]} == {str(r) for r in Resource}
 
 
-def named(name: str) -> Situation:
+def named(name: str) -> ReadingContext:
     return case(next(c for c in CASES if c["name"].startswith(name)))
 
 
-def at(one: Situation, rate: float, **changes: Any) -> Situation:
+def at(one: ReadingContext, rate: float, **changes: Any) -> ReadingContext:
     return replace(one, reading=replace(one.reading, rate=rate, **changes))
 
 
@@ -115,7 +115,7 @@ def resource(found: Bottleneck | None) -> str | None:
         ([at(WORKERS, 500, **FINE)], "workers"),  # none failed: what the highest rate shows
     ],
 )
-def test_readings_around_the_peak(readings: list[Situation], verdict: str | None) -> None:
+def test_readings_around_the_peak(readings: list[ReadingContext], verdict: str | None) -> None:
     assert resource(judge(readings)) == verdict
     assert resource(judge(readings[::-1])) == verdict
 

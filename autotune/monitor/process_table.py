@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from autotune.measure.sample import Processes
+from autotune.monitor.sample import Processes
 
 TICKS = 100.0
 PAGE = os.sysconf("SC_PAGE_SIZE")

@@ -11,12 +11,12 @@ from types import TracebackType
 from typing import Self, TypeVar
 
 from autotune.deploy.stack import Part, Stack
-from autotune.measure.counters import CounterReader, Counters, query_of
-from autotune.measure.process_table import Owners
-from autotune.measure.sample import Sample
-from autotune.measure.samplers import LocalSampler
-from autotune.measure.server_log import LogPosition, complaints, log_of, position, since
-from autotune.measure.stream import Stream
+from autotune.monitor.counters import CounterReader, Counters, query_of
+from autotune.monitor.process_table import Owners
+from autotune.monitor.sample import Sample
+from autotune.monitor.samplers import LocalSampler
+from autotune.monitor.server_log import LogPosition, complaints, log_of, position, since
+from autotune.monitor.stream import Stream
 from autotune.runtimes.server_process import PID_SUFFIX
 from autotune.transports.base import Transport
 from autotune.transports.local import LocalTransport

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from autotune.deploy.stack import Part
-from autotune.measure.faults import PAUSE, faults, suspected
+from autotune.diagnose.faults import PAUSE, faults, suspected
 from autotune.measure.reading import Reading
 from autotune.services.base import Endpoint, Role, Site
 from autotune.services.nginx.service import Nginx

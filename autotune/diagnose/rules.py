@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from autotune.measure.activity import HostActivity
-from autotune.measure.bottleneck import Bottleneck
-from autotune.measure.situation import Situation, floor, time_inside
+from autotune.diagnose.bottleneck import Bottleneck
+from autotune.diagnose.context import ReadingContext, floor, time_inside
+from autotune.monitor.activity import HostActivity
 from autotune.services.base import Role
 from autotune.services.diagnosis import (
     FULL,
@@ -25,7 +25,7 @@ from autotune.services.diagnosis import (
 from autotune.services.diagnosis import Rule as ServiceRule
 from autotune.services.registry import diagnosis
 
-Rule = Callable[[Situation], Bottleneck | None]
+Rule = Callable[[ReadingContext], Bottleneck | None]
 
 IDLE = 0.10  # of the CPUs: with more than this left, they are not what lacks
 SHARE = 0.5  # of a request's time in a service
@@ -34,33 +34,33 @@ HELD_BACK, MOST = 0.25, 0.7  # s a second, and of the quota: it is used up again
 CROWDED = 1.25  # processes ready to run for each CPU
 
 
-def generator(one: Situation) -> Bottleneck | None:
-    if not one.reading.limited:
+def generator(context: ReadingContext) -> Bottleneck | None:
+    if not context.reading.limited:
         return None
-    return Bottleneck("load", "generator", "", Resource.GENERATOR, one.reading.limited, TOLD)
+    return Bottleneck("load", "generator", "", Resource.GENERATOR, context.reading.limited, TOLD)
 
 
-def wrong_answers(one: Situation) -> Bottleneck | None:
+def wrong_answers(context: ReadingContext) -> Bottleneck | None:
     """A host that is asked by itself, at rest, and answers wrong every time."""
-    broken = [part for part in one.parts if part.fault]
+    broken = [part for part in context.parts if part.fault]
     if not broken:
         return None
     first = broken[0]
-    fine = [part.host for part in one.of_role(first.role) if not part.fault]
+    fine = [part.host for part in context.of_role(first.role) if not part.fault]
     others = f" ({', '.join(fine)} answers right)" if fine else ""
     said = "; ".join(f"{part.host} answers {part.fault}" for part in broken)
     return _at(
         first,
         Resource.ANSWERS,
-        f"asked by itself, without load, {said}{others}: mend it, {one.reading.failed} of"
-        f" {one.reading.intended} requests failed",
+        f"asked by itself, without load, {said}{others}: mend it, {context.reading.failed} of"
+        f" {context.reading.intended} requests failed",
         TOLD,
     )
 
 
-def clients_refused(one: Situation) -> Bottleneck | None:
+def clients_refused(context: ReadingContext) -> Bottleneck | None:
     """A server at its limit of clients turns the next one away, or lets it stand."""
-    for part in one.parts:
+    for part in context.parts:
         limit = diagnosis(part.service).clients
         if limit is None:
             continue
@@ -68,42 +68,42 @@ def clients_refused(one: Situation) -> Bottleneck | None:
         if not (refused or closed or part.refused):
             continue
         standing = part.waiting_max if limit.queues else 0
-        clients = sum(pool.workers for pool in one.pools)
+        clients = sum(pool.workers for pool in context.pools)
         told = part.refused or f"it turned away {refused:g} and stopped accepting {closed:g} times"
         return _at(
             part,
             Resource.CONNECTIONS,
-            f"{one.setting(part, limit.parameter)} clients are its limit, {clients} processes want a"
+            f"{context.setting(part, limit.parameter)} clients are its limit, {clients} processes want a"
             f" connection each, {standing} stood at its socket ({told}): raise {limit.parameter}",
             TOLD,
         )
     return None
 
 
-def descriptors(one: Situation) -> Bottleneck | None:
+def descriptors(context: ReadingContext) -> Bottleneck | None:
     """A server says so, and requests fail for it. In a deep overload it is said too, by servers
     that hold thousands of requests for something slow: then most violations are late, not failed.
     """
-    for part in _complaining(one, "open_files"):
+    for part in _complaining(context, "open_files"):
         return _at(
             part,
             Resource.DESCRIPTORS,
             f"it logged “Too many open files” {part.complaints['open_files']} times,"
-            f" {_or_unknown(part.descriptor_limit)} are allowed a process, {one.reading.failed}"
+            f" {_or_unknown(part.descriptor_limit)} are allowed a process, {context.reading.failed}"
             " requests failed: raise the limit (LimitNOFILE, worker_rlimit_nofile)",
             TOLD,
         )
     return None
 
 
-def refusals(one: Situation) -> Bottleneck | None:
+def refusals(context: ReadingContext) -> Bottleneck | None:
     """What services tell of requests that they turned away."""
-    return _own(one, lambda service: service.refusal_rules)
+    return _own(context, lambda service: service.refusal_rules)
 
 
-def ports(one: Situation) -> Bottleneck | None:
+def ports(context: ReadingContext) -> Bottleneck | None:
     """Without a free local port a proxy answers 502."""
-    for part in _complaining(one, "no_ports"):
+    for part in _complaining(context, "no_ports"):
         return _at(
             part,
             Resource.CONNECTIONS,
@@ -114,10 +114,10 @@ def ports(one: Situation) -> Bottleneck | None:
     return None
 
 
-def memory(one: Situation) -> Bottleneck | None:
-    for host in one.hosts.values():
+def memory(context: ReadingContext) -> Bottleneck | None:
+    for host in context.hosts.values():
         if host.memory >= 0.97 or host.swapped > 1 << 20:
-            part = max(one.on(host.name), key=lambda p: p.rss * max(1, p.workers), default=None)
+            part = max(context.on(host.name), key=lambda p: p.rss * max(1, p.workers), default=None)
             if part:
                 return _at(
                     part,
@@ -131,25 +131,27 @@ def memory(one: Situation) -> Bottleneck | None:
     return None
 
 
-def cpu(one: Situation) -> Bottleneck | None:
+def cpu(context: ReadingContext) -> Bottleneck | None:
     """No CPU left: by what the services used of what their host may use, or because requests spent
     most of their time ready to run and not running."""
-    return _without_cpu(one, MEASURED, _quota_used) or _without_cpu(
-        one, MEASURED, lambda host, _: _ready_but_not_running(one, host, SHARE)
+    return _without_cpu(context, MEASURED, _quota_used) or _without_cpu(
+        context, MEASURED, lambda host, _: _ready_but_not_running(context, host, SHARE)
     )
 
 
-def crowded(one: Situation) -> Bottleneck | None:
+def crowded(context: ReadingContext) -> Bottleneck | None:
     """The CPUs are full and processes wait for them: PHP that waits for a cache or a proxy that
     waits for a CPU is not seen to wait for one, and more processes would only wait as well."""
-    return _without_cpu(one, INFERRED, lambda host, _: _ready_but_not_running(one, host, 0.0))
+    return _without_cpu(
+        context, INFERRED, lambda host, _: _ready_but_not_running(context, host, 0.0)
+    )
 
 
 def _without_cpu(
-    one: Situation, confidence: float, reason: Callable[[HostActivity, float], str]
+    context: ReadingContext, confidence: float, reason: Callable[[HostActivity, float], str]
 ) -> Bottleneck | None:
-    for host in one.hosts.values():
-        parts = one.on(host.name)
+    for host in context.hosts.values():
+        parts = context.on(host.name)
         part = max(parts, key=lambda p: p.cpu, default=None)
         used = sum(part.cpu for part in parts)
         why = reason(host, used)
@@ -173,10 +175,10 @@ def _quota_used(host: HostActivity, used: float) -> str:
     return ""
 
 
-def _ready_but_not_running(one: Situation, host: HostActivity, share: float) -> str:
+def _ready_but_not_running(context: ReadingContext, host: HostActivity, share: float) -> str:
     """A generator on the same host never idles, so that idle time alone proves nothing: the stack
     lacks CPUs only if it could fill them alone. Two processes often pushed aside are still two."""
-    parts, idle = one.on(host.name), 1.0 - host.busy
+    parts, idle = context.on(host.name), 1.0 - host.busy
     wanted = sum(part.cpu + (part.delay or 0.0) for part in parts)
     waiting = [part for part in parts if part.delay and _ready_share(part) >= share]
     mine = sum(part.cpu for part in parts) >= MINE * host.cpus
@@ -196,11 +198,11 @@ def _ready_share(part: PartActivity) -> float:
     return (part.cpu + (part.delay or 0.0)) / max(in_hand, 1.0)
 
 
-def one_thread(one: Situation) -> Bottleneck | None:
+def one_thread(context: ReadingContext) -> Bottleneck | None:
     """A service whose threads are all busy while its host has CPUs to spare."""
-    for part in one.parts:
+    for part in context.parts:
         name = diagnosis(part.service).threads
-        threads = one.setting(part, name) if name else None
+        threads = context.setting(part, name) if name else None
         if not threads or part.cpu < FULL * threads:
             continue
         resource = Resource.STORE if part.role is Role.STORE else Resource.WORKERS
@@ -213,9 +215,9 @@ def one_thread(one: Situation) -> Bottleneck | None:
     return None
 
 
-def network(one: Situation) -> Bottleneck | None:
-    for host in one.hosts.values():
-        busiest = max(one.on(host.name), key=lambda p: p.cpu, default=None)
+def network(context: ReadingContext) -> Bottleneck | None:
+    for host in context.hosts.values():
+        busiest = max(context.on(host.name), key=lambda p: p.cpu, default=None)
         if busiest is None:
             continue
         if host.link is not None and host.link >= FULL:
@@ -227,31 +229,34 @@ def network(one: Situation) -> Bottleneck | None:
     return None
 
 
-def store(one: Situation) -> Bottleneck | None:
+def store(context: ReadingContext) -> Bottleneck | None:
     """Every request waits in PHP for much of the objective although nothing there is short, at the
     lowest rate too: more processes would carry more of them, none of them in time."""
-    inside, fastest = time_inside(one), one.calm if one.calm is not None else floor(one)
+    inside, fastest = (
+        time_inside(context),
+        context.calm if context.calm is not None else floor(context),
+    )
     if inside is None or fastest is None or inside < 0.5 * fastest:
         return None
-    work = sum(part.cpu for part in one.pools) / one.answered
-    if fastest - work < 0.5 * one.slo.limit:
+    work = sum(part.cpu for part in context.pools) / context.answered
+    if fastest - work < 0.5 * context.slo.limit:
         return None
-    behind, why = _slow_one(one)
+    behind, why = _slow_one(context)
     if behind is None:
         return None
     return _at(
         behind,
         Resource.CACHE if behind.role is Role.CACHE else Resource.STORE,
         f"even the fastest requests take {1e3 * fastest:.0f} ms where the load is lowest, of"
-        f" {1e3 * one.slo.limit:.0f} ms they may take, and work for {1e3 * work:.1f} ms of it in"
-        f" {one.pools[0].label}; {why}",
+        f" {1e3 * context.slo.limit:.0f} ms they may take, and work for {1e3 * work:.1f} ms of it in"
+        f" {context.pools[0].label}; {why}",
         INFERRED,
     )
 
 
-def _slow_one(one: Situation) -> tuple[PartActivity | None, str]:
+def _slow_one(context: ReadingContext) -> tuple[PartActivity | None, str]:
     """The cache where it did not answer in time, else the store where gets miss the cache."""
-    caches, stores = one.of_role(Role.CACHE), one.of_role(Role.STORE)
+    caches, stores = context.of_role(Role.CACHE), context.of_role(Role.STORE)
     for cache in caches:
         if cache.unanswered > cache.answers:
             return cache, "the cache left most questions about its own state unanswered"
@@ -264,21 +269,21 @@ def _slow_one(one: Situation) -> tuple[PartActivity | None, str]:
     return stores[0], f"{share}, which answers at once: what misses waits for the store"
 
 
-def workers(one: Situation) -> Bottleneck | None:
+def workers(context: ReadingContext) -> Bottleneck | None:
     """All workers of a service have a request in hand and more wait."""
-    return _own(one, lambda service: service.worker_rules)
+    return _own(context, lambda service: service.worker_rules)
 
 
-def small_cache(one: Situation) -> Bottleneck | None:
+def small_cache(context: ReadingContext) -> Bottleneck | None:
     """A cache forgets what it is asked for again."""
-    return _own(one, lambda service: service.cache_rules)
+    return _own(context, lambda service: service.cache_rules)
 
 
-def backlog(one: Situation) -> Bottleneck | None:
+def backlog(context: ReadingContext) -> Bottleneck | None:
     """A full queue of new connections, with nobody behind it short of anything seen above."""
-    for part in one.parts:
+    for part in context.parts:
         if part.backlog and part.waiting_max >= FULL * part.backlog:
-            dropped = one.hosts[part.host].listen_drops if part.host in one.hosts else 0
+            dropped = context.hosts[part.host].listen_drops if part.host in context.hosts else 0
             return _at(
                 part,
                 Resource.CONNECTIONS,
@@ -309,18 +314,20 @@ RULES: tuple[Rule, ...] = (
 )
 
 
-def _own(one: Situation, rules: Callable[[Diagnosis], Iterable[ServiceRule]]) -> Bottleneck | None:
+def _own(
+    context: ReadingContext, rules: Callable[[Diagnosis], Iterable[ServiceRule]]
+) -> Bottleneck | None:
     """The first finding of services' own rules, the parts behind first."""
-    for part in one.parts:
+    for part in context.parts:
         for rule in rules(diagnosis(part.service)):
-            if finding := rule(one.of_part(part)):
+            if finding := rule(context.of_part(part)):
                 return _at(part, finding.resource, finding.evidence, finding.confidence)
     return None
 
 
-def _complaining(one: Situation, about: str) -> Iterable[PartActivity]:
-    if one.mostly_errors:
-        yield from (part for part in one.parts if part.complaints.get(about))
+def _complaining(context: ReadingContext, about: str) -> Iterable[PartActivity]:
+    if context.mostly_errors:
+        yield from (part for part in context.parts if part.complaints.get(about))
 
 
 def _or_unknown(value: int | None) -> str:

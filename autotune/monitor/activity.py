@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from statistics import fmean
 
 from autotune.deploy.stack import Part
-from autotune.measure.counters import Counters, query_of
-from autotune.measure.sample import Processes, Queue, Sample
-from autotune.measure.watch import Seen, WatchedHost
+from autotune.monitor.counters import Counters, query_of
+from autotune.monitor.sample import Processes, Queue, Sample
+from autotune.monitor.watch import Seen, WatchedHost
 from autotune.services.base import Endpoint
 from autotune.services.diagnosis import WORKING, PartActivity
 

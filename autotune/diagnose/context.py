@@ -6,16 +6,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from autotune.deploy.stack import Stack
-from autotune.measure.activity import HostActivity, host_activity, part_activity
 from autotune.measure.reading import Reading
-from autotune.measure.watch import Seen, WatchedHost
+from autotune.monitor.activity import HostActivity, host_activity, part_activity
+from autotune.monitor.watch import Seen, WatchedHost
 from autotune.services.base import Role, Settings
 from autotune.services.diagnosis import PartActivity, PartReading
 from autotune.target.slo import Slo
 
 
 @dataclass(frozen=True)
-class Situation:
+class ReadingContext:
     """Everything known of one reading. Pure data: the rules do no more than look at it.
 
     ``calm`` is ``floor`` in whichever reading of the same settings it was shortest.
@@ -71,7 +71,7 @@ class Situation:
         return self.slo.met(self.reading)
 
 
-def situation(
+def context_of(
     reading: Reading,
     seen: Seen,
     *,
@@ -79,10 +79,10 @@ def situation(
     hosts: tuple[WatchedHost, ...],
     settings: Settings,
     slo: Slo,
-) -> Situation:
+) -> ReadingContext:
     """A watched reading, summed up."""
     found = {host.name: host_activity(host, seen, reading.seconds) for host in hosts}
-    return Situation(
+    return ReadingContext(
         reading,
         slo,
         settings,
@@ -91,15 +91,15 @@ def situation(
     )
 
 
-def floor(one: Situation) -> float | None:
+def floor(context: ReadingContext) -> float | None:
     """Seconds that even the fastest tenth of the requests took: a queue comes and goes, what every
     request has to wait for does not. Without latencies, by Little's law: the time a request is in
     the hands of PHP. ``None`` where neither was seen."""
-    return one.reading.percentile(0.1) if one.reading.histogram else time_inside(one)
+    return context.reading.percentile(0.1) if context.reading.histogram else time_inside(context)
 
 
-def time_inside(one: Situation) -> float | None:
+def time_inside(context: ReadingContext) -> float | None:
     """Seconds a request is in the hands of a PHP process (Little's law: in hand = rate × time)."""
-    if one.answered <= 0 or not one.pools:
+    if context.answered <= 0 or not context.pools:
         return None
-    return sum(part.accepted for part in one.pools) / one.answered
+    return sum(part.accepted for part in context.pools) / context.answered

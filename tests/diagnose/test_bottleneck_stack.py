@@ -12,13 +12,13 @@ import pytest
 
 from autotune.deploy import ground, ready
 from autotune.deploy.deployment import Deployment
+from autotune.diagnose.diagnosis import WatchedReading
 from autotune.environments.load_meter import Gauge
 from autotune.environments.processes import lay_out, prepare
 from autotune.loads.base import Request
 from autotune.loads.registry import LOADS
 from autotune.measure.calm import PAUSE, Calm
-from autotune.measure.diagnosis import WatchedReading
-from autotune.measure.watch import hosts_of
+from autotune.monitor.watch import hosts_of
 from autotune.runtimes.processes import Processes
 from autotune.services.base import Value
 from autotune.services.diagnosis import Resource

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from autotune.deploy.stack import Stack
-from autotune.measure.bottleneck import Bottleneck
-from autotune.measure.bottleneck_rules import RULES
-from autotune.measure.footprint import Footprint
+from autotune.diagnose.bottleneck import Bottleneck
+from autotune.diagnose.context import ReadingContext, context_of, floor
+from autotune.diagnose.rules import RULES
 from autotune.measure.reading import Reading
-from autotune.measure.situation import Situation, floor, situation
-from autotune.measure.watch import Seen, WatchedHost
+from autotune.monitor.footprint import Footprint
+from autotune.monitor.watch import Seen, WatchedHost
 from autotune.services.base import Settings
 from autotune.target.slo import Slo
 
@@ -38,24 +38,24 @@ def diagnose(
     """What limits the peak, by the readings around it; ``None`` when nothing seen explains it."""
     return judge(
         [
-            situation(w.reading, w.seen, stack=stack, hosts=hosts, settings=settings, slo=slo)
+            context_of(w.reading, w.seen, stack=stack, hosts=hosts, settings=settings, slo=slo)
             for w in watched
         ]
     )
 
 
-def judge(situations: Sequence[Situation]) -> Bottleneck | None:
+def judge(contexts: Sequence[ReadingContext]) -> Bottleneck | None:
     """The verdict of the readings just above the peak: what most of them show, by confidence, and
     among equals what the nearest shows.
 
     Readings that the generator limited say nothing about the stack, and decide only where no
     reading of the stack itself failed. Where none failed at all, the highest rate is looked at.
     """
-    floors = [time for s in situations if (time := floor(s)) is not None]
-    calm = [replace(s, calm=min(floors, default=None)) for s in situations]
+    floors = [time for s in contexts if (time := floor(s)) is not None]
+    calm = [replace(s, calm=min(floors, default=None)) for s in contexts]
     real = sorted((s for s in calm if not s.reading.limited), key=lambda s: s.reading.rate)
     failed = [s for s in real if not s.met][:NEAREST]
-    limited = [s for s in situations if s.reading.limited]
+    limited = [s for s in contexts if s.reading.limited]
     if not failed and limited:
         return explain(max(limited, key=lambda s: s.reading.rate))
     found = [finding for s in failed or real[-1:] if (finding := explain(s))]
@@ -70,6 +70,18 @@ def judge(situations: Sequence[Situation]) -> Bottleneck | None:
     return replace(first, confidence=weights[chosen] / max(1, len(failed)))
 
 
-def explain(one: Situation) -> Bottleneck | None:
+def explain(context: ReadingContext) -> Bottleneck | None:
     """The first rule that applies to one reading."""
-    return next((finding for rule in RULES if (finding := rule(one))), None)
+    return next((finding for rule in RULES if (finding := rule(context))), None)
+
+
+def worst_rss(watched: Iterable[WatchedReading]) -> dict[str, int]:
+    """The largest resident size of one process, in bytes by `tier.service`, over these readings."""
+    worst: dict[str, int] = {}
+    for one in watched:
+        for footprint in one.hosts.values():
+            for part, size in footprint.rss.items():
+                tier, _, rest = part.partition(".")
+                name = f"{tier}.{rest.rpartition('.')[2]}"
+                worst[name] = max(size, worst.get(name, 0))
+    return worst

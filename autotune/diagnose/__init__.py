@@ -1,0 +1,1 @@
+"""What limits a stack: generic rules, and those of the services that run."""

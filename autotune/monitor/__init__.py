@@ -1,0 +1,1 @@
+"""What hosts and services do while a reading runs."""
