@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from graphlib import TopologicalSorter
 
 from autotune.deploy.ports import local_of
 from autotune.services.base import (
@@ -94,18 +95,9 @@ def entry_tier(target: Target) -> str:
 
 def start_order(target: Target) -> tuple[str, ...]:
     """Tiers such that each comes after all it depends on."""
-    order: list[str] = []
-
-    def visit(name: str) -> None:
-        tier = target.tiers[name]
-        for needed in (*tier.uses, *((tier.forwards_to,) if tier.forwards_to else ())):
-            visit(needed)
-        if name not in order:
-            order.append(name)
-
-    for name in target.tiers:
-        visit(name)
-    return tuple(order)
+    return tuple(
+        TopologicalSorter({name: tier.needs for name, tier in target.tiers.items()}).static_order()
+    )
 
 
 def build(target: Target, grounds: Grounds) -> Stack:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from graphlib import CycleError, TopologicalSorter
 
 from autotune.services.base import Parameter, Value
 from autotune.space.dimension import Dimension
@@ -47,11 +48,15 @@ def settled(file: TargetFile, found: Mapping[str, Dimension]) -> tuple[Dimension
     Raises TargetError where values follow from each other in a circle.
     """
     expressions = {d.name: d.derived for d in found.values() if d.derived is not None}
-    for _ in range(len(expressions)):
-        expressions = {n: replaced(e, _standing_for(expressions)) for n, e in expressions.items()}
-    for name, expression in expressions.items():
-        if not expressions.keys().isdisjoint(expression.names()):
-            raise file.document.error(["parameters"], f"{name} follows from itself")
+    graph = {
+        name: expressions.keys() & expression.names() for name, expression in expressions.items()
+    }
+    try:
+        for name in TopologicalSorter(graph).static_order():
+            expressions[name] = replaced(expressions[name], _standing_for(expressions))
+    except CycleError as error:
+        name = next(name for name in graph if name in error.args[1])
+        raise file.document.error(["parameters"], f"{name} follows from itself") from None
     return tuple(
         _computed(d, expressions[d.name], found) if d.name in expressions else d
         for d in found.values()

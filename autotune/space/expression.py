@@ -1,33 +1,53 @@
-"""Arithmetic over parameters, host facts and quantities, parsed by hand: nothing is ever evaluated.
+"""Arithmetic over parameters, host facts and quantities; nothing is ever evaluated as Python.
 
-Grammar: ``sum (<=|>=|<|>|==) sum``; sums of products of numbers, quantities (``30 MB``), shares
-(``70% of X``), names (``web.php_fpm.max_children``), facts (``count(web.hosts)``), ``sum(…)``,
-``min(…)``, ``max(…)`` and parentheses. Quantities are in base units (bytes, seconds).
+An expression is made of numbers, quantities (``30 MB``), shares (``70% of X``), names
+(``web.php_fpm.max_children``), facts (``count(web.hosts)``), ``sum(…)``, ``min(…)``, ``max(…)`` and
+parentheses; a comparison is two of them with ``<=``, ``>=``, ``<``, ``>`` or ``==`` between them. What is
+special is rewritten as Python, `ast` parses that, and only the nodes named here are accepted.
+Quantities are in base units (bytes, seconds).
 """
 
 from __future__ import annotations
 
+import ast
+import operator
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 from autotune.target.units import DURATION, SIZE
 
-_TOKEN = re.compile(
-    r"\s*(?:(?P<number>\d+(?:\.\d+)?)|(?P<name>[A-Za-z_][\w+-]*(?:\.[A-Za-z_0-9][\w]*)*)"
-    r"|(?P<op><=|>=|==|[-+*/()<>%,]))"
-)
-_UNITS = {**{k: float(v) for k, v in SIZE.items()}, **DURATION}
-_FUNCTIONS: dict[str, Callable[[list[float]], float]] = {"min": min, "max": max, "sum": sum}
+MOST_WORDS = 250  # of a text: what walks an expression recurses as deeply as it is long
 # Facts of a tier or a host, written as a function of it: what is in the parentheses is a name.
 FACTS = ("count", "memory", "nofile", "rss")
+FUNCTIONS = ("max", "min", "sum")
 COMPARISONS: dict[str, Callable[[float, float], bool]] = {
-    "<=": lambda a, b: a <= b,
-    ">=": lambda a, b: a >= b,
-    "<": lambda a, b: a < b,
-    ">": lambda a, b: a > b,
-    "==": lambda a, b: a == b,
+    "<=": operator.le, ">=": operator.ge, "<": operator.lt, ">": operator.gt, "==": operator.eq,
+}  # fmt: skip
+_OPERATIONS: dict[str, Callable[[list[float]], float]] = {
+    "+": sum,
+    "-": lambda values: values[0] - values[1] if len(values) > 1 else -values[0],
+    "*": lambda values: values[0] * values[1],
+    "/": lambda values: values[0] / values[1],
+    "max": max,
+    "min": min,
+    "sum": sum,
 }
+_SYMBOLS: dict[type[ast.AST], str] = {
+    ast.Add: "+", ast.Sub: "-", ast.Mult: "*", ast.Div: "/", ast.Pow: "*",
+    ast.LtE: "<=", ast.GtE: ">=", ast.Lt: "<", ast.Gt: ">", ast.Eq: "==",
+}  # fmt: skip
+_UNITS = {**{name: float(size) for name, size in SIZE.items()}, **DURATION}
+_NAME = r"[A-Za-z_][\w+-]*(?:\.\w+)*"
+_UNIT = "|".join(sorted(_UNITS, key=len, reverse=True))
+_WORD = re.compile(
+    rf"""\s*(?:
+       (?P<number>\d+(?:\.\d+)?)\s*(?:(?P<unit>{_UNIT})(?![\w.+-])|%\s*(?P<share>of(?![\w.+-]))?)?
+      |(?P<name>(?:{"|".join(FACTS)})\s*\(\s*{_NAME}\s*\)|{_NAME}(?![\w.+-]|\s*\())
+      |(?P<function>{_NAME}\s*\()
+      |(?P<mark><=|>=|==|[-+*/()<>,]))""",
+    re.VERBOSE,
+)
 Names = Mapping[str, float]
 
 
@@ -67,18 +87,7 @@ class Operation:
 
     def evaluate(self, names: Names) -> float:
         """Raises ZeroDivisionError where the text divides by nothing."""
-        values = [operand.evaluate(names) for operand in self.operands]
-        match self.symbol:
-            case "+":
-                return values[0] + values[1]
-            case "-":
-                return values[0] - values[1] if len(values) > 1 else -values[0]
-            case "*":
-                return values[0] * values[1]
-            case "/":
-                return values[0] / values[1]
-            case _:
-                return float(_FUNCTIONS[self.symbol](values))
+        return float(_OPERATIONS[self.symbol]([o.evaluate(names) for o in self.operands]))
 
     def names(self) -> Iterator[str]:
         for operand in self.operands:
@@ -89,21 +98,19 @@ class Operation:
 
     def written(self, leaf: Callable[[Number | Name], str]) -> str:
         """The operation as people write it, each number and name as ``leaf`` has it."""
-        said = [_operand(self.symbol, operand, leaf) for operand in self.operands]
-        if self.symbol in _FUNCTIONS:
-            return f"{self.symbol}({', '.join(said)})"
-        return f" {self.symbol} ".join(said) if len(said) > 1 else f"{self.symbol}{said[0]}"
+        texts = [self._operand(operand, leaf) for operand in self.operands]
+        if self.symbol in FUNCTIONS:
+            return f"{self.symbol}({', '.join(texts)})"
+        return f" {self.symbol} ".join(texts) if len(texts) > 1 else f"{self.symbol}{texts[0]}"
+
+    def _operand(self, operand: Expression, leaf: Callable[[Number | Name], str]) -> str:
+        if not isinstance(operand, Operation):
+            return leaf(operand)
+        looser = operand.symbol in "+-" and self.symbol in ("*", "/", "-")
+        return f"({operand.written(leaf)})" if looser else operand.written(leaf)
 
 
 Expression = Number | Name | Operation
-
-
-def _operand(symbol: str, operand: Expression, leaf: Callable[[Number | Name], str]) -> str:
-    if not isinstance(operand, Operation):
-        return leaf(operand)
-    said = operand.written(leaf)
-    looser = operand.symbol in "+-" and symbol in ("*", "/", "-")
-    return f"({said})" if looser else said
 
 
 @dataclass(frozen=True)
@@ -142,103 +149,85 @@ def replaced(expression: Expression, replacement: Replacement) -> Expression:
 
 
 def parse(text: str) -> Expression:
-    """An arithmetic expression. Raises ValueError with the place where it stops making sense."""
-    parser = _Parser(text)
-    expression = parser.sum()
-    parser.end()
-    return expression
+    """An arithmetic expression. Raises ValueError that names the word that makes no sense."""
+    tree, words = _parsed(text)
+    return _expression(tree, text, words)
 
 
 def parse_comparison(text: str) -> Comparison:
     """Two expressions and how they compare. Raises ValueError."""
-    parser = _Parser(text)
-    left = parser.sum()
-    symbol = parser.take()
-    if symbol not in COMPARISONS:
-        raise ValueError(f"expected <=, >=, <, > or == at {symbol or 'the end'!r} in {text!r}")
-    right = parser.sum()
-    parser.end()
-    return Comparison(text, symbol, left, right)
+    expected = f"expected <=, >=, <, > or == in {text!r}"
+    if not any(symbol in text for symbol in COMPARISONS):
+        raise ValueError(expected)
+    tree, words = _parsed(text)
+    match tree:
+        case ast.Compare(left=left, ops=[comparison], comparators=[right]):
+            sides = (_expression(side, text, words) for side in (left, right))
+            return Comparison(text, _SYMBOLS[type(comparison)], *sides)
+    raise ValueError(expected)
 
 
-class _Parser:
-    def __init__(self, text: str) -> None:
-        self.text = text
-        self.tokens: list[tuple[str, str]] = []
-        place = 0
-        while text[place:].strip():
-            match = _TOKEN.match(text, place)
-            if match is None:
-                raise ValueError(f"{text[place:].strip()[0]!r} has no meaning in {text!r}")
-            self.tokens.append((str(match.lastgroup), match[str(match.lastgroup)]))
-            place = match.end()
+def _parsed(text: str) -> tuple[ast.expr, list[str]]:
+    """Python's tree, in which ``_3`` stands for word 3, and the words."""
+    words: list[str] = []
+    python: list[str] = []
+    place = 0
+    while rest := text[place:].strip():
+        word = _WORD.match(text, place)
+        if word is None:
+            raise ValueError(f"{rest[0]!r} has no meaning in {text!r}")
+        if len(words) == MOST_WORDS:
+            raise ValueError(f"more than {MOST_WORDS} words are too many: {text[:60]!r} …")
+        python.append(_python(word, len(words)))
+        words.append(word[0].strip())
+        place = word.end()
+    try:
+        return ast.parse(" ".join(python), mode="eval").body, words
+    except (SyntaxError, MemoryError):
+        raise _misplaced(text, words) from None
 
-    def peek(self) -> str:
-        return self.tokens[0][1] if self.tokens else ""
 
-    def take(self) -> str:
-        return self.tokens.pop(0)[1] if self.tokens else ""
+def _python(word: re.Match[str], index: int) -> str:
+    if word["number"]:
+        number = float(word["number"]) * _UNITS.get(word["unit"], 1.0)
+        number = number / 100 if "%" in word[0] else number
+        # Only shares are powers: they bind more tightly than a division does.
+        return f"{number!r} **" if word["share"] else repr(number)
+    return f"_{index}" if word["name"] else word[0].strip()
 
-    def expect(self, wanted: str) -> None:
-        found = self.take()
-        if found != wanted:
-            raise ValueError(f"expected {wanted!r}, not {found or 'the end'!r}, in {self.text!r}")
 
-    def end(self) -> None:
-        if self.tokens:
-            raise ValueError(f"{self.peek()!r} is one word too many in {self.text!r}")
+def _expression(node: ast.AST, text: str, words: list[str]) -> Expression:
+    match node:
+        case ast.Constant(value=float(value)):
+            return Number(value)
+        case ast.Name(id=name) if name.startswith("_"):
+            return Name(re.sub(r"\s", "", words[int(name[1:])]))
+        case ast.UnaryOp(op=ast.USub(), operand=operand):
+            return Operation("-", (_expression(operand, text, words),))
+        case ast.BinOp(left=left, op=symbol, right=right):
+            operands = (_expression(side, text, words) for side in (left, right))
+            return Operation(_SYMBOLS[type(symbol)], tuple(operands))
+        case ast.Call(func=ast.Name(id=function), args=[_, *_] as arguments) if (
+            function in FUNCTIONS
+        ):
+            return Operation(function, tuple(_expression(a, text, words) for a in arguments))
+    raise _misplaced(text, words)
 
-    def sum(self) -> Expression:
-        left = self.product()
-        while self.peek() in ("+", "-"):
-            left = Operation(self.take(), (left, self.product()))
-        return left
 
-    def product(self) -> Expression:
-        left = self.factor()
-        while self.peek() in ("*", "/"):
-            left = Operation(self.take(), (left, self.factor()))
-        return left
-
-    def factor(self) -> Expression:
-        kind, word = self.tokens.pop(0) if self.tokens else ("end", "")
-        if kind == "number":
-            return self._quantity(float(word))
-        if kind == "name":
-            return self._name(word)
-        if word == "-":
-            return Operation("-", (self.factor(),))
-        if word == "(":
-            inside = self.sum()
-            self.expect(")")
-            return inside
-        raise ValueError(f"expected a value, not {word or 'the end'!r}, in {self.text!r}")
-
-    def _quantity(self, value: float) -> Expression:
-        if self.peek() == "%":
-            self.take()
-            if self.peek() == "of":
-                self.take()
-                return Operation("*", (Number(value / 100), self.factor()))
-            return Number(value / 100)
-        if self.peek() in _UNITS:
-            return Number(value * _UNITS[self.take()])
-        return Number(value)
-
-    def _name(self, word: str) -> Expression:
-        if self.peek() != "(":
-            return Name(word)
-        self.take()
-        if word in FACTS:
-            of = self.take()
-            self.expect(")")
-            return Name(f"{word}({of})")
-        if word not in _FUNCTIONS:
-            known = ", ".join(sorted({"count", *_FUNCTIONS}))
-            raise ValueError(f"there is no function {word!r}; there are {known}")
-        operands = [self.sum()]
-        while self.peek() == ",":
-            self.take()
-            operands.append(self.sum())
-        self.expect(")")
-        return Operation(word, tuple(operands))
+def _misplaced(text: str, words: list[str]) -> ValueError:
+    """The first word that cannot stand where it does."""
+    value_expected, opened = True, 0
+    for word in (*words, ""):
+        starts_value = word[:1].isalnum() or word[:1] in ("_", "(")
+        opened += word.endswith("(") - (word == ")")
+        if value_expected and not starts_value and word != "-":
+            return ValueError(f"expected a value, not {word or 'the end'!r}, in {text!r}")
+        if opened < 0 or (starts_value and not value_expected):
+            return ValueError(f"{word!r} is one word too many in {text!r}")
+        function = word[:-1].strip() if word.endswith("(") else ""
+        if function and function not in FUNCTIONS:
+            known = ", ".join(sorted({*FACTS, *FUNCTIONS}))
+            return ValueError(f"there is no function {function!r}; there are {known}")
+        value_expected = word.endswith(("(", "of")) or not (starts_value or word == ")")
+    problem = "expected ')', not 'the end', in" if opened else "no arithmetic:"
+    return ValueError(f"{problem} {text!r}")

@@ -1,19 +1,42 @@
-"""What a target says in one place must fit what it says in another."""
+"""What a target says in one place must fit what it says in another.
+
+A target is a stack, or a command of the user's own, and never half of each.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from graphlib import CycleError, TopologicalSorter
 
-from autotune.target import kinds
 from autotune.target.document import Location, instead
-from autotune.target.kinds import Finding
-from autotune.target.model import Target
+from autotune.target.model import OF_A_STACK, ParameterRule, Target
+from autotune.target.shown import shown
 from autotune.target.units import duration_text, fraction_text
+
+# Keys that only a stack has, and those that only a command has.
+STACK = (*OF_A_STACK, "ssh", "load", "data", "simulated")
+COMMAND = ("maximize", "minimize", "unit", "timeout")
+DECLARING = ("when", "unit", "meaning")
+EXAMPLES = {
+    "slo": "slo: {p99: 50ms, errors: 0.1%}",
+    "hosts": "hosts: {web1: {address: web1.example.org}}",
+    "tiers": "tiers: {lb: {hosts: lb1, service: nginx}}",
+}
+
+
+@dataclass(frozen=True)
+class Finding:
+    """Something that does not fit, where, and what may help."""
+
+    location: Location
+    message: str
+    hint: str | None = None
 
 
 def findings(target: Target) -> Iterator[Finding]:
-    """All there is to find, in no particular order; what kind of target it is comes first."""
-    of_kind = list(kinds.findings(target))
+    """What does not fit, in no particular order; what kind of target it is comes first."""
+    of_kind = list(_stack(target) if target.command is None else _command(target))
     if of_kind or target.command:
         yield from of_kind
         return
@@ -86,25 +109,27 @@ def _local_caches(target: Target) -> Iterator[Finding]:
 
 
 def _circles(target: Target) -> Iterator[Finding]:
-    for start in target.tiers:
-        circle = _circle(target, (start,))
-        if circle and len(circle) > 2:
-            behind = target.tiers[start].forwards_to == circle[1]
-            place = ("tiers", start, "forwards_to" if behind else "uses")
-            yield Finding(place, f"tiers depend on each other in a circle: {' → '.join(circle)}")
+    # A tier behind itself is a finding of its own.
+    needs = {
+        name: [needed for needed in tier.needs if needed in target.tiers and needed != name]
+        for name, tier in target.tiers.items()
+    }
+    if circle := _circle(needs):
+        first = circle[0]
+        key = "forwards_to" if target.tiers[first].forwards_to == circle[1] else "uses"
+        message = f"tiers depend on each other in a circle: {' → '.join(circle)}"
+        yield Finding(("tiers", first, key), message)
 
 
-def _circle(target: Target, path: tuple[str, ...]) -> tuple[str, ...] | None:
-    """The way from the first tier of ``path`` back to it, if there is one."""
-    tier = target.tiers[path[-1]]
-    for after in (*((tier.forwards_to,) if tier.forwards_to else ()), *tier.uses):
-        if after == path[0]:
-            return (*path, after)
-        if after in target.tiers and after not in path:
-            found = _circle(target, (*path, after))
-            if found:
-                return found
-    return None
+def _circle(graph: Mapping[str, Iterable[str]]) -> list[str]:
+    """A circle of names, from the one that ``graph`` has first back to it; empty without any."""
+    try:
+        TopologicalSorter(graph).prepare()
+    except CycleError as error:
+        names: list[str] = error.args[1][:0:-1]  # each is followed by what it needs
+        place = names.index(next(name for name in graph if name in names))
+        return [*names[place:], *names[: place + 1]]
+    return []
 
 
 def _ports(target: Target) -> Iterator[Finding]:
@@ -135,3 +160,57 @@ def _objective(target: Target) -> Iterator[Finding]:
         more = f"{fraction_text(slo.errors)} is more than the {slo.allowed * 100:g}%"
         message = f"errors: {more} that may be late or fail together"
         yield Finding(("slo", "errors"), message)
+
+
+def _stack(target: Target) -> Iterator[Finding]:
+    for key in COMMAND:
+        if key in target.model_fields_set:
+            yield Finding((key,), f"`{key}:` means nothing without `command:`")
+    for name, rule in target.parameters.items():
+        for key in DECLARING:
+            if getattr(rule, key) is not None:
+                message = (
+                    f"`{key}:` is for parameters of a `command:`; the catalogue knows this one"
+                )
+                yield Finding(("parameters", name, key), message)
+    for key in OF_A_STACK:
+        if key not in target.model_fields_set:
+            yield Finding((), f"{key!r} is missing", f"such as `{EXAMPLES[key]}`")
+
+
+def _command(target: Target) -> Iterator[Finding]:
+    for key in STACK:
+        if key in target.model_fields_set:
+            message = f"`{key}:` means nothing beside `command:`, which does its own measuring"
+            yield Finding((key,), message, "leave it out")
+    if target.maximize and target.minimize:
+        yield Finding(("minimize",), "`maximize` and `minimize` exclude each other")
+    if not target.parameters:
+        example = "such as `parameters: {threads: {range: [1, 16], default: 4}}`"
+        yield Finding(("parameters",), "there is nothing to tune: `parameters` is empty", example)
+    for name, rule in target.parameters.items():
+        yield from _declared(target, name, rule)
+    conditions = {name: rule.when or () for name, rule in target.parameters.items()}
+    known = {name: [o for o in others if o in conditions] for name, others in conditions.items()}
+    if circle := _circle(known):
+        message = f"conditions go in a circle: {' → '.join(circle)}"
+        yield Finding(("parameters", circle[0], "when"), message)
+
+
+def _declared(target: Target, name: str, rule: ParameterRule) -> Iterator[Finding]:
+    place = ("parameters", name)
+    if rule.drop:
+        yield Finding((*place, "drop"), f"{name}: there is nothing to drop it from", "leave it out")
+    elif rule.range is None and rule.choices is None and rule.fixed is None:
+        message = f"{name}: what may it be? A `range`, `choices` or a `fixed` value"
+        yield Finding(place, message)
+    others = {other: target.parameters[other] for other in target.parameters if other != name}
+    for other, values in (rule.when or {}).items():
+        if other not in others:
+            hint = instead(other, others)
+            yield Finding((*place, "when", other), f"there is no parameter {other!r}", hint)
+            continue
+        for value in values:
+            if others[other].choices is not None and value not in (others[other].choices or ()):
+                message = f"{other} is never {shown(value)}"
+                yield Finding((*place, "when", other), message)

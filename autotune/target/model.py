@@ -109,6 +109,11 @@ class Tier(Model):
     templates: Text | None = None
     """Directory of templates that override the shipped ones, relative to this file."""
 
+    @property
+    def needs(self) -> tuple[str, ...]:
+        """The tiers it depends on."""
+        return (*self.uses, *((self.forwards_to,) if self.forwards_to else ()))
+
 
 class Load(Model):
     """How load is made. It is only ever sent to the target's own entry point."""

@@ -6,7 +6,7 @@ import re
 from io import StringIO
 from typing import Any
 
-from autotune.target import kinds
+from autotune.target.coherence import COMMAND, STACK
 from autotune.target.model import Target
 
 _WORD = re.compile(r"[A-Za-z0-9/][A-Za-z0-9_./%+-]*")
@@ -14,7 +14,7 @@ _WORD = re.compile(r"[A-Za-z0-9/][A-Za-z0-9_./%+-]*")
 
 def written(target: Target) -> dict[str, Any]:
     """The target as its file would say it: quantities with units, every default spelt out."""
-    of_others = kinds.COMMAND if target.command is None else kinds.STACK
+    of_others = COMMAND if target.command is None else STACK
     return target.model_dump(mode="json", exclude_none=True, exclude=set(of_others), by_alias=True)
 
 

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 MOST_BYTES = 200_000
 MOST_VALUES = 20_000  # an alias of aliases of aliases multiplies without end
+MOST_MERGES = 1000  # likewise a merge of merges of merges
 DEEPEST = 20
 MOST_OPEN = 100  # brackets; the parser's time grows with the square of them
 START = "`autotune init` writes a target to start from"
@@ -88,6 +89,7 @@ class _Tree:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.places: dict[tuple[str | int, ...], Place] = {}
+        self._merges = 0
 
     def value(self, node: Node, location: tuple[str | int, ...]) -> Any:
         from ruamel.yaml.nodes import MappingNode, SequenceNode
@@ -129,6 +131,10 @@ class _Tree:
         for source in node.value if isinstance(node, SequenceNode) else [node]:
             if not isinstance(source, MappingNode):
                 raise self._error(node, "`<<` takes a mapping, or a list of mappings")
+            self._merges += 1
+            if self._merges > MOST_MERGES:
+                message = f"more than {MOST_MERGES} merges (`<<`), so hardly a target"
+                raise self._error(node, message)
             yield source
 
     def _key(self, node: Node) -> str:

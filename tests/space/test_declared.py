@@ -85,6 +85,7 @@ def test_configurations_to_try_first(tmp_path: Path) -> None:
         ("x: {choices: [1, 2]}", "try: [{x: true}]", "x cannot be true"),
         ("x: {range: [1, 9]}", "try: [{x: true}]", "x: true is not a number"),
         ("x: {range: [1, 9]}", "constraints: [z <= 4]", "unknown name 'z'"),
+        ("x: {range: [1, 9]}", f"constraints: [x{' + 1' * 3000} <= 9]", "more than 250 words"),
         ("x: {range: [1, 9], default: 9}", "constraints: [x <= 4]", "baseline itself breaks"),
     ],
 )

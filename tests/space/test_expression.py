@@ -55,6 +55,53 @@ def test_nonsense_is_said_where_it_is(text: str, said: str) -> None:
         parse(text)
 
 
+@pytest.mark.parametrize(
+    "text",
+    ["1" + " + 1" * 3000, "-" * 3000 + "1", "(" * 3000 + "1" + ")" * 3000, "min(" * 3000 + "1"],
+)
+def test_what_is_too_long_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="more than 250 words are too many"):
+        parse(text)
+
+
+@pytest.mark.parametrize("start", ["1 + ", "-", "(", "min(", "70% of "])
+def test_what_is_just_short_enough_can_be_evaluated(start: str) -> None:
+    for count in range(90, 130):
+        text = start * count + "1" + ")" * (start.endswith("(") * count)
+        try:
+            expression = parse(text)
+        except ValueError as error:
+            assert "too many" in str(error) or count > 100  # noqa: PT017  # Python's own limit of brackets
+        else:
+            assert isinstance(expression.evaluate({}), float)
+            assert str(expression)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "(1).real",
+        "a if 1 else 2",
+        "[1]",
+        "1 ** 2",
+        "1 // 2",
+        "~1",
+        "x := 1",
+        "min(*a)",
+        "1j",
+        "min(1, key=2)",
+    ],
+)
+def test_nothing_of_python_is_accepted(text: str) -> None:
+    with pytest.raises(ValueError, match=r"in '|no arithmetic"):
+        parse(text)
+
+
+def test_a_share_binds_more_tightly_than_division() -> None:
+    assert parse("8 / 50% of 4").evaluate({}) == 4
+    assert parse("50% of 50% of -8").evaluate({}) == -2
+
+
 def test_a_comparison_needs_a_sign() -> None:
     with pytest.raises(ValueError, match="expected <="):
         parse_comparison("cpus 3")

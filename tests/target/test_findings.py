@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
+from autotune.target.coherence import EXAMPLES
 from autotune.target.findings import HINTS, MISSING, SECRET, WORDS, keys_at
-from autotune.target.kinds import EXAMPLES
 from autotune.target.model import Target
 
 

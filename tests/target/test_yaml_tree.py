@@ -100,6 +100,14 @@ def test_aliases_cannot_multiply_without_end(tmp_path: Path) -> None:
     assert "more than 20000 values" in refused(write(tmp_path, "\n".join(lines)))
 
 
+def test_merges_cannot_multiply_without_end(tmp_path: Path) -> None:
+    lines = ["a0: &a0 {k: 1}"]
+    lines += [f"a{n}: &a{n} {{<<: [{', '.join([f'*a{n - 1}'] * 9)}]}}" for n in range(1, 12)]
+    path = write(tmp_path, "\n".join(lines))
+    assert path.stat().st_size < 1000
+    assert refused(path).endswith("more than 1000 merges (`<<`), so hardly a target")
+
+
 def test_file_that_is_not_there(tmp_path: Path) -> None:
     with pytest.raises(TargetError) as caught:
         load(tmp_path / "none.yaml")
