@@ -107,7 +107,7 @@ def cache_tiers(ctx: typer.Context, incomplete: str) -> Iterable[str]:
 @_quietly
 def opponents(ctx: typer.Context, incomplete: str) -> Iterable[str]:
     """Settings that have a name."""
-    from autotune.space.presets import NAMED
+    from autotune.space.dimension import NAMED
 
     return NAMED
 

@@ -16,8 +16,7 @@ from autotune.environments.processes_stack import lay_out
 from autotune.environments.templates import rendered
 from autotune.runtimes.processes import validate
 from autotune.services.base import Settings, Value
-from autotune.space.dimension import Dimension
-from autotune.space.presets import NAMED, PRESETS
+from autotune.space.dimension import NAMED, PRESETS, Dimension
 from autotune.space.space import Space
 
 if TYPE_CHECKING:

@@ -28,8 +28,8 @@ from autotune.simulate.topology import GIB, Topology
 from autotune.simulate.vocabulary import has_effect
 from autotune.simulate.weather import Weather
 from autotune.space import space as spaces
+from autotune.space.dimension import PRESETS
 from autotune.space.facts import HostFacts
-from autotune.space.presets import PRESETS
 from autotune.space.space import Space
 from autotune.study.progress import Narrator
 from autotune.study.store import readings_of, state_of

@@ -14,7 +14,7 @@ from autotune.report.studies import Study
 from autotune.report.text import describe_finding
 from autotune.report.trials import VERDICTS
 from autotune.report.view import capacity
-from autotune.space.presets import BASELINE
+from autotune.space.dimension import BASELINE
 from autotune.study.measuring import Found
 from autotune.study.records import Peak, Trial
 

@@ -11,6 +11,7 @@ from autotune.services.placement import choice_of
 from autotune.services.registry import ALL, DEPLOYMENTS, parts
 from autotune.space import choices
 from autotune.target.model import ParameterRule, Target
+from autotune.target.shown import same
 
 Declared = Mapping[str, ParameterRule]
 
@@ -121,10 +122,5 @@ def changes(before: Settings, after: Settings, own: Declared = NONE) -> tuple[Ch
     return tuple(
         Change(name, before.get(name), value, described(name, after, own))
         for name, value in after.items()
-        if name in acting and not _same(before.get(name), value)
+        if name in acting and not same(before.get(name), value)
     )
-
-
-def _same(one: Value | None, other: Value) -> bool:
-    # In Python True == 1, and a switch is no number.
-    return one == other and isinstance(one, bool) == isinstance(other, bool)

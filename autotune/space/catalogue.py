@@ -13,9 +13,9 @@ from autotune.space.choices import choice
 from autotune.space.dimension import Dimension
 from autotune.space.expression import parse
 from autotune.space.facts import HostFacts, smallest
+from autotune.space.values import value_of
 from autotune.target.model import ParameterRule, Scalar, Tier
 from autotune.target.read import TargetFile
-from autotune.target.units import in_unit
 
 Facts = Mapping[str, HostFacts]
 
@@ -130,11 +130,7 @@ def _adjusted(file: TargetFile, dimension: Dimension, rule: ParameterRule) -> Di
     place = ["parameters", dimension.name]
 
     def read(value: Scalar, key: str) -> Value:
-        try:
-            converted = in_unit(value, dimension.parameter.unit)
-        except ValueError as error:
-            raise file.document.error([*place, key], f"{dimension.name}: {error}") from None
-        return _checked(file, dimension, [*place, key], converted)  # type: ignore[arg-type]
+        return value_of(file, dimension, [*place, key], value)
 
     if rule.fixed is not None:
         return _fix(dimension, read(rule.fixed, "fixed"))
@@ -182,21 +178,3 @@ def _extent(dimension: Dimension) -> str:
     if dimension.choices:
         return ", ".join(str(choice) for choice in dimension.choices)
     return f"[{dimension.low}, {dimension.high}]"
-
-
-def _checked(file: TargetFile, dimension: Dimension, place: list[str | int], value: Value) -> Value:
-    """``value`` in the parameter's own kind."""
-    # Those of the catalogue, and what the host itself has.
-    known = tuple(dict.fromkeys((*dimension.parameter.choices, *dimension.choices)))
-    if known:
-        if value not in known:
-            allowed = ", ".join(str(choice) for choice in known)
-            raise file.document.error(
-                place, f"{dimension.name} cannot be {value!r}", hint=f"it is one of: {allowed}"
-            )
-        return value
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise file.document.error(place, f"{dimension.name}: {value!r} is not a number")
-    if dimension.integer and value != int(value):
-        raise file.document.error(place, f"{dimension.name}: {value} is not a whole number")
-    return int(value) if dimension.integer else float(value)

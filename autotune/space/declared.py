@@ -8,7 +8,7 @@ from math import sqrt
 
 from autotune.services.base import Action, Parameter, Value
 from autotune.space.dimension import Dimension
-from autotune.space.values import value_of
+from autotune.space.values import value_of, value_within
 from autotune.target.model import ParameterRule
 from autotune.target.read import TargetFile
 
@@ -33,7 +33,7 @@ def _dimension(file: TargetFile, name: str, rule: ParameterRule) -> Dimension:
     if rule.default is None:
         return dimension
     place = ("parameters", name, "default")
-    return replace(dimension, baseline=value_of(file, dimension, place, rule.default))
+    return replace(dimension, baseline=value_within(file, dimension, place, rule.default))
 
 
 def _choice(name: str, rule: ParameterRule) -> Dimension:
@@ -45,7 +45,7 @@ def _choice(name: str, rule: ParameterRule) -> Dimension:
 def _range(file: TargetFile, name: str, rule: ParameterRule) -> Dimension:
     assert rule.range is not None
     parameter = _parameter(rule, 0)
-    anything = Dimension(name, parameter, 0.0, float("-inf"), float("inf"))
+    anything = Dimension(name, parameter, 0)
     place = ("parameters", name, "range")
     low, high = (value_of(file, anything, place, end) for end in rule.range)
     assert isinstance(low, int | float)

@@ -7,8 +7,14 @@ from dataclasses import dataclass
 
 from autotune.services.base import Conditions, Parameter, Value
 from autotune.space.expression import Expression
+from autotune.target.shown import same, shown
 from autotune.target.units import DURATION, SIZE
 
+BASELINE = "baseline"
+# Settings that are known by a name in any target, each an attribute of a dimension: `Space.preset`.
+PRESETS = ("recommended", "published")
+NAMED = (BASELINE, *PRESETS)
+LARGEST = 2.0**63  # nothing that is tuned counts further
 UNITS = {name: float(size) for name, size in {**SIZE, **DURATION}.items()}
 
 
@@ -36,6 +42,25 @@ class Dimension:
     @property
     def integer(self) -> bool:
         return isinstance(self.low, int) and isinstance(self.high, int)
+
+    def typed(self, value: object) -> Value:
+        """``value`` in this parameter's kind, within its bounds or not. Raises ValueError.
+
+        A choice is one of the catalogue's, or of those that the host itself has.
+        """
+        if self.choices:
+            every = (*self.choices, *self.parameter.choices)
+            choice = next((choice for choice in every if same(choice, value)), None)
+            if choice is None:
+                raise ValueError(f"{self.name} cannot be {shown(value)}")
+            return choice
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            raise ValueError(f"{self.name}: {shown(value)} is not a number")  # noqa: TRY004  # of what a user wrote
+        if not abs(value) < LARGEST:
+            raise ValueError(f"{self.name}: {shown(value)} is not a number that can be used")
+        if self.integer and value != int(value):
+            raise ValueError(f"{self.name}: {value} is not a whole number")
+        return value if self.low is None else self.number(value)
 
     def number(self, value: Value) -> int | float:
         """``value`` as a number of this dimension's kind."""

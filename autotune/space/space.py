@@ -10,9 +10,9 @@ from autotune.space import built_in, choices, declared, derived, kernel
 from autotune.space.catalogue import Facts, dimensions
 from autotune.space.dimension import Dimension
 from autotune.space.expression import parse_comparison
-from autotune.space.known import known
 from autotune.space.repair import Binding, Infeasible, repaired
 from autotune.space.rules import Rule, Vocabulary, base_units
+from autotune.space.values import known
 from autotune.target.document import nearest
 from autotune.target.read import TargetFile
 

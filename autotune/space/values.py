@@ -1,6 +1,9 @@
-"""A value as the user wrote it, as one that a parameter may have."""
+"""Values as the user wrote them, as those that parameters may have."""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
 
 from autotune.services.base import Value
 from autotune.space.dimension import Dimension
@@ -13,31 +16,44 @@ from autotune.target.units import in_unit
 
 def value_of(file: TargetFile, dimension: Dimension, place: Location, written: Scalar) -> Value:
     """``written`` in the parameter's own unit and kind. Raises TargetError, pointing at ``place``."""
-    if dimension.choices:
-        return _choice(file, dimension, place, written)
-    name = dimension.name
+    choices = (*dimension.choices, *dimension.parameter.choices)
     try:
-        number = in_unit(written, dimension.parameter.unit)
+        number = written if written in choices else in_unit(written, dimension.parameter.unit)
     except ValueError as error:
-        raise file.document.error(place, f"{name}: {error}") from None
-    if isinstance(number, bool) or not isinstance(number, int | float):
-        raise file.document.error(place, f"{name}: {shown(written)} is not a number")
-    if dimension.integer and number != int(number):
-        raise file.document.error(place, f"{name}: {written} is not a whole number")
-    assert dimension.low is not None
-    assert dimension.high is not None
-    if not dimension.low <= number <= dimension.high:
-        extent = f"[{dimension.low}, {dimension.high}]"
-        raise file.document.error(place, f"{name}: {written} is outside {extent}")
-    unbounded = dimension.low == float("-inf")
-    return number if unbounded else dimension.number(number)
+        raise file.document.error(place, f"{dimension.name}: {error}") from None
+    try:
+        return dimension.typed(number)
+    except ValueError as error:
+        allowed = ", ".join(shown(choice) for choice in dict.fromkeys(choices))
+        hint = f"it is one of: {allowed}" if dimension.choices else None
+        raise file.document.error(place, str(error), hint=hint) from None
 
 
-def _choice(file: TargetFile, dimension: Dimension, place: Location, written: Scalar) -> Value:
-    for choice in dimension.choices:
-        # 1 == True in Python, not in a configuration.
-        if choice == written and isinstance(choice, bool) == isinstance(written, bool):
-            return choice
-    allowed = ", ".join(shown(choice) for choice in dimension.choices)
-    message = f"{dimension.name} cannot be {shown(written)}"
-    raise file.document.error(place, message, hint=f"it is one of: {allowed}")
+def value_within(file: TargetFile, dimension: Dimension, place: Location, written: Scalar) -> Value:
+    """The same, within the dimension's bounds and choices."""
+    dimension = replace(dimension, parameter=replace(dimension.parameter, choices=()))
+    value = value_of(file, dimension, place, written)
+    low, high = dimension.low, dimension.high
+    if low is not None and high is not None and not low <= float(value) <= high:
+        raise file.document.error(place, f"{dimension.name}: {written} is outside [{low}, {high}]")
+    return value
+
+
+def known(file: TargetFile, dimensions: Sequence[Dimension]) -> tuple[dict[str, Value], ...]:
+    """What each configuration of ``try:`` has otherwise than the baseline, in the order written.
+
+    Raises TargetError for a parameter there is not, or a value that it cannot have.
+    """
+    by_name = {dimension.name: dimension for dimension in dimensions}
+    configurations = []
+    for index, entry in enumerate(file.target.known):
+        for name in entry:
+            if name not in by_name:
+                raise file.document.unknown(["try", index, name], "parameter", by_name)
+        configurations.append(
+            {
+                name: value_within(file, by_name[name], ("try", index, name), written)
+                for name, written in entry.items()
+            }
+        )
+    return tuple(configurations)

@@ -9,7 +9,7 @@ from pathlib import Path
 from autotune.errors import AutotuneError
 from autotune.services.base import Settings
 from autotune.space.choices import is_choice
-from autotune.space.presets import BASELINE, NAMED, PRESETS
+from autotune.space.dimension import BASELINE, NAMED, PRESETS
 from autotune.space.space import Space
 from autotune.study.exported import exported_rss, exported_settings
 

@@ -8,9 +8,7 @@ from typing import Any
 
 from autotune.errors import AutotuneError
 from autotune.services.base import Settings
-from autotune.space.dimension import Dimension
 from autotune.space.space import Space
-from autotune.target.shown import shown
 
 
 def exported_settings(space: Space, export: Path) -> Settings:
@@ -26,11 +24,13 @@ def exported_settings(space: Space, export: Path) -> Settings:
                 f"{export} speaks of {name}, which the target does not have",
                 hint="it is measured and applied where its study ran, or on a target like that",
             )
-        if not _fits(value, dimensions[name]):
+        try:
+            settings[name] = dimensions[name].typed(value)
+        except ValueError as error:
             raise AutotuneError(
-                f"{export}: {name} cannot be {shown(value)}",
+                f"{export}: {error}",
                 hint="`autotune params` lists what it can be; an export is better left as it is",
-            )
+            ) from None
     return settings
 
 
@@ -61,12 +61,3 @@ def _no_manifest(manifest: Path, why: str) -> AutotuneError:
         f"{manifest} is not the manifest of an export: {why}",
         hint="`autotune export STUDY --out DIR` writes one",
     )
-
-
-def _fits(value: object, dimension: Dimension) -> bool:
-    """Whether it is a value of such a kind; an export from larger hosts may be out of range."""
-    if dimension.choices:
-        return value in (*dimension.parameter.choices, *dimension.choices)
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return False
-    return not dimension.integer or float(value).is_integer()

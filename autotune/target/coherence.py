@@ -11,7 +11,7 @@ from graphlib import CycleError, TopologicalSorter
 
 from autotune.target.document import Location, instead
 from autotune.target.model import OF_A_STACK, ParameterRule, Target
-from autotune.target.shown import shown
+from autotune.target.shown import same, shown
 from autotune.target.units import duration_text, fraction_text
 
 # Keys that only a stack has, and those that only a command has.
@@ -211,6 +211,7 @@ def _declared(target: Target, name: str, rule: ParameterRule) -> Iterator[Findin
             yield Finding((*place, "when", other), f"there is no parameter {other!r}", hint)
             continue
         for value in values:
-            if others[other].choices is not None and value not in (others[other].choices or ()):
+            choices = others[other].choices
+            if choices is not None and not any(same(value, choice) for choice in choices):
                 message = f"{other} is never {shown(value)}"
                 yield Finding((*place, "when", other), message)

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from pydantic import BeforeValidator, ConfigDict, Field, model_validator
 
 from autotune.target.fields import Model, Scalar, Switch, Text, at
-from autotune.target.shown import shown
+from autotune.target.shown import same, shown
 from autotune.target.units import magnitude
 
 
@@ -80,11 +80,18 @@ class ParameterRule(Model):
             self._check_range(*self.range)
         if self.choices is not None:
             twice = next(
-                (c for i, c in enumerate(self.choices) if _among(c, self.choices[:i])), None
+                (
+                    c
+                    for i, c in enumerate(self.choices)
+                    if any(same(c, other) for other in self.choices[:i])
+                ),
+                None,
             )
             if twice is not None:
                 raise at("choices", f"{shown(twice)} is there twice")
-            if self.default is not None and not _among(self.default, self.choices):
+            if self.default is not None and not any(
+                same(self.default, choice) for choice in self.choices
+            ):
                 raise at("default", f"{shown(self.default)} is not among the choices")
         return self
 
@@ -112,7 +119,4 @@ def _measured(key: str, value: Scalar) -> tuple[str, float]:
 
 
 def _among(value: Scalar, values: tuple[Scalar, ...]) -> bool:
-    # 1 == True in Python, not in a configuration file.
-    return any(
-        value == other and isinstance(value, bool) == isinstance(other, bool) for other in values
-    )
+    return any(same(value, other) for other in values)

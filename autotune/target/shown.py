@@ -5,6 +5,11 @@ from __future__ import annotations
 LONGEST = 40
 
 
+def same(one: object, other: object) -> bool:
+    """Whether two values are the same in a configuration file, where 1 is not true."""
+    return one == other and isinstance(one, bool) == isinstance(other, bool)
+
+
 def shown(value: object) -> str:
     """``'many'``, ``true``, ``12``, ``nothing``, ``a list``, ``a mapping``."""
     if value is None:

@@ -120,6 +120,9 @@ MEMORY = "cache.memcached.memory: {range: [5MB, 7MB], default: 7MB}"
         ("cache.memcached.threads: {fixed: many}", "'many' is not a number"),
         ("cache.memcached.threads: {fixed: 1.5}", "1.5 is not a whole number"),
         ("lb.nginx.multi_accept: {fixed: maybe}", "cannot be 'maybe'"),
+        ("lb.nginx.multi_accept: {fixed: 1}", "lb.nginx.multi_accept cannot be 1"),
+        ("lb.nginx.worker_connections: {choices: [512, true]}", "true is not a number"),
+        ("cache.memcached.threads: {fixed: 1e300}", "is not a number that can be used"),
         ("lb.nginx.multi_accept: {range: [1, 2]}", "has choices, no range"),
     ],
 )
