@@ -172,7 +172,7 @@ def _tier(written: Mapping[str, Any]) -> _Tier:
 
 def _target(path: Path) -> Mapping[str, Any]:
     """What is written in a target, or in the one that a sweep file names."""
-    from autotune.target.yaml_tree import load
+    from autotune.target.document import load
 
     root = load(path).root
     if isinstance(root.get("target"), str):

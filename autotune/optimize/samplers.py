@@ -14,7 +14,7 @@ from autotune.errors import AutotuneError
 from autotune.optimize.base import Task
 from autotune.optimize.gp.sampler import GpSampler
 from autotune.optimize.skopt import SURROGATES, SkoptSampler
-from autotune.target.document import nearest
+from autotune.target.messages import nearest
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from autotune.errors import AutotuneError
 from autotune.report import format as fmt
 from autotune.services.base import Parameter, Service, Value
 from autotune.services.registry import APPS, SERVICES
-from autotune.target.document import nearest
+from autotune.target.messages import nearest
 
 
 def services(name: str | None) -> tuple[Service, ...]:

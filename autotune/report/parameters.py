@@ -10,8 +10,8 @@ from autotune.services.base import Action, Parameter, Role, Service, Settings, V
 from autotune.services.placement import choice_of
 from autotune.services.registry import ALL, DEPLOYMENTS, parts
 from autotune.space import choices
+from autotune.target.messages import same
 from autotune.target.model import ParameterRule, Target
-from autotune.target.shown import same
 
 Declared = Mapping[str, ParameterRule]
 

@@ -13,7 +13,7 @@ from graphlib import CycleError, TopologicalSorter
 from autotune.services.base import Parameter, Value
 from autotune.space.dimension import Dimension
 from autotune.space.expression import Expression, Name, Names, Replacement, parse, replaced
-from autotune.target.document import instead
+from autotune.target.messages import instead
 from autotune.target.read import TargetFile
 
 

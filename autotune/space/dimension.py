@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from autotune.services.base import Conditions, Parameter, Value
 from autotune.space.expression import Expression
-from autotune.target.shown import same, shown
+from autotune.target.messages import format_value, same
 from autotune.target.units import DURATION, SIZE
 
 BASELINE = "baseline"
@@ -52,12 +52,12 @@ class Dimension:
             every = (*self.choices, *self.parameter.choices)
             choice = next((choice for choice in every if same(choice, value)), None)
             if choice is None:
-                raise ValueError(f"{self.name} cannot be {shown(value)}")
+                raise ValueError(f"{self.name} cannot be {format_value(value)}")
             return choice
         if isinstance(value, bool) or not isinstance(value, int | float):
-            raise ValueError(f"{self.name}: {shown(value)} is not a number")  # noqa: TRY004  # of what a user wrote
+            raise ValueError(f"{self.name}: {format_value(value)} is not a number")  # noqa: TRY004  # of what a user wrote
         if not abs(value) < LARGEST:
-            raise ValueError(f"{self.name}: {shown(value)} is not a number that can be used")
+            raise ValueError(f"{self.name}: {format_value(value)} is not a number that can be used")
         if self.integer and value != int(value):
             raise ValueError(f"{self.name}: {value} is not a whole number")
         return value if self.low is None else self.number(value)

@@ -13,7 +13,7 @@ from autotune.space.expression import parse_comparison
 from autotune.space.repair import Binding, Infeasible, repaired
 from autotune.space.rules import Rule, Vocabulary, base_units
 from autotune.space.values import known
-from autotune.target.document import nearest
+from autotune.target.messages import nearest
 from autotune.target.read import TargetFile
 
 __all__ = ["Binding", "Candidate", "Infeasible", "Space", "build"]

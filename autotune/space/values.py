@@ -8,9 +8,9 @@ from dataclasses import replace
 from autotune.services.base import Value
 from autotune.space.dimension import Dimension
 from autotune.target.document import Location
+from autotune.target.messages import format_value
 from autotune.target.model import Scalar
 from autotune.target.read import TargetFile
-from autotune.target.shown import shown
 from autotune.target.units import in_unit
 
 
@@ -24,7 +24,7 @@ def value_of(file: TargetFile, dimension: Dimension, place: Location, written: S
     try:
         return dimension.typed(number)
     except ValueError as error:
-        allowed = ", ".join(shown(choice) for choice in dict.fromkeys(choices))
+        allowed = ", ".join(format_value(choice) for choice in dict.fromkeys(choices))
         hint = f"it is one of: {allowed}" if dimension.choices else None
         raise file.document.error(place, str(error), hint=hint) from None
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from autotune.errors import AutotuneError
-from autotune.target.document import nearest
+from autotune.target.messages import nearest
 
 ROOT = Path("studies")
 EVENTS = "events.jsonl"

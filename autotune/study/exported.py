@@ -9,6 +9,7 @@ from typing import Any
 from autotune.errors import AutotuneError
 from autotune.services.base import Settings
 from autotune.space.space import Space
+from autotune.target.messages import format_value
 
 
 def exported_settings(space: Space, export: Path) -> Settings:
@@ -26,9 +27,9 @@ def exported_settings(space: Space, export: Path) -> Settings:
             )
         try:
             settings[name] = dimensions[name].typed(value)
-        except ValueError as error:
+        except ValueError:
             raise AutotuneError(
-                f"{export}: {error}",
+                f"{export}: {name} cannot be {format_value(value)}",
                 hint="`autotune params` lists what it can be; an export is better left as it is",
             ) from None
     return settings

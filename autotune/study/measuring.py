@@ -27,7 +27,7 @@ from autotune.study.records import Peak, Phase, Trial
 from autotune.study.schedule import Measure
 from autotune.study.start import open_study
 from autotune.study.trial import Bench
-from autotune.target.document import instead
+from autotune.target.messages import instead
 
 CONFIGURATION = "the configuration"
 MOST_CLIENTS = 500  # a closed loop of more has a thousand descriptors and one core to do it with

@@ -9,7 +9,7 @@ from autotune.services.base import Value
 from autotune.space.dimension import Dimension
 from autotune.space.space import Space
 from autotune.sweep.plan import Axis, Choice
-from autotune.target.document import instead
+from autotune.target.messages import instead
 from autotune.target.units import in_unit
 
 SERVICE = "service"

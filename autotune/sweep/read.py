@@ -10,10 +10,9 @@ from autotune.errors import AutotuneError
 from autotune.space.space import Space
 from autotune.sweep import axes
 from autotune.sweep.plan import Axis, Plan
-from autotune.target.document import Document
+from autotune.target.document import Document, load
 from autotune.target.read import TargetFile, read
 from autotune.target.units import duration, rate
-from autotune.target.yaml_tree import load
 
 KEYS = ("title", "target", "over", "hosts", "with", "rates", "repeat", "seconds")
 

@@ -9,9 +9,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from graphlib import CycleError, TopologicalSorter
 
-from autotune.target.document import Location, instead
+from autotune.target.document import Location
+from autotune.target.messages import format_value, instead, same
 from autotune.target.model import OF_A_STACK, ParameterRule, Target
-from autotune.target.shown import same, shown
 from autotune.target.units import duration_text, fraction_text
 
 # Keys that only a stack has, and those that only a command has.
@@ -213,5 +213,5 @@ def _declared(target: Target, name: str, rule: ParameterRule) -> Iterator[Findin
         for value in values:
             choices = others[other].choices
             if choices is not None and not any(same(value, choice) for choice in choices):
-                message = f"{other} is never {shown(value)}"
+                message = f"{other} is never {format_value(value)}"
                 yield Finding((*place, "when", other), message)

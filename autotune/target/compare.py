@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from autotune.target.messages import format_value
 from autotune.target.model import Target
-from autotune.target.shown import shown
 from autotune.target.write import written
 
 # Changes under these leave every reading as true as it was. Whatever else changes, the stack, the
@@ -75,4 +75,4 @@ def _brief(value: Any) -> str:
         return f"[{', '.join(_brief(item) for item in value)}]"
     if isinstance(value, dict):
         return f"{{{', '.join(f'{key}: {_brief(item)}' for key, item in value.items())}}}"
-    return shown(value)
+    return format_value(value)

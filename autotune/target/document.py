@@ -2,22 +2,30 @@
 
 from __future__ import annotations
 
-import difflib
-from collections.abc import Iterable, Mapping, Sequence
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from autotune.errors import TargetError
+from autotune.target.messages import explain_yaml_error, format_value, instead
+
+if TYPE_CHECKING:
+    from ruamel.yaml.error import StreamMark
+    from ruamel.yaml.nodes import MappingNode, Node
 
 Location = Sequence[str | int]
 Place = tuple[int, int]
 
 
-def nearest(name: str, known: Iterable[str]) -> str | None:
-    """The known name that ``name`` was probably meant to be."""
-    close = difflib.get_close_matches(name, list(known), n=1, cutoff=0.6)
-    return close[0] if close else None
+MOST_BYTES = 200_000
+MOST_VALUES = 20_000  # an alias of aliases of aliases multiplies without end
+MOST_MERGES = 1000  # likewise a merge of merges of merges
+DEEPEST = 20
+MOST_OPEN = 100  # brackets; the parser's time grows with the square of them
+START = "`autotune init` writes a target to start from"
+CORE = "tag:yaml.org,2002:"
 
 
 @dataclass(frozen=True)
@@ -49,8 +57,165 @@ class Document:
         return self.error(location, f"unknown {what} {name!r}", hint=instead(name, sorted(known)))
 
 
-def instead(name: str, known: Iterable[str]) -> str:
-    """The hint for a name that does not exist: the nearest one that does, or all of them."""
-    names = list(known)
-    meant = nearest(name, names)
-    return f"did you mean {meant!r}?" if meant else f"there is: {', '.join(names) or 'none'}"
+def load(path: Path) -> Document:
+    """Read a YAML 1.2 mapping. Raises TargetError (file:line:column) when it is not one."""
+    text, tree = _text(path), _Tree(path)
+    try:
+        node = _compose(path, text)
+        root = None if node is None else tree.value(node, ())
+    except RecursionError:
+        raise TargetError(f"{path}:1:1: nested too deeply for a target") from None
+    if not isinstance(root, dict):
+        found = "this file is empty" if root is None else f"this is {format_value(root)}"
+        raise TargetError(f"{path}:1:1: a target is a mapping of settings; {found}", hint=START)
+    return Document(path, root, tree.places)
+
+
+def _text(path: Path) -> str:
+    try:
+        with path.open("rb") as file:
+            content = file.read(MOST_BYTES + 1)
+    except OSError as error:
+        hint = START if isinstance(error, FileNotFoundError) else None
+        reason = (error.strerror or str(error)).lower()
+        raise TargetError(f"{path}: cannot be read: {reason}", hint=hint) from None
+    if len(content) > MOST_BYTES:
+        raise TargetError(f"{path}: larger than {MOST_BYTES // 1000} kB, so hardly a target")
+    try:
+        return content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        place = _after(content[: error.start].decode())
+        raise TargetError(f"{path}:{place}: not UTF-8 text", hint=START) from None
+
+
+def _compose(path: Path, text: str) -> Node | None:
+    from ruamel.yaml import YAML
+    from ruamel.yaml.error import MarkedYAMLError, YAMLError
+    from ruamel.yaml.reader import ReaderError
+
+    opened = 0
+    for bracket in re.findall(r"[][{}]", text):
+        opened = max(0, opened + (1 if bracket in "[{" else -1))
+        if opened > MOST_OPEN:
+            raise TargetError(f"{path}:1:1: nested too deeply for a target")
+    try:
+        # Composed only: values are made below, where the place of each is known.
+        node: Node | None = YAML(typ="safe", pure=True).compose(text)
+    except MarkedYAMLError as error:
+        mark, message, hint = explain_yaml_error(error)
+        raise TargetError(f"{path}:{_at(mark)}: {message}", hint=hint) from None
+    except ReaderError as error:
+        place = _after(text[: error.position])
+        raise TargetError(
+            f"{path}:{place}: a character that text cannot have (code {error.character})"
+        ) from None
+    except YAMLError as error:
+        first = str(error).split("\n", 1)[0]
+        raise TargetError(f"{path}:1:1: not valid YAML: {first}") from None
+    return node
+
+
+class _Tree:
+    """Makes plain values out of YAML nodes and notes where they stand."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.places: dict[tuple[str | int, ...], Place] = {}
+        self._merges = 0
+
+    def value(self, node: Node, location: tuple[str | int, ...]) -> Any:
+        from ruamel.yaml.nodes import MappingNode, SequenceNode
+
+        if len(location) > DEEPEST:
+            raise self._error(node, "nested too deeply for a target")
+        if len(self.places) > MOST_VALUES:
+            raise self._error(node, f"more than {MOST_VALUES} values, so hardly a target")
+        if isinstance(node, MappingNode):
+            return {key: self._placed((*location, key), key_node, item)
+                    for key, (key_node, item) in self._entries(node).items()}  # fmt: skip
+        if isinstance(node, SequenceNode):
+            return [self._placed((*location, index), item, item)
+                    for index, item in enumerate(node.value)]  # fmt: skip
+        return self._scalar(node)
+
+    def _placed(self, location: tuple[str | int, ...], at: Node, node: Node) -> Any:
+        self.places[location] = _place(at.start_mark)
+        return self.value(node, location)
+
+    def _entries(self, node: MappingNode) -> dict[str, tuple[Node, Node]]:
+        own: dict[str, tuple[Node, Node]] = {}
+        merged: dict[str, tuple[Node, Node]] = {}
+        for key_node, item in node.value:
+            if key_node.tag == f"{CORE}merge":
+                for source in self._merge_sources(item):
+                    merged = {**self._entries(source), **merged}
+                continue
+            key = self._key(key_node)
+            if key in own:
+                line, _ = _place(own[key][0].start_mark)
+                raise self._error(key_node, f"{key!r} is there twice; first on line {line}")
+            own[key] = (key_node, item)
+        return {**merged, **own}
+
+    def _merge_sources(self, node: Node) -> Iterator[MappingNode]:
+        from ruamel.yaml.nodes import MappingNode, SequenceNode
+
+        for source in node.value if isinstance(node, SequenceNode) else [node]:
+            if not isinstance(source, MappingNode):
+                raise self._error(node, "`<<` takes a mapping, or a list of mappings")
+            self._merges += 1
+            if self._merges > MOST_MERGES:
+                message = f"more than {MOST_MERGES} merges (`<<`), so hardly a target"
+                raise self._error(node, message)
+            yield source
+
+    def _key(self, node: Node) -> str:
+        if isinstance(node.value, list):
+            raise self._error(node, "a key must be a word, not a list or a mapping")
+        return str(node.value)
+
+    def _scalar(self, node: Node) -> Any:
+        text: str = node.value
+        kind = str(node.tag).removeprefix(CORE)
+        if kind == "null":
+            return None
+        if kind in ("str", "timestamp"):
+            return text
+        if kind == "bool" and text.lower() in ("true", "false"):
+            return text.lower() == "true"
+        if kind not in ("int", "float"):
+            raise self._error(node, f"the tag '{node.tag}' means nothing in a target")
+        number = _number(text, kind)
+        if number is None:
+            raise self._error(node, f"{format_value(text)} is not a number that can be used")
+        return number
+
+    def _error(self, node: Node, message: str) -> TargetError:
+        return TargetError(f"{self.path}:{_at(node.start_mark)}: {message}")
+
+
+def _number(text: str, kind: str) -> int | float | None:
+    try:
+        if kind == "float":
+            return float(text.lower().replace(".inf", "inf").replace(".nan", "nan"))
+        base = 0 if text.lstrip("+-")[:2] in ("0x", "0o") else 10
+        number = int(text, base)
+    except ValueError:
+        return None
+    # Nothing that is tuned counts further, and larger ones overflow where floats are needed.
+    return number if abs(number) < 2**63 else None
+
+
+def _after(before: str) -> str:
+    """Line and column of what follows ``before``."""
+    lines = before.split("\n")
+    return f"{len(lines)}:{len(lines[-1]) + 1}"
+
+
+def _place(mark: StreamMark) -> Place:
+    return mark.line + 1, mark.column + 1
+
+
+def _at(mark: StreamMark | None) -> str:
+    line, column = _place(mark) if mark else (1, 1)
+    return f"{line}:{column}"

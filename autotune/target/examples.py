@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from autotune.errors import AutotuneError
-from autotune.target.document import nearest
+from autotune.target.messages import nearest
 from autotune.target.shipped import examples
 
 

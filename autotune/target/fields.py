@@ -7,17 +7,32 @@ from math import isfinite
 from typing import Annotated, cast
 
 from pydantic import (
+    AfterValidator,
     BaseModel,
     BeforeValidator,
     ConfigDict,
     Field,
+    PlainSerializer,
     PlainValidator,
     ValidationError,
     WithJsonSchema,
 )
 from pydantic_core import InitErrorDetails, PydanticCustomError
 
-from autotune.target.shown import shown
+from autotune.target.messages import format_value
+from autotune.target.units import (
+    AMOUNT,
+    KINDS,
+    Writer,
+    duration,
+    duration_text,
+    fraction,
+    fraction_text,
+    rate,
+    rate_text,
+    size,
+    size_text,
+)
 
 NAME = r"^[A-Za-z][A-Za-z0-9_-]{0,62}$"
 TIER = r"^[a-z][a-z0-9_]{0,62}$"
@@ -54,12 +69,12 @@ def _one_or_many(value: object) -> object:
 
 def _scalar(value: object) -> bool | int | float | str:
     if isinstance(value, float) and not isfinite(value):
-        raise ValueError(f"{shown(value)} is not a number that can be used")
+        raise ValueError(f"{format_value(value)} is not a number that can be used")
     if isinstance(value, str) and not re.fullmatch(TEXT, value):
-        raise ValueError(f"{shown(value)} is not {WANTED[TEXT]}")
+        raise ValueError(f"{format_value(value)} is not {WANTED[TEXT]}")
     if isinstance(value, bool | int | float | str):
         return value
-    raise ValueError(f"must be one number, word or true/false, this is {shown(value)}")
+    raise ValueError(f"must be one number, word or true/false, this is {format_value(value)}")
 
 
 # Strict, or `true` would count as 1 and '2' as 2.
@@ -101,3 +116,39 @@ def unknown(key: str) -> ValidationError:
     """The finding that a key does not exist here."""
     finding = cast("InitErrorDetails", {"type": "extra_forbidden", "loc": (key,), "input": None})
     return ValidationError.from_exception_data("target", [finding])
+
+
+def at_least(text: str, why: str = "") -> AfterValidator:
+    """Refuses a duration below the one written in ``text``."""
+    least = duration(text)
+
+    def check(value: float) -> float:
+        if value < least:
+            raise ValueError(f"must be at least {text}{why}, this is {duration_text(value)}")
+        return value
+
+    return AfterValidator(check)
+
+
+def _some(value: float) -> float:
+    if value <= 0:
+        raise ValueError("must be more than nothing")
+    return value
+
+
+MoreThanNothing = AfterValidator(_some)
+
+
+def _schema(kind: str) -> WithJsonSchema:
+    names = "|".join(sorted(KINDS[kind], key=len, reverse=True))
+    return WithJsonSchema({"type": "string", "pattern": rf"^\s*{AMOUNT}\s*({names})\s*$"})
+
+
+def _text(written: Writer) -> PlainSerializer:
+    return PlainSerializer(written, return_type=str)
+
+
+Seconds = Annotated[float, BeforeValidator(duration), _text(duration_text), _schema("a duration")]
+Bytes = Annotated[int, BeforeValidator(size), _text(size_text), _schema("a size")]
+PerSecond = Annotated[float, BeforeValidator(rate), _text(rate_text), _schema("a rate")]
+Fraction = Annotated[float, BeforeValidator(fraction), _text(fraction_text), _schema("a fraction")]

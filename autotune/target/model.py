@@ -14,26 +14,24 @@ from autotune.target.fields import (
     PATH,
     TIER,
     USER,
+    Bytes,
+    Fraction,
     Model,
+    MoreThanNothing,
     Names,
     Number,
+    PerSecond,
     Port,
     Scalar,
+    Seconds,
     Some,
     Switch,
     Text,
     Whole,
     Word,
-)
-from autotune.target.objective import SloSpec
-from autotune.target.quantities import (
-    Bytes,
-    Fraction,
-    MoreThanNothing,
-    PerSecond,
-    Seconds,
     at_least,
 )
+from autotune.target.objective import SloSpec
 from autotune.target.rule import ParameterRule
 
 __all__ = [

@@ -15,8 +15,7 @@ from pydantic import (
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema
 
-from autotune.target.fields import Model, at, unknown
-from autotune.target.quantities import Fraction, Seconds
+from autotune.target.fields import Fraction, Model, Seconds, at, unknown
 from autotune.target.slo import Slo
 from autotune.target.units import duration
 

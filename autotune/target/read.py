@@ -1,17 +1,61 @@
-"""From a path to a target that makes sense as a whole, or to one message that says why not."""
+"""Read and validate a target file; what pydantic found is told in the words of the file."""
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from pathlib import Path
+from types import NoneType
+from typing import Any, get_args
 
 from pydantic import ValidationError
+from pydantic_core import ErrorDetails
 
-from autotune.target import findings
-from autotune.target.coherence import findings as incoherences
-from autotune.target.document import Document
+from autotune.errors import TargetError
+from autotune.target.coherence import findings
+from autotune.target.document import Document, Location, load
+from autotune.target.fields import ADDRESS, PATH, USER, WANTED
+from autotune.target.messages import format_value, nearest
 from autotune.target.model import Target
-from autotune.target.yaml_tree import load
+
+SECRET = re.compile(
+    r"pass(word|wd|phrase)?$|secret|token|credential|identity|^(api_?|private_?|ssh_?)?key(_?file)?$"
+)
+LOGIN = "logins come from the ssh agent and ~/.ssh/config (User, IdentityFile, ProxyJump)"
+
+LOGINS = (ADDRESS, USER)
+MISSING = {
+    "name": "name: shop",
+    "hosts": "hosts: web1",
+    "service": "service: nginx",
+}
+HINTS = {
+    "dict_type": "write `name: {…}` for each",
+    "tuple_type": "put it in brackets, or each on a line of its own after '- '",
+}
+
+# Kind of finding → what is wrong with {got}.
+WORDS = {
+    "int_type": "{got} is not a whole number",
+    "int_from_float": "{got} is not a whole number",
+    "float_type": "{got} is not a number",
+    "finite_number": "{got} is not a number that can be used",
+    "bool_type": "true or false, not {got}",
+    "string_type": "{got} is not text",
+    "string_too_short": "must not be empty",
+    "too_short": "must not be empty",
+    "too_long": "takes {max_length} values, not {actual_length}",
+    "literal_error": "must be {expected}, this is {got}",
+    "greater_than": "must be more than {gt}, this is {got}",
+    "greater_than_equal": "must be at least {ge}, this is {got}",
+    "less_than": "must be less than {lt}, this is {got}",
+    "less_than_equal": "must be at most {le}, this is {got}",
+    "dict_type": "must have keys of its own, this is {got}",
+    "model_type": "must have keys of its own, this is {got}",
+    "tuple_type": "must be a list, this is {got}",
+    "missing": "is missing",
+    "finding": "{message}",
+}
 
 
 @dataclass(frozen=True)
@@ -36,8 +80,106 @@ def read(path: Path) -> TargetFile:
     try:
         target = Target.model_validate(document.root)
     except ValidationError as error:
-        raise findings.first(document, error.errors()) from None
-    found = sorted(incoherences(target), key=lambda finding: document.position(finding.location))
-    for finding in found:
+        raise _first(document, error.errors()) from None
+    for finding in sorted(findings(target), key=lambda found: document.position(found.location)):
         raise document.error(finding.location, finding.message, hint=finding.hint)
     return TargetFile(target, document)
+
+
+def _first(document: Document, problems: list[ErrorDetails]) -> TargetError:
+    """The finding to mend first: the first in the file.
+
+    Something missing comes after all the others, as it is often there under a misspelt name.
+    """
+    problem = min(problems, key=lambda p: (p["type"] == "missing", document.position(p["loc"])))
+    location = [step for step in problem["loc"] if step != "[key]"]
+    if problem["type"] == "extra_forbidden":
+        return _unknown(document, location)
+    if problem["type"] == "missing":
+        return _missing(document, location)
+    message, name = _message(problem), _name(location)
+    if name and not message.startswith((f"{name}:", f"'{name}'")):
+        message = f"{name}: {message}"
+    return document.error(location, message, hint=_hint(problem, location))
+
+
+def _unknown(document: Document, location: Location) -> TargetError:
+    name = str(location[-1])
+    if SECRET.search(name.lower()):
+        return document.error(location, f"{name!r} does not belong in a target", hint=LOGIN)
+    if ":" in name:
+        return document.error(location, f"unknown key {name!r}", hint="a space goes after the ':'")
+    return document.unknown(location, "key", keys_at(location[:-1]))
+
+
+def _missing(document: Document, location: Location) -> TargetError:
+    key = location[-1]
+    if isinstance(key, int):
+        return document.error(location, f"{_name(location)}: a value is missing")
+    return document.error(location[:-1], f"{key!r} is missing", hint=f"such as `{MISSING[key]}`")
+
+
+def keys_at(location: Location) -> list[str]:
+    """The keys a user may write in the mapping at ``location``."""
+    here: Any = Target
+    for step in location:
+        # Every mapping in a target is either a model, a dict from names to models, or one of them
+        # that need not be there.
+        inner = get_args(here)
+        here = inner[1] if inner else here.model_fields[step].annotation
+        if NoneType in get_args(here):
+            here = next(kind for kind in get_args(here) if kind is not NoneType)
+    keys: list[str] = here.keys()
+    return keys
+
+
+def _message(problem: ErrorDetails) -> str:
+    if problem["type"] == "value_error":
+        return str(problem["ctx"]["error"])
+    if problem["type"] == "string_pattern_mismatch":
+        wanted = WANTED[problem["ctx"]["pattern"]]
+        return f"{_got(problem)} is not {wanted}"
+    words = WORDS.get(problem["type"], "{got} does not fit here")
+    return words.format(**{"got": _got(problem), **problem.get("ctx", {})})
+
+
+def _got(problem: ErrorDetails) -> str:
+    value = problem["input"]
+    login = problem["type"] == "string_pattern_mismatch" and problem["ctx"]["pattern"] in LOGINS
+    # `root:hunter2@web1`: what may hold a password is not repeated on a screen or in a log.
+    return "this" if login and re.search("[:@]", value) else format_value(value)
+
+
+def _name(location: Location) -> str:
+    names = [step for step in location if isinstance(step, str)]
+    return names[-1] if names else ""
+
+
+def _hint(problem: ErrorDetails, location: Location) -> str | None:
+    kind, value = problem["type"], problem["input"]
+    if kind == "model_type":
+        return _mapping_hint(location, value)
+    if kind == "string_type" and isinstance(value, bool | int | float):
+        return f'if it is meant as text: "{format_value(value)}"'
+    if kind == "literal_error" and isinstance(value, str):
+        meant = nearest(value, re.findall(r"'([^']*)'", problem["ctx"]["expected"]))
+        return f"did you mean {meant!r}?" if meant else None
+    if kind == "string_pattern_mismatch":
+        return _pattern_hint(problem["ctx"]["pattern"], value)
+    return HINTS.get(kind)
+
+
+def _mapping_hint(location: Location, value: object) -> str:
+    if value is None:
+        return "leave the key out to keep its defaults"
+    if location[0] == "parameters" and isinstance(value, bool | int | float | str):
+        return f"to hold it at that value: `{{fixed: {value}}}`"
+    return f"its keys: {', '.join(keys_at(location))}"
+
+
+def _pattern_hint(pattern: str, value: str) -> str | None:
+    if pattern == ADDRESS and "@" in value:
+        return f"write who logs in as `user:`; {LOGIN}"
+    if pattern == PATH and "://" in value:
+        return "load only goes to the target's own entry point: give the path alone"
+    return None

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from pydantic import BeforeValidator, ConfigDict, Field, model_validator
 
 from autotune.target.fields import Model, Scalar, Switch, Text, at
-from autotune.target.shown import same, shown
+from autotune.target.messages import format_value, same
 from autotune.target.units import magnitude
 
 
@@ -88,11 +88,11 @@ class ParameterRule(Model):
                 None,
             )
             if twice is not None:
-                raise at("choices", f"{shown(twice)} is there twice")
+                raise at("choices", f"{format_value(twice)} is there twice")
             if self.default is not None and not any(
                 same(self.default, choice) for choice in self.choices
             ):
-                raise at("default", f"{shown(self.default)} is not among the choices")
+                raise at("default", f"{format_value(self.default)} is not among the choices")
         return self
 
     def _check_range(self, first: Scalar, last: Scalar) -> None:
@@ -114,7 +114,7 @@ class ParameterRule(Model):
 def _measured(key: str, value: Scalar) -> tuple[str, float]:
     measured = magnitude(value)
     if measured is None:
-        raise at(key, f"{shown(value)} is not a number")
+        raise at(key, f"{format_value(value)} is not a number")
     return measured
 
 

@@ -12,7 +12,7 @@ from decimal import Decimal
 from math import isfinite
 from typing import Any
 
-from autotune.target.shown import shown
+from autotune.target.messages import format_value
 
 AMOUNT = r"[0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]{1,3})?"
 _QUANTITY = re.compile(rf"\s*({AMOUNT})\s*([A-Za-zµ%/]*)\s*")
@@ -98,7 +98,7 @@ def _quantity(text: object, kind: str) -> float:
     if text is None:
         raise ValueError(f"there is no value; {write}")
     if match is None:
-        raise ValueError(f"{shown(text)} is not {kind}; {write}")
+        raise ValueError(f"{format_value(text)} is not {kind}; {write}")
     if not match[2]:
         raise ValueError(f"{text} has no unit; {write}")
     if match[2] not in KINDS[kind]:

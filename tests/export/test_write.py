@@ -11,8 +11,8 @@ import pytest
 from autotune.errors import AutotuneError
 from autotune.export.write import SETTINGS, write_export
 from autotune.report.studies import Study, open_study
+from autotune.target.document import load
 from autotune.target.read import read
-from autotune.target.yaml_tree import load
 
 Opened = Callable[[str], Study]
 ALWAYS = {"manifest.json", "target.yaml", "changes.diff"}

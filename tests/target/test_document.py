@@ -1,12 +1,16 @@
 from __future__ import annotations
 
+import math
 from pathlib import Path
+from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from autotune.errors import TargetError
-from autotune.target.document import Document, nearest
-from autotune.target.yaml_tree import load
+from autotune.target.document import MOST_BYTES, Document, load
+from autotune.target.messages import nearest
 
 TEXT = """\
 name: shop
@@ -73,3 +77,133 @@ def test_unknown_name_has_an_alternative(document: Document, known: list[str], h
 )
 def test_nearest(name: str, meant: str | None) -> None:
     assert nearest(name, ["address", "forwards_to", "hosts"]) == meant
+
+
+def write(tmp_path: Path, content: str | bytes) -> Path:
+    path = tmp_path / "target.yaml"
+    path.write_bytes(content.encode() if isinstance(content, str) else content)
+    return path
+
+
+def refused(path: Path) -> str:
+    with pytest.raises(TargetError) as caught:
+        load(path)
+    return caught.value.message.removeprefix(f"{path}:")
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("12", 12), ("-3", -3), ("0x1F", 31), ("0o17", 15), ("017", 17), ("1_000", 1000),
+        ("1.5", 1.5), ("1e3", 1000.0), (".inf", math.inf), ("-.INF", -math.inf),
+        ("true", True), ("False", False), ("null", None), ("~", None), ("", None),
+        # Words of YAML 1.1 only.
+        ("on", "on"), ("no", "no"), ("yes", "yes"), ("12:30", "12:30"),
+        ("2024-01-31", "2024-01-31"), ("50ms", "50ms"), ("'12'", "12"), ('"a b"', "a b"),
+        ("[a, 1]", ["a", 1]), ("{b: {c: 2}}", {"b": {"c": 2}}),
+    ],
+)  # fmt: skip
+def test_values(tmp_path: Path, text: str, value: object) -> None:
+    root = load(write(tmp_path, f"a: {text}\n")).root
+    assert root == {"a": value}
+    assert type(root["a"]) is type(value)
+
+
+def test_not_a_number(tmp_path: Path) -> None:
+    assert math.isnan(load(write(tmp_path, "a: .nan")).root["a"])
+
+
+@pytest.mark.parametrize(
+    ("text", "root"),
+    [
+        ("a: &x {b: 1}\nc: *x", {"a": {"b": 1}, "c": {"b": 1}}),
+        ("a: &x {b: 1, d: 2}\nc: {<<: *x, b: 3}", {"a": {"b": 1, "d": 2}, "c": {"b": 3, "d": 2}}),
+        ("a: {<<: [{b: 1}, {b: 2, c: 3}]}", {"a": {"b": 1, "c": 3}}),
+        ("1: one\ntrue: two", {"1": "one", "true": "two"}),
+        ("\ufeffa: 1", {"a": 1}),
+        ("a: 1\r\nb: 2\r\n", {"a": 1, "b": 2}),
+    ],
+)
+def test_mappings(tmp_path: Path, text: str, root: dict[str, Any]) -> None:
+    assert load(write(tmp_path, text)).root == root
+
+
+def test_merged_keys_stand_where_they_are_written(tmp_path: Path) -> None:
+    document = load(write(tmp_path, "a: &x {b: 1}\nc:\n  <<: *x\n"))
+    assert document.position(("c", "b")) == (1, 8)
+    assert document.position(("c",)) == (2, 1)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"", "1:1: a target is a mapping of settings; this file is empty"),
+        (b"name: caf\xe9\n", "1:10: not UTF-8 text"),
+        (b"a: 1\n\x7fELF\x02\x01\x01\xff", "2:8: not UTF-8 text"),
+        ("name: shop\n".encode("utf-16"), "1:1: not UTF-8 text"),
+        (b"a: 1\nb: x\x00y\n", "2:5: a character that text cannot have (code 0)"),
+        (b"a: " + b"9" * 5000, "1:4: '" + "9" * 39 + "…' is not a number that can be used"),
+        (b"a: !!int x", "1:4: 'x' is not a number that can be used"),
+        (b"a: !!binary aGk=", "1:4: the tag 'tag:yaml.org,2002:binary' means nothing in a target"),
+        (b"? [a, b]\n: 1", "1:3: a key must be a word, not a list or a mapping"),
+        (b"{a: 1, a: 2}", "1:8: 'a' is there twice; first on line 1"),
+        (b"1: a\n'1': b", "2:1: '1' is there twice; first on line 1"),
+        (b"<<: 3", "1:5: `<<` takes a mapping, or a list of mappings"),
+        (b"a: " + b"[" * 30 + b"]" * 30, "1:24: nested too deeply for a target"),
+        (b"[" * 20_000, "1:1: nested too deeply for a target"),
+        (b"a: &a {b: *a}", "1:4: nested too deeply for a target"),
+        (b"a: &a {<<: {<<: *a}}", "1:1: nested too deeply for a target"),
+        (b"a" * (MOST_BYTES + 1), " larger than 200 kB, so hardly a target"),
+    ],
+    ids=range(17),
+)
+def test_refused(tmp_path: Path, content: bytes, message: str) -> None:
+    assert refused(write(tmp_path, content)) == message
+
+
+def test_aliases_cannot_multiply_without_end(tmp_path: Path) -> None:
+    lines = ["a0: &a0 [1, 1, 1, 1, 1, 1, 1, 1, 1, 1]"]
+    lines += [f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]" for n in range(1, 12)]
+    assert "more than 20000 values" in refused(write(tmp_path, "\n".join(lines)))
+
+
+def test_merges_cannot_multiply_without_end(tmp_path: Path) -> None:
+    lines = ["a0: &a0 {k: 1}"]
+    lines += [f"a{n}: &a{n} {{<<: [{', '.join([f'*a{n - 1}'] * 9)}]}}" for n in range(1, 12)]
+    path = write(tmp_path, "\n".join(lines))
+    assert path.stat().st_size < 1000
+    assert refused(path).endswith("more than 1000 merges (`<<`), so hardly a target")
+
+
+def test_file_that_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(TargetError) as caught:
+        load(tmp_path / "none.yaml")
+    assert caught.value.message.endswith("none.yaml: cannot be read: no such file or directory")
+    assert "autotune init" in str(caught.value.hint)
+
+
+def test_directory(tmp_path: Path) -> None:
+    assert refused(tmp_path) == " cannot be read: is a directory"
+
+
+@pytest.mark.parametrize(
+    ("path", "message"),
+    [("/proc/self/mem", "cannot be read: input/output error"),
+     ("/dev/zero", "larger than 200 kB, so hardly a target")],
+)  # fmt: skip
+def test_what_no_file_mode_protects_from(path: str, message: str) -> None:
+    assert refused(Path(path)) == f" {message}"
+
+
+@given(st.text(st.sampled_from("abc:-[]{}&*!|>'\"%@`#,?~<= \n\t01.\x00é"), max_size=40))
+@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_whatever_is_written_reads_or_is_refused_with_its_place(tmp_path: Path, text: str) -> None:
+    path = write(tmp_path, text)
+    try:
+        document = load(path)
+    except TargetError as error:
+        line, column = error.message.removeprefix(f"{path}:").split(":")[:2]
+        assert 1 <= int(line) <= text.count("\n") + 1
+        assert int(column) >= 1
+    else:
+        assert isinstance(document.root, dict)

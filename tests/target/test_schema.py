@@ -10,10 +10,10 @@ import jsonschema
 import pytest
 
 from autotune.target import schema
+from autotune.target.document import load
 from autotune.target.model import Target
 from autotune.target.read import read
 from autotune.target.write import written
-from autotune.target.yaml_tree import load
 
 SHIPPED = sorted((Path(__file__).parents[2] / "targets").glob("*.yaml"))
 BAD = sorted((Path(__file__).parent / "bad").glob("*.yaml"))

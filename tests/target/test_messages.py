@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from autotune.target.shown import shown
+from autotune.target.messages import format_value
 
 
 @pytest.mark.parametrize(
@@ -13,4 +13,4 @@ from autotune.target.shown import shown
      ("x" * 41, "'" + "x" * 39 + "…'"), ([1], "a list"), ({"a": 1}, "a mapping")],
 )  # fmt: skip
 def test_shown(value: object, text: str) -> None:
-    assert shown(value) == text
+    assert format_value(value) == text

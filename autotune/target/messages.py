@@ -1,12 +1,16 @@
-"""What a YAML parser says, in words for somebody who edits a file and not a grammar."""
+"""How messages word values, names and mistakes of YAML: short, and in the words of the file."""
 
 from __future__ import annotations
 
+import difflib
 import re
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from ruamel.yaml.error import MarkedYAMLError, StreamMark
+
+LONGEST = 40  # characters of a value
 
 # What the parser's message contains → what to say, what to do. The first that fits is said.
 WORDS: tuple[tuple[str, str, str | None], ...] = (
@@ -43,7 +47,38 @@ WORDS: tuple[tuple[str, str, str | None], ...] = (
 BEGINS_EARLIER = ("quoted scalar", "simple key", "flow mapping", "flow sequence")
 
 
-def plainly(error: MarkedYAMLError) -> tuple[StreamMark | None, str, str | None]:
+def same(one: object, other: object) -> bool:
+    """Whether two values are the same in a configuration file, where 1 is not true."""
+    return one == other and isinstance(one, bool) == isinstance(other, bool)
+
+
+def format_value(value: object) -> str:
+    """``'many'``, ``true``, ``12``, ``nothing``, ``a list``, ``a mapping``."""
+    if value is None:
+        return "nothing"
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, str):
+        return repr(value if len(value) <= LONGEST else value[: LONGEST - 1] + "…")
+    if isinstance(value, int | float):
+        return {"inf": ".inf", "-inf": "-.inf", "nan": ".nan"}.get(str(value), str(value))
+    return "a mapping" if isinstance(value, dict) else "a list"
+
+
+def nearest(name: str, known: Iterable[str]) -> str | None:
+    """The known name that ``name`` was probably meant to be."""
+    close = difflib.get_close_matches(name, list(known), n=1, cutoff=0.6)
+    return close[0] if close else None
+
+
+def instead(name: str, known: Iterable[str]) -> str:
+    """The hint for a name that does not exist: the nearest one that does, or all of them."""
+    names = list(known)
+    meant = nearest(name, names)
+    return f"did you mean {meant!r}?" if meant else f"there is: {', '.join(names) or 'none'}"
+
+
+def explain_yaml_error(error: MarkedYAMLError) -> tuple[StreamMark | None, str, str | None]:
     """Where the mistake is, what it is, and what to do about it."""
     problem, context = error.problem or "", error.context or ""
     mark = error.problem_mark or error.context_mark
