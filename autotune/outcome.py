@@ -78,7 +78,7 @@ def _say(message: str, hint: str | None, code: int, *, as_json: bool) -> int:
 
 
 def _print(message: str, hint: str | None, code: int) -> None:
-    print(json.dumps({"schema": 1, "error": {"message": message, "hint": hint, "code": code}}))
+    echo(json.dumps({"schema": 1, "error": {"message": message, "hint": hint, "code": code}}))
 
 
 def _say_usage(error: TyperException, *, as_json: bool) -> int:

@@ -24,9 +24,9 @@ from autotune.measure.hunt import Hunt
 from autotune.monitor.footprint import Footprint
 from autotune.monitor.watch import Seen
 from autotune.report import measured
-from autotune.report.hosts import at_peak
 from autotune.report.html.timeline import state_of
-from autotune.report.progress.lines import verdict_mark
+from autotune.report.load_curve import hosts_at_capacity
+from autotune.report.progress.plain import verdict_mark
 from autotune.services.base import Endpoint
 from autotune.simulate.blame import bottleneck, diagnosed
 from autotune.simulate.chain import chain
@@ -105,7 +105,7 @@ def test_a_line_on_the_terminal(taken: Reading, met: bool) -> None:
 @each
 def test_the_ladder(taken: Reading, met: bool) -> None:
     trials: Any = [SimpleNamespace(number=0)]
-    assert any(step["met"] for step in measured._ladder(trials, study_of(taken))) is met
+    assert any(step["met"] for step in measured._load_curve(trials, study_of(taken))) is met
 
 
 @each
@@ -120,7 +120,7 @@ def test_the_timeline_of_the_page(taken: Reading, met: bool) -> None:
 
 @each
 def test_the_hosts_at_peak(taken: Reading, met: bool) -> None:
-    assert at_peak([recorded(taken)], SLO) == ({"web1": {"cpu": 0.5}} if met else {})
+    assert hosts_at_capacity([recorded(taken)], SLO) == ({"web1": {"cpu": 0.5}} if met else {})
 
 
 @each

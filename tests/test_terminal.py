@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import io
 import shutil
 import sys
@@ -17,6 +18,7 @@ from autotune.cli import app
 from autotune.errors import AutotuneError
 from autotune.report.progress.live import Live
 from autotune.report.progress.plain import Plain
+from autotune.report.status import watch
 from autotune.report.studies import open_study
 from autotune.study.records import Phase, State, Trial
 
@@ -24,6 +26,7 @@ STUDIES = Path(__file__).parent / "report" / "studies"
 CLIPBOARD = "\x1b]52;c;ZXZpbA==\x07"
 CLEAR = "\x1b[2J\x1b[H"
 HOSTILE = f"nginx: {CLIPBOARD}[emerg]{CLEAR} no\x9b31m such\x08 file\x1bc\r"
+PRINTING = {"print", "typer.echo", "typer.secho", "sys.stdout.write", "sys.stderr.write"}
 HARMLESS = "nginx: [emerg] no such file"
 
 
@@ -110,6 +113,28 @@ def test_a_patch_for_another_program_is_left_as_it_is(monkeypatch: pytest.Monkey
     monkeypatch.setattr(sys, "stdout", piped)
     terminal.show_patch([("+\tlog \x1b[31m\udcff", "green")])
     assert piped.buffer.getvalue() == b"+\tlog \x1b[31m\xff\n"  # type: ignore[attr-defined]
+
+
+def test_a_study_that_is_watched_is_stripped(tmp_path: Path) -> None:
+    directory = Path(shutil.copytree(STUDIES / "improved", tmp_path / "improved"))
+    renamed, screen = directory.with_name("impr\x1boved"), Terminal()
+    directory.rename(renamed)
+    watch(renamed, screen)
+    assert screen.getvalue().startswith("\x1b[H\x1b[2Jimpr")
+    assert screen.getvalue().count("\x1b") == 2
+
+
+def test_nothing_else_prints() -> None:
+    package = Path(terminal.__file__).parent
+    others = [path for path in package.rglob("*.py") if path.name != "terminal.py"]
+    assert len(others) > 100
+    found = [
+        f"{path.relative_to(package)}:{node.lineno}"
+        for path in others
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Call) and ast.unparse(node.func) in PRINTING
+    ]
+    assert found == []
 
 
 def test_styles_are_for_terminals_that_want_them(monkeypatch: pytest.MonkeyPatch) -> None:

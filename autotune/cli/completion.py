@@ -82,10 +82,10 @@ def parameters(ctx: typer.Context, incomplete: str) -> Iterator[str | tuple[str,
     """Parameters of the target that is named before, with what they mean."""
     root = _target(Path(_first(ctx, "target")))
     written = root.get("parameters") or {}
-    known = {name: "" for name in written if "command" in root}
+    names = {name: "" for name in written if "command" in root}
     for name, tier in _tiers(root).items():
-        known |= tier.parameters(name)
-    yield from sorted(known.items())
+        names |= tier.parameters(name)
+    yield from sorted(names.items())
 
 
 @_quietly
@@ -117,8 +117,8 @@ def services(ctx: typer.Context, incomplete: str) -> Iterable[str]:
     """Services of the catalogue."""
     from autotune.services.registry import APPS, SERVICES
 
-    known = (*SERVICES.values(), *APPS.values())
-    return sorted({service.name for service in known if service.parameters})
+    every = (*SERVICES.values(), *APPS.values())
+    return sorted({service.name for service in every if service.parameters})
 
 
 @_quietly
@@ -148,12 +148,12 @@ class _Tier:
         """Full names, with what each is for."""
         from autotune.services.placement import choice_of, placed
 
-        found = {choice_of(name): "which software"} if len(self.service) > 1 else {}
+        names = {choice_of(name): "which software"} if len(self.service) > 1 else {}
         for place in placed(name, self):
             for parameter in place.service.parameters:
                 if parameter.roles is None or place.role in parameter.roles:
-                    found[f"{name}.{place.service.name}.{parameter.name}"] = parameter.meaning
-        return found
+                    names[f"{name}.{place.service.name}.{parameter.name}"] = parameter.meaning
+        return names
 
 
 def _tiers(root: Mapping[str, Any]) -> dict[str, _Tier]:

@@ -86,13 +86,13 @@ def status(what: What, directory: Directory = None, json_: Json = False) -> None
     """Which hosts run, and whether their SSH servers answer."""
     from autotune.lab import of_target
 
-    found = of_target.look(what, directory)
+    lab = of_target.look(what, directory)
     if json_:
-        _print(found)
+        _print(lab)
         return
-    if not found.hosts:
-        echo(f"there is no lab in {found.directory}")
-    for host in found.hosts:
+    if not lab.hosts:
+        echo(f"there is no lab in {lab.directory}")
+    for host in lab.hosts:
         state = "stopped" if not host.running else "up" if host.ssh else "up, SSH does not answer"
         echo(f"{host.name} ({host.address}) {state}")
 
@@ -112,7 +112,7 @@ def ssh(
 
 
 def _print(lab: Lab, **more: Any) -> None:
-    found = {
+    document = {
         "schema": 1,
         "lab": lab.name,
         "directory": str(lab.directory),
@@ -129,4 +129,4 @@ def _print(lab: Lab, **more: Any) -> None:
         ],
         **more,
     }
-    print_json(found)
+    print_json(document)

@@ -14,34 +14,39 @@ from autotune.cli.prompt import confirm
 from autotune.cli.session import narrated, prepared
 from autotune.terminal import echo
 
+Config = Annotated[Path | None, typer.Option(help="An export whose settings are measured.")]
+Against = Annotated[
+    str | None,
+    typer.Option(
+        help="Alternate with it and give the gain: `baseline`, `recommended`, `published`, or "
+        "another export.",
+        autocompletion=completion.opponents,
+    ),
+]
+Repeat = Annotated[int, typer.Option(min=1, max=100, help="Measure this many times.")]
+CacheTier = Annotated[
+    str | None,
+    typer.Option(
+        help="Measure this tier's caches alone too: their ceiling.",
+        autocompletion=completion.cache_tiers,
+    ),
+]
+Closed = Annotated[
+    bool, typer.Option("--closed", help="A closed loop of clients instead: a ceiling.")
+]
+Concurrency = Annotated[
+    str, typer.Option(help="With --closed: comma-separated numbers of concurrent clients.")
+]
+
 
 def measure(
     target: TargetPath,
-    config: Annotated[
-        Path | None, typer.Option(help="An export whose settings are measured.")
-    ] = None,
-    against: Annotated[
-        str | None,
-        typer.Option(
-            help="Alternate with it and give the gain: `baseline`, `recommended`, `published`, or "
-            "another export.",
-            autocompletion=completion.opponents,
-        ),
-    ] = None,
-    repeat: Annotated[int, typer.Option(min=1, max=100, help="Measure this many times.")] = 1,
-    tier: Annotated[
-        str | None,
-        typer.Option(
-            help="Measure this tier's caches alone too: their ceiling.",
-            autocompletion=completion.cache_tiers,
-        ),
-    ] = None,
-    closed: Annotated[
-        bool, typer.Option("--closed", help="A closed loop of clients instead: a ceiling.")
-    ] = False,
-    concurrency: Annotated[
-        str, typer.Option(help="With --closed: comma-separated numbers of concurrent clients.")
-    ] = "1,5",
+    config: Config = None,
+    against: Against = None,
+    repeat: Repeat = 1,
+    tier: CacheTier = None,
+    closed: Closed = False,
+    concurrency: Concurrency = "1,5",
     yes: Yes = False,
     json_: Json = False,
     verbose: Verbose = False,

@@ -39,10 +39,10 @@ def print_sweep(directory: Path, html: Path | None, *, json_: bool) -> None:
     """What a sweep has found so far; drawn into ``html`` if that is named."""
     from autotune.sweep import page, results, text
 
-    found = results.found(directory)
+    sweep = results.found(directory)
     if html is not None:
-        echo(f"wrote {page.write(found, html)}", err=True)
+        echo(f"wrote {page.write(sweep, html)}", err=True)
     if json_:
-        print_json(text.document(found))
+        print_json(text.document(sweep))
     else:
-        echo(text.render(found), end="")
+        echo(text.render(sweep), end="")

@@ -38,7 +38,7 @@ def status(
         _watch(study, studies, json_=json_)
         return
     opened = [open_study(find(study, studies))] if study else _readable(studies)
-    views = [study_view(one) for one in opened]
+    views = [study_view(each) for each in opened]
     if json_:
         print_json({"schema": 1, "studies": [statuses.status(view) for view in views]})
         return

@@ -12,45 +12,50 @@ from autotune.cli.options import STUDIES, Json, Studies, Verbose, Yes
 from autotune.cli.prompt import confirm
 from autotune.cli.session import sit_sweep
 
+SweepTarget = Annotated[
+    Path,
+    typer.Argument(
+        help="A target, or a sweep file that names one.",
+        show_default=False,
+        autocompletion=completion.targets,
+    ),
+]
+Over = Annotated[
+    list[str] | None,
+    typer.Option(
+        help="What varies: NAME=LOW:HIGH:STEP or NAME=A,B,C; service=all is every deployment.",
+        autocompletion=completion.parameters,
+    ),
+]
+HostCounts = Annotated[
+    list[str] | None,
+    typer.Option(help="Numbers of hosts to use: TIER=1,2,3.", autocompletion=completion.hosts),
+]
+With = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--with",
+        help="What holds at every point: NAME=VALUE.",
+        autocompletion=completion.parameters,
+    ),
+]
+Rates = Annotated[list[float] | None, typer.Option(help="Requests/s to offer at every point.")]
+Capacity = Annotated[
+    bool, typer.Option("--peak", help="Search for the capacity of every point instead.")
+]
+Repeat = Annotated[int | None, typer.Option(min=1, max=100, help="Measurements of a point (3).")]
+Html = Annotated[Path | None, typer.Option(help="Where to draw it (STUDY/sweep.html).")]
+
 
 def sweep(
-    target: Annotated[
-        Path,
-        typer.Argument(
-            help="A target, or a sweep file that names one.",
-            show_default=False,
-            autocompletion=completion.targets,
-        ),
-    ],
-    over: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="What varies: NAME=LOW:HIGH:STEP or NAME=A,B,C; service=all is every deployment.",
-            autocompletion=completion.parameters,
-        ),
-    ] = None,
-    hosts: Annotated[
-        list[str] | None,
-        typer.Option(help="Numbers of hosts to use: TIER=1,2,3.", autocompletion=completion.hosts),
-    ] = None,
-    with_: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--with",
-            help="What holds at every point: NAME=VALUE.",
-            autocompletion=completion.parameters,
-        ),
-    ] = None,
-    rate: Annotated[
-        list[float] | None, typer.Option(help="Requests/s to offer at every point.")
-    ] = None,
-    peak: Annotated[
-        bool, typer.Option("--peak", help="Search for the capacity of every point instead.")
-    ] = False,
-    repeat: Annotated[
-        int | None, typer.Option(min=1, max=100, help="Measurements of a point (3).")
-    ] = None,
-    html: Annotated[Path | None, typer.Option(help="Where to draw it (STUDY/sweep.html).")] = None,
+    target: SweepTarget,
+    over: Over = None,
+    hosts: HostCounts = None,
+    with_: With = None,
+    rate: Rates = None,
+    peak: Capacity = False,
+    repeat: Repeat = None,
+    html: Html = None,
     yes: Yes = False,
     json_: Json = False,
     verbose: Verbose = False,

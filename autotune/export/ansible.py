@@ -36,8 +36,8 @@ def ansible(study: Study, trial: Trial) -> dict[str, bytes]:
     """Relative path → content. Raises AutotuneError where there are no hosts to configure."""
     hosts = hosts_of(study, trial)
     alike = _alike(study.target, hosts)
-    found = {f"{ROLE}/files/{file.host}{file.path}": file.content for file in hosts.files}
-    found |= {
+    content = {f"{ROLE}/files/{file.host}{file.path}": file.content for file in hosts.files}
+    content |= {
         f"{ROLE}/files/{host}{SYSCTL_FILE}": kernel_file(values)
         for host, values in hosts.sysctls.items()
         if values
@@ -54,7 +54,7 @@ def ansible(study: Study, trial: Trial) -> dict[str, bytes]:
     }
     read_me = filled("role.md.j2", study=study.name, trial=trial.number, alike=alike)
     written = {path: _yaml(document) for path, document in documents.items()}
-    return found | written | {"ansible/README.md": read_me.encode()}
+    return content | written | {"ansible/README.md": read_me.encode()}
 
 
 def _alike(target: Target, hosts: Hosts) -> dict[str, list[str]]:
@@ -96,8 +96,8 @@ def _inventory(study: Study) -> dict[str, Any]:
 def _reached(host: Host) -> dict[str, Any]:
     if host.transport == "local":
         return {"ansible_connection": "local"}
-    known = {"ansible_host": host.address, "ansible_user": host.user, "ansible_port": host.port}
-    return {name: value for name, value in known.items() if value is not None}
+    variables = {"ansible_host": host.address, "ansible_user": host.user, "ansible_port": host.port}
+    return {name: value for name, value in variables.items() if value is not None}
 
 
 def _playbook(study: Study, trial: Trial) -> Tasks:
@@ -161,12 +161,12 @@ def _written(files: Iterable[HostFile]) -> Iterator[dict[str, Any]]:
         yield _copy(file, f"{FOUND}.results[{index}].stat")
 
 
-def _copy(file: HostFile, found: str) -> dict[str, Any]:
+def _copy(file: HostFile, stat: str) -> dict[str, Any]:
     """Without an owner named, a copy has that of the file it replaces."""
     copy: dict[str, Any] = {
         "src": f"{HERE}{file.path}",
         "dest": file.path,
-        "mode": f"{{{{ {found}.mode | default('0{file.mode:o}') }}}}",
+        "mode": f"{{{{ {stat}.mode | default('0{file.mode:o}') }}}}",
     }
     if file.check:
         copy["validate"] = shlex.join(file.check)

@@ -52,15 +52,13 @@ def hosts_of(study: Study, trial: Trial) -> Hosts:
     for place, content in rendered(study.directory, trial).items():
         part, _, path = place.partition("/")
         tier, host, _ = part.split(".", 2)
-        known = recorded[host]["files"][f"/{path}"]
-        check = tuple(known["check"]) if known["check"] else None
-        files.append(
-            HostFile(host, tier, f"/{path}", content, known["mode"], check, known["units"])
-        )
+        file = recorded[host]["files"][f"/{path}"]
+        check = tuple(file["check"]) if file["check"] else None
+        files.append(HostFile(host, tier, f"/{path}", content, file["mode"], check, file["units"]))
     return Hosts(
         tuple(files),
-        {host: made["units"] for host, made in recorded.items()},
-        {host: made["sysctls"] for host, made in recorded.items()},
+        {host: deployed["units"] for host, deployed in recorded.items()},
+        {host: deployed["sysctls"] for host, deployed in recorded.items()},
     )
 
 

@@ -23,9 +23,9 @@ from typing import Any
 
 from autotune.report.conclusion import Conclusion
 from autotune.report.parameters import Declared, changes, declared
-from autotune.report.reading_counts import WARM_UP
 from autotune.report.studies import Study
 from autotune.report.summary import slo
+from autotune.report.trials import WARM_UP
 from autotune.report.view import StudyView, study_view
 from autotune.study.records import Phase, Trial
 from autotune.study.store import CALL
@@ -72,8 +72,8 @@ def manifest(study: Study, trial: Trial, files: Mapping[str, bytes]) -> dict[str
 def _measured_with(study: Study) -> dict[str, Any]:
     target = study.target
     if target.command is not None:
-        made = next((r for r in study.records if r["event"] == "study"), {})
-        return {"command": list(target.command), "source": made.get("source")}
+        begun = next((r for r in study.records if r["event"] == "study"), {})
+        return {"command": list(target.command), "source": begun.get("source")}
     return {
         "load": target.load.model_dump(mode="json", exclude={"hosts"}),
         "data": target.data.model_dump(mode="json"),
@@ -88,13 +88,13 @@ def _verify(study: Study) -> str:
 
 def _origin(study: Study) -> dict[str, Any]:
     """Which autotune, which programs, when."""
-    made = next((r for r in study.records if r["event"] == "study"), {})
+    begun = next((r for r in study.records if r["event"] == "study"), {})
     sessions = [r for r in study.records if r["event"] == "session"]
     ended = [r for r in study.records if r["event"] == "verdict"]
     return {
-        "autotune": made.get("autotune"),
+        "autotune": begun.get("autotune"),
         "versions": dict(sorted(sessions[-1]["versions"].items())) if sessions else {},
-        "started": made.get("started"),
+        "started": begun.get("started"),
         "concluded": ended[-1].get("at") if ended else None,
     }
 

@@ -44,14 +44,14 @@ def chosen(study: Study, name: str | None) -> Trial:
     """The trial to export: the proven winner unless one is named. Raises AutotuneError."""
     if name is not None:
         return trial_named(study.state, name)
-    found = conclusion(study.state)
-    if found.verdict != "improved" or found.best is None:
-        said = "is not finished" if study.state.verdict is None else f"ended {found.verdict!r}"
+    concluded = conclusion(study.state)
+    if concluded.verdict != "improved" or concluded.best is None:
+        ended = "is not finished" if study.state.verdict is None else f"ended {concluded.verdict!r}"
         raise AutotuneError(
-            f"study {study.name!r} {said}: there is no proven winner to export",
+            f"study {study.name!r} {ended}: there is no proven winner to export",
             hint="`--trial best`, or a trial's number, exports it without a claim",
         )
-    return found.best.trial
+    return concluded.best.trial
 
 
 def minimal_trial(study: Study) -> str:
@@ -91,8 +91,8 @@ def _against_baseline(study: Study, files: Files) -> bytes:
 
 def _as_json(trial: Trial, own: Declared) -> dict[str, bytes]:
     # A command is told only what has an effect; a stack's files have a place for every value.
-    told = active(trial.settings, own) if own else trial.settings
-    parameters = {name: value for name, value in sorted(trial.settings.items()) if name in told}
+    acting = active(trial.settings, own) if own else trial.settings
+    parameters = {name: value for name, value in sorted(trial.settings.items()) if name in acting}
     return {"settings.json": _json({"parameters": parameters})}
 
 

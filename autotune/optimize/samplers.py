@@ -84,5 +84,7 @@ def _auto(task: Task) -> Chosen:
     parameters = len(task.space.tunable)
     size = f"{task.trials} trials of {parameters} parameters"
     if task.trials > MANY:
-        return Chosen("tpe", f"{size}: its cost does not grow with trials", tpe(task))
-    return Chosen("gp", f"{size}: least regret in the benchmarks", GpSampler(task))
+        return Chosen("tpe", f"{size} (auto: its cost does not grow with trials)", tpe(task))
+    return Chosen(
+        "gp", f"{size} (auto: best for ≤ {MANY} trials in our benchmarks)", GpSampler(task)
+    )

@@ -15,18 +15,18 @@ from autotune.target.messages import nearest
 
 def services(name: str | None) -> tuple[Service, ...]:
     """One service, or all. Raises AutotuneError with the nearest name."""
-    known = {service.name: service for service in (*SERVICES.values(), *APPS.values())}
+    by_name = {service.name: service for service in (*SERVICES.values(), *APPS.values())}
     if name is None:
-        return tuple(service for service in known.values() if service.parameters)
-    known |= SERVICES
-    if name not in known:
-        meant = nearest(name, known)
-        listed = ", ".join(sorted({service.name for service in known.values()}))
+        return tuple(service for service in by_name.values() if service.parameters)
+    by_name |= SERVICES
+    if name not in by_name:
+        meant = nearest(name, by_name)
+        listed = ", ".join(sorted({service.name for service in by_name.values()}))
         raise AutotuneError(
             f"there is no service {name!r}",
             hint=f"did you mean {meant!r}?" if meant else f"expected one of: {listed}",
         )
-    return (known[name],)
+    return (by_name[name],)
 
 
 def as_json(name: str | None = None) -> dict[str, Any]:
@@ -71,17 +71,17 @@ def _entry(parameter: Parameter) -> dict[str, Any]:
 
 
 def _lines(parameter: Parameter, width: int) -> Iterator[str]:
-    def said(value: Value) -> str:
+    def formatted(value: Value) -> str:
         return fmt.setting(value, parameter.unit)
 
     yield f"  {parameter.name}: {_range(parameter)}"
     yield from textwrap.wrap(
         parameter.meaning, width, initial_indent="      ", subsequent_indent="      "
     )
-    values = [f"stock {said(parameter.stock)}"]
+    values = [f"stock {formatted(parameter.stock)}"]
     if parameter.recommended is not None:
-        values.append(f"recommended {said(parameter.recommended)}")
-    values += [f"published for {role} {said(v)}" for role, v in parameter.published.items()]
+        values.append(f"recommended {formatted(parameter.recommended)}")
+    values += [f"published for {role} {formatted(v)}" for role, v in parameter.published.items()]
     yield f"      {', '.join(values)}; a change needs a {parameter.action.name.lower()}"
     conditions = [f"{other} is {' or '.join(map(_plain, vs))}" for other, vs in parameter.when]
     if conditions:

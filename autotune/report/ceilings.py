@@ -13,20 +13,20 @@ SCHEMA = 1
 Record = Mapping[str, Any]
 
 
-class Found(Protocol):
+class Measured(Protocol):
     """Ceilings just measured: ``study.ceilings.OfStack`` and ``OfCaches``."""
 
     def record(self) -> dict[str, Any]: ...
 
 
-def as_json(found: Found) -> dict[str, Any]:
+def as_json(measured: Measured) -> dict[str, Any]:
     """``ceilings``, one for each number of clients or object size; see ``record`` of each kind."""
-    return {"schema": SCHEMA, **found.record()}
+    return {"schema": SCHEMA, **measured.record()}
 
 
-def text(found: Found) -> str:
+def text(measured: Measured) -> str:
     """The same for a person."""
-    return "\n".join(lines(found.record()))
+    return "\n".join(lines(measured.record()))
 
 
 def lines(record: Record) -> Iterator[str]:
@@ -39,25 +39,25 @@ def table(record: Record) -> dict[str, Any]:
     if record["of"] == CACHES:
         rows = [
             [
-                one["objects"],
-                one["failed"] or f"{fmt.rate(one['rate'])} ops/s",
-                f"{one['gigabits']:.2f} Gb/s",
-                f"{100 * one['hits']:.1f} %",
-                one["how"],
+                ceiling["objects"],
+                ceiling["failed"] or f"{fmt.rate(ceiling['rate'])} ops/s",
+                f"{ceiling['gigabits']:.2f} Gb/s",
+                f"{100 * ceiling['hits']:.1f} %",
+                ceiling["how"],
             ]
-            for one in record["ceilings"]
+            for ceiling in record["ceilings"]
         ]
         heads = ["objects", "ceiling", "traffic", "gets that hit", "how"]
         return {"title": _title_of_caches(record), "heads": heads, "rows": rows,
                 "note": _beside_the_chain(record)}  # fmt: skip
     rows = [
         [
-            str(one["concurrency"]),
-            one["failed"] or f"{fmt.rate(one['rate'])} requests/s",
-            _latencies(one),
-            ", ".join(_errors(one)),
+            str(ceiling["concurrency"]),
+            ceiling["failed"] or f"{fmt.rate(ceiling['rate'])} requests/s",
+            _latencies(ceiling),
+            ", ".join(_errors(ceiling)),
         ]
-        for one in record["ceilings"]
+        for ceiling in record["ceilings"]
     ]
     heads = ["clients at a time", "ceiling", "latency", "errors"]
     return {"title": _title_of_stack(record), "heads": heads, "rows": rows, "note": ""}
@@ -65,24 +65,25 @@ def table(record: Record) -> dict[str, Any]:
 
 def _of_stack(record: Record) -> Iterator[str]:
     yield _title_of_stack(record)
-    for one in record["ceilings"]:
-        clients = f"{one['concurrency']:>4} at a time"
-        if one["failed"]:
-            yield f"{clients}  {one['failed']}"
+    for ceiling in record["ceilings"]:
+        clients = f"{ceiling['concurrency']:>4} at a time"
+        if ceiling["failed"]:
+            yield f"{clients}  {ceiling['failed']}"
             continue
-        rate = f"{fmt.rate(one['rate']):>7}/s"
-        yield "  ".join([clients, rate, _latencies(one), *_errors(one)])
+        rate = f"{fmt.rate(ceiling['rate']):>7}/s"
+        yield "  ".join([clients, rate, _latencies(ceiling), *_errors(ceiling)])
 
 
 def _of_caches(record: Record) -> Iterator[str]:
     yield _title_of_caches(record)
-    for one in record["ceilings"]:
-        if one["failed"]:
-            yield f"{one['objects']:>16}  {one['failed']}"
+    for ceiling in record["ceilings"]:
+        if ceiling["failed"]:
+            yield f"{ceiling['objects']:>16}  {ceiling['failed']}"
             continue
         yield (
-            f"{one['objects']:>16}  {fmt.rate(one['rate']):>9} ops/s  "
-            f"{one['gigabits']:.2f} Gb/s  {100 * one['hits']:.1f} % of gets hit  ({one['how']})"
+            f"{ceiling['objects']:>16}  {fmt.rate(ceiling['rate']):>9} ops/s  "
+            f"{ceiling['gigabits']:.2f} Gb/s  {100 * ceiling['hits']:.1f} % of gets hit  "
+            f"({ceiling['how']})"
         )
     if note := _beside_the_chain(record):
         yield note
@@ -111,10 +112,10 @@ def _beside_the_chain(record: Record) -> str:
     )
 
 
-def _latencies(one: Record) -> str:
-    found = one["percentiles"]
-    return ", ".join(f"{name} {fmt.latency(value)}" for name, value in found.items())
+def _latencies(ceiling: Record) -> str:
+    percentiles = ceiling["percentiles"]
+    return ", ".join(f"{name} {fmt.latency(value)}" for name, value in percentiles.items())
 
 
-def _errors(one: Record) -> list[str]:
-    return [f"{count} {kind}" for kind, count in one["errors"].items()]
+def _errors(ceiling: Record) -> list[str]:
+    return [f"{count} {kind}" for kind, count in ceiling["errors"].items()]

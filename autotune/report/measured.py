@@ -7,8 +7,7 @@ from dataclasses import asdict
 from typing import Any
 
 from autotune.report import format as fmt
-from autotune.report.hosts import at_peak
-from autotune.report.ladder import PERCENTILES, Rung, ladder
+from autotune.report.load_curve import PERCENTILES, LoadStep, hosts_at_capacity, load_curve
 from autotune.report.objective import Requests, Units, units_of
 from autotune.report.studies import Study
 from autotune.report.text import describe_finding
@@ -29,10 +28,10 @@ def as_json(found: Found, study: Study) -> dict[str, Any]:
 
     Peaks are in requests/s (or a benchmark's values), ``sd`` is that of a peak's logarithm. With
     each come its ``ladder``, ``hosts``, ``bottleneck`` (``null`` where none was found) and
-    ``bindings``, what had to be changed of its settings to keep a rule. A rung of the ladder is in
+    ``bindings``, what had to be changed of its settings to keep a rule. A step of the ladder is in
     requests, requests/s and seconds, its percentiles among them; a percentile is ``null`` where it
     is beyond all answers, or the reading says nothing of it. The ``ladder`` beside ``peaks`` sums
-    those of all repeats. See ``hosts.at_peak`` for the hosts.
+    those of all repeats. See ``load_curve.hosts_at_capacity`` for the hosts.
     """
     units = units_of(study.target, study.state)
     said: dict[str, Any] = {"schema": SCHEMA, "study": found.study}
@@ -50,7 +49,7 @@ def as_json(found: Found, study: Study) -> dict[str, Any]:
         "peaks": [_measurement(trial, study, units) for trial in found.measured],
         "peak": units.of(found.peak) if found.peak else 0.0,
         "spread": found.spread,
-        "ladder": _ladder(found.measured, study),
+        "ladder": _load_curve(found.measured, study),
     }
 
 
@@ -83,40 +82,40 @@ def _lines(found: Found, units: Units) -> Iterator[str]:
 
 
 def _side(measured: Iterable[Trial], study: Study) -> Iterator[str]:
-    """One configuration's readings, all its measurements together: a line each rung and host."""
+    """One configuration's readings, all its measurements together: a line each step and host."""
     trials = list(measured)
     readings = _readings(trials, study)
-    rungs = ladder(readings)
+    steps = load_curve(readings)
     slo = study.target.slo.slo
-    if rungs:
+    if steps:
         heads = "".join(f"{_name(percent):>9}" for percent in PERCENTILES)
         yield f"{'offered':>9}{'goodput':>11}{heads}  late or failed"
-    for rung in rungs:
-        mark = "✓" if slo.met(rung) else "?" if rung.limited else "✗"
-        yield f"{_rung_line(rung)} {mark}{_remark(rung)}"
+    for step in steps:
+        mark = "✓" if slo.met(step) else "?" if step.limited else "✗"
+        yield f"{_step_line(step)} {mark}{_remark(step)}"
     for bent in dict.fromkeys(line for trial in trials for line in trial.bindings):
         yield f"changed to keep a rule: {bent}"
-    for host, did in at_peak(readings, slo).items():
+    for host, did in hosts_at_capacity(readings, slo).items():
         yield f"{host}: CPU {100 * did['cpu']:.0f} %, load average {did['load']:.2f}"
     findings = (study.state.bottlenecks.get(trial.number) for trial in reversed(trials))
     if (finding := next(filter(None, findings), None)) is not None:
         yield f"limited by {describe_finding(finding)}"
 
 
-def _rung_line(rung: Rung) -> str:
-    rate = f"{fmt.rate(rung.rate)}/s"
-    good = "–" if rung.goodput is None else f"{fmt.rate(rung.goodput)}/s"
-    latencies = [_seconds(rung.percentile(percent)) for percent in PERCENTILES]
+def _step_line(step: LoadStep) -> str:
+    rate = f"{fmt.rate(step.rate)}/s"
+    good = "–" if step.goodput is None else f"{fmt.rate(step.goodput)}/s"
+    latencies = [_seconds(step.percentile(percent)) for percent in PERCENTILES]
     columns = "".join(f"{fmt.latency(latency):>9}" for latency in latencies)
-    bad = 100 * rung.violations / rung.intended
+    bad = 100 * step.violations / step.intended
     return f"{rate:>9}{good:>11}{columns}  {bad:.2f} %"
 
 
-def _remark(rung: Rung) -> str:
-    if rung.limited:
-        return f"  invalid sample: {rung.limited}"
-    errors = ", ".join(f"{count} {kind}" for kind, count in rung.errors.items())
-    return ("  cut short" if rung.truncated else "") + (f"  {errors}" if errors else "")
+def _remark(step: LoadStep) -> str:
+    if step.limited:
+        return f"  invalid sample: {step.limited}"
+    errors = ", ".join(f"{count} {kind}" for kind, count in step.errors.items())
+    return ("  cut short" if step.truncated else "") + (f"  {errors}" if errors else "")
 
 
 def _measurement(trial: Trial, study: Study, units: Units) -> dict[str, Any]:
@@ -127,31 +126,31 @@ def _measurement(trial: Trial, study: Study, units: Units) -> dict[str, Any]:
         **(capacity(trial.peak, units) if trial.peak.peak else {}),
         "trial": trial.number,
         "bindings": list(trial.bindings),
-        "ladder": _ladder([trial], study),
-        "hosts": at_peak(_readings([trial], study), study.target.slo.slo),
+        "ladder": _load_curve([trial], study),
+        "hosts": hosts_at_capacity(_readings([trial], study), study.target.slo.slo),
         "bottleneck": {k: v for k, v in finding.items() if k not in ("event", "trial")}
         if finding
         else None,
     }
 
 
-def _ladder(trials: Iterable[Trial], study: Study) -> list[dict[str, Any]]:
+def _load_curve(trials: Iterable[Trial], study: Study) -> list[dict[str, Any]]:
     slo = study.target.slo.slo
     return [
         {
-            "rate": round(rung.rate, 2),
-            "readings": rung.readings,
-            "seconds": round(rung.seconds, 3),
-            "intended": rung.intended,
-            "violations": rung.violations,
-            "errors": dict(rung.errors),
-            "goodput": None if rung.goodput is None else round(rung.goodput, 2),
-            **{_name(percent): _seconds(rung.percentile(percent)) for percent in PERCENTILES},
-            "met": slo.met(rung),
-            "cut_short": rung.truncated,
-            "limited": rung.limited,
+            "rate": round(step.rate, 2),
+            "readings": step.readings,
+            "seconds": round(step.seconds, 3),
+            "intended": step.intended,
+            "violations": step.violations,
+            "errors": dict(step.errors),
+            "goodput": None if step.goodput is None else round(step.goodput, 2),
+            **{_name(percent): _seconds(step.percentile(percent)) for percent in PERCENTILES},
+            "met": slo.met(step),
+            "cut_short": step.truncated,
+            "limited": step.limited,
         }
-        for rung in ladder(_readings(trials, study))
+        for step in load_curve(_readings(trials, study))
     ]
 
 

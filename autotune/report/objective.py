@@ -35,8 +35,8 @@ class Requests:
     def at(self) -> str:
         return f" at {self.objective}"
 
-    def told(self, number: float | None) -> bool:
-        """Whether there is a number to tell."""
+    def shows(self, number: float | None) -> bool:
+        """Whether there is a number to show."""
         return bool(number)
 
     def of(self, peak: float) -> float:
@@ -96,7 +96,7 @@ class Values:
     def objective(self) -> str:
         return f"{'maximize' if self.maximize else 'minimize'} {self.name}"
 
-    def told(self, number: float | None) -> bool:
+    def shows(self, number: float | None) -> bool:
         return number is not None
 
     def of(self, peak: float) -> float:
@@ -134,15 +134,15 @@ class Values:
         }
 
     def worse(self, gain: Mapping[str, Any]) -> bool:
-        found = gain["difference"]
-        return bool(found["high"] < 0 if self.maximize else found["low"] > 0)
+        difference = gain["difference"]
+        return bool(difference["high"] < 0 if self.maximize else difference["low"] > 0)
 
     def gained(self, gain: Mapping[str, Any]) -> str:
         if gain["ratio"] is not None:
             return f"{fmt.change_between(gain['ratio'], gain['low'], gain['high'])} {self.name}"
-        found = gain["difference"]
-        ends = f"{found['low']:+.4g}, {found['high']:+.4g}"
-        return f"{found['value']:+.4g} [{ends}] {self.unit}"
+        difference = gain["difference"]
+        ends = f"{difference['low']:+.4g}, {difference['high']:+.4g}"
+        return f"{difference['value']:+.4g} [{ends}] {self.unit}"
 
     def _grown(self, baseline: float, ratio: float) -> float:
         return self.of(exp(log(baseline) + log(ratio)))
@@ -152,7 +152,7 @@ Units = Requests | Values
 
 
 def units_of(target: Target, state: State) -> Units:
-    """How this study's peaks are told."""
+    """How this study's peaks are shown."""
     goal = target.goal
     if goal is None:
         return Requests(fmt.objective(target.slo.slo))

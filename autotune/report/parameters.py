@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 
+from autotune.report import format as fmt
 from autotune.services.base import Action, Parameter, Role, Service, Settings, Value
 from autotune.services.placement import choice_of
 from autotune.services.registry import ALL, DEPLOYMENTS, parts
@@ -29,6 +30,12 @@ class Change:
     def unit(self) -> str:
         return self.parameter.unit if self.parameter else ""
 
+    @property
+    def texts(self) -> tuple[str, str]:
+        """What it was and what it becomes, for people."""
+        before = "–" if self.before is None else fmt.setting(self.before, self.unit)
+        return before, fmt.setting(self.after, self.unit)
+
 
 NOTHING: Settings = {}
 NONE: Declared = {}
@@ -42,12 +49,12 @@ def declared(target: Target) -> Declared:
 @cache
 def _catalogue() -> dict[str, tuple[Service, ...]]:
     """``service.parameter`` → the services that have it: one may be there in two kinds."""
-    found: dict[str, tuple[Service, ...]] = {}
+    services: dict[str, tuple[Service, ...]] = {}
     for service in ALL:
         for parameter in service.parameters:
             name = f"{service.name}.{parameter.name}"
-            found[name] = (*found.get(name, ()), service)
-    return found
+            services[name] = (*services.get(name, ()), service)
+    return services
 
 
 def described(name: str, settings: Settings = NOTHING, own: Declared = NONE) -> Parameter | None:
@@ -106,7 +113,9 @@ def _runs(name: str, parameter: Parameter, settings: Settings) -> bool:
     """Whether the parameter's service is part of the deployment chosen for its tier."""
     tier, service = name.split(".")[:2]
     chosen = settings.get(choice_of(tier))
-    if chosen not in DEPLOYMENTS or not any(_roles(service, one) for one in DEPLOYMENTS):
+    if chosen not in DEPLOYMENTS or not any(
+        _roles(service, deployment) for deployment in DEPLOYMENTS
+    ):
         return True
     roles = _roles(service, str(chosen))
     return bool(roles if parameter.roles is None else roles & parameter.roles)

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, TextIO
 
+from autotune import terminal
 from autotune.report import format as fmt
 from autotune.report.conclusion import Conclusion, Configuration
 from autotune.report.headline import headline
@@ -79,9 +80,9 @@ def _under_way(study: Study) -> dict[str, Any] | None:
 def _side(side: Configuration | None, units: Units) -> dict[str, Any] | None:
     if side is None:
         return None
-    known = side.fresh or side.own
-    nothing = isinstance(units, Requests) and known is None
-    numbers = dict.fromkeys(("peak", "low", "high"), 0.0) if nothing else capacity(known, units)
+    estimate = side.fresh or side.own
+    nothing = isinstance(units, Requests) and estimate is None
+    numbers = dict.fromkeys(("peak", "low", "high"), 0.0) if nothing else capacity(estimate, units)
     return {"trial": side.trial.number, **numbers}
 
 
@@ -115,8 +116,8 @@ def watch(directory: Path, out: TextIO, sleep: Callable[[float], None] = time.sl
         view = study_view(open_study(directory))
         now = render_status(view)
         if now != before:
-            out.write((CLEAR if out.isatty() else "\n" if before else "") + now)
-            out.flush()
+            out.write(CLEAR if out.isatty() else "\n" if before else "")
+            terminal.write(out, now, end="")
             before = now
         if status(view)["state"] != "running":
             return
@@ -175,7 +176,7 @@ def _proof(proof: Mapping[str, int]) -> str:
 def _peak(side: Mapping[str, Any] | None, units: Units) -> str:
     if side is None:
         return "not measured yet"
-    if not units.told(side["peak"]):
+    if not units.shows(side["peak"]):
         return f"{units.nothing} (trial {side['trial']})"
     interval = units.interval(side["low"], side["high"])
     return f"{units.amount(side['peak'])} {interval} (trial {side['trial']})"

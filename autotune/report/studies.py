@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from autotune.errors import AutotuneError
-from autotune.report.reading_counts import ReadingCounts, count_readings
+from autotune.report.trials import ReadingCounts, count_readings
 from autotune.study import journal, lock
 from autotune.study.directory import EVENTS
 from autotune.study.records import State, replay

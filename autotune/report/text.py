@@ -21,16 +21,11 @@ MARKS = {"improved": ("✓", "green"), "unmeetable": ("✗", "red"), "stopped": 
 UNDECIDED = ("=", "yellow")
 
 
-def render_text(view: StudyView, *, width: int | None = None) -> str:
+def report_lines(view: StudyView, width: int | None = None) -> Iterator[Line]:
     """The report of a study, finished or not.
 
     ``width`` in columns shortens what parameters mean; without it, they are said in full.
     """
-    return "".join(f"{line}\n" for line, _ in report_lines(view, width))
-
-
-def report_lines(view: StudyView, width: int | None = None) -> Iterator[Line]:
-    """The same, line by line with its style."""
     mark, style = MARKS.get(view.verdict, UNDECIDED)
     yield f"{mark} {headline(view)}", style
     sections = {
@@ -70,7 +65,7 @@ def capacities(view: StudyView) -> Iterator[str]:
     for name, side in view.conclusion.sides.items():
         known = view.capacities[name]
         where = f"trial {side.trial.number}"
-        if units.told(known["peak"]):
+        if units.shows(known["peak"]):
             interval = units.interval(known["low"], known["high"])
             again = f", re-measured {side.fresh.measurements}×" if side.fresh else ""
             yield f"{name:9}{units.amount(known['peak'])} {interval}  {where}{again}"

@@ -1,19 +1,47 @@
-"""How trials ended, in words; and why some came to nothing, each cause once."""
+"""What became of trials: counts of their readings, how they ended, why some came to nothing."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 from autotune.report import format as fmt
 from autotune.report.objective import Requests, Units
-from autotune.report.reading_counts import ReadingCounts
 from autotune.study.records import COUNTED, State, Trial
+from autotune.study.store import CALL
+
+WARM_UP = "warm-up"
 
 # From here on the errors, not the latency, are what violated the SLO.
 MOSTLY_ERRORS = 0.5
 # What users read for how a search of the capacity ended; "" is how it should.
 VERDICTS = {"measured": "", "screened": "pruned", "unsettled": "not converged"}
+
+
+@dataclass(frozen=True)
+class ReadingCounts:
+    """Readings of one trial. ``errors`` are requests that failed outright, by kind.
+
+    ``warmed`` counts the warm-up's windows, and ``disturbed`` the readings that did not count for
+    what was taken of the hosts' CPU time; neither is in any other count. ``last`` is the newest
+    reading as it was recorded.
+    """
+
+    readings: int = 0
+    warmed: int = 0
+    disturbed: int = 0
+    limited: int = 0
+    intended: int = 0
+    violations: int = 0
+    errors: Mapping[str, int] = field(default_factory=dict)
+    last: Mapping[str, Any] | None = None
+
+    @property
+    def failed(self) -> float:
+        """Fraction of the intended requests that failed outright."""
+        return sum(self.errors.values()) / self.intended if self.intended else 0.0
 
 
 @dataclass(frozen=True)
@@ -94,3 +122,30 @@ def describe_errors(counts: ReadingCounts | None) -> str:
     kinds = sorted(counts.errors.items(), key=lambda item: -item[1])
     errors = ", ".join(f"{kind} {count:,}" for kind, count in kinds)
     return f"{100 * counts.failed:.0f} % of {counts.intended:,} requests failed: {errors}"
+
+
+def count_readings(readings: Iterable[Mapping[str, Any]]) -> dict[int, ReadingCounts]:
+    """Trial number → its counts, from the records of ``readings.jsonl`` (any order)."""
+    counts: dict[int, ReadingCounts] = {}
+    for reading in readings:
+        number = reading["trial"]
+        counts[number] = _after(counts.get(number, ReadingCounts()), reading)
+    return counts
+
+
+def _after(so_far: ReadingCounts, reading: Mapping[str, Any]) -> ReadingCounts:
+    if reading.get("disturbed"):
+        return replace(so_far, disturbed=so_far.disturbed + 1, last=reading)
+    if reading.get("purpose") == WARM_UP:
+        return replace(so_far, warmed=so_far.warmed + 1, last=reading)
+    if reading.get("purpose") == CALL:
+        return replace(so_far, readings=so_far.readings + 1)
+    return replace(
+        so_far,
+        readings=so_far.readings + 1,
+        limited=so_far.limited + (reading.get("limited") is not None),
+        intended=so_far.intended + reading["intended"],
+        violations=so_far.violations + reading["violations"],
+        errors=dict(Counter(so_far.errors) + Counter(reading.get("errors") or {})),
+        last=reading,
+    )

@@ -79,7 +79,7 @@ def study_view(study: Study) -> StudyView:
         study=study,
         conclusion=concluded,
         outlook=now,
-        capacities={label: capacity(known, now.units) for label, known in estimates.items()},
+        capacities={label: capacity(estimate, now.units) for label, estimate in estimates.items()},
         gain=_gain(concluded, now.units),
         bottlenecks={label: finding for label, finding in findings.items() if finding},
         trials=count_by_outcome(study.state),
@@ -119,7 +119,7 @@ def _changes(study: Study, concluded: Conclusion) -> tuple[Change, ...]:
 
 
 def _seconds(state: State) -> dict[str, float]:
-    known = {kind: state.seconds.get(kind, 0.0) for kind in KINDS}
-    other = state.elapsed - sum(known.values())
-    parts = {"total": state.elapsed, **known, "other": other}
-    return {kind: round(seconds, 1) for kind, seconds in parts.items()}
+    seconds = {kind: state.seconds.get(kind, 0.0) for kind in KINDS}
+    other = state.elapsed - sum(seconds.values())
+    parts = {"total": state.elapsed, **seconds, "other": other}
+    return {kind: round(value, 1) for kind, value in parts.items()}

@@ -92,12 +92,12 @@ def _few_repeats(view: StudyView) -> Iterator[StudyWarning]:
 
 
 def _unsettled(view: StudyView) -> Iterator[StudyWarning]:
-    found = [t.number for t in _measured_again(view) if t.peak and t.peak.verdict == "unsettled"]
-    if found:
+    numbers = [t.number for t in _measured_again(view) if t.peak and t.peak.verdict == "unsettled"]
+    if numbers:
         yield StudyWarning(
-            "unsettled", len(found), 0,
-            f"{len(found)} of the {len(_measured_again(view))} measurements behind the verdict did "
-            f"not converge (trials {fmt.listed(found)})",
+            "unsettled", len(numbers), 0,
+            f"{len(numbers)} of the {len(_measured_again(view))} measurements behind the verdict did "
+            f"not converge (trials {fmt.listed(numbers)})",
             "reduce background load on the hosts; the interval is wider but still valid",
         )  # fmt: skip
 
@@ -131,12 +131,12 @@ def _drift(view: StudyView) -> Iterator[StudyWarning]:
 
 
 def _differences(view: StudyView) -> Iterator[StudyWarning]:
-    found = view.conclusion.best.latest.differences if view.conclusion.best else ()
-    if found:
+    differences = view.conclusion.best.latest.differences if view.conclusion.best else ()
+    if differences:
         yield StudyWarning(
-            "took-effect-differently", len(found), 0,
-            f"effective value ≠ requested for {fmt.plural(len(found), 'setting')} of the best: "
-            + "; ".join(found),
+            "took-effect-differently", len(differences), 0,
+            f"effective value ≠ requested for {fmt.plural(len(differences), 'setting')} of the best: "
+            + "; ".join(differences),
             "the capacity was measured with the values in effect; look for what caps them on the host",
         )  # fmt: skip
 
@@ -144,49 +144,51 @@ def _differences(view: StudyView) -> Iterator[StudyWarning]:
 def _bound(view: StudyView) -> Iterator[StudyWarning]:
     # A service's own order of its values (spare servers within children) cannot be relaxed.
     bindings = view.conclusion.best.trial.bindings if view.conclusion.best else ()
-    found = [text for text in bindings if any(rule in text for rule in view.target.constraints)]
-    if found:
+    bound = [text for text in bindings if any(rule in text for rule in view.target.constraints)]
+    if bound:
         yield StudyWarning(
-            "bound-by-rule", len(found), 0,
-            f"{fmt.plural(len(found), 'value')} of the best had to give way to a constraint: "
-            + "; ".join(found),
+            "bound-by-rule", len(bound), 0,
+            f"{fmt.plural(len(bound), 'value')} of the best had to give way to a constraint: "
+            + "; ".join(bound),
             "if the constraint is stricter than it needs to be, there may be more to gain",
         )  # fmt: skip
 
 
 def _cold(view: StudyView) -> Iterator[StudyWarning]:
-    found = [n for n, seen in view.study.counts.items() if seen.warmed >= MOST_WINDOWS]
-    of_claim = {trial.number for trial in _measured_again(view)}
-    if found:
-        touched = sorted(of_claim.intersection(found))
+    numbers = [n for n, counts in view.study.counts.items() if counts.warmed >= MOST_WINDOWS]
+    behind_verdict = {trial.number for trial in _measured_again(view)}
+    if numbers:
+        affected = sorted(behind_verdict.intersection(numbers))
         yield StudyWarning(
-            "warm-up-cut-short", len(found), 0,
-            f"the warm-up of {fmt.plural(len(found), 'trial')} was still moving after "
+            "warm-up-cut-short", len(numbers), 0,
+            f"the warm-up of {fmt.plural(len(numbers), 'trial')} was still moving after "
             f"{MOST_WINDOWS} windows"
-            + (f"; behind the verdict: trial {fmt.listed(touched)}" if touched else ""),
+            + (f"; behind the verdict: trial {fmt.listed(affected)}" if affected else ""),
             "a cold cache lowers capacity: check that the data set fits what `data:` says",
         )  # fmt: skip
 
 
 def _disturbed(view: StudyView) -> Iterator[StudyWarning]:
-    lost = sum(seen.disturbed for seen in view.study.counts.values())
-    taken = sum(seen.readings + seen.warmed for seen in view.study.counts.values()) + lost
-    if lost > DISTURBED * taken:
+    disturbed = sum(counts.disturbed for counts in view.study.counts.values())
+    total = (
+        sum(counts.readings + counts.warmed for counts in view.study.counts.values()) + disturbed
+    )
+    if disturbed > DISTURBED * total:
         yield StudyWarning(
-            "cpu-taken-away", lost, round(DISTURBED * taken, 1),
-            f"{lost} of {taken} readings were discarded and repeated: CPU steal on the hosts",
+            "cpu-total-away", disturbed, round(DISTURBED * total, 1),
+            f"{disturbed} of {total} readings were discarded and repeated: CPU steal on the hosts",
             "choose a quieter hour, or hosts with CPUs of their own",
         )  # fmt: skip
 
 
 def _generator(view: StudyView) -> Iterator[StudyWarning]:
-    found = [
+    numbers = [
         t.number for t in view.state.trials if t.peak and t.peak.verdict == "generator-limited"
     ]
-    if found:
+    if numbers:
         yield StudyWarning(
-            "generator-limited", len(found), 0,
-            f"in {fmt.plural(len(found), 'trial')} ({fmt.listed(found)}) the load generator gave "
+            "generator-limited", len(numbers), 0,
+            f"in {fmt.plural(len(numbers), 'trial')} ({fmt.listed(numbers)}) the load generator gave "
             f"out before the stack did (load.max_rate is "
             f"{fmt.rate(view.target.load.max_rate)} requests/s)",
             "raise load.max_rate, or add hosts to load.hosts: the true capacity is higher",

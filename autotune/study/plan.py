@@ -78,9 +78,9 @@ def text(planned: dict[str, Any]) -> str:
     budget = planned["budget"]
     spent = (
         f"Up to {budget['trials']} configurations of {len(planned['tunable'])} parameters "
-        f"within {budget['seconds'] / 60:g} minutes; at most the last "
-        f"{budget['proof_seconds'] / 60:.1f} of them re-measure the {budget['finalists']} best "
-        "and prove the winner."
+        f"within {budget['seconds'] / 60:g} minutes; up to "
+        f"{budget['proof_seconds'] / 60:.1f} min of it are reserved to confirm the winner, of the "
+        f"{budget['finalists']} best."
     )
     if "command" in planned:
         first = [json.dumps(parameters, ensure_ascii=False) for parameters in planned["first"]]

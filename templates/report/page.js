@@ -148,7 +148,7 @@ function drawReadings() {
     xaxis: { title: { text: data.time }, anchor: "y3", rangemode: "tozero" },
     yaxis: { title: { text: "offered, 1/s" }, domain: [0.7, 1], rangemode: "tozero" },
     yaxis2: { ...axis, title: { text: `${data.slo.percentile}, ms` }, domain: [0.36, 0.64], type: "log", dtick: "D1" },
-    yaxis3: { ...axis, title: { text: "violations, %" }, domain: [0, 0.3], rangemode: "tozero" },
+    yaxis3: { ...axis, title: { text: "SLO violations, %" }, domain: [0, 0.3], rangemode: "tozero" },
   }));
 }
 

@@ -9,7 +9,7 @@ import pytest
 
 from autotune.report import measured
 from autotune.report.conclusion import conclusion
-from autotune.report.ladder import ladder
+from autotune.report.load_curve import load_curve
 from autotune.report.studies import Study
 from autotune.study.measuring import Found
 from autotune.study.records import Trial
@@ -50,7 +50,7 @@ def test_the_text_has_a_line_for_each_rung(study: Opened) -> None:
     trials = repeats(opened)
     said = measured.text(Found(opened.name, trials), opened)
     numbers = {trial.number for trial in trials}
-    rungs = ladder(r for r in opened.readings if r["trial"] in numbers)
+    rungs = load_curve(r for r in opened.readings if r["trial"] in numbers)
     lines = said.splitlines()
     head = next(i for i, line in enumerate(lines) if "offered" in line)
     assert all("/s" in line for line in lines[head + 1 : head + 1 + len(rungs)])

@@ -12,7 +12,7 @@ import pytest
 from autotune.report.status import render_status, status
 from autotune.report.studies import Study
 from autotune.report.summary import summary
-from autotune.report.text import render_text, report_lines
+from autotune.report.text import report_lines
 from autotune.report.view import study_view
 
 STUDIES = Path(__file__).parent / "studies"
@@ -25,7 +25,7 @@ def summarised(study: Study) -> dict[str, Any]:
 
 
 def rendered(study: Study, width: int | None = None) -> str:
-    return render_text(study_view(study), width=width)
+    return "".join(f"{line}\n" for line, _ in report_lines(study_view(study), width))
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from autotune.report.reading_counts import ReadingCounts
 from autotune.report.studies import Study
+from autotune.report.trials import ReadingCounts
 from autotune.report.view import study_view
 from autotune.report.warnings import StudyWarning, warnings
 from autotune.study.records import Peak, Phase, State, Trial

@@ -10,17 +10,14 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from autotune.report import ceilings, hosts, text
-from autotune.report import format as fmt
+from autotune.report import ceilings, text
 from autotune.report.headline import headline
-from autotune.report.html import latency, parameters, timeline, trials
+from autotune.report.html.charts import data
 from autotune.report.html.document import templates, write_whole
-from autotune.report.html.study_time import load_time, study_time
-from autotune.report.objective import Requests, Units
+from autotune.report.load_curve import hosts_watched
 from autotune.report.studies import Study
 from autotune.report.view import StudyView, study_view
 from autotune.report.warnings import warnings
-from autotune.study.records import COUNTED
 
 REFRESH = 20  # seconds, while the study runs
 SETTINGS_SHOWN = 12  # of what to change; the rest is folded away
@@ -58,84 +55,10 @@ def page(view: StudyView) -> str:
             without_hosts=[
                 label
                 for label, readings in view.readings().items()
-                if label not in charts["hosts"] and hosts.seen(readings)
+                if label not in charts["hosts"] and hosts_watched(readings)
             ],
         )
     )
-
-
-def data(view: StudyView) -> dict[str, Any]:
-    """Everything the charts are drawn from."""
-    study, slo, units = view.study, view.target.slo.slo, view.units
-    sides = view.conclusion.sides
-    of_a_model = view.target.simulated is not None
-    time = load_time(study.readings) if of_a_model else study_time(study.records, study.readings)
-    return {
-        "slo": {
-            "percentile": fmt.percentile(slo),
-            "limit": 1000 * slo.limit,
-            "allowed": 100 * slo.allowed,
-            "said": fmt.objective(slo),
-        },
-        "baseline": sides["baseline"].trial.number if "baseline" in sides else None,
-        "best": sides["best"].trial.number if "best" in sides else None,
-        "time": time.axis,
-        "unit": {
-            "name": units.unit, "suffix": units.suffix, "from_zero": isinstance(units, Requests)
-        },
-        "quantity": units.quantity,
-        "counted": sorted(map(str, COUNTED)),
-        "peaks": timeline.peaks(view, time),
-        "steps": timeline.best_so_far(view, time),
-        "readings": timeline.readings(view, time),
-        "latency": latency.percentile_curves(view),
-        "hosts": _hosts(view),
-        "parameters": parameters.columns(view),
-        "trials": trials.rows(view),
-        "ceilings": [dict(record) for record in view.state.ceilings],
-        **_model(view),
-    }  # fmt: skip
-
-
-def _hosts(view: StudyView) -> dict[str, dict[str, dict[str, float]]]:
-    """Baseline beside best; neither is there without a reading that met the SLO."""
-    slo = view.target.slo.slo
-    means = {label: hosts.at_peak(readings, slo) for label, readings in view.readings().items()}
-    return {label: of_side for label, of_side in means.items() if of_side}
-
-
-def _model(view: StudyView) -> dict[str, Any]:
-    """Importance, pairs that interact, ranges to widen and slices, by the model; or nothing yet."""
-    model, units = view.state.model, view.units
-    if model is None:
-        return {}
-    total = sum(one["effect"] for one in model["importance"]) or 1.0
-    edges = [
-        f"{e['parameter']} is best at the {e['end']} end of its range ({e['value']}): "
-        f"try {e['try_range'][0]} to {e['try_range'][1]}"
-        for e in model["edges"]
-    ]
-    return {
-        "importance": {
-            "rows": [
-                {"name": one["parameter"], "share": one["effect"] / total}
-                for one in model["importance"]
-                if one["effect"] >= 0.005 * total
-            ],
-            "pairs": model["pairs"],
-            "edges": edges,
-        },
-        "slices": {name: _in_its_terms(band, units) for name, band in model["slices"].items()},
-    }
-
-
-def _in_its_terms(band: dict[str, list[Any]], units: Units) -> dict[str, list[Any]]:
-    """A slice of the model, whose peaks become the user's numbers."""
-    told = {
-        key: [units.rounded(units.of(peak)) for peak in band[key]]
-        for key in ("mean", "low", "high")
-    }
-    return {**band, **told}
 
 
 def _parts(view: StudyView) -> list[tuple[str, list[str]]]:
@@ -154,14 +77,14 @@ def _settings(view: StudyView) -> list[dict[str, str]]:
     best = view.conclusion.best
     if view.verdict == "no-improvement" or best is None:
         return []
-    mattered = [one["parameter"] for one in (view.state.model or {}).get("importance", ())]
+    mattered = [row["parameter"] for row in (view.state.model or {}).get("importance", ())]
     rank = {name: place for place, name in enumerate(mattered)}
     rank |= {name: -1 for name in best.trial.settings if name.endswith(".service")}
     return [
         {
             "name": change.name,
-            "before": "–" if change.before is None else fmt.setting(change.before, change.unit),
-            "after": fmt.setting(change.after, change.unit),
+            "before": change.texts[0],
+            "after": change.texts[1],
             "meaning": change.parameter.meaning if change.parameter else "",
             "source": change.parameter.source if change.parameter else "",
         }
@@ -169,12 +92,12 @@ def _settings(view: StudyView) -> list[dict[str, str]]:
     ]
 
 
-def _embedded(found: dict[str, Any]) -> str:
+def _embedded(document: dict[str, Any]) -> str:
     """JSON, gzip, base64: a long study's diffs say the same thing over and over.
 
     Whatever a configuration holds, it cannot end the element that this stands in.
     """
-    text = json.dumps(found, ensure_ascii=False, separators=(",", ":"))
+    text = json.dumps(document, ensure_ascii=False, separators=(",", ":"))
     return base64.b64encode(gzip.compress(text.encode(), mtime=0)).decode()
 
 

@@ -1,26 +1,114 @@
-"""The study over time: each trial's peak, the best so far, each reading."""
+"""The study over time: when things happened, each trial's capacity, the best so far, each reading.
+
+Time is the wall's, or of a model its own.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from bisect import bisect_right
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from itertools import accumulate, pairwise
+from typing import Any, Protocol
 
-from autotune.report.html.study_time import Time
-from autotune.report.ladder import of_histogram
-from autotune.report.reading_counts import WARM_UP
-from autotune.report.trials import label, outcome
+from autotune.report.load_curve import of_histogram
+from autotune.report.trials import WARM_UP, label, outcome
 from autotune.report.view import StudyView, capacity
 from autotune.study.readings import reading_of
 from autotune.study.records import COUNTED, Phase, Trial
 from autotune.target.slo import Slo
 
-# A reading that broke the objective this far below its trial's interval was disturbed: one-sided
+# A reading that violated the SLO this far below its trial's interval was disturbed: one-sided
 # noise, which the posterior discounts. In log units; 0.1 is about 10 %.
 DISTURBED = 0.1
 
 
+class Time(Protocol):
+    """``axis`` says what its seconds count."""
+
+    @property
+    def axis(self) -> str: ...
+
+    def seconds(self, at: str) -> float:
+        """Seconds until the moment ``at`` (ISO 8601, as the journals have it)."""
+        ...
+
+
+def time_of(view: StudyView) -> Time:
+    """A model's own where the study is of one."""
+    if view.target.simulated is not None:
+        return load_time(view.study.readings)
+    return study_time(view.study.records, view.study.readings)
+
+
+@dataclass(frozen=True)
+class LoadTime:
+    """Moments as seconds of load that had been sent until then: all the time a model has.
+
+    ``moments`` are those of its readings in order, ``loads`` the seconds up to and with each.
+    """
+
+    moments: tuple[datetime, ...]
+    loads: tuple[float, ...]
+    axis: str = "minutes of load, by the model's clock"
+
+    def seconds(self, at: str) -> float:
+        count = bisect_right(self.moments, datetime.fromisoformat(at))
+        return round(self.loads[count - 1], 1) if count else 0.0
+
+
+def load_time(readings: Iterable[Mapping[str, Any]]) -> LoadTime:
+    """From the readings of a study, in the order taken."""
+    in_order = list(readings)
+    return LoadTime(
+        # A wall clock may be set back meanwhile.
+        tuple(accumulate((datetime.fromisoformat(reading["at"]) for reading in in_order), max)),
+        tuple(accumulate(float(reading["seconds"]) for reading in in_order)),
+    )
+
+
+@dataclass(frozen=True)
+class StudyTime:
+    """Wall-clock moments as seconds of the study; ``pauses`` are (from, to) between sittings."""
+
+    began: datetime
+    pauses: tuple[tuple[datetime, datetime], ...] = ()
+    axis: str = "minutes of study"
+
+    def seconds(self, at: str) -> float:
+        """Seconds of study until then; never negative."""
+        moment = datetime.fromisoformat(at)
+        lost = sum(
+            (min(moment, ended) - begun).total_seconds()
+            for begun, ended in self.pauses
+            if begun < moment
+        )
+        return max(0.0, round((moment - self.began).total_seconds() - lost, 1))
+
+
+def study_time(
+    events: Iterable[Mapping[str, Any]], readings: Iterable[Mapping[str, Any]]
+) -> StudyTime:
+    """From a study's journals: a sitting lasts from its record to the last thing that was dated."""
+    moments = sorted(
+        (datetime.fromisoformat(str(record.get("at") or record["started"])), kind)
+        for kind, record in (
+            *((str(event["event"]), event) for event in events),
+            *(("reading", reading) for reading in readings),
+        )
+        if record.get("at") or record.get("started")
+    )
+    if not moments:
+        return StudyTime(datetime.fromisoformat("1970-01-01T00:00:00+00:00"))
+    pauses = [
+        (before, moment) for (before, _), (moment, kind) in pairwise(moments) if kind == "session"
+    ]
+    return StudyTime(moments[0][0], tuple(pauses))
+
+
 def peaks(view: StudyView, time: Time) -> list[dict[str, Any]]:
-    """Every measured trial: when it ended, its peak with its interval, its phase, what it said."""
+    """Every measured trial: when it ended, its capacity with its interval, its phase, what it said."""
     ended = {
         r["trial"]: r["at"] for r in view.study.records if r["event"] in ("measured", "failed")
     }
@@ -61,7 +149,7 @@ def readings(view: StudyView, time: Time) -> dict[str, list[Any]]:
     """Every reading as columns: seconds, trial, purpose, rate, latency, violations, state.
 
     ``state`` is ``met``, ``broken``, ``disturbed`` or ``limited``; ``late`` the latency at the
-    objective's percentile in milliseconds, ``None`` beyond anything observed.
+    SLO's percentile in milliseconds, ``None`` beyond anything observed.
     """
     slo = view.target.slo.slo
     trials = {trial.number: trial for trial in view.state.trials}

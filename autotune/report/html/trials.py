@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 from autotune.errors import AutotuneError
-from autotune.report import format as fmt
 from autotune.report.diff import Files, file_diff, rendered
 from autotune.report.parameters import Declared, changes, declared
 from autotune.report.studies import Study
@@ -45,12 +44,7 @@ def _row(view: StudyView, trial: Trial, baseline: Trial | None, stock: Files) ->
 
 def _changes(baseline: Trial, trial: Trial, own: Declared) -> list[list[str]]:
     return [
-        [
-            change.name,
-            "–" if change.before is None else fmt.setting(change.before, change.unit),
-            fmt.setting(change.after, change.unit),
-        ]
-        for change in changes(baseline.settings, trial.settings, own)
+        [change.name, *change.texts] for change in changes(baseline.settings, trial.settings, own)
     ]
 
 

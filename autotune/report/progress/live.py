@@ -21,10 +21,9 @@ from autotune.measure.reading import Reading
 from autotune.measure.warmup import Warmth
 from autotune.report import format as fmt
 from autotune.report.outlook import Outlook, outlook
-from autotune.report.progress import lines
-from autotune.report.progress.ignore_errors import ignore_errors
-from autotune.report.reading_counts import WARM_UP
-from autotune.report.trials import label, outcome
+from autotune.report.progress import plain
+from autotune.report.progress.base import ignore_errors
+from autotune.report.trials import WARM_UP, label, outcome
 from autotune.study.records import State, Trial
 from autotune.target.model import Target
 from autotune.terminal import console, styled
@@ -65,11 +64,11 @@ class Live:
 
     @ignore_errors
     def deployed(self, trial: Trial, deployed: Deployed) -> None:
-        self._now(f"{lines.deployed_line(deployed)}; warming up")
+        self._now(f"{plain.deployed_line(deployed)}; warming up")
 
     @ignore_errors
     def warm(self, trial: Trial, warmth: Warmth) -> None:
-        self._now(f"{lines.warm_line(warmth)}; searching for the capacity")
+        self._now(f"{plain.warm_line(warmth)}; searching for the capacity")
 
     @ignore_errors
     def reading(self, trial: Trial, reading: Reading, purpose: str) -> None:
@@ -93,7 +92,7 @@ class Live:
         if not self._failed:
             self._failed = True
             with suppress(Exception):
-                self._console.print(styled(lines.not_shown(error)))
+                self._console.print(styled(plain.not_shown(error)))
 
     def _now(self, step: str) -> None:
         self._step = step
@@ -121,7 +120,7 @@ class Live:
         slo = self._target.slo.slo
         styles = {"✓": "green", "✗": "red", "?": "yellow"}
         return [
-            styled("  " + lines.reading_line(r, "peak", slo), styles[lines.verdict_mark(r, slo)])
+            styled("  " + plain.reading_line(r, "peak", slo), styles[plain.verdict_mark(r, slo)])
             for r in sorted(self._readings[-STEPS:], key=lambda reading: reading.rate)
         ]
 

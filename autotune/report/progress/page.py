@@ -9,8 +9,7 @@ from typing import Self
 from autotune.deploy.deployed import Deployed
 from autotune.measure.reading import Reading
 from autotune.measure.warmup import Warmth
-from autotune.report.progress.ignore_errors import ignore_errors
-from autotune.report.progress.reporter import Progress
+from autotune.report.progress.base import Progress, ignore_errors
 from autotune.study.records import Trial
 
 EVERY = 15.0  # seconds at least between two pages

@@ -3,20 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Protocol, Self, TextIO
+from typing import TextIO
 
+from autotune.report.progress.base import Progress
 from autotune.report.progress.plain import Plain
-from autotune.study.progress import Narrator
 from autotune.study.records import State
 from autotune.target.model import Target
-
-
-class Progress(Narrator, Protocol):
-    """A display that is closed with the run: ``with reporter(...) as progress: ...``."""
-
-    def __enter__(self) -> Self: ...
-
-    def __exit__(self, *_: object) -> None: ...
 
 
 def reporter(

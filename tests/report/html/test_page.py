@@ -16,7 +16,7 @@ import pytest
 from autotune.report.html.page import data as page_data
 from autotune.report.html.page import page as whole_page
 from autotune.report.html.page import write_page
-from autotune.report.html.study_time import study_time
+from autotune.report.html.timeline import study_time
 from autotune.report.studies import Study, open_study
 from autotune.report.view import study_view
 

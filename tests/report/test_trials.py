@@ -1,7 +1,6 @@
 from __future__ import annotations
 
-from autotune.report.reading_counts import ReadingCounts, count_readings
-from autotune.report.trials import describe_errors
+from autotune.report.trials import ReadingCounts, count_readings, describe_errors
 
 
 def reading(trial: int, purpose: str = "peak", **counts: object) -> dict[str, object]:

@@ -9,9 +9,10 @@ import pytest
 from autotune.deploy.deployed import Deployed, Difference
 from autotune.measure.reading import Reading
 from autotune.measure.warmup import Warmth, Window
+from autotune.report.progress.base import Progress
 from autotune.report.progress.live import Live
 from autotune.report.progress.plain import Plain
-from autotune.report.progress.reporter import Progress, reporter
+from autotune.report.progress.reporter import reporter
 from autotune.report.studies import Study
 from autotune.services.base import Action
 from autotune.study.records import Peak, Phase, State, Trial

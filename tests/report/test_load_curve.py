@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autotune.report.ladder import ladder
+from autotune.report.load_curve import load_curve
 from autotune.target.slo import Slo
 
 
@@ -29,7 +29,7 @@ def taken(rate: float, histogram: Mapping[str, int], **more: Any) -> dict[str, A
 
 def test_a_stall_in_one_of_two_readings_is_not_averaged_away() -> None:
     quick, stalled = taken(100.0, {"10": 200}), taken(101.0, {"10": 180, "900": 20})
-    (rung,) = ladder([quick, stalled])
+    (rung,) = load_curve([quick, stalled])
     assert rung.readings == 2
     assert rung.rate == pytest.approx(100.5, abs=0.01)
     # 20 of 400: the mean of the two p99 would have been 455 ms.
@@ -39,7 +39,7 @@ def test_a_stall_in_one_of_two_readings_is_not_averaged_away() -> None:
 
 
 def test_percentiles_are_of_intended_requests() -> None:
-    (rung,) = ladder([taken(100.0, {"10": 196}, errors={"timeout": 4})])
+    (rung,) = load_curve([taken(100.0, {"10": 196}, errors={"timeout": 4})])
     assert rung.percentile(90.0) == 10.0
     assert rung.percentile(99.0) is None
     assert rung.errors == {"timeout": 4}
@@ -50,7 +50,7 @@ def test_what_was_cut_short_or_limited_shares_no_rung() -> None:
     cut = taken(100.0, {"10": 50}, truncated=True, errors={"refused": 20})
     limited = taken(100.0, {"10": 100}, limited="the load generator fell behind")
     warm = taken(100.0, {"10": 100}, purpose="warm-up")
-    rungs = ladder([whole, cut, limited, warm])
+    rungs = load_curve([whole, cut, limited, warm])
     assert sorted((r.readings, r.truncated, bool(r.limited)) for r in rungs) == [
         (1, False, False),
         (1, False, True),
@@ -64,7 +64,7 @@ def test_what_was_cut_short_or_limited_shares_no_rung() -> None:
 
 
 def test_errors_beyond_the_objective_are_not_kept_within_it() -> None:
-    (rung,) = ladder([taken(100.0, {"10": 995}, errors={"5xx": 5})])
+    (rung,) = load_curve([taken(100.0, {"10": 995}, errors={"5xx": 5})])
     assert not Slo(errors=0.001).met(rung)
     assert Slo(errors=0.01).met(rung)
 
@@ -72,7 +72,7 @@ def test_errors_beyond_the_objective_are_not_kept_within_it() -> None:
 @given(st.lists(st.tuples(st.floats(1, 1e5), st.integers(1, 500), st.integers(0, 50)), max_size=20))
 def test_nothing_is_lost_between_readings_and_rungs(made: list[tuple[float, int, int]]) -> None:
     readings = [taken(rate, {"10": right, "80": late}) for rate, right, late in made]
-    rungs = ladder(readings)
+    rungs = load_curve(readings)
     for count in ("intended", "violations", "seconds"):
         assert sum(getattr(rung, count) for rung in rungs) == sum(r[count] for r in readings)
     assert [rung.rate for rung in rungs] == sorted(rung.rate for rung in rungs)

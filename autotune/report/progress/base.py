@@ -1,16 +1,26 @@
-"""Decorator: errors while reporting progress must not stop the study."""
+"""What every display of progress has in common."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from functools import wraps
-from typing import Concatenate, ParamSpec, Protocol, TypeVar
+from typing import Concatenate, ParamSpec, Protocol, Self, TypeVar
+
+from autotune.study.progress import Narrator
 
 
 class Reports(Protocol):
     def report_error(self, error: Exception) -> None:
         """Say that progress cannot be shown."""
         ...
+
+
+class Progress(Narrator, Protocol):
+    """A display that is closed with the run: ``with reporter(...) as progress: ...``."""
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(self, *_: object) -> None: ...
 
 
 P = ParamSpec("P")
