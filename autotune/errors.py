@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 OPERATIONAL = 1
 USAGE = 2
 INVALID_TARGET = 3
@@ -37,3 +39,18 @@ class LockedError(AutotuneError):
     """Another tuner holds the study or a host."""
 
     exit_code = LOCKED
+
+
+def joined(errors: Iterable[AutotuneError], *, after: Iterable[str] = ()) -> AutotuneError:
+    """Several errors as one, each line once, below the lines of what was done ``after`` all.
+
+    It is of their kind where they all are of one kind.
+    """
+    lines = list(after)
+    first, *others = errors
+    if not lines and not others:
+        return first
+    same = all(type(error) is type(first) for error in others)
+    kind = type(first) if same else AutotuneError
+    messages = "\n".join([*lines, first.message, *(error.message for error in others)])
+    return kind("\n".join(dict.fromkeys(messages.splitlines())), hint=first.hint)

@@ -29,9 +29,8 @@ def restore(
 
     path = Path(what)
     if path.is_file():
-        lines = restores.restore(restores.studies_of(path, studies))
-        lines += restores.restore_target(path)
+        lines = restores.restore_target(path, studies)
     else:
-        lines = restores.restore([find(what, studies)])
+        lines = restores.restore_study(find(what, studies))
     for line in lines or [f"{what}: nothing was left behind"]:
         echo(line)

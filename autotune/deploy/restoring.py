@@ -8,33 +8,44 @@ from pathlib import Path
 from autotune.deploy.host import FleetHost
 from autotune.deploy.originals import Kept
 from autotune.deploy.put_back import on_host, put_back
-from autotune.errors import AutotuneError
+from autotune.errors import AutotuneError, joined
 from autotune.transports.base import Transport
 from autotune.transports.parallel import Gathered, on_all
 
 
-def restore_study(study: Path, ways: Mapping[str, Transport]) -> list[str]:
+def restore_study(study: Path, transports: Mapping[str, Transport]) -> list[str]:
     """Put back the hosts that a study changed, as the controller's copies have them.
 
-    What was done, a line each. Raises LockedError while a tuner holds one of them, AutotuneError
-    naming the hosts that could not be put back, after all others are.
+    What was done, a line each. Raises AutotuneError naming each host that could not be put back and
+    why, after all others are; LockedError where a tuner holds them all.
     """
     kept = Kept(study)
-    for name in kept.hosts():
-        if name not in ways:
-            raise AutotuneError(f"the target no longer has the host {name}, which was changed")
-    hosts = [FleetHost(name, way, kept, study.name) for name, way in ways.items()]
-    return _lines(on_all(hosts, _restore))
+    missing = {
+        name: AutotuneError(f"{name} was changed, and the target does not say how to reach it")
+        for name in kept.hosts()
+        if name not in transports
+    }
+    restored = on_all(
+        transports.values(),
+        lambda transport: _restore(FleetHost(transport.name, transport, kept, study.name)),
+    )
+    return _lines(Gathered(restored.results, {**missing, **restored.errors}))
 
 
-def restore_hosts(study: Path, ways: Mapping[str, Transport]) -> list[str]:
+def restore_hosts(study: Path, transports: Mapping[str, Transport]) -> list[str]:
     """Put back hosts by their own copies of how they were found, where they have one.
 
     ``study`` is a directory for the controller's copy; it is not made.
     """
     kept = Kept(study)
-    hosts = [FleetHost(name, way, kept, study.name) for name, way in ways.items()]
-    return _lines(on_all(hosts, _restore_by_own_copy))
+    return _lines(
+        on_all(
+            transports.values(),
+            lambda transport: _restore_by_own_copy(
+                FleetHost(transport.name, transport, kept, study.name)
+            ),
+        )
+    )
 
 
 def _restore(host: FleetHost) -> tuple[str, ...]:
@@ -57,11 +68,8 @@ def _restore_by_own_copy(host: FleetHost) -> tuple[str, ...]:
     return _restore(host)
 
 
-def _lines(gathered: Gathered[tuple[str, ...]]) -> list[str]:
-    lines = [line for found in gathered.results.values() for line in found]
-    if gathered.errors and lines:
-        said = "\n".join(error.message for error in gathered.errors.values())
-        first = next(iter(gathered.errors.values()))
-        raise type(first)("\n".join([*lines, said]), hint=first.hint)
-    gathered.everywhere()
+def _lines(restored: Gathered[tuple[str, ...]]) -> list[str]:
+    lines = [line for of_host in restored.results.values() for line in of_host]
+    if restored.errors:
+        raise joined(restored.errors.values(), after=lines)
     return lines

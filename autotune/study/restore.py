@@ -1,15 +1,16 @@
-"""Putting back what a killed study left behind."""
+"""Restore what a killed study left behind."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
+from autotune.deploy import restoring
 from autotune.deploy.ground import remove_run_directory
-from autotune.deploy.restoring import restore_hosts, restore_study
-from autotune.errors import AutotuneError, LockedError
+from autotune.errors import AutotuneError, LockedError, joined
 from autotune.runtimes.server_process import end_left_behind
 from autotune.study.lock import holder, is_held
 from autotune.study.store import first_record, state_of
@@ -18,29 +19,56 @@ from autotune.transports.base import Transport
 from autotune.transports.hosts import transports
 
 
-def studies_of(target: Path, root: Path) -> list[Path]:
-    """The studies under ``root`` that were made of this target file. Raises TargetError."""
-    name = read(target).target.name
-    found = [study for study in root.glob(f"{name}*") if _is_of(study, target)]
-    # What was changed last is put back first: it found what an earlier one had left on purpose.
-    return sorted(found, key=lambda study: (study / "target.yaml").stat().st_mtime, reverse=True)
+def restore_study(study: Path) -> list[str]:
+    """Restore what a study changed; what was done, a line each.
 
-
-def restore(studies: Sequence[Path]) -> list[str]:
-    """Restore studies; what was done, a line each.
-
-    Raises LockedError when a living tuner holds one of them: end that first.
+    Raises LockedError while a living tuner holds it, AutotuneError naming each host that could not be
+    restored, after all others are.
     """
-    return [line for study in studies for line in _restore(study)]
+    _refuse_living([study])
+    return _restore(study)
 
 
-def restore_target(target: Path) -> list[str]:
-    """Restore a target's hosts from their own copies, for which no study is needed."""
+def restore_target(target: Path, root: Path) -> list[str]:
+    """Restore what the studies of a target file under ``root`` changed, then its hosts from their own
+    copies, for which no study is needed.
+
+    Raises LockedError while a living tuner holds one of the studies, TargetError, and AutotuneError
+    as ``restore_study`` does.
+    """
     file = read(target)
-    if {tier.runtime for tier in file.target.tiers.values()} != {"systemd"}:
-        return []
-    with _ways(file) as ways:
-        return restore_hosts(Path(file.target.name), ways)
+    studies = _studies_of(target, file.target.name, root)
+    _refuse_living(studies)
+    return _each([*(partial(_restore, study) for study in studies), partial(_by_own_copies, file)])
+
+
+def _each(steps: Sequence[Callable[[], list[str]]]) -> list[str]:
+    """Every step to its end; raises what went wrong in any of them afterwards."""
+    lines: list[str] = []
+    errors: list[AutotuneError] = []
+    for step in steps:
+        try:
+            lines += step()
+        except AutotuneError as error:
+            errors.append(error)
+    if errors:
+        raise joined(errors, after=lines)
+    return lines
+
+
+def _refuse_living(studies: Sequence[Path]) -> None:
+    for study in studies:
+        if is_held(lock := study / "lock"):
+            raise LockedError(
+                f"{study.name} is being tuned by {holder(lock)}",
+                hint="stop that one: it restores too",
+            )
+
+
+def _studies_of(target: Path, name: str, root: Path) -> list[Path]:
+    studies = [study for study in root.glob(f"{name}*") if _is_of(study, target)]
+    # What was changed last is put back first: it found what an earlier one had left on purpose.
+    return sorted(studies, key=lambda study: (study / "target.yaml").stat().st_mtime, reverse=True)
 
 
 def _is_of(study: Path, target: Path) -> bool:
@@ -51,19 +79,19 @@ def _is_of(study: Path, target: Path) -> bool:
 
 
 def _restore(study: Path) -> list[str]:
-    lock = study / "lock"
-    if is_held(lock):
-        raise LockedError(
-            f"{study.name} is being tuned by {holder(lock)}", hint="stop that one: it restores too"
-        )
-    lines = _restore_hosts(study)
+    return _each([partial(_restore_hosts, study), partial(_end_private_servers, study)])
+
+
+def _end_private_servers(study: Path) -> list[str]:
     run = study / "run"
     if not run.exists() and not run.is_symlink():
-        return lines
+        return []
     ended = end_left_behind(run.resolve())
     remove_run_directory(study)
-    lines += [f"{study.name}: ended {name}" for name in ended]
-    return [*lines, f"{study.name}: run directory removed"]
+    return [
+        *(f"{study.name}: ended {name}" for name in ended),
+        f"{study.name}: run directory removed",
+    ]
 
 
 def _restore_hosts(study: Path) -> list[str]:
@@ -71,21 +99,35 @@ def _restore_hosts(study: Path) -> list[str]:
     if not (study / "originals").exists() and (state.verdict is not None or not state.started):
         return []
     file = _as_run(study)
-    if {tier.runtime for tier in file.target.tiers.values()} != {"systemd"}:
+    if not _changes_hosts(file):
         return []
-    with _ways(file) as ways:
-        return [f"{study.name}: {line}" for line in restore_study(study, ways)]
+    with _transports(file) as reached:
+        return [f"{study.name}: {line}" for line in restoring.restore_study(study, reached)]
+
+
+def _by_own_copies(file: TargetFile) -> list[str]:
+    if not _changes_hosts(file):
+        return []
+    with _transports(file) as reached:
+        return restoring.restore_hosts(Path(file.target.name), reached)
+
+
+def _changes_hosts(file: TargetFile) -> bool:
+    return {tier.runtime for tier in file.target.tiers.values()} == {"systemd"}
 
 
 @contextmanager
-def _ways(file: TargetFile) -> Iterator[dict[str, Transport]]:
-    """The way to every host that has a tier."""
-    ways = transports(file)
+def _transports(file: TargetFile) -> Iterator[dict[str, Transport]]:
+    """The transport of every host that a study changes: those of tiers, and those that make load."""
+    target = file.target
+    loading = (name for name in target.load.hosts if target.hosts[name].transport != "local")
+    changed = {*loading, *(host for tier in target.tiers.values() for host in tier.hosts)}
+    every = transports(file)
     try:
-        yield {host: ways[host] for tier in file.target.tiers.values() for host in tier.hosts}
+        yield {name: transport for name, transport in every.items() if name in changed}
     finally:
-        for way in ways.values():
-            way.close()
+        for transport in every.values():
+            transport.close()
 
 
 def _as_run(study: Path) -> TargetFile:

@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Generic, Protocol, TypeVar
 
-from autotune.errors import AutotuneError
+from autotune.errors import AutotuneError, joined
 
 T = TypeVar("T")
 
@@ -37,12 +37,7 @@ class Gathered(Generic[T]):
         """
         if not self.errors:
             return self.results
-        (first, *others) = self.errors.values()
-        if not others:
-            raise first
-        same = all(type(error) is type(first) for error in others)
-        kind = type(first) if same else AutotuneError
-        raise kind("\n".join(str(error) for error in self.errors.values()), hint=first.hint)
+        raise joined(self.errors.values())
 
 
 def on_all(hosts: Iterable[H], work: Callable[[H], T], at_most: int = 16) -> Gathered[T]:

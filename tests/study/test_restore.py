@@ -1,0 +1,158 @@
+"""`autotune restore` of a killed study: load hosts too, and one failing host stops no other."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from autotune.cli import app
+from autotune.deploy.host_state import FileState, HostState
+from autotune.deploy.on_host import HOME
+from autotune.deploy.originals import Kept, Originals, encode
+from autotune.errors import AutotuneError
+from autotune.study import restore
+from autotune.study.store import Store
+from autotune.transports.base import Transport
+from autotune.transports.errors import HostUnreachable
+from autotune.transports.local import LocalTransport
+from tests.deploy.doubles import Here
+
+LAB = Path(__file__).parents[2] / "targets" / "lab.yaml"
+HOSTS = ("load1", "lb1", "web1", "web2", "cache1", "store1")
+FOUND, TUNED = b"as found\n", b"as tuned\n"
+
+
+class Living(Here):
+    """A host with a name and a place of its own."""
+
+    def __init__(self, name: str, place: Path) -> None:
+        super().__init__(place)
+        self.name = name
+
+    def get(self, path: str, *, sudo: bool = False) -> bytes | None:
+        return super().get(path.replace(HOME, str(self.place / "autotune")))
+
+
+class Gone(LocalTransport):
+    """A host that does not answer."""
+
+    def run(self, *_: object, **__: object) -> object:  # type: ignore[override]
+        raise HostUnreachable(f"{self.name} does not answer")
+
+    def get(self, *_: object, **__: object) -> bytes | None:  # type: ignore[override]
+        raise HostUnreachable(f"{self.name} does not answer")
+
+
+class Killed:
+    """A study that was killed after it had changed one file on every host of the shipped lab."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.target = directory / "lab.yaml"
+        self.target.write_bytes(LAB.read_bytes())
+        self.study = directory / "studies" / "lab"
+        self.study.mkdir(parents=True)
+        with closing(Store(self.study)) as store:
+            store.open_study("lab", LAB.read_text(), source=str(self.target), facts={})
+        self.transports: dict[str, Transport] = {}
+        for name in HOSTS:
+            place = directory / name
+            place.mkdir()
+            self.conf(name).write_bytes(TUNED)
+            self.transports[name] = Living(name, place)
+            Kept(self.study).write(self.originals(name))
+
+    def conf(self, host: str) -> Path:
+        return self.directory / host / "nginx.conf"
+
+    def originals(self, host: str) -> Originals:
+        owner = f"{os.getuid()}:{os.getgid()}"
+        state = FileState(FOUND, 0o644, owner, time="5.000000001")
+        return Originals(host, "lab", HostState({str(self.conf(host)): state}))
+
+    def autotune_restore(self, what: str) -> tuple[int, str]:
+        studies = str(self.study.parent)
+        result = CliRunner().invoke(app, ["restore", what, "--studies", studies])
+        if result.exception and isinstance(result.exception, AutotuneError):
+            return result.exception.exit_code, result.exception.message
+        return result.exit_code, result.output
+
+    @property
+    def restored(self) -> set[str]:
+        return {host for host in HOSTS if self.conf(host).read_bytes() == FOUND}
+
+
+@pytest.fixture
+def killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Killed:
+    study = Killed(tmp_path)
+    monkeypatch.setattr(restore, "transports", lambda file: dict(study.transports))
+    return study
+
+
+def what(killed: Killed) -> Mapping[str, str]:
+    return {"study": "lab", "target": str(killed.target)}
+
+
+@pytest.mark.parametrize("named", ["study", "target"])
+def test_the_load_host_is_restored_as_well(killed: Killed, named: str) -> None:
+    code, output = killed.autotune_restore(what(killed)[named])
+    assert code == 0, output
+    assert killed.restored == set(HOSTS)
+    assert "lab: load1: put back 1 files" in output
+    assert Kept(killed.study).hosts() == ()
+
+
+@pytest.mark.parametrize("named", ["study", "target"])
+@pytest.mark.parametrize("host", ["load1", "web1"])
+def test_a_host_that_is_gone_stops_no_other(killed: Killed, named: str, host: str) -> None:
+    killed.transports[host] = Gone(host)
+    code, output = killed.autotune_restore(what(killed)[named])
+    assert code != 0
+    assert output.count(f"{host} does not answer") == 1
+    assert killed.restored == set(HOSTS) - {host}
+    assert Kept(killed.study).hosts() == (host,)
+
+
+def test_a_host_that_the_target_has_lost_stops_no_other(killed: Killed) -> None:
+    Kept(killed.study).write(
+        Originals("web9", "lab", HostState(sysctls={"net.core.somaxconn": "1"}))
+    )
+    code, output = killed.autotune_restore("lab")
+    assert code != 0
+    assert "web9 was changed" in output
+    assert killed.restored == set(HOSTS)
+
+
+def test_a_damaged_copy_of_one_host_stops_no_other(killed: Killed) -> None:
+    Kept(killed.study).path("web1").write_bytes(b"{")
+    code, output = killed.autotune_restore("lab")
+    assert code != 0
+    assert "web1.json is not a record of originals" in output
+    assert killed.restored == set(HOSTS) - {"web1"}
+
+
+def test_every_failure_is_named(killed: Killed) -> None:
+    for host in ("load1", "cache1"):
+        killed.transports[host] = Gone(host)
+    code, output = killed.autotune_restore("lab")
+    assert code != 0
+    assert "load1 does not answer" in output
+    assert "cache1 does not answer" in output
+    assert "web2: put back 1 files" in output
+
+
+def test_a_damaged_study_does_not_keep_hosts_from_their_own_copies(killed: Killed) -> None:
+    for name in HOSTS:
+        home = killed.directory / name / "autotune"
+        home.mkdir()
+        (home / "originals.json").write_bytes(encode(killed.originals(name)))
+    (killed.study / "target.yaml").write_text("")
+    code, output = killed.autotune_restore(str(killed.target))
+    assert code != 0  # the study stays as it is, and is named
+    assert "target.yaml" in output
+    assert killed.restored == set(HOSTS)
