@@ -1,7 +1,8 @@
 """The data set in the store: made where it lives, so that no pair crosses the network.
 
-Keys are ``k`` and ten digits; values have 1 to 100 bytes, geometrically fewer the longer
-(REFERENCE.md A). The store's own loader writes a block of pairs at a time. A key of its own
+Keys are ``k`` and ten digits; values have 1 to 100 bytes, geometrically fewer the longer, as in
+Wajahat, Masood, Sau, Gandhi (IGSC 2017, doi:10.1109/IGCC.2017.8323580). The store's own loader
+writes a block of pairs at a time. A key of its own
 records what was loaded, so that loading again is free.
 """
 

@@ -214,7 +214,7 @@ def _meta(study: Study) -> dict[str, Any]:
         "galaxy_info": {
             "author": "autotune",
             "description": f"The configuration that study {study.name} found",
-            "license": "MIT",
+            "license": "Apache-2.0",
             "min_ansible_version": _quoted("2.15"),
             "platforms": [{"name": "Debian", "versions": ["bookworm", "trixie"]}],
         },

@@ -9,7 +9,8 @@ from autotune.simulate.station import Station
 from autotune.simulate.topology import Hosts, Topology
 from autotune.target.model import Data
 
-# memcached alone carries 1.05 M ops/s on two CPUs (REFERENCE.md A): 10.5 K multi-gets of 100 keys.
+# memcached alone carries 1.05 M ops/s on two CPUs (doi:10.1109/IGCC.2017.8323580): 10.5 K multi-gets
+# of 100 keys.
 GET_WORK = 2.0 / 10_500.0
 FIXED_SHARE = 0.4  # of that is spent per request, however many of its keys the host has
 CONNECTED = 0.02  # cost of a thousand connections, relative to all work

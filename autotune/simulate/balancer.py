@@ -3,9 +3,9 @@
 Its configuration acts twice. It costs CPU on its own hosts; and it decides how evenly the web tier
 is fed: a balancer that holds too few connections leaves web workers idle between two requests, one
 that holds too many makes them contend. ``Balancer.evenness`` is the share of the web tier's
-capacity that this leaves. The shapes are those of the published curves (REFERENCE.md A): an
-optimum with a slope on both sides, which the number of slots that bursts need and the cost of each
-slot make together.
+capacity that this leaves. The shapes are those of the curves in Wajahat, Masood, Sau, Gandhi (IGSC
+2017, doi:10.1109/IGCC.2017.8323580): an optimum with a slope on both sides, which the number of
+slots that bursts need and the cost of each slot make together.
 """
 
 from __future__ import annotations

@@ -71,9 +71,8 @@ def _memory(target: Target) -> Iterator[str]:
 
 
 def _connections(target: Target) -> Iterator[str]:
-    """Every worker of an application holds a connection to each host of the tiers behind it.
-
-    (REFERENCE.md D: processes × web hosts per memcached host.)
+    """Every worker of an application holds a connection to each host of the tiers behind it: one
+    memcached has workers × web hosts of them.
     """
     for behind, tier in target.tiers.items():
         users = [n for n, t in target.tiers.items() if behind in t.uses and _says(t, "workers", n)]

@@ -6,6 +6,7 @@ import base64
 import re
 import subprocess
 import sys
+import tomllib
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -221,3 +222,9 @@ def test_private_processes_have_no_hosts_to_configure() -> None:
 def test_kernel_values_as_sysctl_reads_them() -> None:
     content = kernel_file({"net.ipv4.ip_local_port_range": "1024 65535"})
     assert content.endswith(b"net.ipv4.ip_local_port_range = 1024 65535\n")
+
+
+def test_the_role_has_the_licence_of_the_project(modelled: Study) -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    meta = document(exported(modelled, "ansible"), "roles/autotune/meta/main.yml")
+    assert meta["galaxy_info"]["license"] == project["license"]

@@ -1,4 +1,4 @@
-"""The published stack (REFERENCE.md A) as topology and settings."""
+"""The published stack (doi:10.1109/IGCC.2017.8323580) as topology and settings."""
 
 from __future__ import annotations
 

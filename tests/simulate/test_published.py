@@ -1,4 +1,4 @@
-"""The model against the published figures (REFERENCE.md A): optima, ceilings, order, the flip."""
+"""The model against the figures of doi:10.1109/IGCC.2017.8323580: optima, ceilings, order, the flip."""
 
 from __future__ import annotations
 

@@ -119,6 +119,9 @@ MEMORY = "cache.memcached.memory: {range: [5MB, 7MB], default: 7MB}"
         ("cache.memcached.threads: {range: [8, 16]}", "the default 4 is outside [8, 16]"),
         ("cache.memcached.threads: {fixed: many}", "'many' is not a number"),
         ("cache.memcached.threads: {fixed: 1.5}", "1.5 is not a whole number"),
+        # False == 0 in Python, not in a configuration.
+        ("lb.nginx.access_log_buffer: {fixed: false}", "cannot be False"),
+        ("lb.nginx.multi_accept: {fixed: 1}", "cannot be 1"),
         ("lb.nginx.multi_accept: {fixed: maybe}", "cannot be 'maybe'"),
         ("lb.nginx.multi_accept: {fixed: 1}", "lb.nginx.multi_accept cannot be 1"),
         ("lb.nginx.worker_connections: {choices: [512, true]}", "true is not a number"),

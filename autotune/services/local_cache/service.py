@@ -1,4 +1,4 @@
-"""A small, short-lived memcached on each web host, in front of the remote one (REFERENCE.md C).
+"""A small, short-lived memcached on each web host, in front of the remote one.
 
 What is asked for most is answered without the network; what it holds is at most ``ttl`` old. It
 may help the mean and harm the tail, so whether to have it is for the search to say.

@@ -1,4 +1,7 @@
-"""The reference application: a PHP job of a hundred cached keys a request (REFERENCE.md A)."""
+"""The reference application: a PHP job of a hundred cached keys a request.
+
+That of Wajahat, Masood, Sau, Gandhi, IGSC 2017, doi:10.1109/IGCC.2017.8323580.
+"""
 
 from __future__ import annotations
 
