@@ -6,7 +6,7 @@ import contextlib
 import logging
 import math
 import socket
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -22,9 +22,10 @@ from paramiko.ssh_exception import (
 
 from autotune.errors import AutotuneError
 from autotune.transports import hostkeys
+from autotune.transports.certificates import SUFFIX, certificate_of
 from autotune.transports.endpoint import SshHost
-from autotune.transports.errors import HostUnreachable
-from autotune.transports.hostkeys import HostKey
+from autotune.transports.errors import HostKeyRefused, HostUnreachable
+from autotune.transports.hostkeys import HostKey, KnownKey
 
 _KEEP_ALIVE = 10  # s between signs of life on an idle connection
 _DEAD = 20.0  # s without an answer to one until the connection counts as lost
@@ -115,8 +116,9 @@ def _connection(host: SshHost, config: Config, through: tuple[str, ...]) -> Conn
     files = known_hosts_files(host, found)
     name = found.get("hostkeyalias") or hostkeys.name_in_file(connection.host, connection.port)
     connection.client = SSHClient()
-    connection.client.set_missing_host_key_policy(_Known(host.name, name, files))
-    connection.connect_kwargs["transport_factory"] = _Factory(name, files)
+    known = _Known(host.name, name, found.get("hostkeyalias") or connection.host, files)
+    connection.client.set_missing_host_key_policy(known)
+    connection.connect_kwargs["transport_factory"] = _Factory(known)
     _drop_absent_keys(host, connection)
     return connection
 
@@ -183,31 +185,61 @@ def known_hosts_files(host: SshHost, found: Mapping[str, Any]) -> tuple[Path, ..
 
 
 class _Known:
-    """Asked about every key, since the library is given none to know by itself."""
+    """Asked about every key, since the library is given none to know by itself.
 
-    def __init__(self, host: str, name: str, files: tuple[Path, ...]) -> None:
-        (self.host, self.name, self.files) = (host, name, files)
+    ``name`` is what known_hosts calls the host, ``principal`` what a certificate does.
+    """
+
+    def __init__(self, host: str, name: str, principal: str, files: tuple[Path, ...]) -> None:
+        (self.host, self.name, self.principal, self.files) = (host, name, principal, files)
 
     def missing_host_key(self, client: SSHClient, hostname: str, key: PKey) -> None:
-        offered = HostKey(key.get_name(), key.get_base64())
-        known = hostkeys.known_keys(self.name, self.files)
-        hostkeys.check(self.host, self.name, offered, known, self.files[0])
+        """Accept a certificate of an authority; without one, as ssh does, the key itself."""
+        offered, known = HostKey(key.get_name(), key.get_base64()), self.entries()
+        refusal = self._refusal(key, known)
+        if refusal is None:
+            hostkeys.refuse_revoked(self.host, offered, known)
+            return
+        try:
+            hostkeys.check(self.host, self.name, offered, known, self.files[0])
+        except HostKeyRefused as error:
+            raise HostKeyRefused(error.message + refusal, hint=error.hint) from None
+
+    def _refusal(self, key: PKey, known: Sequence[KnownKey]) -> str | None:
+        """Why no certificate vouches for the key, to be added to a message; ``None``: one does."""
+        certificate = certificate_of(key.public_blob.key_blob) if key.public_blob else None
+        if certificate is None:
+            return ""
+        hostkeys.refuse_revoked(self.host, certificate.authority, known)
+        refusal = certificate.refusal(self.principal, self.authorities())
+        return refusal and f"; its certificate {certificate.name!r} does not do: {refusal}"
+
+    def entries(self) -> list[KnownKey]:
+        return hostkeys.known_keys(self.name, self.files)
+
+    def authorities(self) -> list[KnownKey]:
+        """Those for the host on any port, too."""
+        every = [*self.entries(), *hostkeys.known_keys(self.principal, self.files)]
+        return [entry for entry in every if entry.authority]
 
 
 class _Factory:
-    """Makes the library's transport ask for a kind of key that the host is known by."""
+    """Makes the library's transport ask for a kind of key that the host is known by: a certificate
+    where an authority is known for it."""
 
-    def __init__(self, name: str, files: tuple[Path, ...]) -> None:
-        (self.name, self.files) = (name, files)
+    def __init__(self, known: _Known) -> None:
+        self.known = known
 
     def __call__(self, sock: socket.socket, **options: Any) -> Transport:
         transport = Transport(sock, **options)
         security = transport.get_security_options()
-        known = {entry.key.kind for entry in hostkeys.known_keys(self.name, self.files)}
+        known = {entry.key.kind for entry in self.known.entries() if not entry.authority}
         if "ssh-rsa" in known:  # the same key, signed with a digest of today (RFC 8332)
             known |= {"rsa-sha2-512", "rsa-sha2-256"}
         kinds = security.key_types
-        security.key_types = sorted(kinds, key=lambda kind: kind not in known)
+        ordered = sorted(kinds, key=lambda kind: kind not in known)
+        certified = [kind + SUFFIX for kind in kinds] if self.known.authorities() else []
+        security.key_types = [*certified, *ordered]
         return transport
 
 

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from autotune.transports.errors import HostKeyRefused
 
-_REVOKED = "@revoked"
+_REVOKED, _AUTHORITY = "@revoked", "@cert-authority"
 
 
 @dataclass(frozen=True)
@@ -27,21 +27,35 @@ class HostKey:
     kind: str
     data: str
 
+    @classmethod
+    def of_blob(cls, blob: bytes) -> HostKey:
+        """A key as it goes over the wire: the name of its kind comes first."""
+        length = int.from_bytes(blob[:4], "big")
+        return cls(blob[4 : 4 + length].decode(), base64.b64encode(blob).decode())
+
+    @property
+    def blob(self) -> bytes:
+        return base64.b64decode(self.data)
+
     @property
     def fingerprint(self) -> str:
         """As OpenSSH shows it: SHA256 of the key's bytes, base64 without padding."""
-        digest = hashlib.sha256(base64.b64decode(self.data)).digest()
+        digest = hashlib.sha256(self.blob).digest()
         return "SHA256:" + base64.b64encode(digest).decode().rstrip("=")
 
 
 @dataclass(frozen=True)
 class KnownKey:
-    """A line of a known_hosts file that speaks of a host."""
+    """A line of a known_hosts file that names a host.
+
+    ``authority``: the key is that of a certificate authority, and no host's.
+    """
 
     key: HostKey
     path: Path
     line: int
     revoked: bool = False
+    authority: bool = False
 
 
 def known_keys(address: str, files: Iterable[Path]) -> list[KnownKey]:
@@ -67,14 +81,8 @@ def check(host: str, address: str, offered: HostKey, known: Sequence[KnownKey], 
 
     ``host``: what messages call it. ``file``: where an accepted key would be written.
     """
-    for entry in known:
-        if entry.revoked and entry.key == offered:
-            raise HostKeyRefused(
-                f"{host}: its host key {offered.fingerprint} is revoked"
-                f" ({entry.path}:{entry.line})",
-                hint="give the host a new key",
-            )
-    trusted = [entry for entry in known if not entry.revoked]
+    refuse_revoked(host, offered, known)
+    trusted = [entry for entry in known if not entry.revoked and not entry.authority]
     if any(entry.key == offered for entry in trusted):
         return
     if trusted:
@@ -84,6 +92,17 @@ def check(host: str, address: str, offered: HostKey, known: Sequence[KnownKey], 
         hint="compare it with what `ssh-keygen -lf /etc/ssh/ssh_host_*_key.pub` says on the host;"
         f" if it is the same, accept it: {accept(address, offered, file)}",
     )
+
+
+def refuse_revoked(host: str, offered: HostKey, known: Iterable[KnownKey]) -> None:
+    """Raise ``HostKeyRefused`` where a line revokes the key."""
+    for entry in known:
+        if entry.revoked and entry.key == offered:
+            raise HostKeyRefused(
+                f"{host}: its host key {offered.fingerprint} is revoked"
+                f" ({entry.path}:{entry.line})",
+                hint="give the host a new key",
+            )
 
 
 def accept(address: str, key: HostKey, file: Path) -> str:
@@ -113,20 +132,20 @@ def _changed(
 
 def _parsed(line: str, address: str, path: Path, number: int) -> KnownKey | None:
     fields = line.split()
-    revoked = bool(fields) and fields[0] == _REVOKED
-    if revoked:
-        fields = fields[1:]
-    # Comments, certificate authorities and lines cut short speak of no key of this host.
-    if len(fields) < 3 or fields[0].startswith(("#", "@")) or not _speaks(fields[0], address):
+    marker = fields.pop(0) if fields and fields[0] in (_REVOKED, _AUTHORITY) else ""
+    # Comments, unknown markers and lines cut short name no key of this host.
+    if len(fields) < 3 or fields[0].startswith(("#", "@")) or not _names(fields[0], address):
         return None
     try:
         base64.b64decode(fields[2], validate=True)
     except ValueError:
         return None
-    return KnownKey(HostKey(fields[1], fields[2]), path, number, revoked)
+    return KnownKey(
+        HostKey(fields[1], fields[2]), path, number, marker == _REVOKED, marker == _AUTHORITY
+    )
 
 
-def _speaks(names: str, address: str) -> bool:
+def _names(names: str, address: str) -> bool:
     """Whether the first field of a line (names, patterns or one hash) means ``address``."""
     if names.startswith("|1|"):
         return _hashed(names, address)

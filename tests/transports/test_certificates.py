@@ -1,0 +1,198 @@
+"""Host certificates as ssh-keygen makes them, and `@cert-authority` lines as ssh honours them."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import subprocess
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from autotune.transports.certificates import Certificate, certificate_of
+from autotune.transports.endpoint import SshHost
+from autotune.transports.errors import HostKeyRefused
+from autotune.transports.hostkeys import HostKey, known_keys
+from autotune.transports.ssh import SshTransport
+
+VALID, PAST, FUTURE = "-5m:+1h", "20200101:20200102", "20990101:20990102"
+
+
+def keygen(*words: str | Path) -> None:
+    subprocess.run(["ssh-keygen", "-q", *words], check=True, capture_output=True)
+
+
+def new_key(path: Path, kind: str = "ed25519") -> HostKey:
+    keygen("-t", kind, "-N", "", "-C", "", "-f", path)
+    return public(path)
+
+
+def public(path: Path) -> HostKey:
+    kind, data = path.with_name(f"{path.name}.pub").read_text().split()[:2]
+    return HostKey(kind, data)
+
+
+def sign(authority: Path, key: Path, *how: str) -> bytes:
+    """The certificate of ``key``, valid and a host's unless ``how`` says otherwise."""
+    keygen("-s", authority, "-I", "web one", *(how or ("-h", "-V", VALID)), f"{key}.pub")
+    kind, data = key.with_name(f"{key.name}-cert.pub").read_text().split()[:2]
+    return HostKey(kind, data).blob
+
+
+def certificate(blob: bytes) -> Certificate:
+    parsed = certificate_of(blob)
+    assert parsed is not None
+    return parsed
+
+
+@pytest.fixture
+def known_hosts(tmp_path: Path) -> Path:
+    authority = new_key(tmp_path / "ca")
+    path = tmp_path / "known_hosts"
+    path.write_text(f"@cert-authority *.example {authority.kind} {authority.data} ours\n")
+    return path
+
+
+@pytest.mark.parametrize("authority", ["ed25519", "ecdsa", "rsa"])
+@pytest.mark.parametrize("kind", ["ed25519", "ecdsa", "rsa"])
+def test_a_certificate_of_a_known_authority_vouches(
+    tmp_path: Path, authority: str, kind: str
+) -> None:
+    key = new_key(tmp_path / "ca", authority)
+    path = tmp_path / "known_hosts"
+    path.write_text(f"@cert-authority web1.example {key.kind} {key.data}\n")
+    new_key(tmp_path / "host", kind)
+    made = certificate(sign(tmp_path / "ca", tmp_path / "host"))
+    assert made.authority == key
+    assert made.refusal("web1.example", known_keys("web1.example", [path])) is None
+
+
+@pytest.mark.parametrize(
+    ("how", "refusal"),
+    [
+        (("-h", "-V", VALID, "-n", "web1.example,web2.example"), None),
+        (("-h", "-V", VALID, "-n", "web2.example"), "it is for web2.example, not for web1.example"),
+        (("-V", VALID, "-n", "web1.example"), "it is not a host's"),
+        (("-h", "-V", PAST), "it is not valid now"),
+        (("-h", "-V", FUTURE), "it is not valid now"),
+        (("-h", "-V", "always:forever"), None),
+        (("-h", "-V", VALID, "-O", "critical:x@y=z"), "it has critical options"),
+    ],
+)
+def test_what_a_certificate_says_is_heeded(
+    tmp_path: Path, known_hosts: Path, how: tuple[str, ...], refusal: str | None
+) -> None:
+    new_key(tmp_path / "host")
+    made = certificate(sign(tmp_path / "ca", tmp_path / "host", *how))
+    assert made.refusal("web1.example", known_keys("web1.example", [known_hosts])) == refusal
+
+
+def test_an_authority_is_one_for_the_hosts_of_its_line(tmp_path: Path, known_hosts: Path) -> None:
+    new_key(tmp_path / "host")
+    made = certificate(sign(tmp_path / "ca", tmp_path / "host"))
+    refusal = made.refusal("web1.other", known_keys("web1.other", [known_hosts]))
+    assert refusal is not None
+    assert "no @cert-authority line" in refusal
+
+
+def test_nobody_else_signs_in_its_name(tmp_path: Path, known_hosts: Path) -> None:
+    new_key(tmp_path / "host")
+    new_key(tmp_path / "other")
+    forged = certificate(sign(tmp_path / "other", tmp_path / "host"))
+    known = known_keys("web1.example", [known_hosts])
+    assert "no @cert-authority" in str(forged.refusal("web1.example", known))
+    as_ours = replace(forged, authority=public(tmp_path / "ca"))
+    assert as_ours.refusal("web1.example", known) == "its signature is wrong"
+
+
+def test_a_key_is_no_certificate_nor_is_half_of_one(tmp_path: Path) -> None:
+    new_key(tmp_path / "ca")
+    key = new_key(tmp_path / "host")
+    blob = sign(tmp_path / "ca", tmp_path / "host")
+    assert certificate_of(key.blob) is None
+    for end in range(0, len(blob), 7):
+        assert certificate_of(blob[:end]) is None
+
+
+def test_an_authority_is_no_hosts_key(tmp_path: Path, known_hosts: Path) -> None:
+    (entry,) = known_keys("web1.example", [known_hosts])
+    assert entry.authority
+    assert entry.key == public(tmp_path / "ca")
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[SshHost]:
+    """A private SSH server on loopback, with a certificate for ``localhost``."""
+    for name in ("ca", "host", "login"):
+        new_key(tmp_path / name)
+    sign(tmp_path / "ca", tmp_path / "host", "-h", "-V", VALID, "-n", "localhost")
+    shutil.copy(tmp_path / "login.pub", tmp_path / "authorized_keys")
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    (tmp_path / "sshd_config").write_text(
+        f"Port {port}\nListenAddress 127.0.0.1\nHostKey {tmp_path}/host\n"
+        f"HostCertificate {tmp_path}/host-cert.pub\nAuthorizedKeysFile {tmp_path}/authorized_keys\n"
+        f"PidFile none\nStrictModes no\nUsePAM no\nPermitRootLogin yes\n"
+    )
+    Path("/run/sshd").mkdir(exist_ok=True) if os.geteuid() == 0 else None
+    sshd = subprocess.Popen(["/usr/sbin/sshd", "-D", "-e", "-f", tmp_path / "sshd_config"])
+    try:
+        _await(port)
+        yield SshHost(
+            name="web1",
+            address="localhost",
+            port=port,
+            identity=str(tmp_path / "login"),
+            known_hosts=str(tmp_path / "known_hosts"),
+        )
+    finally:
+        sshd.terminate()
+        sshd.wait()
+
+
+def _await(port: int) -> None:
+    deadline = time.monotonic() + 20
+    while True:
+        try:
+            socket.create_connection(("127.0.0.1", port), timeout=1).close()
+        except OSError:
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        else:
+            return
+
+
+def reached(server: SshHost, known: str) -> str:
+    assert server.known_hosts is not None
+    Path(server.known_hosts).write_text(known)
+    transport = SshTransport(server)
+    try:
+        return transport.run(["echo", "in"]).stdout
+    finally:
+        transport.close()
+
+
+def line(key: HostKey, names: str, marker: str = "") -> str:
+    return f"{marker} {names} {key.kind} {key.data}\n".lstrip()
+
+
+@pytest.mark.stack
+def test_a_host_is_reached_by_its_authority_alone(server: SshHost, tmp_path: Path) -> None:
+    authority, host, other = (public(tmp_path / name) for name in ("ca", "host", "login"))
+    here = f"[localhost]:{server.port}"
+    ours = line(authority, here, "@cert-authority")
+    assert reached(server, ours) == "in\n"
+    assert reached(server, line(authority, "local*", "@cert-authority")) == "in\n"
+    assert reached(server, line(host, here)) == "in\n"  # the key itself, as ever
+    with pytest.raises(HostKeyRefused, match=r"is not known.*no @cert-authority line has"):
+        reached(server, line(other, here, "@cert-authority"))
+    with pytest.raises(HostKeyRefused, match="has changed"):
+        reached(server, line(authority, here))  # known as a host, not as an authority
+    for revoked in (authority, host):
+        with pytest.raises(HostKeyRefused, match="is revoked"):
+            reached(server, ours + line(revoked, here, "@revoked"))
