@@ -23,7 +23,7 @@ from math import exp, log
 
 import numpy as np
 
-from autotune.measure import Noise, Prior, Slo, search
+from autotune.measure import Noise, Slo, search
 from bench.methods import METHODS
 from bench.queues import LiveBench
 from bench.servers import Bench, Server
@@ -117,7 +117,7 @@ def ours(column: Column, runs: int, seed: int, *, study: bool) -> Outcome:
     noise = Noise()
     for run in range(runs):
         probe = column.probe(seed, run)
-        found = search(probe, SLO, Prior(column.guess(seed, run)), noise=noise)
+        found = search(probe, SLO, column.guess(seed, run), noise=noise)
         noise = found.noise if study else noise
         truth = column.truth(probe)
         errors.append(log(max(found.peak, 1e-3) / truth))
@@ -161,7 +161,7 @@ class Screening:
             rng = np.random.default_rng([self.seed, run, 2])
             incumbent = column.server.peak(SLO) / exp(rng.uniform(log(self.low), log(self.high)))
             probe = column.probe(self.seed, run)
-            found = search(probe, SLO, Prior(incumbent), incumbent=incumbent, noise=noise)
+            found = search(probe, SLO, incumbent, incumbent=incumbent, noise=noise)
             noise = found.noise if self.study else noise
             if found.verdict == "screened":
                 costs.append(probe.spent)

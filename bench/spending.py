@@ -180,7 +180,7 @@ def _pick(state: State, space: Space, seed: int) -> Settings:
         searcher = _searcher(space, seed)
         catch_up(searcher, state)
         peaks = searcher.standings(ranking.drifted(state)).peaks
-        leader = max(peaks, key=lambda number: peaks[number][0])
+        leader = max(peaks, key=lambda number: peaks[number].log_mean)
     return space.baseline if leader is None else state.by_number(leader).settings
 
 

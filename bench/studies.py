@@ -44,7 +44,14 @@ def study(
             return Study(state, conclude(state))
         if isinstance(step, Rank):
             found = searcher.standings(drifted(state))
-            state = after(state, _record("standings", peaks=found.peaks, noise=found.noise))
+            state = after(
+                state,
+                _record(
+                    "standings",
+                    peaks={number: (e.value, e.sd) for number, e in found.peaks.items()},
+                    noise=found.noise,
+                ),
+            )
             continue
         if isinstance(step, Ask):
             asked = searcher.ask(drifted(state))

@@ -19,8 +19,8 @@ from autotune.services.registry import ALL
 
 PACKAGE = Path(autotune.__file__).parent
 # A package imports from those before it. What nothing is said of may import everything.
-ORDER = ("errors", "target", "services", "space", "optimize", "transports", "deploy", "runtimes",
-         "loads", "monitor", "measure", "diagnose", "simulate", "discovery")  # fmt: skip
+ORDER = ("errors", "estimate", "target", "services", "space", "optimize", "transports", "deploy",
+         "runtimes", "loads", "monitor", "measure", "diagnose", "simulate", "discovery")  # fmt: skip
 # Services whose names are ordinary words of the field, or of the applications that a tier serves.
 ORDINARY = {"sysctl", "limits", "reference"}
 # Where a name may occur all the same. A name is any part of the text; a path ends in a slash.
@@ -30,6 +30,7 @@ SERVICE_NAMES = {
     "loads/ab.py": "a package that brings a generator",
     "loads/memcaslap.py": "a package that brings a generator, and the protocol it speaks",
     "loads/mutilate.py": "the protocol it speaks",
+    "export/ansible.py": "the licence of the project",
     "lab/overlay.py": "directories that a lab's hosts do not share with this machine",
     "sweep/axes.py": "an example in a hint",
     "target/read.py": "an example in a hint",

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import time
-from math import exp, sqrt
+from math import sqrt
 from typing import Protocol
 
 from autotune.errors import AutotuneError
+from autotune.estimate import Estimate
 from autotune.measure.answer import Answer, Fault, Unusable
 from autotune.measure.answer import Value as Measured
 from autotune.measure.merit import Scale
@@ -21,7 +22,6 @@ from autotune.study.store import Store
 FIRST_CALLS = 3
 ATTEMPTS = 2
 MOST_FAULTS = 3  # in a row; then it is the benchmark that needs a look
-WITHIN_90 = 1.645  # standard deviations either side of the mean that hold 90 % of a normal
 
 
 class Benchmark(Protocol):
@@ -78,8 +78,7 @@ def weighed(answers: list[Measured], by: Scale, state: State) -> Peak:
     said = [by.sd(answer.value, answer.sd) for answer in answers if answer.sd is not None]
     one = max(said, default=0.0) if said else spread(by, state)
     sd = max(one, EXACT_SD) / sqrt(len(logs))
-    low, high = exp(middle - WITHIN_90 * sd), exp(middle + WITHIN_90 * sd)
-    return Peak(exp(middle), low, high, sd, "measured")
+    return Peak.of(Estimate(middle, sd))
 
 
 def spread(by: Scale, state: State) -> float:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from autotune.estimate import Estimate
 from autotune.measure.capacity import Capacity, search
 from autotune.measure.limits import Limits
 from autotune.measure.noise import Noise
-from autotune.measure.posterior import Prior
 from autotune.measure.reading import Reading
 from autotune.target.slo import Slo
 
-__all__ = ["Capacity", "Limits", "Noise", "Prior", "Reading", "Slo", "search"]
+__all__ = ["Capacity", "Estimate", "Limits", "Noise", "Reading", "Slo", "search"]

@@ -19,13 +19,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from math import exp, log
+from math import exp
 from typing import TYPE_CHECKING
 
+from autotune.estimate import Estimate
 from autotune.measure.hunt import CapacityVerdict, Hunt
 from autotune.measure.limits import Limits
 from autotune.measure.noise import Noise
-from autotune.measure.posterior import Prior
 from autotune.measure.reading import Reading
 
 if TYPE_CHECKING:
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Capacity", "Limits", "Probe", "search"]
 
+UNKNOWN_SD = 0.35  # of the log of a peak that is expected without saying how surely
 Probe = Callable[[float, float], Reading]
 """``probe(rate, seconds)``: offer ``rate`` requests/s and count for ``seconds``."""
 
@@ -64,7 +65,7 @@ class Capacity:
 def search(
     probe: Probe,
     slo: Slo,
-    prior: Prior | float | None = None,
+    prior: Estimate | float | None = None,
     *,
     target_sd: float = 0.024,
     incumbent: Capacity | float | None = None,
@@ -82,7 +83,7 @@ def search(
         slo,
         limits or Limits(),
         target_sd,
-        prior=Prior(float(prior)) if isinstance(prior, int | float) else prior,
+        prior=Estimate.of(prior, UNKNOWN_SD) if isinstance(prior, int | float) else prior,
         beat=_to_beat(incumbent),
         noise=noise or Noise(),
     )
@@ -94,10 +95,10 @@ def search(
             return _result(hunt, verdict)
 
 
-def _to_beat(incumbent: Capacity | float | None) -> tuple[float, float] | None:
+def _to_beat(incumbent: Capacity | float | None) -> Estimate | None:
     if isinstance(incumbent, Capacity):
-        return (log(incumbent.peak), incumbent.sd) if incumbent.peak > 0 else None
-    return (log(incumbent), 0.0) if incumbent is not None and incumbent > 0 else None
+        return Estimate.of(incumbent.peak, incumbent.sd) if incumbent.peak > 0 else None
+    return Estimate.of(incumbent) if incumbent is not None and incumbent > 0 else None
 
 
 def _result(hunt: Hunt, verdict: CapacityVerdict) -> Capacity:

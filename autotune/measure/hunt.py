@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Final, Literal
 
 import numpy as np
 
+from autotune.estimate import Estimate
 from autotune.measure import onset
 from autotune.measure.noise import SIGMAS, STEP, Noise
-from autotune.measure.posterior import Posterior, Prior, Summary
+from autotune.measure.posterior import Posterior, Summary
 
 if TYPE_CHECKING:
     from autotune.measure.limits import Limits
@@ -31,12 +32,12 @@ _DEEP: Final = 100.0  # an objective not met at this fraction of the first rate 
 
 @dataclass(frozen=True)
 class Hunt:
-    """The posterior so far and what it rests on. ``beat``: the incumbent's log peak and its sd."""
+    """The posterior so far and what it rests on. ``beat``: the incumbent's capacity."""
 
     slo: Slo
     limits: Limits
     target_sd: float
-    beat: tuple[float, float] | None
+    beat: Estimate | None
     noise: Noise
     first: float
     posterior: Posterior
@@ -50,13 +51,14 @@ class Hunt:
         limits: Limits,
         target_sd: float,
         *,
-        prior: Prior | None,
-        beat: tuple[float, float] | None,
+        prior: Estimate | None,
+        beat: Estimate | None,
         noise: Noise,
     ) -> Hunt:
         """Before the first reading: at what is expected, or else at the incumbent's peak."""
-        wanted = exp(beat[0]) if beat else limits.start
-        first = min(max(prior.peak if prior else wanted, limits.min_rate), limits.max_rate)
+        expected = prior or beat
+        start = expected.value if expected else limits.start
+        first = min(max(start, limits.min_rate), limits.max_rate)
         posterior = Posterior.opening(
             prior,
             noise,
@@ -162,7 +164,7 @@ class Hunt:
         if self.passes or len(failures) < 3:
             return False
         deep = max(self.limits.min_rate * 1.01, failures[0] / _DEEP)
-        alive = self.summary.chance_above(log(self.limits.min_rate))
+        alive = self.summary.chance_above(Estimate.of(self.limits.min_rate))
         none = 1.0 - (1.0 - self.summary.unmeetable) * alive
         return none > 0.95 and min(failures) <= deep
 
@@ -170,12 +172,12 @@ class Hunt:
         if self.ceiling <= self.limits.min_rate:
             return True
         near = [rate for rate in self.passes if rate >= 0.9 * self.ceiling]
-        return bool(near) and self.summary.chance_above(log(self.ceiling)) > 0.9
+        return bool(near) and self.summary.chance_above(Estimate.of(self.ceiling)) > 0.9
 
     def _screened(self) -> bool:
         if self.beat is None or len(self.valid) < 2:
             return False
-        return self.summary.chance_above(*self.beat) < self.limits.screen
+        return self.summary.chance_above(self.beat) < self.limits.screen
 
     def _settled(self) -> bool:
         if not self.passes or not self.failures or len(self.valid) < 3:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from autotune.estimate import WITHIN_90, Estimate
 from autotune.measure import likelihood, onset
 from autotune.measure.noise import REACH, STEP, Array, Noise, blur
 
@@ -22,22 +23,6 @@ _NEGLIGIBLE = (
     40.0  # peaks so many nats behind are let go: some eight readings would not revive them
 )
 _TIME_GRAIN = 0.1  # a reading's seconds are rounded to this log step, so that tables are shared
-
-
-@dataclass(frozen=True)
-class Prior:
-    """What is expected before the first reading: ``peak`` in requests/s, ``sd`` of its log.
-
-    The tails are heavy: a peak several times higher or lower costs a few readings more.
-    """
-
-    peak: float
-    sd: float = 0.35
-
-    def __post_init__(self) -> None:
-        """Raise ``ValueError`` unless both are positive."""
-        if not (self.peak > 0 and self.sd > 0):
-            raise ValueError("a prior needs a positive peak and a positive sd")
 
 
 @dataclass(frozen=True)
@@ -76,7 +61,7 @@ class Posterior:
     @classmethod
     def opening(
         cls,
-        prior: Prior | None,
+        prior: Estimate | None,
         noise: Noise,
         slo: Slo,
         *,
@@ -84,14 +69,20 @@ class Posterior:
         highest: float,
         through: float,
     ) -> Posterior:
-        """Before any reading: peaks from ``lowest`` to ``highest``, ``through`` among them."""
+        """Before any reading: peaks from ``lowest`` to ``highest``, ``through`` among them.
+
+        ``prior`` is what is expected. Its tails are heavy: a peak several times higher or lower costs
+        a few readings more.
+        """
         below = floor(log(through / lowest) / STEP)
         origin = log(through) - below * STEP
         size = below + floor(log(highest / through) / STEP) + 1
         peaks = origin + STEP * np.arange(size, dtype=np.float64)
         density = np.full(peaks.size, 1.0 / peaks.size)
         if prior is not None:
-            score = (peaks - log(prior.peak)) / prior.sd
+            if prior.sd <= 0:
+                raise ValueError("what is expected needs a positive sd")
+            score = (peaks - prior.log_mean) / prior.sd
             student = (1.0 + score**2 / _TAIL) ** (-(_TAIL + 1.0) / 2.0)
             density = _ANYWHERE * density + (1.0 - _ANYWHERE) * student / student.sum()
         shapes = onset.expected(peaks, slo.limit)
@@ -149,17 +140,17 @@ class Summary:
         low, high = float(self.below[at - 1]), float(self.below[at])
         return self.origin + STEP * (at - 0.5 + (q - low) / max(high - low, 1e-12))
 
-    def chance_above(self, log_rate: float, sd: float = 0.0) -> float:
-        """Chance that the peak exceeds a rate whose log is known to within ``sd``."""
+    def chance_above(self, rate: Estimate) -> float:
+        """Chance that the peak exceeds ``rate``."""
         density = np.diff(self.below, prepend=0.0)
-        gap = self.origin + STEP * np.arange(self.below.size) - log_rate
-        weight = 1.0 / (1.0 + np.exp(-np.clip(1.702 * gap / max(sd, STEP / 2), -60.0, 60.0)))
+        gap = self.origin + STEP * np.arange(self.below.size) - rate.log_mean
+        weight = 1.0 / (1.0 + np.exp(-np.clip(1.702 * gap / max(rate.sd, STEP / 2), -60.0, 60.0)))
         return float(np.dot(density, weight))
 
     @property
     def sd(self) -> float:
         """Standard deviation of log peak, from its 90 % interval."""
-        return (self.quantile(0.95) - self.quantile(0.05)) / 3.29
+        return (self.quantile(0.95) - self.quantile(0.05)) / (2 * WITHIN_90)
 
 
 def _log_likelihood(counts: Counts, limit: float, seconds: float, reading: Reading) -> Array:

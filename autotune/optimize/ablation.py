@@ -20,6 +20,8 @@ import numpy as np
 import numpy.typing as npt
 from scipy.special import ndtr
 
+from autotune.estimate import WITHIN_90
+
 Array = npt.NDArray[np.float64]
 Reverted = frozenset[str]
 Measure = Callable[[Reverted], float | None]
@@ -40,7 +42,6 @@ ROUNDS = 4
 LEVEL_SD = 2.0  # of the winner's log peak around the highest measurement: next to unknown
 # The model was fitted to a search, in which few trials came near the winner: its sds are too small.
 TRUST = 1.5
-WITHIN_90 = 1.645  # sds either side of the mean that hold 90 % of a normal
 
 
 @dataclass(frozen=True)

@@ -11,9 +11,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import exp, log, sqrt
+from math import exp, sqrt
 
 from scipy.special import stdtrit  # not scipy.stats: it takes a second to import
+
+from autotune.estimate import Estimate
 
 PRIOR_WEIGHT = 4.0
 COVERAGE = 0.90
@@ -30,11 +32,10 @@ CLEARLY = 0.15  # and at least so much of its logarithm
 
 @dataclass(frozen=True)
 class Measured:
-    """One peak: ``peak`` in requests/s and the sd of its logarithm; ``winner`` or baseline."""
+    """One peak in requests/s, of the ``winner`` or the baseline."""
 
     winner: bool
-    peak: float
-    sd: float
+    peak: Estimate
 
 
 @dataclass(frozen=True)
@@ -57,13 +58,12 @@ def gain(measured: Sequence[Measured], coverage: float = COVERAGE) -> Gain | Non
     pairs = _pairs(measured)
     if not pairs:
         return None
-    ratios = [log(winner.peak / baseline.peak) for winner, baseline in pairs]
-    variances = [winner.sd**2 + baseline.sd**2 for winner, baseline in pairs]
+    ratios = [winner.ratio(baseline) for winner, baseline in pairs]
     count = len(ratios)
-    mean = sum(ratios) / count
-    scatter = sum((ratio - mean) ** 2 for ratio in ratios)
+    mean = sum(ratio.log_mean for ratio in ratios) / count
+    scatter = sum((ratio.log_mean - mean) ** 2 for ratio in ratios)
     freedom = PRIOR_WEIGHT + count - 1
-    variance = (PRIOR_WEIGHT * sum(variances) / count + scatter) / freedom
+    variance = (PRIOR_WEIGHT * sum(ratio.sd**2 for ratio in ratios) / count + scatter) / freedom
     half = float(stdtrit(freedom, 0.5 + coverage / 2)) * sqrt(variance / count)
     return Gain(exp(mean), exp(mean - half), exp(mean + half), count)
 
@@ -82,14 +82,14 @@ def decided(measured: Sequence[Measured]) -> bool:
     return early.low > 1.0 or early.high < 1.0
 
 
-def _pairs(measured: Sequence[Measured]) -> list[tuple[Measured, Measured]]:
+def _pairs(measured: Sequence[Measured]) -> list[tuple[Estimate, Estimate]]:
     """Winner and baseline of each pair in which nothing was disturbed."""
     least = {side: _least([m for m in measured if m.winner is side]) for side in (True, False)}
     pairs = []
     for first, second in zip(measured[::2], measured[1::2], strict=False):
         winner, baseline = (first, second) if first.winner else (second, first)
-        if winner.peak >= least[True] and baseline.peak >= least[False]:
-            pairs.append((winner, baseline))
+        if winner.peak.value >= least[True] and baseline.peak.value >= least[False]:
+            pairs.append((winner.peak, baseline.peak))
     return pairs
 
 
@@ -97,6 +97,6 @@ def _least(side: Sequence[Measured]) -> float:
     """Peaks below this were disturbed, by what else was measured on this side."""
     if len(side) < LEAST_PAIRS:
         return 0.0
-    ranked = sorted(one.peak for one in side)
-    sd = sum(one.sd for one in side) / len(side)
+    ranked = sorted(one.peak.value for one in side)
+    sd = sum(one.peak.sd for one in side) / len(side)
     return ranked[len(ranked) // 2] * exp(-max(DISTURBED * sd, CLEARLY))

@@ -7,12 +7,14 @@ well it explains the readings, none at all included, so that noise is not taken 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from math import exp, log, sqrt
+from math import log, sqrt
 
 import numpy as np
 import numpy.typing as npt
+
+from autotune.estimate import WITHIN_90, Estimate
 
 Array = npt.NDArray[np.float64]
 
@@ -24,31 +26,17 @@ _LEVEL = 4.0  # variance of a level nobody knows
 
 
 @dataclass(frozen=True)
-class Seen:
-    """The reference at ``place`` of the study: its peak in requests/s and the sd of its log."""
+class Drift:
+    """``chance`` that there is any; ``total`` is the change from the first place to the last.
 
-    place: float
-    peak: float
-    sd: float
-
-
-@dataclass(frozen=True)
-class Shift:
-    """What a log peak measured at a place was too high by, in today's terms, and how uncertain that
-    is: as an sd, beside the other places, since what all of them share does not change their order.
+    ``shifts`` are the factors by which a peak measured at a place was too high, in today's terms. How
+    uncertain one is, is said beside the other places: what all of them share does not change their
+    order.
     """
 
-    mean: float
-    sd: float
-
-
-@dataclass(frozen=True)
-class Drift:
-    """``chance`` that there is any; ``total`` is the log change from the first place to the last."""
-
-    shifts: dict[int, Shift]
+    shifts: dict[int, Estimate]
     chance: float
-    total: Shift
+    total: Estimate
 
     @property
     def real(self) -> bool:
@@ -56,20 +44,21 @@ class Drift:
         return self.chance > 0.95
 
     def __str__(self) -> str:
-        change, half = 100 * (exp(self.total.mean) - 1), 165 * self.total.sd
+        change, half = 100 * (self.total.value - 1), 100 * WITHIN_90 * self.total.sd
         return f"the reference changed by {change:+.0f} % ± {half:.0f} % during the study"
 
 
-NONE = Drift({}, 0.0, Shift(0.0, 0.0))
+NONE = Drift({}, 0.0, Estimate(0.0, 0.0))
 
 
-def drift(seen: Sequence[Seen], places: Sequence[int], noise: float = NOISE) -> Drift:
-    """The shift at each of ``places`` (numbers of trials), relative to the last of them."""
-    if len(seen) < LEAST or not places:
+def drift(reference: Mapping[int, Estimate], places: Sequence[int], noise: float = NOISE) -> Drift:
+    """The shift at each of ``places`` (numbers of trials), relative to the last of them, from what the
+    ``reference`` was measured to carry at some of them."""
+    if len(reference) < LEAST or not places:
         return NONE
-    at = np.array([s.place for s in seen])
-    heights = np.array([log(s.peak) for s in seen])
-    variances = np.array([s.sd**2 + noise**2 for s in seen])
+    at = np.array([float(place) for place in reference])
+    heights = np.array([estimate.log_mean for estimate in reference.values()])
+    variances = np.array([estimate.sd**2 + noise**2 for estimate in reference.values()])
     first, last = float(at.min()), float(max(places))
     wanted = np.array([*places, *at, first, last])
     span = max(float(wanted.max() - wanted.min()), 1.0)
@@ -91,11 +80,11 @@ def drift(seen: Sequence[Seen], places: Sequence[int], noise: float = NOISE) -> 
     spread = weights @ np.array(squares) - (mean - beside @ mean) ** 2
     sd = np.sqrt(np.maximum(spread, 0.0))
     shifts = {
-        place: Shift(float(mean[i] - mean[-1]), float(sd[i])) for i, place in enumerate(places)
+        place: Estimate(float(mean[i] - mean[-1]), float(sd[i])) for i, place in enumerate(places)
     }
     changed = float(mean[-1] - mean[-2])
     unsure = sqrt(max(float(weights @ np.array(totals)) - changed**2, 0.0))
-    return Drift(shifts, 1.0 - float(weights[0]), Shift(changed, unsure))
+    return Drift(shifts, 1.0 - float(weights[0]), Estimate(changed, unsure))
 
 
 def _with(

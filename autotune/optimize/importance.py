@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from autotune.estimate import WITHIN_90
 from autotune.optimize.gp.grid import Axis, Points
 from autotune.optimize.gp.surrogate import Surrogate, decompress
 from autotune.services.base import Value
@@ -27,7 +28,6 @@ EDGE = 0.03  # nearer than this part of the range is at its edge
 WIDER = 2.0  # factor by which a range that is too narrow is widened
 SLICES = 8  # parameters with a slice in the view, those that matter most
 SLICE_POINTS = 41
-WITHIN_90 = 1.645  # sds either side of the mean that hold 90 % of a normal
 SLOPE = 0.2  # part of the range over which the model is asked whether it still climbs
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
-from math import exp
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +17,7 @@ from optuna.storages import RDBStorage
 from optuna.trial import FrozenTrial, TrialState
 from sqlalchemy import event
 
+from autotune.estimate import Estimate
 from autotune.optimize.base import Task, distributions, inside, plain
 from autotune.optimize.drift import NONE, Drift
 from autotune.optimize.gp.surrogate import (
@@ -111,7 +111,7 @@ class Searcher:
         mean, sd = surrogate.measured()
         trials = self._study.get_trials(deepcopy=False)
         peaks = {
-            number: (float(exp(best + m)), float(s))
+            number: Estimate(float(best + m), float(s))
             for number, m, s in zip(numbers(trials), decompress(mean), sd, strict=True)
         }
         return Standings(peaks, float(np.sqrt(surrogate.log_peak.noise)))
@@ -136,7 +136,7 @@ class Searcher:
 
     def _note(self, drift: Drift) -> None:
         """Put it where samplers of any process find it, and only when it changed."""
-        shifts_by_trial = {str(place): [s.mean, s.sd] for place, s in drift.shifts.items()}
+        shifts_by_trial = {str(place): [s.log_mean, s.sd] for place, s in drift.shifts.items()}
         if shifts_by_trial != self._study.user_attrs.get(DRIFT, {}):
             self._study.set_user_attr(DRIFT, shifts_by_trial)
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from autotune.optimize.confirmation import Gain
-from autotune.report.pooled import Estimate, estimate, fresh, repeats
+from autotune.report.pooled import feasible, fresh, pooled, repeats
 from autotune.study import ranking
 from autotune.study.records import Peak, State, Trial
 
@@ -24,8 +24,13 @@ class Configuration:
 
     trial: Trial
     own: Peak | None
-    fresh: Estimate | None
+    fresh: Peak | None
     repeats: tuple[Trial, ...]
+
+    @property
+    def measured_again(self) -> int:
+        """How many measurements ``fresh`` pools."""
+        return len(feasible(self.repeats))
 
     @property
     def numbers(self) -> tuple[int, ...]:
@@ -55,17 +60,17 @@ class Conclusion:
         return {label: side for label, side in sides.items() if side is not None}
 
     @property
-    def best_estimate(self) -> Estimate | None:
+    def best_estimate(self) -> Peak | None:
         """The best's capacity from repeats only: its search result overstates itself."""
         return self.best.fresh if self.best else None
 
     @property
-    def baseline_estimate(self) -> Estimate | None:
+    def baseline_estimate(self) -> Peak | None:
         """The baseline's capacity, from repeats if there are any; its own was not selected."""
         if self.baseline is None:
             return None
         own = self.baseline.own
-        return self.baseline.fresh or (estimate([own]) if own else None)
+        return self.baseline.fresh or (pooled([own]) if own else None)
 
 
 def conclusion(state: State) -> Conclusion:

@@ -67,7 +67,7 @@ def capacities(view: StudyView) -> Iterator[str]:
         where = f"trial {side.trial.number}"
         if units.shows(known["peak"]):
             interval = units.interval(known["low"], known["high"])
-            again = f", re-measured {side.fresh.measurements}×" if side.fresh else ""
+            again = f", re-measured {side.measured_again}×" if side.fresh else ""
             yield f"{name:9}{units.amount(known['peak'])} {interval}  {where}{again}"
         elif side.own is not None and side.own.feasible:
             yield f"{name:9}{units.amount(units.of(side.own.peak))} in the search  {where}"

@@ -11,7 +11,6 @@ from autotune.report.conclusion import Conclusion, Configuration, conclusion
 from autotune.report.objective import Units
 from autotune.report.outlook import Outlook, outlook
 from autotune.report.parameters import Change, changes, declared
-from autotune.report.pooled import Estimate
 from autotune.report.studies import Study
 from autotune.report.trials import count_by_outcome
 from autotune.study.records import Peak, State
@@ -88,7 +87,7 @@ def study_view(study: Study) -> StudyView:
     )
 
 
-def capacity(known: Estimate | Peak | None, units: Units) -> dict[str, float | None]:
+def capacity(known: Peak | None, units: Units) -> dict[str, float | None]:
     """A peak and the ends of its interval, the lower one first, in the user's own terms."""
     if known is None:
         return {"peak": None, "low": None, "high": None}

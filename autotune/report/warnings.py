@@ -79,14 +79,15 @@ def _few_pairs(view: StudyView) -> Iterator[StudyWarning]:
 
 
 def _few_repeats(view: StudyView) -> Iterator[StudyWarning]:
-    fresh = view.conclusion.best_estimate
-    if view.verdict == "improved" and view.conclusion.gain is None and fresh is not None:
-        if fresh.measurements >= LEAST_PAIRS:
+    best = view.conclusion.best
+    if view.verdict == "improved" and view.conclusion.gain is None and best and best.fresh:
+        again = best.measured_again
+        if again >= LEAST_PAIRS:
             return
         yield StudyWarning(
-            "few-repeats", fresh.measurements, LEAST_PAIRS,
+            "few-repeats", again, LEAST_PAIRS,
             "that the best meets the SLO rests on "
-            f"{fmt.plural(fresh.measurements, 'later measurement')}",
+            f"{fmt.plural(again, 'later measurement')}",
             f"export it, and `autotune measure TARGET --config EXPORT --repeat {LEAST_PAIRS}`",
         )  # fmt: skip
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from autotune.environments.base import Bed
 from autotune.errors import AutotuneError
-from autotune.measure.posterior import Prior
+from autotune.estimate import Estimate
 from autotune.optimize import importance
 from autotune.optimize.ablation import Ablation, AblationResult, PredictedEffect, Reverted
 from autotune.optimize.gp.surrogate import Surrogate
@@ -98,7 +98,7 @@ class _Taken:
             name: self._stock[name] if name in reverted else value
             for name, value in self._winner.settings.items()
         }
-        prior = Prior(self._winner.peak.peak, KNOWN_SD) if self._winner.peak else None
+        prior = Estimate.of(self._winner.peak.peak, KNOWN_SD) if self._winner.peak else None
         of = None if reverted else self._winner.number
         done = trials.run(Measure(Phase.EXPLAIN, settings, of=of), self._bench, prior, None)
         self._bench.store.spent(self._bench.clock.collect())

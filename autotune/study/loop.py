@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from math import log
 
 from autotune.diagnose.moves import moves
+from autotune.estimate import WITHIN_90, Estimate
 from autotune.measure.calm import SHARE, Calm
 from autotune.measure.noise import Noise
-from autotune.measure.posterior import Prior
 from autotune.optimize.gp.surrogate import MATTERS, MOVES
 from autotune.optimize.searcher import Outcome, Searcher
 from autotune.study import trial as trials
@@ -26,7 +26,6 @@ STOP_BELOW = 0.05
 # What a storm on the machine below says of the leaders proves nothing: so much of the time left may be
 # spent on waiting for its end.
 PROVING, WAITED = frozenset({Phase.FINALIST, Phase.CONFIRM, Phase.RUNNER_UP}), 0.5
-WITHIN_90 = 1.645  # sds either side of the mean that hold 90 % of a normal
 
 
 def tune(bench: Bench, searcher: Searcher, budget: Budget) -> Verdict:
@@ -64,14 +63,14 @@ def tune(bench: Bench, searcher: Searcher, budget: Budget) -> Verdict:
         store.spent(bench.clock.collect())
 
 
-def prior(state: State, step: Measure) -> Prior | None:
+def prior(state: State, step: Measure) -> Estimate | None:
     """What to expect of a configuration's peak: its own earlier one, or else the incumbent's."""
     if step.of is not None:
         known = state.by_number(step.of).peak
         if known is not None and known.feasible:
-            return Prior(known.peak, KNOWN_SD)
+            return Estimate.of(known.peak, KNOWN_SD)
     peaks = _peaks(state)
-    return Prior(max(peaks), UNKNOWN_SD) if peaks else None
+    return Estimate.of(max(peaks), UNKNOWN_SD) if peaks else None
 
 
 def incumbent(state: State) -> float | None:

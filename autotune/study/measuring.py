@@ -10,8 +10,8 @@ from statistics import fmean, stdev
 
 from autotune.environments.base import Bed
 from autotune.errors import AutotuneError
+from autotune.estimate import Estimate
 from autotune.loads.memcaslap import PROTOCOL
-from autotune.measure.posterior import Prior
 from autotune.optimize import confirmation
 from autotune.optimize.confirmation import Gain, Measured, gain
 from autotune.services.base import Settings
@@ -168,7 +168,7 @@ def _alternate(bench: Bench, wanted: Request, against: Opponent, directory: Path
         if not peak.feasible:
             raise AutotuneError(f"{called}: the objective is not met at any rate tried")
         sides[configured].append(trial)
-        measured.append(Measured(configured, peak.peak, peak.sd))
+        measured.append(Measured(configured, peak.estimate))
     found = tuple(sides[True]), tuple(sides[False])
     return Found(directory.name, *found, gain(measured), against)
 
@@ -177,7 +177,7 @@ def _measured(
     bench: Bench, settings: Settings, earlier: list[Trial], called: str
 ) -> tuple[Trial, Peak]:
     known = [trial.peak.peak for trial in earlier if trial.peak and trial.peak.feasible]
-    prior = Prior(known[-1], KNOWN_SD) if known else None
+    prior = Estimate.of(known[-1], KNOWN_SD) if known else None
     done = trials.run(Measure(Phase.MEASURE, settings), bench, prior, None)
     bench.store.spent(bench.clock.collect())
     if done.peak is None:

@@ -7,33 +7,34 @@ believes of them (``State.standings``): one reading alone overstates the best by
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import log, sqrt
 
+from autotune.estimate import Estimate
 from autotune.optimize.confirmation import Measured
-from autotune.optimize.drift import Drift, Seen, drift
-from autotune.optimize.ranking import Scored, winner
+from autotune.optimize.drift import Drift, drift
+from autotune.optimize.ranking import winner
 from autotune.study.records import COUNTED, OPENING, Phase, State, Trial
 
 # A finalist must stand within so many sds of the leader.
 PLAUSIBLE = 2.0
 
 
-def scored(trials: Sequence[Trial]) -> list[Scored]:
-    """Trials that met the objective, by the configuration they stand for."""
+def estimates(trials: Sequence[Trial]) -> list[tuple[int, Estimate]]:
+    """Trials that met the objective, by the configuration they stand for, in their order."""
     return [
-        Scored(t.number if t.of is None else t.of, t.peak.peak, t.peak.sd)
+        (t.number if t.of is None else t.of, t.peak.estimate)
         for t in trials
         if t.peak is not None and t.peak.feasible
     ]
 
 
-def contenders(state: State) -> list[Scored]:
+def contenders(state: State) -> dict[int, Estimate]:
     """All configurations but the baseline, where they stand before they are measured again."""
-    first = scored([t for t in state.finished(*COUNTED) if t.phase is not Phase.BASELINE])
+    searched = [t for t in state.finished(*COUNTED) if t.phase is not Phase.BASELINE]
+    measured = dict(estimates(searched))
     if state.standings is None:
-        return first
-    known = state.standings.peaks
-    return [Scored(one.trial, *known[one.trial]) for one in first if one.trial in known]
+        return measured
+    believed = state.standings.peaks
+    return {trial: believed[trial] for trial in measured if trial in believed}
 
 
 def finalists(state: State, most: int, least: int) -> tuple[int, ...]:
@@ -42,18 +43,20 @@ def finalists(state: State, most: int, least: int) -> tuple[int, ...]:
     The best of what was known before the search is one of them, if it may well be the best: it was
     not picked from many for a lucky measurement, and nobody wants to end below what guides advise.
     """
-    ranked = sorted(contenders(state), key=lambda item: item.peak, reverse=True)
-    plausible = [item.trial for item in ranked if _plausible(item, ranked[0])]
-    chosen = [item.trial for place, item in enumerate(ranked)
-              if place < least or item.trial in plausible][:most]  # fmt: skip
+    known = contenders(state)
+    ranked = sorted(known, key=lambda trial: known[trial].log_mean, reverse=True)
+    plausible = [t for t in ranked if _plausible(known[t], known[ranked[0]])]
+    chosen = [trial for place, trial in enumerate(ranked)
+              if place < least or trial in plausible][:most]  # fmt: skip
     advised = next((n for n in plausible if state.by_number(n).phase in OPENING), None)
     if advised is None or advised in chosen:
         return tuple(chosen)
     return (*chosen[:-1], advised)
 
 
-def _plausible(item: Scored, leader: Scored) -> bool:
-    return log(leader.peak / item.peak) < PLAUSIBLE * sqrt(leader.sd**2 + item.sd**2)
+def _plausible(estimate: Estimate, leader: Estimate) -> bool:
+    lead = leader.ratio(estimate)
+    return lead.log_mean < PLAUSIBLE * lead.sd
 
 
 def best(state: State) -> int | None:
@@ -65,16 +68,15 @@ def runner_up(state: State) -> int | None:
     """The finalist that would win were it not for the winner."""
     first = best(state)
     again = {trial: found for trial, found in _again(state).items() if trial != first}
-    return winner([one for one in contenders(state) if one.trial != first], again)
+    return winner({t: e for t, e in contenders(state).items() if t != first}, again)
 
 
-def _again(state: State) -> dict[int, list[Scored]]:
+def _again(state: State) -> dict[int, list[Estimate]]:
     """Measurements in the finals, with the noise that one reading of any configuration has."""
     noise = state.standings.noise if state.standings else 0.0
-    again: dict[int, list[Scored]] = {}
-    for item in scored(state.finished(Phase.FINALIST)):
-        sd = sqrt(item.sd**2 + noise**2)
-        again.setdefault(item.trial, []).append(Scored(item.trial, item.peak, sd))
+    again: dict[int, list[Estimate]] = {}
+    for trial, estimate in estimates(state.finished(Phase.FINALIST)):
+        again.setdefault(trial, []).append(estimate.noisier(noise))
     return again
 
 
@@ -99,13 +101,13 @@ def drifted(state: State) -> Drift:
     """How the stack has changed since the study began, by what its reference shows."""
     chosen = reference(state)
     if chosen is None:
-        return drift((), ())
-    seen = [
-        Seen(float(t.number), t.peak.peak, t.peak.sd)
+        return drift({}, ())
+    measured = {
+        t.number: t.peak.estimate
         for t in (chosen, *state.finished(Phase.REFERENCE))
         if t.peak is not None and t.peak.feasible and chosen.number in (t.number, t.of)
-    ]
-    return drift(seen, [t.number for t in state.trials])
+    }
+    return drift(measured, [t.number for t in state.trials])
 
 
 def confirmations(state: State, challenger: int, phase: Phase = Phase.CONFIRM) -> list[Measured]:
@@ -116,6 +118,6 @@ def confirmations(state: State, challenger: int, phase: Phase = Phase.CONFIRM) -
     """
     noise = state.standings.noise if state.standings and not state.values else 0.0
     return [
-        Measured(item.trial == challenger, item.peak, sqrt(item.sd**2 + noise**2))
-        for item in scored(state.finished(phase))
+        Measured(trial == challenger, estimate.noisier(noise))
+        for trial, estimate in estimates(state.finished(phase))
     ]

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from autotune.errors import AutotuneError
+from autotune.estimate import Estimate
 from autotune.optimize.ranking import Standings
 from autotune.services.base import Settings, Value
 
@@ -50,6 +51,16 @@ class Peak:
     sd: float
     verdict: str
     p99: float | None = None
+
+    @classmethod
+    def of(cls, estimate: Estimate) -> Peak:
+        """With the interval of the estimate."""
+        return cls(estimate.value, *estimate.interval(), estimate.sd, "measured")
+
+    @property
+    def estimate(self) -> Estimate:
+        """Of a feasible one."""
+        return Estimate.of(self.peak, self.sd)
 
     @property
     def feasible(self) -> bool:
@@ -216,7 +227,7 @@ _CHANGES: Mapping[str, Callable[[State, Record], State]] = {
 
 def _standings(record: Record) -> Standings:
     return Standings(
-        {int(number): (peak, sd) for number, (peak, sd) in record["peaks"].items()},
+        {int(number): Estimate.of(peak, sd) for number, (peak, sd) in record["peaks"].items()},
         record["noise"],
     )
 

@@ -22,14 +22,13 @@ from autotune.study.ranking import (
     finalists,
     reference,
     runner_up,
-    scored,
 )
 from autotune.study.records import COUNTED, Phase, State
 from autotune.target.model import Budget
 
 __all__ = [
     "Ask", "Conclude", "Measure", "Rank", "Step", "baseline", "best", "confirmations", "contenders",
-    "next_step", "scored", "trial_seconds",
+    "next_step", "trial_seconds",
 ]  # fmt: skip
 
 # Configurations measured again at the end: at least so many, more where there is time and they are

@@ -52,9 +52,10 @@ def _take_over(bed: Bed, bench: Bench, earlier: Path) -> None:
     """Put the leaders of an earlier study on record, to be tried first."""
     state = state_of(earlier)
     stock = ranking.baseline(state)
-    ranked = sorted(ranking.contenders(state), key=lambda one: -one.peak)
+    estimates = ranking.contenders(state)
+    ranked = sorted(estimates, key=lambda trial: -estimates[trial].log_mean)
     found = transferred(
-        [state.by_number(one.trial).settings for one in ranked],
+        [state.by_number(trial).settings for trial in ranked],
         stock.settings if stock else {},
         bed.space,
     )

@@ -176,7 +176,7 @@ class Store:
 
     def standings(self, standings: Standings) -> None:
         """What the model believes of the measured configurations."""
-        peaks = {str(number): list(pair) for number, pair in standings.peaks.items()}
+        peaks = {str(number): [e.value, e.sd] for number, e in standings.peaks.items()}
         self._write("standings", peaks=peaks, noise=standings.noise)
 
     def transferred(self, study: str, configurations: Sequence[Mapping[str, Any]]) -> None:

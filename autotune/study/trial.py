@@ -10,10 +10,10 @@ from autotune.environments import command_objective
 from autotune.environments.base import Equipment
 from autotune.environments.clock import Clock
 from autotune.environments.command_objective import Benchmark
+from autotune.estimate import Estimate
 from autotune.measure import Capacity, Reading, search
 from autotune.measure.calm import Calm
 from autotune.measure.noise import Noise
-from autotune.measure.posterior import Prior
 from autotune.measure.warmup import Warmth, carried, warm_up
 from autotune.services.registry import named
 from autotune.space.space import Infeasible, Space
@@ -57,7 +57,7 @@ class Bench:
         return self.equipment.clock
 
 
-def run(step: Measure, bench: Bench, prior: Prior | None, incumbent: float | None) -> Trial:
+def run(step: Measure, bench: Bench, prior: Estimate | None, incumbent: float | None) -> Trial:
     """Settings → constraints → deploy (render, validate, apply, ready, read back) → warm-up → peak.
 
     The trial is on record before anything changes, each reading before anything is concluded from
@@ -102,11 +102,11 @@ def _called(bench: Bench, trial: Trial, benchmark: Benchmark) -> Trial:
     return done
 
 
-def _warm_up(bench: Bench, trial: Trial, prior: Prior | None) -> Warmth:
+def _warm_up(bench: Bench, trial: Trial, prior: Estimate | None) -> Warmth:
     def probe(rate: float, seconds: float) -> Reading:
         return take(bench, trial, "warm-up", rate, seconds, passes=carried).reading
 
-    expected = prior.peak if prior else None
+    expected = prior.value if prior else None
     # A hit rate takes many windows to settle; caches that kept what they held need not be awaited.
     lookups = (lambda: None) if bench.warm else bench.equipment.lookups
     warmth = warm_up(probe, lookups, expected, max_rate=bench.equipment.limits.max_rate)
@@ -122,7 +122,7 @@ def _forgets(part: str) -> bool:
     return any(service.forgets_on_restart for service in named(part.rpartition(".")[2]))
 
 
-def _guess(prior: Prior | None, warmth: Warmth) -> Prior | None:
+def _guess(prior: Estimate | None, warmth: Warmth) -> Estimate | None:
     """What to expect now that the stack has been warmed up.
 
     One that nobody has measured, or that did not keep up with what is expected of it, peaks somewhat
@@ -131,12 +131,12 @@ def _guess(prior: Prior | None, warmth: Warmth) -> Prior | None:
     """
     carried, most = warmth.carried, max((window.rate for window in warmth.windows), default=0.0)
     if carried is not None and (prior is None or carried < HELD_BACK * most):
-        return Prior(BEYOND * carried, UNKNOWN_SD)
+        return Estimate.of(BEYOND * carried, UNKNOWN_SD)
     return prior
 
 
 def _peak(
-    bench: Bench, trial: Trial, prior: Prior | None, warmth: Warmth, incumbent: float | None
+    bench: Bench, trial: Trial, prior: Estimate | None, warmth: Warmth, incumbent: float | None
 ) -> Capacity:
     watched: list[WatchedReading] = []
 
@@ -155,7 +155,7 @@ def _peak(
         target_sd=CONFIRM_SD if trial.phase is Phase.CONFIRM else TRIAL_SD,
         incumbent=incumbent if trial.phase in SCREENED else None,
         noise=bench.noise,
-        limits=replace(limits, min_rate=max(1.0, prior.peak * HOPELESS)) if prior else limits,
+        limits=replace(limits, min_rate=max(1.0, prior.value * HOPELESS)) if prior else limits,
     )
     found = bench.equipment.diagnose(trial.settings, watched)
     if found is not None:

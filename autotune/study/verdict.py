@@ -35,8 +35,8 @@ def conclude(state: State) -> Verdict:
     if not meets:
         # Nothing to compare with: that it meets the objective at all is the improvement, if a
         # second, fresh measurement found the same.
-        again = ranking.scored(state.finished(Phase.FINALIST))
-        twice = any(item.trial == challenger for item in again)
+        again = ranking.estimates(state.finished(Phase.FINALIST))
+        twice = any(trial == challenger for trial, _ in again)
         return Verdict("improved" if twice else "unmeetable", challenger, None)
     measured = ranking.confirmations(state, challenger)
     found, improved = gain(measured), proven(measured)

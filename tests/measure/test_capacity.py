@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from autotune.measure import Limits, Noise, Prior, Reading, Slo, search
+from autotune.measure import Limits, Noise, Reading, Slo, search
 
 if TYPE_CHECKING:
     from autotune.measure.capacity import Probe
@@ -63,14 +63,14 @@ class Served:
     ],
 )
 def test_finds_the_peak(peak: float, expected: float, within: float) -> None:
-    found = search(Served(exponential(peak)), SLO, Prior(expected))
+    found = search(Served(exponential(peak)), SLO, expected)
     assert found.verdict == "measured"
     assert found.low < found.peak < found.high
     assert found.peak == pytest.approx(peak, rel=within)
 
 
 def test_a_server_too_slow_to_show_many_violations_may_stay_unsettled() -> None:
-    found = search(Served(exponential(50.0)), SLO, Prior(60.0))
+    found = search(Served(exponential(50.0)), SLO, 60.0)
     assert found.verdict in ("measured", "unsettled")
     assert found.low < 50.0 < found.high
     assert found.peak == pytest.approx(50.0, rel=0.10)
@@ -78,13 +78,13 @@ def test_a_server_too_slow_to_show_many_violations_may_stay_unsettled() -> None:
 
 @pytest.mark.parametrize("slope", [6.0, 15.0, 200.0])
 def test_finds_the_peak_whatever_the_onset(slope: float) -> None:
-    found = search(Served(exponential(2000.0, slope), seed=3), SLO, Prior(2500.0))
+    found = search(Served(exponential(2000.0, slope), seed=3), SLO, 2500.0)
     assert found.low <= 2000.0 <= found.high
     assert found.peak == pytest.approx(2000.0, rel=0.1)
 
 
 def test_finds_a_cliff() -> None:
-    found = search(Served(cliff(700.0), seed=5, noise=0.02), SLO, Prior(1000.0))
+    found = search(Served(cliff(700.0), seed=5, noise=0.02), SLO, 1000.0)
     assert found.peak == pytest.approx(700.0, rel=0.04)
 
 
@@ -112,7 +112,7 @@ def test_a_bare_number_is_a_prior() -> None:
 @pytest.mark.parametrize("which", [0, 1, 2, 4])
 def test_a_disturbed_reading_brackets_nothing(which: int) -> None:
     probe = Served(exponential(1000.0), noise=0.01, disturb=frozenset({which}))
-    found = search(probe, SLO, Prior(1000.0))
+    found = search(probe, SLO, 1000.0)
     assert found.peak == pytest.approx(1000.0, rel=0.06)
 
 
@@ -122,7 +122,7 @@ def test_the_interval_holds_the_peak_nine_times_in_ten(noise: float) -> None:
     hits, known = 0, Noise()
     for seed in range(40):
         served = Served(exponential(1200.0, slope=70.0), seed=seed, noise=noise)
-        found = search(served, SLO, Prior(1300.0), noise=known)
+        found = search(served, SLO, 1300.0, noise=known)
         known = found.noise
         hits += found.low <= 1200.0 <= found.high
     assert 31 <= hits <= 40
@@ -131,19 +131,15 @@ def test_the_interval_holds_the_peak_nine_times_in_ten(noise: float) -> None:
 def test_noise_is_learned_and_handed_on() -> None:
     quiet = loud = Noise()
     for seed in range(6):
-        quiet = search(
-            Served(exponential(900.0), seed, noise=0.01), SLO, Prior(900.0), noise=quiet
-        ).noise
-        loud = search(
-            Served(exponential(900.0), seed, noise=0.09), SLO, Prior(900.0), noise=loud
-        ).noise
+        quiet = search(Served(exponential(900.0), seed, noise=0.01), SLO, 900.0, noise=quiet).noise
+        loud = search(Served(exponential(900.0), seed, noise=0.09), SLO, 900.0, noise=loud).noise
     assert quiet.sigma < Noise().sigma < loud.sigma
     assert quiet.readings > 20
 
 
 @pytest.mark.parametrize("ratio", [0.3, 0.5, 0.75])
 def test_a_bad_configuration_is_screened_for_a_few_seconds(ratio: float) -> None:
-    found = search(Served(exponential(1000.0 * ratio)), SLO, Prior(1000.0), incumbent=1000.0)
+    found = search(Served(exponential(1000.0 * ratio)), SLO, 1000.0, incumbent=1000.0)
     assert found.verdict == "screened"
     assert found.load_seconds <= 9.0
     assert found.peak < 1000.0
@@ -151,16 +147,14 @@ def test_a_bad_configuration_is_screened_for_a_few_seconds(ratio: float) -> None
 
 def test_a_better_configuration_is_not_screened() -> None:
     verdicts = [
-        search(
-            Served(exponential(1030.0), seed, noise=0.05), SLO, Prior(1000.0), incumbent=1000.0
-        ).verdict
+        search(Served(exponential(1030.0), seed, noise=0.05), SLO, 1000.0, incumbent=1000.0).verdict
         for seed in range(25)
     ]
     assert verdicts.count("screened") <= 1
 
 
 def test_a_measured_incumbent_is_as_uncertain_as_it_is() -> None:
-    incumbent = search(Served(exponential(1000.0), seed=1), SLO, Prior(1000.0))
+    incumbent = search(Served(exponential(1000.0), seed=1), SLO, 1000.0)
     found = search(Served(exponential(400.0), seed=2), SLO, incumbent=incumbent)
     assert found.verdict == "screened"
 
@@ -185,8 +179,8 @@ def _cut_short(rate: float, seconds: float) -> Reading:
 
 
 @pytest.mark.parametrize("probe", [_bad_gateway, _half_broken, _slow, _cut_short])
-@pytest.mark.parametrize("prior", [None, Prior(1000.0)])
-def test_what_no_rate_can_meet_is_unmeetable(probe: Probe, prior: Prior | None) -> None:
+@pytest.mark.parametrize("prior", [None, 1000.0])
+def test_what_no_rate_can_meet_is_unmeetable(probe: Probe, prior: float | None) -> None:
     found = search(probe, SLO, prior)
     assert (found.verdict, found.peak, found.low) == ("unmeetable", 0.0, 0.0)
     assert len(found.readings) <= 10
@@ -198,31 +192,31 @@ def test_a_few_errors_fail_though_everything_is_fast() -> None:
         failed = n // 200 if rate > 500.0 else 0
         return Reading(rate, seconds, n, failed, errors={"status 503": failed})
 
-    found = search(broken_above_500, SLO, Prior(800.0))
+    found = search(broken_above_500, SLO, 800.0)
     assert found.low <= 500.0 <= found.high
     assert found.peak == pytest.approx(500.0, rel=0.06)
 
 
 def test_a_generator_that_is_too_slow_is_named() -> None:
-    found = search(Served(exponential(5000.0), limit=800.0), SLO, Prior(1500.0))
+    found = search(Served(exponential(5000.0), limit=800.0), SLO, 1500.0)
     assert found.verdict == "generator-limited"
     assert 500.0 <= found.low <= found.peak <= 800.0
 
 
 def test_a_peak_below_the_generators_limit_is_measured() -> None:
-    found = search(Served(exponential(600.0), limit=800.0), SLO, Prior(1500.0))
+    found = search(Served(exponential(600.0), limit=800.0), SLO, 1500.0)
     assert found.verdict == "measured"
     assert found.peak == pytest.approx(600.0, rel=0.05)
 
 
 def test_a_generator_that_can_do_nothing_ends_the_search() -> None:
-    found = search(Served(exponential(600.0), limit=0.5), SLO, Prior(50.0))
+    found = search(Served(exponential(600.0), limit=0.5), SLO, 50.0)
     assert found.verdict == "generator-limited"
 
 
 def test_max_rate_is_never_exceeded() -> None:
     probe = Served(exponential(5000.0))
-    found = search(probe, SLO, Prior(4000.0), limits=Limits(max_rate=2000.0))
+    found = search(probe, SLO, 4000.0, limits=Limits(max_rate=2000.0))
     assert found.verdict == "generator-limited"
     assert max(probe.rates) <= 2000.0 * (1 + 1e-9)
 
@@ -236,7 +230,7 @@ def test_max_rate_is_never_exceeded() -> None:
 @settings(max_examples=25, deadline=None)
 def test_stays_within_its_caps(peak: float, ratio: float, noise: float, cap: int) -> None:
     limits = Limits(readings=cap, load_seconds=15.0, max_rate=1e6)
-    found = search(Served(exponential(peak), noise=noise), SLO, Prior(peak * ratio), limits=limits)
+    found = search(Served(exponential(peak), noise=noise), SLO, peak * ratio, limits=limits)
     assert len(found.readings) <= cap
     assert found.load_seconds == sum(r.seconds + limits.overhead for r in found.readings)
     assert found.load_seconds <= 15.0 + limits.longest + limits.overhead

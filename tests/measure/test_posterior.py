@@ -4,13 +4,13 @@ from math import exp, log
 
 import pytest
 
-from autotune.measure import Noise, Prior, Reading, Slo
+from autotune.measure import Estimate, Noise, Reading, Slo
 from autotune.measure.posterior import Counts, Posterior, judge
 
 SLO = Slo(quantile=0.99, limit=0.050, errors=0.001)
 
 
-def opening(prior: Prior | None = None) -> Posterior:
+def opening(prior: Estimate | None = None) -> Posterior:
     return Posterior.opening(prior, Noise(), SLO, lowest=1.0, highest=1e5, through=1000.0)
 
 
@@ -51,38 +51,38 @@ def test_flawed_readings_never_pass(flawed: Reading) -> None:
 
 
 def test_the_prior_is_what_it_says_with_heavy_tails() -> None:
-    summary = opening(Prior(1000.0, sd=0.3)).summary()
+    summary = opening(Estimate.of(1000.0, 0.3)).summary()
     assert exp(summary.quantile(0.5)) == pytest.approx(1000.0, rel=0.05)
-    assert summary.chance_above(log(3000.0)) > 0.01
+    assert summary.chance_above(Estimate.of(3000.0)) > 0.01
 
 
 @pytest.mark.parametrize("sd", [0.0, -1.0])
 def test_a_prior_needs_a_width(sd: float) -> None:
     with pytest.raises(ValueError, match="positive"):
-        Prior(1000.0, sd=sd)
+        opening(Estimate.of(1000.0, sd))
 
 
 def test_more_violations_mean_a_lower_peak() -> None:
     medians = [
-        opening(Prior(1000.0)).after(reading(k), SLO).summary().quantile(0.5)
+        opening(Estimate.of(1000.0, 0.35)).after(reading(k), SLO).summary().quantile(0.5)
         for k in (0, 5, 20, 100, 600, 1990)
     ]
     assert medians == sorted(medians, reverse=True)
 
 
 def test_a_reading_cut_short_is_a_failure_whatever_it_counted() -> None:
-    before = opening(Prior(1000.0))
+    before = opening(Estimate.of(1000.0, 0.35))
     after = before.after(reading(0, truncated=True), SLO)
     assert after.summary().quantile(0.5) < before.summary().quantile(0.5)
 
 
 def test_a_reading_the_generator_limited_says_nothing() -> None:
-    before = opening(Prior(1000.0))
+    before = opening(Estimate.of(1000.0, 0.35))
     assert before.after(Reading(1000.0, 2.0, 2000, 2000, limited="ports"), SLO) is before
 
 
 def test_one_failure_does_not_outweigh_three_passes() -> None:
-    posterior = opening(Prior(1000.0)).after(reading(1900, rate=800.0), SLO)
+    posterior = opening(Estimate.of(1000.0, 0.35)).after(reading(1900, rate=800.0), SLO)
     for rate in (900.0, 950.0, 1000.0):
         posterior = posterior.after(reading(0, rate=rate), SLO)
     assert posterior.summary().quantile(0.05) > log(850.0)

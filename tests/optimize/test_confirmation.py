@@ -1,11 +1,11 @@
 from __future__ import annotations
 
-from dataclasses import replace
 from math import exp
 
 import numpy as np
 import pytest
 
+from autotune.estimate import Estimate
 from autotune.optimize.confirmation import Measured, decided, gain, proven, side
 
 
@@ -15,7 +15,7 @@ def readings(
     found = []
     for index in range(count):
         peak = 1000.0 * (ratio if side(index) else 1.0) * exp(rng.normal(0, noise) + drift * index)
-        found.append(Measured(side(index), peak, noise))
+        found.append(Measured(side(index), Estimate.of(peak, noise)))
     return found
 
 
@@ -29,7 +29,7 @@ def test_sides_alternate_so_that_drift_cancels() -> None:
 
 def test_no_pair_no_gain() -> None:
     assert gain([]) is None
-    assert gain([Measured(False, 1000.0, 0.02)]) is None
+    assert gain([Measured(False, Estimate.of(1000.0, 0.02))]) is None
 
 
 @pytest.mark.parametrize("pairs", [3, 6])
@@ -60,11 +60,15 @@ def test_a_clear_gain_is_decided_early() -> None:
     assert decided(clear[:6])
 
 
+def halved(measured: Measured) -> Measured:
+    return Measured(measured.winner, Estimate.of(measured.peak.value / 2, measured.peak.sd))
+
+
 def test_a_disturbed_measurement_takes_its_pair_with_it() -> None:
     rng = np.random.default_rng(5)
     clear = readings(rng, 1.5, 10, 0.03)
     honest = gain(clear)
-    hit = [replace(one, peak=one.peak * 0.5) if i == 4 else one for i, one in enumerate(clear)]
+    hit = [halved(one) if i == 4 else one for i, one in enumerate(clear)]
     found = gain(hit)
     assert found is not None
     assert honest is not None

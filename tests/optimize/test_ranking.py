@@ -1,17 +1,18 @@
 from __future__ import annotations
 
-from autotune.optimize.ranking import Scored, pooled_peak, winner
+from autotune.estimate import Estimate
+from autotune.optimize.ranking import winner
+
+
+def peak(value: float) -> Estimate:
+    return Estimate.of(value, 0.03)
 
 
 def test_a_lucky_first_reading_loses_to_a_confirmed_one() -> None:
-    first = [Scored(1, 1300, 0.03), Scored(2, 1200, 0.03), Scored(3, 1250, 0.03)]
-    again = {1: [Scored(1, 1050, 0.03)], 2: [Scored(2, 1210, 0.03)]}
+    first = {1: peak(1300), 2: peak(1200), 3: peak(1250)}
+    again = {1: [peak(1050)], 2: [peak(1210)]}
     assert winner(first, again) == 2  # 3 was not measured again: it cannot win
 
 
-def test_precise_measurements_weigh_more() -> None:
-    assert pooled_peak([Scored(1, 1000, 0.02), Scored(1, 2000, 0.2)]) < 1010
-
-
 def test_nothing_measured_no_winner() -> None:
-    assert winner([], {}) is None
+    assert winner({}, {}) is None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from autotune.estimate import Estimate
 from autotune.optimize.ranking import Standings
 from autotune.study.ranking import finalists
 from autotune.study.records import Peak, Phase, State, Trial
@@ -16,7 +17,7 @@ def believed(*peaks: Placed, sd: float = 0.05) -> State:
     """A searched state: where the model stands on each trial, in order."""
     measured = Peak(100.0, 90.0, 110.0, sd, "measured")
     trials = [Trial(n, phase, {}, peak=measured) for n, (phase, _) in enumerate(peaks)]
-    standings = Standings({n: (peak, sd) for n, (_, peak) in enumerate(peaks)}, sd)
+    standings = Standings({n: Estimate.of(peak, sd) for n, (_, peak) in enumerate(peaks)}, sd)
     return State(trials=tuple(trials), standings=standings)
 
 

@@ -12,8 +12,8 @@ from types import SimpleNamespace
 import pytest
 
 from autotune.diagnose.diagnosis import WatchedReading
+from autotune.estimate import Estimate
 from autotune.measure.calm import FREE, LONGEST, PAUSE
-from autotune.measure.posterior import Prior
 from autotune.monitor.footprint import Footprint
 from autotune.study import retry, trial
 from autotune.study.records import Phase, Trial
@@ -57,7 +57,10 @@ def measured(
     with closing(Store(directory)) as store:
         made = weather.over(bench(store, flat, FormulaFleet(), seed=3, pace=0.0))
         baseline = made.space.baseline
-        yield trial.run(Measure(Phase.BASELINE, baseline), made, Prior(1000.0, 0.3), None), made
+        yield (
+            trial.run(Measure(Phase.BASELINE, baseline), made, Estimate.of(1000.0, 0.3), None),
+            made,
+        )
 
 
 def test_a_storm_changes_no_peak_and_loses_no_reading(

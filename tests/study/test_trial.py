@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from autotune.measure.posterior import Prior
+from autotune.estimate import Estimate
 from autotune.measure.warmup import Warmth, Window
 from autotune.study.trial import BEYOND, UNKNOWN_SD, _forgets, _guess
 
-EXPECTED = Prior(1000.0, 0.1)
+EXPECTED = Estimate.of(1000.0, 0.1)
 
 
 def warmth(*windows: tuple[float, bool]) -> Warmth:
@@ -21,19 +21,20 @@ def warmth(*windows: tuple[float, bool]) -> Warmth:
     ("prior", "seen", "guess"),
     [
         # Nobody has measured it: somewhat above what it carried, if it carried anything.
-        (None, warmth((200, False), (300, False)), Prior(300 * BEYOND, UNKNOWN_SD)),
+        (None, warmth((200, False), (300, False)), Estimate.of(300 * BEYOND, UNKNOWN_SD)),
         (None, warmth((200, True), (100, True)), None),
         # It kept up with what is expected: so it is expected.
         (EXPECTED, warmth((600, False), (600, False)), EXPECTED),
         # It did not, and says itself what it can do …
-        (EXPECTED, warmth((600, True), (300, False), (360, False)), Prior(360 * BEYOND, UNKNOWN_SD)),
+        (EXPECTED, warmth((600, True), (300, False), (360, False)),
+         Estimate.of(360 * BEYOND, UNKNOWN_SD)),
         # … but not by one window that was disturbed.
         (EXPECTED, warmth((600, False), (600, True), (300, False), (580, False)), EXPECTED),
         (EXPECTED, warmth((600, True), (300, True)), EXPECTED),
     ],
 )  # fmt: skip
 def test_a_peak_is_guessed_from_what_was_carried(
-    prior: Prior | None, seen: Warmth, guess: Prior | None
+    prior: Estimate | None, seen: Warmth, guess: Estimate | None
 ) -> None:
     assert _guess(prior, seen) == guess
 

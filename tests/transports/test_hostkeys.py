@@ -73,7 +73,7 @@ def test_a_name_hashed_by_openssh_is_recognised(known_hosts: Path, address: str)
         "web1 ssh-ed25519 not*base64",
         "|1|broken ssh-ed25519 AAAA",
         "|1|a|b ssh-ed25519 AAAA",
-        "@cert-authority web1 ssh-ed25519 AAAA",
+        "@unknown web1 ssh-ed25519 AAAA",
     ],
 )
 def test_a_line_that_is_no_key_of_the_host_is_passed_over(known_hosts: Path, line: str) -> None:
