@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import base64
 import json
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from autotune import durable
 from autotune.deploy.host_state import FileSeen, FileState, HostSeen, HostState, UnitSeen
 from autotune.errors import AutotuneError
 
@@ -113,29 +113,16 @@ class Kept:
     def write(self, originals: Originals) -> None:
         """On disk when this returns, complete or not at all."""
         self.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-        path = self.path(originals.host)
-        new = path.with_suffix(".new")
-        handle = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-        with os.fdopen(handle, "wb") as file:
-            file.write(encode(originals))
-            file.flush()
-            os.fsync(handle)
-        new.replace(path)
-        _sync(self.directory)
+        durable.sync_directory(self.directory.parent)
+        durable.write(self.path(originals.host), encode(originals), 0o600)
 
     def remove(self, host: str) -> None:
         """The host is as it was found."""
-        self.path(host).unlink(missing_ok=True)
+        path = self.path(host)
+        for stale in (path, *durable.left_behind(path)):
+            stale.unlink(missing_ok=True)
         if self.directory.exists() and not any(self.directory.iterdir()):
             self.directory.rmdir()
-
-
-def _sync(directory: Path) -> None:
-    handle = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
 
 
 def _kept(path: str, seen: FileSeen, contents: Mapping[str, bytes]) -> FileState:

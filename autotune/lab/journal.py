@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-import os
 from dataclasses import asdict
 from ipaddress import IPv4Address, IPv4Network
 from typing import Any
 
+from autotune import durable
 from autotune.errors import AutotuneError
 from autotune.lab.hosts import LabHost
 from autotune.lab.plan import LabPlan, Names
@@ -17,13 +17,7 @@ _SCHEMA = 1
 
 def write(plan: LabPlan) -> None:
     """Record ``plan``, durably: whoever reads it after a crash sees all of it or nothing."""
-    path = plan.names.journal
-    staged = path.with_suffix(".new")
-    with staged.open("w", encoding="utf-8") as file:
-        json.dump(encoded(plan), file, indent=1)
-        file.flush()
-        os.fsync(file.fileno())
-    staged.replace(path)
+    durable.write(plan.names.journal, json.dumps(encoded(plan), indent=1).encode())
 
 
 def read(names: Names) -> LabPlan | None:

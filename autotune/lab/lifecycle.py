@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterable
 from pathlib import Path
 
+from autotune import durable
 from autotune.errors import AutotuneError
 from autotune.lab import disk, groups, journal, keys, machine, network, prerequisites
 from autotune.lab import plan as planning
@@ -128,8 +129,8 @@ def _remove(names: Names) -> None:
     ):
         _delete(entry)
     # The record goes last: as long as anything is left, there is a lab to take down.
-    _delete(names.journal.with_suffix(".new"))
-    _delete(names.journal)
+    for record in (*durable.left_behind(names.journal), names.journal):
+        _delete(record)
 
 
 def _delete(path: Path) -> None:

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TypeVar
 
+from autotune import durable
 from autotune.deploy.ground import remove_run_directory
 from autotune.deploy.host_state import FileSeen, FileState, HostSeen, HostState, UnitSeen
 from autotune.deploy.plan import Steps
@@ -241,10 +242,8 @@ def _make_directory(part: Part) -> None:
 def _write(path: Path, state: FileState) -> None:
     """The file is complete or not there at all."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    staged = path.with_name(f".{path.name}.new")
-    staged.write_bytes(state.content or b"")
-    staged.chmod(0o644 if state.mode is None else state.mode)
-    staged.replace(path)
+    mode = 0o644 if state.mode is None else state.mode
+    durable.write(path, state.content or b"", mode, sync=False)
 
 
 def _observed(path: Path) -> FileSeen:

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from autotune import durable
 from autotune.errors import AutotuneError
 
 Record = Mapping[str, Any]
@@ -18,10 +19,10 @@ class Journal:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        path.parent.mkdir(parents=True, exist_ok=True)
+        durable.make_directory(path.parent)
         self._cut_torn_line()
         self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
-        _sync_directory(path.parent)
+        durable.sync_directory(path.parent)
 
     def append(self, record: Record) -> None:
         line = json.dumps(record, separators=(",", ":"), sort_keys=False).encode() + b"\n"
@@ -67,11 +68,3 @@ def _record(path: Path, number: int, line: bytes) -> dict[str, Any]:
             hint="put the file back from a copy, or move the study's directory away",
         )
     return record
-
-
-def _sync_directory(directory: Path) -> None:
-    handle = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

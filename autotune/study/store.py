@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from autotune import __version__
+from autotune import __version__, durable
 from autotune.deploy.deployed import Deployed
 from autotune.diagnose.bottleneck import Bottleneck
 from autotune.errors import AutotuneError
@@ -54,7 +54,7 @@ class Store:
         self, name: str, target_text: str, *, source: str, facts: Mapping[str, Any]
     ) -> None:
         """The first record of a new study, and the target as it is run; ``source`` is its path."""
-        (self.directory / "target.yaml").write_text(target_text, encoding="utf-8")
+        durable.write(self.directory / "target.yaml", target_text.encode())
         self._write("study", schema=SCHEMA, name=name, started=now(), autotune=__version__,
                     source=source, facts=facts)  # fmt: skip
 
@@ -90,8 +90,8 @@ class Store:
         directory = self.directory / "configs" / str(trial.number)
         for path, content in deployed.files.items():
             target = directory / path
-            target.parent.mkdir(parents=True, exist_ok=True)
-            target.write_bytes(content)
+            durable.make_directory(target.parent)
+            durable.write(target, content)
         self._write(
             "deployed",
             trial=trial.number,

@@ -10,6 +10,7 @@ import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 
+from autotune import durable
 from autotune.errors import AutotuneError
 from autotune.transports.base import Argv, Completed
 from autotune.transports.errors import HostUnreachable
@@ -75,19 +76,16 @@ class LocalTransport:
         Raises AutotuneError when this account may not write there, or the disk is full.
         """
         target = Path(path)
-        staged = target.with_name(f".{target.name}.{os.getpid()}.new")
         if sudo and os.geteuid() != 0:
-            self._root_put(content, target, staged, mode)
+            self._root_put(content, target, mode)
             return
         try:
-            _write(content, staged, mode)
-            _take_owner(staged, target)
-            staged.replace(target)
+            durable.write(target, content, mode, keep_owner=True)
         except OSError as error:
-            staged.unlink(missing_ok=True)
             raise AutotuneError(f"{path} cannot be written: {error.strerror}") from error
 
-    def _root_put(self, content: bytes, target: Path, staged: Path, mode: int) -> None:
+    def _root_put(self, content: bytes, target: Path, mode: int) -> None:
+        staged = target.with_name(f".{target.name}.{os.getpid()}.new")
         there = self.run(["test", "-e", str(target)], sudo=True).ok
         owner = ["chown", f"--reference={target}", "--", str(staged)] if there else ["true"]
         for argv, given in (
@@ -128,26 +126,6 @@ def _as_root(argv: Argv, env: Mapping[str, str]) -> list[str]:
     """sudo clears the environment, so what is asked for is set behind it."""
     variables = [f"{name}={value}" for name, value in env.items()]
     return ["sudo", "-n", "--", *(["env", *variables] if variables else []), *argv]
-
-
-def _write(content: bytes, path: Path, mode: int) -> None:
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode)
-    with os.fdopen(descriptor, "wb") as file:
-        os.fchmod(descriptor, mode)  # whatever the umask says, before the content is there
-        file.write(content)
-        file.flush()
-        os.fsync(descriptor)
-
-
-def _take_owner(path: Path, other: Path) -> None:
-    """Give ``path`` to whom ``other`` belongs, if that is there and somebody else."""
-    try:
-        there = other.stat()
-    except FileNotFoundError:
-        return
-    mine = path.stat()
-    if (there.st_uid, there.st_gid) != (mine.st_uid, mine.st_gid):
-        os.chown(path, there.st_uid, there.st_gid)
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import os
-import tempfile
 from functools import cache
 from pathlib import Path
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
+from autotune import durable
 from autotune.deploy.render import shipped_templates
 
 
@@ -27,12 +26,5 @@ def templates() -> Environment:
 def write_whole(path: Path, document: str) -> Path:
     """Write a document, whole or not at all: a browser may be reading the last one."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    handle, staged = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8") as out:
-            out.write(document)
-        Path(staged).chmod(0o644)
-        Path(staged).replace(path)
-    finally:
-        Path(staged).unlink(missing_ok=True)
+    durable.write(path, document.encode(), sync=False)
     return path

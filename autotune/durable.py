@@ -1,0 +1,72 @@
+"""Files that are complete or not there at all, whenever the process or the machine stops."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+
+def write(
+    path: Path, content: bytes, mode: int = 0o644, *, keep_owner: bool = False, sync: bool = True
+) -> None:
+    """Write a new file beside ``path``, and put it in its place.
+
+    ``keep_owner``: it belongs to whom the file that it replaces belongs. With ``sync`` it survives a
+    loss of power once this returns; without, only readers never see half of it. Raises OSError.
+    """
+    staged = path.with_name(f".{path.name}.{os.getpid()}.new")
+    try:
+        _write(staged, content, mode, sync=sync)
+        if keep_owner:
+            _take_owner(staged, path)
+        staged.replace(path)
+    except BaseException:
+        staged.unlink(missing_ok=True)
+        raise
+    if sync:
+        sync_directory(path.parent)
+
+
+def left_behind(path: Path) -> list[Path]:
+    """What writers of ``path`` left beside it when they were killed."""
+    return list(path.parent.glob(f".{path.name}.*.new"))
+
+
+def sync_directory(directory: Path) -> None:
+    """Put the names in ``directory`` on disk: what is in a file is synced by itself."""
+    handle = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def make_directory(directory: Path) -> None:
+    """With all above it that is missing, each on disk under its name."""
+    if directory.is_dir():
+        return
+    make_directory(directory.parent)
+    directory.mkdir(exist_ok=True)
+    sync_directory(directory.parent)
+
+
+def _write(path: Path, content: bytes, mode: int, *, sync: bool) -> None:
+    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
+    handle = os.open(path, flags, mode)
+    with os.fdopen(handle, "wb") as file:
+        os.fchmod(handle, mode)  # whatever the umask says, before the content is there
+        file.write(content)
+        file.flush()
+        if sync:
+            os.fsync(handle)
+
+
+def _take_owner(path: Path, other: Path) -> None:
+    """Give ``path`` to whom ``other`` belongs, if that is there and somebody else."""
+    try:
+        there = other.stat()
+    except FileNotFoundError:
+        return
+    mine = path.stat()
+    if (there.st_uid, there.st_gid) != (mine.st_uid, mine.st_gid):
+        os.chown(path, there.st_uid, there.st_gid)
