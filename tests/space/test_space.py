@@ -120,7 +120,7 @@ MEMORY = "cache.memcached.memory: {range: [5MB, 7MB], default: 7MB}"
         ("cache.memcached.threads: {fixed: many}", "'many' is not a number"),
         ("cache.memcached.threads: {fixed: 1.5}", "1.5 is not a whole number"),
         # False == 0 in Python, not in a configuration.
-        ("lb.nginx.access_log_buffer: {fixed: false}", "cannot be False"),
+        ("lb.nginx.access_log_buffer: {fixed: false}", "cannot be false"),
         ("lb.nginx.multi_accept: {fixed: 1}", "cannot be 1"),
         ("lb.nginx.multi_accept: {fixed: maybe}", "cannot be 'maybe'"),
         ("lb.nginx.multi_accept: {fixed: 1}", "lb.nginx.multi_accept cannot be 1"),
