@@ -49,47 +49,47 @@ def adopt(
 
 
 def write(
-    found: Sequence[DiscoveredHost], out: Path | None, ssh_config: Path | None, path: str | None
+    hosts: Sequence[DiscoveredHost], out: Path | None, ssh_config: Path | None, path: str | None
 ) -> Written:
     """The target file of hosts that were read, and the templates made of their files.
 
     Without ``path`` what load is sent to is the first of `/index.php` and `/` that is answered
     with 200. Raises AutotuneError where there is nothing to tune, or something to overwrite.
     """
-    every = [instances(host) for host in found]
-    known = tiers(instance for some, _ in every for instance in some)
-    notes = [note for _, some in every for note in some]
-    if not known:
-        told = [f"{host.name}: nothing that autotune tunes is running" for host in found]
-        raise AutotuneError("\n".join(notes or told), hint=_nothing())
-    adopted = [adoption.adopt(tier) for tier in known]
-    notes += _unread(known)
-    name = _name(out, found)
+    discovered, notes = _tiers(hosts)
+    adopted = [adoption.adopt(tier) for tier in discovered]
+    notes += _unread(discovered)
+    name = _name(out, hosts)
     out = out or Path("targets") / f"{name}.yaml"
     templates = out.parent / "templates" / name
     for place in (out, templates):
         if place.exists():
             raise AutotuneError(f"{place} exists already", hint="name another file with --out")
-    config = str(ssh_config.expanduser().resolve()) if ssh_config else None
     stack = target_text.Stack(
         name=name,
-        hosts=found,
+        hosts=hosts,
         tiers=adopted,
-        path=path or _path(known),
+        path=path or _path(discovered),
         templates=f"templates/{name}",
-        ssh_config=config,
+        ssh_config=str(ssh_config.expanduser().resolve()) if ssh_config else None,
         notes=notes,
     )
     _check(adopted)
     _write(templates, adopted)
     out.write_text(target_text.text(stack), encoding="utf-8")
-    return Written(
-        out,
-        templates,
-        tuple(map(_told, adopted)),
-        sum(len(tier.values) for tier in adopted),
-        tuple(notes),
-    )
+    parameters = sum(len(tier.values) for tier in adopted)
+    return Written(out, templates, tuple(map(_summary, adopted)), parameters, tuple(notes))
+
+
+def _tiers(hosts: Sequence[DiscoveredHost]) -> tuple[Sequence[DiscoveredTier], list[str]]:
+    """The tiers, and a line for each thing that autotune does not tune."""
+    per_host = [instances(host) for host in hosts]
+    notes = [note for _, of_host in per_host for note in of_host]
+    discovered = tiers(instance for of_host, _ in per_host for instance in of_host)
+    if not discovered:
+        idle = [f"{host.name}: nothing that autotune tunes is running" for host in hosts]
+        raise AutotuneError("\n".join(notes or idle), hint=_nothing())
+    return discovered, notes
 
 
 def _nothing() -> str:
@@ -150,18 +150,18 @@ def _name(out: Path | None, hosts: Iterable[DiscoveredHost]) -> str:
     return name
 
 
-def _unread(known: Iterable[DiscoveredTier]) -> list[str]:
+def _unread(discovered: Iterable[DiscoveredTier]) -> list[str]:
     return list(dict.fromkeys(
         f"{instance.host.name}: {path}: {why}"
-        for tier in known for instance in tier.instances
+        for tier in discovered for instance in tier.instances
         for config in instance.configs.values() for path, why in config.unread.items()
     ))  # fmt: skip
 
 
-def _path(known: Sequence[DiscoveredTier]) -> str:
+def _path(discovered: Sequence[DiscoveredTier]) -> str:
     """What is answered: PHP's own page before one that may be a file."""
-    behind = {name for tier in known for name in (tier.forwards_to, *tier.uses)}
-    entry = next((tier for tier in known if tier.name not in behind), known[0])
+    behind = {name for tier in discovered for name in (tier.forwards_to, *tier.uses)}
+    entry = next((tier for tier in discovered if tier.name not in behind), discovered[0])
     instance: Instance = entry.instances[0]
     here = LocalTransport()
     for path in ("/index.php", "/"):
@@ -208,7 +208,7 @@ def _write(directory: Path, adopted: Iterable[AdoptedTier]) -> None:
         place.write_bytes(text.encode())
 
 
-def _told(tier: AdoptedTier) -> str:
+def _summary(tier: AdoptedTier) -> str:
     found = tier.found
     hosts = ", ".join(instance.host.name for instance in found.instances)
     onward = [*([f"forwards to {found.forwards_to}"] if found.forwards_to else []),

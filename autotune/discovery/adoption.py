@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
-from autotune.discovery.instances import Instance
-from autotune.discovery.template import exchanged
 from autotune.discovery.tiers import DiscoveredTier
 from autotune.services.adoption import RunningService
-from autotune.services.base import ConfigFile, Own, Value
+from autotune.services.base import ConfigFile, Own, Service, Value
 from autotune.services.config_files import Config
 from autotune.services.directives import Accepts, Adopted, Edit
 from autotune.services.placement import placed
@@ -18,6 +17,9 @@ from autotune.space.catalogue import of_tier
 from autotune.space.dimension import Dimension
 from autotune.space.facts import smallest
 from autotune.target.model import Tier
+
+# What a template would read as its own, and the carriage returns that it would drop.
+_OURS = re.compile(r"\{*\r|\{+[{%#]")
 
 
 @dataclass(frozen=True)
@@ -37,81 +39,99 @@ class AdoptedTier:
 
 def adopt(tier: DiscoveredTier) -> AdoptedTier:
     """Variables in the files of every host of a tier, where the hosts have the same values."""
-    hosts = tuple(instance.host.name for instance in tier.instances)
-    model = Tier(hosts=hosts, service=(tier.deployment,))
-    facts = smallest(instance.host.facts for instance in tier.instances)
-    dimensions = tuple(of_tier(tier.name, model, facts))
+    model = Tier(hosts=tuple(i.host.name for i in tier.instances), service=(tier.deployment,))
+    dimensions = tuple(of_tier(tier.name, model, smallest(i.host.facts for i in tier.instances)))
+    adopted = AdoptedTier(tier, dimensions, {}, {}, {}, {})
+    for place in placed(tier.name, model):
+        if place.service.per_deployment:
+            adopted = _joined(adopted, _untouched(tier, place.service))
+        elif place.service.name in tier.instances[0].services:
+            adopted = _joined(adopted, _of_service(tier, place.service.name, dimensions))
+    return adopted
+
+
+def _joined(one: AdoptedTier, other: AdoptedTier) -> AdoptedTier:
+    return replace(
+        one,
+        templates={**one.templates, **other.templates},
+        own={**one.own, **other.own},
+        values={**one.values, **other.values},
+        left={**one.left, **other.left},
+    )
+
+
+def _untouched(tier: DiscoveredTier, service: Service) -> AdoptedTier:
+    """What units may open is theirs: a drop-in would be a file that was not there."""
+    own = {f"{tier.name}.{i.host.name}.{service.name}": Own() for i in tier.instances}
+    left = {f"{service.name}.{p.name}": "units keep theirs" for p in service.parameters}
+    return AdoptedTier(tier, (), {}, own, {}, left)
+
+
+def _of_service(tier: DiscoveredTier, service: str, dimensions: Iterable[Dimension]) -> AdoptedTier:
+    prefix = f"{tier.name}.{service}."
+    own_dimensions = {d.name.removeprefix(prefix): d for d in dimensions
+                      if d.name.startswith(prefix)}  # fmt: skip
+    per_host = _of_hosts([i.services[service] for i in tier.instances], own_dimensions)
     templates: dict[str, str] = {}
     own: dict[str, Own] = {}
-    values: dict[str, Value] = {}
-    left: dict[str, str] = {}
-    for place in placed(tier.name, model):
-        service = place.service.name
-        if place.service.per_deployment:
-            # What units may open is theirs: a drop-in would be a file that was not there.
-            own |= {f"{tier.name}.{host}.{service}": Own() for host in hosts}
-            left |= {f"{service}.{p.name}": "units keep theirs" for p in place.service.parameters}
-        if service not in tier.instances[0].configs:
-            continue
-        prefix = f"{tier.name}.{service}."
-        known = {d.name.removeprefix(prefix): d for d in dimensions if d.name.startswith(prefix)}
-        made = _of_hosts(tier.instances, service, known)
-        for instance, tuned in zip(tier.instances, made, strict=True):
-            texts = _templates(instance.configs[service], tuned.edits)
-            named = {path: f"{instance.host.name}{path}.j2" for path in texts}
-            templates |= {named[path]: text for path, text in texts.items()}
-            modes = instance.host.tree.modes
-            files = tuple(
-                ConfigFile(path, template, modes.get(path, 0o644))
-                for path, template in named.items()
-            )
-            part = f"{tier.name}.{instance.host.name}.{service}"
-            own[part] = Own(files, instance.services[service].listen)
-        values |= {f"{service}.{name}": value for name, value in made[0].values.items()}
-        left |= {f"{service}.{name}": why for name, why in made[0].left.items()}
-        left |= {f"{service}.{name}": "it has no place in these files" for name in known
-                 if f"{service}.{name}" not in (*values, *left)}  # fmt: skip
-    return AdoptedTier(tier, dimensions, templates, own, values, left)
+    for instance, adopted in zip(tier.instances, per_host, strict=True):
+        running, host = instance.services[service], instance.host
+        texts = _templates(running.config, adopted.edits)
+        templates |= {f"{host.name}{path}.j2": text for path, text in texts.items()}
+        files = tuple(
+            ConfigFile(path, f"{host.name}{path}.j2", host.tree.modes.get(path, 0o644))
+            for path in texts
+        )
+        own[f"{tier.name}.{host.name}.{service}"] = Own(files, running.listen)
+    first = per_host[0]
+    nowhere = dict.fromkeys(own_dimensions, "it has no place in these files")
+    left = {name: why for name, why in {**nowhere, **first.left}.items()
+            if name in first.left or name not in first.values}  # fmt: skip
+    return AdoptedTier(
+        tier,
+        (),
+        templates,
+        own,
+        {f"{service}.{name}": value for name, value in first.values.items()},
+        {f"{service}.{name}": why for name, why in left.items()},
+    )
 
 
 def _of_hosts(
-    instances: Iterable[Instance],
-    service: str,
-    known: Mapping[str, Dimension],
+    services: Sequence[RunningService], dimensions: Mapping[str, Dimension]
 ) -> list[Adopted]:
     """What is tuned on each host; hosts of a tier share their settings, so they must agree now."""
-
-    def all_of(accepts: Accepts) -> list[Adopted]:
-        return [_tune(instance.services[service], accepts) for instance in instances]
-
-    accepts = _accepting(known)
-    first = all_of(accepts)
+    tune = adoptions()[services[0].key].tune
+    accepts = _accepting(dimensions)
+    first = [tune(service, accepts) for service in services]
     differing = {
         name
-        for name in {name for made in first for name in made.values}
-        if len({(type(made.values.get(name)), made.values.get(name)) for made in first}) > 1
+        for name in {name for adopted in first for name in adopted.values}
+        if len({(type(a.values.get(name)), a.values.get(name)) for a in first}) > 1
     }
     if not differing:
         return first
-    agreed = all_of(lambda name, value: name not in differing and accepts(name, value))
-    for made in agreed:
-        made.left.update(dict.fromkeys(differing, "the hosts have different values"))
-    return agreed
+
+    def agreed(name: str, value: Value) -> bool:
+        return name not in differing and accepts(name, value)
+
+    again = [tune(service, agreed) for service in services]
+    for adopted in again:
+        adopted.left.update(dict.fromkeys(differing, "the hosts have different values"))
+    return again
 
 
-def _tune(service: RunningService, accepts: Accepts) -> Adopted:
-    return adoptions()[service.key].tune(service, accepts)
-
-
-def _accepting(known: Mapping[str, Dimension]) -> Accepts:
+def _accepting(dimensions: Mapping[str, Dimension]) -> Accepts:
     """Whether a value can be the baseline of a dimension; ranges can be widened to hold it."""
 
     def accepts(name: str, value: Value) -> bool:
-        dimension = known.get(name)
+        dimension = dimensions.get(name)
         if dimension is None:
             return False
         if dimension.choices:
-            return any(value == one and type(value) is type(one) for one in dimension.choices)
+            return any(
+                value == choice and type(value) is type(choice) for choice in dimension.choices
+            )
         if isinstance(value, bool | str) or (dimension.log and value <= 0):
             return False
         return not dimension.integer or value == int(value)
@@ -121,7 +141,31 @@ def _accepting(known: Mapping[str, Dimension]) -> Accepts:
 
 def _templates(config: Config, edits: Iterable[Edit]) -> dict[str, str]:
     """The files that have something to tune, made into templates."""
-    found: dict[str, list[tuple[int, int, str]]] = {}
+    pieces: dict[str, list[tuple[int, int, str]]] = {}
     for edit in dict.fromkeys(edits):  # a file that is included twice is still one
-        found.setdefault(edit.path, []).append((edit.start, edit.end, edit.text))
-    return {path: exchanged(config.texts[path], pieces) for path, pieces in found.items()}
+        pieces.setdefault(edit.path, []).append((edit.start, edit.end, edit.text))
+    return {path: exchanged(config.texts[path], of_file) for path, of_file in pieces.items()}
+
+
+def exchanged(text: str, pieces: Iterable[tuple[int, int, str]]) -> str:
+    """A template of ``text`` with some of it, from start to end, in the template's own words.
+
+    Pieces at the same place come in the order they are given.
+    """
+    literals, place = [], 0
+    for start, end, own in sorted(pieces, key=lambda piece: piece[:2]):
+        literals += [_apart(_literal(text[place:start])), own]
+        place = end
+    return "".join([*literals, _literal(text[place:])])
+
+
+def _apart(literal: str) -> str:
+    """Braces that would be taken for part of the variable after them, said by the template."""
+    bare = literal.rstrip("{")
+    braces = literal[len(bare) :]
+    return f'{bare}{{{{ "{braces}" }}}}' if braces else literal
+
+
+def _literal(text: str) -> str:
+    """Text that a template gives back unchanged."""
+    return _OURS.sub(lambda ours: '{{ "' + ours[0].replace("\r", "\\r") + '" }}', text)

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from autotune.deploy.render import _environment
-from autotune.discovery.template import exchanged
+from autotune.discovery.adoption import exchanged
 from autotune.services.apache import syntax as apache
 from autotune.services.config_files import Directive, Reader, Unreadable, Word
 from autotune.services.nginx import syntax as nginx
