@@ -48,11 +48,11 @@ def wrong_answers(context: ReadingContext) -> Bottleneck | None:
     first = broken[0]
     fine = [part.host for part in context.of_role(first.role) if not part.fault]
     others = f" ({', '.join(fine)} answers right)" if fine else ""
-    said = "; ".join(f"{part.host} answers {part.fault}" for part in broken)
+    answers = "; ".join(f"{part.host} answers {part.fault}" for part in broken)
     return _at(
         first,
         Resource.ANSWERS,
-        f"asked by itself, without load, {said}{others}: mend it, {context.reading.failed} of"
+        f"asked by itself, without load, {answers}{others}: mend it, {context.reading.failed} of"
         f" {context.reading.intended} requests failed",
         TOLD,
     )
@@ -69,12 +69,14 @@ def clients_refused(context: ReadingContext) -> Bottleneck | None:
             continue
         standing = part.waiting_max if limit.queues else 0
         clients = sum(pool.workers for pool in context.pools)
-        told = part.refused or f"it turned away {refused:g} and stopped accepting {closed:g} times"
+        refusal = (
+            part.refused or f"it turned away {refused:g} and stopped accepting {closed:g} times"
+        )
         return _at(
             part,
             Resource.CONNECTIONS,
             f"{context.setting(part, limit.parameter)} clients are its limit, {clients} processes want a"
-            f" connection each, {standing} stood at its socket ({told}): raise {limit.parameter}",
+            f" connection each, {standing} stood at its socket ({refusal}): raise {limit.parameter}",
             TOLD,
         )
     return None
@@ -179,15 +181,15 @@ def _ready_but_not_running(context: ReadingContext, host: HostActivity, share: f
     """A generator on the same host never idles, so that idle time alone proves nothing: the stack
     lacks CPUs only if it could fill them alone. Two processes often pushed aside are still two."""
     parts, idle = context.on(host.name), 1.0 - host.busy
-    wanted = sum(part.cpu + (part.delay or 0.0) for part in parts)
+    demanded = sum(part.cpu + (part.delay or 0.0) for part in parts)
     waiting = [part for part in parts if part.delay and _ready_share(part) >= share]
     mine = sum(part.cpu for part in parts) >= MINE * host.cpus
-    if idle > IDLE or wanted < CROWDED * host.cpus or not waiting or not mine:
+    if idle > IDLE or demanded < CROWDED * host.cpus or not waiting or not mine:
         return ""
     worst = max(waiting, key=lambda p: p.delay or 0.0)
     times = (worst.delay or 0.0) / max(worst.cpu, 1e-3)
     return (
-        f"{host.name}'s {host.cpus:g} CPUs were {idle:.0%} idle with {wanted:.1f} of the stack's"
+        f"{host.name}'s {host.cpus:g} CPUs were {idle:.0%} idle with {demanded:.1f} of the stack's"
         f" processes ready to run; {worst.label}'s waited {times:.1f} × as long as they ran"
     )
 

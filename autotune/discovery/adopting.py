@@ -106,26 +106,28 @@ def _hosts(logins: Sequence[str], ssh_config: Path | None) -> list[DiscoveredHos
     # Its libraries take a second to load.
     from autotune.transports.ssh import SshTransport
 
-    wanted = [_login(login, ssh_config) for login in logins]
-    ways: dict[str, Transport] = {host.name: SshTransport(host) for host in wanted}
-    by_name = {host.name: host for host in wanted}
+    hosts = [_login(login, ssh_config) for login in logins]
+    transports: dict[str, Transport] = {host.name: SshTransport(host) for host in hosts}
+    by_name = {host.name: host for host in hosts}
     try:
-        read = on_all(ways.values(), lambda way: read_host(way, by_name[way.name])).everywhere()
+        read = on_all(
+            transports.values(), lambda transport: read_host(transport, by_name[transport.name])
+        ).everywhere()
     finally:
-        for way in ways.values():
-            way.close()
+        for transport in transports.values():
+            transport.close()
     return _distinct(list(read.values()))
 
 
 def _login(login: str, ssh_config: Path | None) -> SshHost:
-    found = _LOGIN.fullmatch(login.strip())
-    if found is None:
+    match = _LOGIN.fullmatch(login.strip())
+    if match is None:
         raise AutotuneError(f"{login!r} is no host", hint="--from user@host[,user@host…]")
     return SshHost(
         name=login.strip(),
-        address=found["address"].strip("[]"),
-        user=found["user"],
-        port=int(found["port"]) if found["port"] else None,
+        address=match["address"].strip("[]"),
+        user=match["user"],
+        port=int(match["port"]) if match["port"] else None,
         config=str(ssh_config.expanduser()) if ssh_config else None,
     )
 
@@ -190,12 +192,12 @@ def _baseline(tier: AdoptedTier, service: str) -> Mapping[str, object]:
     """Values by bare names, those that follow from others as the software has them now."""
     values = {name.partition(".")[2]: value for name, value in tier.values.items()
               if name.startswith(f"{service}.")}  # fmt: skip
-    known = {d.name: value * d.unit for d in tier.dimensions
+    numbers = {d.name: value * d.unit for d in tier.dimensions
              if isinstance(value := tier.values.get(d.name.partition(".")[2]), int | float)}  # fmt: skip
     for dimension in tier.dimensions:
         _, owner, name = dimension.name.split(".", 2)
-        if owner == service and dimension.derived and {*dimension.derived.names()} <= {*known}:
-            values.setdefault(name, round(dimension.derived.evaluate(known) / dimension.unit))
+        if owner == service and dimension.derived and {*dimension.derived.names()} <= {*numbers}:
+            values.setdefault(name, round(dimension.derived.evaluate(numbers) / dimension.unit))
     return values
 
 
@@ -209,9 +211,9 @@ def _write(directory: Path, adopted: Iterable[AdoptedTier]) -> None:
 
 
 def _summary(tier: AdoptedTier) -> str:
-    found = tier.found
-    hosts = ", ".join(instance.host.name for instance in found.instances)
-    onward = [*([f"forwards to {found.forwards_to}"] if found.forwards_to else []),
-              *([f"uses {', '.join(found.uses)}"] if found.uses else [])]  # fmt: skip
+    discovered = tier.found
+    hosts = ", ".join(instance.host.name for instance in discovered.instances)
+    onward = [*([f"forwards to {discovered.forwards_to}"] if discovered.forwards_to else []),
+              *([f"uses {', '.join(discovered.uses)}"] if discovered.uses else [])]  # fmt: skip
     behind = f"; {', '.join(onward)}" if onward else ""
-    return f"{found.name}: {found.deployment} on {hosts}, port {found.port}{behind}"
+    return f"{discovered.name}: {discovered.deployment} on {hosts}, port {discovered.port}{behind}"

@@ -57,7 +57,7 @@ find "$@" \\( -type l -o -type f -size -512k ! -name '*.key' ! -name '*.pem' ! -
 """
 
 
-def read_host(way: Transport, host: SshHost) -> DiscoveredHost:
+def read_host(transport: Transport, host: SshHost) -> DiscoveredHost:
     """Ask ``host``; its name is its own short one, if it has a usable one.
 
     Raises HostUnreachable, or AutotuneError where the account cannot become root there.
@@ -71,7 +71,7 @@ def read_host(way: Transport, host: SshHost) -> DiscoveredHost:
         (_FILES, *(path for adoption in every for path in adoption.paths)),
     )
     asked = [Command(("sh", "-c", script, "sh", *arguments)) for script, *arguments in scripts]
-    units, names, seen, versions, files = ask(way, asked, timeout=READING)
+    units, names, seen, versions, files = ask(transport, asked, timeout=READING)
     if not units.ok:
         raise AutotuneError(
             f"{host.name} has no systemd, which autotune needs to reload its services",
@@ -83,8 +83,8 @@ def read_host(way: Transport, host: SshHost) -> DiscoveredHost:
         address=host.address,
         user=host.user,
         port=host.port,
-        tree=_tree(way.name, files.stdout),
-        facts=host_facts(way, units=True),
+        tree=_tree(transport.name, files.stdout),
+        facts=host_facts(transport, units=True),
         units=dict(line.split(" ", 1) for line in units.stdout.splitlines() if " " in line),
         versions=tuple(line for line in versions.stdout.splitlines() if line),
         names=frozenset({host.address, *own}),
@@ -93,13 +93,13 @@ def read_host(way: Transport, host: SshHost) -> DiscoveredHost:
     )
 
 
-def _backlogs(said: str) -> dict[str, int]:
+def _backlogs(printed: str) -> dict[str, int]:
     """By path or port; of several sockets at a port the shortest queue, which is full first."""
-    found: dict[str, int] = {}
-    for size, place in _LISTENING.findall(said):
+    backlogs: dict[str, int] = {}
+    for size, place in _LISTENING.findall(printed):
         key = place if place.startswith("/") else place.rpartition(":")[2]
-        found[key] = min(int(size), found.get(key, int(size)))
-    return found
+        backlogs[key] = min(int(size), backlogs.get(key, int(size)))
+    return backlogs
 
 
 def _short(own: list[str], address: str) -> str:

@@ -54,15 +54,15 @@ def instances(host: DiscoveredHost) -> tuple[tuple[Instance, ...], tuple[str, ..
             else:
                 running.append(replace(result, config=guarded(result.config)))
     servers = {SERVICES[one.key].gateway: one for one in running if SERVICES[one.key].gateway}
-    found: list[Instance] = []
+    deployed: list[Instance] = []
     for front in running:
         if SERVICES[front.key].gateway:
             continue
         server = servers.get(front.gateway)
         if front.gateway and server is None:
             notes.append(f"{host.name}: {_elsewhere(front)}")
-        found.append(_instance(host, front, server))
-    return tuple(found), tuple(notes)
+        deployed.append(_instance(host, front, server))
+    return tuple(deployed), tuple(notes)
 
 
 def _instance(

@@ -46,13 +46,13 @@ def _hosts(stack: Stack) -> Iterator[str]:
     yield "hosts:"
     for host in stack.hosts:
         size = f"{host.facts.cpus:g} CPUs, {host.facts.memory // 2**20} MB"
-        said = {"address": quoted(host.address)}
+        keys = {"address": quoted(host.address)}
         if host.user:
-            said["user"] = quoted(host.user)
+            keys["user"] = quoted(host.user)
         if host.port:
-            said["port"] = str(host.port)
+            keys["port"] = str(host.port)
         yield f"  # {', '.join([size, *host.versions])}"
-        yield f"  {host.name}: {_flow(said)}"
+        yield f"  {host.name}: {_flow(keys)}"
     if stack.ssh_config:
         yield ""
         yield f"ssh: {_flow({'config': quoted(stack.ssh_config)})}"
@@ -61,17 +61,17 @@ def _hosts(stack: Stack) -> Iterator[str]:
 def _tiers(stack: Stack) -> Iterator[str]:
     yield "tiers:"
     for tier in stack.tiers:
-        found = tier.found
-        for other in found.assumed:
-            yield f"  # No file of {found.name} speaks of {other}: that it uses it is a guess."
-        yield f"  {found.name}:"
-        yield f"    hosts: [{', '.join(instance.host.name for instance in found.instances)}]"
-        yield f"    service: {found.deployment}"
-        yield f"    port: {found.port}"
-        if found.forwards_to:
-            yield f"    forwards_to: {found.forwards_to}"
-        if found.uses:
-            yield f"    uses: [{', '.join(found.uses)}]"
+        discovered = tier.found
+        for other in discovered.assumed:
+            yield f"  # No file of {discovered.name} speaks of {other}: that it uses it is a guess."
+        yield f"  {discovered.name}:"
+        yield f"    hosts: [{', '.join(instance.host.name for instance in discovered.instances)}]"
+        yield f"    service: {discovered.deployment}"
+        yield f"    port: {discovered.port}"
+        if discovered.forwards_to:
+            yield f"    forwards_to: {discovered.forwards_to}"
+        if discovered.uses:
+            yield f"    uses: [{', '.join(discovered.uses)}]"
         yield f"    templates: {quoted(stack.templates)}"
 
 
@@ -102,16 +102,16 @@ def _of(tier: AdoptedTier) -> Iterator[tuple[str, Dimension]]:
 
 def _tuned(name: str, dimension: Dimension, value: Value) -> str:
     if dimension.choices:
-        said = {"choices": f"[{', '.join(map(scalar, dimension.choices))}]"}
+        keys = {"choices": f"[{', '.join(map(scalar, dimension.choices))}]"}
     else:
         assert dimension.low is not None
         assert dimension.high is not None
         assert isinstance(value, int | float)
         low, high = min(dimension.low, value), max(dimension.high, value)
-        said = {"range": f"[{scalar(low)}, {scalar(high)}]"}
+        keys = {"range": f"[{scalar(low)}, {scalar(high)}]"}
     unit = dimension.parameter.unit
     counted = f" ({unit})" if unit else ""
-    line = f"  {name}: {_flow({**said, 'default': scalar(value)})}"
+    line = f"  {name}: {_flow({**keys, 'default': scalar(value)})}"
     return f"  # {dimension.parameter.meaning}{counted}\n{line}"
 
 
@@ -122,8 +122,8 @@ def _load(stack: Stack) -> Iterator[str]:
     yield "budget: {trials: 40, time: 45m}"
 
 
-def _flow(said: Mapping[str, str]) -> str:
-    return "{" + ", ".join(f"{key}: {value}" for key, value in said.items()) + "}"
+def _flow(keys: Mapping[str, str]) -> str:
+    return "{" + ", ".join(f"{key}: {value}" for key, value in keys.items()) + "}"
 
 
 def scalar(value: Value) -> str:

@@ -45,12 +45,12 @@ def tiers(instances: Iterable[Instance]) -> tuple[DiscoveredTier, ...]:
     for instance in instances:
         grouped.setdefault((instance.kind, instance.deployment, instance.port), []).append(instance)
     order = ("lb", "web", "cache", "store")
-    found: list[DiscoveredTier] = []
+    discovered: list[DiscoveredTier] = []
     for key in sorted(grouped, key=lambda key: order.index(key[0])):
-        same = sum(tier.kind == key[0] for tier in found)
+        same = sum(tier.kind == key[0] for tier in discovered)
         name = key[0] if not same else f"{key[0]}{same + 1}"
-        found.append(DiscoveredTier(name, tuple(grouped[key])))
-    return tuple(_connected(tier, found) for tier in found)
+        discovered.append(DiscoveredTier(name, tuple(grouped[key])))
+    return tuple(_connected(tier, discovered) for tier in discovered)
 
 
 def _connected(tier: DiscoveredTier, every: Sequence[DiscoveredTier]) -> DiscoveredTier:

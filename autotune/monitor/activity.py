@@ -140,10 +140,10 @@ def within(samples: Sequence[Sample], seconds: float) -> Sequence[Sample]:
     """The samples up to ``seconds`` after the first: a generator that waits for its last answers
     outlives the load it made. A few later ones where there would be no two."""
     for slack in (STARTING, LATE):
-        found = [s for s in samples if s.at <= samples[0].at + seconds + slack]
-        if len(found) > 1:
+        samples_within = [s for s in samples if s.at <= samples[0].at + seconds + slack]
+        if len(samples_within) > 1:
             break
-    return found
+    return samples_within
 
 
 def queue_of(part: Part, queues: Sequence[Queue]) -> Queue | None:
@@ -183,10 +183,10 @@ def counted(answers: Sequence[Counters], levels: frozenset[str]) -> dict[str, fl
 
 
 def _rate(at: Mapping[float, Processes], of: Callable[[Processes], float | None]) -> float | None:
-    known = [(when, value) for when, group in at.items() if (value := of(group)) is not None]
-    if len(known) < 2:
+    values = [(when, value) for when, group in at.items() if (value := of(group)) is not None]
+    if len(values) < 2:
         return None
-    (begun, first), (ended, last) = known[0], known[-1]
+    (begun, first), (ended, last) = values[0], values[-1]
     return max(0.0, last - first) / max(ended - begun, 1e-6)
 
 

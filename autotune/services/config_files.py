@@ -28,12 +28,12 @@ class Tree:
 
     @cached_property
     def _children(self) -> Mapping[str, set[str]]:
-        found: dict[str, set[str]] = {}
+        children: dict[str, set[str]] = {}
         for path in (*self.files, *self.links):
             words = path.split("/")
             for depth in range(1, len(words)):
-                found.setdefault("/".join(words[:depth]) or "/", set()).add(words[depth])
-        return found
+                children.setdefault("/".join(words[:depth]) or "/", set()).add(words[depth])
+        return children
 
     def real(self, path: str) -> str:
         """The path with every link on the way followed."""
@@ -53,15 +53,15 @@ class Tree:
     def matching(self, pattern: str) -> tuple[str, ...]:
         """Files that a shell's pattern names, in the order of their names, by their real paths."""
         paths = list(self._matching("/", [word for word in normpath(pattern).split("/") if word]))
-        found = dict.fromkeys(self.real(path) for path in paths)
-        return tuple(path for path in found if path in self.files)
+        real = dict.fromkeys(self.real(path) for path in paths)
+        return tuple(path for path in real if path in self.files)
 
     def _matching(self, directory: str, words: list[str]) -> Iterator[str]:
         if not words:
             yield directory
             return
-        known = sorted(self._children.get(self.real(directory), ()))
-        for name in known:
+        names = sorted(self._children.get(self.real(directory), ()))
+        for name in names:
             hidden = name.startswith(".") and not words[0].startswith(".")
             if fnmatchcase(name, words[0]) and not hidden:
                 yield from self._matching(join(directory, name), words[1:])
@@ -200,16 +200,16 @@ def gather(tree: Tree, main: str, read: Reader, includes: Includes) -> Config:
             unread[path] = str(error)
             return
         texts[path] = text
-        for found in directives:
-            directive = replace(found, within=(*within, *found.within))
+        for parsed in directives:
+            directive = replace(parsed, within=(*within, *parsed.within))
             yield PlacedDirective(path, directive)
             if (pattern := includes(directive)) is not None:
-                wanted = join(dirname(main), pattern)
-                matching = tree.matching(wanted)
-                if not matching and "*" not in wanted:
-                    unread[wanted] = f"{path} includes it, and it was not read"
-                for one in matching:
-                    yield from follow(one, directive.within, depth + 1)
+                place = join(dirname(main), pattern)
+                matching = tree.matching(place)
+                if not matching and "*" not in place:
+                    unread[place] = f"{path} includes it, and it was not read"
+                for included_path in matching:
+                    yield from follow(included_path, directive.within, depth + 1)
 
     if tree.real(main) not in tree.files:
         return Config(main, unread={main: "it is not there"})

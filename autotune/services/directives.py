@@ -68,9 +68,9 @@ def _kilobytes(text: str) -> Value | None:
 
 def switch(on: str, off: str) -> Notation:
     """Two words, in capitals or not."""
-    known = {on: True, off: False}
+    words = {on: True, off: False}
     return Notation(
-        lambda text: known.get(text.lower()),
+        lambda text: words.get(text.lower()),
         lambda name: f'("{on}" if {name} else "{off}")',
     )
 
@@ -155,20 +155,22 @@ def map_directives(config: Config, tunables: Iterable[Tunable], accepts: Accepts
     return adopted
 
 
-def joined(one: Adopted, other: Adopted) -> Adopted:
+def joined(first: Adopted, second: Adopted) -> Adopted:
     return Adopted(
-        (*one.edits, *other.edits), {**one.values, **other.values}, {**one.left, **other.left}
+        (*first.edits, *second.edits),
+        {**first.values, **second.values},
+        {**first.left, **second.left},
     )
 
 
 def _outermost(config: Config, tunable: Tunable) -> list[PlacedDirective]:
-    found = [
+    placed = [
         seen
         for seen in config.called(tunable.directive)
         if (tunable.blocks is None or seen.block in tunable.blocks) and tunable.counts(seen)
     ]
-    depth = min((seen.directive.depth for seen in found), default=0)
-    return [seen for seen in found if seen.directive.depth == depth]
+    depth = min((seen.directive.depth for seen in placed), default=0)
+    return [seen for seen in placed if seen.directive.depth == depth]
 
 
 def _present(tunable: Tunable, places: list[PlacedDirective], accepts: Accepts) -> Adopted:
@@ -230,10 +232,10 @@ def behind(name: str, argument: int = 0) -> Callable[[Config], Position | None]:
     """Right after the value of the only directive of that name."""
 
     def position(config: Config) -> Position | None:
-        found = config.called(name)
-        if len(found) != 1 or len(found[0].directive.arguments) <= argument:
+        directives = config.called(name)
+        if len(directives) != 1 or len(directives[0].directive.arguments) <= argument:
             return None
-        return found[0].path, found[0].directive.arguments[argument].end
+        return directives[0].path, directives[0].directive.arguments[argument].end
 
     return position
 
@@ -242,8 +244,12 @@ def before(name: str) -> Callable[[Config], Position | None]:
     """Right before the only directive of that name."""
 
     def position(config: Config) -> Position | None:
-        found = config.called(name)
-        return (found[0].path, found[0].directive.name.start) if len(found) == 1 else None
+        directives = config.called(name)
+        return (
+            (directives[0].path, directives[0].directive.name.start)
+            if len(directives) == 1
+            else None
+        )
 
     return position
 

@@ -27,7 +27,7 @@ _WORD = re.compile(r""""(?:\\.|[^"\\\n])*"|'[^'\n]*'|[^\s]+""")
 
 def read(text: str) -> tuple[Directive, ...]:
     """Every option; a comment takes a whole line, or the rest of one behind a space."""
-    found: list[Directive] = []
+    directives: list[Directive] = []
     place = 0
     while place < len(text):
         line = _LINE.match(text, place)
@@ -38,9 +38,9 @@ def read(text: str) -> tuple[Directive, ...]:
                 break
             words.append(Word(match[0], match.start()))
         if words:
-            found.append(Directive(words[0], tuple(words[1:])))
+            directives.append(Directive(words[0], tuple(words[1:])))
         place = line.end()
-    return tuple(found)
+    return tuple(directives)
 
 
 def words(names: Mapping[str, str]) -> Parser:
@@ -70,5 +70,5 @@ def tune(config: Config, options: Options, accepts: Accepts) -> Adopted:
 
 def last_number(config: Config, option: str, default: int) -> int:
     """The number an option is given last."""
-    found = [directive.words[0] for directive in config.called(option) if directive.words]
-    return int(found[-1]) if found and found[-1].isdigit() else default
+    values = [directive.words[0] for directive in config.called(option) if directive.words]
+    return int(values[-1]) if values and values[-1].isdigit() else default

@@ -50,39 +50,39 @@ def placed(name: str, tier: Tier) -> tuple[Placed, ...]:
 
     A service that several deployments share is there once. Raises KeyError for an unknown one.
     """
-    found: list[Placed] = []
-    _add_all(found, tier, name)
-    return tuple(replace(one, runs=_runs(name, one)) for one in found)
+    places: list[Placed] = []
+    _add_all(places, tier, name)
+    return tuple(replace(place, runs=_runs(name, place)) for place in places)
 
 
-def _add_all(found: list[Placed], tier: Tier, name: str) -> None:
+def _add_all(places: list[Placed], tier: Tier, name: str) -> None:
     of_host = of_role(Role.HOST) if tier.runtime == "systemd" else ()
-    found += [Placed(service, Role.HOST) for service in of_host if not service.per_deployment]
+    places += [Placed(service, Role.HOST) for service in of_host if not service.per_deployment]
     if tier.app:
-        found.append(Placed(APPS[tier.app], Role.APP))
+        places.append(Placed(APPS[tier.app], Role.APP))
     if tier.local_cache:
-        found += [Placed(service, Role.LOCAL) for service in of_role(Role.LOCAL)]
+        places += [Placed(service, Role.LOCAL) for service in of_role(Role.LOCAL)]
     for deployment in tier.service:
         when: Conditions = ((choice_of(name), (deployment,)),) if len(tier.service) > 1 else ()
         services = parts(deployment)
         for limit in (service for service in of_host if service.per_deployment):
             beside = limit.beside(tuple(service for service, _ in services))
-            _add(found, Placed(beside, Role.HOST, when))
+            _add(places, Placed(beside, Role.HOST, when))
         for service, role in services:
-            _add(found, Placed(service, role, when))
+            _add(places, Placed(service, role, when))
 
 
-def _runs(tier: str, one: Placed) -> Conditions:
-    prefix = f"{tier}.{one.service.name}."
-    return (*one.when, *((prefix + name, values) for name, values in one.service.runs_when))
+def _runs(tier: str, place: Placed) -> Conditions:
+    prefix = f"{tier}.{place.service.name}."
+    return (*place.when, *((prefix + name, values) for name, values in place.service.runs_when))
 
 
-def _add(found: list[Placed], new: Placed) -> None:
-    for index, old in enumerate(found):
+def _add(places: list[Placed], new: Placed) -> None:
+    for index, old in enumerate(places):
         if (old.service, old.role) == (new.service, new.role):
-            found[index] = replace(old, when=_either(old.when, new.when))
+            places[index] = replace(old, when=_either(old.when, new.when))
             return
-    found.append(new)
+    places.append(new)
 
 
 def _either(one: Conditions, other: Conditions) -> Conditions:

@@ -27,8 +27,8 @@ def listen_backlog(name: str = "backlog") -> Parser:
     """
 
     def parse(text: str) -> Settings:
-        found = re.findall(r"(?m)^(?:\S+\s+)?LISTEN\s+\d+\s+(\d+)\s", text)
-        return {name: min(int(backlog) for backlog in found)} if found else {}
+        backlogs = re.findall(r"(?m)^(?:\S+\s+)?LISTEN\s+\d+\s+(\d+)\s", text)
+        return {name: min(int(backlog) for backlog in backlogs)} if backlogs else {}
 
     return parse
 

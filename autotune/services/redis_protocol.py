@@ -114,9 +114,9 @@ def alternating(names: Mapping[str, str], switches: Collection[str] = ()) -> Par
     def parse(text: str) -> Settings:
         lines = [line.strip() for line in text.splitlines()]
         pairs = zip(lines[::2], lines[1::2], strict=False)
-        found = {names[name]: number(value) for name, value in pairs if name in names}
+        values = {names[name]: number(value) for name, value in pairs if name in names}
         return {
-            name: value == "yes" if name in switches else value for name, value in found.items()
+            name: value == "yes" if name in switches else value for name, value in values.items()
         }
 
     return parse

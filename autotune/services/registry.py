@@ -89,8 +89,8 @@ def diagnosis(name: str) -> Diagnosis:
     """What diagnosing needs of the services of this name; nothing of an unknown one."""
     for service in named(name):
         if module := folder_module(service, "diagnosis"):
-            found: Diagnosis = module.DIAGNOSIS
-            return found
+            declared: Diagnosis = module.DIAGNOSIS
+            return declared
     return NOTHING
 
 

@@ -45,7 +45,9 @@ def read(tree: Tree) -> Config:
 
 def _read(text: str) -> tuple[Directive, ...]:
     """Directives by the names that the documentation has: Apache takes them in any case."""
-    return tuple(replace(found, name=_canonical(found.name)) for found in syntax.read(text))
+    return tuple(
+        replace(directive, name=_canonical(directive.name)) for directive in syntax.read(text)
+    )
 
 
 def _canonical(name: Word) -> Word:
@@ -113,9 +115,9 @@ def tune(service: RunningService, accepts: Accepts) -> Adopted:
         Tunable("ListenBacklog", "ListenBacklog", NUMBER, absent=Absent(
             511, _first_listen, r'"\nListenBacklog " ~ ListenBacklog')),
     ]  # fmt: skip
-    made = map_directives(config, mappings, accepts)
+    adopted = map_directives(config, mappings, accepts)
     sized = _processes if mpm(config) == "prefork" else _threads
-    return joined(made, sized(config, made, accepts))
+    return joined(adopted, sized(config, adopted, accepts))
 
 
 def _first_listen(config: Config) -> Position | None:
@@ -128,33 +130,33 @@ def _first_listen(config: Config) -> Position | None:
 
 def _processes(config: Config, _: Adopted, accepts: Accepts) -> Adopted:
     """prefork: workers are processes; the limit goes up with them."""
-    made = map_directives(
+    adopted = map_directives(
         config, [Tunable("MaxRequestWorkers", "MaxRequestWorkers", NUMBER)], accepts
     )
-    return joined(made, _limit(config, "ServerLimit", "MaxRequestWorkers", made))
+    return joined(adopted, _limit(config, "ServerLimit", "MaxRequestWorkers", adopted))
 
 
-def _threads(config: Config, made: Adopted, accepts: Accepts) -> Adopted:
+def _threads(config: Config, adopted: Adopted, accepts: Accepts) -> Adopted:
     """event: workers are whole processes of threads, so that their number says how many."""
     workers = _one_number(config, "MaxRequestWorkers")
-    threads = made.values.get("ThreadsPerChild")
+    threads = adopted.values.get("ThreadsPerChild")
     if not workers or not isinstance(threads, int) or workers % threads:
         why = "MaxRequestWorkers is no multiple of ThreadsPerChild, or is not there"
         return Adopted(left={"ServerLimit": why})
     processes = workers // threads
     if not accepts("ServerLimit", processes):
         return Adopted(left={"ServerLimit": f"{processes} processes are out of the catalogue"})
-    found = config.called("MaxRequestWorkers")[0]
-    word = found.directive.arguments[0]
-    written = Edit(found.path, word.start, word.end, "{{ MaxRequestWorkers }}")
+    workers_directive = config.called("MaxRequestWorkers")[0]
+    word = workers_directive.directive.arguments[0]
+    written = Edit(workers_directive.path, word.start, word.end, "{{ MaxRequestWorkers }}")
     sized = Adopted((written,), {"ServerLimit": processes})
     sized = joined(sized, _limit(config, "ServerLimit", "ServerLimit", sized))
-    return joined(sized, _limit(config, "ThreadLimit", "ThreadsPerChild", made))
+    return joined(sized, _limit(config, "ThreadLimit", "ThreadsPerChild", adopted))
 
 
-def _limit(config: Config, name: str, variable: str, made: Adopted) -> Adopted:
+def _limit(config: Config, name: str, variable: str, adopted: Adopted) -> Adopted:
     """A limit that goes up, where it has to, and never down."""
-    if variable not in made.values:
+    if variable not in adopted.values:
         return Adopted()
     now = _one_number(config, name)
     if now:
@@ -168,15 +170,15 @@ def _limit(config: Config, name: str, variable: str, made: Adopted) -> Adopted:
     # What was more than the default today is cut by it: as it is, it stays.
     text = (
         f'{{{{ "\\n{name} " ~ {variable} '
-        f'if {variable} > {default} and {variable} != {made.values[variable]} else "" }}}}'
+        f'if {variable} > {default} and {variable} != {adopted.values[variable]} else "" }}}}'
     )
     return Adopted((Edit(*position, position[1], text),))
 
 
 def _one_number(config: Config, name: str) -> int:
     """The value of a directive that is there once; 0 without."""
-    found = config.called(name)
-    words = found[0].words if len(found) == 1 else ()
+    directives = config.called(name)
+    words = directives[0].words if len(directives) == 1 else ()
     return int(words[0]) if len(words) == 1 and words[0].isdigit() else 0
 
 
@@ -184,11 +186,11 @@ def _one_number(config: Config, name: str) -> int:
 
 
 def ports(config: Config) -> tuple[int, ...]:
-    found = (seen.words[0].rpartition(":")[2] for seen in config.called("Listen")
+    numbers = (seen.words[0].rpartition(":")[2] for seen in config.called("Listen")
              if seen.words and "https" not in seen.words
              and not any(block[-1:] and "ssl" in " ".join(block).lower()
                          for block in seen.directive.within))  # fmt: skip
-    return tuple(dict.fromkeys(int(port) for port in found if port.isdigit()))
+    return tuple(dict.fromkeys(int(port) for port in numbers if port.isdigit()))
 
 
 def passes(config: Config) -> tuple[str, ...]:

@@ -38,10 +38,10 @@ def doing(text: str) -> Mapping[str, float]:
     """Workers that have a request in hand, the one that answers this not counted, and those that
     wait for the next one of a kept connection, off the scoreboard: a letter each (mod_status).
     Nothing where there is no scoreboard."""
-    found = re.search(r"(?m)^Scoreboard: (\S+)", text)
-    if found is None:
+    scoreboard = re.search(r"(?m)^Scoreboard: (\S+)", text)
+    if scoreboard is None:
         return {}
-    count = {name: sum(map(found[1].count, letters)) for name, letters in _LETTERS.items()}
+    count = {name: sum(map(scoreboard[1].count, letters)) for name, letters in _LETTERS.items()}
     return {WORKING: max(0.0, count[WORKING] - 1.0), KEPT: float(count[KEPT])}
 
 
@@ -57,19 +57,19 @@ def workers(part: PartReading) -> Finding | None:
         return None
     threads = part.setting("ThreadsPerChild") or 1
     there = min(seen.workers * threads, most)
-    told, taken = "max_workers" in seen.complaints, _taken(seen, there)
+    logged, taken = "max_workers" in seen.complaints, _taken(seen, there)
     # A reading cut short ends before anybody was asked; but whoever is free accepts at once,
     # unless the machine keeps it from running for a moment.
     unasked = seen.answers + seen.unanswered <= AROUND
     inferred = unasked and there >= FULL * most and seen.waiting >= FLEETING * there
-    if not (told or taken or inferred):
+    if not (logged or taken or inferred):
         return None
     return Finding(
         Resource.WORKERS,
-        f"{_shown(seen, told=told)} of {there} workers, {most} allowed;"
+        f"{_shown(seen, logged=logged)} of {there} workers, {most} allowed;"
         f" {seen.waiting:.0f} connections waited at its socket (up to {seen.waiting_max}):"
         f" {_remedy(seen, there, most, threads)}",
-        TOLD if told else MEASURED if taken else INFERRED,
+        TOLD if logged else MEASURED if taken else INFERRED,
     )
 
 
@@ -78,8 +78,8 @@ def _taken(part: PartActivity, there: int) -> bool:
     return bool(part.unanswered) or part.occupied + _kept(part) >= BUSY * there
 
 
-def _shown(part: PartActivity, *, told: bool) -> str:
-    if told:
+def _shown(part: PartActivity, *, logged: bool) -> str:
+    if logged:
         return "“server reached MaxRequestWorkers setting” in its log"
     if part.unanswered:
         return f"none free to tell of its state, {part.unanswered} times,"

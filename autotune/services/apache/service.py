@@ -61,12 +61,12 @@ class ApacheServer(Service):
         return site.listen
 
     def effective(self, site: Site) -> tuple[Readback, ...]:
-        known = frozenset(parameter.name for parameter in self.parameters)
+        names = frozenset(parameter.name for parameter in self.parameters)
         backlog = ("ss", "-ltnH", f"sport = :{site.listen.port}")
         return (
             Readback(
                 asking(site, "status?auto", "info?config"),
-                in_effect(known - {"ListenBacklog"}, self.limits),
+                in_effect(names - {"ListenBacklog"}, self.limits),
             ),
             Readback(backlog, listen_backlog("ListenBacklog")),
         )

@@ -44,8 +44,8 @@ def in_effect(names: frozenset[str], limits: Callable[[Running], Settings]) -> P
         running = understood(text)
         if running is None:
             return {}
-        found = {name: running.directives[name] for name in names if name in running.directives}
-        return {**found, **limits(running)}
+        values = {name: running.directives[name] for name in names if name in running.directives}
+        return {**values, **limits(running)}
 
     return parse
 
@@ -62,15 +62,15 @@ def threads(running: Running) -> Settings:
     if not per_child:
         return {}
     asked = running.number("MaxRequestWorkers") // per_child * per_child
-    found = {"ThreadsPerChild": per_child, "MaxRequestWorkers": running.slots}
-    return found | ({"ServerLimit": running.slots // per_child} if running.slots < asked else {})
+    values = {"ThreadsPerChild": per_child, "MaxRequestWorkers": running.slots}
+    return values | ({"ServerLimit": running.slots // per_child} if running.slots < asked else {})
 
 
 def processes(running: Running) -> Settings:
     """mpm_prefork: no more than ServerLimit processes."""
     lowered = running.slots < running.number("MaxRequestWorkers")
-    found = {"MaxRequestWorkers": running.slots}
-    return found | ({"ServerLimit": running.slots} if lowered else {})
+    values = {"MaxRequestWorkers": running.slots}
+    return values | ({"ServerLimit": running.slots} if lowered else {})
 
 
 def _directives(page: str) -> Iterator[tuple[str, Value]]:

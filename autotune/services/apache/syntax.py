@@ -13,7 +13,7 @@ _WORD = re.compile(r""""(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])*'|(?:(?!\\\r?\n)\S)+"""
 
 def read(text: str) -> tuple[Directive, ...]:
     """Every directive, a section's own before what is in it. Raises Unreadable."""
-    found: list[Directive] = []
+    directives: list[Directive] = []
     sections: list[tuple[str, ...]] = []
     place = 0
     while place < len(text):
@@ -24,17 +24,17 @@ def read(text: str) -> tuple[Directive, ...]:
         if not words or words[0].text.startswith("#"):
             continue
         if not words[0].text.startswith("<"):
-            found.append(Directive(words[0], tuple(words[1:]), tuple(sections)))
+            directives.append(Directive(words[0], tuple(words[1:]), tuple(sections)))
             continue
         words = _without_brackets(text, words)
         if not words[0].text.startswith("/"):
-            found.append(Directive(words[0], tuple(words[1:]), tuple(sections)))
+            directives.append(Directive(words[0], tuple(words[1:]), tuple(sections)))
             sections.append(tuple(word.text for word in words))
         elif not sections or sections.pop()[0].lower() != words[0].text[1:].lower():
             raise unreadable(text, words[0].start, f"<{words[0].text}> closes nothing")
     if sections:
         raise unreadable(text, place, f"<{sections[-1][0]}> is not closed")
-    return tuple(found)
+    return tuple(directives)
 
 
 def _without_brackets(text: str, words: list[Word]) -> list[Word]:

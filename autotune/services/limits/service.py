@@ -74,5 +74,5 @@ SERVICES = (Limits(),)
 
 def open_files(text: str) -> dict[str, Value]:
     """The soft limit out of ``/proc/PID/limits``."""
-    found = _OPEN_FILES.search(text)
-    return {"nofile": int(found[1])} if found else {}
+    limit = _OPEN_FILES.search(text)
+    return {"nofile": int(limit[1])} if limit else {}

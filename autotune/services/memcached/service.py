@@ -87,11 +87,11 @@ def settings_in_effect(wanted: Collection[str] = frozenset(IN_EFFECT.values())) 
     theirs = words({name: ours for name, ours in IN_EFFECT.items() if ours in wanted})
 
     def parse(text: str) -> Settings:
-        found = dict(theirs(text))
-        found |= {name: int(found[name]) // 2**20 for name in BYTES if name in found}
-        if "udp" in found:
-            found["udp"] = found["udp"] != 0
-        return found
+        values = dict(theirs(text))
+        values |= {name: int(values[name]) // 2**20 for name in BYTES if name in values}
+        if "udp" in values:
+            values["udp"] = values["udp"] != 0
+        return values
 
     return parse
 

@@ -59,10 +59,10 @@ def find(host: RunningHost) -> Iterator[RunningService | str]:
 def tune(service: RunningService, accepts: Accepts) -> Adopted:
     """Every parameter of nginx in these files; its `auto` comes to the host's processors."""
     config = service.config
-    made = map_directives(config, _mappings(service.role, service.host.processors), accepts)
+    adopted = map_directives(config, _mappings(service.role, service.host.processors), accepts)
     for special in (_descriptors, _listening, _access_log):
-        made = joined(made, special(config, made, accepts))
-    return made
+        adopted = joined(adopted, special(config, adopted, accepts))
+    return adopted
 
 
 def _mappings(role: Role, processors: int) -> Iterator[Tunable]:
@@ -112,9 +112,9 @@ def _without_buffers(config: Config) -> tuple[str, int] | None:
     return inside("http")(config)
 
 
-def _descriptors(config: Config, made: Adopted, _: Accepts) -> Adopted:
+def _descriptors(config: Config, adopted: Adopted, _: Accepts) -> Adopted:
     """More connections than today need more descriptors: two for each, and some for files."""
-    now = made.values.get("worker_connections")
+    now = adopted.values.get("worker_connections")
     if now is None or config.called("worker_rlimit_nofile"):
         return Adopted()
     position = before("events")(config)
@@ -190,13 +190,13 @@ def ports(config: Config) -> tuple[int, ...]:
     """Where plain HTTP is spoken, the port of a default server first."""
     if config.called("server") and not config.called("listen"):
         return (80,)  # nginx' own, as root
-    found = [
+    numbers = [
         (("default_server" in seen.words), int(port))
         for seen in config.called("listen")
         if seen.words and "ssl" not in seen.words and not seen.words[0].startswith("unix:")
         and (port := _address(seen.words[0]).rpartition(":")[2]).isdigit()
     ]  # fmt: skip
-    return tuple(dict.fromkeys(port for _, port in sorted(found, key=lambda one: not one[0])))
+    return tuple(dict.fromkeys(port for _, port in sorted(numbers, key=lambda one: not one[0])))
 
 
 def passes(config: Config, directive: str) -> tuple[str, ...]:
@@ -205,12 +205,12 @@ def passes(config: Config, directive: str) -> tuple[str, ...]:
     for seen in config.called("server"):
         if seen.block == "upstream" and seen.words:
             servers.setdefault(seen.directive.within[-1][1], []).append(seen.words[0])
-    found: list[str] = []
+    places: list[str] = []
     for seen in config.called(directive):
         place = (seen.words or ("",))[0].partition("://")[2] or (seen.words or ("",))[0]
         place = place if place.startswith("unix:") else place.partition("/")[0]
-        found += servers.get(place, [place])
-    return tuple(dict.fromkeys(found))
+        places += servers.get(place, [place])
+    return tuple(dict.fromkeys(places))
 
 
 ADOPTION = Adoption(

@@ -75,8 +75,8 @@ SERVICES = (Nginx(),)
 
 def in_effect(text: str) -> Settings:
     """What ``nginx -T`` prints; a number of workers that it finds itself is not among it."""
-    found = directives(IN_EFFECT)(text)
-    return {name: value for name, value in found.items() if value != "auto"}
+    values = directives(IN_EFFECT)(text)
+    return {name: value for name, value in values.items() if value != "auto"}
 
 
 def _conf(site: Site) -> str:

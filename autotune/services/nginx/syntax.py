@@ -55,7 +55,7 @@ def directives(names: Mapping[str, str]) -> Parser:
     """Parser of ``nginx -T``: of a directive that is there more than once, the outermost."""
 
     def parse(text: str) -> Settings:
-        found: dict[str, Value] = {}
+        values: dict[str, Value] = {}
         depths: dict[str, int] = {}
         for directive in _printed(text):
             name = names.get(directive.name.text)
@@ -64,8 +64,8 @@ def directives(names: Mapping[str, str]) -> Parser:
             if directive.depth < depths.get(name, directive.depth + 1):
                 depths[name] = directive.depth
                 word = directive.arguments[0].text.strip("\"'")
-                found[name] = {"on": True, "off": False}.get(word, number(word))
-        return found
+                values[name] = {"on": True, "off": False}.get(word, number(word))
+        return values
 
     return parse
 

@@ -72,8 +72,8 @@ def _spare(name: str, default: int, pm: str) -> Tunable:
 
 def listens(config: Config) -> str:
     """A socket's path, or a port; empty for pools that listen at several places."""
-    found = {seen.words[0] for seen in config.called("listen") if seen.words}
-    place = found.pop() if len(found) == 1 else ""
+    places = {seen.words[0] for seen in config.called("listen") if seen.words}
+    place = places.pop() if len(places) == 1 else ""
     return place if place.startswith("/") else place.rpartition(":")[2]
 
 

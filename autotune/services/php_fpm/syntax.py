@@ -19,7 +19,7 @@ _VALUE = re.compile(r"""=[ \t]*((?:"(?:\\.|[^"\\])*"|'[^']*'|[^;"'\r\n])*)""", r
 
 def read(text: str) -> tuple[Directive, ...]:
     """Every assignment, its value the only argument. Raises Unreadable."""
-    found: list[Directive] = []
+    assignments: list[Directive] = []
     within: tuple[tuple[str, ...], ...] = ()
     place = 0
     while place < len(text):
@@ -35,23 +35,23 @@ def read(text: str) -> tuple[Directive, ...]:
             value = _VALUE.match(text, name.end())
             argument = value and Word(value[1].rstrip(), value.start(1))
             arguments = (argument,) if argument and argument.text else ()
-            found.append(Directive(Word(name[1], name.start(1)), arguments, within))
+            assignments.append(Directive(Word(name[1], name.start(1)), arguments, within))
             if value and value.end() > end:  # a quoted value of several lines
                 end = _LINE.match(text, value.end()).end()  # type: ignore[union-attr]  # matches ""
         place = end
-    return tuple(found)
+    return tuple(assignments)
 
 
 def assignments(names: Mapping[str, str]) -> Parser:
     """Parser of ``php-fpm -tt``, which logs the configuration: the first value of each name."""
 
     def parse(text: str) -> Settings:
-        found: dict[str, Value] = {}
+        values: dict[str, Value] = {}
         for assignment in _logged(text):
             name = names.get(assignment.name.text)
             if name and assignment.arguments:
-                found.setdefault(name, number(assignment.arguments[0].text))
-        return found
+                values.setdefault(name, number(assignment.arguments[0].text))
+        return values
 
     return parse
 

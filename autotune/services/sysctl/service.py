@@ -52,6 +52,6 @@ SERVICES = (Sysctl(),)
 def in_effect(text: str) -> dict[str, Value]:
     """Values out of the ``key = value`` lines of sysctl(8)."""
     rows = (line.partition(" = ") for line in text.splitlines())
-    known = {parameter.name for parameter in PARAMETERS}
+    names = {parameter.name for parameter in PARAMETERS}
     return {key: number(" ".join(value.split())) for key, mark, value in rows
-            if mark and key in known}  # fmt: skip
+            if mark and key in names}  # fmt: skip
