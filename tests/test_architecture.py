@@ -54,6 +54,14 @@ GENERATOR_NAMES = {
     "environments/": "ceilings of caches are those of two particular generators",
     "study/ceilings.py": "ceilings of caches are those of two particular generators",
 }
+# Who may import a service's folder beside the folder itself; the registry does so by discovery.
+KERNEL = "the kernel is part of what a host is: its facts are read before any service is known"
+FOLDER_IMPORTS = {
+    "space/kernel.py": KERNEL,
+    "transports/facts.py": KERNEL,
+    "environments/simulated.py": "a modelled host has a kernel too",
+    "services/local_cache/": "it is a memcached beside the application",
+}
 # Imports for the sake of a type that close a circle, until both halves are one module.
 TO_BE_CUT = {
     ("autotune.environments.processes_check", "autotune.environments.processes"),
@@ -129,13 +137,23 @@ def test_a_service_is_named_in_its_folder_alone(service: str) -> None:
     assert strays(pattern, folder, SERVICE_NAMES) == []
 
 
+@pytest.mark.parametrize("folder", sorted({type(s).__module__.split(".")[2] for s in ALL}))
+def test_a_folder_is_imported_by_itself_alone(folder: str) -> None:
+    package = f"autotune.services.{folder}"
+    found = [f"{module} imports {other}" for module, others in GRAPH.items() for other in others
+             if f"{other}.".startswith(f"{package}.") and not f"{module}.".startswith(f"{package}.")
+             and not MODULES[module].relative_to(PACKAGE).as_posix().startswith((*FOLDER_IMPORTS,))
+             ]  # fmt: skip
+    assert found == []
+
+
 @pytest.mark.parametrize("generator", sorted(LOADS))
 def test_a_generator_is_named_among_generators_alone(generator: str) -> None:
     pattern = re.compile(rf"\b{generator}\b", re.IGNORECASE)
     assert strays(pattern, "loads/", GENERATOR_NAMES) == []
 
 
-@pytest.mark.parametrize("allowed", [SERVICE_NAMES, GENERATOR_NAMES])
+@pytest.mark.parametrize("allowed", [SERVICE_NAMES, GENERATOR_NAMES, FOLDER_IMPORTS])
 def test_what_is_allowed_is_there(allowed: dict[str, str]) -> None:
     assert [place for place in allowed if not (PACKAGE / place).exists()] == []
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import ClassVar, Literal
+from typing import ClassVar, Literal, TypeVar
 from zlib import crc32
 
 from autotune.target.model import Data
@@ -16,6 +16,8 @@ Settings = Mapping[str, Value]
 Argv = tuple[str, ...]
 Conditions = tuple[tuple[str, tuple[Value, ...]], ...]  # name of a parameter, values it may have
 Runtime = Literal["embedded", "systemd"]
+Private = TypeVar("Private")
+Installed = TypeVar("Installed")
 
 
 class Action(enum.IntEnum):
@@ -139,8 +141,9 @@ class Site:
     facts: Mapping[str, Value] = field(default_factory=dict)
     own: Own | None = None
 
-    def place(self, private: str, installed: str) -> str:
-        """Where something is: in the private directory, or where the distribution has it."""
+    def place(self, private: Private, installed: Installed) -> Private | Installed:
+        """What holds of private processes, or what holds of the distribution's units: where
+        something is, mostly."""
         return private if self.runtime == "embedded" else installed
 
     @property

@@ -72,9 +72,8 @@ class ApacheServer(Service):
         )
 
     def _command(self, site: Site) -> Argv:
-        if site.runtime == "systemd":
-            return (site.programs["apache2ctl"], "-f", _conf(site))
-        return (site.programs["apache2"], "-d", ".", "-f", _conf(site))
+        program = site.programs[site.place("apache2", "apache2ctl")]
+        return (program, *site.place(("-d", "."), ()), "-f", _conf(site))
 
 
 class Apache(ApacheServer):

@@ -72,9 +72,10 @@ class LocalCache(Service):
         return {"memcached": ("memcached",), "memcached-tool": (TOOL,)}
 
     def files(self, site: Site) -> tuple[ConfigFile, ...]:
-        if site.runtime == "embedded":
-            return (ConfigFile("local_cache.conf", "local_cache/options.j2"),)
-        return (ConfigFile(f"/etc/systemd/system/{UNIT}", "local_cache/unit.j2"),)
+        private = ConfigFile("local_cache.conf", "local_cache/options.j2")
+        return (
+            site.place(private, ConfigFile(f"/etc/systemd/system/{UNIT}", "local_cache/unit.j2")),
+        )
 
     def unit(self, site: Site) -> str:
         return UNIT

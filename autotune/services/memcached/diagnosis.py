@@ -30,7 +30,7 @@ def _command(site: Site) -> Argv:
 
 
 def _log(site: Site) -> str | None:
-    return site.place("", "memcached.service") or None
+    return site.place(None, "memcached.service")
 
 
 def _evictions(part: PartReading) -> Finding | None:

@@ -64,10 +64,9 @@ class Nginx(Service):
         )
 
     def _command(self, site: Site) -> Argv:
-        if site.runtime == "systemd":
-            return (site.programs["nginx"], "-c", _conf(site))
         # The working directory is the site; "-e" keeps the very first messages out of /var/log.
-        return (site.programs["nginx"], "-p", ".", "-e", "nginx-error.log", "-c", _conf(site))
+        private = site.place(("-p", ".", "-e", "nginx-error.log"), ())
+        return (site.programs["nginx"], *private, "-c", _conf(site))
 
 
 SERVICES = (Nginx(),)

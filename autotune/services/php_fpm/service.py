@@ -66,8 +66,7 @@ class PhpFpm(Service):
         )
 
     def _command(self, site: Site) -> Argv:
-        prefix = ("-p", ".") if site.runtime == "embedded" else ()
-        return (site.programs["php-fpm"], *prefix, "-y", _conf(site))
+        return (site.programs["php-fpm"], *site.place(("-p", "."), ()), "-y", _conf(site))
 
 
 SERVICES = (PhpFpm(),)

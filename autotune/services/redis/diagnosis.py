@@ -8,7 +8,7 @@ from autotune.services.redis_protocol import CLIENT_LIMIT, COUNTERS
 
 
 def _log(site: Site) -> str | None:
-    return site.place("", "redis-server.service") or None
+    return site.place(None, "redis-server.service")
 
 
 DIAGNOSIS = Diagnosis(

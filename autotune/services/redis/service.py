@@ -52,7 +52,7 @@ class Redis(Service):
 
     def leaves(self, site: Site) -> tuple[str, ...]:
         """Files that the server itself makes, and that are to be gone when it is put back."""
-        return (f"{DATA}/{DUMP}",) if site.runtime == "systemd" else ()
+        return site.place((), (f"{DATA}/{DUMP}",))
 
     def unit(self, site: Site) -> str:
         return "redis-server.service"
