@@ -107,7 +107,7 @@ def find(host: RunningHost) -> Iterator[RunningService | str]:
 def tune(service: RunningService, accepts: Accepts) -> Adopted:
     """Every parameter of Apache in these files, of the way of working that is in use."""
     config = service.config
-    mappings = [
+    tunables = [
         Tunable("KeepAlive", "KeepAlive", CAPITAL_ON_OFF),
         Tunable("KeepAliveTimeout", "KeepAliveTimeout", SECONDS),
         *(Tunable(name, name, NUMBER) for name in COMMON),
@@ -115,7 +115,7 @@ def tune(service: RunningService, accepts: Accepts) -> Adopted:
         Tunable("ListenBacklog", "ListenBacklog", NUMBER, absent=Absent(
             511, _first_listen, r'"\nListenBacklog " ~ ListenBacklog')),
     ]  # fmt: skip
-    adopted = map_directives(config, mappings, accepts)
+    adopted = map_directives(config, tunables, accepts)
     sized = _processes if mpm(config) == "prefork" else _threads
     return joined(adopted, sized(config, adopted, accepts))
 

@@ -59,27 +59,27 @@ def find(host: RunningHost) -> Iterator[RunningService | str]:
 def tune(service: RunningService, accepts: Accepts) -> Adopted:
     """Every parameter of nginx in these files; its `auto` comes to the host's processors."""
     config = service.config
-    adopted = map_directives(config, _mappings(service.role, service.host.processors), accepts)
+    adopted = map_directives(config, _tunables(service.role, service.host.processors), accepts)
     for special in (_descriptors, _listening, _access_log):
         adopted = joined(adopted, special(config, adopted, accepts))
     return adopted
 
 
-def _mappings(role: Role, processors: int) -> Iterator[Tunable]:
+def _tunables(role: Role, processors: int) -> Iterator[Tunable]:
     yield Tunable("worker_processes", "worker_processes", automatic(processors), ("",),
-               absent=Absent(1, before("events"),
-                             r'"worker_processes " ~ worker_processes ~ ";\n"'))  # fmt: skip
+                  absent=Absent(1, before("events"),
+                                r'"worker_processes " ~ worker_processes ~ ";\n"'))  # fmt: skip
     yield Tunable("worker_connections", "worker_connections", NUMBER, ("events",),
-               absent=_line("events", "worker_connections", NUMBER, 512))  # fmt: skip
+                  absent=_line("events", "worker_connections", NUMBER, 512))  # fmt: skip
     for name, default in (("multi_accept", False), ("accept_mutex", False)):
         yield Tunable(
             name, name, ON_OFF, ("events",), absent=_line("events", name, ON_OFF, default)
         )
     yield Tunable("use", "use", WORD, ("events",), absent=_line("events", "use", WORD, "epoll"))
     yield Tunable("keepalive_timeout", "keepalive_timeout", SECONDS, OF_CLIENTS,
-               absent=_line("http", "keepalive_timeout", SECONDS, 75))  # fmt: skip
+                  absent=_line("http", "keepalive_timeout", SECONDS, 75))  # fmt: skip
     yield Tunable("keepalive_requests", "keepalive_requests", NUMBER, OF_CLIENTS,
-               absent=_line("http", "keepalive_requests", NUMBER, 1000))  # fmt: skip
+                  absent=_line("http", "keepalive_requests", NUMBER, 1000))  # fmt: skip
     if role is Role.PROXY:
         yield Tunable("upstream_keepalive", "keepalive", NUMBER, ("upstream",))
         yield Tunable("upstream_keepalive_requests", "keepalive_requests", NUMBER, ("upstream",))
@@ -87,11 +87,11 @@ def _mappings(role: Role, processors: int) -> Iterator[Tunable]:
     yield Tunable("fastcgi_keepalive", "keepalive", NUMBER, ("upstream",))
     yield Tunable("fastcgi_keep_conn", "fastcgi_keep_conn", ON_OFF)
     yield Tunable("fastcgi_buffer_size", "fastcgi_buffer_size", KILOBYTES,
-               absent=Absent(4, _without_buffers, _BUFFER_SIZE))  # fmt: skip
+                  absent=Absent(4, _without_buffers, _BUFFER_SIZE))  # fmt: skip
     yield Tunable("fastcgi_buffers", "fastcgi_buffers", NUMBER,
-               counts=lambda seen: seen.words[1:] == ("4k",),
-               absent=Absent(8, _without_buffers,
-                             r'"\n    fastcgi_buffers " ~ fastcgi_buffers ~ " 4k;"'))  # fmt: skip
+                  counts=lambda seen: seen.words[1:] == ("4k",),
+                  absent=Absent(8, _without_buffers,
+                                r'"\n    fastcgi_buffers " ~ fastcgi_buffers ~ " 4k;"'))  # fmt: skip
 
 
 # nginx refuses less for busy buffers than the first one, and nearly all that there are.

@@ -45,7 +45,7 @@ def tune(service: RunningService, accepts: Accepts) -> Adopted:
     config = service.config
     # What the socket has now: without the directive that depends on PHP's version.
     backlog = service.host.backlogs.get(service.listen, BACKLOG)
-    mappings = [
+    tunables = [
         Tunable("pm", "pm", WORD),
         Tunable("max_children", "pm.max_children", NUMBER),
         *(_spare(name, default, _pm(config)) for name, default in SPARE.items()),
@@ -56,7 +56,7 @@ def tune(service: RunningService, accepts: Accepts) -> Adopted:
         Tunable("listen_backlog", "listen.backlog", NUMBER, absent=Absent(
             backlog, behind("listen"), r'"\nlisten.backlog = " ~ listen_backlog')),
     ]  # fmt: skip
-    return map_directives(config, mappings, accepts)
+    return map_directives(config, tunables, accepts)
 
 
 def _pm(config: Config) -> str:
