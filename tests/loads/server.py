@@ -51,9 +51,3 @@ def recording() -> Iterator[tuple[Endpoint, list[str]]]:
         server.shutdown()
         server.server_close()
         thread.join()
-
-
-@contextmanager
-def answering() -> Iterator[Endpoint]:
-    with recording() as (endpoint, _):
-        yield endpoint

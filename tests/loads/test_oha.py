@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import base64
 import json
-import shutil
 import sqlite3
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
@@ -20,10 +19,7 @@ from hypothesis import strategies as st
 
 from autotune.loads.base import Order, Process, Request, Tally
 from autotune.loads.oha import Oha, stored_answers
-from autotune.loads.take import take
 from autotune.services.base import Endpoint
-from autotune.transports.local import LocalTransport
-from tests.loads.server import answering
 
 BODY = b"found 0100 of 0100\n"
 REQUEST = Request(Endpoint("198.18.0.1", 8080), "/kv.php?a=[1]&b=$(reboot)", BODY)
@@ -63,14 +59,14 @@ def test_recorded(name: str) -> None:
     assert tally.limited is None
 
 
-@pytest.mark.stack
-@pytest.mark.quiet
-def test_a_real_one_reads_a_real_server(tmp_path: Path) -> None:
-    if shutil.which("oha") is None:
-        pytest.skip("oha is not installed here: cargo install oha --locked")
-    with answering() as endpoint:
-        request = Request(endpoint, "/a", b"ok\n")
-        tally = take(Oha(), request, Order(50, 1.0, limit=1.0), LocalTransport())
+def test_a_real_one_is_asked_and_understood() -> None:
+    """`run.json` is what oha 1.16 said to this very command: asked otherwise, record it anew."""
+    run = json.loads((FIXTURES / "run.json").read_text())
+    request = Request(Endpoint("127.0.0.1", 8080), "/a", b"ok\n")
+    order = Order(50, 1.0, limit=1.0)
+    (process,) = Oha().processes(request, order)
+    assert list(process.argv) == run["argv"]
+    tally = Oha().parse(process, run["printed"], request, order)
     assert tally.limited is None
     assert (tally.intended, tally.replies_ok) == (50, 50)
 

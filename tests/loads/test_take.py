@@ -22,6 +22,8 @@ from autotune.transports.local import LocalTransport
 
 RIGHT = b"found 0100 of 0100\n"
 ORDER = Order(200, 1.0, timeout=2.0, limit=0.5, ramp=0.3)
+# However slow the machine is, nothing is given up or late: a load that one process holds for so long.
+PATIENT = Order(40, 1.5, timeout=20.0, limit=20.0, ramp=0.5)
 CONFIG = """daemon off; master_process off; pid pid; error_log error.log;
 events {{ worker_connections 1024; }}
 http {{
@@ -52,11 +54,11 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Endpoint]:
     port = free_port()
     (directory / "nginx.conf").write_text(CONFIG.format(port=port))
     process = subprocess.Popen(
-        ["timeout", "60", "nginx", "-p", f"{directory}/", "-c", "nginx.conf"],
+        ["timeout", "600", "nginx", "-p", f"{directory}/", "-c", "nginx.conf"],
         stderr=subprocess.DEVNULL,
     )
     try:
-        deadline = time.monotonic() + 10
+        deadline = time.monotonic() + 60
         while not (directory / "pid").exists() and time.monotonic() < deadline:
             time.sleep(0.02)
         yield Endpoint("127.0.0.1", port)
@@ -67,6 +69,14 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Endpoint]:
 
 def offered(endpoint: Endpoint, path: str, order: Order = ORDER) -> Tally:
     return take(Httperf(), Request(endpoint, path, RIGHT), order, LocalTransport())
+
+
+@pytest.mark.stack
+def test_every_request_is_answered_and_counted(server: Endpoint) -> None:
+    tally = offered(server, "/right", PATIENT)
+    assert tally.errors == {}
+    assert tally.replies_ok == tally.sent == tally.intended == 60
+    assert not tally.truncated
 
 
 @pytest.mark.stack
@@ -92,24 +102,22 @@ def test_the_load_is_sent_in_the_time_ordered(server: Endpoint) -> None:
 @pytest.mark.stack
 def test_several_hosts_share_the_load(server: Endpoint) -> None:
     request = Request(server, "/right", RIGHT)
-    tally = take(Httperf(), request, ORDER, LocalTransport(), LocalTransport())
-    assert (tally.intended, tally.replies_ok) == (200, 200)
+    tally = take(Httperf(), request, PATIENT, LocalTransport(), LocalTransport())
+    assert (tally.intended, tally.replies_ok) == (60, 60)
 
 
 @pytest.mark.stack
 def test_a_wrong_body_of_the_right_size_is_seen(server: Endpoint) -> None:
-    tally = offered(server, "/same-size")
-    assert tally.errors == {"wrong body": 200}
+    tally = offered(server, "/same-size", PATIENT)
+    assert tally.errors == {"wrong body": 60}
     assert tally.replies_ok == 0
 
 
 @pytest.mark.stack
-@pytest.mark.quiet
 def test_several_load_hosts_share_a_reading(server: Endpoint) -> None:
     hosts = [LocalTransport(name) for name in ("a", "b", "c")]
-    order = replace(ORDER, rate=100, seconds=1.0)
-    tally = take(Httperf(), Request(server, "/right", RIGHT), order, *hosts)
-    assert (tally.intended, tally.replies_ok, tally.limited) == (100, 100, None)
+    tally = take(Httperf(), Request(server, "/right", RIGHT), PATIENT, *hosts)
+    assert (tally.intended, tally.replies_ok) == (60, 60)
 
 
 @pytest.mark.stack
@@ -117,17 +125,17 @@ def test_several_load_hosts_share_a_reading(server: Endpoint) -> None:
 def test_runaway_errors_end_the_reading_with_its_ramp(
     server: Endpoint, path: str, kind: str
 ) -> None:
-    tally = offered(server, path)
-    assert tally.errors == {kind: 60}
-    assert tally.intended == 60
+    tally = offered(server, path, PATIENT)
+    assert tally.errors == {kind: 20}
+    assert tally.intended == 20
     assert tally.truncated
     assert tally.limited is None
 
 
 @pytest.mark.stack
 def test_nobody_listens() -> None:
-    tally = offered(Endpoint("127.0.0.1", free_port()), "/right")
-    assert tally.errors == {"refused": 60}
+    tally = offered(Endpoint("127.0.0.1", free_port()), "/right", PATIENT)
+    assert tally.errors == {"refused": 20}
     assert tally.truncated
 
 
@@ -147,7 +155,6 @@ def test_what_ends_a_reading_early(tally: Tally, away: bool) -> None:
 
 
 @pytest.mark.stack
-@pytest.mark.quiet
 def test_an_overload_ends_with_the_ramp() -> None:
     with socket.socket() as silent:
         silent.bind(("127.0.0.1", 0))
@@ -174,7 +181,7 @@ def test_a_server_that_never_answers_holds_a_bounded_number_of_requests() -> Non
 
 @pytest.mark.stack
 def test_no_process_outlives_its_reading(server: Endpoint) -> None:
-    offered(server, "/right")
+    offered(server, "/right", PATIENT)
     port = str(server.port).encode()
     left = [argv for argv in command_lines() if port in argv and b"nginx" not in argv]
     assert left == []
