@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import os
 import signal
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
 
 from autotune.lab import prerequisites
 from autotune.lab.lifecycle import down
-from tests import soak, stolen
+from tests import leftovers, soak, stolen
 from tests.lab.shared import SharedLab
+
+LEFT = pytest.StashKey[list[str]]()
 
 # The same examples every time, however slow the machine: a failure here is a failure there.
 settings.register_profile(
@@ -51,6 +55,43 @@ def shared_lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SharedLab]:
 
 def pytest_report_header() -> str:
     return f"moments of soak tests: AUTOTUNE_SEED={soak.SEED}"
+
+
+def pytest_sessionstart(session: pytest.Session) -> None:
+    """What a run that was killed has left is taken away by the next one."""
+    if _leads(session):
+        # Told to end, it ends as by Ctrl-C: tests and their fixtures come to their ends.
+        signal.signal(signal.SIGTERM, signal.default_int_handler)
+        for base in leftovers.abandoned(_base(session)):
+            leftovers.remove(base)
+
+
+@pytest.hookimpl(trylast=True)  # after xdist has ended its workers
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Whatever became of the tests, nothing of theirs is left; they fail if there was anything."""
+    if _leads(session) and (found := leftovers.left(_base(session))):
+        leftovers.remove(_base(session))
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+        session.config.stash[LEFT] = found
+
+
+def pytest_terminal_summary(
+    terminalreporter: pytest.TerminalReporter, config: pytest.Config
+) -> None:
+    if found := config.stash.get(LEFT, []):
+        terminalreporter.section("left behind by tests, now removed", red=True, bold=True)
+        for line in found:
+            terminalreporter.line(line)
+
+
+def _leads(session: pytest.Session) -> bool:
+    """Not one of xdist's workers; and root, without which there are no labs."""
+    return os.geteuid() == 0 and not hasattr(session.config, "workerinput")
+
+
+def _base(session: pytest.Session) -> Path:
+    factory: pytest.TempPathFactory = session.config._tmp_path_factory  # type: ignore[attr-defined]
+    return factory.getbasetemp()
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

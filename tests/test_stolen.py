@@ -42,6 +42,7 @@ def test_a_tenth_was_stolen() -> None:
     assert stolen.fraction(ended, ended) == 0.0
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("ticks", "passes", "outcome"),
     [

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -325,6 +326,71 @@ def test_originals_from_the_hosts_alone(ground: Ground) -> None:
     assert restore_hosts(ground.directory / "study", ground.ways) != []
     assert differing(before, ground.pictures()) == []
     assert restore_hosts(ground.directory / "study", ground.ways) == []
+
+
+WATCHED = (HOSTS[1].name, HOSTS[3].name)  # hosts of which each exchange is one to be killed at
+
+
+def exchanges(ground: Ground, what: str, study: Path) -> dict[tuple[str, str], int]:
+    """Host and what it is asked → the number of the first such exchange of a tuner or a restoring."""
+    first: dict[tuple[str, str], int] = {}
+    for host in WATCHED:
+        for line in _tuner(what, ground, study, host, "0")[1].splitlines():
+            if line.startswith("exchange"):
+                (_, number, asked) = line.split(" ", 2)
+                first.setdefault((host, asked), int(number))
+        if what == "tune":
+            restore_study(study, ground.ways)
+            shutil.rmtree(study)
+    return first
+
+
+@pytest.mark.timeout(1800)
+def test_killed_at_each_step_of_a_deployment_hosts_can_be_put_back(ground: Ground) -> None:
+    ground.bed()  # writes the target
+    before = ground.pictures()
+    steps = exchanges(ground, "tune", ground.directory / "whole")
+    asked = {word for (_, said) in steps for word in said.split()}
+    assert asked >= {"claim", "look", "keep", "stage", "swap", "act", "up"}, steps
+    for number, ((host, said), at) in enumerate(steps.items()):
+        study = ground.directory / f"killed{number}"
+        code, _ = _tuner("tune", ground, study, host, str(at))
+        assert code == -signal.SIGKILL
+        if number % 2:  # the controller's copy is lost with some studies
+            shutil.rmtree(study, ignore_errors=True)
+            restore_hosts(study, ground.ways)
+        restore_study(study, ground.ways)  # without a copy, a lock at most
+        assert differing(before, ground.pictures()) == [], f"{host} was asked to {said}"
+
+
+@pytest.mark.timeout(1800)
+def test_a_restoring_killed_at_each_step_is_completed_by_another(ground: Ground) -> None:
+    ground.bed()  # writes the target
+    before = ground.pictures()
+    study = ground.directory / "study"
+
+    def deployed() -> None:
+        assert _tuner("tune", ground, study, WATCHED[0], "0")[0] == -signal.SIGKILL
+
+    deployed()
+    steps = exchanges(ground, "restore", study)
+    asked = {word for (_, said) in steps for word in said.split()}
+    assert asked >= {"claim", "look", "stage", "swap", "act", "unlock"}, steps
+    for (host, said), at in steps.items():
+        deployed()
+        assert _tuner("restore", ground, study, host, str(at))[0] == -signal.SIGKILL
+        restore_study(study, ground.ways)
+        assert differing(before, ground.pictures()) == [], f"{host} was asked to {said}"
+
+
+def _tuner(what: str, ground: Ground, study: Path, *at: str) -> tuple[int, str]:
+    """A tuner of its own process to its end: its exit status and what it said."""
+    words = [sys.executable, "-m", "tests.deploy.tuner", what]
+    argv = [*words, str(ground.directory / "target.yaml"), str(study), *at]
+    done = subprocess.run(
+        argv, stdout=subprocess.PIPE, cwd=Path(__file__).parents[2], text=True, check=False
+    )
+    return done.returncode, done.stdout
 
 
 @pytest.mark.soak

@@ -1,19 +1,29 @@
-"""A tuner in a process of its own, to be killed: ``tuner.py tune|restore TARGET STUDY``.
+"""A tuner in a process of its own, to be killed: ``tuner.py tune|restore TARGET STUDY [HOST NUMBER]``.
 
 ``tune`` says "open" when its hosts are locked, then deploys one configuration after the other;
-``restore`` says so before it begins.
+``restore`` says so before it begins. With a host and a number it deploys a few and kills itself as
+soon as the numbered exchange with that host is sent; with number 0 it comes to its end. Each exchange
+is told: ``exchange HOST WHAT…``, the functions that the host was asked to run.
 """
 
 from __future__ import annotations
 
 import itertools
+import os
+import re
+import signal
 import sys
 from pathlib import Path
+from typing import Any
+
+from paramiko import Channel
 
 from autotune.deploy.restoring import restore_study
 from autotune.environments import systemd
 from autotune.target.read import read
+from autotune.transports.base import Argv, Completed
 from autotune.transports.hosts import transports
+from autotune.transports.ssh import SshTransport
 from tests.deploy.lab import News, settings
 
 CHANGES = (
@@ -24,23 +34,59 @@ CHANGES = (
 )
 
 
-def tune(target: Path, study: Path) -> None:
+FEW = 3  # configurations: first ones, files that change, units that restart
+
+
+class Watched:
+    """Counts the exchanges with one host, and ends this process at one of them."""
+
+    def __init__(self, host: str, number: int) -> None:
+        self.host, self.number, self.count = host, number, 0
+        self._send, self._run = Channel.shutdown_write, SshTransport.run
+
+    def begin(self) -> None:
+        watched = self
+
+        def run(self: SshTransport, argv: Argv, **given: Any) -> Completed:
+            if self.name == watched.host:
+                asked = re.findall(r"^    step (\S+)", (given.get("input") or b"").decode(), re.M)
+                watched.count += 1
+                told = " ".join(dict.fromkeys(asked or argv[:1]))
+                print("exchange", watched.count, told, flush=True)
+                if watched.count == watched.number:
+                    Channel.shutdown_write = watched._end  # type: ignore[method-assign]
+            return watched._run(self, argv, **given)
+
+        SshTransport.run = run  # type: ignore[assignment,method-assign]
+
+    def _end(self) -> None:
+        """The whole of an input is with the host, which goes on alone."""
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+def tune(target: Path, study: Path, watched: Watched | None) -> None:
     bed = systemd.prepare(read(target))
     fleet = systemd.fleet_of(bed, study, News())  # type: ignore[arg-type]  # takes every call
+    if watched:
+        watched.begin()
     fleet.open()
     print("open", flush=True)
-    for change in itertools.cycle(CHANGES):
+    for change in itertools.islice(itertools.cycle(CHANGES), FEW if watched else None):
         fleet.deploy(settings(fleet, **change))
+    os.kill(os.getpid(), signal.SIGKILL)
 
 
-def restore(target: Path, study: Path) -> None:
+def restore(target: Path, study: Path, watched: Watched | None) -> None:
     file = read(target)
     used = {host for tier in file.target.tiers.values() for host in tier.hosts}
     ways = {name: way for name, way in transports(file).items() if name in used}
     print("open", flush=True)
+    if watched:
+        watched.begin()
     restore_study(study, ways)
 
 
 if __name__ == "__main__":
     act = {"tune": tune, "restore": restore}[sys.argv[1]]
-    act(Path(sys.argv[2]), Path(sys.argv[3]))
+    at = Watched(sys.argv[4], int(sys.argv[5])) if len(sys.argv) > 4 else None
+    act(Path(sys.argv[2]), Path(sys.argv[3]), at)

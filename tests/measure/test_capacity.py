@@ -145,6 +145,7 @@ def test_a_bad_configuration_is_screened_for_a_few_seconds(ratio: float) -> None
     assert found.peak < 1000.0
 
 
+@pytest.mark.long
 def test_a_better_configuration_is_not_screened() -> None:
     verdicts = [
         search(Served(exponential(1030.0), seed, noise=0.05), SLO, 1000.0, incumbent=1000.0).verdict

@@ -11,6 +11,9 @@ from autotune.cli import app
 TARGET = Path(__file__).parents[2] / "targets" / "paper.yaml"
 
 
+pytestmark = pytest.mark.long
+
+
 @pytest.fixture(scope="module")
 def studies(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """One short study of a modelled stack, and a second that begins with its leaders."""

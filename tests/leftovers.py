@@ -1,0 +1,90 @@
+"""What tests leave on this machine beyond their files: processes, mounts, links and control groups.
+
+All of it is told by the directory that pytest gave the run: tests work nowhere else, and the names of a
+lab's things derive from its directory.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+from autotune.errors import AutotuneError
+from autotune.lab.lifecycle import down
+from autotune.lab.plan import names
+
+LABS = ("lab", "other")  # what tests call the directories of their labs
+DEPTH = 3  # below the run's directory: worker, test, lab
+
+
+def left(base: Path) -> list[str]:
+    """Everything that is still there of the tests that ran in ``base``, in words."""
+    return [
+        *(f"lab {lab}: {', '.join(said)}" for lab, said in _labs(base).items()),
+        *(f"mount {path}" for path in _mounts(base)),
+        *(f"process {pid}: {said}" for pid, said in _processes(base)),
+    ]
+
+
+def remove(base: Path) -> None:
+    """End and take away what is left."""
+    for lab in _labs(base):
+        with contextlib.suppress(AutotuneError):
+            down(lab)
+    for pid, _ in _processes(base):
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+
+
+def abandoned(base: Path) -> list[Path]:
+    """Directories beside ``base`` of runs that were killed: their process has gone."""
+    return [
+        lock.parent
+        for lock in base.parent.glob("pytest-*/.lock")
+        if lock.parent != base and not Path("/proc", lock.read_text() or "-").exists()
+    ]
+
+
+def _labs(base: Path) -> dict[Path, list[str]]:
+    """The directory of each lab of which something is left, and what."""
+    links = {path.name[2:8]: f"link {path.name}" for path in Path("/sys/class/net").iterdir()}
+    trees = Path("/sys/fs/cgroup")
+    groups = {path.name.rpartition("-")[2]: f"group {path}"
+              for path in (*trees.glob("autotune-lab-*"), *trees.glob("*/autotune-lab-*"))}  # fmt: skip
+    found = {}
+    for lab in _places(base):
+        tag = names(lab).tag
+        there = [str(path) for path in (lab / "lab.json", lab / "hosts") if path.exists()]
+        if said := [*there, *(seen[tag] for seen in (links, groups) if tag in seen)]:
+            found[lab] = said
+    return found
+
+
+def _places(base: Path) -> Iterator[Path]:
+    directories = [base]
+    for _ in range(DEPTH):
+        yield from (directory / name for directory in directories for name in LABS)
+        directories = [
+            path for above in directories for path in above.iterdir()
+            if path.is_dir() and not path.is_symlink()
+        ]  # fmt: skip
+
+
+def _mounts(base: Path) -> list[str]:
+    lines = Path("/proc/self/mountinfo").read_text().splitlines()
+    return [path for line in lines if (path := line.split()[4]).startswith(f"{base}/")]
+
+
+def _processes(base: Path) -> Iterator[tuple[int, str]]:
+    """Those that work below ``base`` or were started for something in it."""
+    for process in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            words = (process / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+            place = (process / "cwd").readlink()
+            if process.name != str(os.getpid()) and (
+                f"{base}/" in words or place.is_relative_to(base)
+            ):
+                yield int(process.name), words
