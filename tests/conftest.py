@@ -36,8 +36,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         for item in marked:
             item.add_marker(pytest.mark.skip(reason="; ".join(reasons)))
     for item in items:
-        own = "shared_lab" not in getattr(item, "fixturenames", ())  # every worker has that one
-        if item.get_closest_marker("lab") and own:
+        # Every worker has the shared lab, and a test without any makes one; others share a module's.
+        own = not {"shared_lab", "lab_dir"} & {*getattr(item, "fixturenames", ())}
+        if item.get_closest_marker("lab") and own and item.config.pluginmanager.hasplugin("xdist"):
             item.add_marker(pytest.mark.xdist_group(item.path.stem))
         if item.get_closest_marker("quiet"):
             stolen.watch(item)

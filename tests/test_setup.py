@@ -131,7 +131,7 @@ class Sandbox:
 
     def setup(self, *options: str, **env: str) -> tuple[int, str]:
         process = self.start(*options, **env)
-        output, _ = process.communicate(timeout=60)
+        output, _ = process.communicate(timeout=240)
         return process.returncode, output
 
     def lack(self, *names: str) -> None:
@@ -353,7 +353,7 @@ def test_a_signal_lets_dpkg_end_and_then_tidies_up(sandbox: Sandbox) -> None:
     process = start_and_stop_halfway(sandbox)
     os.killpg(process.pid, signal.SIGINT)
     (sandbox.root / "go-on").write_text("\n")
-    output, _ = process.communicate(timeout=60)
+    output, _ = process.communicate(timeout=240)
     assert process.returncode == 130, output
     assert "deb-systemd-helper disable nginx.service\n" in sandbox.log
     assert sandbox.policy.read_text() == "#!/bin/sh\nexit 42\n"
@@ -365,7 +365,7 @@ def test_an_installation_that_was_killed_is_completed_by_the_next(sandbox: Sandb
     executable(sandbox.policy, "exit 42")
     process = start_and_stop_halfway(sandbox)
     os.killpg(process.pid, signal.SIGKILL)
-    process.communicate(timeout=60)
+    process.communicate(timeout=240)
     assert "exit 42" not in sandbox.policy.read_text()
     assert "deb-systemd-helper" not in sandbox.log
 
@@ -383,7 +383,7 @@ def test_what_was_killed_is_completed_even_when_nothing_is_missing(sandbox: Sand
     sandbox.lack("nginx")
     process = start_and_stop_halfway(sandbox)
     os.killpg(process.pid, signal.SIGKILL)
-    process.communicate(timeout=60)
+    process.communicate(timeout=240)
     (sandbox.root / "halfway").unlink()
     executable(sandbox.root / "usr/sbin/nginx", ":")
 
@@ -512,7 +512,7 @@ def test_this_machine_has_what_set_up_installs(tmp_path: Path) -> None:
     shutil.copytree(HERE / "scripts", tmp_path / "scripts")
     (tmp_path / ".venv").symlink_to(tmp_path)
     done = subprocess.run(
-        [tmp_path / "scripts/setup"], capture_output=True, text=True, check=False, timeout=60
+        [tmp_path / "scripts/setup"], capture_output=True, text=True, check=False, timeout=240
     )
     assert done.returncode == 0, done.stderr
     assert done.stderr == f".venv is a link to {tmp_path}: used as it is.\n"

@@ -91,7 +91,7 @@ class Ground:
         before = self.pictures()
         bed = self.bed(*changes)
         fleet = self.fleet(bed, study)
-        fleet.ready_seconds = 5.0
+        fleet.ready_seconds = 60.0
         fleet.open()
         try:
             fleet.deploy(settings(fleet))
@@ -107,7 +107,7 @@ class Ground:
         return {name: picture(names(self.lab), name) for name in self.ways}
 
     def sh(self, host: str, script: str, *words: str) -> str:
-        done = self.ways[host].run(["sh", "-c", script, "sh", *words], timeout=60.0)
+        done = self.ways[host].run(["sh", "-c", script, "sh", *words], timeout=240.0)
         return done.stdout.strip()
 
 

@@ -45,7 +45,7 @@ def test_a_deployment_that_answers_wrong_gives_its_place_back(
         shipped.replace("site.document_root", "site.document_root ~ '/elsewhere'")
     )
     with opened(WEB, ("app: reference", "templates: mine, app: reference")) as bench:
-        fleet(bench).ready_seconds = 1.0
+        fleet(bench).ready_seconds = 5.0
         fleet(bench).deploy(settings(bench))
         assert {"nginx"} < programs(bench, "web")
         with pytest.raises(DeployFailed, match="does not answer right"):

@@ -106,7 +106,7 @@ def test_what_validates_and_then_answers_wrong_is_rolled_back(
     (templates / shipped.name).write_text(shipped.read_text() + trap)
     change = ("app: reference", "templates: mine, app: reference")
     with opened(change) as bench:
-        fleet(bench).ready_seconds = 1.0
+        fleet(bench).ready_seconds = 5.0
         fleet(bench).deploy(settings(bench))
         with pytest.raises(DeployFailed, match="does not answer right"):
             fleet(bench).deploy(settings(bench, web__php_fpm__max_children=13))
@@ -142,7 +142,7 @@ def test_servers_of_a_killed_tuner_are_recognised_and_ended(opened: Opened, tmp_
 
     process = forks.Process(target=tuner)
     process.start()
-    assert up.wait(60)
+    assert up.wait(240)
     run = (tmp_path / "killed" / "run").resolve()
     assert clear_left_behind(tmp_path) == ()  # it lives: its lock is held
     process.kill()

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 
@@ -182,7 +182,7 @@ def test_what_validates_and_does_not_start_is_rolled_back_everywhere(
 def test_what_starts_and_answers_wrong_is_rolled_back(ground: Ground) -> None:
     trap = "{% if max_children == 13 %}\nphp_admin_value[disable_functions] = printf\n{% endif %}"
     with ground.opened(templates(ground, "php_fpm/php-fpm.conf.j2", trap)) as fleet:
-        fleet.ready_seconds = 1.0
+        fleet.ready_seconds = 5.0
         with pytest.raises(DeployFailed, match="does not answer right"):
             fleet.deploy(settings(fleet, web__php_fpm__max_children=13))
         assert fleet.request() == RIGHT
@@ -335,13 +335,13 @@ def exchanges(ground: Ground, what: str, study: Path) -> dict[tuple[str, str], i
     """Host and what it is asked → the number of the first such exchange of a tuner or a restoring."""
     first: dict[tuple[str, str], int] = {}
     for host in WATCHED:
+        if what == "restore":
+            _deployed(ground, study)
         for line in _tuner(what, ground, study, host, "0")[1].splitlines():
             if line.startswith("exchange"):
                 (_, number, asked) = line.split(" ", 2)
                 first.setdefault((host, asked), int(number))
-        if what == "tune":
-            restore_study(study, ground.ways)
-            shutil.rmtree(study)
+        restore_study(study, ground.ways)
     return first
 
 
@@ -359,8 +359,7 @@ def test_killed_at_each_step_of_a_deployment_hosts_can_be_put_back(ground: Groun
         if number % 2:  # the controller's copy is lost with some studies
             shutil.rmtree(study, ignore_errors=True)
             restore_hosts(study, ground.ways)
-        restore_study(study, ground.ways)  # without a copy, a lock at most
-        assert differing(before, ground.pictures()) == [], f"{host} was asked to {said}"
+        _put_back(study, ground, before, said)
 
 
 @pytest.mark.timeout(1800)
@@ -368,19 +367,28 @@ def test_a_restoring_killed_at_each_step_is_completed_by_another(ground: Ground)
     ground.bed()  # writes the target
     before = ground.pictures()
     study = ground.directory / "study"
-
-    def deployed() -> None:
-        assert _tuner("tune", ground, study, WATCHED[0], "0")[0] == -signal.SIGKILL
-
-    deployed()
     steps = exchanges(ground, "restore", study)
     asked = {word for (_, said) in steps for word in said.split()}
-    assert asked >= {"claim", "look", "stage", "swap", "act", "unlock"}, steps
+    assert asked >= {"claim", "look", "stage", "swap", "unlock"}, steps
     for (host, said), at in steps.items():
-        deployed()
+        _deployed(ground, study)
         assert _tuner("restore", ground, study, host, str(at))[0] == -signal.SIGKILL
+        _put_back(study, ground, before, said)
+
+
+def _deployed(ground: Ground, study: Path) -> None:
+    """Some configurations, by a tuner that was killed then."""
+    assert _tuner("tune", ground, study, WATCHED[0], "0")[0] == -signal.SIGKILL
+
+
+def _put_back(study: Path, ground: Ground, before: Mapping[str, list[str]], asked: str) -> None:
+    restore_study(study, ground.ways)
+    deadline = time.monotonic() + 60
+    while (found := differing(before, ground.pictures())) and asked in ("claim", "lock_state"):
+        # The host, left alone with it, took the lock after all; the next one finds it is nobody's.
+        assert time.monotonic() < deadline, found
         restore_study(study, ground.ways)
-        assert differing(before, ground.pictures()) == [], f"{host} was asked to {said}"
+    assert found == [], asked
 
 
 def _tuner(what: str, ground: Ground, study: Path, *at: str) -> tuple[int, str]:

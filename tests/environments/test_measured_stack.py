@@ -20,9 +20,9 @@ LOCAL = Path(__file__).parents[2] / "targets" / "local.yaml"
 
 
 def measure(*words: str, cwd: Path, path: str = "") -> dict[str, object]:
-    # An objective that a noisy machine meets too: what is said is tested, not how fast it is.
+    # An objective that any machine meets at some load: what is said is tested, not how fast it is.
     patient = cwd / "local.yaml"
-    patient.write_text(LOCAL.read_text().replace("p99: 50ms", "p99: 500ms"))
+    patient.write_text(LOCAL.read_text().replace("p99: 50ms", "p50: 100ms"))
     done = subprocess.run(
         [sys.executable, "-m", "autotune", "measure", str(patient), "--yes", "--json", *words],
         cwd=cwd,
@@ -37,7 +37,6 @@ def measure(*words: str, cwd: Path, path: str = "") -> dict[str, object]:
     return found
 
 
-@pytest.mark.quiet
 @pytest.mark.timeout(900)
 def test_a_measurement_tells_its_ladder_hosts_and_bottleneck(tmp_path: Path) -> None:
     found = measure(cwd=tmp_path)
@@ -52,7 +51,6 @@ def test_a_measurement_tells_its_ladder_hosts_and_bottleneck(tmp_path: Path) -> 
     assert "bottleneck" in peak
 
 
-@pytest.mark.quiet
 @pytest.mark.timeout(900)
 def test_closed_loops_are_ceilings_and_stay_on_record(tmp_path: Path) -> None:
     found = measure("--closed", "--concurrency", "1,5", cwd=tmp_path)
@@ -64,7 +62,6 @@ def test_closed_loops_are_ceilings_and_stay_on_record(tmp_path: Path) -> None:
     assert kept["ceilings"] == ceilings
 
 
-@pytest.mark.quiet
 @pytest.mark.timeout(900)
 def test_the_caches_alone_stand_beside_the_chain(tmp_path: Path) -> None:
     found = measure("--tier", "cache", cwd=tmp_path)

@@ -32,6 +32,29 @@ up([LabHost(*pair.split("=")) for pair in sys.argv[2:]], Path(sys.argv[1]))
 """
 
 
+_STEP = """
+import importlib, os, signal, sys
+from pathlib import Path
+from autotune.lab import lifecycle
+from autotune.lab.hosts import LabHost
+what, step, directory, *pairs = sys.argv[1:]
+module, _, name = step.partition(".")
+place = importlib.import_module("autotune.lab." + module)
+*owners, name = name.split(".")
+for owner in owners:
+    place = getattr(place, owner)
+function = getattr(place, name)
+def last(*given, **more):
+    function(*given, **more)
+    os.kill(os.getpid(), signal.SIGKILL)
+setattr(place, name, last)
+if what == "up":
+    lifecycle.up([LabHost(*pair.split("=")) for pair in pairs], Path(directory))
+else:
+    lifecycle.down(Path(directory))
+"""
+
+
 def on(directory: Path, host: str, command: str) -> str:
     return subprocess.check_output([*ssh_command(directory, host), command], text=True).strip()
 
@@ -184,6 +207,51 @@ def test_down_needs_no_record(lab_dir: Path, described: Described, traces: Trace
     down(lab_dir)
     assert traces(lab_dir) == []
     down(lab_dir)
+
+
+STEPS = {
+    "up": (
+        "journal.write", "keys.make_keys", "disk.lay", "disk.make_disk", "network.make_bridge",
+        "groups._limit", "groups.make_groups", "machine._start", "machine._pid", "network.cables",
+        "machine.Launched.release", "machine.boot", "lifecycle.answers",
+    ),
+    "down": (
+        "groups._kill", "groups._removed", "groups.remove_groups", "network._remove",
+        "network.remove_links", "lifecycle._delete", "lifecycle._remove",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("step", STEPS["up"])
+def test_an_up_killed_after_a_step_is_taken_down_and_repaired(
+    step: str, lab_dir: Path, described: Described, traces: Traces
+) -> None:
+    hosts = described(2)
+    for mended in (False, True):
+        assert _killed_after_step("up", step, hosts, lab_dir) == -signal.SIGKILL
+        if mended:
+            up(hosts, lab_dir)
+            assert [on(lab_dir, host.name, "hostname") for host in hosts] == ["host0", "host1"]
+        down(lab_dir)
+        assert traces(lab_dir) == []
+
+
+@pytest.mark.parametrize("step", STEPS["down"])
+def test_a_down_killed_after_a_step_is_completed(
+    step: str, lab_dir: Path, described: Described, traces: Traces
+) -> None:
+    hosts = described(2)
+    up(hosts, lab_dir)
+    assert _killed_after_step("down", step, hosts, lab_dir) == -signal.SIGKILL
+    down(lab_dir)
+    assert traces(lab_dir) == []
+
+
+def _killed_after_step(what: str, step: str, hosts: Sequence[LabHost], directory: Path) -> int:
+    """An `up` or a `down` that ends itself as soon as it has first done a step."""
+    pairs = [f"{host.name}={host.address}" for host in hosts]
+    argv = [sys.executable, "-c", _STEP, what, step, str(directory), *pairs]
+    return subprocess.run(argv, check=False).returncode
 
 
 @pytest.mark.soak

@@ -148,6 +148,6 @@ def test_it_never_outlives_the_tuner(tmp_path: Path, pid_file: Path, how: signal
         assert time.monotonic() < deadline
         time.sleep(0.01)
     tuner.send_signal(how)
-    tuner.wait(timeout=60)
+    tuner.wait(timeout=240)
     for pid in map(int, pid_file.read_text().split()):
         wait_until_gone(pid)

@@ -13,6 +13,7 @@ import pytest
 
 from autotune.lab.plan import names
 from autotune.lab.status import access
+from autotune.study import journal
 from autotune.transports.ssh import SshTransport
 from tests import soak
 from tests.deploy.lab import TARGET, Ground, differing
@@ -42,6 +43,31 @@ def autotune(*words: str, cwd: Path) -> subprocess.Popen[str]:
         stderr=subprocess.STDOUT,
         text=True,
     )
+
+
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize(
+    ("file", "records", "by"),
+    [("events.jsonl", 1, "target"), ("readings.jsonl", 1, "study")],
+    ids=["it has begun", "it has a reading"],
+)
+def test_killed_when_on_record(ground: Ground, file: str, records: int, by: str) -> None:
+    target = target_of(ground)
+    ground.sh("fllb", "systemctl start nginx")
+    before = ground.pictures()
+    study = ground.directory / "studies" / "fleet"
+    tuner = autotune("run", str(target), "--yes", cwd=ground.directory)
+    while len(list(journal.read(study / file))) < records:
+        assert tuner.poll() is None, tuner.communicate()[0]
+        time.sleep(0.02)
+    tuner.kill()
+    tuner.communicate()
+    restored = autotune(
+        "restore", {"target": str(target), "study": "fleet"}[by], cwd=ground.directory
+    )
+    said = restored.communicate(timeout=300)[0]
+    assert restored.returncode == 0, said
+    assert differing(before, ground.pictures()) == [], said
 
 
 @pytest.mark.soak

@@ -1,8 +1,10 @@
 from __future__ import annotations
 
 import importlib.util
+import itertools
 import multiprocessing
-import random
+import os
+import signal
 import sys
 import time
 from dataclasses import replace
@@ -17,6 +19,7 @@ from autotune.study.records import COUNTED, Phase, State, Trial, replay
 from autotune.study.schedule import FINALISTS, MOST_FINALISTS, Measure
 from autotune.study.trial import Bench
 from autotune.target.model import Budget
+from tests import soak
 
 pytestmark = pytest.mark.long
 
@@ -111,22 +114,59 @@ def test_no_time_left_ends_a_study_with_what_it_has(tmp_path: Path) -> None:
     assert phases(store.state)[0] is Phase.BASELINE
 
 
+# The first ones are those of opening a study; each study goes on from where the one before was killed.
+SYNCS = (1, 2, 3, 5, 8, 13, 21, 34, 55, 89)
+
+
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
-def test_killed_at_ten_moments_it_loses_no_reading_and_counts_no_trial_twice(
-    tmp_path: Path,
-) -> None:
-    chance = random.Random(5)
+def test_killed_as_it_writes_it_loses_no_reading_and_counts_no_trial_twice(tmp_path: Path) -> None:
+    """Killed at its n-th fsync, half of the times before that is done."""
     # A fork has everything imported already: the test is about the study, not about start-up.
     forks = multiprocessing.get_context("fork")
     readings = 0
-    for attempt in range(11):
+    for attempt, number in enumerate(SYNCS):
+        process = forks.Process(
+            target=_killed_at, args=(number, attempt % 2 == 0, tmp_path), kwargs={"seed": attempt}
+        )
+        process.start()
+        process.join(200)
+        assert process.exitcode == -signal.SIGKILL
+        now = _count(tmp_path / "readings.jsonl")
+        assert now >= readings
+        readings = now
+    assert readings > 0
+    simulated.study(tmp_path, seed=len(SYNCS))
+    _check_integrity(tmp_path)
+
+
+def _killed_at(number: int, done: bool, directory: Path, **given: Any) -> None:
+    sync, numbers = os.fsync, itertools.count(1)
+
+    def fsync(handle: int) -> None:
+        last = next(numbers) == number
+        if done or not last:
+            sync(handle)
+        if last:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    os.fsync = fsync
+    simulated.study(directory, **given)
+
+
+@pytest.mark.soak
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_killed_at_any_moment_it_loses_no_reading_and_counts_no_trial_twice(tmp_path: Path) -> None:
+    moments, kills = soak.moments(), soak.kills(10)
+    forks = multiprocessing.get_context("fork")
+    readings = 0
+    for attempt in range(kills + 1):
         process = forks.Process(
             target=simulated.study, args=(tmp_path,), kwargs={"seed": attempt, "pace": 0.005}
         )
         process.start()
-        if attempt < 10:
+        if attempt < kills:
             _wait_for_more(tmp_path / "readings.jsonl", readings, process)
-            time.sleep(chance.uniform(0, 0.5))  # how far it gets is for chance to decide
+            time.sleep(moments.uniform(0, 0.5))  # how far it gets is for chance to decide
             process.kill()
         process.join(200)
         now = _count(tmp_path / "readings.jsonl")

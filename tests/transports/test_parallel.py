@@ -30,7 +30,7 @@ def test_hosts_are_worked_on_together_up_to_the_bound() -> None:
 
     def work(host: Host) -> bool:
         free = inside.acquire(blocking=False)
-        together.wait(timeout=20)
+        together.wait(timeout=120)
         inside.release()
         return free
 

@@ -119,7 +119,7 @@ def test_a_command_that_does_not_read_its_input_still_ends(root: SshTransport) -
 
 
 def test_a_daemon_that_keeps_the_output_open_is_not_waited_for(root: SshTransport) -> None:
-    done = root.run(["sh", "-c", "sleep 300 & echo started $!"], timeout=60)
+    done = root.run(["sh", "-c", "sleep 300 & echo started $!"], timeout=240)
     assert done.stdout.startswith("started")
     root.run(["kill", done.stdout.split()[1]])
 
@@ -127,7 +127,8 @@ def test_a_daemon_that_keeps_the_output_open_is_not_waited_for(root: SshTranspor
 def test_a_command_out_of_time_is_ended_on_the_host(root: SshTransport) -> None:
     with pytest.raises(HostUnreachable, match=r"web1: sleep was not done after 0\.5 s"):
         root.run(["sleep", "12345"], timeout=0.5)
-    assert root.run(["pgrep", "-x", "sleep"]).returncode == 1
+    while root.run(["pgrep", "-x", "sleep"]).returncode != 1:  # the host ends it by itself
+        time.sleep(0.02)
 
 
 def test_commands_share_a_connection_without_waiting_for_each_other(root: SshTransport) -> None:
@@ -136,7 +137,7 @@ def test_commands_share_a_connection_without_waiting_for_each_other(root: SshTra
     done = []
 
     def go(mine: str, other: str) -> None:
-        done.append(root.run(["sh", "-c", meet, "sh", mine, other], timeout=60).ok)
+        done.append(root.run(["sh", "-c", meet, "sh", mine, other], timeout=240).ok)
 
     threads = [threading.Thread(target=go, args=pair) for pair in (("a", "b"), ("b", "a"))]
     for thread in threads:
@@ -285,7 +286,7 @@ def test_hosts_are_worked_on_together(lab: Path) -> None:
 
 
 def test_a_host_that_starts_again_is_found_again(lab: Path) -> None:
-    transport = SshTransport(replace(access(lab, "web2"), connect_timeout=2))
+    transport = SshTransport(replace(access(lab, "web2"), connect_timeout=20))
     before = transport.get("/proc/sys/kernel/random/boot_id")
     halt(lab, "web2")
     with pytest.raises(HostUnreachable):
