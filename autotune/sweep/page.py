@@ -1,20 +1,22 @@
-"""A sweep as one HTML file: the figures as SVG in it, without script and without network."""
+"""A sweep as one HTML file that works offline, drawn by the same Plotly as a study's report."""
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
-from autotune.report.html.document import templates, write_whole
+from autotune.report.html.document import embedded, plotly, templates, write_whole
 from autotune.sweep import figure, text
+from autotune.sweep.figure import Panel, Series
 from autotune.sweep.results import Found
-from autotune.sweep.svg import draw
 
 MANY = 6  # diagrams from which on they stand side by side
+WIDE = 15.0  # ratio from which values are drawn on a logarithmic axis
 
 
 def page(found: Found) -> str:
     """The whole document."""
-    drawn = [(panel, draw(panel)) for panel in figure.panels(found)]
+    panels = figure.panels(found)
     return (
         templates()
         .get_template("sweep.html.j2")
@@ -22,12 +24,39 @@ def page(found: Found) -> str:
             found=found,
             plan=found.plan,
             headline=text.headline(found),
-            drawn=drawn,
-            many=len(drawn) > MANY,
+            panels=panels,
+            data=embedded({"panels": [panel_data(panel) for panel in panels]}),
+            plotly=plotly(),
+            many=len(panels) > MANY,
             table=text.render(found),
             simulated=found.target.simulated is not None,
         )
     )
+
+
+def panel_data(panel: Panel) -> dict[str, Any]:
+    """What the page's script draws: axes, and the points of each series with their intervals."""
+    dots = [dot for series in panel.series for dot in series.dots]
+    words = any(isinstance(dot.x, str | bool) for dot in dots)
+    values = [value for dot in dots for value in (dot.y, dot.high) if value is not None]
+    return {
+        "x": panel.x,
+        "y": panel.y,
+        "words": words,
+        "log": min(values) > 0 and max(values) / min(values) > WIDE,
+        "series": [_series_data(series, words=words) for series in panel.series],
+    }
+
+
+def _series_data(series: Series, *, words: bool) -> dict[str, Any]:
+    dots = series.dots
+    return {
+        "name": series.name,
+        "x": [str(dot.x) if words else dot.x for dot in dots],
+        "y": [dot.y for dot in dots],
+        "above": [None if dot.high is None else dot.high - dot.y for dot in dots],
+        "below": [None if dot.low is None else dot.y - dot.low for dot in dots],
+    }
 
 
 def write(found: Found, path: Path) -> Path:

@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+import base64
+import gzip
+import json
+from collections.abc import Mapping
 from functools import cache
+from importlib.resources import files
 from pathlib import Path
+from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
@@ -28,3 +34,19 @@ def write_whole(path: Path, document: str) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     durable.write(path, document.encode(), sync=False)
     return path
+
+
+def embedded(data: Mapping[str, Any]) -> str:
+    """JSON, gzip, base64: a long study's diffs say the same thing over and over.
+
+    Whatever a configuration holds, it cannot end the element that this stands in.
+    """
+    text = json.dumps(data, ensure_ascii=False, separators=(",", ":"))
+    return base64.b64encode(gzip.compress(text.encode(), mtime=0)).decode()
+
+
+@cache
+def plotly() -> str:
+    """Plotly's own JavaScript, as its Python package carries it: nothing is fetched from outside."""
+    script = files("plotly").joinpath("package_data", "plotly.min.js").read_text(encoding="utf-8")
+    return script.replace("</script", "<\\/script")

@@ -2,18 +2,12 @@
 
 from __future__ import annotations
 
-import base64
-import gzip
-import json
-from functools import cache
-from importlib.resources import files
 from pathlib import Path
-from typing import Any
 
 from autotune.report import ceilings, text
 from autotune.report.headline import headline
 from autotune.report.html.charts import data
-from autotune.report.html.document import templates, write_whole
+from autotune.report.html.document import embedded, plotly, templates, write_whole
 from autotune.report.load_curve import hosts_watched
 from autotune.report.studies import Study
 from autotune.report.view import StudyView, study_view
@@ -45,8 +39,8 @@ def page(view: StudyView) -> str:
             settings=_settings(view),
             settings_shown=SETTINGS_SHOWN,
             settings_title=text.change_title(view),
-            data=_embedded(charts),
-            plotly=_plotly(),
+            data=embedded(charts),
+            plotly=plotly(),
             trials=len(view.state.trials),
             readings=len(view.study.readings),
             ceilings=[ceilings.table(record) for record in view.state.ceilings],
@@ -90,19 +84,3 @@ def _settings(view: StudyView) -> list[dict[str, str]]:
         }
         for change in sorted(view.changes, key=lambda change: rank.get(change.name, len(rank)))
     ]
-
-
-def _embedded(document: dict[str, Any]) -> str:
-    """JSON, gzip, base64: a long study's diffs say the same thing over and over.
-
-    Whatever a configuration holds, it cannot end the element that this stands in.
-    """
-    text = json.dumps(document, ensure_ascii=False, separators=(",", ":"))
-    return base64.b64encode(gzip.compress(text.encode(), mtime=0)).decode()
-
-
-@cache
-def _plotly() -> str:
-    """Plotly's own JavaScript, as its Python package carries it: nothing is fetched from outside."""
-    script = files("plotly").joinpath("package_data", "plotly.min.js").read_text(encoding="utf-8")
-    return script.replace("</script", "<\\/script")

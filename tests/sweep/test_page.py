@@ -1,0 +1,123 @@
+"""The page of a sweep: what its script draws, and what a real browser makes of it."""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from autotune.sweep.figure import Dot, Panel, Series
+from autotune.sweep.page import page, panel_data, write
+from autotune.sweep.plan import Axis, Choice, Plan
+from autotune.sweep.results import Found, Mean, Result
+from autotune.target.read import read
+from tests.report.html.test_browser import drawn
+
+NASTY = "<img src=x onerror=alert(1)> & <b>bold</b>"
+PAPER = Path(__file__).parents[2] / "targets" / "paper.yaml"
+numbers = st.floats(1e-3, 1e6)
+dots = st.builds(
+    lambda x, y, half: Dot(x, y, y - half, y + half), numbers, numbers, st.floats(0, 1e6)
+)
+
+
+def panel(*series: Series) -> Panel:
+    return Panel("Response time", "lb.apache.ServerLimit", "ms", series)
+
+
+def found(values: tuple[Any, ...], *names: str, responses: list[float]) -> Found:
+    """A sweep over ``values`` and, as series, ``names``."""
+    choices = tuple(Choice(name, {}) for name in names)
+    plan = Plan(
+        "A sweep",
+        (Axis("lb.nginx.worker_connections", tuple(Choice(v, {}) for v in values)),
+         Axis("service", choices)),
+        rates=(100.0,),
+    )  # fmt: skip
+    results = [
+        Result(point, 100.0, response=Mean(t, 0.8 * t, 1.3 * t, 3), throughput=Mean(100.0))
+        for point, t in zip(plan.points, responses, strict=True)
+    ]
+    return Found("a-sweep", plan, read(PAPER).target, tuple(results), 0)
+
+
+@given(st.lists(st.lists(dots, min_size=1, max_size=6), min_size=1, max_size=14))
+def test_every_dot_and_its_interval_is_drawn(many: list[list[Dot]]) -> None:
+    data = panel_data(panel(*(Series(f"s{i}", tuple(one)) for i, one in enumerate(many))))
+    assert [series["name"] for series in data["series"]] == [f"s{i}" for i in range(len(many))]
+    for series, one in zip(data["series"], many, strict=True):
+        assert series["x"] == [dot.x for dot in one]
+        assert series["y"] == [dot.y for dot in one]
+        assert all(above >= 0 for above in (*series["above"], *series["below"]))
+
+
+def test_an_interval_is_a_distance_from_its_dot_or_nothing() -> None:
+    data = panel_data(panel(Series("one", (Dot(1, 10.0, 8.0, 13.0), Dot(2, 20.0, None, None)))))
+    assert data["series"][0]["below"] == [2.0, None]
+    assert data["series"][0]["above"] == [3.0, None]
+
+
+@pytest.mark.parametrize(
+    ("xs", "words", "shown"),
+    [
+        (("poll", "epoll"), True, ["poll", "epoll"]),
+        ((False, True), True, ["False", "True"]),
+        ((512, 1024), False, [512, 1024]),
+    ],
+)
+def test_words_have_a_place_each(xs: tuple[Any, ...], words: bool, shown: list[object]) -> None:
+    data = panel_data(panel(Series("one", tuple(Dot(x, 3.0, None, None) for x in xs))))
+    assert data["words"] is words
+    assert data["series"][0]["x"] == shown
+
+
+@pytest.mark.parametrize(
+    ("ys", "log"),
+    [((1.0, 10.0, 100.0), True), ((1.0, 10.0), False), ((0.0, 100.0), False)],
+)
+def test_far_apart_values_are_drawn_on_a_logarithmic_axis(ys: tuple[float, ...], log: bool) -> None:
+    series = Series("one", tuple(Dot(i, y, None, None) for i, y in enumerate(ys)))
+    assert panel_data(panel(series))["log"] is log
+
+
+def test_what_is_embedded_is_what_the_panels_hold() -> None:
+    document = page(found((512, 1024), "nginx", NASTY, responses=[0.01, 0.02, 0.03, 0.04]))
+    packed = re.search(r'id="data">([^<]*)<', document)
+    assert packed is not None
+    (data,) = json.loads(gzip.decompress(base64.b64decode(packed[1])))["panels"]
+    assert data["y"] == "ms"
+    assert [series["name"] for series in data["series"]] == ["nginx", NASTY]
+    assert data["series"][0]["y"] == [10.0, 30.0]
+    assert NASTY not in document
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize(
+    ("values", "responses", "shown"),
+    [
+        ((512, 1024), [0.01, 0.02, 0.03, 0.04],
+         {"nginx", "ms", "lb.nginx.worker_connections", "0", "40"}),
+        (("epoll", "poll"), [0.001, 0.02, 0.3, 4.0],
+         {"worker_connections epoll · nginx", "ms", "requests/s answered", "1000"}),
+    ],
+)  # fmt: skip
+def test_a_browser_draws_it(
+    values: tuple[Any, ...], responses: list[float], shown: set[str], tmp_path: Path
+) -> None:
+    path = write(found(values, "nginx", NASTY, responses=responses), tmp_path / "sweep.html")
+    document, console = drawn(path, tmp_path / "profile")
+    assert console == []
+    assert 'data-drawn="yes"' in document
+    assert document.count('class="point"') == 4
+    assert document.count('class="yerror"') == 4
+    assert "<img" not in document
+    texts = set(re.findall(r">([^<>]+)</text>", document))
+    assert shown <= texts
+    assert any("onerror=alert(1)" in text for text in texts)
