@@ -17,9 +17,9 @@ from typing import Any
 import numpy as np
 
 from autotune.services.base import Settings
-from autotune.simulate.variants import VARIANTS
 from autotune.space.dimension import Dimension
 from bench.stacks import Stack, random_stack, web_stack
+from bench.variants import VARIANTS
 
 CALLS = "calls"  # a line for each call: no two have the same noise
 REPOSITORY = Path(__file__).parents[1]

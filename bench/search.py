@@ -31,8 +31,8 @@ from autotune.optimize.searcher import Outcome, Searcher
 from autotune.services.base import Settings
 from autotune.simulate.blame import bottleneck
 from autotune.simulate.chain import chain
-from autotune.simulate.variants import VARIANTS, Variant
 from bench.stacks import Stack, best, random_stack, web_stack
+from bench.variants import VARIANTS, Variant
 
 AT = (15, 30, 60)
 SEEDS = 20

@@ -45,7 +45,6 @@ from autotune.optimize.searcher import Searcher
 from autotune.services.base import Action, Settings
 from autotune.simulate.blame import diagnosed
 from autotune.simulate.stack import SimulatedStack
-from autotune.simulate.variants import VARIANTS, Variant
 from autotune.simulate.weather import Weather
 from autotune.space.space import Space
 from autotune.study import journal, ranking
@@ -57,6 +56,7 @@ from autotune.target.model import Budget
 from bench.answering import stack_of
 from bench.methods import bisection
 from bench.stacks import DISTURBED, NOISE, Stack, best
+from bench.variants import VARIANTS, Variant
 
 STACKS = ("wide", "thin-lb", "slow-store", "poor-cache")
 FIRST_SEED = 2000

@@ -298,10 +298,4 @@ def _drawn(space: Space, rng: np.random.Generator) -> dict[str, Value]:
     }
 
 
-def failing_share(stack: Stack, draws: int = 1000) -> float:
-    """Share of the space that fails."""
-    rng = np.random.default_rng(2)
-    return sum(stack.peak(_drawn(stack.space, rng)) is None for _ in range(draws)) / draws
-
-
 __all__ = ["HARDWARE", "Infeasible", "Stack", "best", "random_stack", "web_stack"]

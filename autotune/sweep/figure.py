@@ -21,8 +21,6 @@ class Dot:
     y: float
     low: float | None
     high: float | None
-    x_low: float | None = None
-    x_high: float | None = None
 
 
 @dataclass(frozen=True)
@@ -140,7 +138,7 @@ def _dot(found: Found, result: Result, horizontal: str | None, y: Mean | None) -
         label = result.point.labels.get(horizontal, _hosts(result.point.hosts))
         return Dot(label, y.value, y.low, y.high)
     x = _scaled(result.throughput, float(found.plan.keys))
-    return Dot(x.value, y.value, y.low, y.high, x.low, x.high) if x else None
+    return Dot(x.value, y.value, y.low, y.high) if x else None
 
 
 def series_name(

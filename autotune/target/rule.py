@@ -80,18 +80,11 @@ class ParameterRule(Model):
             self._check_range(*self.range)
         if self.choices is not None:
             twice = next(
-                (
-                    c
-                    for i, c in enumerate(self.choices)
-                    if any(same(c, other) for other in self.choices[:i])
-                ),
-                None,
+                (c for i, c in enumerate(self.choices) if _among(c, self.choices[:i])), None
             )
             if twice is not None:
                 raise at("choices", f"{format_value(twice)} is there twice")
-            if self.default is not None and not any(
-                same(self.default, choice) for choice in self.choices
-            ):
+            if self.default is not None and not _among(self.default, self.choices):
                 raise at("default", f"{format_value(self.default)} is not among the choices")
         return self
 

@@ -5,9 +5,9 @@ import pytest
 
 from autotune.services.base import Value
 from autotune.simulate.chain import chain
-from autotune.simulate.variants import VARIANTS
 from autotune.simulate.vocabulary import ANSWERED, has_effect
 from autotune.target.slo import Slo
+from bench.variants import VARIANTS
 
 SPACE = VARIANTS["published"].space
 # Not in the variants' space: two values that must differ, under settings that make them matter.

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from autotune.services.base import Value
-from autotune.simulate.variants import VARIANTS, Variant
 from autotune.space.dimension import Dimension
+from bench.variants import VARIANTS, Variant
 
 
 def drawn(dimension: Dimension, rng: np.random.Generator) -> Value:
