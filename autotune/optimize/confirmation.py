@@ -97,6 +97,6 @@ def _least(side: Sequence[Measured]) -> float:
     """Peaks below this were disturbed, by what else was measured on this side."""
     if len(side) < LEAST_PAIRS:
         return 0.0
-    ranked = sorted(one.peak.value for one in side)
-    sd = sum(one.peak.sd for one in side) / len(side)
+    ranked = sorted(measured.peak.value for measured in side)
+    sd = sum(measured.peak.sd for measured in side) / len(side)
     return ranked[len(ranked) // 2] * exp(-max(DISTURBED * sd, CLEARLY))

@@ -47,8 +47,8 @@ class SkoptSampler(SpaceSampler):
     def _ask(self, points: list[list[Any]], losses: list[float]) -> Sequence[Any]:
         from skopt import Optimizer
 
-        def optimizer(constraint: Any) -> Any:
-            made = Optimizer(
+        def build(constraint: Any) -> Any:
+            optimizer = Optimizer(
                 [_skopt(d) for d in self._task.space.tunable],
                 base_estimator=self._surrogate,
                 n_initial_points=OPENING,
@@ -60,18 +60,16 @@ class SkoptSampler(SpaceSampler):
                 random_state=self._task.seed + len(points),
             )
             if points:
-                made.tell(points, losses)
-            return made
+                optimizer.tell(points, losses)
+            return optimizer
 
         if not self._task.space.constraints:
-            return list(optimizer(None).ask())
+            return list(build(None).ask())
         try:
-            return list(
-                optimizer(lambda point: list(point) in points or self._allowed(point)).ask()
-            )
+            return list(build(lambda point: list(point) in points or self._allowed(point)).ask())
         except RuntimeError:
             # Hardly anything drawn by chance keeps the rules: what is suggested gets repaired.
-            return list(optimizer(None).ask())
+            return list(build(None).ask())
 
     def _allowed(self, point: Sequence[Any]) -> bool:
         space = self._task.space

@@ -26,30 +26,30 @@ def facts_of(target: Target, facts: Mapping[str, HostFacts]) -> dict[str, float]
     for name, tier in target.tiers.items():
         names[f"count({name})"] = names[f"count({name}.hosts)"] = len(tier.hosts)
         for fact in ("memory", "cpus", "nofile"):
-            every = [getattr(facts[host], fact) for host in tier.hosts]
-            names[f"{name}.{fact}"] = min(every)
+            values = [getattr(facts[host], fact) for host in tier.hosts]
+            names[f"{name}.{fact}"] = min(values)
             for function in (sum, min, max):
-                names[f"{function.__name__}({name}.{fact})"] = function(every)
+                names[f"{function.__name__}({name}.{fact})"] = function(values)
         names[f"nofile({name})"] = names[f"{name}.nofile"]
         for place in placed(name, tier):
             names[f"rss({name}.{place.service.name})"] = place.service.needs.rss
-    for name, one in facts.items():
-        names[f"memory({name})"] = one.memory
+    for name, host_facts in facts.items():
+        names[f"memory({name})"] = host_facts.memory
     return names
 
 
 def orders(target: Target, dimensions: Iterable[Dimension]) -> Iterator[Comparison]:
     """What software demands of its own values: the order of some, the bounds of derived ones."""
-    known = {d.name: d for d in dimensions}
+    by_name = {d.name: d for d in dimensions}
     for tier_name, tier in target.tiers.items():
         for place in placed(tier_name, tier):
             prefix = f"{tier_name}.{place.service.name}."
             for pair in place.service.at_most:
-                small, large = (qualified(side, prefix, known) for side in pair)
+                small, large = (qualified(side, prefix, by_name) for side in pair)
                 order = parse_comparison(f"{small} <= {large}")
-                if order.names() <= known.keys():
+                if order.names() <= by_name.keys():
                     yield order
-    for dimension in known.values():
+    for dimension in by_name.values():
         if dimension.derived is not None and dimension.high is not None:
             yield parse_comparison(f"{dimension.derived} <= {dimension.high * dimension.unit:.12g}")
 
@@ -94,7 +94,7 @@ def _descriptors(target: Target) -> Iterator[str]:
 def _says(tier: Tier, size: str, name: str) -> bool:
     """Whether every deployment of a tier says how much of it there is."""
     takes = [place.service.needs for place in placed(name, tier)]
-    return any(_has(one, size) for one in takes)
+    return any(_has(needs, size) for needs in takes)
 
 
 def _has(takes: Needs, size: str) -> bool:

@@ -23,7 +23,7 @@ def of_catalogue(parameter: Parameter, prefix: str) -> Expression | None:
 
 
 def by_rule(
-    file: TargetFile, known: Mapping[str, Dimension], dimension: Dimension, text: str
+    file: TargetFile, dimensions: Mapping[str, Dimension], dimension: Dimension, text: str
 ) -> Dimension:
     """``dimension`` as the target derives it. Raises TargetError."""
     place = ["parameters", dimension.name, "derive"]
@@ -31,23 +31,23 @@ def by_rule(
         raise file.document.error(place, f"{dimension.name} has choices: it cannot be computed")
     prefix = dimension.name.removesuffix(dimension.parameter.name)
     try:
-        expression = _qualified(parse(text), prefix, known)
+        expression = _qualified(parse(text), prefix, dimensions)
     except ValueError as error:
         raise file.document.error(place, str(error)) from None
     for name in expression.names():
-        if name not in known:
-            siblings = [n.removeprefix(prefix) for n in known if n.startswith(prefix)]
-            hint = instead(name, sorted({*known, *siblings}))
+        if name not in dimensions:
+            siblings = [n.removeprefix(prefix) for n in dimensions if n.startswith(prefix)]
+            hint = instead(name, sorted({*dimensions, *siblings}))
             raise file.document.error(place, f"unknown name {name!r}", hint=hint)
     return replace(dimension, derived=expression)
 
 
-def settled(file: TargetFile, found: Mapping[str, Dimension]) -> tuple[Dimension, ...]:
+def settled(file: TargetFile, dimensions: Mapping[str, Dimension]) -> tuple[Dimension, ...]:
     """All dimensions, derived ones over searched ones only, their baseline and presets computed.
 
     Raises TargetError where values follow from each other in a circle.
     """
-    expressions = {d.name: d.derived for d in found.values() if d.derived is not None}
+    expressions = {d.name: d.derived for d in dimensions.values() if d.derived is not None}
     graph = {
         name: expressions.keys() & expression.names() for name, expression in expressions.items()
     }
@@ -58,23 +58,23 @@ def settled(file: TargetFile, found: Mapping[str, Dimension]) -> tuple[Dimension
         name = next(name for name in graph if name in error.args[1])
         raise file.document.error(["parameters"], f"{name} follows from itself") from None
     return tuple(
-        _computed(d, expressions[d.name], found) if d.name in expressions else d
-        for d in found.values()
+        _computed(d, expressions[d.name], dimensions) if d.name in expressions else d
+        for d in dimensions.values()
     )
 
 
 def value(dimension: Dimension, names: Names) -> Value:
     """A derived dimension's value. Raises ZeroDivisionError where its expression does."""
     assert dimension.derived is not None
-    found = dimension.derived.evaluate(names) / dimension.unit
-    return int(found) if isinstance(dimension.parameter.stock, int) else found
+    number = dimension.derived.evaluate(names) / dimension.unit
+    return int(number) if isinstance(dimension.parameter.stock, int) else number
 
 
 def _qualified(
-    expression: Expression, prefix: str, known: Mapping[str, Dimension] | None = None
+    expression: Expression, prefix: str, dimensions: Mapping[str, Dimension] | None = None
 ) -> Expression:
     def in_full(part: Expression) -> Expression | None:
-        if isinstance(part, Name) and (known is None or prefix + part.name in known):
+        if isinstance(part, Name) and (dimensions is None or prefix + part.name in dimensions):
             return Name(prefix + part.name)
         return None
 
@@ -86,19 +86,20 @@ def _standing_for(expressions: Mapping[str, Expression]) -> Replacement:
 
 
 def _computed(
-    dimension: Dimension, expression: Expression, found: Mapping[str, Dimension]
+    dimension: Dimension, expression: Expression, dimensions: Mapping[str, Dimension]
 ) -> Dimension:
     dimension = replace(dimension, derived=expression)
 
     def at(kind: str) -> Value | None:
-        given = {name: getattr(found[name], kind) for name in expression.names()}
-        if all(one is None for one in given.values()):
+        given = {name: getattr(dimensions[name], kind) for name in expression.names()}
+        if all(preset is None for preset in given.values()):
             return None
         return value(
             dimension,
             {
-                name: float(found[name].baseline if one is None else one) * found[name].unit
-                for name, one in given.items()
+                name: float(dimensions[name].baseline if preset is None else preset)
+                * dimensions[name].unit
+                for name, preset in given.items()
             },
         )
 

@@ -49,8 +49,8 @@ class Dimension:
         A choice is one of the catalogue's, or of those that the host itself has.
         """
         if self.choices:
-            every = (*self.choices, *self.parameter.choices)
-            choice = next((choice for choice in every if same(choice, value)), None)
+            choices = (*self.choices, *self.parameter.choices)
+            choice = next((choice for choice in choices if same(choice, value)), None)
             if choice is None:
                 raise ValueError(f"{self.name} cannot be {format_value(value)}")
             return choice

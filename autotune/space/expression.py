@@ -226,8 +226,8 @@ def _misplaced(text: str, words: list[str]) -> ValueError:
             return ValueError(f"{word!r} is one word too many in {text!r}")
         function = word[:-1].strip() if word.endswith("(") else ""
         if function and function not in FUNCTIONS:
-            known = ", ".join(sorted({*FACTS, *FUNCTIONS}))
-            return ValueError(f"there is no function {function!r}; there are {known}")
+            names = ", ".join(sorted({*FACTS, *FUNCTIONS}))
+            return ValueError(f"there is no function {function!r}; there are {names}")
         value_expected = word.endswith(("(", "of")) or not (starts_value or word == ")")
     problem = "expected ')', not 'the end', in" if opened else "no arithmetic:"
     return ValueError(f"{problem} {text!r}")

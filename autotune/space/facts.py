@@ -37,10 +37,10 @@ class HostFacts:
 
 def smallest(facts: Iterable[HostFacts]) -> HostFacts:
     """What every one of these hosts has, for they share their settings; the kernel is the first's."""
-    every = tuple(facts)
+    hosts = tuple(facts)
     return replace(
-        every[0],
-        cpus=min(one.cpus for one in every),
-        memory=min(one.memory for one in every),
-        nofile=min(one.nofile for one in every),
+        hosts[0],
+        cpus=min(host.cpus for host in hosts),
+        memory=min(host.memory for host in hosts),
+        nofile=min(host.nofile for host in hosts),
     )

@@ -18,14 +18,14 @@ def as_found(dimension: Dimension, facts: HostFacts) -> Dimension:
     key = dimension.parameter.name
     if key not in facts.kernel:
         return dimension
-    found = _value(facts.kernel[key], dimension.parameter)
+    current = _value(facts.kernel[key], dimension.parameter)
     if not dimension.choices:
         assert dimension.low is not None
         assert dimension.high is not None
-        low, high = min(dimension.low, int(found)), max(dimension.high, int(found))
-        return replace(dimension, baseline=int(found), low=low, high=high)
-    choices = dict.fromkeys((found, *_offered(dimension, facts)))
-    return replace(dimension, baseline=found, choices=tuple(choices))
+        low, high = min(dimension.low, int(current)), max(dimension.high, int(current))
+        return replace(dimension, baseline=int(current), low=low, high=high)
+    choices = dict.fromkeys((current, *_offered(dimension, facts)))
+    return replace(dimension, baseline=current, choices=tuple(choices))
 
 
 def _offered(dimension: Dimension, facts: HostFacts) -> tuple[Value, ...]:

@@ -70,7 +70,7 @@ class _Repair:
 
     def make(self, rule: Rule) -> None:
         """Change one parameter so that ``rule`` holds, or comes nearer to it."""
-        said = rule.arithmetic(self.names())
+        arithmetic = rule.arithmetic(self.names())
         comparison = rule.comparison
         sides = (comparison.left, comparison.right)
         small, large = sides if rule.symbol in ("<=", "<", "==") else reversed(sides)
@@ -81,18 +81,18 @@ class _Repair:
         for dimension, end in (*down, *up):
             assert end is not None
             if self._keeps(rule, dimension, end):
-                self._set(dimension, self._nearest(rule, dimension, end), said)
+                self._set(dimension, self._nearest(rule, dimension, end), arithmetic)
                 return
         for dimension, end in (*down, *up):
             assert end is not None
             if self._helps(rule, dimension, end):
-                self._set(dimension, end, said)
+                self._set(dimension, end, arithmetic)
                 return
-        raise Infeasible(said)
+        raise Infeasible(arithmetic)
 
     def _numeric(self, names: Iterable[str]) -> list[Dimension]:
-        known = (self._dimensions[n] for n in dict.fromkeys(names) if n in self._dimensions)
-        return [d for d in known if not d.choices]
+        dimensions = (self._dimensions[n] for n in dict.fromkeys(names) if n in self._dimensions)
+        return [d for d in dimensions if not d.choices]
 
     def _room(self, dimension: Dimension, end: float | None) -> float:
         """How many times its end a value is, or its end the value."""

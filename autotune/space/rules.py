@@ -129,7 +129,9 @@ class Vocabulary:
             if name not in self._dimensions and name not in self._facts:
                 raise KeyError(name)
         own = (self._services[s] for n in meant.names() if (s := _service(n)) in self._services)
-        when = dict.fromkeys((*chosen, *(condition for one in own for condition in one)))
+        when = dict.fromkeys(
+            (*chosen, *(condition for conditions in own for condition in conditions))
+        )
         size = any(n.endswith(".memory") or n.startswith("memory(") for n in meant.names())
         return Rule(written.text, meant, tuple(when), size)
 
@@ -184,9 +186,9 @@ def figure(size: float) -> str:
     return f"{size:.0f} B"
 
 
-def qualified(text: str, prefix: str, known: Iterable[str]) -> str:
+def qualified(text: str, prefix: str, parameters: Iterable[str]) -> str:
     """An expression over a service's own parameters, with their full names."""
-    names = frozenset(known)
+    names = frozenset(parameters)
 
     def in_full(match: re.Match[str]) -> str:
         return prefix + match[0] if prefix + match[0] in names else match[0]

@@ -87,8 +87,8 @@ class Space:
     def knowing(self, rss: Mapping[str, int]) -> Space:
         """The space with the memory of processes as it was measured, in bytes by `tier.service`."""
         measured = {f"rss({name})": float(size) for name, size in rss.items()}
-        known = {name: size for name, size in measured.items() if name in self.facts}
-        return replace(self, facts={**self.facts, **known})
+        sizes = {name: size for name, size in measured.items() if name in self.facts}
+        return replace(self, facts={**self.facts, **sizes})
 
     def active(self, settings: Settings) -> frozenset[str]:
         """Names of the parameters that have any effect under ``settings``."""
@@ -141,7 +141,9 @@ def build(file: TargetFile, facts: Facts) -> Space:
     space = Space(all_dimensions, tuple(rules), named_facts, left_out, first)
     _check_baseline(file, space)
     limiting = built_in.limits(file.target)
-    return _limited(space, [rule for one in limiting for rule in vocabulary.rules(one)])
+    return _limited(
+        space, [rule for comparison in limiting for rule in vocabulary.rules(comparison)]
+    )
 
 
 def _dimensions(file: TargetFile, facts: Facts) -> tuple[tuple[Dimension, ...], tuple[str, ...]]:
@@ -167,8 +169,8 @@ def _limited(space: Space, rules: list[Rule]) -> Space:
     kept, dropped = list[Rule](), list[str]()
     for rule in rules:
         if rule.applies(space.baseline) and not space.keeps(rule, space.baseline):
-            said = space.arithmetic(rule, space.baseline)
-            dropped.append(f"a rule is left out, for the baseline itself breaks it: {said}")
+            arithmetic = space.arithmetic(rule, space.baseline)
+            dropped.append(f"a rule is left out, for the baseline itself breaks it: {arithmetic}")
         else:
             kept.append(replace(rule, built_in=True))
     return replace(

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from autotune.services.base import Value
 from autotune.sweep.axes import SERVICE
-from autotune.sweep.results import Found, Mean, Result
+from autotune.sweep.results import Mean, Result, SweepResults
 
 Quantity = Callable[[Result], Mean | None]
 OVERLOADED = 0.5  # fraction of violations
@@ -40,45 +40,49 @@ class Panel:
     main: bool = True
 
 
-def panels(found: Found) -> tuple[Panel, ...]:
+def panels(sweep: SweepResults) -> tuple[Panel, ...]:
     """Response time first (or the peak), then the load average of each tier.
 
     A parameter that is a number is what the diagrams are drawn over; where only services and host
     counts vary, they are drawn over the throughput, one for each combination of hosts, as the
     reference figures are.
     """
-    drawn = [_panel(found, one, shown) for one in _quantities(found) for shown in _shares(found)]
-    return tuple(panel for panel in drawn if any(series.dots for series in panel.series))
+    charts = [
+        _panel(sweep, quantity, hosts)
+        for quantity in _quantities(sweep)
+        for hosts in _shares(sweep)
+    ]
+    return tuple(panel for panel in charts if any(series.dots for series in panel.series))
 
 
-def _shares(found: Found) -> Iterator[Mapping[str, int] | None]:
+def _shares(sweep: SweepResults) -> Iterator[Mapping[str, int] | None]:
     """The combinations of hosts that have a diagram of their own; ``None``: all in one."""
-    if over(found) is None and len(found.plan.combinations) > 1:
-        yield from found.plan.combinations
+    if over(sweep) is None and len(sweep.plan.combinations) > 1:
+        yield from sweep.plan.combinations
     else:
         yield None
 
 
-def over(found: Found) -> str | None:
+def over(sweep: SweepResults) -> str | None:
     """The parameter on the horizontal axis; ``None`` for the throughput."""
-    numeric = [axis.name for axis in found.plan.axes if axis.numeric]
+    numeric = [axis.name for axis in sweep.plan.axes if axis.numeric]
     if numeric:
         return numeric[0]
-    if found.plan.rates:
+    if sweep.plan.rates:
         return None
-    words = [axis.name for axis in found.plan.axes]
+    words = [axis.name for axis in sweep.plan.axes]
     return words[0] if words else "hosts"
 
 
-def best(found: Found) -> Result | None:
+def best(sweep: SweepResults) -> Result | None:
     """The highest peak. Over a parameter, the least mean response time at the highest rate that any
     point bore; over the throughput, the highest rate within the objective, and the quickest there.
     """
-    if not found.plan.rates:
-        peaks = [r for r in found.results if r.peak]
+    if not sweep.plan.rates:
+        peaks = [r for r in sweep.results if r.peak]
         return max(peaks, key=lambda r: r.peak.value if r.peak else 0.0, default=None)
-    timed = [r for r in found.results if r.response and not r.failure]
-    if over(found) is None:
+    timed = [r for r in sweep.results if r.response and not r.failure]
+    if over(sweep) is None:
         timed = [r for r in timed if r.met]
     top = max((r.rate for r in timed if r.rate is not None), default=None)
     highest = [r for r in timed if r.rate == top]
@@ -93,12 +97,12 @@ class _Quantity:
     main: bool
 
 
-def _quantities(found: Found) -> Iterator[_Quantity]:
-    if not found.plan.rates:
+def _quantities(sweep: SweepResults) -> Iterator[_Quantity]:
+    if not sweep.plan.rates:
         yield _Quantity("Peak within the objective", "requests/s", lambda r: r.peak, main=True)
         return
     yield _Quantity("Response time", "ms", lambda r: _scaled(r.response, 1000.0), main=True)
-    for tier in found.target.tiers:
+    for tier in sweep.target.tiers:
         yield _Quantity(f"Load average, {tier}", "load average", _load(tier), main=False)
 
 
@@ -106,22 +110,24 @@ def _load(tier: str) -> Quantity:
     return lambda result: result.load.get(tier)
 
 
-def _panel(found: Found, one: _Quantity, shown: Mapping[str, int] | None) -> Panel:
-    horizontal = over(found)
+def _panel(sweep: SweepResults, quantity: _Quantity, hosts: Mapping[str, int] | None) -> Panel:
+    horizontal = over(sweep)
     grouped: dict[str, list[Dot]] = {}
-    for result in found.results:
-        if shown is not None and result.point.hosts != shown:
+    for result in sweep.results:
+        if hosts is not None and result.point.hosts != hosts:
             continue
-        dots = grouped.setdefault(series_name(found, result, horizontal, alone=bool(shown)), [])
+        dots = grouped.setdefault(series_name(sweep, result, horizontal, alone=bool(hosts)), [])
         dot = (
-            _dot(found, result, horizontal, one.of(result)) if _drawn(result, horizontal) else None
+            _dot(sweep, result, horizontal, quantity.of(result))
+            if _drawn(result, horizontal)
+            else None
         )
         if dot is not None:
             dots.append(dot)
-    x = horizontal or ("keys/s" if found.plan.keys > 1 else "requests/s answered")
-    title = f"{one.title}: {_hosts(_varied(found, shown))}" if shown else one.title
+    x = horizontal or ("keys/s" if sweep.plan.keys > 1 else "requests/s answered")
+    title = f"{quantity.title}: {_hosts(_varied(sweep, hosts))}" if hosts else quantity.title
     series = tuple(Series(name, tuple(dots)) for name, dots in grouped.items())
-    return Panel(title, x, one.unit, series, one.main)
+    return Panel(title, x, quantity.unit, series, quantity.main)
 
 
 def _drawn(result: Result, horizontal: str | None) -> bool:
@@ -131,47 +137,47 @@ def _drawn(result: Result, horizontal: str | None) -> bool:
     return horizontal is not None or (result.violations or 0.0) <= OVERLOADED
 
 
-def _dot(found: Found, result: Result, horizontal: str | None, y: Mean | None) -> Dot | None:
+def _dot(sweep: SweepResults, result: Result, horizontal: str | None, y: Mean | None) -> Dot | None:
     if y is None:
         return None
     if horizontal is not None:
         label = result.point.labels.get(horizontal, _hosts(result.point.hosts))
         return Dot(label, y.value, y.low, y.high)
-    x = _scaled(result.throughput, float(found.plan.keys))
+    x = _scaled(result.throughput, float(sweep.plan.keys))
     return Dot(x.value, y.value, y.low, y.high) if x else None
 
 
 def series_name(
-    found: Found, result: Result, horizontal: str | None, *, alone: bool = False
+    sweep: SweepResults, result: Result, horizontal: str | None, *, alone: bool = False
 ) -> str:
     """All that varies beside the horizontal axis, each by its short name.
 
     ``alone``: the host counts are in the diagram's title already.
     """
-    named = [
+    labels = [
         str(label) if name == SERVICE else f"{name.rpartition('.')[2]} {label}"
         for name, label in result.point.labels.items()
         if name != horizontal
     ]
-    varied = _varied(found, result.point.hosts)
+    varied = _varied(sweep, result.point.hosts)
     if varied and horizontal != "hosts" and not alone:
-        named.append(_hosts(varied))
-    if horizontal is not None and len(found.plan.rates) > 1:
-        named.append(f"{result.rate:g}/s")
-    return " · ".join(named) or found.plan.title
+        labels.append(_hosts(varied))
+    if horizontal is not None and len(sweep.plan.rates) > 1:
+        labels.append(f"{result.rate:g}/s")
+    return " · ".join(labels) or sweep.plan.title
 
 
-def _varied(found: Found, hosts: Mapping[str, int]) -> dict[str, int]:
-    return {tier: n for tier, n in hosts.items() if len(found.plan.hosts[tier]) > 1}
+def _varied(sweep: SweepResults, hosts: Mapping[str, int]) -> dict[str, int]:
+    return {tier: n for tier, n in hosts.items() if len(sweep.plan.hosts[tier]) > 1}
 
 
 def _hosts(hosts: Mapping[str, int]) -> str:
     return ", ".join(f"{count} {tier}" for tier, count in hosts.items())
 
 
-def _scaled(one: Mean | None, factor: float) -> Mean | None:
-    if one is None:
+def _scaled(mean: Mean | None, factor: float) -> Mean | None:
+    if mean is None:
         return None
-    low = one.low * factor if one.low is not None else None
-    high = one.high * factor if one.high is not None else None
-    return Mean(one.value * factor, low, high, one.count)
+    low = mean.low * factor if mean.low is not None else None
+    high = mean.high * factor if mean.high is not None else None
+    return Mean(mean.value * factor, low, high, mean.count)

@@ -8,28 +8,28 @@ from typing import Any
 from autotune.report.html.document import embedded, plotly, templates, write_whole
 from autotune.sweep import figure, text
 from autotune.sweep.figure import Panel, Series
-from autotune.sweep.results import Found
+from autotune.sweep.results import SweepResults
 
 MANY = 6  # diagrams from which on they stand side by side
 WIDE = 15.0  # ratio from which values are drawn on a logarithmic axis
 
 
-def page(found: Found) -> str:
+def page(sweep: SweepResults) -> str:
     """The whole document."""
-    panels = figure.panels(found)
+    panels = figure.panels(sweep)
     return (
         templates()
         .get_template("sweep.html.j2")
         .render(
-            found=found,
-            plan=found.plan,
-            headline=text.headline(found),
+            sweep=sweep,
+            plan=sweep.plan,
+            headline=text.headline(sweep),
             panels=panels,
             data=embedded({"panels": [panel_data(panel) for panel in panels]}),
             plotly=plotly(),
             many=len(panels) > MANY,
-            table=text.render(found),
-            simulated=found.target.simulated is not None,
+            table=text.render(sweep),
+            simulated=sweep.target.simulated is not None,
         )
     )
 
@@ -59,6 +59,6 @@ def _series_data(series: Series, *, words: bool) -> dict[str, Any]:
     }
 
 
-def write(found: Found, path: Path) -> Path:
+def write(sweep: SweepResults, path: Path) -> Path:
     """Write the page, whole or not at all."""
-    return write_whole(path, page(found))
+    return write_whole(path, page(sweep))

@@ -96,8 +96,8 @@ def _matters(one: Axis, made: Plan, space: Space) -> None:
 
 def _keys(file: TargetFile) -> int:
     """Keys each request looks up, where the application is one whose requests are known."""
-    known = any(tier.app == "reference" for tier in file.target.tiers.values())
-    return file.target.data.keys_per_request if known else 1
+    reference = any(tier.app == "reference" for tier in file.target.tiers.values())
+    return file.target.data.keys_per_request if reference else 1
 
 
 def _wanted(document: Document) -> Wanted:
@@ -116,39 +116,39 @@ def _wanted(document: Document) -> Wanted:
 
 
 def _mapping(document: Document, key: str) -> dict[str, Any]:
-    found = document.root.get(key, {})
-    if not isinstance(found, dict):
+    mapping = document.root.get(key, {})
+    if not isinstance(mapping, dict):
         raise document.error([key], f"{key}: must have keys of its own")
-    return found
+    return mapping
 
 
-def _values(document: Document, name: str, found: object) -> tuple[object, ...]:
+def _values(document: Document, name: str, written: object) -> tuple[object, ...]:
     try:
-        return tuple(found) if isinstance(found, list) else tuple(axes.spread(str(found)))
+        return tuple(written) if isinstance(written, list) else tuple(axes.spread(str(written)))
     except AutotuneError as error:
         raise document.error(["over", name], error.message, hint=error.hint) from None
 
 
-def _counts(document: Document, tier: str, found: object) -> tuple[int, ...]:
-    listed = found if isinstance(found, list) else [found]
+def _counts(document: Document, tier: str, written: object) -> tuple[int, ...]:
+    listed = written if isinstance(written, list) else [written]
     if any(isinstance(n, bool) or not isinstance(n, int) for n in listed):
         raise document.error(["hosts", tier], f"{tier}: numbers of hosts, such as [1, 2, 3]")
     return tuple(listed)
 
 
 def _rates(document: Document) -> tuple[float, ...]:
-    found = document.root.get("rates", [])
+    written = document.root.get("rates", [])
     try:
-        return tuple(rate(one) for one in (found if isinstance(found, list) else [found]))
+        return tuple(rate(text) for text in (written if isinstance(written, list) else [written]))
     except ValueError as error:
         raise document.error(["rates"], f"rates: {error}") from None
 
 
 def _whole(document: Document, key: str, default: int) -> int:
-    found = document.root.get(key, default)
-    if isinstance(found, bool) or not isinstance(found, int) or not 1 <= found <= 100:
+    number = document.root.get(key, default)
+    if isinstance(number, bool) or not isinstance(number, int) or not 1 <= number <= 100:
         raise document.error([key], f"{key}: a whole number from 1 to 100")
-    return found
+    return number
 
 
 def _seconds(document: Document) -> float:

@@ -60,7 +60,7 @@ class Result:
 
 
 @dataclass(frozen=True)
-class Found:
+class SweepResults:
     """A sweep as it stands: ``left`` visits are still to be made."""
 
     name: str
@@ -70,7 +70,7 @@ class Found:
     left: int
 
 
-def found(directory: Path) -> Found:
+def found(directory: Path) -> SweepResults:
     """Everything a sweep's directory holds."""
     records = list(journal.read(directory / "events.jsonl"))
     plan = recorded(directory)
@@ -91,7 +91,7 @@ def found(directory: Path) -> Found:
         peaks = {r["trial"]: r["peak"] for r in records if r["event"] == "measured"}
         results = [_peak(point, trials[point.number], peaks, failures) for point in plan.points]
     left = len(plan.points) * plan.repeat - len(swept)
-    return Found(directory.name, plan, target, tuple(results), left)
+    return SweepResults(directory.name, plan, target, tuple(results), left)
 
 
 def mean(values: Sequence[float]) -> Mean | None:
@@ -176,9 +176,11 @@ def _of_tiers(readings: Sequence[Record], target: Target, what: str) -> dict[str
     for name, tier in target.tiers.items():
         values = []
         for reading in readings:
-            seen = [reading["hosts"][host][what] for host in tier.hosts if host in reading["hosts"]]
-            if seen:
-                values.append(fmean(seen))
+            figures = [
+                reading["hosts"][host][what] for host in tier.hosts if host in reading["hosts"]
+            ]
+            if figures:
+                values.append(fmean(figures))
         over = mean(values)
         if over is not None:
             tiers[name] = over

@@ -9,28 +9,28 @@ from typing import Any
 from autotune.services.base import Value
 from autotune.sweep import figure
 from autotune.sweep.figure import Panel
-from autotune.sweep.results import Found, Result
+from autotune.sweep.results import Result, SweepResults
 
 SCHEMA = 1
 MANY = 12  # series beside each other on a terminal
 
 
-def document(found: Found) -> dict[str, Any]:
+def document(sweep: SweepResults) -> dict[str, Any]:
     """One object with every point; times in seconds, rates in requests/s."""
-    best = figure.best(found)
+    best = figure.best(sweep)
     return {
         "schema": SCHEMA,
-        "sweep": found.name,
-        "title": found.plan.title,
-        "simulated": found.target.simulated is not None,
-        "axes": {axis.name: [c.label for c in axis.choices] for axis in found.plan.axes},
-        "hosts": {tier: list(counts) for tier, counts in found.plan.hosts.items()},
-        "with": dict(found.plan.settings),
-        "rates": list(found.plan.rates),
-        "repeat": found.plan.repeat,
-        "left": found.left,
+        "sweep": sweep.name,
+        "title": sweep.plan.title,
+        "simulated": sweep.target.simulated is not None,
+        "axes": {axis.name: [c.label for c in axis.choices] for axis in sweep.plan.axes},
+        "hosts": {tier: list(counts) for tier, counts in sweep.plan.hosts.items()},
+        "with": dict(sweep.plan.settings),
+        "rates": list(sweep.plan.rates),
+        "repeat": sweep.plan.repeat,
+        "left": sweep.left,
         "best": _result(best) if best else None,
-        "points": [_result(result) for result in found.results],
+        "points": [_result(result) for result in sweep.results],
     }
 
 
@@ -40,16 +40,16 @@ def _result(result: Result) -> dict[str, Any]:
     return {"at": point["labels"], "hosts": point["hosts"], **fields}
 
 
-def render(found: Found) -> str:
+def render(sweep: SweepResults) -> str:
     """The title, what is best, then a table for each diagram."""
-    return "\n".join(_lines(found)) + "\n"
+    return "\n".join(_lines(sweep)) + "\n"
 
 
-def headline(found: Found) -> str:
+def headline(sweep: SweepResults) -> str:
     """What was found best, in a line."""
-    if found.left:
-        return f"unfinished: {found.left} of the measurements are still to be made"
-    best = figure.best(found)
+    if sweep.left:
+        return f"unfinished: {sweep.left} of the measurements are still to be made"
+    best = figure.best(sweep)
     if best is None:
         return "nothing could be measured"
     where = ", ".join(
@@ -60,27 +60,27 @@ def headline(found: Found) -> str:
         return f"highest peak, {best.peak.value:,.0f} requests/s, with {where}"
     assert best.response is not None
     time = f"{1000 * best.response.value:.2f} ms"
-    if figure.over(found) is None:
+    if figure.over(sweep) is None:
         return f"most within the objective: {best.rate:,.0f} requests/s, in {time}, with {where}"
     return f"least response time at {best.rate:,.0f} requests/s, {time}, with {where}"
 
 
-def _lines(found: Found) -> Iterator[str]:
-    yield found.plan.title
-    yield headline(found)
-    if found.target.simulated is not None:
+def _lines(sweep: SweepResults) -> Iterator[str]:
+    yield sweep.plan.title
+    yield headline(sweep)
+    if sweep.target.simulated is not None:
         yield "The stack is a model: no host was touched."
     # The load averages of every tier are drawn on the page and are in the JSON.
-    for panel in (panel for panel in figure.panels(found) if panel.main):
+    for panel in (panel for panel in figure.panels(sweep) if panel.main):
         yield ""
-        yield f"{panel.title} ({panel.y}), mean of {found.plan.repeat}"
-        yield from (_curves(panel) if figure.over(found) is None else _grid(panel))
-    failed = sorted({result.failure for result in found.results if result.failure})
+        yield f"{panel.title} ({panel.y}), mean of {sweep.plan.repeat}"
+        yield from (_curves(panel) if figure.over(sweep) is None else _grid(panel))
+    failed = sorted({result.failure for result in sweep.results if result.failure})
     if failed:
         yield ""
         yield "Without values:"
         for why in failed:
-            number = sum(result.failure == why for result in found.results)
+            number = sum(result.failure == why for result in sweep.results)
             yield f"  {number} × {why}"
 
 
@@ -115,8 +115,8 @@ def _table(rows: list[list[str]]) -> Iterator[str]:
 
 
 def _cell(value: float, low: float | None, high: float | None) -> str:
-    said = f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
+    mean = f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
     if low is None or high is None:
-        return said
+        return mean
     half = (high - low) / 2
-    return f"{said} ±{half:,.0f}" if half >= 1000 else f"{said} ±{half:.2g}"
+    return f"{mean} ±{half:,.0f}" if half >= 1000 else f"{mean} ±{half:.2g}"

@@ -83,16 +83,16 @@ def _neighbours(target: Target) -> Iterator[Finding]:
 
 
 def _known(
-    place: tuple[str, ...], what: str, names: tuple[str, ...], known: Mapping[str, object]
+    place: tuple[str, ...], what: str, names: tuple[str, ...], existing: Mapping[str, object]
 ) -> Iterator[Finding]:
     for index, name in enumerate(names):
-        if name not in known:
-            yield _absent((*place, index), what, name, known)
+        if name not in existing:
+            yield _absent((*place, index), what, name, existing)
     yield from _twice(place, names)
 
 
-def _absent(place: Location, what: str, name: str, known: Mapping[str, object]) -> Finding:
-    return Finding(place, f"there is no {what} {name!r}", instead(name, known))
+def _absent(place: Location, what: str, name: str, existing: Mapping[str, object]) -> Finding:
+    return Finding(place, f"there is no {what} {name!r}", instead(name, existing))
 
 
 def _twice(place: tuple[str, ...], names: tuple[str, ...]) -> Iterator[Finding]:
@@ -191,8 +191,8 @@ def _command(target: Target) -> Iterator[Finding]:
     for name, rule in target.parameters.items():
         yield from _declared(target, name, rule)
     conditions = {name: rule.when or () for name, rule in target.parameters.items()}
-    known = {name: [o for o in others if o in conditions] for name, others in conditions.items()}
-    if circle := _circle(known):
+    graph = {name: [o for o in others if o in conditions] for name, others in conditions.items()}
+    if circle := _circle(graph):
         message = f"conditions go in a circle: {' → '.join(circle)}"
         yield Finding(("parameters", circle[0], "when"), message)
 

@@ -51,10 +51,10 @@ class Document:
         line, column = self.position(location)
         return TargetError(f"{self.path}:{line}:{column}: {message}", hint=hint)
 
-    def unknown(self, location: Location, what: str, known: Iterable[str]) -> TargetError:
+    def unknown(self, location: Location, what: str, valid: Iterable[str]) -> TargetError:
         """An error for a name that does not exist, with the nearest one that does."""
         name = str(location[-1])
-        return self.error(location, f"unknown {what} {name!r}", hint=instead(name, sorted(known)))
+        return self.error(location, f"unknown {what} {name!r}", hint=instead(name, sorted(valid)))
 
 
 def load(path: Path) -> Document:
@@ -66,8 +66,8 @@ def load(path: Path) -> Document:
     except RecursionError:
         raise TargetError(f"{path}:1:1: nested too deeply for a target") from None
     if not isinstance(root, dict):
-        found = "this file is empty" if root is None else f"this is {format_value(root)}"
-        raise TargetError(f"{path}:1:1: a target is a mapping of settings; {found}", hint=START)
+        content = "this file is empty" if root is None else f"this is {format_value(root)}"
+        raise TargetError(f"{path}:1:1: a target is a mapping of settings; {content}", hint=START)
     return Document(path, root, tree.places)
 
 

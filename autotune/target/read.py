@@ -81,7 +81,9 @@ def read(path: Path) -> TargetFile:
         target = Target.model_validate(document.root)
     except ValidationError as error:
         raise _first(document, error.errors()) from None
-    for finding in sorted(findings(target), key=lambda found: document.position(found.location)):
+    for finding in sorted(
+        findings(target), key=lambda finding: document.position(finding.location)
+    ):
         raise document.error(finding.location, finding.message, hint=finding.hint)
     return TargetFile(target, document)
 
@@ -137,8 +139,8 @@ def _message(problem: ErrorDetails) -> str:
     if problem["type"] == "value_error":
         return str(problem["ctx"]["error"])
     if problem["type"] == "string_pattern_mismatch":
-        wanted = WANTED[problem["ctx"]["pattern"]]
-        return f"{_got(problem)} is not {wanted}"
+        expected = WANTED[problem["ctx"]["pattern"]]
+        return f"{_got(problem)} is not {expected}"
     words = WORDS.get(problem["type"], "{got} does not fit here")
     return words.format(**{"got": _got(problem), **problem.get("ctx", {})})
 

@@ -19,12 +19,12 @@ FILE = Path(__file__).with_name("schema.json")
 
 def schema() -> dict[str, Any]:
     """The schema: quantities are text with a unit, ``p99``-style keys are allowed in ``slo``."""
-    made = _as_markdown(Target.model_json_schema())
-    for name, part in {**made["$defs"], "Target": made}.items():
+    generated = _as_markdown(Target.model_json_schema())
+    for name, part in {**generated["$defs"], "Target": generated}.items():
         _describe(getattr(model, name), part["properties"])
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
-        **made,
+        **generated,
         "title": "autotune target",
     }
 

@@ -15,5 +15,5 @@ def shipped(name: str) -> Path:
 
 def examples() -> dict[str, Path]:
     """The targets to start from, by name."""
-    found = {path.stem: path for path in shipped("targets").glob("*.yaml")}
-    return dict(sorted(found.items()))
+    targets = {path.stem: path for path in shipped("targets").glob("*.yaml")}
+    return dict(sorted(targets.items()))

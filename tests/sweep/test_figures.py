@@ -11,7 +11,7 @@ import pytest
 
 from autotune.environments.registry import prepare
 from autotune.sweep import conduct, figure, read, results
-from autotune.sweep.results import Found
+from autotune.sweep.results import SweepResults
 
 pytestmark = pytest.mark.long
 
@@ -26,7 +26,7 @@ SWEEPS = Path(__file__).parents[2] / "targets" / "sweeps"
 LB, WEB = "lb.nginx.worker_connections", "web.nginx.worker_connections"
 
 
-def swept(number: int, directory: Path) -> Found:
+def swept(number: int, directory: Path) -> SweepResults:
     """The figure, each point measured once instead of three times: the model has little noise."""
     file, wanted = read.sweep_file(SWEEPS / f"figure-{number}.yaml")
     assert wanted is not None
@@ -35,7 +35,7 @@ def swept(number: int, directory: Path) -> Found:
     return results.found(directory)
 
 
-def times(found: Found, axis: str, **fixed: object) -> dict[object, float]:
+def times(found: SweepResults, axis: str, **fixed: object) -> dict[object, float]:
     """Mean response time (s) by the value on an axis, at the highest rate."""
     return {
         r.point.labels[axis]: r.response.value
@@ -97,7 +97,7 @@ def test_the_best_deployment_flips_with_the_hosts(
 
 
 def test_less_is_carried_with_more_caches(tmp_path: Path) -> None:
-    def most(found: Found) -> float:
+    def most(found: SweepResults) -> float:
         best = figure.best(found)
         assert best is not None
         assert best.rate is not None

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from autotune.sweep.figure import Dot, Panel, Series
 from autotune.sweep.page import page, panel_data, write
 from autotune.sweep.plan import Axis, Choice, Plan
-from autotune.sweep.results import Found, Mean, Result
+from autotune.sweep.results import Mean, Result, SweepResults
 from autotune.target.read import read
 from tests.report.html.test_browser import drawn
 
@@ -32,7 +32,7 @@ def panel(*series: Series) -> Panel:
     return Panel("Response time", "lb.apache.ServerLimit", "ms", series)
 
 
-def found(values: tuple[Any, ...], *names: str, responses: list[float]) -> Found:
+def found(values: tuple[Any, ...], *names: str, responses: list[float]) -> SweepResults:
     """A sweep over ``values`` and, as series, ``names``."""
     choices = tuple(Choice(name, {}) for name in names)
     plan = Plan(
@@ -45,7 +45,7 @@ def found(values: tuple[Any, ...], *names: str, responses: list[float]) -> Found
         Result(point, 100.0, response=Mean(t, 0.8 * t, 1.3 * t, 3), throughput=Mean(100.0))
         for point, t in zip(plan.points, responses, strict=True)
     ]
-    return Found("a-sweep", plan, read(PAPER).target, tuple(results), 0)
+    return SweepResults("a-sweep", plan, read(PAPER).target, tuple(results), 0)
 
 
 @given(st.lists(st.lists(dots, min_size=1, max_size=6), min_size=1, max_size=14))
