@@ -145,7 +145,7 @@ def test_the_best_point_of_a_sweep(taken: Reading, met: bool) -> None:
     result = results._at_rate(
         point, 1000.0, [0], {0: [recorded(taken)]}, {}, study_of(taken).target
     )
-    found = results.Found("sweep", plan, study_of(taken).target, (result,), 0)
+    found = results.SweepResults("sweep", plan, study_of(taken).target, (result,), 0)
     assert (figure.best(found) is not None) is met
 
 

@@ -58,11 +58,10 @@ def value(dimension: Dimension, given: object) -> Value:
         number = float(str(in_unit(given, dimension.parameter.unit)))
     except ValueError:
         raise AutotuneError(f"{dimension.name}: {given!r} is not a number") from None
-    if not dimension.integer:
-        return number
-    if number != int(number):
-        raise AutotuneError(f"{dimension.name}: {given} is not a whole number")
-    return int(number)
+    try:
+        return dimension.typed(number)
+    except ValueError as error:
+        raise AutotuneError(str(error)) from None
 
 
 def _dimension(name: str, space: Space) -> Dimension:
