@@ -49,8 +49,7 @@ def write(stream: TextIO, text: str, *, end: str = "\n") -> None:
 def show(lines: Iterable[Line]) -> None:
     """Results in their styles, if standard output is a terminal that shows them."""
     if not sys.stdout.isatty():
-        for line, _ in lines:
-            echo(line)
+        echo("".join(f"{line}\n" for line, _ in lines), end="")
         return
     on_screen = console(sys.stdout)
     for line, style in lines:
