@@ -17,6 +17,7 @@ from autotune.report.diff import Files, file_diff, rendered, trial_named
 from autotune.report.parameters import Declared, active, declared, described
 from autotune.report.studies import Study
 from autotune.study.records import Trial
+from autotune.target.messages import instead
 
 
 def write_export(
@@ -31,9 +32,7 @@ def write_export(
     no gain, when ``out`` has anything in it, or when the format does not exist.
     """
     if fmt not in FORMATS:
-        raise AutotuneError(
-            f"there is no format {fmt!r}", hint=f"expected one of: {', '.join(FORMATS)}"
-        )
+        raise AutotuneError(f"there is no format {fmt!r}", hint=instead(fmt, FORMATS))
     _refuse_occupied(out)
     content = export_files(study, chosen(study, trial), fmt)
     _write_whole(content, out)

@@ -14,7 +14,7 @@ from autotune.errors import AutotuneError
 from autotune.optimize.base import Task
 from autotune.optimize.gp.sampler import GpSampler
 from autotune.optimize.skopt import SURROGATES, SkoptSampler
-from autotune.target.messages import nearest
+from autotune.target.messages import instead
 
 
 @dataclass(frozen=True)
@@ -71,12 +71,8 @@ def choose(name: str, task: Task) -> Chosen:
     if name == "auto":
         return _auto(task)
     if name not in SAMPLERS:
-        known = ["auto", *SAMPLERS]
-        meant = nearest(name, known)
-        raise AutotuneError(
-            f"there is no sampler {name!r}",
-            hint=f"did you mean {meant!r}?" if meant else f"there is: {', '.join(known)}",
-        )
+        hint = instead(name, ["auto", *SAMPLERS])
+        raise AutotuneError(f"there is no sampler {name!r}", hint=hint)
     return Chosen(name, "the target asks for it", SAMPLERS[name](task))
 
 

@@ -10,7 +10,7 @@ from autotune.errors import AutotuneError
 from autotune.report import format as fmt
 from autotune.services.base import Parameter, Service, Value
 from autotune.services.registry import APPS, SERVICES
-from autotune.target.messages import nearest
+from autotune.target.messages import instead
 
 
 def services(name: str | None) -> tuple[Service, ...]:
@@ -20,12 +20,8 @@ def services(name: str | None) -> tuple[Service, ...]:
         return tuple(service for service in by_name.values() if service.parameters)
     by_name |= SERVICES
     if name not in by_name:
-        meant = nearest(name, by_name)
-        listed = ", ".join(sorted({service.name for service in by_name.values()}))
-        raise AutotuneError(
-            f"there is no service {name!r}",
-            hint=f"did you mean {meant!r}?" if meant else f"expected one of: {listed}",
-        )
+        hint = instead(name, sorted({service.name for service in by_name.values()}))
+        raise AutotuneError(f"there is no service {name!r}", hint=hint)
     return (by_name[name],)
 
 

@@ -12,6 +12,7 @@ from autotune.report.conclusion import conclusion
 from autotune.report.parameters import NONE, Declared, changes, declared
 from autotune.report.studies import Study
 from autotune.study.records import State, Trial
+from autotune.target.messages import nearest
 from autotune.terminal import Line
 
 Files = Mapping[str, bytes]
@@ -45,7 +46,9 @@ def trial_named(state: State, name: str) -> Trial:
     for trial in state.trials:
         if str(trial.number) == name.removeprefix("#"):
             return trial
-    raise AutotuneError(f"there is no trial {name!r}", hint=_known(state))
+    meant = nearest(name, ("baseline", "best"))
+    hint = f"did you mean {meant!r}? {_known(state)}" if meant else _known(state)
+    raise AutotuneError(f"there is no trial {name!r}", hint=hint)
 
 
 def _known(state: State) -> str:

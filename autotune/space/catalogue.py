@@ -54,7 +54,7 @@ def _known(file: TargetFile, name: str, tier: Tier) -> None:
                 place.append(index)
             known = ", ".join(DEPLOYMENTS)
             raise file.document.error(
-                place, f"there is no service {deployment!r}", hint=f"there is: {known}"
+                place, f"there is no service {deployment!r}", hint=f"expected one of: {known}"
             )
 
 

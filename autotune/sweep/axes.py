@@ -81,5 +81,7 @@ def _deployments(values: Sequence[object], space: Space) -> tuple[Choice, ...]:
     chosen = known if list(values) == ["all"] else [str(v).replace("/", ", ") for v in values]
     if unknown := [label for label in chosen if label not in known]:
         listed = ", ".join(label.replace(", ", "/") for label in known)
-        raise AutotuneError(f"there is no deployment {unknown[0]!r}", hint=f"there is: {listed}")
+        raise AutotuneError(
+            f"there is no deployment {unknown[0]!r}", hint=f"expected one of: {listed}"
+        )
     return tuple(Choice(label, known[label]) for label in chosen)

@@ -74,7 +74,9 @@ def plan(file: TargetFile, wanted: Wanted, space: Space) -> Plan:
 def _enough(file: TargetFile, tier: str, counts: tuple[int, ...]) -> None:
     tiers = file.target.tiers
     if tier not in tiers:
-        raise AutotuneError(f"there is no tier {tier!r}", hint=f"there is: {', '.join(tiers)}")
+        raise AutotuneError(
+            f"there is no tier {tier!r}", hint=f"expected one of: {', '.join(tiers)}"
+        )
     most = len(tiers[tier].hosts)
     if not counts or min(counts) < 1 or max(counts) > most:
         raise AutotuneError(f"tier {tier} has {most} hosts: give numbers from 1 to {most}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from autotune.errors import AutotuneError
-from autotune.target.messages import nearest
+from autotune.target.messages import instead
 from autotune.target.shipped import examples
 
 
@@ -16,11 +16,7 @@ def write_example(name: str, out: Path) -> Path:
     """
     known = examples()
     if name not in known:
-        meant = nearest(name, known)
-        raise AutotuneError(
-            f"there is no example {name!r}",
-            hint=f"did you mean {meant!r}?" if meant else f"there is: {', '.join(known)}",
-        )
+        raise AutotuneError(f"there is no example {name!r}", hint=instead(name, known))
     files = {out.parent / own.name: own for own in known[name].parent.glob(f"{name}.*")}
     files = {place: own for place, own in files.items() if own != known[name]}
     for place in (out, *files):

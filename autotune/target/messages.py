@@ -74,8 +74,10 @@ def nearest(name: str, known: Iterable[str]) -> str | None:
 def instead(name: str, known: Iterable[str]) -> str:
     """The hint for a name that does not exist: the nearest one that does, or all of them."""
     names = list(known)
+    if not names:
+        return "there are none"
     meant = nearest(name, names)
-    return f"did you mean {meant!r}?" if meant else f"there is: {', '.join(names) or 'none'}"
+    return f"did you mean {meant!r}?" if meant else f"expected one of: {', '.join(names)}"
 
 
 def explain_yaml_error(error: MarkedYAMLError) -> tuple[StreamMark | None, str, str | None]:

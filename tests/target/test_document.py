@@ -61,8 +61,8 @@ def test_error_names_file_line_and_column(document: Document) -> None:
     ("known", "hint"),
     [
         (["parameters", "tiers", "hosts"], "did you mean 'tiers'?"),
-        (["b", "a"], "there is: a, b"),
-        ([], "there is: none"),
+        (["b", "a"], "expected one of: a, b"),
+        ([], "there are none"),
     ],
 )
 def test_unknown_name_has_an_alternative(document: Document, known: list[str], hint: str) -> None:
