@@ -2,35 +2,43 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from autotune.estimate import Estimate
 from autotune.optimize.confirmation import Gain
-from autotune.report.pooled import feasible, fresh, pooled, repeats
 from autotune.study import ranking
-from autotune.study.records import Peak, State, Trial
+from autotune.study.records import Peak, Phase, State, Trial
 
 STOPPED = "stopped"
 
 
 @dataclass(frozen=True)
 class Configuration:
-    """One of the two that are compared.
-
-    ``fresh`` pools the measurements made after the trial was selected (as a finalist, and in
-    confirmation). ``own`` is the measurement it was selected by.
-    """
+    """One of the two that are compared; ``repeats`` measured it after it was selected."""
 
     trial: Trial
-    own: Peak | None
-    fresh: Peak | None
     repeats: tuple[Trial, ...]
+
+    @property
+    def own(self) -> Peak | None:
+        """The measurement that it was selected by: the best of many, which overstates itself."""
+        return self.trial.peak
+
+    @property
+    def fresh(self) -> Peak | None:
+        """Its capacity from repeats alone; ``None`` when none of them met the SLO."""
+        return pooled(self._again)
 
     @property
     def measured_again(self) -> int:
         """How many measurements ``fresh`` pools."""
-        return len(feasible(self.repeats))
+        return len(self._again)
+
+    @property
+    def _again(self) -> list[Peak]:
+        return [trial.peak for trial in self.repeats if trial.peak and trial.peak.feasible]
 
     @property
     def numbers(self) -> tuple[int, ...]:
@@ -69,8 +77,7 @@ class Conclusion:
         """The baseline's capacity, from repeats if there are any; its own was not selected."""
         if self.baseline is None:
             return None
-        own = self.baseline.own
-        return self.baseline.fresh or (pooled([own]) if own else None)
+        return self.baseline.fresh or self.baseline.own
 
 
 def conclusion(state: State) -> Conclusion:
@@ -86,11 +93,23 @@ def conclusion(state: State) -> Conclusion:
     )
 
 
+def repeats(state: State, number: int) -> tuple[Trial, ...]:
+    """Finished measurements of a trial's settings after it was selected: finals, confirmation."""
+    again = state.finished(Phase.FINALIST, Phase.CONFIRM)
+    return tuple(trial for trial in again if trial.of == number)
+
+
+def pooled(peaks: Sequence[Peak]) -> Peak | None:
+    """One peak for several (`Estimate.pool`); a single one keeps its own interval, none is ``None``."""
+    if len(peaks) < 2:
+        return peaks[0] if peaks else None
+    return Peak.of(Estimate.pool([peak.estimate for peak in peaks]))
+
+
 def _configuration(state: State, number: int | None) -> Configuration | None:
     if number is None:
         return None
-    trial = state.by_number(number)
-    return Configuration(trial, trial.peak, fresh(state, number), repeats(state, number))
+    return Configuration(state.by_number(number), repeats(state, number))
 
 
 def _gain(record: Mapping[str, Any] | None) -> Gain | None:

@@ -16,8 +16,8 @@ from autotune.target.read import read
 
 TARGET = read(Path(__file__).parents[2] / "targets" / "local.yaml").target
 AT = "p99 ≤ 50 ms"
-BASELINE = Configuration(Trial(0, Phase.BASELINE, {}), None, None, ())
-BEST = Configuration(Trial(7, Phase.SEARCH, {}), None, None, ())
+BASELINE = Configuration(Trial(0, Phase.BASELINE, {}), ())
+BEST = Configuration(Trial(7, Phase.SEARCH, {}), ())
 
 
 def told(verdict: str, target: Target = TARGET, **known: Any) -> str:

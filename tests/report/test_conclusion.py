@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autotune.report.pooled import fresh, pooled, repeats
+from autotune.report.conclusion import Configuration, pooled, repeats
 from autotune.study.records import Peak, Phase, State, Trial
 
 
@@ -75,8 +75,8 @@ def test_only_what_was_measured_after_selection_is_fresh() -> None:
         )
     )
     assert [trial.number for trial in repeats(state, 1)] == [2, 3, 4]
-    found = fresh(state, 1)
+    found = Configuration(state.trials[1], repeats(state, 1)).fresh
     assert found is not None
     assert round(found.peak) == 1000
     assert log(found.high / found.low) / 2 == pytest.approx(1.645 * 0.02 / 2**0.5)  # of two
-    assert fresh(state, 7) is None
+    assert Configuration(state.trials[6], repeats(state, 7)).fresh is None
