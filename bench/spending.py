@@ -35,8 +35,8 @@ import optuna
 from autotune.deploy.deployed import Deployed, DeployFailed, Fleet
 from autotune.diagnose.bottleneck import Bottleneck
 from autotune.diagnose.diagnosis import WatchedReading
-from autotune.environments.base import Equipment, search_limits
 from autotune.environments.clock import Clock
+from autotune.environments.load_session import LoadSession, capacity_limits
 from autotune.measure.reading import Reading
 from autotune.measure.warmup import warm_up
 from autotune.monitor.watch import Seen
@@ -48,10 +48,10 @@ from autotune.simulate.stack import SimulatedStack
 from autotune.simulate.weather import Weather
 from autotune.space.space import Space
 from autotune.study import journal, ranking
+from autotune.study.context import TrialContext, history
 from autotune.study.loop import catch_up, tune
 from autotune.study.records import COUNTED, State, after
 from autotune.study.store import Store
-from autotune.study.trial import Bench
 from autotune.target.model import Budget
 from bench.answering import stack_of
 from bench.methods import bisection
@@ -80,7 +80,7 @@ Chosen = list[tuple[float, Settings]]
 
 
 class Silent:
-    """A narrator for whom nobody listens."""
+    """Ignores progress."""
 
     def __getattr__(self, name: str) -> Callable[..., None]:
         return lambda *_: None
@@ -88,9 +88,10 @@ class Silent:
 
 @dataclass
 class Model(Fleet):
-    """A modelled stack as a fleet: refuses what its software would refuse."""
+    """A modelled stack as a fleet and its meter: refuses what its software would refuse."""
 
     stack: SimulatedStack
+    variant: Variant
     in_place: Settings | None = None
 
     def deploy(self, settings: Settings) -> Deployed:
@@ -110,20 +111,21 @@ class Model(Fleet):
     def take(self, rate: float, seconds: float) -> WatchedReading:
         return WatchedReading(self.stack.take(rate, seconds)[0], Seen())
 
+    def diagnose(self, settings: Settings, watched: Sequence[WatchedReading]) -> Bottleneck | None:
+        """What the probes of a real stack would see."""
+        settings = {**self.variant.space.baseline, **settings}
+        readings = [one.reading for one in watched]
+        return diagnosed(self.variant.topology, settings, readings, self.variant.slo)
+
+    def drain(self) -> None:
+        """Nothing is left behind."""
+
 
 def modelled(name: str, seed: int) -> Model:
     """A variant of the modelled stack in the weather of this seed."""
     variant = VARIANTS[name]
     weather = Weather(seed, NOISE, 0.0, DISTURBED)
-    return Model(SimulatedStack(variant.topology, variant.slo, weather))
-
-
-def diagnose(
-    variant: Variant, settings: Settings, watched: Sequence[WatchedReading]
-) -> Bottleneck | None:
-    """What the probes of a real stack would see."""
-    settings = {**variant.space.baseline, **settings}
-    return diagnosed(variant.topology, settings, [one.reading for one in watched], variant.slo)
+    return Model(SimulatedStack(variant.topology, variant.slo, weather), variant)
 
 
 def space_of(name: str, *, warm: bool) -> Space:
@@ -136,22 +138,20 @@ def space_of(name: str, *, warm: bool) -> Space:
 def ours(name: str, seed: int, seconds: float, *, warm: bool) -> Course:
     """A study by ``autotune.study.loop``, judged by what its journal knew at each time."""
     model, space = modelled(name, seed), space_of(name, warm=warm)
-    equipment = Equipment(
-        fleet=model,
-        limits=search_limits(MAX_RATE),
-        take=model.take,
-        diagnose=partial(diagnose, VARIANTS[name]),
-        lookups=model.lookups,
-        drain=lambda: None,
-        clock=Clock(lambda: model.stack.now),
-    )
     budget = Budget.model_construct(trials=TRIALS, time=seconds)
     with tempfile.TemporaryDirectory(prefix="autotune-bench-") as place:
         with closing(Store(Path(place))) as store:
-            narrator: Any = Silent()
-            bench = Bench(space, model.stack.slo, equipment, store, narrator)
+            progress: Any = Silent()
+            session = LoadSession(
+                model,
+                model,
+                model.stack.slo,
+                capacity_limits(MAX_RATE),
+                history(store),
+                Clock(lambda: model.stack.now),
+            )
             searcher = _searcher(space, seed)
-            tune(bench, searcher, budget)
+            tune(TrialContext(space, session, store, progress), searcher, budget)
             tried = len(store.state.finished(*COUNTED))
         states = _states(journal.read(Path(place) / "events.jsonl"), seconds)
     picks = [_pick(state, space, seed) for state in states]

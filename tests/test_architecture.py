@@ -21,6 +21,7 @@ PACKAGE = Path(autotune.__file__).parent
 # A package imports from those before it. What nothing is said of may import everything.
 ORDER = ("errors", "durable", "estimate", "target", "services", "space", "optimize", "transports",
          "deploy", "runtimes", "loads", "monitor", "measure", "diagnose", "simulate",
+         "environments", "study",
          "discovery")  # fmt: skip
 # Services whose names are ordinary words of the field, or of the applications that a tier serves.
 ORDINARY = {"sysctl", "limits", "reference"}

@@ -16,7 +16,10 @@ from autotune.deploy.stack import Stack
 from autotune.diagnose.context import ReadingContext
 from autotune.diagnose.diagnosis import WatchedReading
 from autotune.environments import load_meter as gauges
-from autotune.environments.load_meter import Gauge
+from autotune.environments import load_session
+from autotune.environments.evaluation import History
+from autotune.environments.load_meter import LoadMeter
+from autotune.environments.load_session import LoadSession, p99_at_peak
 from autotune.loads.base import Request, Tally
 from autotune.loads.httperf import Httperf
 from autotune.measure import Limits, Noise, Reading, Slo
@@ -31,16 +34,16 @@ from autotune.services.base import Endpoint
 from autotune.simulate.blame import bottleneck, diagnosed
 from autotune.simulate.chain import chain
 from autotune.simulate.topology import Topology
-from autotune.study import retry, trial
+from autotune.study import trial
+from autotune.study.context import TrialContext
 from autotune.study.readings import record_of
 from autotune.study.records import Phase
 from autotune.study.schedule import Measure
 from autotune.study.store import Store, readings_of
-from autotune.study.trial import p99_at_peak
 from autotune.sweep import conduct, figure, results
 from autotune.sweep.plan import Axis, Choice, Plan, Visit
 from autotune.transports.local import LocalTransport
-from tests.study.simulated import FormulaFleet, bench, flat
+from tests.study.simulated import FormulaFleet, context, flat
 
 SLO = Slo(quantile=0.99, limit=0.050, errors=0.001)
 CALM, STOLEN = 0.0, 0.4
@@ -163,7 +166,7 @@ def test_a_trial_takes_again_what_failed_under_cpu_steal(
     taken: Reading, met: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock = SimpleNamespace(sleep=lambda _: None, monotonic=lambda: 0.0)
-    monkeypatch.setattr(retry, "time", clock)
+    monkeypatch.setattr(load_session, "time", clock)
     assert any(r["disturbed"] for r in run_trial(tmp_path, taken, [], STOLEN)) is not met
 
 
@@ -191,10 +194,12 @@ def test_a_load_host_is_suspected_where_the_slo_was_not_met(
         limited=taken.limited,
     )
     monkeypatch.setattr(gauges, "take", lambda *_: tally)
-    monkeypatch.setattr(Gauge, "_starved", lambda *_: "a quota")
+    monkeypatch.setattr(LoadMeter, "_starved", lambda *_: "a quota")
     entry = Endpoint("127.0.0.1", 80)
     way = LocalTransport("load1")
-    gauge = Gauge(Httperf(), Request(entry, "/"), SLO, (way,), Stack((), entry), (), timeout=2.0)
+    gauge = LoadMeter(
+        Httperf(), Request(entry, "/"), SLO, (way,), Stack((), entry), (), timeout=2.0
+    )
     assert (gauge.take(1000.0, 0.0).reading.limited == "a quota") is not met
 
 
@@ -223,10 +228,9 @@ def swept() -> Plan:
     return Plan("sweep", axes, rates=(1000.0,), repeat=1, seconds=SECONDS)
 
 
-def loaded(store: Store, taken: Reading, drained: list[str], stolen: float) -> trial.Bench:
-    """A bench that answers every load as ``taken`` does, and warms up without fault."""
-    made = bench(store, flat, FormulaFleet(), seed=1, pace=0.0)
-    made.slo = SLO
+def loaded(store: Store, taken: Reading, drained: list[str], stolen: float) -> TrialContext:
+    """A stack that answers every load as ``taken`` does, and warms up without fault."""
+    made = context(store, flat, FormulaFleet(), seed=1, pace=0.0)
 
     def take(rate: float, seconds: float) -> WatchedReading:
         warm = not drained and seconds == 1.0
@@ -234,9 +238,15 @@ def loaded(store: Store, taken: Reading, drained: list[str], stolen: float) -> t
         hosts = {"web1": Footprint(0.5, CALM if warm else stolen, 1, 1, 0.1, 9, 0, 1e6)}
         return WatchedReading(seen, Seen(), hosts)
 
-    equipment = replace(made.equipment, take=take, drain=lambda: drained.append("drained"))
-    made.equipment = replace(equipment, limits=Limits(readings=3, max_rate=8000.0))
-    return made
+    meter: Any = SimpleNamespace(
+        take=take,
+        drain=lambda: drained.append("drained"),
+        lookups=lambda: None,
+        diagnose=lambda *_: None,
+    )
+    limits = Limits(readings=3, max_rate=8000.0)
+    session = LoadSession(made.session.fleet, meter, SLO, limits, History())
+    return replace(made, session=session)
 
 
 def run_trial(

@@ -10,7 +10,7 @@ import typer
 from autotune.cli.options import STUDIES, Json, Studies, TargetPath, Yes
 from autotune.cli.output import print_json
 from autotune.cli.prompt import confirm
-from autotune.cli.session import narrated, prepared
+from autotune.cli.session import prepared, reporting
 from autotune.terminal import echo
 
 
@@ -25,14 +25,14 @@ def apply(
 ) -> None:
     """Put an exported configuration on a target's hosts, in one transaction."""
     from autotune.study import applying
-    from autotune.study.directories import new_directory
+    from autotune.study.directory import new_directory
 
-    bed = prepared(target)
-    settings = applying.wanted(bed, export_)
-    confirm(f"{len(settings)} settings go to {', '.join(bed.file.target.hosts)}.", yes=yes)
-    directory = new_directory(studies, f"{bed.file.target.name}-applied")
-    with narrated(bed, directory, verbose=False) as narrator:
-        deployed = applying.apply(bed, settings, directory, narrator)
+    environment = prepared(target)
+    settings = applying.settings_of(environment, export_)
+    confirm(f"{len(settings)} settings go to {', '.join(environment.file.target.hosts)}.", yes=yes)
+    directory = new_directory(studies, f"{environment.file.target.name}-applied")
+    with reporting(environment, directory, verbose=False) as progress:
+        deployed = applying.apply(environment, settings, directory, progress)
     if json_:
         actions = {part: action.name.lower() for part, action in deployed.actions.items()}
         differing = [str(difference) for difference in deployed.differences]

@@ -25,9 +25,9 @@ def check(
 ) -> None:
     """Read, render and natively validate a target; changes nothing."""
 
-    bed = prepared(target)
-    found = bed.check()
-    made = bed.headroom() if headroom else None
+    environment = prepared(target)
+    found = environment.check()
+    made = environment.headroom() if headroom else None
     if json_:
         print_json({"schema": 1, **asdict(found), "headroom": made})
         return

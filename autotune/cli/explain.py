@@ -9,7 +9,7 @@ import typer
 from autotune.cli.options import STUDIES, Json, Studies, StudyName, Verbose, Yes
 from autotune.cli.output import print_json
 from autotune.cli.prompt import confirm
-from autotune.cli.session import narrated
+from autotune.cli.session import reporting
 from autotune.terminal import echo
 
 
@@ -29,12 +29,12 @@ def explain(
     from autotune.study.directory import find
 
     directory = find(study, studies)
-    bed = start.finished(directory)
+    environment = start.finished(directory)
     if measure:
-        confirm(bed.announce(), yes=yes)
-        with narrated(bed, directory, verbose=verbose) as narrator:
-            explaining.reduce(bed, directory, narrator, most)
-    found = explaining.explain(bed, directory)
+        confirm(environment.announce(), yes=yes)
+        with reporting(environment, directory, verbose=verbose) as progress:
+            explaining.reduce(environment, directory, progress, most)
+    found = explaining.explain(environment, directory)
     if json_:
         print_json(found)
     else:

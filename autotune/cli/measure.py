@@ -11,7 +11,7 @@ from autotune.cli import completion
 from autotune.cli.options import STUDIES, Json, Studies, TargetPath, Verbose, Yes
 from autotune.cli.output import print_json
 from autotune.cli.prompt import confirm
-from autotune.cli.session import narrated, prepared
+from autotune.cli.session import prepared, reporting
 from autotune.terminal import echo
 
 Config = Annotated[Path | None, typer.Option(help="An export whose settings are measured.")]
@@ -55,19 +55,19 @@ def measure(
     """The capacity of the stack as it is, or of an exported configuration, with its interval."""
     from autotune.report import measured
     from autotune.report.studies import open_study
-    from autotune.study import measuring
-    from autotune.study.directories import new_directory
+    from autotune.study import ceilings, measuring
+    from autotune.study.directory import new_directory
 
-    bed = prepared(target)
-    request = measuring.request(bed, config, against, repeat)
-    bounds = measuring.ceilings_wanted(bed, request, tier, concurrency) if closed or tier else None
-    confirm(bed.announce(), yes=yes)
-    directory = new_directory(studies, f"{bed.file.target.name}-measured")
-    with narrated(bed, directory, verbose=verbose) as narrator:
+    environment = prepared(target)
+    request = measuring.requested(environment, config, against, repeat)
+    bounds = ceilings.requested(environment, request, tier, concurrency) if closed or tier else None
+    confirm(environment.announce(), yes=yes)
+    directory = new_directory(studies, f"{environment.file.target.name}-measured")
+    with reporting(environment, directory, verbose=verbose) as progress:
         if bounds is not None:
-            _print_ceilings(measuring.ceilings(bed, bounds, directory, narrator), json_=json_)
+            _print_ceilings(ceilings.measure(environment, bounds, directory, progress), json_=json_)
             return
-        found = measuring.measure(bed, request, directory, narrator)
+        found = measuring.measure(environment, request, directory, progress)
     study = open_study(directory)
     if json_:
         print_json(measured.as_json(found, study))

@@ -45,16 +45,15 @@ def run(
 ) -> None:
     """Run a study: baseline, search, confirmation, verdict."""
     from autotune.study import start
-    from autotune.study.directories import new_directory
-    from autotune.study.directory import find
+    from autotune.study.directory import find, new_directory
 
-    bed = prepared(target)
+    environment = prepared(target)
     earlier = find(from_, studies) if from_ else None
-    confirm(bed.announce(), yes=yes)
-    directory = new_directory(studies, bed.file.target.name)
+    confirm(environment.announce(), yes=yes)
+    directory = new_directory(studies, environment.file.target.name)
     sit(
         partial(start.start, keep=keep, earlier=earlier),
-        bed,
+        environment,
         directory,
         json_=json_,
         verbose=verbose,
@@ -76,10 +75,10 @@ def resume(
     from autotune.sweep.records import is_sweep
 
     directory = find(study, studies)
-    bed = start.unfinished(directory)
-    confirm(bed.announce(), yes=yes)
+    environment = start.unfinished(directory)
+    confirm(environment.announce(), yes=yes)
     if is_sweep(directory):
-        sit_sweep(bed, None, directory, None, json_=json_, verbose=verbose)
+        sit_sweep(environment, None, directory, None, json_=json_, verbose=verbose)
         return
-    sit(start.resume, bed, directory, json_=json_, verbose=verbose)
+    sit(start.resume, environment, directory, json_=json_, verbose=verbose)
     print_study(directory, json_=json_, exit_code=exit_code)

@@ -16,12 +16,12 @@ from autotune.cli.output import print_study, print_sweep
 from autotune.terminal import echo
 
 if TYPE_CHECKING:
-    from autotune.environments.base import Bed
-    from autotune.study.progress import Narrator
+    from autotune.environments.base import Environment
+    from autotune.study.progress import ProgressReporter
     from autotune.sweep.plan import Plan
 
 
-def prepared(target: Path) -> Bed:
+def prepared(target: Path) -> Environment:
     """A target file understood on its hosts. Raises TargetError, AutotuneError."""
     from autotune.environments.registry import prepare
     from autotune.target.read import read
@@ -29,22 +29,22 @@ def prepared(target: Path) -> Bed:
     return prepare(read(target))
 
 
-def narrated(
-    bed: Bed, directory: Path, *, verbose: bool, paged: bool = True
-) -> AbstractContextManager[Narrator]:
+def reporting(
+    environment: Environment, directory: Path, *, verbose: bool, paged: bool = True
+) -> AbstractContextManager[ProgressReporter]:
     """Progress on standard error and, if ``paged``, in the study's own page."""
     from autotune.report.progress.page import WithPage
     from autotune.report.progress.reporter import reporter
     from autotune.study.follow import Follow
 
-    target = bed.file.target
+    target = environment.file.target
     progress = reporter(target, Follow(directory), sys.stderr, os.environ, verbose=verbose)
     return WithPage(progress, directory) if paged else progress
 
 
 def sit(
-    act: Callable[[Bed, Path, Narrator], None],
-    bed: Bed,
+    act: Callable[[Environment, Path, ProgressReporter], None],
+    environment: Environment,
     directory: Path,
     *,
     json_: bool,
@@ -53,8 +53,8 @@ def sit(
     """A sitting of a study; with ``json_``, one that is stopped says what it has found too."""
     with _resumable(directory):
         try:
-            with narrated(bed, directory, verbose=verbose) as narrator:
-                act(bed, directory, narrator)
+            with reporting(environment, directory, verbose=verbose) as progress:
+                act(environment, directory, progress)
         except KeyboardInterrupt:
             if json_ and (directory / "events.jsonl").exists():
                 print_study(directory, json_=True, exit_code=False)
@@ -62,16 +62,22 @@ def sit(
 
 
 def sit_sweep(
-    bed: Bed, plan: Plan | None, directory: Path, html: Path | None, *, json_: bool, verbose: bool
+    environment: Environment,
+    plan: Plan | None,
+    directory: Path,
+    html: Path | None,
+    *,
+    json_: bool,
+    verbose: bool,
 ) -> None:
     """A sitting of a sweep, which is drawn at its end; without a plan, what is left of its own."""
     from autotune.sweep import conduct
 
     with (
         _resumable(directory),
-        narrated(bed, directory, verbose=verbose, paged=False) as narrator,
+        reporting(environment, directory, verbose=verbose, paged=False) as progress,
     ):
-        conduct.sweep(bed.file, plan, directory, narrator)
+        conduct.sweep(environment.file, plan, directory, progress)
     print_sweep(directory, html or directory / "sweep.html", json_=json_)
 
 

@@ -63,12 +63,12 @@ def sweep(
 ) -> None:
     """Measure a grid of settings or host counts in shuffled order, and draw it."""
     from autotune.environments.registry import prepare
-    from autotune.study.directories import new_directory
+    from autotune.study.directory import new_directory
     from autotune.sweep import options
 
     file, wanted = options.wanted(target, over, hosts, with_, rate, repeat, peak=peak)
-    bed = prepare(file)
-    plan = options.plan(file, wanted, bed.space)
-    confirm(f"{bed.announce()}\n{options.said(plan)}", yes=yes)
+    environment = prepare(file)
+    plan = options.plan(file, wanted, environment.space)
+    confirm(f"{environment.announce()}\n{options.said(plan)}", yes=yes)
     directory = new_directory(studies, options.name(target, file))
-    sit_sweep(bed, plan, directory, html, json_=json_, verbose=verbose)
+    sit_sweep(environment, plan, directory, html, json_=json_, verbose=verbose)

@@ -1,28 +1,20 @@
-"""What a study needs of the place its trials run at, whichever kind of target it is."""
+"""The interface of an environment: a target understood on its hosts."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import NoReturn, Protocol
+from typing import Protocol
 
 from autotune.deploy.deployed import Fleet
-from autotune.diagnose.bottleneck import Bottleneck
-from autotune.diagnose.diagnosis import WatchedReading
 from autotune.environments.clock import Clock
-from autotune.environments.command_objective import Benchmark
-from autotune.environments.load_meter import Gauge
-from autotune.measure.capacity import Limits
+from autotune.environments.evaluation import Evaluation, EvaluationRequest, History, Recorder
 from autotune.services.base import Settings
 from autotune.space.facts import HostFacts
 from autotune.space.space import Space
-from autotune.study.progress import Narrator
 from autotune.target.read import TargetFile
-
-# Servers are asked for at most this much by a single peak search, in seconds under load.
-LOAD_SECONDS = 60.0
 
 
 @dataclass(frozen=True)
@@ -54,50 +46,31 @@ class Preview:
     files: Callable[[Settings], Mapping[str, bytes]]
 
 
-def search_limits(max_rate: float) -> Limits:
-    """What a single search for a peak may spend and offer, in requests/s."""
-    return Limits(max_rate=max_rate, load_seconds=LOAD_SECONDS)
+class Session(Protocol):
+    """An environment locked and ready: configurations are evaluated one after the other."""
+
+    @property
+    def clock(self) -> Clock:
+        """What the budget of a study is counted with."""
+        ...
+
+    @property
+    def fleet(self) -> Fleet:
+        """What deploys a configuration without measuring it."""
+        ...
+
+    def evaluate(
+        self, settings: Settings, request: EvaluationRequest, record: Recorder
+    ) -> Evaluation:
+        """Deploy and measure ``settings``; every reading is on record before it is used.
+
+        A configuration that cannot be deployed or used is `Failed`. Raises AutotuneError for what
+        says nothing about the configuration: an unreachable host, a broken load generator.
+        """
+        ...
 
 
-@dataclass(frozen=True)
-class Equipment:
-    """The effects a trial has: deploying, loading, looking.
-
-    ``take(rate, seconds)`` offers load and returns the reading with what was seen meanwhile;
-    ``diagnose`` names what held it down; ``lookups()`` are the cache's hits and misses so far;
-    ``drain()`` waits until a backlog is gone; ``clock`` is what a study's budget is counted with.
-    ``gauge`` knows the way to the stack and the load hosts, where there is one.
-    With a ``benchmark``, the user's own command takes the place of loading and looking.
-    """
-
-    fleet: Fleet
-    limits: Limits
-    take: Callable[[float, float], WatchedReading]
-    diagnose: Callable[[Settings, Sequence[WatchedReading]], Bottleneck | None]
-    lookups: Callable[[], tuple[int, int] | None]
-    drain: Callable[[], object]
-    clock: Clock = field(default_factory=Clock)
-    benchmark: Benchmark | None = None
-    gauge: Gauge | None = None
-
-    @classmethod
-    def measuring(cls, fleet: Fleet, gauge: Gauge, max_rate: float) -> Equipment:
-        """For a stack that is loaded and watched, with at most ``max_rate`` requests/s."""
-        return cls(fleet, search_limits(max_rate), gauge.take, gauge.diagnose, gauge.lookups,
-                   gauge.drain, gauge=gauge)  # fmt: skip
-
-    @classmethod
-    def calling(cls, benchmark: Benchmark, fleet: Fleet) -> Equipment:
-        """For a target that is a command: nothing is loaded, watched or drained."""
-        return cls(fleet, Limits(), _no_load, lambda *_: None, lambda: None, _no_load,
-                   benchmark=benchmark)  # fmt: skip
-
-
-def _no_load(*_: object) -> NoReturn:
-    raise AssertionError("a command makes its own load")
-
-
-class Bed(Protocol):
+class Environment(Protocol):
     """A target understood on its hosts: what may be tried, and where it would run."""
 
     @property
@@ -132,6 +105,11 @@ class Bed(Protocol):
         """What would run; read-only."""
         ...
 
-    def opened(self, directory: Path, narrator: Narrator) -> AbstractContextManager[Equipment]:
-        """The hosts ready for trials of the study in ``directory``, left as found at the end."""
+    def session(
+        self, directory: Path, note: Callable[[str], None], history: History
+    ) -> AbstractContextManager[Session]:
+        """The hosts ready for the study in ``directory``, left as found at the end.
+
+        ``note`` hears of progress, a line at a time; ``history`` is what the study has on record.
+        """
         ...

@@ -70,17 +70,17 @@ def peak(
 
     with _agents([host for _, host in helpers]):
         capacity = search(probe, slo, target_sd=TARGET_SD, limits=LIMITS)
-    return _told(shape, how, capacity, taken)
+    return _cache_peak(shape, how, capacity, taken)
 
 
-def _told(
+def _cache_peak(
     shape: Shape, how: str, capacity: Capacity, taken: Sequence[tuple[Reading, Sampled]]
 ) -> CachePeak:
     if capacity.peak <= 0:
-        limited = next((one.limited for one, _ in taken if one.limited), None)
+        limited = next((r.limited for r, _ in taken if r.limited), None)
         why = f"{capacity.verdict}: {limited}" if limited else str(capacity.verdict)
         return CachePeak(shape.name, how, failed=why)
-    below = [sampled for one, sampled in taken if one.rate <= 1.05 * capacity.peak]
+    below = [sampled for r, sampled in taken if r.rate <= 1.05 * capacity.peak]
     operations = sum(sampled.operations for sampled in below)
     gets = sum(sampled.gets for sampled in below)
     traffic = sum(sampled.traffic for sampled in below)

@@ -1,34 +1,52 @@
-"""A command of the user's own, called once for each trial: see `measure.benchmark`."""
+"""A command of the user's own, called for each configuration: see `measure.benchmark`."""
 
 from __future__ import annotations
 
 import json
 import shlex
 import shutil
-from collections.abc import Iterator, Mapping
+import time
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from math import sqrt
 from pathlib import Path
+from typing import Protocol
 
 from autotune.deploy.deployed import Deployed, Fleet
-from autotune.environments.base import Checked, Equipment, Preview
-from autotune.environments.command_objective import sent
+from autotune.environments.base import Checked, Preview
+from autotune.environments.clock import Clock
+from autotune.environments.evaluation import (
+    Evaluation,
+    EvaluationRequest,
+    Failed,
+    History,
+    Measured,
+    Recorder,
+)
+from autotune.environments.peak import Peak
 from autotune.errors import AutotuneError
-from autotune.measure.answer import Answer
+from autotune.estimate import Estimate
+from autotune.measure.answer import Answer, Fault, Unusable, Value
 from autotune.measure.benchmark import Benchmark
+from autotune.measure.merit import Scale
+from autotune.measure.repeats import EXACT_SD, scatter
 from autotune.services.base import Settings
 from autotune.space import space as spaces
 from autotune.space.facts import HostFacts
 from autotune.space.space import Space
-from autotune.study.progress import Narrator
 from autotune.target.read import TargetFile
 
 PARAMETERS = "parameters.json"
+# The baseline is asked for this often where the benchmark does not say how exact it is: how much
+# its values scatter is worth more to all later trials than what two more of them could find.
+FIRST_CALLS = 3
+ATTEMPTS = 2
 
 
 @dataclass(frozen=True)
-class CommandBed:
-    """A target that is a command: see `environments.base.Bed`."""
+class CommandEnvironment:
+    """A target that is a command: see `environments.base.Environment`."""
 
     file: TargetFile
     space: Space
@@ -46,12 +64,12 @@ class CommandBed:
 
     def check(self) -> Checked:
         """Nothing is called: a benchmark may do anything."""
-        space, known = self.space, len(self.space.known)
+        space, first = self.space, len(self.space.known)
         return Checked(
             held=(
                 (
                     f"{self.file.path}: {len(space.dimensions)} parameters, {len(space.tunable)} "
-                    f"of them tunable, {len(space.constraints)} rules, {known} to try first"
+                    f"of them tunable, {len(space.constraints)} rules, {first} to try first"
                 ),
                 f"command: {shlex.join(self.argv)} in {self.directory}",
             ),
@@ -71,26 +89,20 @@ class CommandBed:
         return self.file.path.resolve().parent
 
     @contextmanager
-    def opened(self, directory: Path, narrator: Narrator) -> Iterator[Equipment]:
+    def session(
+        self, directory: Path, note: Callable[[str], None], history: History
+    ) -> Iterator[CommandSession]:
         """The command at hand; whatever it is doing ends when this does."""
         target, goal = self.file.target, self.file.target.goal
         assert goal is not None
         with Benchmark(self.argv, self.directory, target.timeout, directory.name) as benchmark:
-            asked = _Asked(benchmark, goal.maximize)
-            yield Equipment.calling(asked, self.parameters())
-
-    def parameters(self) -> Parameters:
-        """What takes the place of deploying."""
-        return Parameters(self.space)
+            yield CommandSession(benchmark, self.space, history, maximize=goal.maximize)
 
 
-@dataclass(frozen=True)
-class _Asked:
-    benchmark: Benchmark
-    maximize: bool
+class Asks(Protocol):
+    """What answers with a value, such as `measure.benchmark.Benchmark`."""
 
-    def ask(self, trial: int, parameters: Settings) -> Answer:
-        return self.benchmark.ask(trial, parameters)
+    def ask(self, trial: int, parameters: Settings) -> Answer: ...
 
 
 @dataclass(frozen=True)
@@ -106,7 +118,70 @@ class Parameters(Fleet):
         """The command leaves nothing: what it changes is its own business."""
 
 
-def prepare(file: TargetFile) -> CommandBed:
+class CommandSession:
+    """A benchmark command ready to be called; its values are large (``maximize``) or small when
+    they are good."""
+
+    def __init__(self, benchmark: Asks, space: Space, history: History, *, maximize: bool) -> None:
+        self.fleet, self.clock = Parameters(space), Clock()
+        self._benchmark, self._space, self._maximize = benchmark, space, maximize
+        self._answers = list(history.answers)
+
+    def evaluate(
+        self, settings: Settings, request: EvaluationRequest, record: Recorder
+    ) -> Evaluation:
+        """Call the command, again where it failed; every answer is on record before it is used."""
+        record.deployed(self.fleet.deploy(settings))
+        answers: list[Value] = []
+        began = time.monotonic()
+        with self.clock.on("load"):
+            for _ in range(self._calls(settings, request)):
+                answer = self._ask(settings, request, record)
+                if not isinstance(answer, Value):
+                    return _failed(answer)
+                answers.append(answer)
+                if answer.sd is not None:
+                    break
+        values = tuple(answer.value for answer in answers)
+        self._answers.append((settings, values))
+        seconds = time.monotonic() - began
+        return Measured(self._peak(answers), len(answers), seconds, values=values)
+
+    def _calls(self, settings: Settings, request: EvaluationRequest) -> int:
+        repeated = any(earlier == settings for earlier, _ in self._answers)
+        return FIRST_CALLS if request.reference and not repeated else 1
+
+    def _ask(self, settings: Settings, request: EvaluationRequest, record: Recorder) -> Answer:
+        """The command's answer; after a fault it is called once more."""
+        answer: Answer = Fault("it was not asked")
+        for _ in range(ATTEMPTS):
+            began = time.monotonic()
+            answer = self._benchmark.ask(request.trial, sent(self._space, settings))
+            record.answer(answer, time.monotonic() - began)
+            if not isinstance(answer, Fault):
+                break
+        return answer
+
+    def _peak(self, answers: list[Value]) -> Peak:
+        """The mean of the answers. What they do not say of their sd, repeats have shown."""
+        scale = Scale(self._maximize, self._answers[0][1][0])
+        logs = [scale.log(answer.value) for answer in answers]
+        mean = sum(logs) / len(logs)
+        stated = [scale.sd(answer.value, answer.sd) for answer in answers if answer.sd is not None]
+        each = max(stated) if stated else self._scatter(scale)
+        sd = max(each, EXACT_SD) / sqrt(len(logs))
+        return Peak.of(Estimate(mean, sd))
+
+    def _scatter(self, scale: Scale) -> float:
+        """The sd of the log of one value's merit, from all that was measured more than once."""
+        groups: dict[tuple[tuple[str, object], ...], list[float]] = {}
+        for settings, values in self._answers:
+            configuration = tuple(sorted(settings.items()))
+            groups.setdefault(configuration, []).extend(map(scale.log, values))
+        return scatter(groups.values())
+
+
+def prepare(file: TargetFile) -> CommandEnvironment:
     """Work out the space and find the program; nothing is called.
 
     Raises TargetError for values that do not fit and for a program that is not there.
@@ -121,9 +196,21 @@ def prepare(file: TargetFile) -> CommandBed:
         hint = f"chmod +x {shlex.quote(program)}" if there else None
         message = f"{argv[0]} cannot be run" if there else f"there is no program {argv[0]!r}"
         raise file.document.error(["command", 0], message, hint=hint)
-    return CommandBed(file, space, {}, argv)
+    return CommandEnvironment(file, space, {}, argv)
+
+
+def sent(space: Space, settings: Settings) -> Settings:
+    """What the command is told: parameters that mean nothing under these settings are left out."""
+    active = space.active(settings)
+    return {name: value for name, value in settings.items() if name in active}
+
+
+def _failed(answer: Unusable | Fault) -> Failed:
+    if isinstance(answer, Unusable):
+        return Failed(f"infeasible: {answer.why}")
+    return Failed(str(answer), fault=True)
 
 
 def _files(space: Space, settings: Settings) -> dict[str, bytes]:
-    told = dict(sorted(sent(space, settings).items()))
-    return {PARAMETERS: json.dumps(told, indent=2, ensure_ascii=False).encode() + b"\n"}
+    parameters = dict(sorted(sent(space, settings).items()))
+    return {PARAMETERS: json.dumps(parameters, indent=2, ensure_ascii=False).encode() + b"\n"}

@@ -1,4 +1,4 @@
-"""From a rate to a reading of this stack: the generator run, its counts held against the SLO."""
+"""Load meter of a real stack: the generator run at a rate, all hosts watched, one reading."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ TRUSTED = 0.5  # of what a process makes on a whole CPU, for each CPU's worth of
 
 
 @dataclass(frozen=True)
-class Gauge:
+class LoadMeter:
     """Everything a reading needs but its rate and length.
 
-    ``load_hosts`` are where the load is made; ``hosts`` those of the stack, each with the way to it,
+    ``load_hosts`` are where the load is made; ``hosts`` those of the stack, each with its transport,
     and ``generators`` those load hosts that are watched too: they are nothing else.
     ``in_place()`` are the settings that run: they say which parts of the stack there are to watch.
     """
@@ -56,13 +56,13 @@ class Gauge:
         hosts = self._hosts(self.in_place())
         with Watch((*hosts, *self.generators), order.ramp + seconds) as watch:
             tally = take(self.load, self.request, order, *self.load_hosts)
-        taken, seen = reading(tally, order), watch.seen
-        if not self.slo.met(taken) and (why := self._starved(seen, order)):
-            taken = replace(taken, limited=why)
-        if suspected(taken):
+        result, seen = reading(tally, order), watch.seen
+        if not self.slo.met(result) and (why := self._starved(seen, order)):
+            result = replace(result, limited=why)
+        if suspected(result):
             seen = replace(seen, faults=self._faults())
         return WatchedReading(
-            taken, seen, footprints((*hosts, *self.generators), seen, order.ramp + seconds)
+            result, seen, footprints((*hosts, *self.generators), seen, order.ramp + seconds)
         )
 
     def diagnose(self, settings: Settings, watched: Sequence[WatchedReading]) -> Bottleneck | None:
@@ -75,12 +75,13 @@ class Gauge:
         rate = order.rate / len(self.load_hosts)
         for host in self.generators:
             able = TRUSTED * host.cpus * self.load.limits.rate
-            found = host_activity(host, seen, order.seconds + order.ramp)
-            if rate <= able or (found and found.throttled <= THROTTLED):
+            activity = host_activity(host, seen, order.seconds + order.ramp)
+            if rate <= able or (activity and activity.throttled <= THROTTLED):
                 continue
             why = (
-                f"was held back by its quota of {host.cpus:g} CPUs for {found.throttled:.1f} s a second"
-                if found
+                f"was held back by its quota of {host.cpus:g} CPUs for "
+                f"{activity.throttled:.1f} s a second"
+                if activity
                 else f"had {host.cpus:g} CPUs and none left to say how it was"
             )
             return (
@@ -91,8 +92,8 @@ class Gauge:
 
     def _faults(self) -> dict[str, str]:
         active = self.stack.active(self.in_place())
-        ways = {host.name: host.transport or LocalTransport(host.name) for host in self.hosts}
-        return faults(active, ways, self.request.path, self.request.expect)
+        transports = {h.name: h.transport or LocalTransport(h.name) for h in self.hosts}
+        return faults(active, transports, self.request.path, self.request.expect)
 
     def _hosts(self, settings: Settings) -> tuple[WatchedHost, ...]:
         active = self.stack.active(settings)
@@ -109,14 +110,14 @@ class Gauge:
         ]
         if not caches:
             return None
-        ways = {host.name: host.transport for host in self.hosts}
+        transports = {host.name: host.transport for host in self.hosts}
         hits = misses = 0.0
         for part, names in caches:
-            reader = CounterReader(part, ways.get(part.site.host))
-            found = reader.read(by_command=True)
+            reader = CounterReader(part, transports.get(part.site.host))
+            counters = reader.read(by_command=True)
             reader.close()
-            hits += found.values.get(names.hits, 0.0) if found else 0.0
-            misses += found.values.get(names.misses, 0.0) if found else 0.0
+            hits += counters.values.get(names.hits, 0.0) if counters else 0.0
+            misses += counters.values.get(names.misses, 0.0) if counters else 0.0
         return int(hits), int(misses)
 
     def drain(self) -> bool:

@@ -2,42 +2,50 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from autotune.deploy import ground, ports, ready, stack
 from autotune.deploy.deployment import Deployment
-from autotune.deploy.stack import Stack
-from autotune.environments.base import Checked, Equipment, Preview
-from autotune.environments.interruption import uninterrupted
-from autotune.environments.load_meter import Gauge
-from autotune.environments.processes_check import as_built, checked
-from autotune.environments.processes_stack import lay_out
-from autotune.environments.templates import overrides, rendered
-from autotune.loads.base import Load, Request
+from autotune.deploy.runtime import Invalid
+from autotune.deploy.stack import Part, Stack
+from autotune.environments.base import Checked, Preview, size
+from autotune.environments.evaluation import History
+from autotune.environments.load_session import LoadSession
+from autotune.environments.stack import (
+    Note,
+    data_progress,
+    headroom,
+    load_session,
+    overrides,
+    preview,
+    rendered,
+    uninterrupted,
+    without_refused,
+)
+from autotune.loads.base import Load
 from autotune.loads.headroom import SERVER, calibrate
 from autotune.loads.registry import chosen
-from autotune.monitor.watch import hosts_of
-from autotune.runtimes.processes import Processes
+from autotune.runtimes.processes import Processes, validate
+from autotune.services.base import Settings
 from autotune.services.placement import placed
 from autotune.services.registry import expected_body
 from autotune.space import space as spaces
+from autotune.space.dimension import NAMED, PRESETS
 from autotune.space.facts import HostFacts
 from autotune.space.space import Space
-from autotune.study.progress import Narrator
 from autotune.target.read import TargetFile
 from autotune.transports.base import Transport
 from autotune.transports.facts import host_facts
 from autotune.transports.local import LocalTransport
 
-__all__ = ["EmbeddedBed", "lay_out", "prepare"]
-
 
 @dataclass(frozen=True)
-class EmbeddedBed:
-    """A target on this machine: see `environments.base.Bed`."""
+class ProcessEnvironment:
+    """A target on this machine: see `environments.base.Environment`."""
 
     file: TargetFile
     space: Space
@@ -57,44 +65,113 @@ class EmbeddedBed:
             f"{target.budget.time / 60:g} minutes."
         )
 
+    def lay_out(self, directory: str) -> Stack:
+        """The stack below ``directory``, on ports that are free now. Raises AutotuneError."""
+        owner = ground.account() or (None, None)
+        grounds = stack.Grounds(
+            directory, ports.allocate(self.file), self.programs, self.facts, *owner
+        )
+        return stack.build(self.file.target, grounds)
+
     def check(self) -> Checked:
-        """Render each preset and let the software judge it, in a directory thrown away after."""
-        return checked(self)
+        """Render each preset and let the software validate it, in a directory thrown away after."""
+        with _thrown_away("autotune-check-") as directory:
+            laid = self.lay_out(directory)
+            for settings in self._presets():
+                for part in laid.active(settings):
+                    self._validate(part, settings)
+        programs = ", ".join(sorted({Path(p).name for p in self.programs.values()}))
+        endpoints = (str(p.site.listen) for p in laid.parts if p.service.programs)
+        listening = ", ".join(dict.fromkeys(endpoints))
+        return Checked(
+            held=(
+                size(self.file, self.space),
+                f"programs: {programs}",
+                f"ports: {listening}",
+                f"{', '.join(NAMED)}: rendered and accepted by the software itself",
+            ),
+            left_out=self.dropped,
+            not_checked=(
+                "whether the stack answers and what it carries: `autotune measure` does",
+                "how much load the generator can make on this machine: `--headroom` does",
+            ),
+        )
 
     def headroom(self) -> str:
         port = next(iter(ports.allocate(self.file).values()))
         server = ground.programs([SERVER])[SERVER.program]
-        found = calibrate(self.load, self.transport, server=server, port=port)
-        wanted = self.file.target.load.max_rate
-        made = f"{self.load.name} makes at least {min(found.rate, wanted):g} requests/s here"
-        return found.shortage(wanted) or made
+        measured = calibrate(self.load, self.transport, server=server, port=port)
+        return headroom(self.file, self.load, measured, "here")
 
     def preview(self) -> Preview:
-        laid = lay_out(self, "<study>/run")
-        return Preview(
-            entry=f"http://{laid.entry}{self.file.target.load.path}",
-            servers=tuple(part.name for part in laid.parts if part.service.programs),
-            files=lambda settings: {
+        laid = self.lay_out("<study>/run")
+
+        def files(settings: Settings) -> dict[str, bytes]:
+            return {
                 f"{part.name}/{path}": content
                 for part in laid.active(settings)
                 for path, content in rendered(self.file, part, settings).items()
-            },
-        )
+            }
+
+        return preview(self.file, laid, files)
 
     @contextmanager
-    def opened(self, directory: Path, narrator: Narrator) -> Iterator[Equipment]:
+    def session(self, directory: Path, note: Note, history: History) -> Iterator[LoadSession]:
         """Private servers below ``directory``, ended and removed afterwards."""
-        where = ground.run_directory(directory, ground.account())
-        laid = lay_out(self, str(where))
-        fleet = _fleet(self, laid, directory, narrator)
+        laid = self.lay_out(str(ground.run_directory(directory, ground.account())))
+        target = self.file.target
+        fleet = Deployment(
+            target,
+            self.space,
+            laid,
+            Processes(laid, directory, self.transport),
+            directory.name,
+            request=lambda: ready.answer(laid.entry, target.load.path),
+            expect=expected_body(target),
+            loads_data=True,
+            overrides=overrides(self.file),
+            progress=data_progress(note),
+        )
         try:
-            yield _equipment(self, laid, fleet)
+            yield load_session(
+                self.file,
+                fleet,
+                laid,
+                self.load,
+                history,
+                facts=self.facts,
+                in_place=lambda: fleet.in_place,
+                load_hosts=(self.transport,),
+                transports={},
+            )
         finally:
             with uninterrupted():
                 fleet.restore()
 
+    def _presets(self) -> Iterator[Settings]:
+        """Baseline, recommended and published settings of every deployment."""
+        for deployment in self.space.deployments:
+            yield self.space.candidate(deployment).settings
+            for kind in PRESETS:
+                yield self.space.candidate(self.space.preset(kind, deployment)).settings
 
-def prepare(file: TargetFile) -> EmbeddedBed:
+    def _validate(self, part: Part, settings: Settings) -> None:
+        """Let the software itself validate its files. Raises Invalid."""
+        validate(part, rendered(self.file, part, settings), self.transport)
+
+    def refusals(self, part: Part, tried: Sequence[Settings]) -> list[str | None]:
+        """What the program says against each of these settings: see `stack.Refusals`."""
+        messages: list[str | None] = []
+        for settings in tried:
+            try:
+                self._validate(part, settings)
+                messages.append(None)
+            except Invalid as error:
+                messages.append(error.message.splitlines()[0])
+        return messages
+
+
+def prepare(file: TargetFile) -> ProcessEnvironment:
     """Look at this machine and work out the space; read-only.
 
     Raises TargetError for a target that does not fit it, AutotuneError for missing programs.
@@ -108,39 +185,16 @@ def prepare(file: TargetFile) -> EmbeddedBed:
     ]
     load = chosen(file)
     programs = ground.programs([*used, load])
-    return as_built(EmbeddedBed(file, space, facts, transport, programs, load))
+    environment = ProcessEnvironment(file, space, facts, transport, programs, load)
+    with _thrown_away("autotune-choices-") as directory:
+        parts = environment.lay_out(directory).parts
+        space, dropped = without_refused(space, parts, environment.refusals)
+    return replace(environment, space=space, dropped=dropped)
 
 
-def _fleet(bed: EmbeddedBed, laid: Stack, directory: Path, narrator: Narrator) -> Deployment:
-    def loaded(done: int, total: int) -> None:
-        if done == total:
-            narrator.note(f"loading data: {done} of {total} pairs")
-
-    return Deployment(
-        bed.file.target,
-        bed.space,
-        laid,
-        Processes(laid, directory, bed.transport),
-        directory.name,
-        request=lambda: ready.answer(laid.entry, bed.file.target.load.path),
-        expect=expected_body(bed.file.target),
-        loads_data=True,
-        overrides=overrides(bed.file),
-        progress=loaded,
-    )
-
-
-def _equipment(bed: EmbeddedBed, laid: Stack, fleet: Deployment) -> Equipment:
-    target = bed.file.target
-    slo, path = target.slo.slo, target.load.path
-    gauge = Gauge(
-        bed.load,
-        Request(laid.entry, path, expected_body(target) if target.load.one_page else None),
-        slo,
-        (bed.transport,),
-        laid,
-        hosts_of(laid, {name: facts.cpus for name, facts in bed.facts.items()}, {}),
-        timeout=target.load.timeout,
-        in_place=lambda: fleet.in_place,
-    )
-    return Equipment.measuring(fleet, gauge, target.load.max_rate)
+@contextmanager
+def _thrown_away(prefix: str) -> Iterator[str]:
+    """A directory that servers which drop their privileges can reach too."""
+    with tempfile.TemporaryDirectory(prefix=prefix) as directory:
+        Path(directory).chmod(0o755)
+        yield directory

@@ -1,21 +1,10 @@
-"""Which bed a target runs on."""
+"""Which environment a target runs in."""
 
 from __future__ import annotations
 
-from importlib import import_module
-
-from autotune.environments.base import Bed
+from autotune.environments.base import Environment
 from autotune.target.model import Target
 from autotune.target.read import TargetFile
-
-# Kind of target → the module whose ``prepare(file)`` makes its bed. Imported when it is needed:
-# a study on this machine need not wait for the libraries of remote ones.
-BEDS = {
-    "embedded": "autotune.environments.processes",
-    "simulated": "autotune.environments.simulated",
-    "systemd": "autotune.environments.systemd",
-    "command": "autotune.environments.command",
-}
 
 
 def kind(target: Target) -> str:
@@ -27,7 +16,7 @@ def kind(target: Target) -> str:
     return next(iter({tier.runtime for tier in target.tiers.values()}))
 
 
-def prepare(file: TargetFile) -> Bed:
+def prepare(file: TargetFile) -> Environment:
     """Look at the hosts and work out the space; read-only.
 
     Raises TargetError for a target that does not fit its hosts, AutotuneError for missing programs.
@@ -35,8 +24,27 @@ def prepare(file: TargetFile) -> Bed:
     chosen = kind(file.target)
     if chosen != "simulated":
         _agree(file)
-    bed: Bed = import_module(BEDS[chosen]).prepare(file)
-    return bed
+    return _prepared(chosen, file)
+
+
+def _prepared(chosen: str, file: TargetFile) -> Environment:
+    """Each is imported when it is needed: a study on this machine need not wait for the libraries
+    of remote ones."""
+    if chosen == "command":
+        from autotune.environments import command
+
+        return command.prepare(file)
+    if chosen == "simulated":
+        from autotune.environments import simulated
+
+        return simulated.prepare(file)
+    if chosen == "systemd":
+        from autotune.environments import systemd
+
+        return systemd.prepare(file)
+    from autotune.environments import processes
+
+    return processes.prepare(file)
 
 
 def _agree(file: TargetFile) -> None:

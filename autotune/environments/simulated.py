@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -13,9 +13,11 @@ from autotune.deploy.desired_state import want
 from autotune.deploy.stack import Part, Stack
 from autotune.diagnose.bottleneck import Bottleneck
 from autotune.diagnose.diagnosis import WatchedReading
-from autotune.environments.base import Checked, Equipment, Preview, search_limits, size
+from autotune.environments.base import Checked, Preview, size
 from autotune.environments.clock import Clock
-from autotune.environments.templates import rendered
+from autotune.environments.evaluation import History
+from autotune.environments.load_session import LoadSession, capacity_limits
+from autotune.environments.stack import rendered
 from autotune.monitor.watch import Seen
 from autotune.services.base import Settings
 from autotune.services.placement import placed
@@ -31,8 +33,6 @@ from autotune.space import space as spaces
 from autotune.space.dimension import PRESETS
 from autotune.space.facts import HostFacts
 from autotune.space.space import Space
-from autotune.study.progress import Narrator
-from autotune.study.store import readings_of, state_of
 from autotune.target.model import Simulated, Target
 from autotune.target.read import TargetFile
 
@@ -50,8 +50,8 @@ FIRST_PORT = 8000
 
 
 @dataclass(frozen=True)
-class SimulatedBed:
-    """A target whose hosts are a model: see `environments.base.Bed`."""
+class SimulatedEnvironment:
+    """A target whose hosts are a model: see `environments.base.Environment`."""
 
     file: TargetFile
     space: Space
@@ -94,19 +94,28 @@ class SimulatedBed:
         )
 
     @contextmanager
-    def opened(self, directory: Path, narrator: Narrator) -> Iterator[Equipment]:
-        """The model as a study in ``directory`` left it: its clock and its weather go on."""
-        narrator.note(f"{self.file.target.name} is a model: every figure is the model's")
-        begun = (directory / "events.jsonl").exists()
-        modelled = SimulatedStack(
+    def session(
+        self, directory: Path, note: Callable[[str], None], history: History
+    ) -> Iterator[LoadSession]:
+        """The model as the study left it: its clock and its noise go on."""
+        target = self.file.target
+        note(f"{target.name} is a model: every figure is the model's")
+        stack = SimulatedStack(
             self.topology,
-            self.file.target.slo.slo,
+            target.slo.slo,
             self.weather,
-            timeout=self.file.target.load.timeout,
-            now=state_of(directory).elapsed if begun else 0.0,
-            readings=len(readings_of(directory)) if begun else 0,
+            timeout=target.load.timeout,
+            now=history.elapsed,
+            readings=history.readings,
         )
-        yield self._equipment(modelled)
+        yield LoadSession(
+            SimulatedFleet(stack, self.stack, self._rendered),
+            ModelMeter(stack),
+            target.slo.slo,
+            capacity_limits(target.load.max_rate),
+            history,
+            Clock(lambda: stack.now),
+        )
 
     def _files(self, settings: Settings) -> dict[str, bytes]:
         return want(settings, self.stack, partial(self._rendered, settings)).files
@@ -120,30 +129,29 @@ class SimulatedBed:
             for deployment in self.space.deployments:
                 yield self.space.preset(kind, deployment)
 
-    def _equipment(self, modelled: SimulatedStack) -> Equipment:
-        def take(rate: float, seconds: float) -> WatchedReading:
-            reading, hosts = modelled.take(rate, seconds)
-            return WatchedReading(reading, Seen(), hosts)
 
-        def drain() -> None:
-            modelled.now += DRAIN_SECONDS
+@dataclass(frozen=True)
+class ModelMeter:
+    """Loads and watches a model: see `load_session.Meter`."""
 
-        return Equipment(
-            fleet=SimulatedFleet(modelled, self.stack, self._rendered),
-            limits=search_limits(self.file.target.load.max_rate),
-            take=take,
-            diagnose=self._diagnose,
-            lookups=lambda: (modelled.hits, modelled.misses),
-            drain=drain,
-            clock=Clock(lambda: modelled.now),
-        )
+    stack: SimulatedStack
 
-    def _diagnose(self, settings: Settings, watched: Sequence[WatchedReading]) -> Bottleneck | None:
-        readings = [one.reading for one in watched]
-        return diagnosed(self.topology, settings, readings, self.file.target.slo.slo)
+    def take(self, rate: float, seconds: float) -> WatchedReading:
+        reading, hosts = self.stack.take(rate, seconds)
+        return WatchedReading(reading, Seen(), hosts)
+
+    def diagnose(self, settings: Settings, watched: Sequence[WatchedReading]) -> Bottleneck | None:
+        readings = [reading.reading for reading in watched]
+        return diagnosed(self.stack.topology, settings, readings, self.stack.slo)
+
+    def lookups(self) -> tuple[int, int]:
+        return self.stack.hits, self.stack.misses
+
+    def drain(self) -> None:
+        self.stack.now += DRAIN_SECONDS
 
 
-def prepare(file: TargetFile) -> SimulatedBed:
+def prepare(file: TargetFile) -> SimulatedEnvironment:
     """Work out the space and the model. Raises TargetError for a target it has no place for."""
     target = file.target
     facts = {
@@ -157,7 +165,7 @@ def prepare(file: TargetFile) -> SimulatedBed:
     laid = _lay_out(target, facts)
     left_out = f"{without} parameters have no effect in the model: they keep their baseline"
     dropped = (*space.dropped, *((left_out,) if without else ()))
-    return SimulatedBed(file, space, facts, model, laid, weather, dropped)
+    return SimulatedEnvironment(file, space, facts, model, laid, weather, dropped)
 
 
 def _answered(space: Space, model: Topology) -> tuple[Space, int]:
@@ -176,7 +184,7 @@ def _answered(space: Space, model: Topology) -> tuple[Space, int]:
 def _lay_out(target: Target, facts: Mapping[str, HostFacts]) -> Stack:
     """The stack on the target's own addresses, with programs by their usual names."""
     services = [p.service for name, tier in target.tiers.items() for p in placed(name, tier)]
-    programs = {name: found[0] for s in services for name, found in s.programs.items()}
+    programs = {name: paths[0] for s in services for name, paths in s.programs.items()}
     if {tier.runtime for tier in target.tiers.values()} == {"systemd"}:
         # The files are what real hosts would have: those of the distribution's units.
         account = ("www-data", "www-data")

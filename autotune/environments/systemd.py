@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -10,27 +10,41 @@ from pathlib import Path
 
 from autotune.deploy import manifest, stack
 from autotune.deploy.deployment import Deployment
-from autotune.deploy.desired_state import want
+from autotune.deploy.desired_state import Wanted, want
+from autotune.deploy.host_lock import look, oneself, why_stale
 from autotune.deploy.inventory import installed, installed_services
-from autotune.deploy.stack import Stack
-from autotune.environments.acceptance import as_built
-from autotune.environments.base import Checked, Equipment, Preview
-from autotune.environments.interruption import uninterrupted
-from autotune.environments.systemd_check import checked
-from autotune.environments.systemd_load import answer, equipment, fit_load_hosts
-from autotune.environments.templates import overrides, rendered
+from autotune.deploy.judge import judge
+from autotune.deploy.load_hosts import LoadHosts
+from autotune.deploy.runtime import Invalid
+from autotune.deploy.stack import Part, Stack
+from autotune.environments.base import Checked, Preview, size
+from autotune.environments.evaluation import History
+from autotune.environments.load_session import LoadSession
+from autotune.environments.stack import (
+    Note,
+    data_progress,
+    headroom,
+    load_session,
+    overrides,
+    preview,
+    rendered,
+    uninterrupted,
+    without_refused,
+)
 from autotune.errors import AutotuneError
+from autotune.loads import kernel
 from autotune.loads.base import Load
 from autotune.loads.headroom import SERVER, of_hosts
 from autotune.loads.registry import chosen
+from autotune.monitor.watch import WatchedHost
 from autotune.runtimes.systemd import Systemd
 from autotune.services.base import Settings
 from autotune.services.registry import expected_body
 from autotune.space import space as spaces
 from autotune.space.facts import HostFacts
 from autotune.space.space import Space
-from autotune.study.progress import Narrator
 from autotune.target.read import TargetFile
+from autotune.transports import curl
 from autotune.transports.base import Transport
 from autotune.transports.facts import facts as host_facts
 from autotune.transports.hosts import transports
@@ -43,8 +57,8 @@ TRIALS = "/run/autotune"
 
 
 @dataclass(frozen=True)
-class SystemdBed:
-    """A target on its own hosts: see `environments.base.Bed`."""
+class SystemdEnvironment:
+    """A target on its own hosts: see `environments.base.Environment`."""
 
     file: TargetFile
     space: Space
@@ -65,40 +79,49 @@ class SystemdBed:
         )
 
     def check(self) -> Checked:
-        """Reach every host, and let its own software judge what every deployment would give it."""
-        return checked(self)
+        """Reach every host, and let its own software validate what each deployment would give it."""
+        space = self.space
+        for deployment in space.deployments:
+            for settings in (deployment, space.preset("recommended", deployment)):
+                self._validate(space.candidate(settings).settings)
+        programs = {
+            Path(path).name for part in self.stack.parts for path in part.site.programs.values()
+        }
+        return Checked(
+            held=(
+                size(self.file, space),
+                f"reachable, as root: {', '.join(self.stack.hosts)}",
+                f"programs: {', '.join(sorted(programs))}",
+                *self._locks(),
+                (
+                    f"deployments: {len(space.deployments)}, at their defaults and as recommended "
+                    "accepted by the hosts' own software"
+                ),
+            ),
+            left_out=self.dropped,
+            not_checked=("whether the stack answers and what it carries: `autotune measure` does",),
+        )
 
     def headroom(self) -> str:
         """Each load host against a private server of its own that does nothing."""
-        used = on_all(
-            self.load_hosts, lambda way: installed(way, [SERVER])[SERVER.program]
+        servers = on_all(
+            self.load_hosts, lambda host: installed(host, [SERVER])[SERVER.program]
         ).everywhere()
-        found = of_hosts(self.load, self.load_hosts, used)
-        wanted = self.file.target.load.max_rate
-        names = ", ".join(way.name for way in self.load_hosts)
-        made = f"{self.load.name} makes at least {min(found.rate, wanted):g} requests/s on {names}"
-        return found.shortage(wanted) or made
+        measured = of_hosts(self.load, self.load_hosts, servers)
+        names = ", ".join(host.name for host in self.load_hosts)
+        return headroom(self.file, self.load, measured, f"on {names}")
 
     def preview(self) -> Preview:
-        def files(settings: Settings) -> dict[str, bytes]:
-            return want(
-                settings, self.stack, lambda part: rendered(self.file, part, settings)
-            ).files
-
-        return Preview(
-            entry=f"http://{self.stack.entry}{self.file.target.load.path}",
-            servers=tuple(part.name for part in self.stack.parts if part.service.programs),
-            files=files,
-        )
+        return preview(self.file, self.stack, lambda settings: self._desired(settings).files)
 
     @contextmanager
-    def opened(self, directory: Path, narrator: Narrator) -> Iterator[Equipment]:
+    def session(self, directory: Path, note: Note, history: History) -> Iterator[LoadSession]:
         """Every host locked, and at the end unlocked and as it was found."""
-        fleet = fleet_of(self, directory, narrator)
+        fleet = fleet_of(self, directory, note)
         try:
-            with fit_load_hosts(self, directory, narrator):
+            with self._fit_load_hosts(directory, note):
                 fleet.open()
-                yield equipment(self, fleet)
+                yield self._load_session(fleet, history)
         except AutotuneError as error:
             _put_back(fleet, error)
             raise
@@ -111,50 +134,122 @@ class SystemdBed:
             for transport in self.transports.values():
                 transport.close()
 
+    def answer(self) -> tuple[int, bytes] | str:
+        """One request from where the load is made: this machine need not reach the stack at all."""
+        url = f"http://{self.stack.entry}{self.file.target.load.path}"
+        answer = curl.answer(self.load_hosts[0], url)
+        return answer if isinstance(answer, str) else (answer.status, answer.body)
 
-def prepare(file: TargetFile) -> SystemdBed:
+    def _load_session(self, fleet: Deployment, history: History) -> LoadSession:
+        return load_session(
+            self.file,
+            fleet,
+            self.stack,
+            self.load,
+            history,
+            facts=self.facts,
+            in_place=lambda: fleet.in_place,
+            load_hosts=self.load_hosts,
+            transports=self.transports,
+            generators=tuple(
+                WatchedHost(host.name, self.facts[host.name].cpus, (), host)
+                for host in self._generators
+            ),
+        )
+
+    @property
+    def _generators(self) -> list[Transport]:
+        """Load hosts that are not tuned themselves, nor this machine."""
+        return [
+            host
+            for host in self.load_hosts
+            if host.name not in self.stack.hosts and not isinstance(host, LocalTransport)
+        ]
+
+    @contextmanager
+    def _fit_load_hosts(self, directory: Path, note: Note) -> Iterator[None]:
+        """Those that only make load, fit for it."""
+        hosts = LoadHosts(self._generators, directory)
+        try:
+            hosts.open(kernel.NAMES, kernel.fit, note)
+            yield
+        finally:
+            with uninterrupted():
+                hosts.restore()
+
+    def _desired(self, settings: Settings) -> Wanted:
+        return want(settings, self.stack, lambda part: rendered(self.file, part, settings))
+
+    def _validate(self, settings: Settings) -> None:
+        """Raises Invalid with the parts whose software refuses their files, and its words."""
+        desired = self._desired(settings)
+
+        def ask(host: Transport) -> None:
+            cases = [(part, desired.rendered[part.name]) for part in desired.parts_on(host.name)]
+            for (part, _), message in zip(cases, judge(host, cases), strict=True):
+                if message is not None:
+                    raise Invalid(f"{part.name}: {message}")
+
+        used = dict.fromkeys(part.site.host for part in desired.parts)
+        on_all([self.transports[host] for host in used], ask).everywhere()
+
+    def _locks(self) -> Iterator[str]:
+        here = oneself("").place
+        for host in self.stack.hosts:
+            lock = look(self.transports[host])
+            if lock.record and why_stale(lock, here) is None:
+                yield f"{host}: being tuned by {lock.holder}, so that a run would be refused now"
+
+
+def prepare(file: TargetFile) -> SystemdEnvironment:
     """Look at the hosts and work out the space; read-only.
 
     Raises TargetError for a target that does not fit them, AutotuneError for missing programs and
     hosts that cannot be reached.
     """
-    ways = transports(file)
+    hosts = transports(file)
     target = file.target
-    facts = host_facts(target, ways, units=True)
+    facts = host_facts(target, hosts, units=True)
     load = chosen(file)
-    load_hosts = tuple(ways[name] for name in target.load.hosts) or (LocalTransport(),)
-    on_all(load_hosts, lambda way: installed(way, [load])).everywhere()
+    load_hosts = tuple(hosts[name] for name in target.load.hosts) or (LocalTransport(),)
+    on_all(load_hosts, lambda host: installed(host, [load])).everywhere()
     own = manifest.of(overrides(file))
-    found = installed_services(target, ways)
-    grounds = stack.Grounds(TRIALS, {}, {}, facts, *ACCOUNT, "systemd", found, own)
+    services = installed_services(target, hosts)
+    grounds = stack.Grounds(TRIALS, {}, {}, facts, *ACCOUNT, "systemd", services, own)
     laid = stack.build(target, grounds)
     manifest.check(own, [part.name for part in laid.parts])
     space = spaces.build(file, facts)
-    bed = SystemdBed(file, space, facts, ways, load_hosts, load, laid)
-    space, dropped = as_built(space, laid.parts, ways, partial(rendered, file))
-    return replace(bed, space=space, dropped=dropped)
+    environment = SystemdEnvironment(file, space, facts, hosts, load_hosts, load, laid)
+    space, dropped = without_refused(space, laid.parts, partial(_refusals, file, hosts))
+    return replace(environment, space=space, dropped=dropped)
 
 
-def fleet_of(bed: SystemdBed, directory: Path, narrator: Narrator) -> Deployment:
-    """The hosts of a bed, for the study in ``directory``; none is locked yet."""
-
-    def loaded(done: int, total: int) -> None:
-        if done == total:
-            narrator.note(f"loading data: {done} of {total} pairs")
-
-    expect = expected_body(bed.file.target)
+def fleet_of(environment: SystemdEnvironment, directory: Path, note: Note) -> Deployment:
+    """The hosts of an environment, for the study in ``directory``; none is locked yet."""
+    target, stack = environment.file.target, environment.stack
+    hosts = {name: environment.transports[name] for name in stack.hosts}
+    expect = expected_body(target)
     return Deployment(
-        bed.file.target,
-        bed.space,
-        bed.stack,
-        Systemd({name: bed.transports[name] for name in bed.stack.hosts}, directory, narrator.note),
+        target,
+        environment.space,
+        stack,
+        Systemd(hosts, directory, note),
         directory.name,
-        request=lambda: answer(bed),
+        request=environment.answer,
         expect=expect,
         loads_data=expect is not None,
-        overrides=overrides(bed.file),
-        progress=loaded,
+        overrides=overrides(environment.file),
+        progress=data_progress(note),
     )
+
+
+def _refusals(
+    file: TargetFile, hosts: Mapping[str, Transport], part: Part, tried: Sequence[Settings]
+) -> list[str | None]:
+    """What the program on the part's host says against each of these settings."""
+    cases = [(part, rendered(file, part, settings)) for settings in tried]
+    messages = judge(hosts[part.site.host], cases)
+    return [message and message.splitlines()[0] for message in messages]
 
 
 def _put_back(fleet: Deployment, error: AutotuneError | None) -> None:

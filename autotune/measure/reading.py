@@ -17,8 +17,8 @@ class Reading:
     merely late, by kind. ``histogram`` maps the upper edge of a latency bin in seconds to its count
     (right answers only): histograms can be summed, percentiles cannot. ``truncated`` readings were
     cut short on clear failure; they can never count as a pass. ``limited`` says why the *generator*
-    could not make the offered load, ``disturbed`` what else kept the hosts from it (`measure.calm`):
-    in both cases the reading says nothing about the server.
+    could not make the offered load, ``disturbed`` what else kept the hosts from it
+    (`measure.steal_guard`): in both cases the reading says nothing about the server.
     """
 
     rate: float

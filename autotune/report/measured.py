@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import asdict
 from typing import Any
 
+from autotune.environments.peak import Peak
 from autotune.report import format as fmt
 from autotune.report.load_curve import PERCENTILES, LoadStep, hosts_at_capacity, load_curve
 from autotune.report.objective import Requests, Units, units_of
@@ -14,13 +15,13 @@ from autotune.report.text import describe_finding
 from autotune.report.trials import VERDICTS
 from autotune.report.view import capacity
 from autotune.space.dimension import BASELINE
-from autotune.study.measuring import Found
-from autotune.study.records import Peak, Trial
+from autotune.study.measuring import Measurement
+from autotune.study.records import Trial
 
 SCHEMA = 1
 
 
-def as_json(found: Found, study: Study) -> dict[str, Any]:
+def as_json(found: Measurement, study: Study) -> dict[str, Any]:
     """``peaks`` and ``spread`` of repeats; with another side, both sides' and the ``gain``.
 
     ``against`` names the other side; its measurements are under ``baseline`` where it is that, and
@@ -53,7 +54,7 @@ def as_json(found: Found, study: Study) -> dict[str, Any]:
     }
 
 
-def text(found: Found, study: Study) -> str:
+def text(found: Measurement, study: Study) -> str:
     """The result for a person."""
     units = units_of(study.target, study.state)
     parts = [*_lines(found, units)]
@@ -65,7 +66,7 @@ def text(found: Found, study: Study) -> str:
     return "\n".join([*parts, "", f"every reading is in study {found.study}"])
 
 
-def _lines(found: Found, units: Units) -> Iterator[str]:
+def _lines(found: Measurement, units: Units) -> Iterator[str]:
     if found.gain is not None and found.against is not None:
         gain = units.gained(units.gain(found.gain, _first_peak(found)))
         yield f"{gain}{units.at} against {found.against.called}, {found.gain.pairs} alternating pairs"
@@ -163,7 +164,7 @@ def _peaks(trials: Iterable[Trial]) -> list[Peak]:
     return [trial.peak for trial in trials if trial.peak is not None]
 
 
-def _first_peak(found: Found) -> float:
+def _first_peak(found: Measurement) -> float:
     return _peaks(found.other)[0].peak
 
 

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from math import exp, log
 from typing import Any
 
-from autotune.environments.command_objective import scale
 from autotune.measure.merit import Scale
 from autotune.optimize.confirmation import Gain
 from autotune.report import format as fmt
@@ -156,5 +155,6 @@ def units_of(target: Target, state: State) -> Units:
     goal = target.goal
     if goal is None:
         return Requests(fmt.objective(target.slo.slo))
-    by = scale(goal.maximize, state) if state.values else None
+    first = next(iter(state.values.values()), None)
+    by = Scale(goal.maximize, first[0]) if first else None
     return Values(goal.name, goal.unit, goal.maximize, by)

@@ -15,7 +15,7 @@ from autotune.study.exported import exported_rss, exported_settings
 
 
 @dataclass(frozen=True)
-class Opponent:
+class ReferenceConfiguration:
     """``settings`` over the baseline, with what to call them.
 
     ``rss`` are the sizes of processes, in bytes by `tier.service`, that were known to where the
@@ -34,7 +34,7 @@ class Opponent:
         return f"the {self.name} settings" if self.name in PRESETS else self.name
 
 
-def opponent(space: Space, named: str, settings: Settings) -> Opponent:
+def reference_configuration(space: Space, named: str, settings: Settings) -> ReferenceConfiguration:
     """What ``settings`` are to be measured against.
 
     ``named`` is `baseline`, a preset (`recommended`, `published`) of the software that ``settings``
@@ -42,18 +42,18 @@ def opponent(space: Space, named: str, settings: Settings) -> Opponent:
     AutotuneError where it is none of them.
     """
     if named == BASELINE:
-        return Opponent(named, {})
+        return ReferenceConfiguration(named, {})
     if named in PRESETS:
         chosen = {**space.baseline, **settings}
         deployment = {name: value for name, value in chosen.items() if is_choice(name)}
-        return Opponent(named, space.preset(named, deployment))
+        return ReferenceConfiguration(named, space.preset(named, deployment))
     export = Path(named)
     if not export.exists():
         raise AutotuneError(
             f"cannot measure against {named!r}",
             hint=f"--against {', '.join(NAMED)}, or the directory of another export",
         )
-    return Opponent(named, exported_settings(space, export), exported_rss(export))
+    return ReferenceConfiguration(named, exported_settings(space, export), exported_rss(export))
 
 
 def acting(space: Space, settings: Settings) -> Settings:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -23,14 +24,23 @@ def find(name: str, root: Path = ROOT) -> Path:
     raise AutotuneError(f"there is no study {name!r}", hint=_hint(name, names(root)))
 
 
+def new_directory(root: Path, name: str) -> Path:
+    """``root/name``, or ``name-2``, ``name-3`` … where studies of that name exist already."""
+    for number in itertools.count(1):
+        directory = root / (name if number == 1 else f"{name}-{number}")
+        if not directory.exists():
+            return directory
+    raise AssertionError("counting never ends")
+
+
 def names(root: Path = ROOT) -> tuple[str, ...]:
     """Names of the studies under ``root``."""
     return tuple(sorted(path.parent.name for path in root.glob(f"*/{EVENTS}")))
 
 
-def _hint(name: str, known: Iterable[str]) -> str:
-    listed = list(known)
+def _hint(name: str, studies: Iterable[str]) -> str:
+    listed = list(studies)
     if not listed:
         return "`autotune run TARGET` makes one"
-    meant = nearest(Path(name).name, listed)
-    return f"did you mean {meant!r}?" if meant else f"there is: {', '.join(listed)}"
+    nearest_name = nearest(Path(name).name, listed)
+    return f"did you mean {nearest_name!r}?" if nearest_name else f"there is: {', '.join(listed)}"

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from autotune.environments.base import Bed
+from autotune.environments.base import Environment
 from autotune.errors import AutotuneError
 from autotune.estimate import Estimate
 from autotune.optimize import importance
@@ -18,27 +18,27 @@ from autotune.optimize.gp.surrogate import Surrogate
 from autotune.optimize.searcher import Searcher
 from autotune.services.base import Settings
 from autotune.space.space import Space
-from autotune.study import session, start
+from autotune.study import start
 from autotune.study import trial as trials
+from autotune.study.context import TrialContext, opened, versions
 from autotune.study.loop import KNOWN_SD, catch_up
-from autotune.study.progress import Narrator
+from autotune.study.progress import ProgressReporter
 from autotune.study.ranking import baseline, best, drifted
 from autotune.study.records import Phase, State, Trial
 from autotune.study.schedule import Measure
 from autotune.study.store import state_of
-from autotune.study.trial import Bench
 
 MOST = 60  # measurements that a reduction takes unless told otherwise
 
 
-def explain(bed: Bed, directory: Path) -> dict[str, Any]:
+def explain(environment: Environment, directory: Path) -> dict[str, Any]:
     """What the study's own trials say, as one JSON object; measures nothing.
 
     Raises AutotuneError for a study that has no winner.
     """
     state = state_of(directory)
     _, winner = _sides(state)
-    searcher = _told(bed, directory, state)
+    searcher = _told(environment, directory, state)
     surrogate = searcher.surrogate(drifted(state))
     point = surrogate.grid.canonical(surrogate.grid.encode_all([winner.settings]))[0]
     anova = searcher.importance()
@@ -54,14 +54,16 @@ def explain(bed: Bed, directory: Path) -> dict[str, Any]:
         "interactions": [asdict(pair) for pair in importance.pairs(surrogate)],
         "edges": [asdict(edge) for edge in importance.edges(surrogate, point)],
         "changes": [
-            {"parameter": name, "loss": one.loss, "sd": one.sd}
-            for name, one in _predicted(surrogate, bed.space, state).items()
+            {"parameter": name, "loss": change.loss, "sd": change.sd}
+            for name, change in _predicted(surrogate, environment.space, state).items()
         ],
         "minimal": dict(state.explained) if state.explained else None,
     }
 
 
-def reduce(bed: Bed, directory: Path, narrator: Narrator, most: int = MOST) -> None:
+def reduce(
+    environment: Environment, directory: Path, progress: ProgressReporter, most: int = MOST
+) -> None:
     """Measure which of the winner's changes carry its gain, and put it on record.
 
     Takes at most ``most`` measurements. Raises AutotuneError for a study without a proven gain.
@@ -69,28 +71,28 @@ def reduce(bed: Bed, directory: Path, narrator: Narrator, most: int = MOST) -> N
     state = state_of(directory)
     stock, winner = _sides(state)
     gain = _gain(state)
-    surrogate = _told(bed, directory, state).surrogate(drifted(state))
-    predicted = _predicted(surrogate, bed.space, state)
+    surrogate = _told(environment, directory, state).surrogate(drifted(state))
+    predicted = _predicted(surrogate, environment.space, state)
     noise = state.standings.noise if state.standings else KNOWN_SD / 2
-    with session.opened(bed, directory, narrator) as bench:
-        bench.store.open_session(session.versions())
-        taken = _Taken(bench, stock.settings, winner)
-        result = Ablation(predicted, gain, noise, taken.height, most).run()
-        bench.store.explained(_record(result, taken, len(predicted)))
+    with opened(environment, directory, progress) as context:
+        context.store.open_session(versions())
+        measured = _AblationTrials(context, stock.settings, winner)
+        result = Ablation(predicted, gain, noise, measured.height, most).run()
+        context.store.explained(_record(result, measured, len(predicted)))
 
 
-def _told(bed: Bed, directory: Path, state: State) -> Searcher:
+def _told(environment: Environment, directory: Path, state: State) -> Searcher:
     """The study's search; told again, in case the sampler's own storage was lost."""
-    searcher = start.searcher(bed, directory)
+    searcher = start.searcher(environment, directory)
     catch_up(searcher, state)
     return searcher
 
 
-class _Taken:
+class _AblationTrials:
     """Measurements of the winner with some changes reverted, and the trials they were made in."""
 
-    def __init__(self, bench: Bench, stock: Settings, winner: Trial) -> None:
-        self._bench, self._stock, self._winner = bench, stock, winner
+    def __init__(self, context: TrialContext, stock: Settings, winner: Trial) -> None:
+        self._bench, self._stock, self._winner = context, stock, winner
         self.trials: dict[Reverted, int] = {}
 
     def height(self, reverted: Reverted) -> float | None:
@@ -136,43 +138,48 @@ def _predicted(surrogate: Surrogate, space: Space, state: State) -> dict[str, Pr
     grid = surrogate.grid
     points = grid.canonical(grid.encode_all([winner.settings, *configurations]))
     mean, sd = surrogate.predict(points)
-    found = {
+    losses = {
         name: PredictedEffect(float(mean[0] - m), float(s))
         for name, m, s in zip(changed, mean[1:], sd[1:], strict=True)
     }
-    return dict(sorted(found.items(), key=lambda item: -item[1].loss))
+    return dict(sorted(losses.items(), key=lambda item: -item[1].loss))
 
 
-def _record(result: AblationResult, taken: _Taken, changes: int) -> dict[str, Any]:
+def _record(result: AblationResult, measured: _AblationTrials, changes: int) -> dict[str, Any]:
     plain = asdict(result) | {"kept": list(result.kept), "dropped": list(result.dropped)}
-    return plain | {"changes": changes, "trial": taken.trials.get(frozenset(result.dropped))}
+    trial = measured.trials.get(frozenset(result.dropped))
+    return plain | {"changes": changes, "trial": trial}
 
 
-def text(found: dict[str, Any]) -> str:
+def text(explanation: dict[str, Any]) -> str:
     """The explanation for a person."""
-    lines = [f"Study {found['study']}, trial {found['trial']}.", "", "What matters, by the model:"]
-    told = [one for one in found["importance"] if one["effect"] >= 0.005] or found["importance"][:3]
-    for one in told:
-        share = one["ped_anova"]
+    lines = [
+        f"Study {explanation['study']}, trial {explanation['trial']}.",
+        "",
+        "What matters, by the model:",
+    ]
+    effects = explanation["importance"]
+    for effect in [e for e in effects if e["effect"] >= 0.005] or effects[:3]:
+        share = effect["ped_anova"]
         extra = f"   PED-ANOVA {share:.0%}" if share is not None else ""
-        lines.append(f"  {one['parameter']:40} ±{100 * one['effect']:.1f} %{extra}")
-    if found["interactions"]:
+        lines.append(f"  {effect['parameter']:40} ±{100 * effect['effect']:.1f} %{extra}")
+    if explanation["interactions"]:
         lines += ["", "What depends on each other:"]
         lines += [f"  {p['first']} × {p['second']}: ±{100 * p['effect']:.1f} %"
-                  for p in found["interactions"]]  # fmt: skip
-    for edge in found["edges"]:
+                  for p in explanation["interactions"]]  # fmt: skip
+    for edge in explanation["edges"]:
         where = f"{edge['parameter']} = {edge['value']} is at the {edge['end']} end of its range"
         low, high = edge["try_range"]
         lines += ["", f"{where}: try {{range: [{low}, {high}]}}"]
-    return "\n".join([*lines, "", *_changes(found)])
+    return "\n".join([*lines, "", *_changes(explanation)])
 
 
-def _changes(found: dict[str, Any]) -> list[str]:
-    reduced = found["minimal"]
+def _changes(explanation: dict[str, Any]) -> list[str]:
+    reduced = explanation["minimal"]
     if reduced is None:
         lines = ["What reverting each change of the winner would cost, by the model:"]
-        lines += [f"  {one['parameter']:40} {100 * (np.exp(-one['loss']) - 1):+.1f} % "
-                  f"± {100 * one['sd']:.1f} %" for one in found["changes"]]  # fmt: skip
+        lines += [f"  {change['parameter']:40} {100 * (np.exp(-change['loss']) - 1):+.1f} % "
+                  f"± {100 * change['sd']:.1f} %" for change in explanation["changes"]]  # fmt: skip
         return [
             *lines,
             "",
@@ -183,5 +190,7 @@ def _changes(found: dict[str, Any]) -> list[str]:
     carried = f"{len(kept)} of {reduced['changes']} changes carry {share}"
     lines = [f"{carried}, {reduced['measurements']} measurements:", *(f"  {name}" for name in kept)]
     if reduced["trial"] is not None:
-        lines.append(f"`autotune export {found['study']} --minimal --out DIR` writes only those.")
+        lines.append(
+            f"`autotune export {explanation['study']} --minimal --out DIR` writes only those."
+        )
     return lines

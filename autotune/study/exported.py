@@ -51,10 +51,10 @@ def _of_manifest(export: Path, key: str, otherwise: dict[str, Any] | None = None
         raise _no_manifest(manifest, (error.strerror or str(error)).lower()) from error
     except ValueError as error:
         raise _no_manifest(manifest, "it is no JSON") from error
-    found = document.get(key, otherwise) if isinstance(document, dict) else None
-    if not isinstance(found, dict):
+    entries = document.get(key, otherwise) if isinstance(document, dict) else None
+    if not isinstance(entries, dict):
         raise _no_manifest(manifest, f"it has no {key}")
-    return found
+    return entries
 
 
 def _no_manifest(manifest: Path, why: str) -> AutotuneError:

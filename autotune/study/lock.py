@@ -53,10 +53,10 @@ class Lock:
 def holder(path: Path) -> str | None:
     """Who wrote the lock, in words; ``None`` when nobody holds it."""
     try:
-        said = json.loads(path.read_text())
+        record = json.loads(path.read_text())
     except (OSError, ValueError):
         return None
-    return f"process {said['pid']} on {said['host']} since {said['since']}"
+    return f"process {record['pid']} on {record['host']} since {record['since']}"
 
 
 def is_held(path: Path) -> bool:

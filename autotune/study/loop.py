@@ -6,16 +6,17 @@ from collections.abc import Sequence
 from math import log
 
 from autotune.diagnose.moves import moves
+from autotune.environments.load_session import UNKNOWN_SD
+from autotune.environments.peak import Peak
 from autotune.estimate import WITHIN_90, Estimate
-from autotune.measure.calm import SHARE, Calm
-from autotune.measure.noise import Noise
+from autotune.measure.steal_guard import SHARE, RetryBudget
 from autotune.optimize.gp.surrogate import MATTERS, MOVES
 from autotune.optimize.searcher import Outcome, Searcher
 from autotune.study import trial as trials
+from autotune.study.context import TrialContext
 from autotune.study.ranking import drifted
-from autotune.study.records import COUNTED, Peak, Phase, State, Trial
+from autotune.study.records import COUNTED, Phase, State, Trial
 from autotune.study.schedule import Ask, Conclude, Measure, Rank, next_step
-from autotune.study.trial import UNKNOWN_SD, Bench
 from autotune.study.verdict import Verdict, conclude
 from autotune.target.model import Budget
 
@@ -23,52 +24,50 @@ from autotune.target.model import Budget
 KNOWN_SD = 0.10
 # The search ends when the chance of finding anything better by MATTERS is below this.
 STOP_BELOW = 0.05
-# What a storm on the machine below says of the leaders proves nothing: so much of the time left may be
-# spent on waiting for its end.
+# Measurements taken while CPU time is stolen prove nothing of the leaders: so much of the time left may
+# be spent on repeating them.
 PROVING, WAITED = frozenset({Phase.FINALIST, Phase.CONFIRM, Phase.RUNNER_UP}), 0.5
 
 
-def tune(bench: Bench, searcher: Searcher, budget: Budget) -> Verdict:
+def tune(context: TrialContext, searcher: Searcher, budget: Budget) -> Verdict:
     """Run the study to its end, from wherever it stands."""
-    store = bench.store
-    bench.noise = _noise(store.state)
-    bench.calm = Calm(free=SHARE * budget.time)
-    with bench.clock.on("search"):
+    store = context.store
+    with context.clock.on("search"):
         catch_up(searcher, store.state)
     while True:
-        elapsed = store.state.elapsed + bench.clock.running
-        step = next_step(store.state, bench.space, budget, elapsed)
+        elapsed = store.state.elapsed + context.clock.running
+        step = next_step(store.state, context.space, budget, elapsed)
         if isinstance(step, Conclude):
             verdict = conclude(store.state)
-            store.spent(bench.clock.collect())
+            store.spent(context.clock.collect())
             store.verdict(verdict.record())
             return verdict
         if isinstance(step, Rank):
-            with bench.clock.on("search"):
-                _rank(bench, searcher)
+            with context.clock.on("search"):
+                _rank(context, searcher)
             continue
         if isinstance(step, Ask):
-            with bench.clock.on("search"):
-                asked = _ask(bench, searcher)
+            with context.clock.on("search"):
+                asked = _ask(context, searcher)
             if asked is None:
                 continue
             step = asked
         state = store.state
-        if step.phase in PROVING:
-            bench.calm = bench.calm.allowing(WAITED * max(0.0, budget.time - elapsed))
-        done = trials.run(step, bench, prior(state, step), incumbent(state))
+        more = WAITED * max(0.0, budget.time - elapsed) if step.phase in PROVING else 0.0
+        retries = RetryBudget(SHARE * budget.time, more)
+        done = trials.run(step, context, prior(state, step), incumbent(state), retries)
         if done.phase in COUNTED:
-            with bench.clock.on("search"):
+            with context.clock.on("search"):
                 tell(searcher, done, moves(store.state.bottlenecks.get(done.number)))
-        store.spent(bench.clock.collect())
+        store.spent(context.clock.collect())
 
 
 def prior(state: State, step: Measure) -> Estimate | None:
     """What to expect of a configuration's peak: its own earlier one, or else the incumbent's."""
     if step.of is not None:
-        known = state.by_number(step.of).peak
-        if known is not None and known.feasible:
-            return Estimate.of(known.peak, KNOWN_SD)
+        peak = state.by_number(step.of).peak
+        if peak is not None and peak.feasible:
+            return Estimate.of(peak.peak, KNOWN_SD)
     peaks = _peaks(state)
     return Estimate.of(max(peaks), UNKNOWN_SD) if peaks else None
 
@@ -87,15 +86,9 @@ def _peaks(state: State) -> list[float]:
     return [t.peak.peak for t in state.finished(*COUNTED) if t.peak and t.peak.feasible]
 
 
-def _noise(state: State) -> Noise:
-    if state.noise is None:
-        return Noise()
-    return Noise(tuple(state.noise["weights"]), int(state.noise["readings"]))
-
-
-def _ask(bench: Bench, searcher: Searcher) -> Measure | None:
+def _ask(context: TrialContext, searcher: Searcher) -> Measure | None:
     """What to measure next; ``None`` when the model sees nothing left to win."""
-    state = bench.store.state
+    state = context.store.state
     suggestion = searcher.ask(drifted(state))
     probability = suggestion.improvement_probability
     if probability is not None and probability < STOP_BELOW:
@@ -104,23 +97,23 @@ def _ask(bench: Bench, searcher: Searcher) -> Measure | None:
             f"after {len(state.finished(*COUNTED))} configurations the chance that any other is "
             f"{MATTERS:.0%} better is {probability:.0%}"
         )
-        bench.store.settled(why)
-        bench.narrator.note(f"search ends: {why}")
+        context.store.settled(why)
+        context.progress.note(f"search ends: {why}")
         return None
     return Measure(
         Phase.SEARCH,
-        {**bench.space.baseline, **suggestion.values},
+        {**context.space.baseline, **suggestion.values},
         asked=suggestion.number,
         suggested=suggestion.values,
     )
 
 
-def _rank(bench: Bench, searcher: Searcher) -> None:
-    found = drifted(bench.store.state)
-    if found.real:
-        bench.narrator.note(f"drift: {found}; peaks are compared as of now")
-    bench.store.standings(searcher.standings(found))
-    bench.store.modelled(searcher.view(found))
+def _rank(context: TrialContext, searcher: Searcher) -> None:
+    drift = drifted(context.store.state)
+    if drift.real:
+        context.progress.note(f"drift: {drift}; peaks are compared as of now")
+    context.store.standings(searcher.standings(drift))
+    context.store.modelled(searcher.view(drift))
 
 
 def tell(searcher: Searcher, done: Trial, advised: Sequence[str] = ()) -> None:
@@ -137,8 +130,8 @@ def tell(searcher: Searcher, done: Trial, advised: Sequence[str] = ()) -> None:
         notes |= {"low": peak.low, "high": peak.high, "sd": _sd(peak), "verdict": peak.verdict}
     else:
         notes["why"] = done.failure or ""
-    told = Outcome(peak.peak if peak is not None and feasible else None, notes)
-    searcher.record(done.asked, done.suggested or done.settings, told)
+    outcome = Outcome(peak.peak if peak is not None and feasible else None, notes)
+    searcher.record(done.asked, done.suggested or done.settings, outcome)
 
 
 def _sd(peak: Peak) -> float:

@@ -7,18 +7,18 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-from autotune.environments.base import Bed, Preview
+from autotune.environments.base import Environment, Preview
 from autotune.services.base import Action, Settings
 from autotune.space.space import Candidate
 from autotune.study.schedule import FINALISTS, MOST_PAIRS, MOST_RESERVE
 
 
-def plan(bed: Bed) -> dict[str, Any]:
+def plan(environment: Environment) -> dict[str, Any]:
     """Files, actions, binding rules, memory and budget, as one JSON object."""
-    if bed.file.target.goal is not None:
-        return _of_command(bed)
-    target, space = bed.file.target, bed.space
-    preview = bed.preview()
+    if environment.file.target.goal is not None:
+        return _of_command(environment)
+    target, space = environment.file.target, environment.space
+    preview = environment.preview()
     stock = space.as_given(space.baseline)
     recommended = space.candidate(space.preset("recommended"))
     return {
@@ -28,42 +28,42 @@ def plan(bed: Bed) -> dict[str, Any]:
         "entry": preview.entry,
         "servers": list(preview.servers),
         "tunable": [dimension.name for dimension in space.tunable],
-        "deployments": [_deployment(bed, preview, way) for way in space.deployments],
+        "deployments": [_deployment(environment, preview, chosen) for chosen in space.deployments],
         "bindings": [str(binding) for binding in recommended.bindings],
         "limits": [
             space.arithmetic(rule, recommended.settings)
             for rule in space.constraints
             if rule.built_in and rule.applies(recommended.settings)
         ],
-        "actions": _actions(bed, stock, recommended),
+        "actions": _actions(environment, stock, recommended),
         "diff": _diff(preview, stock.settings, recommended.settings),
-        "budget": {**_budget(bed), "max_rate": target.load.max_rate},
+        "budget": {**_budget(environment), "max_rate": target.load.max_rate},
     }
 
 
-def _of_command(bed: Bed) -> dict[str, Any]:
+def _of_command(environment: Environment) -> dict[str, Any]:
     """A command changes nothing by itself: what it would be told, first of all."""
-    preview, space = bed.preview(), bed.space
+    preview, space = environment.preview(), environment.space
     first = [space.baseline, *({**space.baseline, **changes} for changes in space.known)]
     candidates = [space.candidate(settings) for settings in first]
     return {
         "schema": 1,
-        "target": bed.file.target.name,
+        "target": environment.file.target.name,
         "command": preview.entry,
         "tunable": [dimension.name for dimension in space.tunable],
-        "bindings": [str(binding) for one in candidates for binding in one.bindings],
+        "bindings": [str(binding) for candidate in candidates for binding in candidate.bindings],
         "first": [
             json.loads(content)
-            for one in candidates
-            for content in preview.files(one.settings).values()
+            for candidate in candidates
+            for content in preview.files(candidate.settings).values()
         ],
         "diff": "",
-        "budget": _budget(bed),
+        "budget": _budget(environment),
     }
 
 
-def _budget(bed: Bed) -> dict[str, Any]:
-    budget = bed.file.target.budget
+def _budget(environment: Environment) -> dict[str, Any]:
+    budget = environment.file.target.budget
     return {
         "trials": budget.trials,
         "seconds": budget.time,
@@ -114,15 +114,16 @@ def _of_model(servers: str) -> Iterator[str]:
     yield f"Modelled servers: {servers}."
 
 
-def _deployment(bed: Bed, preview: Preview, way: Settings) -> dict[str, Any]:
+def _deployment(environment: Environment, preview: Preview, chosen: Settings) -> dict[str, Any]:
     """What one choice of software runs, and what its recommended settings are held back by."""
-    candidate = bed.space.candidate(bed.space.preset("recommended", way))
+    candidate = environment.space.candidate(environment.space.preset("recommended", chosen))
     having_files = {path.partition("/")[0] for path in preview.files(candidate.settings)}
     return {
-        "services": dict(way),
+        "services": dict(chosen),
         "servers": [server for server in preview.servers if server in having_files],
         "parameters": len(
-            bed.space.active(candidate.settings) & {d.name for d in bed.space.tunable}
+            environment.space.active(candidate.settings)
+            & {d.name for d in environment.space.tunable}
         ),
         "bindings": [str(binding) for binding in candidate.bindings],
     }
@@ -132,18 +133,20 @@ def _deployments_in_words(deployments: list[dict[str, Any]]) -> Iterator[str]:
     if len(deployments) < 2:
         return
     yield f"{len(deployments)} deployments, each tried with its recommended settings first:"
-    for number, one in enumerate(deployments):
-        chosen = ", ".join(f"{name} {value}" for name, value in one["services"].items())
+    for number, deployment in enumerate(deployments):
+        services = deployment["services"]
+        chosen = ", ".join(f"{name} {value}" for name, value in services.items())
         note = " (the baseline's)" if number == 0 else ""
-        yield f"  {chosen}{note}: {', '.join(one['servers'])}; {one['parameters']} parameters"
-        yield from (f"    rule: {binding}" for binding in one["bindings"])
+        servers, count = ", ".join(deployment["servers"]), deployment["parameters"]
+        yield f"  {chosen}{note}: {servers}; {count} parameters"
+        yield from (f"    rule: {binding}" for binding in deployment["bindings"])
 
 
-def _actions(bed: Bed, old: Candidate, new: Candidate) -> dict[str, list[str]]:
+def _actions(environment: Environment, old: Candidate, new: Candidate) -> dict[str, list[str]]:
     """Services by the action their changed parameters need."""
     needed: dict[str, Action] = {}
-    acting = bed.space.active(new.settings)
-    for dimension in bed.space.dimensions:
+    acting = environment.space.active(new.settings)
+    for dimension in environment.space.dimensions:
         changed = old.settings[dimension.name] != new.settings[dimension.name]
         if changed and dimension.name in acting:
             service = ".".join(dimension.name.split(".")[:2])

@@ -10,7 +10,7 @@ from autotune.measure.warmup import Warmth
 from autotune.study.records import Trial
 
 
-class Narrator(Protocol):
+class ProgressReporter(Protocol):
     def trial_begins(self, trial: Trial) -> None: ...
 
     def deployed(self, trial: Trial, deployed: Deployed) -> None: ...
@@ -22,3 +22,6 @@ class Narrator(Protocol):
     def trial_ends(self, trial: Trial) -> None: ...
 
     def note(self, text: str) -> None: ...
+
+
+Narrator = ProgressReporter  # until the reports say so too

@@ -1,7 +1,7 @@
-"""Who stands where in a study: the contenders, the leader, the reference, the readings of the proof.
+"""The ranking of a study's trials: candidates, leader, reference, and the readings of the proof.
 
-All of it is read off the state. Once the search has ended, contenders stand at what the model
-believes of them (``State.standings``): one reading alone overstates the best by about a tenth.
+All of it follows from the state. Once the search has ended, candidates are ranked by what the model
+estimates (``State.standings``): one reading alone overstates the best by about a tenth.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ def estimates(trials: Sequence[Trial]) -> list[tuple[int, Estimate]]:
     ]
 
 
-def contenders(state: State) -> dict[int, Estimate]:
-    """All configurations but the baseline, where they stand before they are measured again."""
+def candidates(state: State) -> dict[int, Estimate]:
+    """All configurations but the baseline, as estimated before they are measured again."""
     searched = [t for t in state.finished(*COUNTED) if t.phase is not Phase.BASELINE]
     measured = dict(estimates(searched))
     if state.standings is None:
@@ -43,9 +43,9 @@ def finalists(state: State, most: int, least: int) -> tuple[int, ...]:
     The best of what was known before the search is one of them, if it may well be the best: it was
     not picked from many for a lucky measurement, and nobody wants to end below what guides advise.
     """
-    known = contenders(state)
-    ranked = sorted(known, key=lambda trial: known[trial].log_mean, reverse=True)
-    plausible = [t for t in ranked if _plausible(known[t], known[ranked[0]])]
+    estimated = candidates(state)
+    ranked = sorted(estimated, key=lambda trial: estimated[trial].log_mean, reverse=True)
+    plausible = [t for t in ranked if _plausible(estimated[t], estimated[ranked[0]])]
     chosen = [trial for place, trial in enumerate(ranked)
               if place < least or trial in plausible][:most]  # fmt: skip
     advised = next((n for n in plausible if state.by_number(n).phase in OPENING), None)
@@ -61,14 +61,14 @@ def _plausible(estimate: Estimate, leader: Estimate) -> bool:
 
 def best(state: State) -> int | None:
     """The trial that stands to win: not yet a claim."""
-    return winner(contenders(state), _again(state))
+    return winner(candidates(state), _again(state))
 
 
 def runner_up(state: State) -> int | None:
     """The finalist that would win were it not for the winner."""
     first = best(state)
-    again = {trial: found for trial, found in _again(state).items() if trial != first}
-    return winner({t: e for t, e in contenders(state).items() if t != first}, again)
+    again = {trial: scores for trial, scores in _again(state).items() if trial != first}
+    return winner({t: e for t, e in candidates(state).items() if t != first}, again)
 
 
 def _again(state: State) -> dict[int, list[Estimate]]:

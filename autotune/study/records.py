@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from autotune.environments.peak import Peak as Peak  # noqa: PLC0414  # part of a record
 from autotune.errors import AutotuneError
 from autotune.estimate import Estimate
 from autotune.optimize.ranking import Standings
@@ -39,38 +40,6 @@ OPENING = COUNTED - {Phase.SEARCH}
 
 STACK, CACHES = "stack", "caches"  # what ceilings on record are ``of``
 ENVELOPE = frozenset({"event", "at"})  # of a record: what it says is the rest
-
-
-@dataclass(frozen=True)
-class Peak:
-    """The outcome of one peak search: requests/s, its 90 % interval, the sd of its logarithm."""
-
-    peak: float
-    low: float
-    high: float
-    sd: float
-    verdict: str
-    p99: float | None = None
-
-    @classmethod
-    def of(cls, estimate: Estimate) -> Peak:
-        """With the interval of the estimate."""
-        return cls(estimate.value, *estimate.interval(), estimate.sd, "measured")
-
-    @property
-    def estimate(self) -> Estimate:
-        """Of a feasible one."""
-        return Estimate.of(self.peak, self.sd)
-
-    @property
-    def feasible(self) -> bool:
-        """Whether the stack carried any load within the objective."""
-        return self.verdict not in ("unmeetable", "generator-limited") and self.peak > 0
-
-    @property
-    def screened(self) -> bool:
-        """Whether the search gave up as soon as this hardly beat the best: a ceiling, not a peak."""
-        return self.verdict == "screened"
 
 
 @dataclass(frozen=True)

@@ -17,19 +17,14 @@ from autotune.space.space import Space
 from autotune.study.ranking import (
     baseline,
     best,
+    candidates,
     confirmations,
-    contenders,
     finalists,
     reference,
     runner_up,
 )
 from autotune.study.records import COUNTED, Phase, State
 from autotune.target.model import Budget
-
-__all__ = [
-    "Ask", "Conclude", "Measure", "Rank", "Step", "baseline", "best", "confirmations", "contenders",
-    "next_step", "trial_seconds",
-]  # fmt: skip
 
 # Configurations measured again at the end: at least so many, more where there is time and they are
 # hard to tell apart.
@@ -107,31 +102,31 @@ def _opening(state: State, space: Space, budget: Budget, elapsed: float) -> Step
     counting = [t for t in state.trials if not (t.fault and t.phase is Phase.BASELINE)]
     done = [(trial.phase, _deployment(trial.settings, space)) for trial in counting]
     most = max(3, int(MOST_KNOWN * budget.trials))
-    known: list[Settings] = []
+    tried: list[Settings] = []
     for phase, settings in _known_beforehand(space):
         acts = _acting(settings, space)
-        new = acts not in known and (phase, _deployment(settings, space)) not in done
-        known.append(acts)
-        if new and len(known) <= most and _may_search(state, budget, elapsed):
+        new = acts not in tried and (phase, _deployment(settings, space)) not in done
+        tried.append(acts)
+        if new and len(tried) <= most and _may_search(state, budget, elapsed):
             return Measure(phase, settings)
     first = (*space.known, *state.transferred)
-    following = _wanted(first, space, known)[len(state.finished(Phase.KNOWN)) :]
+    following = _untried(first, space, tried)[len(state.finished(Phase.KNOWN)) :]
     if following and _may_search(state, budget, elapsed):
         return Measure(Phase.KNOWN, following[0])
     return None
 
 
-def _wanted(first: Sequence[Settings], space: Space, known: Sequence[Settings]) -> list[Settings]:
+def _untried(first: Sequence[Settings], space: Space, tried: Sequence[Settings]) -> list[Settings]:
     """The user's own configurations and an earlier study's, but for those that act as one before
     them does."""
-    acted, wanted = list(known), list[Settings]()
+    acted, untried = list(tried), list[Settings]()
     for changes in first:
         settings = {**space.baseline, **changes}
         acts = _acting(settings, space)
         if acts not in acted:
             acted.append(acts)
-            wanted.append(settings)
-    return wanted
+            untried.append(settings)
+    return untried
 
 
 def _acting(settings: Settings, space: Space) -> Settings:
@@ -174,7 +169,7 @@ def _reference(state: State) -> Step | None:
 
 
 def _ranking(state: State) -> Step | None:
-    return Rank() if state.standings is None and contenders(state) else None
+    return Rank() if state.standings is None and candidates(state) else None
 
 
 def _may_search(state: State, budget: Budget, elapsed: float) -> bool:

@@ -5,25 +5,25 @@ from __future__ import annotations
 import shlex
 from pathlib import Path
 
-from autotune.environments.base import Bed
+from autotune.environments.base import Environment
 from autotune.environments.registry import prepare
 from autotune.errors import AutotuneError, TargetError
 from autotune.optimize.searcher import Searcher, sqlite
 from autotune.optimize.transfer import transferred
-from autotune.study import loop, ranking, session
-from autotune.study.progress import Narrator
+from autotune.study import loop, ranking
+from autotune.study.context import TrialContext, opened, versions
+from autotune.study.progress import ProgressReporter
 from autotune.study.records import State
 from autotune.study.store import first_record, state_of
-from autotune.study.trial import Bench
 from autotune.study.verdict import Verdict
 from autotune.target.compare import differences
 from autotune.target.read import TargetFile, read
 
 
 def start(
-    bed: Bed,
+    environment: Environment,
     directory: Path,
-    narrator: Narrator,
+    progress: ProgressReporter,
     *,
     keep: bool = False,
     earlier: Path | None = None,
@@ -34,47 +34,49 @@ def start(
     study whose leaders are tried first, as far as they apply here. Raises AutotuneError where the
     target's services cannot stay.
     """
-    with session.opened(bed, directory, narrator) as bench:
-        if keep and not bench.equipment.fleet.keeps:
+    with opened(environment, directory, progress) as context:
+        if keep and not context.session.fleet.keeps:
             raise AutotuneError(
                 "private servers end with their study: there is nothing to keep",
                 hint="`autotune export` writes the winner's files",
             )
-        open_study(bed, bench, directory)
+        open_study(environment, context, directory)
         if earlier is not None:
-            _take_over(bed, bench, earlier)
-        verdict = _run(bed, bench, directory)
+            _take_over(environment, context, earlier)
+        verdict = _run(environment, context, directory)
         if keep:
-            _keep(bench, verdict)
+            _keep(context, verdict)
 
 
-def _take_over(bed: Bed, bench: Bench, earlier: Path) -> None:
+def _take_over(environment: Environment, context: TrialContext, earlier: Path) -> None:
     """Put the leaders of an earlier study on record, to be tried first."""
     state = state_of(earlier)
     stock = ranking.baseline(state)
-    estimates = ranking.contenders(state)
+    estimates = ranking.candidates(state)
     ranked = sorted(estimates, key=lambda trial: -estimates[trial].log_mean)
-    found = transferred(
+    configurations = transferred(
         [state.by_number(trial).settings for trial in ranked],
         stock.settings if stock else {},
-        bed.space,
+        environment.space,
     )
-    bench.store.transferred(earlier.name, found)
-    bench.narrator.note(f"{len(found)} configurations of study {earlier.name} apply here")
+    context.store.transferred(earlier.name, configurations)
+    context.progress.note(
+        f"{len(configurations)} configurations of study {earlier.name} apply here"
+    )
 
 
-def open_study(bed: Bed, bench: Bench, directory: Path) -> None:
+def open_study(environment: Environment, context: TrialContext, directory: Path) -> None:
     """Put on record what is run, from where and on what."""
-    bench.store.open_study(
+    context.store.open_study(
         directory.name,
-        bed.file.path.read_text(encoding="utf-8"),
-        source=str(bed.file.path.resolve()),
-        facts={name: dict(facts.names()) for name, facts in bed.facts.items()},
+        environment.file.path.read_text(encoding="utf-8"),
+        source=str(environment.file.path.resolve()),
+        facts={name: dict(facts.names()) for name, facts in environment.facts.items()},
     )
-    bench.store.open_session(session.versions())
+    context.store.open_session(versions())
 
 
-def unfinished(directory: Path) -> Bed:
+def unfinished(directory: Path) -> Environment:
     """A study that can be continued, understood on today's hosts.
 
     Raises TargetError when the target has changed so that earlier readings no longer speak of it.
@@ -88,36 +90,36 @@ def unfinished(directory: Path) -> Bed:
     return _understood(directory, state)
 
 
-def resume(bed: Bed, directory: Path, narrator: Narrator) -> None:
+def resume(environment: Environment, directory: Path, progress: ProgressReporter) -> None:
     """Continue a study where it stopped; nothing that was measured is measured again."""
-    with session.opened(bed, directory, narrator) as bench:
-        bench.store.open_session(session.versions())
-        _run(bed, bench, directory)
+    with opened(environment, directory, progress) as context:
+        context.store.open_session(versions())
+        _run(environment, context, directory)
 
 
-def searcher(bed: Bed, directory: Path) -> Searcher:
+def searcher(environment: Environment, directory: Path) -> Searcher:
     """The search of the study in ``directory``, with all that it has been told."""
-    target = bed.file.target
+    target = environment.file.target
     return Searcher(
         sqlite(directory / "study.db"),
         directory.name,
-        bed.space,
+        environment.space,
         target.search.sampler,
         target.search.seed,
         target.budget.trials,
     )
 
 
-def finished(directory: Path) -> Bed:
+def finished(directory: Path) -> Environment:
     """A study that has been run, understood on today's hosts. Raises TargetError, AutotuneError."""
     return _understood(directory, state_of(directory))
 
 
-def _understood(directory: Path, state: State) -> Bed:
+def _understood(directory: Path, state: State) -> Environment:
     """Raises AutotuneError where something is tuned today that the study knows nothing of."""
-    bed = prepare(_target_of(directory))
-    known = state.trials[0].settings if state.trials else bed.space.baseline
-    if new := [d.name for d in bed.space.tunable if d.name not in known]:
+    environment = prepare(_target_of(directory))
+    recorded = state.trials[0].settings if state.trials else environment.space.baseline
+    if new := [d.name for d in environment.space.tunable if d.name not in recorded]:
         more = f" and {len(new) - 1} more" if len(new) > 1 else ""
         raise AutotuneError(
             f"study {directory.name} knows nothing of {new[0]}{more}: it was begun with another "
@@ -125,25 +127,25 @@ def _understood(directory: Path, state: State) -> Bed:
             hint=f"a new one can begin with what it found: autotune run TARGET --from "
             f"{shlex.quote(directory.name)}",
         )
-    return bed
+    return environment
 
 
-def _run(bed: Bed, bench: Bench, directory: Path) -> Verdict:
-    with bench.clock.on("search"):
-        search = searcher(bed, directory)
-    bench.narrator.note(f"sampler {search.chosen.name}: {search.chosen.why}")
-    return loop.tune(bench, search, bed.file.target.budget)
+def _run(environment: Environment, context: TrialContext, directory: Path) -> Verdict:
+    with context.clock.on("search"):
+        search = searcher(environment, directory)
+    context.progress.note(f"sampler {search.chosen.name}: {search.chosen.why}")
+    return loop.tune(context, search, environment.file.target.budget)
 
 
-def _keep(bench: Bench, verdict: Verdict) -> None:
+def _keep(context: TrialContext, verdict: Verdict) -> None:
     """Deploy the winner once more, to stay; without one everything is put back as ever."""
     if verdict.verdict != "improved" or verdict.best is None:
-        bench.narrator.note("nothing is kept: no configuration is proven to be better")
+        context.progress.note("nothing is kept: no configuration is proven to be better")
         return
-    fleet = bench.equipment.fleet
-    fleet.deploy(bench.store.state.by_number(verdict.best).settings)
+    fleet = context.session.fleet
+    fleet.deploy(context.store.state.by_number(verdict.best).settings)
     fleet.keep()
-    bench.narrator.note(f"the configuration of trial {verdict.best} stays on the hosts")
+    context.progress.note(f"the configuration of trial {verdict.best} stays on the hosts")
 
 
 def _target_of(directory: Path) -> TargetFile:

@@ -15,9 +15,9 @@ from typing import Any
 from autotune import __version__, durable
 from autotune.deploy.deployed import Deployed
 from autotune.diagnose.bottleneck import Bottleneck
+from autotune.environments.peak import Peak
 from autotune.errors import AutotuneError
 from autotune.measure.answer import Answer
-from autotune.measure.capacity import Capacity
 from autotune.measure.noise import Noise
 from autotune.measure.reading import Reading
 from autotune.measure.warmup import Warmth
@@ -26,7 +26,7 @@ from autotune.optimize.ranking import Standings
 from autotune.space.space import Candidate
 from autotune.study import journal
 from autotune.study.readings import record_of
-from autotune.study.records import Peak, Phase, State, Trial, after, replay
+from autotune.study.records import Phase, State, Trial, after, replay
 
 SCHEMA = 1
 CALL = "call"  # purpose of a reading that is a call of a benchmark command
@@ -109,20 +109,19 @@ class Store:
         hosts: Mapping[str, Footprint] = NOTHING_SEEN,
     ) -> None:
         """One reading and what it took of the hosts; on disk before anybody acts on it."""
-        seen = {name: dataclasses.asdict(footprint) for name, footprint in hosts.items()}
+        usage = {name: dataclasses.asdict(footprint) for name, footprint in hosts.items()}
         origin = {"trial": trial.number, "at": now(), "purpose": purpose}
-        self._readings.append({**origin, **record_of(reading), "hosts": seen})
+        self._readings.append({**origin, **record_of(reading), "hosts": usage})
 
     def warmed(self, trial: Trial, warmth: Warmth) -> None:
         """How the warm-up went; a peak measured on a stack that was not settled says less."""
         self._write("warm-up", trial=trial.number, settled=warmth.settled,
                     windows=len(warmth.windows), hits=warmth.hits, carried=warmth.carried)  # fmt: skip
 
-    def measured(self, trial: Trial, capacity: Capacity, p99: float | None) -> None:
-        peak = Peak(capacity.peak, capacity.low, capacity.high, capacity.sd,
-                    str(capacity.verdict), p99)  # fmt: skip
-        self._write("measured", trial=trial.number, at=now(), readings=len(capacity.readings),
-                    load_seconds=capacity.load_seconds, **dataclasses.asdict(peak))  # fmt: skip
+    def measured(self, trial: Trial, peak: Peak, *, readings: int, load_seconds: float) -> None:
+        """A trial whose peak came of ``readings`` that took ``load_seconds``."""
+        self._write("measured", trial=trial.number, at=now(), readings=readings,
+                    load_seconds=load_seconds, **dataclasses.asdict(peak))  # fmt: skip
 
     def called(self, trial: Trial, answer: Answer, seconds: float) -> None:
         """One call of a benchmark command; on disk before anybody acts on what it answered."""
@@ -140,11 +139,6 @@ class Store:
         """What a benchmark command said of this trial's configuration, call by call."""
         self._write("answered", trial=trial.number, values=list(values))
 
-    def assessed(self, trial: Trial, peak: Peak, *, readings: int, seconds: float) -> None:
-        """A trial whose peak came of ``readings`` calls that took ``seconds``."""
-        self._write("measured", trial=trial.number, at=now(), readings=readings,
-                    load_seconds=seconds, **dataclasses.asdict(peak))  # fmt: skip
-
     def failed(self, trial: Trial, why: str, *, fault: bool = False) -> None:
         """The configuration cannot be used, or (``fault``) nobody knows; the study goes on."""
         self._write("failed", trial=trial.number, at=now(), why=why, fault=fault)
@@ -161,9 +155,9 @@ class Store:
         """The study's estimate of how much readings scatter, for the trials to come."""
         self._write("noise", **dataclasses.asdict(noise))
 
-    def bottleneck(self, trial: Trial, found: Bottleneck) -> None:
+    def bottleneck(self, trial: Trial, bottleneck: Bottleneck) -> None:
         """What held the peak of this trial down."""
-        self._write("bottleneck", trial=trial.number, **dataclasses.asdict(found))
+        self._write("bottleneck", trial=trial.number, **dataclasses.asdict(bottleneck))
 
     def memory(self, trial: Trial, rss: Mapping[str, int]) -> None:
         """The largest process of each `tier.service` that this trial showed, in bytes."""
@@ -195,9 +189,9 @@ class Store:
         """Which of the winner's changes carry its gain, as measured."""
         self._write("explained", at=now(), **reduced)
 
-    def ceilings(self, found: Mapping[str, Any]) -> None:
+    def ceilings(self, ceilings: Mapping[str, Any]) -> None:
         """What the stack, or its caches alone, did at most."""
-        self._write("ceilings", at=now(), **found)
+        self._write("ceilings", at=now(), **ceilings)
 
     def verdict(self, verdict: Mapping[str, Any]) -> None:
         self._write("verdict", at=now(), **verdict)
@@ -212,8 +206,8 @@ def state_of(directory: Path) -> State:
     """The state of a study that somebody may be writing right now. Raises AutotuneError."""
     events = directory / "events.jsonl"
     if not events.exists():
-        known = sorted(p.parent.name for p in directory.parent.glob("*/events.jsonl"))
-        hint = f"there is: {', '.join(known)}" if known else "`autotune run TARGET` makes one"
+        others = sorted(p.parent.name for p in directory.parent.glob("*/events.jsonl"))
+        hint = f"there is: {', '.join(others)}" if others else "`autotune run TARGET` makes one"
         raise AutotuneError(f"there is no study {directory.name!r}", hint=hint)
     return replay(journal.read(events))
 

@@ -39,5 +39,5 @@ def conclude(state: State) -> Verdict:
         twice = any(trial == challenger for trial, _ in again)
         return Verdict("improved" if twice else "unmeetable", challenger, None)
     measured = ranking.confirmations(state, challenger)
-    found, improved = gain(measured), proven(measured)
-    return Verdict("improved" if improved else "no-improvement", challenger, found)
+    improved = proven(measured)
+    return Verdict("improved" if improved else "no-improvement", challenger, gain(measured))

@@ -9,17 +9,17 @@ from itertools import groupby
 from pathlib import Path
 
 from autotune.deploy.deployed import DeployFailed
+from autotune.environments.load_session import LoadSession
 from autotune.environments.registry import prepare
 from autotune.measure.reading import Reading
 from autotune.measure.warmup import carried, warm_up
 from autotune.space.space import Infeasible
-from autotune.study import session, start
+from autotune.study import start
 from autotune.study import trial as trials
-from autotune.study.progress import Narrator
+from autotune.study.context import TrialContext, opened
+from autotune.study.progress import ProgressReporter
 from autotune.study.records import Phase, Trial
-from autotune.study.retry import take
 from autotune.study.schedule import Measure
-from autotune.study.trial import Bench
 from autotune.sweep.plan import Hosts, Plan, Point, Visit, blocks
 from autotune.sweep.records import PURPOSE, recorded, visited
 from autotune.target.read import TargetFile
@@ -27,7 +27,7 @@ from autotune.target.read import TargetFile
 NO_FILES: Mapping[str, bytes] = {}
 
 
-def sweep(file: TargetFile, plan: Plan | None, directory: Path, narrator: Narrator) -> None:
+def sweep(file: TargetFile, plan: Plan | None, directory: Path, progress: ProgressReporter) -> None:
     """Start a sweep, or continue the one that ``directory`` holds (``plan`` is then on record).
 
     What was measured is not measured again; a visit that was interrupted is made anew.
@@ -39,10 +39,10 @@ def sweep(file: TargetFile, plan: Plan | None, directory: Path, narrator: Narrat
     for hosts, together in groupby(blocks(plan), key=lambda block: block[0]):
         left = [visit for _, visits in together for visit in visits if visit not in done]
         if left:
-            with session.opened(prepare(narrowed(file, hosts)), directory, narrator) as bench:
-                _open(file, bench, plan, directory)
+            with opened(prepare(narrowed(file, hosts)), directory, progress) as context:
+                _open(file, context, plan, directory)
                 for visit in left:
-                    _visit(bench, plan, points[visit.point], visit)
+                    _visit(context, plan, points[visit.point], visit)
 
 
 def narrowed(file: TargetFile, hosts: Hosts) -> TargetFile:
@@ -54,21 +54,21 @@ def narrowed(file: TargetFile, hosts: Hosts) -> TargetFile:
     return replace(file, target=file.target.model_copy(update={"tiers": tiers}))
 
 
-def _open(file: TargetFile, bench: Bench, plan: Plan, directory: Path) -> None:
-    if bench.store.state.started is None:
-        start.open_study(prepare(file), bench, directory)
-        bench.store.sweep(plan.record())
+def _open(file: TargetFile, context: TrialContext, plan: Plan, directory: Path) -> None:
+    if context.store.state.started is None:
+        start.open_study(prepare(file), context, directory)
+        context.store.sweep(plan.record())
 
 
-def _visit(bench: Bench, plan: Plan, point: Point, visit: Visit) -> None:
+def _visit(context: TrialContext, plan: Plan, point: Point, visit: Visit) -> None:
     if plan.rates:
-        trial = _offered(bench, plan, point, visit)
+        trial = _offered(context, plan, point, visit)
     else:
-        trial = trials.run(Measure(Phase.MEASURE, {**bench.space.baseline, **point.settings}),
-                           bench, None, None)  # fmt: skip
-    bench.store.swept(trial, visit.point, visit.turn)
-    bench.narrator.note(_line(plan, point, visit, trial.failure))
-    bench.store.spent(bench.clock.collect())
+        trial = trials.run(Measure(Phase.MEASURE, {**context.space.baseline, **point.settings}),
+                           context, None, None)  # fmt: skip
+    context.store.swept(trial, visit.point, visit.turn)
+    context.progress.note(_line(plan, point, visit, trial.failure))
+    context.store.spent(context.clock.collect())
 
 
 def _line(plan: Plan, point: Point, visit: Visit, failure: str | None) -> str:
@@ -78,48 +78,48 @@ def _line(plan: Plan, point: Point, visit: Visit, failure: str | None) -> str:
     return f"{done}: {failure}" if failure else done
 
 
-def _offered(bench: Bench, plan: Plan, point: Point, visit: Visit) -> Trial:
+def _offered(context: TrialContext, plan: Plan, point: Point, visit: Visit) -> Trial:
     """Deploy the point and offer it every rate, in an order of its own."""
-    store = bench.store
+    store = context.store
     try:
-        candidate = bench.space.candidate({**bench.space.baseline, **point.settings})
+        candidate = context.space.candidate({**context.space.baseline, **point.settings})
         changed = [b for b in candidate.bindings if b.parameter in point.settings]
         why = f"not possible: {changed[0]}" if changed else None
     except Infeasible as error:
-        candidate, why = bench.space.candidate({}), f"not possible: {error}"
+        candidate, why = context.space.candidate({}), f"not possible: {error}"
     trial = store.begin(Phase.MEASURE, candidate)
     if why is None:
-        why = _deploy(bench, trial)
+        why = _deploy(context, trial)
     if why is not None:
         store.failed(trial, why)
     else:
-        _load(bench, plan, trial, visit)
+        _load(context, plan, trial, visit)
     return store.state.by_number(trial.number)
 
 
-def _deploy(bench: Bench, trial: Trial) -> str | None:
+def _deploy(context: TrialContext, trial: Trial) -> str | None:
     """Why the point cannot be deployed; ``None`` once it is. A sweep's files are not kept: its
     settings render to them again."""
     try:
-        with bench.clock.on("deploy"):
-            deployed = bench.equipment.fleet.deploy(trial.settings)
+        with context.clock.on("deploy"):
+            deployed = context.session.fleet.deploy(trial.settings)
     except DeployFailed as error:
         return error.message
-    bench.store.deployed(trial, replace(deployed, files=NO_FILES))
+    context.store.deployed(trial, replace(deployed, files=NO_FILES))
     return None
 
 
-def _load(bench: Bench, plan: Plan, trial: Trial, visit: Visit) -> None:
-    equipment = bench.equipment
+def _load(context: TrialContext, plan: Plan, trial: Trial, visit: Visit) -> None:
+    session, recorder = context.session, trials.TrialRecorder(context, trial)
+    assert isinstance(session, LoadSession), "only stacks are offered set rates"
 
     def probe(rate: float, seconds: float) -> Reading:
-        return take(bench, trial, "warm-up", rate, seconds, passes=carried).reading
+        return session.read(rate, seconds, recorder, "warm-up", passes=carried).reading
 
-    most = max(plan.rates)
-    warm_up(probe, equipment.lookups, most, max_rate=equipment.limits.max_rate)
-    equipment.drain()
+    warm_up(probe, session.meter.lookups, max(plan.rates), max_rate=session.limits.max_rate)
+    session.meter.drain()
     seed = f"{plan.seed} {visit.point} {visit.turn}"
+    met = session.slo.met
     for rate in random.Random(seed).sample(plan.rates, len(plan.rates)):  # noqa: S311  # an order
-        met = bench.slo.met
-        if not met(take(bench, trial, PURPOSE, rate, plan.seconds, passes=met).reading):
-            equipment.drain()
+        if not met(session.read(rate, plan.seconds, recorder, PURPOSE, passes=met).reading):
+            session.meter.drain()

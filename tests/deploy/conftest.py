@@ -10,12 +10,12 @@ import psutil
 import pytest
 
 from autotune.environments.registry import prepare
-from autotune.study import session
-from autotune.study.trial import Bench
+from autotune.study import context
+from autotune.study.context import TrialContext
 from autotune.target.read import read
 
 LOCAL = (Path(__file__).parents[2] / "targets" / "local.yaml").read_text()
-Opened = Callable[..., AbstractContextManager[Bench]]
+Opened = Callable[..., AbstractContextManager[TrialContext]]
 
 
 class Silent:
@@ -41,11 +41,11 @@ def opened(tmp_path: Path) -> Iterator[Opened]:
     runs: list[Path] = []
 
     @contextmanager
-    def open_bench(*changes: tuple[str, str], name: str = "study") -> Iterator[Bench]:
+    def open_bench(*changes: tuple[str, str], name: str = "study") -> Iterator[TrialContext]:
         path = tmp_path / "target.yaml"
         path.write_text(reduce(lambda text, change: text.replace(*change), changes, LOCAL))
-        narrator: Any = Silent()
-        with session.opened(prepare(read(path)), tmp_path / name, narrator) as bench:
+        progress: Any = Silent()
+        with context.opened(prepare(read(path)), tmp_path / name, progress) as bench:
             runs.append((tmp_path / name / "run").resolve())
             yield bench
 

@@ -12,7 +12,7 @@ from typing import Any
 from autotune.deploy.batch import Command, ask
 from autotune.deploy.deployment import Deployment
 from autotune.environments import systemd
-from autotune.environments.systemd import SystemdBed
+from autotune.environments.systemd import SystemdEnvironment
 from autotune.errors import AutotuneError
 from autotune.lab.plan import names
 from autotune.runtimes.systemd import Systemd
@@ -42,13 +42,15 @@ data: {{pairs: 2000}}
 
 
 class News:
-    """A narrator that remembers what it is told."""
+    """Remembers the progress it is told."""
 
     def __init__(self) -> None:
         self.notes: list[str] = []
 
     def note(self, text: str) -> None:
         self.notes.append(text)
+
+    __call__ = note
 
     def __getattr__(self, name: str) -> Callable[..., None]:
         return lambda *_: None
@@ -62,7 +64,7 @@ class Ground:
     directory: Path
     ways: Mapping[str, Transport]
 
-    def bed(self, *changes: tuple[str, str]) -> SystemdBed:
+    def bed(self, *changes: tuple[str, str]) -> SystemdEnvironment:
         text = TARGET.replace("CONFIG", str(names(self.lab).ssh_config))
         for change in changes:
             assert change[0] in text
@@ -71,8 +73,8 @@ class Ground:
         path.write_text(text)
         return systemd.prepare(read(path))
 
-    def fleet(self, bed: SystemdBed, study: str = "study", news: Any = None) -> Deployment:
-        return systemd.fleet_of(bed, self.directory / study, news or News())
+    def fleet(self, bed: SystemdEnvironment, study: str = "study", news: Any = None) -> Deployment:
+        return systemd.fleet_of(bed, self.directory / study, (news or News()).note)
 
     def killed(self, fleet: Deployment) -> None:
         """What is left of a tuner whose process has ended: nothing is put back or unlocked."""

@@ -13,7 +13,7 @@ import pytest
 from autotune.deploy import ready
 from autotune.deploy.deployed import DeployFailed
 from autotune.services.base import Action
-from autotune.study.trial import Bench
+from autotune.study.context import TrialContext
 from tests.deploy.conftest import Opened
 from tests.deploy.test_embedded import RIGHT, answer, fleet, settings
 
@@ -26,7 +26,7 @@ APACHES = (
 LB, WEB = "lb.here.apache", "web.here.apache"
 
 
-def masters(bench: Bench) -> dict[str, int]:
+def masters(bench: TrialContext) -> dict[str, int]:
     """Tier → process id of its Apache's first process."""
     sites = (part.site for part in fleet(bench).stack.parts if part.service.name == "apache")
     return {
@@ -69,7 +69,7 @@ def test_both_roles_answer_and_take_the_least_action(opened: Opened) -> None:
 
 
 @contextmanager
-def asked_all_the_while(bench: Bench) -> Iterator[list[object]]:
+def asked_all_the_while(bench: TrialContext) -> Iterator[list[object]]:
     """One request after the other; what they were answered."""
     answers: list[object] = []
     over = threading.Event()

@@ -10,7 +10,7 @@ from autotune.deploy.deployed import DeployFailed
 from autotune.deploy.stack import Part
 from autotune.services.base import Action
 from autotune.services.option_lines import words
-from autotune.study.trial import Bench
+from autotune.study.context import TrialContext
 from autotune.transports.local import LocalTransport
 from tests.deploy.conftest import Opened, processes_below
 from tests.deploy.test_embedded import RIGHT, answer, fleet, settings
@@ -21,7 +21,7 @@ WEB = ("service: nginx+php-fpm", "service: [nginx+php-fpm, apache+mod_php]")
 TEMPLATES = Path(__file__).parents[2] / "templates"
 
 
-def programs(bench: Bench, tier: str) -> set[str]:
+def programs(bench: TrialContext, tier: str) -> set[str]:
     """Names of the processes that work for a tier."""
     site = next(p.site for p in fleet(bench).stack.parts if p.site.tier == tier)
     return {process.name() for process in processes_below(Path(site.directory))}

@@ -11,9 +11,9 @@ import pytest
 from autotune.deploy import dataset, ready
 from autotune.deploy.deployed import DeployFailed
 from autotune.deploy.deployment import Deployment
+from autotune.environments.load_session import LoadSession, Meter
 from autotune.services.base import Action, Settings
-from autotune.study.directories import clear_left_behind
-from autotune.study.trial import Bench
+from autotune.study.context import TrialContext, clear_left_behind
 from autotune.transports.local import LocalTransport
 from tests.deploy.conftest import Opened, processes_below
 
@@ -21,17 +21,22 @@ pytestmark = pytest.mark.stack
 RIGHT = (200, b"found 0100 of 0100\n")
 
 
-def settings(bench: Bench, **changed: Any) -> Settings:
+def settings(bench: TrialContext, **changed: Any) -> Settings:
     """The baseline with some values changed; ``__`` stands for a dot."""
     return bench.space.candidate({k.replace("__", "."): v for k, v in changed.items()}).settings
 
 
-def fleet(bench: Bench) -> Deployment:
-    assert isinstance(bench.equipment.fleet, Deployment)
-    return bench.equipment.fleet
+def fleet(bench: TrialContext) -> Deployment:
+    assert isinstance(bench.session.fleet, Deployment)
+    return bench.session.fleet
 
 
-def answer(bench: Bench) -> object:
+def meter(bench: TrialContext) -> Meter:
+    assert isinstance(bench.session, LoadSession)
+    return bench.session.meter
+
+
+def answer(bench: TrialContext) -> object:
     return ready.answer(fleet(bench).stack.entry, "/kv.php")
 
 
@@ -165,9 +170,9 @@ def test_nine_of_ten_gets_hit_at_the_defaults(opened: Opened) -> None:
         fleet(bench).deploy(settings(bench, web__php_fpm__max_children=20))
         shares = [0.0]
         for _ in range(30):
-            before = bench.equipment.lookups()
-            bench.equipment.take(300, 2.0)
-            after = bench.equipment.lookups()
+            before = meter(bench).lookups()
+            meter(bench).take(300, 2.0)
+            after = meter(bench).lookups()
             assert before is not None
             assert after is not None
             hits, misses = after[0] - before[0], after[1] - before[1]

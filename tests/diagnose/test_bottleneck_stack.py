@@ -12,16 +12,16 @@ import pytest
 
 from autotune.deploy import ground, ready
 from autotune.deploy.deployment import Deployment
+from autotune.diagnose.bottleneck import Resource
 from autotune.diagnose.diagnosis import WatchedReading
-from autotune.environments.load_meter import Gauge
-from autotune.environments.processes import lay_out, prepare
+from autotune.environments.load_meter import LoadMeter
+from autotune.environments.processes import prepare
 from autotune.loads.base import Request
 from autotune.loads.registry import LOADS
-from autotune.measure.calm import PAUSE, Calm
+from autotune.measure.steal_guard import PAUSE, StealGuard
 from autotune.monitor.watch import hosts_of
 from autotune.runtimes.processes import Processes
 from autotune.services.base import Value
-from autotune.services.diagnosis import Resource
 from autotune.services.registry import expected_body
 from autotune.space.space import Space
 from autotune.target.read import read
@@ -137,7 +137,7 @@ SHORTAGES = (
 @dataclass(frozen=True)
 class Started:
     space: Space
-    gauge: Gauge
+    meter: LoadMeter
 
 
 @contextmanager
@@ -155,7 +155,7 @@ def started(shortage: Shortage, directory: Path) -> Iterator[Started]:
         override.write_text(change(shipped))
     file = read(target)
     prepared = prepare(file)
-    laid = lay_out(prepared, str(ground.run_directory(directory, ground.account())))
+    laid = prepared.lay_out(str(ground.run_directory(directory, ground.account())))
     body = expected_body(file.target)
     fleet = Deployment(
         file.target, prepared.space, laid, Processes(laid, directory, prepared.transport), "study",
@@ -165,10 +165,12 @@ def started(shortage: Shortage, directory: Path) -> Iterator[Started]:
     slo = file.target.slo.slo
     hosts = hosts_of(laid, {"here": prepared.facts["here"].cpus}, {})
     request = Request(laid.entry, "/kv.php", body)
-    gauge = Gauge(LOADS["httperf"], request, slo, (prepared.transport,), laid, hosts, timeout=2.0)
+    meter = LoadMeter(
+        LOADS["httperf"], request, slo, (prepared.transport,), laid, hosts, timeout=2.0
+    )
     try:
         fleet.deploy(prepared.space.candidate(shortage.settings).settings)
-        yield Started(prepared.space, gauge)
+        yield Started(prepared.space, meter)
     finally:
         fleet.restore()
 
@@ -176,18 +178,18 @@ def started(shortage: Shortage, directory: Path) -> Iterator[Started]:
 def climb(stack: Started, first: float) -> list[WatchedReading]:
     """Readings at rising rates until two have failed, whatever this machine can carry; those that
     failed because others took its CPUs do not count, for a while."""
-    stack.gauge.take(first / 2, SECONDS)  # caches filled, children past their start
+    stack.meter.take(first / 2, SECONDS)  # caches filled, children past their start
     readings: list[WatchedReading] = []
-    allowed = stack.gauge.slo.allowed
-    rate, calm = first, Calm(free=90.0)
+    allowed = stack.meter.slo.allowed
+    rate, guard = first, StealGuard(free=90.0)
     while sum(w.reading.fraction > allowed for w in readings) < 2 and rate < HIGHEST:
-        watched = stack.gauge.take(rate, SECONDS)
-        stormy = watched.reading.fraction > allowed and calm.disturbed(watched.hosts) is not None
-        if stormy and calm.patient(0.0):
+        watched = stack.meter.take(rate, SECONDS)
+        stormy = watched.reading.fraction > allowed and guard.disturbed(watched.hosts) is not None
+        if stormy and guard.may_retry(0.0):
             time.sleep(PAUSE)
-            calm = calm.after(watched.hosts, PAUSE + SECONDS)
+            guard = guard.after(watched.hosts, PAUSE + SECONDS)
             continue
-        calm = calm.after(watched.hosts)
+        guard = guard.after(watched.hosts)
         readings.append(watched)
         rate *= STEP
     return readings
@@ -197,7 +199,7 @@ def climb(stack: Started, first: float) -> list[WatchedReading]:
 def test_the_shortage_is_named(shortage: Shortage, tmp_path: Path) -> None:
     with started(shortage, tmp_path) as stack:
         readings = climb(stack, shortage.first)
-        found = stack.gauge.diagnose(stack.space.candidate(shortage.settings).settings, readings)
+        found = stack.meter.diagnose(stack.space.candidate(shortage.settings).settings, readings)
     assert found is not None, [w.reading for w in readings]
     print(f"\n{found} (confidence {found.confidence:.2f})")
     assert (found.tier, found.service, found.resource) == shortage.verdict, found

@@ -14,7 +14,7 @@ from autotune.deploy.render import render
 from autotune.deploy.stack import Grounds
 from autotune.discovery import host_reading
 from autotune.discovery.adopting import write
-from autotune.environments.templates import overrides
+from autotune.environments.stack import overrides
 from autotune.errors import AutotuneError
 from autotune.services.base import Argv, config_files
 from autotune.services.placement import placed

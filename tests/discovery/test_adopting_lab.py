@@ -115,7 +115,7 @@ def test_the_baseline_changes_nothing_and_others_are_validated_with_their_includ
     before = ground.pictures()
     page = served()
     bed = systemd.prepare(read(written.target))
-    fleet = systemd.fleet_of(bed, ground.directory / "study", News())  # type: ignore[arg-type]  # it answers to everything
+    fleet = systemd.fleet_of(bed, ground.directory / "study", News().note)
     baseline = fleet.space.candidate({}).settings
     fleet.open()
     try:
@@ -166,7 +166,7 @@ def test_a_balancer_with_apache_a_cache_and_a_store_behind_it(ground: Ground) ->
         f"store: redis on {BACK}, port 6379",
     )
     bed = systemd.prepare(read(out))
-    fleet = systemd.fleet_of(bed, ground.directory / "four", News())  # type: ignore[arg-type]  # it answers to everything
+    fleet = systemd.fleet_of(bed, ground.directory / "four", News().note)
     fleet.open()
     try:
         done = fleet.deploy(fleet.space.candidate({}).settings)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from autotune.deploy.stack import Stack
-from autotune.environments.load_meter import Gauge
+from autotune.environments.load_meter import LoadMeter
 from autotune.loads.base import Order, Request
 from autotune.loads.httperf import Httperf
 from autotune.monitor.sample import Sample
@@ -17,9 +17,9 @@ from autotune.transports.local import LocalTransport
 ENTRY = Endpoint("10.0.0.1", 80)
 
 
-def gauge(cpus: float) -> Gauge:
+def gauge(cpus: float) -> LoadMeter:
     way = LocalTransport("load1")
-    return Gauge(
+    return LoadMeter(
         Httperf(), Request(ENTRY, "/"), Slo(), (way,), Stack((), ENTRY), (), timeout=2.0,
         generators=(WatchedHost("load1", cpus, (), way),),
     )  # fmt: skip

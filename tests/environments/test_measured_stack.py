@@ -83,8 +83,8 @@ def test_check_asks_for_no_generator_that_is_not_used(
     monkeypatch.setattr(
         shutil, "which", lambda name, **more: None if name in unused else which(name, **more)
     )
-    bed = prepare(read(LOCAL))
-    assert not unused & set(bed.programs)
+    environment = prepare(read(LOCAL))
+    assert not unused & set(environment.programs)
     text = LOCAL.read_text().replace("generator: httperf", "generator: oha")
     mine = tmp_path / "local.yaml"
     mine.write_text(text)

@@ -12,8 +12,9 @@ import pytest
 
 from autotune.diagnose.bottleneck import Bottleneck
 from autotune.diagnose.diagnosis import WatchedReading
-from autotune.environments.base import Equipment
-from autotune.environments.systemd import SystemdBed, prepare
+from autotune.environments.evaluation import History
+from autotune.environments.load_session import Meter
+from autotune.environments.systemd import SystemdEnvironment, prepare
 from autotune.errors import AutotuneError
 from autotune.lab import of_target
 from autotune.lab.lifecycle import down
@@ -54,7 +55,7 @@ HIGHEST = 8000.0
 
 
 class Silent:
-    """A narrator that says nothing."""
+    """Ignores progress."""
 
     def __getattr__(self, name: str) -> Any:
         return lambda *_: None
@@ -78,20 +79,20 @@ def target(directory: Path, lb: str = "lb1", load: str = "[load1, load2]") -> Pa
 
 
 @contextmanager
-def running(path: Path, study: Path) -> Iterator[tuple[SystemdBed, Equipment]]:
+def running(path: Path, study: Path) -> Iterator[tuple[SystemdEnvironment, Meter]]:
     """The stack of a target, deployed with plenty of everything."""
     bed = prepare(read(path))
     study.mkdir()
-    with bed.opened(study, Silent()) as equipment:
-        equipment.fleet.deploy(bed.space.candidate(PLENTY).settings)
-        yield bed, equipment
+    with bed.session(study, lambda _: None, History()) as session:
+        session.fleet.deploy(bed.space.candidate(PLENTY).settings)
+        yield bed, session.meter
 
 
 def sysctls(way: Transport) -> list[str]:
     return way.run(["sysctl", "-n", kernel.RANGE, kernel.REUSE]).stdout.split()
 
 
-def climb(bed: SystemdBed, equipment: Equipment, first: float) -> Bottleneck | None:
+def climb(bed: SystemdEnvironment, equipment: Meter, first: float) -> Bottleneck | None:
     """Readings at rising rates until two have failed; what is said of them."""
     readings: list[WatchedReading] = []
     slo = bed.file.target.slo.slo

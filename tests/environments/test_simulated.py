@@ -98,7 +98,7 @@ def test_a_tuned_configuration_against_recommended_settings_and_another_export(
 
 
 class Impatient:
-    """A narrator that ends the sitting after so many readings, as Ctrl-C would."""
+    """Ends the session after so many readings, as Ctrl-C would."""
 
     def __init__(self, patience: int) -> None:
         self.patience = patience
@@ -137,12 +137,12 @@ def test_the_same_seed_takes_the_same_readings(target: Path, tmp_path: Path) -> 
 
 
 def test_what_the_model_does_not_answer_to_is_left_out_and_said(target: Path) -> None:
-    bed = prepare(read(target))
-    assert "have no effect in the model" in bed.dropped[-1]
-    searched = {dimension.name for dimension in bed.space.tunable}
+    environment = prepare(read(target))
+    assert "have no effect in the model" in environment.dropped[-1]
+    searched = {dimension.name for dimension in environment.space.tunable}
     assert "lb.nginx.worker_connections" in searched
     assert "lb.nginx.keepalive_timeout" not in searched
-    assert "lb.nginx.keepalive_timeout" in bed.space.baseline
+    assert "lb.nginx.keepalive_timeout" in environment.space.baseline
 
 
 @pytest.mark.parametrize(

@@ -13,10 +13,10 @@ from pathlib import Path
 import pytest
 
 from autotune.deploy.read_back import read_back
-from autotune.environments.systemd import SystemdBed
+from autotune.environments.systemd import SystemdEnvironment
 from autotune.lab.status import access
 from autotune.services.base import Value
-from autotune.study import applying, session, start
+from autotune.study import applying, context, start
 from autotune.study.records import Phase
 from autotune.transports import curl
 from autotune.transports.local import LocalTransport
@@ -62,7 +62,7 @@ def autotune(ground: Ground, *words: str) -> str:
     return done.stdout
 
 
-def exported(ground: Ground, bed: SystemdBed, deployment: dict[str, Value]) -> Path:
+def exported(ground: Ground, bed: SystemdEnvironment, deployment: dict[str, Value]) -> Path:
     """The role of what is recommended for a deployment, as a study of the hosts recorded it.
 
     It is deployed and not measured: how much load it carries matters to nothing here.
@@ -71,10 +71,10 @@ def exported(ground: Ground, bed: SystemdBed, deployment: dict[str, Value]) -> P
     before = ground.pictures()
     directory = ground.directory / "studies" / name
     candidate = bed.space.candidate(bed.space.preset("recommended", deployment))
-    with session.opened(bed, directory, News()) as bench:  # type: ignore[arg-type]  # takes every call
+    with context.opened(bed, directory, News()) as bench:  # type: ignore[arg-type]  # takes every call
         start.open_study(bed, bench, directory)
         trial = bench.store.begin(Phase.RECOMMENDED, candidate)
-        bench.store.deployed(trial, bench.equipment.fleet.deploy(candidate.settings))
+        bench.store.deployed(trial, bench.session.fleet.deploy(candidate.settings))
     assert differing(before, ground.pictures()) == []
     out = ground.directory / name
     words = ("--format", "ansible", "--trial", str(trial.number), "--out", str(out))
@@ -82,14 +82,14 @@ def exported(ground: Ground, bed: SystemdBed, deployment: dict[str, Value]) -> P
     return out
 
 
-def in_effect(ground: Ground, bed: SystemdBed, export: Path) -> InEffect:
+def in_effect(ground: Ground, bed: SystemdEnvironment, export: Path) -> InEffect:
     """What `apply` reads back, host by host; changes nothing."""
     fleet = ground.fleet(bed, "reading")
     wanted = fleet.desired(applying.wanted(bed, export))
     return {host: read_back(wanted, fleet.runtime[host])[1] for host in fleet.stack.hosts}
 
 
-def applied(ground: Ground, bed: SystemdBed, export: Path) -> InEffect:
+def applied(ground: Ground, bed: SystemdEnvironment, export: Path) -> InEffect:
     """What is in effect after `apply`; afterwards the hosts are as before."""
     before = ground.pictures()
     words = ("apply", str(export), str(bed.file.path), "--yes", "--json")

@@ -11,7 +11,7 @@ from autotune.report import measured
 from autotune.report.conclusion import conclusion
 from autotune.report.load_curve import load_curve
 from autotune.report.studies import Study
-from autotune.study.measuring import Found
+from autotune.study.measuring import Measurement
 from autotune.study.records import Trial
 
 Opened = Callable[[str], Study]
@@ -25,7 +25,7 @@ def repeats(study: Study) -> tuple[Trial, ...]:
 
 def test_each_measurement_has_its_ladder_hosts_and_bottleneck(study: Opened) -> None:
     opened = study("improved")
-    found = Found(opened.name, repeats(opened))
+    found = Measurement(opened.name, repeats(opened))
     said = json.loads(json.dumps(measured.as_json(found, opened)))
     assert len(said["peaks"]) == len(found.measured) > 1
     for one in said["peaks"]:
@@ -48,7 +48,7 @@ def test_each_measurement_has_its_ladder_hosts_and_bottleneck(study: Opened) -> 
 def test_the_text_has_a_line_for_each_rung(study: Opened) -> None:
     opened = study("improved")
     trials = repeats(opened)
-    said = measured.text(Found(opened.name, trials), opened)
+    said = measured.text(Measurement(opened.name, trials), opened)
     numbers = {trial.number for trial in trials}
     rungs = load_curve(r for r in opened.readings if r["trial"] in numbers)
     lines = said.splitlines()
@@ -62,7 +62,7 @@ def test_the_text_has_a_line_for_each_rung(study: Opened) -> None:
 def test_where_nothing_is_carried_the_ladder_says_why(name: str, study: Opened) -> None:
     opened = study(name)
     trial = next(t for t in opened.state.finished() if t.peak and not t.peak.feasible)
-    said = measured.text(Found(opened.name, (trial,)), opened)
+    said = measured.text(Measurement(opened.name, (trial,)), opened)
     assert said.startswith("SLO not attainable at any rate")
     assert "✗" in said
-    assert measured.as_json(Found(opened.name, (trial,)), opened)["peak"] == 0.0
+    assert measured.as_json(Measurement(opened.name, (trial,)), opened)["peak"] == 0.0

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from autotune.environments.simulated import SimulatedBed, prepare
+from autotune.environments.simulated import SimulatedEnvironment, prepare
 from autotune.services.base import Value
 from autotune.simulate.chain import chain
 from autotune.target.read import read
@@ -15,11 +15,11 @@ TARGETS = Path(__file__).parents[2] / "targets"
 BEST = {"paper": "nginx, apache+mod_php", "paper-3x3": "nginx, nginx+php-fpm"}
 
 
-def bed(name: str) -> SimulatedBed:
+def bed(name: str) -> SimulatedEnvironment:
     return prepare(read(TARGETS / f"{name}.yaml"))
 
 
-def peak(one: SimulatedBed, settings: dict[str, Value]) -> float:
+def peak(one: SimulatedEnvironment, settings: dict[str, Value]) -> float:
     kept = one.space.candidate(settings).settings
     return chain(one.topology, kept).peak(one.file.target.slo.slo)
 

@@ -15,7 +15,7 @@ import numpy as np
 
 from autotune.deploy.deployed import Deployed, DeployFailed, Fleet
 from autotune.diagnose.diagnosis import WatchedReading
-from autotune.environments.base import Equipment
+from autotune.environments.load_session import LoadSession
 from autotune.measure.capacity import Limits
 from autotune.measure.reading import Reading
 from autotune.monitor.watch import Seen
@@ -23,10 +23,10 @@ from autotune.optimize.searcher import Searcher
 from autotune.services.base import Action, Settings
 from autotune.space.facts import HostFacts
 from autotune.space.space import Space, build
+from autotune.study.context import TrialContext, history
 from autotune.study.lock import Lock
 from autotune.study.loop import tune
 from autotune.study.store import Store
-from autotune.study.trial import Bench
 from autotune.study.verdict import Verdict
 from autotune.target.model import Budget
 from autotune.target.read import read
@@ -48,7 +48,7 @@ def flat(settings: Settings) -> float:
 
 
 class Silent:
-    """A narrator for whom nobody listens."""
+    """Ignores progress."""
 
     def __getattr__(self, name: str) -> Callable[..., None]:
         return lambda *_: None
@@ -76,33 +76,40 @@ def space() -> Space:
     return build(read(LOCAL), {"here": HostFacts(cpus=2, memory=8 * 2**30, nofile=65_536)})
 
 
-def bench(store: Store, peaks: Peaks, fleet: FormulaFleet, *, seed: int, pace: float) -> Bench:
-    """A bench whose readings come from ``peaks``; each takes ``pace`` seconds for real."""
-    rng = np.random.default_rng(seed)
+class FormulaMeter:
+    """Reads a stack whose peak is a formula; each reading takes ``pace`` seconds for real."""
 
-    def take(rate: float, seconds: float) -> WatchedReading:
-        time.sleep(pace)
-        load = rate / (peaks(fleet.settings) * np.exp(rng.normal(0, 0.03)))
+    def __init__(self, peaks: Peaks, fleet: FormulaFleet, *, seed: int, pace: float) -> None:
+        self._peaks, self._fleet, self._pace = peaks, fleet, pace
+        self._rng = np.random.default_rng(seed)
+
+    def take(self, rate: float, seconds: float) -> WatchedReading:
+        time.sleep(self._pace)
+        load = rate / (self._peaks(self._fleet.settings) * np.exp(self._rng.normal(0, 0.03)))
         fraction = min(1.0, 0.01 * np.exp(min(25 * (load - 1), 10)))
         intended = max(1, round(rate * seconds))
-        late = int(rng.binomial(intended, fraction))
+        late = int(self._rng.binomial(intended, fraction))
         reading = Reading(rate, seconds, intended, late, {}, {0.01: intended - late, 0.2: late})
         return WatchedReading(reading, Seen())
 
-    return Bench(
-        space=space(),
-        slo=Slo(),
-        equipment=Equipment(
-            fleet=fleet,
-            limits=Limits(max_rate=8000.0),
-            take=take,
-            diagnose=lambda *_: None,
-            lookups=lambda: None,
-            drain=lambda: None,
-        ),
-        store=store,
-        narrator=Silent(),  # type: ignore[arg-type]  # takes every call there is
-    )
+    def diagnose(self, settings: Settings, watched: object) -> None:
+        return None
+
+    def lookups(self) -> None:
+        return None
+
+    def drain(self) -> None:
+        """There is no backlog."""
+
+
+def context(
+    store: Store, peaks: Peaks, fleet: FormulaFleet, *, seed: int, pace: float
+) -> TrialContext:
+    """A trial context whose readings come from ``peaks``."""
+    meter = FormulaMeter(peaks, fleet, seed=seed, pace=pace)
+    session = LoadSession(fleet, meter, Slo(), Limits(max_rate=8000.0), history(store))
+    silent: Any = Silent()  # takes every call there is
+    return TrialContext(space(), session, store, silent)
 
 
 def study(
@@ -118,7 +125,7 @@ def study(
     with Lock(directory / "lock"), closing(Store(directory)) as store:
         if store.state.started is None:
             store.open_study(directory.name, LOCAL.read_text(), source=str(LOCAL), facts={})
-        made = bench(store, peaks, fleet or FormulaFleet(), seed=seed, pace=pace)
+        made = context(store, peaks, fleet or FormulaFleet(), seed=seed, pace=pace)
         searcher = Searcher(f"sqlite:///{directory}/study.db", "s", made.space, "tpe", seed)
         allowed: dict[str, Any] = {"trials": 8, "time": "10m"}
         return tune(made, searcher, budget or Budget(**allowed)), store

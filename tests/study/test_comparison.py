@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from autotune.errors import AutotuneError
-from autotune.study.comparison import Opponent, acting, opponent
+from autotune.study.comparison import ReferenceConfiguration, acting, reference_configuration
 from tests.space.targets import fleet
 
 CHOICE = ("service: nginx, forwards_to", "service: [nginx, apache], forwards_to")
@@ -17,7 +17,9 @@ CHOICE = ("service: nginx, forwards_to", "service: [nginx, apache], forwards_to"
 def test_the_baseline_changes_nothing(tmp_path: Path) -> None:
     space = fleet(tmp_path)
     asked = {"web.php_fpm.max_children": 7}
-    assert opponent(space, "baseline", asked) == Opponent("baseline", {})
+    assert reference_configuration(space, "baseline", asked) == ReferenceConfiguration(
+        "baseline", {}
+    )
 
 
 @pytest.mark.parametrize("preset", ["recommended", "published"])
@@ -26,7 +28,9 @@ def test_presets_are_those_of_the_software_at_hand(
     preset: str, chosen: str, tmp_path: Path
 ) -> None:
     space = fleet(tmp_path, "", CHOICE)
-    found = opponent(space, preset, {"lb.service": chosen, "web.php_fpm.max_children": 7})
+    found = reference_configuration(
+        space, preset, {"lb.service": chosen, "web.php_fpm.max_children": 7}
+    )
     assert found.settings == space.preset(preset, {"lb.service": chosen})
     assert found.called == f"the {preset} settings"
     assert any(name.startswith(f"lb.{chosen}.") for name in acting(space, found.settings))
@@ -34,15 +38,15 @@ def test_presets_are_those_of_the_software_at_hand(
 
 def test_without_a_choice_presets_are_the_baselines_own(tmp_path: Path) -> None:
     space = fleet(tmp_path, "", CHOICE)
-    assert opponent(space, "recommended", {}).settings["lb.service"] == "nginx"
+    assert reference_configuration(space, "recommended", {}).settings["lb.service"] == "nginx"
 
 
 def test_another_export_brings_its_settings_and_what_it_knew(tmp_path: Path) -> None:
     told = {"parameters": {"web.php_fpm.max_children": 9}, "rss": {"web.php_fpm": 5}}
     (tmp_path / "manifest.json").write_text(json.dumps(told))
     for path in (tmp_path, tmp_path / "manifest.json"):
-        found = opponent(fleet(tmp_path), str(path), {})
-        assert found == Opponent(str(path), told["parameters"], told["rss"])
+        found = reference_configuration(fleet(tmp_path), str(path), {})
+        assert found == ReferenceConfiguration(str(path), told["parameters"], told["rss"])
 
 
 @pytest.mark.parametrize(
@@ -58,7 +62,7 @@ def test_what_is_neither_is_refused(text: str | None, said: str, tmp_path: Path)
     if text is not None:
         export.write_text(text)
     with pytest.raises(AutotuneError, match=said):
-        opponent(fleet(tmp_path), str(export), {})
+        reference_configuration(fleet(tmp_path), str(export), {})
 
 
 def test_what_has_no_effect_is_no_difference(tmp_path: Path) -> None:

@@ -14,10 +14,11 @@ from typing import Any
 import optuna
 import pytest
 
+from autotune.environments.load_session import LoadSession
 from autotune.study import journal, loop
+from autotune.study.context import TrialContext
 from autotune.study.records import COUNTED, Phase, State, Trial, replay
 from autotune.study.schedule import FINALISTS, MOST_FINALISTS, Measure
-from autotune.study.trial import Bench
 from autotune.target.model import Budget
 from tests import soak
 
@@ -58,10 +59,13 @@ def test_the_finals_have_patience_of_their_own(
 ) -> None:
     ran, left = loop.trials.run, []
 
-    def run(step: Measure, bench: Bench, *known: Any) -> Trial:
-        left.append((step.phase, bench.calm.free - bench.calm.lost))
-        done = ran(step, bench, *known)
-        bench.calm = replace(bench.calm, lost=bench.calm.lost + 30.0)  # a storm in every trial
+    def run(step: Measure, context: TrialContext, *known: Any) -> Trial:
+        done = ran(step, context, *known)
+        session = context.session
+        assert isinstance(session, LoadSession)
+        guard = session.steal_guard
+        left.append((step.phase, guard.free - guard.lost))
+        session.steal_guard = replace(guard, lost=guard.lost + 30.0)  # a storm in every trial
         return done
 
     monkeypatch.setattr(loop.trials, "run", run)

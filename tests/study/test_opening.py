@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from autotune.environments.peak import Peak
 from autotune.space.space import Space
-from autotune.study.records import COUNTED, Peak, Phase, State, Trial
+from autotune.study.records import COUNTED, Phase, State, Trial
 from autotune.study.schedule import Ask, Measure, next_step
 from autotune.target.model import Budget
 from tests.space.targets import fleet

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from autotune.environments.peak import Peak
 from autotune.estimate import Estimate
 from autotune.optimize.ranking import Standings
 from autotune.study.ranking import finalists
-from autotune.study.records import Peak, Phase, State, Trial
+from autotune.study.records import Phase, State, Trial
 
 Placed = tuple[Phase, float]
 STOCK, ADVICE, OTHER = Phase.BASELINE, Phase.RECOMMENDED, Phase.SEARCH

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from autotune.environments.peak import Peak
 from autotune.space.space import Space
 from autotune.study.ranking import reference
-from autotune.study.records import Peak, Phase, State, Trial
+from autotune.study.records import Phase, State, Trial
 from autotune.study.schedule import REFERENCE_EVERY, SCREENED_FOR_ONE, Ask, Measure, next_step
 from autotune.target.model import Budget
 from tests.space.targets import fleet

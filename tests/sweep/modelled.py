@@ -1,4 +1,4 @@
-"""A modelled target for sweeps, and a narrator whom nobody hears."""
+"""A modelled target for sweeps, and a progress whom nobody hears."""
 
 from __future__ import annotations
 

@@ -4,7 +4,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autotune.measure.calm import FREE, MUCH, REMEMBERED, SHARE, Calm, worst
+from autotune.measure.steal_guard import (
+    FREE,
+    MUCH,
+    REMEMBERED,
+    SHARE,
+    RetryBudget,
+    StealGuard,
+    worst,
+)
 from autotune.monitor.footprint import Footprint
 
 
@@ -31,29 +39,29 @@ def hosts(*stolen: float) -> dict[str, Footprint]:
 def test_a_reading_is_judged_by_what_is_usual(
     before: tuple[float, ...], now: tuple[float, ...], says: str | None
 ) -> None:
-    calm = Calm()
+    guard = StealGuard()
     for stolen in before:
-        calm = calm.after(hosts(stolen))
-    found = calm.disturbed(hosts(*now))
+        guard = guard.after(hosts(stolen))
+    found = guard.disturbed(hosts(*now))
     assert found is None if says is None else found is not None and found.startswith(says)
 
 
-def test_patience_is_limited_by_the_time_the_study_has_taken() -> None:
-    calm = Calm().after(hosts(0.3), FREE - 1)
-    assert calm.patient(0.0)
-    assert not calm.after(hosts(0.3), 2).patient(0.0)
-    assert calm.after(hosts(0.3), 2).patient(2 * FREE / SHARE)
+def test_retries_are_limited_by_the_time_the_study_has_taken() -> None:
+    guard = StealGuard().after(hosts(0.3), FREE - 1)
+    assert guard.may_retry(0.0)
+    assert not guard.after(hosts(0.3), 2).may_retry(0.0)
+    assert guard.after(hosts(0.3), 2).may_retry(2 * FREE / SHARE)
 
 
 @given(st.lists(st.floats(0, 1), max_size=3 * REMEMBERED), st.floats(0, 1))
 def test_what_is_usual_is_never_disturbed(past: list[float], now: float) -> None:
-    calm = Calm()
+    guard = StealGuard()
     for stolen in past:
-        calm = calm.after(hosts(stolen))
-    assert len(calm.stolen) <= REMEMBERED
+        guard = guard.after(hosts(stolen))
+    assert len(guard.stolen) <= REMEMBERED
     if past:
-        assert min(past) <= calm.usual <= max(past)
-    assert (calm.disturbed(hosts(now)) is not None) == (now > calm.usual + MUCH)
+        assert min(past) <= guard.usual <= max(past)
+    assert (guard.disturbed(hosts(now)) is not None) == (now > guard.usual + MUCH)
 
 
 def test_the_worst_host_of_none() -> None:
@@ -61,8 +69,8 @@ def test_the_worst_host_of_none() -> None:
 
 
 def test_leave_to_lose_more_counts_from_now_and_is_never_less_than_before() -> None:
-    calm = Calm().after(hosts(0.3), 2 * FREE)
-    assert not calm.patient(0.0)
-    assert calm.allowing(10.0).patient(0.0)
-    assert not calm.allowing(10.0).after(hosts(0.3), 11.0).patient(0.0)
-    assert Calm().allowing(1.0) == Calm()
+    guard = StealGuard().after(hosts(0.3), 2 * FREE)
+    assert not guard.may_retry(0.0)
+    assert guard.within(RetryBudget(FREE, 10.0)).may_retry(0.0)
+    assert not guard.within(RetryBudget(FREE, 10.0)).after(hosts(0.3), 11.0).may_retry(0.0)
+    assert StealGuard().within(RetryBudget(more=1.0)).free == FREE

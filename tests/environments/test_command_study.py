@@ -12,9 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from autotune.environments.base import Equipment
-from autotune.environments.command import CommandBed
-from autotune.environments.command_objective import FIRST_CALLS
+from autotune.environments.command import FIRST_CALLS, CommandSession
 from autotune.errors import AutotuneError
 from autotune.measure.answer import Answer, Fault, Unusable, Value
 from autotune.optimize.searcher import Searcher
@@ -24,10 +22,10 @@ from autotune.report.view import study_view
 from autotune.services.base import Settings
 from autotune.space.space import build
 from autotune.study import journal
+from autotune.study.context import TrialContext, history
 from autotune.study.loop import tune
 from autotune.study.records import COUNTED, Phase, State
 from autotune.study.store import Store
-from autotune.study.trial import Bench
 from autotune.study.verdict import Verdict
 from autotune.target.read import read
 
@@ -97,16 +95,14 @@ def study(
     with closing(Store(where)) as store:
         if store.state.started is None:
             store.open_study("toy", path.read_text(), source=str(path), facts={})
-        bed = CommandBed(file, space, {}, ("sh",))
         searcher = Searcher(f"sqlite:///{where}/study.db", "toy", space, "tpe", 1)
-        bench = Bench(
-            space=space,
-            slo=file.target.slo.slo,
-            equipment=Equipment.calling(asked, bed.parameters()),
-            store=store,
-            narrator=Silent(),  # type: ignore[arg-type]  # takes every call there is
+        silent: Any = Silent()  # takes every call there is
+        session = CommandSession(asked, space, history(store), maximize=asked.maximize)
+        verdict = tune(
+            TrialContext(space, session, store, silent),
+            searcher,
+            file.target.budget.model_copy(update=budget),
         )
-        verdict = tune(bench, searcher, file.target.budget.model_copy(update=budget))
     read_back = open_study(where)
     said = summary(study_view(read_back))
     return Study(verdict, store.state, asked, said)

@@ -1,4 +1,4 @@
-"""Readings that say more of the machine below the hosts than of the stack.
+"""CPU steal: readings that say more of the machine below the hosts than of the stack.
 
 On a virtual machine others take CPU time now and then: *stolen* time, which the kernel counts. A
 reading that broke the objective while much more of it was stolen than usual is no evidence against
@@ -29,14 +29,24 @@ FREE, SHARE = 180.0, 0.3
 
 
 @dataclass(frozen=True)
-class Calm:
-    """How calm the machines below the hosts have been: ``stolen`` are fractions of CPU time,
+class RetryBudget:
+    """Seconds that disturbed readings may cost: so many in ``total``, and ``more`` of them from now
+    on even if the total is spent."""
+
+    total: float = FREE
+    more: float = 0.0
+
+
+@dataclass(frozen=True)
+class StealGuard:
+    """How much CPU time the hosts have lost to the machines below them: ``stolen`` are fractions,
     reading by reading, and ``lost`` the seconds that disturbed readings have cost, of which ``free``
-    may be lost at any time."""
+    may be lost at any time; ``granted`` is what budgets allowed beyond their totals."""
 
     stolen: tuple[float, ...] = ()
     lost: float = 0.0
     free: float = FREE
+    granted: float = 0.0
 
     @property
     def usual(self) -> float:
@@ -51,19 +61,20 @@ class Calm:
             return None
         return f"{stolen:.0%} of the CPU time of {name} was taken by the machine below it"
 
-    def after(self, hosts: Mapping[str, Footprint], lost: float = 0.0) -> Calm:
+    def after(self, hosts: Mapping[str, Footprint], lost: float = 0.0) -> StealGuard:
         """With one more reading, which was in vain if it ``lost`` some seconds."""
         if not hosts:
             return self
         stolen = (*self.stolen, worst(hosts)[1])[-REMEMBERED:]
         return replace(self, stolen=stolen, lost=self.lost + lost)
 
-    def allowing(self, seconds: float) -> Calm:
-        """With leave to lose ``seconds`` from now on, if it has not more anyway."""
-        return replace(self, free=max(self.free, self.lost + seconds))
+    def within(self, budget: RetryBudget) -> StealGuard:
+        """With this budget from now on; what was granted beyond a total before stays granted."""
+        granted = max(self.granted, self.lost + budget.more if budget.more else 0.0)
+        return replace(self, free=max(budget.total, granted), granted=granted)
 
-    def patient(self, elapsed: float) -> bool:
-        """Whether a study that has taken ``elapsed`` seconds can afford to wait for calm."""
+    def may_retry(self, elapsed: float) -> bool:
+        """Whether a study that has taken ``elapsed`` seconds can afford to repeat a reading."""
         return self.lost < max(self.free, SHARE * elapsed)
 
 

@@ -1,0 +1,95 @@
+"""What one evaluation of a configuration is asked for, records, and results in."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from autotune.deploy.deployed import Deployed
+from autotune.diagnose.bottleneck import Bottleneck
+from autotune.diagnose.diagnosis import WatchedReading
+from autotune.environments.peak import Peak
+from autotune.estimate import Estimate
+from autotune.measure.answer import Answer
+from autotune.measure.noise import Noise
+from autotune.measure.steal_guard import RetryBudget
+from autotune.measure.warmup import Warmth
+from autotune.services.base import Settings
+
+
+@dataclass(frozen=True)
+class EvaluationRequest:
+    """What is known before an evaluation, and how far it should go.
+
+    ``expected`` is what the peak is expected to be. Below ``incumbent`` the search for the peak may
+    stop early; without one it goes on to the end. ``reference``: others are compared with it.
+    ``retries`` says how long disturbed readings may be repeated.
+    """
+
+    trial: int
+    expected: Estimate | None = None
+    incumbent: float | None = None
+    reference: bool = False
+    retries: RetryBudget = field(default_factory=RetryBudget)
+
+
+@dataclass(frozen=True)
+class Measured:
+    """The peak of a configuration, from ``readings`` that took ``load_seconds``.
+
+    ``values`` are the answers of a benchmark command. ``rss`` is the largest process of each
+    `tier.service`, in bytes. ``noise`` is the estimate of how much readings scatter.
+    """
+
+    peak: Peak
+    readings: int
+    load_seconds: float
+    values: tuple[float, ...] = ()
+    bottleneck: Bottleneck | None = None
+    rss: Mapping[str, int] = field(default_factory=dict)
+    noise: Noise | None = None
+
+
+@dataclass(frozen=True)
+class Failed:
+    """The configuration cannot be used, or (``fault``) the benchmark itself failed."""
+
+    why: str
+    fault: bool = False
+
+
+Evaluation = Measured | Failed
+
+
+class Recorder(Protocol):
+    """Where an evaluation puts what it learns; every call returns once that is on disk."""
+
+    @property
+    def elapsed(self) -> float:
+        """Seconds that the study has taken so far."""
+        ...
+
+    def deployed(self, deployed: Deployed) -> None: ...
+
+    def warmed(self, warmth: Warmth) -> None: ...
+
+    def reading(self, watched: WatchedReading, purpose: str) -> None: ...
+
+    def answer(self, answer: Answer, seconds: float) -> None: ...
+
+    def note(self, text: str) -> None: ...
+
+
+@dataclass(frozen=True)
+class History:
+    """What a study has on record when a session begins.
+
+    ``elapsed`` are the seconds it has taken, ``readings`` how many it has. ``answers`` are the
+    values of a benchmark command with the settings they were measured at, oldest first.
+    """
+
+    elapsed: float = 0.0
+    readings: int = 0
+    noise: Noise = field(default_factory=Noise)
+    answers: tuple[tuple[Settings, tuple[float, ...]], ...] = ()

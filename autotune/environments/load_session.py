@@ -1,0 +1,232 @@
+"""Evaluations of a stack under load, in the order that keeps hosts and readings safe."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Protocol
+
+from autotune.deploy.deployed import DeployFailed, Fleet
+from autotune.diagnose.bottleneck import Bottleneck
+from autotune.diagnose.diagnosis import WatchedReading, worst_rss
+from autotune.environments.clock import Clock
+from autotune.environments.evaluation import (
+    Evaluation,
+    EvaluationRequest,
+    Failed,
+    History,
+    Measured,
+    Recorder,
+)
+from autotune.environments.peak import Peak
+from autotune.estimate import Estimate
+from autotune.measure import Capacity, Limits, Reading, Slo, search
+from autotune.measure.steal_guard import LONGEST, PAUSE, StealGuard
+from autotune.measure.warmup import Warmth, carried, warm_up
+from autotune.services.base import Settings
+from autotune.services.registry import named
+
+TARGET_SD = 0.03  # of the log of a peak
+# A configuration that cannot carry this share of the expected peak need not be measured lower down.
+HOPELESS = 0.02
+# A warm-up that ends below this share of its first rate was held back by the stack, whose peak is
+# taken to be so much higher than what it carried.
+HELD_BACK = 0.9
+BEYOND = 1.5
+# How far a configuration nobody has measured may be from what is expected: sd of the log peak.
+UNKNOWN_SD = 0.5
+# Servers are asked for at most this much by a single search for a peak, in seconds under load.
+LOAD_SECONDS = 60.0
+
+
+def capacity_limits(max_rate: float) -> Limits:
+    """What a single search for a peak may spend and offer, in requests/s."""
+    return Limits(max_rate=max_rate, load_seconds=LOAD_SECONDS)
+
+
+class Meter(Protocol):
+    """Loads a deployed stack and watches it meanwhile."""
+
+    def take(self, rate: float, seconds: float) -> WatchedReading:
+        """Offer ``rate`` requests/s for ``seconds``."""
+        ...
+
+    def diagnose(self, settings: Settings, watched: Sequence[WatchedReading]) -> Bottleneck | None:
+        """What holds the peak down, by the readings around it."""
+        ...
+
+    def lookups(self) -> tuple[int, int] | None:
+        """Hits and misses of all caches since they started; ``None`` without a cache."""
+        ...
+
+    def drain(self) -> object:
+        """Wait until what an overload left behind is gone."""
+        ...
+
+
+class LoadSession:
+    """A stack, real or modelled, ready to be deployed to and loaded: see `base.Session`.
+
+    How much readings scatter, whether the caches are filled and how much CPU time is stolen belong
+    to this stack, and live here.
+    """
+
+    def __init__(
+        self,
+        fleet: Fleet,
+        meter: Meter,
+        slo: Slo,
+        limits: Limits,
+        history: History,
+        clock: Clock | None = None,
+    ) -> None:
+        self.fleet, self.meter, self.slo, self.limits = fleet, meter, slo, limits
+        self.clock = clock or Clock()
+        self.steal_guard = StealGuard()
+        self._noise = history.noise
+        self._warm = False  # whether the caches hold what they can, by what this session saw
+
+    def evaluate(
+        self, settings: Settings, request: EvaluationRequest, record: Recorder
+    ) -> Evaluation:
+        """Deploy (render, validate, apply, ready, read back) → warm-up → capacity → diagnosis.
+
+        Each reading is on record before anything is concluded from it. After a failed deployment
+        what ran before is back in place.
+        """
+        self.steal_guard = self.steal_guard.within(request.retries)
+        try:
+            with self.clock.on("deploy"):
+                deployed = self.fleet.deploy(settings)
+        except DeployFailed as error:
+            self._warm = False  # what was put back may have been restarted
+            return Failed(error.message)
+        record.deployed(deployed)
+        self._warm = self._warm and not any(_forgets(name) for name in deployed.restarted)
+        warmth = self._warm_up(request, record)
+        capacity, watched = self._capacity(request, warmth, record)
+        self._noise = capacity.noise
+        return Measured(
+            _peak(capacity, self.slo),
+            readings=len(capacity.readings),
+            load_seconds=capacity.load_seconds,
+            bottleneck=self.meter.diagnose(settings, watched),
+            rss=worst_rss(watched),
+            noise=capacity.noise,
+        )
+
+    def _warm_up(self, request: EvaluationRequest, record: Recorder) -> Warmth:
+        def probe(rate: float, seconds: float) -> Reading:
+            return self.read(rate, seconds, record, "warm-up", passes=carried).reading
+
+        expected = request.expected.value if request.expected else None
+        # A hit rate takes many windows to settle; caches that kept what they held need not be awaited.
+        lookups = (lambda: None) if self._warm else self.meter.lookups
+        warmth = warm_up(probe, lookups, expected, max_rate=self.limits.max_rate)
+        self._warm = self._warm or warmth.settled
+        record.warmed(warmth)
+        self.meter.drain()
+        return warmth
+
+    def _capacity(
+        self, request: EvaluationRequest, warmth: Warmth, record: Recorder
+    ) -> tuple[Capacity, list[WatchedReading]]:
+        watched: list[WatchedReading] = []
+
+        def probe(rate: float, seconds: float) -> Reading:
+            watched.append(self.read(rate, seconds, record, "peak", passes=self.slo.met))
+            reading = watched[-1].reading
+            if not self.slo.met(reading):
+                self.meter.drain()
+            return reading
+
+        expected, limits = request.expected, self.limits
+        if expected:
+            limits = replace(limits, min_rate=max(1.0, expected.value * HOPELESS))
+        capacity = search(
+            probe,
+            self.slo,
+            expectation(expected, warmth),
+            target_sd=TARGET_SD,
+            incumbent=request.incumbent,
+            noise=self._noise,
+            limits=limits,
+        )
+        return capacity, watched
+
+    def read(
+        self,
+        rate: float,
+        seconds: float,
+        record: Recorder,
+        purpose: str,
+        *,
+        passes: Callable[[Reading], bool],
+    ) -> WatchedReading:
+        """Offer ``rate`` requests/s for ``seconds``.
+
+        A reading that does not pass while CPU time of the hosts was stolen is kept but not
+        returned: it is repeated after a pause. Once the retry budget is spent, the disturbed
+        reading is used.
+        """
+        pause = PAUSE
+        while True:
+            began = time.monotonic()
+            with self.clock.on("load"):
+                watched = self.meter.take(rate, seconds)
+            disturbed = self._disturbed(watched, record, passes)
+            watched = replace(watched, reading=replace(watched.reading, disturbed=disturbed))
+            record.reading(watched, purpose)
+            if disturbed is None:
+                self.steal_guard = self.steal_guard.after(watched.hosts)
+                return watched
+            record.note(f"{disturbed}: this reading does not count, another in {pause:g} s")
+            self.meter.drain()
+            time.sleep(pause)
+            lost = time.monotonic() - began
+            self.steal_guard = self.steal_guard.after(watched.hosts, lost)
+            pause = min(2 * pause, LONGEST)
+
+    def _disturbed(
+        self, watched: WatchedReading, record: Recorder, passes: Callable[[Reading], bool]
+    ) -> str | None:
+        if passes(watched.reading) or not self.steal_guard.may_retry(record.elapsed):
+            return None
+        return self.steal_guard.disturbed(watched.hosts)
+
+
+def expectation(expected: Estimate | None, warmth: Warmth) -> Estimate | None:
+    """What to expect of the peak now that the stack has been warmed up.
+
+    One that nobody has measured, or that did not keep up with what is expected of it, peaks somewhat
+    above what it carried: a search that begins there says how good it is, and not only that it is
+    worse than the best.
+    """
+    rate, most = warmth.carried, max((window.rate for window in warmth.windows), default=0.0)
+    if rate is not None and (expected is None or rate < HELD_BACK * most):
+        return Estimate.of(BEYOND * rate, UNKNOWN_SD)
+    return expected
+
+
+def _forgets(part: str) -> bool:
+    """Whether a part, by its name, is a service that forgets what it held when it is restarted."""
+    return any(service.forgets_on_restart for service in named(part.rpartition(".")[2]))
+
+
+def _peak(capacity: Capacity, slo: Slo) -> Peak:
+    return Peak(
+        capacity.peak,
+        capacity.low,
+        capacity.high,
+        capacity.sd,
+        str(capacity.verdict),
+        p99_at_peak(capacity, slo),
+    )
+
+
+def p99_at_peak(capacity: Capacity, slo: Slo) -> float | None:
+    """The 99th percentile, in seconds, of the highest reading up to the peak that met the SLO:
+    what is broken below the peak was disturbed."""
+    kept = [r for r in capacity.readings if r.rate <= capacity.peak and slo.met(r)]
+    return max(kept, key=lambda r: r.rate).percentile(0.99) if kept else None

@@ -1,0 +1,43 @@
+"""The outcome of a capacity search, as a study keeps it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from autotune.estimate import Estimate
+
+
+@dataclass(frozen=True)
+class Peak:
+    """The outcome of one peak search: requests/s, its 90 % interval, the sd of its logarithm.
+
+    ``p99`` is the 99th percentile, in seconds, of the highest reading up to the peak that met the
+    SLO.
+    """
+
+    peak: float
+    low: float
+    high: float
+    sd: float
+    verdict: str
+    p99: float | None = None
+
+    @classmethod
+    def of(cls, estimate: Estimate) -> Peak:
+        """With the interval of the estimate."""
+        return cls(estimate.value, *estimate.interval(), estimate.sd, "measured")
+
+    @property
+    def estimate(self) -> Estimate:
+        """Of a feasible one."""
+        return Estimate.of(self.peak, self.sd)
+
+    @property
+    def feasible(self) -> bool:
+        """Whether the stack carried any load within the objective."""
+        return self.verdict not in ("unmeetable", "generator-limited") and self.peak > 0
+
+    @property
+    def screened(self) -> bool:
+        """Whether the search gave up as soon as this hardly beat the best: a ceiling, not a peak."""
+        return self.verdict == "screened"

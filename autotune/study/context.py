@@ -1,0 +1,94 @@
+"""What trials work with: the study's store and lock, and the session of its environment."""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from autotune import __version__
+from autotune.deploy.ground import remove_run_directory
+from autotune.environments.base import Environment, Session
+from autotune.environments.clock import Clock
+from autotune.environments.evaluation import History
+from autotune.measure.noise import Noise
+from autotune.runtimes.server_process import end_left_behind
+from autotune.space.space import Space
+from autotune.study.lock import Lock, is_held
+from autotune.study.progress import ProgressReporter
+from autotune.study.store import Store, readings_of
+
+
+@dataclass(frozen=True)
+class TrialContext:
+    """All that a trial works with; its effects are behind ``session`` and ``store``."""
+
+    space: Space
+    session: Session
+    store: Store
+    progress: ProgressReporter
+
+    @property
+    def clock(self) -> Clock:
+        return self.session.clock
+
+
+@contextmanager
+def opened(
+    environment: Environment, directory: Path, progress: ProgressReporter
+) -> Iterator[TrialContext]:
+    """The study's lock held, its store open and its environment ready; all given back at the end.
+
+    Raises LockedError when another tuner has the study.
+    """
+    for line in environment.dropped:
+        progress.note(line)
+    for server in clear_left_behind(directory.parent):
+        progress.note(f"ended a server that a killed tuner had left: {server}")
+    with Lock(directory / "lock"):
+        store = Store(directory)
+        try:
+            with environment.session(directory, progress.note, history(store)) as session:
+                yield TrialContext(environment.space, session, store, progress)
+        finally:
+            store.close()
+
+
+def clear_left_behind(root: Path) -> tuple[str, ...]:
+    """End servers of studies whose tuner was killed and take their run directories away.
+
+    Studies that a living tuner holds are left alone. What was ended, as ``study: server``.
+    """
+    ended: list[str] = []
+    for run in sorted(root.glob("*/run")):
+        study = run.parent
+        if not is_held(study / "lock"):
+            ended += [f"{study.name}: {name}" for name in end_left_behind(run.resolve())]
+            remove_run_directory(study)
+    return tuple(ended)
+
+
+def history(store: Store) -> History:
+    """What a session goes on from."""
+    state = store.state
+    noise = state.noise
+    return History(
+        elapsed=state.elapsed,
+        readings=len(readings_of(store.directory)),
+        noise=Noise(tuple(noise["weights"]), int(noise["readings"])) if noise else Noise(),
+        answers=tuple(
+            (state.by_number(number).settings, values) for number, values in state.values.items()
+        ),
+    )
+
+
+def versions() -> dict[str, str]:
+    """What the study's numbers depend on beside the settings."""
+    return {
+        "autotune": __version__,
+        "python": platform.python_version(),
+        "kernel": platform.release(),
+        "machine": platform.machine(),
+    }

@@ -1,0 +1,139 @@
+"""Readings disturbed by CPU steal are repeated; a warm-up says what to expect of the peak."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from autotune.diagnose.diagnosis import WatchedReading
+from autotune.environments import load_session
+from autotune.environments.load_session import (
+    BEYOND,
+    UNKNOWN_SD,
+    LoadSession,
+    Meter,
+    _forgets,
+    expectation,
+)
+from autotune.estimate import Estimate
+from autotune.measure.steal_guard import FREE, LONGEST, PAUSE
+from autotune.measure.warmup import Warmth, Window
+from autotune.monitor.footprint import Footprint
+from autotune.study import trial
+from autotune.study.records import Phase, Trial
+from autotune.study.schedule import Measure
+from autotune.study.store import Store, readings_of
+from tests.study.simulated import FormulaFleet, context, flat
+
+CALM, STOLEN = 0.01, 0.4
+
+
+class Weather:
+    """Readings number ``first`` to ``last`` are in a storm: most of the capacity is gone."""
+
+    def __init__(self, first: int, last: int) -> None:
+        self.storm, self.taken = range(first, last + 1), 0
+        self.pauses: list[float] = []
+
+    def over(self, meter: Meter) -> Meter:
+        calm = meter.take
+
+        def take(rate: float, seconds: float) -> WatchedReading:
+            stormy = self.taken in self.storm
+            self.taken += 1
+            seen = calm(3 * rate if stormy else rate, seconds)
+            hosts = {"web1": Footprint(0.5, STOLEN if stormy else CALM, 1, 1, 0.1, 9, 0, 1e6)}
+            return replace(seen, reading=replace(seen.reading, rate=rate), hosts=hosts)
+
+        meter.take = take  # type: ignore[method-assign]  # the storm is between the two
+        return meter
+
+
+@contextmanager
+def measured(
+    directory: Path, weather: Weather, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[tuple[Trial, LoadSession]]:
+    """One trial of a stack with a peak of 1,000/s, and where it was measured."""
+    clock = SimpleNamespace(sleep=weather.pauses.append, monotonic=lambda: sum(weather.pauses))
+    monkeypatch.setattr(load_session, "time", clock)
+    directory.mkdir()
+    with closing(Store(directory)) as store:
+        made = context(store, flat, FormulaFleet(), seed=3, pace=0.0)
+        session = made.session
+        assert isinstance(session, LoadSession)
+        session.meter = weather.over(session.meter)
+        step = Measure(Phase.BASELINE, made.space.baseline)
+        yield trial.run(step, made, Estimate.of(1000.0, 0.3), None), session
+
+
+def test_a_storm_changes_no_peak_and_loses_no_reading(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for first in range(4):
+        weather = Weather(first, first + 2)
+        with measured(tmp_path / str(first), weather, monkeypatch) as (done, _):
+            assert done.peak is not None
+            assert abs(math.log(done.peak.peak / 1000)) < 0.08, first
+        kept = readings_of(tmp_path / str(first))
+        assert len(kept) == weather.taken
+        disturbed = [r for r in kept if r["disturbed"]]
+        assert {r["hosts"]["web1"]["steal"] for r in disturbed} == {STOLEN}
+        assert disturbed[0]["disturbed"].startswith("40% of the CPU time of web1")
+        assert weather.pauses == [PAUSE, 2 * PAUSE, 4 * PAUSE][: len(disturbed)]
+
+
+def test_what_never_ends_is_measured_as_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    weather = Weather(2, 10_000)
+    with measured(tmp_path / "s", weather, monkeypatch) as (done, session):
+        assert done.peak is not None
+        assert done.peak.peak < 500
+        guard = session.steal_guard
+        assert not guard.may_retry(0.0) or guard.usual == STOLEN
+    assert 0 < sum(weather.pauses) < FREE + LONGEST
+
+
+EXPECTED = Estimate.of(1000.0, 0.1)
+
+
+def warmth(*windows: tuple[float, bool]) -> Warmth:
+    """Windows by their rate, and whether it was too much."""
+    seen = tuple(Window(rate, overloaded, 0.01, None) for rate, overloaded in windows)
+    return Warmth(settled=True, windows=seen)
+
+
+@pytest.mark.parametrize(
+    ("prior", "seen", "guess"),
+    [
+        # Nobody has measured it: somewhat above what it carried, if it carried anything.
+        (None, warmth((200, False), (300, False)), Estimate.of(300 * BEYOND, UNKNOWN_SD)),
+        (None, warmth((200, True), (100, True)), None),
+        # It kept up with what is expected: so it is expected.
+        (EXPECTED, warmth((600, False), (600, False)), EXPECTED),
+        # It did not, and says itself what it can do …
+        (EXPECTED, warmth((600, True), (300, False), (360, False)),
+         Estimate.of(360 * BEYOND, UNKNOWN_SD)),
+        # … but not by one window that was disturbed.
+        (EXPECTED, warmth((600, False), (600, True), (300, False), (580, False)), EXPECTED),
+        (EXPECTED, warmth((600, True), (300, True)), EXPECTED),
+    ],
+)  # fmt: skip
+def test_a_peak_is_guessed_from_what_was_carried(
+    prior: Estimate | None, seen: Warmth, guess: Estimate | None
+) -> None:
+    assert expectation(prior, seen) == guess
+
+
+@pytest.mark.parametrize(
+    ("part", "forgets"),
+    [("cache.cache1.memcached", True), ("store.store1.redis", False), ("web.web1.php_fpm", False)],
+)
+def test_only_a_restarted_cache_has_to_be_filled_again(part: str, forgets: bool) -> None:  # a case
+    assert _forgets(part) is forgets
