@@ -331,16 +331,16 @@ def test_originals_from_the_hosts_alone(ground: Ground) -> None:
 WATCHED = (HOSTS[1].name, HOSTS[3].name)  # hosts of which each exchange is one to be killed at
 
 
-def exchanges(ground: Ground, what: str, study: Path) -> dict[tuple[str, str], int]:
-    """Host and what it is asked → the number of the first such exchange of a tuner or a restoring."""
-    first: dict[tuple[str, str], int] = {}
+def exchanges(ground: Ground, what: str, study: Path) -> dict[str, tuple[str, int]]:
+    """What a tuner or a restoring asks a host → a host, and its first exchange that is this one."""
+    first: dict[str, tuple[str, int]] = {}
     for host in WATCHED:
         if what == "restore":
             _deployed(ground, study)
         for line in _tuner(what, ground, study, host, "0")[1].splitlines():
             if line.startswith("exchange"):
                 (_, number, asked) = line.split(" ", 2)
-                first.setdefault((host, asked), int(number))
+                first.setdefault(asked, (host, int(number)))
         restore_study(study, ground.ways)
     return first
 
@@ -350,9 +350,9 @@ def test_killed_at_each_step_of_a_deployment_hosts_can_be_put_back(ground: Groun
     ground.bed()  # writes the target
     before = ground.pictures()
     steps = exchanges(ground, "tune", ground.directory / "whole")
-    asked = {word for (_, said) in steps for word in said.split()}
+    asked = {word for said in steps for word in said.split()}
     assert asked >= {"claim", "look", "keep", "stage", "swap", "act", "up"}, steps
-    for number, ((host, said), at) in enumerate(steps.items()):
+    for number, (said, (host, at)) in enumerate(steps.items()):
         study = ground.directory / f"killed{number}"
         code, _ = _tuner("tune", ground, study, host, str(at))
         assert code == -signal.SIGKILL
@@ -368,17 +368,17 @@ def test_a_restoring_killed_at_each_step_is_completed_by_another(ground: Ground)
     before = ground.pictures()
     study = ground.directory / "study"
     steps = exchanges(ground, "restore", study)
-    asked = {word for (_, said) in steps for word in said.split()}
+    asked = {word for said in steps for word in said.split()}
     assert asked >= {"claim", "look", "stage", "swap", "unlock"}, steps
-    for (host, said), at in steps.items():
+    for said, (host, at) in steps.items():
         _deployed(ground, study)
         assert _tuner("restore", ground, study, host, str(at))[0] == -signal.SIGKILL
         _put_back(study, ground, before, said)
 
 
 def _deployed(ground: Ground, study: Path) -> None:
-    """Some configurations, by a tuner that was killed then."""
-    assert _tuner("tune", ground, study, WATCHED[0], "0")[0] == -signal.SIGKILL
+    """A configuration, by a tuner that was killed then."""
+    assert _tuner("tune", ground, study, WATCHED[0], "-1")[0] == -signal.SIGKILL
 
 
 def _put_back(study: Path, ground: Ground, before: Mapping[str, list[str]], asked: str) -> None:

@@ -2,7 +2,8 @@
 
 ``tune`` says "open" when its hosts are locked, then deploys one configuration after the other;
 ``restore`` says so before it begins. With a host and a number it deploys a few and kills itself as
-soon as the numbered exchange with that host is sent; with number 0 it comes to its end. Each exchange
+soon as the numbered exchange with that host is sent; with number 0 it comes to its end, with -1 it
+does so after the first. Each exchange
 is told: ``exchange HOST WHAT…``, the functions that the host was asked to run.
 """
 
@@ -71,7 +72,8 @@ def tune(target: Path, study: Path, watched: Watched | None) -> None:
         watched.begin()
     fleet.open()
     print("open", flush=True)
-    for change in itertools.islice(itertools.cycle(CHANGES), FEW if watched else None):
+    few = None if watched is None else 1 if watched.number < 0 else FEW
+    for change in itertools.islice(itertools.cycle(CHANGES), few):
         fleet.deploy(settings(fleet, **change))
     os.kill(os.getpid(), signal.SIGKILL)
 

@@ -286,7 +286,7 @@ def test_hosts_are_worked_on_together(lab: Path) -> None:
 
 
 def test_a_host_that_starts_again_is_found_again(lab: Path) -> None:
-    transport = SshTransport(replace(access(lab, "web2"), connect_timeout=20))
+    transport = SshTransport(replace(access(lab, "web2"), connect_timeout=8))
     before = transport.get("/proc/sys/kernel/random/boot_id")
     halt(lab, "web2")
     with pytest.raises(HostUnreachable):
