@@ -9,12 +9,15 @@ from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
+from xdist.remote import Producer
+from xdist.scheduler import LoadScopeScheduling
 
 from autotune.lab import prerequisites
 from autotune.lab.lifecycle import down
 from tests import leftovers, soak, stolen
 from tests.lab.shared import SharedLab
 
+HAVE_HOSTS = {"test_ssh", "test_adopting_lab", "test_readings_over_ssh"}
 LEFT = pytest.StashKey[list[str]]()
 
 # The same examples every time, however slow the machine: a failure here is a failure there.
@@ -28,7 +31,6 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-@pytest.hookimpl(tryfirst=True)  # before xdist looks for groups
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Tests that boot hosts are skipped where none can be made, and nowhere else."""
     marked = [item for item in items if item.get_closest_marker("lab")]
@@ -36,12 +38,21 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         for item in marked:
             item.add_marker(pytest.mark.skip(reason="; ".join(reasons)))
     for item in items:
-        # Every worker has the shared lab, and a test without any makes one; others share a module's.
-        own = not {"shared_lab", "lab_dir"} & {*getattr(item, "fixturenames", ())}
-        if item.get_closest_marker("lab") and own and item.config.pluginmanager.hasplugin("xdist"):
-            item.add_marker(pytest.mark.xdist_group(item.path.stem))
         if item.get_closest_marker("quiet"):
             stolen.watch(item)
+
+
+class Grouped(LoadScopeScheduling):
+    """Tests of a module that has hosts of its own go to one worker, in order; others to any."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        file = nodeid.partition("::")[0]
+        return file if Path(file).stem in HAVE_HOSTS else nodeid
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> Grouped | None:
+    return Grouped(config, log) if config.getoption("dist") == "loadgroup" else None
 
 
 @pytest.fixture(scope="session")

@@ -7,6 +7,7 @@ what is there already is never written again. Either copy alone is enough to put
 from __future__ import annotations
 
 import base64
+import contextlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -121,7 +122,8 @@ class Kept:
         path = self.path(host)
         for stale in (path, *durable.left_behind(path)):
             stale.unlink(missing_ok=True)
-        if self.directory.exists() and not any(self.directory.iterdir()):
+        # Other hosts are put back meanwhile: the last of them removes the directory.
+        with contextlib.suppress(OSError):
             self.directory.rmdir()
 
 

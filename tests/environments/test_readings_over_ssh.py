@@ -35,9 +35,8 @@ ssh: {{config: lab/ssh_config}}
 hosts:
   load1: {{address: {net}.10}}
   load2: {{address: {net}.11}}
-  slow1: {{address: {net}.12, cpus: 0.02}}
+  slow1: {{address: {net}.12, cpus: 0.03}}
   lb1:   {{address: {net}.13}}
-  thin1: {{address: {net}.14, cpus: 0.03}}
   web1:  {{address: {net}.15, memory: 256MB}}
   web2:  {{address: {net}.16}}
   data1: {{address: {net}.17}}
@@ -183,10 +182,10 @@ def test_a_starved_generator_is_no_slow_server(lab: Path, tmp_path: Path) -> Non
 
 @pytest.mark.quiet
 def test_a_load_balancer_without_cpu_is_named(lab: Path, tmp_path: Path) -> None:
-    with running(target(lab, lb="thin1"), tmp_path / "study") as (bed, equipment):
+    with running(target(lab, lb="slow1"), tmp_path / "study") as (bed, equipment):
         found = climb(bed, equipment, 150.0)
     assert found is not None
-    assert (found.tier, found.host, found.resource) == ("lb", "thin1", Resource.CPU)
+    assert (found.tier, found.host, found.resource) == ("lb", "slow1", Resource.CPU)
 
 
 def test_a_generator_that_is_not_there_is_missed_before_anything_is_changed(
