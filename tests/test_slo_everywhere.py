@@ -40,8 +40,8 @@ from autotune.study.readings import record_of
 from autotune.study.records import Phase
 from autotune.study.schedule import Measure
 from autotune.study.store import Store, readings_of
-from autotune.sweep import conduct, figure, results
-from autotune.sweep.plan import Axis, Choice, Plan, Visit
+from autotune.sweep import figures, results, runner
+from autotune.sweep.plan import Axis, Choice, Measurement, Plan
 from autotune.transports.local import LocalTransport
 from tests.study.simulated import FormulaFleet, context, flat
 
@@ -149,7 +149,7 @@ def test_the_best_point_of_a_sweep(taken: Reading, met: bool) -> None:
         point, 1000.0, [0], {0: [recorded(taken)]}, {}, study_of(taken).target
     )
     found = results.SweepResults("sweep", plan, study_of(taken).target, (result,), 0)
-    assert (figure.best(found) is not None) is met
+    assert (figures.best(found) is not None) is met
 
 
 @each_taken
@@ -178,7 +178,7 @@ def test_a_sweep_drains_what_a_failure_left_behind(
     with closing(Store(tmp_path)) as store:
         made = loaded(store, taken, drained, CALM)
         begun = store.begin(Phase.MEASURE, made.space.candidate({}))
-        conduct._load(made, swept(), begun, Visit(0, 0))
+        runner._load(made, swept(), begun, Measurement(0, 0))
     assert bool(drained[1:]) is not met
 
 

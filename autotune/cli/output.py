@@ -39,7 +39,7 @@ def print_sweep(directory: Path, html: Path | None, *, json_: bool) -> None:
     """What a sweep has found so far; drawn into ``html`` if that is named."""
     from autotune.sweep import page, results, text
 
-    sweep = results.found(directory)
+    sweep = results.load(directory)
     if html is not None:
         echo(f"wrote {page.write(sweep, html)}", err=True)
     if json_:

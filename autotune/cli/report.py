@@ -26,7 +26,7 @@ def report(
 ) -> None:
     """The verdict of a study and what stands behind it; of a sweep, its figures."""
     from autotune.study.directory import find
-    from autotune.sweep.records import is_sweep
+    from autotune.sweep.plan import is_sweep
 
     directory = find(study, studies)
     if is_sweep(directory):

@@ -72,7 +72,7 @@ def resume(
     """Continue a study that was stopped or killed; nothing is measured twice."""
     from autotune.study import start
     from autotune.study.directory import find
-    from autotune.sweep.records import is_sweep
+    from autotune.sweep.plan import is_sweep
 
     directory = find(study, studies)
     environment = start.unfinished(directory)

@@ -71,13 +71,13 @@ def sit_sweep(
     verbose: bool,
 ) -> None:
     """A sitting of a sweep, which is drawn at its end; without a plan, what is left of its own."""
-    from autotune.sweep import conduct
+    from autotune.sweep import runner
 
     with (
         _resumable(directory),
         reporting(environment, directory, verbose=verbose, paged=False) as progress,
     ):
-        conduct.sweep(environment.file, plan, directory, progress)
+        runner.sweep(environment.file, plan, directory, progress)
     print_sweep(directory, html or directory / "sweep.html", json_=json_)
 
 

@@ -64,11 +64,11 @@ def sweep(
     """Measure a grid of settings or host counts in shuffled order, and draw it."""
     from autotune.environments.registry import prepare
     from autotune.study.directory import new_directory
-    from autotune.sweep import options
+    from autotune.sweep import request
 
-    file, wanted = options.wanted(target, over, hosts, with_, rate, repeat, peak=peak)
+    file, wanted = request.from_options(target, over, hosts, with_, rate, repeat, peak=peak)
     environment = prepare(file)
-    plan = options.plan(file, wanted, environment.space)
-    confirm(f"{environment.announce()}\n{options.said(plan)}", yes=yes)
-    directory = new_directory(studies, options.name(target, file))
+    plan = request.plan_of_request(file, wanted, environment.space)
+    confirm(f"{environment.announce()}\n{request.size_text(plan)}", yes=yes)
+    directory = new_directory(studies, request.directory_name(target, file))
     sit_sweep(environment, plan, directory, html, json_=json_, verbose=verbose)

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from autotune.report.html.document import embedded, plotly, templates, write_whole
-from autotune.sweep import figure, text
-from autotune.sweep.figure import Panel, Series
+from autotune.sweep import figures, text
+from autotune.sweep.figures import Panel, Series
 from autotune.sweep.results import SweepResults
 
 MANY = 6  # diagrams from which on they stand side by side
@@ -16,7 +16,7 @@ WIDE = 15.0  # ratio from which values are drawn on a logarithmic axis
 
 def page(sweep: SweepResults) -> str:
     """The whole document."""
-    panels = figure.panels(sweep)
+    panels = figures.panels(sweep)
     return (
         templates()
         .get_template("sweep.html.j2")

@@ -6,9 +6,12 @@ import itertools
 import random
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
+from pathlib import Path
 from typing import Any
 
+from autotune.errors import AutotuneError
 from autotune.services.base import Settings, Value
+from autotune.study import journal
 
 Hosts = Mapping[str, int]
 
@@ -89,11 +92,11 @@ class Point:
 
 
 @dataclass(frozen=True)
-class Visit:
+class Measurement:
     """One measurement of a point, the ``turn``-th."""
 
     point: int
-    turn: int
+    repeat: int
 
 
 def plan_of(record: Mapping[str, Any]) -> Plan:
@@ -109,8 +112,8 @@ def plan_of(record: Mapping[str, Any]) -> Plan:
     return Plan(axes=axes, hosts=hosts, rates=tuple(record["rates"]), **fields)
 
 
-def blocks(plan: Plan) -> Iterator[tuple[Hosts, tuple[Visit, ...]]]:
-    """The order of visits, in blocks that share their host counts.
+def blocks(plan: Plan) -> Iterator[tuple[Hosts, tuple[Measurement, ...]]]:
+    """The order of measurements, in blocks that share their host counts.
 
     All points have had a turn before any has its next, so that drift is spread over the whole
     figure; within a turn the order is by chance, so that no neighbours on an axis are neighbours in
@@ -121,4 +124,32 @@ def blocks(plan: Plan) -> Iterator[tuple[Hosts, tuple[Visit, ...]]]:
     for turn in range(plan.repeat):
         for hosts in chance.sample(plan.combinations, len(plan.combinations)):
             mine = [point.number for point in points if point.hosts == hosts]
-            yield hosts, tuple(Visit(number, turn) for number in chance.sample(mine, len(mine)))
+            yield (
+                hosts,
+                tuple(Measurement(number, turn) for number in chance.sample(mine, len(mine))),
+            )
+
+
+PURPOSE = "sweep"  # of the readings that count
+
+
+def recorded(directory: Path) -> Plan:
+    """The plan of the sweep in ``directory``. Raises AutotuneError where there is none."""
+    for record in journal.read(directory / "events.jsonl"):
+        if record["event"] == "sweep":
+            return plan_of(record["plan"])
+    raise AutotuneError(f"{directory.name} is a study, and no sweep")
+
+
+def is_sweep(directory: Path) -> bool:
+    """Whether a study's directory holds a sweep."""
+    return any(r["event"] == "sweep" for r in journal.read(directory / "events.jsonl"))
+
+
+def measured(directory: Path) -> frozenset[Measurement]:
+    """Every measurement that was finished."""
+    return frozenset(
+        Measurement(record["point"], record["turn"])
+        for record in journal.read(directory / "events.jsonl")
+        if record["event"] == "swept"
+    )

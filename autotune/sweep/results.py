@@ -15,8 +15,7 @@ from scipy.special import stdtrit  # not scipy.stats: it takes a second to impor
 from autotune.measure.reading import Reading
 from autotune.study import journal
 from autotune.study.readings import reading_of
-from autotune.sweep.plan import Plan, Point
-from autotune.sweep.records import PURPOSE, recorded
+from autotune.sweep.plan import PURPOSE, Plan, Point, recorded
 from autotune.target.model import Target
 from autotune.target.read import read
 
@@ -61,7 +60,7 @@ class Result:
 
 @dataclass(frozen=True)
 class SweepResults:
-    """A sweep as it stands: ``left`` visits are still to be made."""
+    """A sweep as it stands: ``left`` measurements are still to be made."""
 
     name: str
     plan: Plan
@@ -70,7 +69,7 @@ class SweepResults:
     left: int
 
 
-def found(directory: Path) -> SweepResults:
+def load(directory: Path) -> SweepResults:
     """Everything a sweep's directory holds."""
     records = list(journal.read(directory / "events.jsonl"))
     plan = recorded(directory)

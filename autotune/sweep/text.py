@@ -7,8 +7,8 @@ from dataclasses import asdict
 from typing import Any
 
 from autotune.services.base import Value
-from autotune.sweep import figure
-from autotune.sweep.figure import Panel
+from autotune.sweep import figures
+from autotune.sweep.figures import Panel
 from autotune.sweep.results import Result, SweepResults
 
 SCHEMA = 1
@@ -17,7 +17,7 @@ MANY = 12  # series beside each other on a terminal
 
 def document(sweep: SweepResults) -> dict[str, Any]:
     """One object with every point; times in seconds, rates in requests/s."""
-    best = figure.best(sweep)
+    best = figures.best(sweep)
     return {
         "schema": SCHEMA,
         "sweep": sweep.name,
@@ -49,7 +49,7 @@ def headline(sweep: SweepResults) -> str:
     """What was found best, in a line."""
     if sweep.left:
         return f"unfinished: {sweep.left} of the measurements are still to be made"
-    best = figure.best(sweep)
+    best = figures.best(sweep)
     if best is None:
         return "nothing could be measured"
     where = ", ".join(
@@ -60,7 +60,7 @@ def headline(sweep: SweepResults) -> str:
         return f"highest peak, {best.peak.value:,.0f} requests/s, with {where}"
     assert best.response is not None
     time = f"{1000 * best.response.value:.2f} ms"
-    if figure.over(sweep) is None:
+    if figures.over(sweep) is None:
         return f"most within the objective: {best.rate:,.0f} requests/s, in {time}, with {where}"
     return f"least response time at {best.rate:,.0f} requests/s, {time}, with {where}"
 
@@ -71,10 +71,10 @@ def _lines(sweep: SweepResults) -> Iterator[str]:
     if sweep.target.simulated is not None:
         yield "The stack is a model: no host was touched."
     # The load averages of every tier are drawn on the page and are in the JSON.
-    for panel in (panel for panel in figure.panels(sweep) if panel.main):
+    for panel in (panel for panel in figures.panels(sweep) if panel.main):
         yield ""
         yield f"{panel.title} ({panel.y}), mean of {sweep.plan.repeat}"
-        yield from (_curves(panel) if figure.over(sweep) is None else _grid(panel))
+        yield from (_curves(panel) if figures.over(sweep) is None else _grid(panel))
     failed = sorted({result.failure for result in sweep.results if result.failure})
     if failed:
         yield ""

@@ -17,8 +17,8 @@ from autotune.errors import AutotuneError
 from autotune.report.html.document import plotly
 from autotune.study.start import unfinished
 from autotune.study.store import readings_of, state_of
-from autotune.sweep import conduct, options, results
-from autotune.sweep.records import visited
+from autotune.sweep import request, results, runner
+from autotune.sweep.plan import measured
 
 pytestmark = pytest.mark.long
 
@@ -90,29 +90,29 @@ def test_what_cannot_be_deployed_is_a_gap_with_its_reason(tmp_path: Path) -> Non
 
 def test_stopped_at_any_reading_it_goes_on_and_measures_nothing_twice(tmp_path: Path) -> None:
     path, directory = modelled.written(tmp_path), tmp_path / "studies" / "s"
-    file, wanted = options.wanted(path, [OVER[1]], ["web=1,2"], None, [500.0], 2, peak=False)
-    plan = options.plan(file, wanted, prepare(file).space)
+    file, wanted = request.from_options(path, [OVER[1]], ["web=1,2"], None, [500.0], 2, peak=False)
+    plan = request.plan_of_request(file, wanted, prepare(file).space)
     for patience in (1, 4, 9):
         with pytest.raises(KeyboardInterrupt):
-            conduct.sweep(file, plan, directory, modelled.Silent(patience))
-    before = visited(directory)
+            runner.sweep(file, plan, directory, modelled.Silent(patience))
+    before = measured(directory)
     assert 0 < len(before) < 8
-    conduct.sweep(unfinished(directory).file, None, directory, modelled.Silent())
-    assert visited(directory) > before
-    found = results.found(directory)
+    runner.sweep(unfinished(directory).file, None, directory, modelled.Silent())
+    assert measured(directory) > before
+    found = results.load(directory)
     assert found.left == 0
     assert [r.response.count for r in found.results if r.response] == [2, 2, 2, 2]
     read = [r["trial"] for r in readings_of(directory) if r["purpose"] == "sweep"]
-    assert len(state_of(directory).trials) > len(visited(directory)) == 8
+    assert len(state_of(directory).trials) > len(measured(directory)) == 8
     assert len(read) == len(set(read)) >= 8
 
 
 def test_a_sweep_is_resumed_by_its_name(tmp_path: Path) -> None:
     path, directory = modelled.written(tmp_path), tmp_path / "studies" / "s"
-    file, wanted = options.wanted(path, [OVER[1]], None, None, [500.0], 1, peak=False)
-    plan = options.plan(file, wanted, prepare(file).space)
+    file, wanted = request.from_options(path, [OVER[1]], None, None, [500.0], 1, peak=False)
+    plan = request.plan_of_request(file, wanted, prepare(file).space)
     with pytest.raises(KeyboardInterrupt):
-        conduct.sweep(file, plan, directory, modelled.Silent(1))
+        runner.sweep(file, plan, directory, modelled.Silent(1))
     unready = autotune("report", "s", "--studies", directory.parent).stdout
     assert "unfinished: 2 of the measurements" in unready
     done = autotune("resume", "s", "--yes", "--json", "--studies", directory.parent)
@@ -122,6 +122,6 @@ def test_a_sweep_is_resumed_by_its_name(tmp_path: Path) -> None:
 
 def test_nothing_to_vary_is_told(tmp_path: Path) -> None:
     path = modelled.written(tmp_path)
-    file, wanted = options.wanted(path, None, None, None, [500.0], 1, peak=False)
+    file, wanted = request.from_options(path, None, None, None, [500.0], 1, peak=False)
     with pytest.raises(AutotuneError, match="nothing varies"):
-        options.plan(file, wanted, prepare(file).space)
+        request.plan_of_request(file, wanted, prepare(file).space)

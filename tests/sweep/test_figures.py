@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from autotune.environments.registry import prepare
-from autotune.sweep import conduct, figure, read, results
+from autotune.sweep import figures, request, results, runner
 from autotune.sweep.results import SweepResults
 
 pytestmark = pytest.mark.long
@@ -28,11 +28,11 @@ LB, WEB = "lb.nginx.worker_connections", "web.nginx.worker_connections"
 
 def swept(number: int, directory: Path) -> SweepResults:
     """The figure, each point measured once instead of three times: the model has little noise."""
-    file, wanted = read.sweep_file(SWEEPS / f"figure-{number}.yaml")
+    file, wanted = request.sweep_file(SWEEPS / f"figure-{number}.yaml")
     assert wanted is not None
-    plan = read.plan(file, replace(wanted, repeat=1), prepare(file).space)
-    conduct.sweep(file, plan, directory, modelled.Silent())
-    return results.found(directory)
+    plan = request.plan_of_request(file, replace(wanted, repeat=1), prepare(file).space)
+    runner.sweep(file, plan, directory, modelled.Silent())
+    return results.load(directory)
 
 
 def times(found: SweepResults, axis: str, **fixed: object) -> dict[object, float]:
@@ -62,7 +62,7 @@ def least(values: dict[object, float]) -> object:
 def test_the_published_optimum_comes_out(
     number: int, wanted: dict[str, object], tmp_path: Path
 ) -> None:
-    best = figure.best(swept(number, tmp_path))
+    best = figures.best(swept(number, tmp_path))
     assert best is not None
     assert best.point.labels == wanted
 
@@ -82,11 +82,11 @@ def test_the_best_deployment_flips_with_the_hosts(
     number: int, deployment: str, tmp_path: Path
 ) -> None:
     found = swept(number, tmp_path)
-    best = figure.best(found)
+    best = figures.best(found)
     assert best is not None
     assert best.point.labels["service"] == deployment
     assert best.point.hosts["web"] == 3
-    panels = figure.panels(found)
+    panels = figures.panels(found)
     titles = [panel.title for panel in panels]
     assert titles[:3] == ["Response time: 1 web", "Response time: 2 web", "Response time: 3 web"]
     assert "Load average, lb: 3 web" in titles
@@ -98,7 +98,7 @@ def test_the_best_deployment_flips_with_the_hosts(
 
 def test_less_is_carried_with_more_caches(tmp_path: Path) -> None:
     def most(found: SweepResults) -> float:
-        best = figure.best(found)
+        best = figures.best(found)
         assert best is not None
         assert best.rate is not None
         return best.rate

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autotune.sweep.figure import Dot, Panel, Series
+from autotune.sweep.figures import Dot, Panel, Series
 from autotune.sweep.page import page, panel_data, write
 from autotune.sweep.plan import Axis, Choice, Plan
 from autotune.sweep.results import Mean, Result, SweepResults

@@ -5,7 +5,7 @@ import json
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autotune.sweep.plan import Axis, Choice, Plan, Visit, blocks, plan_of
+from autotune.sweep.plan import Axis, Choice, Measurement, Plan, blocks, plan_of
 
 
 def axis(name: str, *values: int | str) -> Axis:
@@ -48,19 +48,25 @@ def test_the_journal_gives_the_plan_back() -> None:
 
 @given(plans)
 def test_every_point_is_visited_once_in_each_turn_with_its_own_hosts(plan: Plan) -> None:
-    made = [(hosts, visit) for hosts, visits in blocks(plan) for visit in visits]
-    wanted = {Visit(p.number, turn) for p in plan.points for turn in range(plan.repeat)}
+    made = [
+        (hosts, measurement) for hosts, measurements in blocks(plan) for measurement in measurements
+    ]
+    wanted = {Measurement(p.number, turn) for p in plan.points for turn in range(plan.repeat)}
     assert len(made) == len(wanted)
-    assert {visit for _, visit in made} == wanted
+    assert {measurement for _, measurement in made} == wanted
     points = plan.points
-    assert all(points[visit.point].hosts == hosts for hosts, visit in made)
-    assert [visit.turn for _, visit in made] == sorted(visit.turn for _, visit in made)
+    assert all(points[measurement.point].hosts == hosts for hosts, measurement in made)
+    assert [measurement.repeat for _, measurement in made] == sorted(
+        measurement.repeat for _, measurement in made
+    )
 
 
 def test_the_order_is_shuffled_and_the_same_again() -> None:
     def order(seed: int) -> list[int]:
         plan = Plan("x", (axis("p", *range(30)),), repeat=1, seed=seed)
-        return [visit.point for _, visits in blocks(plan) for visit in visits]
+        return [
+            measurement.point for _, measurements in blocks(plan) for measurement in measurements
+        ]
 
     assert order(1) == order(1)
     assert order(1) != order(2)

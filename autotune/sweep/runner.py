@@ -1,4 +1,4 @@
-"""Doing a sweep: every visit on record before the next begins, whatever happens in between."""
+"""Doing a sweep: every measurement on record before the next begins, whatever happens in between."""
 
 from __future__ import annotations
 
@@ -20,8 +20,7 @@ from autotune.study.context import TrialContext, opened
 from autotune.study.progress import ProgressReporter
 from autotune.study.records import Phase, Trial
 from autotune.study.schedule import Measure
-from autotune.sweep.plan import Hosts, Plan, Point, Visit, blocks
-from autotune.sweep.records import PURPOSE, recorded, visited
+from autotune.sweep.plan import PURPOSE, Hosts, Measurement, Plan, Point, blocks, measured, recorded
 from autotune.target.read import TargetFile
 
 NO_FILES: Mapping[str, bytes] = {}
@@ -30,19 +29,24 @@ NO_FILES: Mapping[str, bytes] = {}
 def sweep(file: TargetFile, plan: Plan | None, directory: Path, progress: ProgressReporter) -> None:
     """Start a sweep, or continue the one that ``directory`` holds (``plan`` is then on record).
 
-    What was measured is not measured again; a visit that was interrupted is made anew.
+    What was measured is not measured again; a measurement that was interrupted is made anew.
     """
     plan = plan or recorded(directory)
-    done = visited(directory)
+    done = measured(directory)
     points = plan.points
     # With one combination of hosts, one opening serves all turns.
     for hosts, together in groupby(blocks(plan), key=lambda block: block[0]):
-        left = [visit for _, visits in together for visit in visits if visit not in done]
+        left = [
+            measurement
+            for _, measurements in together
+            for measurement in measurements
+            if measurement not in done
+        ]
         if left:
             with opened(prepare(narrowed(file, hosts)), directory, progress) as context:
                 _open(file, context, plan, directory)
-                for visit in left:
-                    _visit(context, plan, points[visit.point], visit)
+                for measurement in left:
+                    _measure(context, plan, points[measurement.point], measurement)
 
 
 def narrowed(file: TargetFile, hosts: Hosts) -> TargetFile:
@@ -60,25 +64,25 @@ def _open(file: TargetFile, context: TrialContext, plan: Plan, directory: Path) 
         context.store.sweep(plan.record())
 
 
-def _visit(context: TrialContext, plan: Plan, point: Point, visit: Visit) -> None:
+def _measure(context: TrialContext, plan: Plan, point: Point, measurement: Measurement) -> None:
     if plan.rates:
-        trial = _offered(context, plan, point, visit)
+        trial = _offered(context, plan, point, measurement)
     else:
         trial = trials.run(Measure(Phase.MEASURE, {**context.space.baseline, **point.settings}),
                            context, None, None)  # fmt: skip
-    context.store.swept(trial, visit.point, visit.turn)
-    context.progress.note(_line(plan, point, visit, trial.failure))
+    context.store.swept(trial, measurement.point, measurement.repeat)
+    context.progress.note(_line(plan, point, measurement, trial.failure))
     context.store.spent(context.clock.collect())
 
 
-def _line(plan: Plan, point: Point, visit: Visit, failure: str | None) -> str:
+def _line(plan: Plan, point: Point, measurement: Measurement, failure: str | None) -> str:
     where = [f"{name} {label}" for name, label in point.labels.items()]
     where += [f"{count} {tier}" for tier, count in point.hosts.items()]
-    done = f"[turn {visit.turn + 1}/{plan.repeat}] {', '.join(where)}"
+    done = f"[turn {measurement.repeat + 1}/{plan.repeat}] {', '.join(where)}"
     return f"{done}: {failure}" if failure else done
 
 
-def _offered(context: TrialContext, plan: Plan, point: Point, visit: Visit) -> Trial:
+def _offered(context: TrialContext, plan: Plan, point: Point, measurement: Measurement) -> Trial:
     """Deploy the point and offer it every rate, in an order of its own."""
     store = context.store
     try:
@@ -93,7 +97,7 @@ def _offered(context: TrialContext, plan: Plan, point: Point, visit: Visit) -> T
     if why is not None:
         store.failed(trial, why)
     else:
-        _load(context, plan, trial, visit)
+        _load(context, plan, trial, measurement)
     return store.state.by_number(trial.number)
 
 
@@ -109,7 +113,7 @@ def _deploy(context: TrialContext, trial: Trial) -> str | None:
     return None
 
 
-def _load(context: TrialContext, plan: Plan, trial: Trial, visit: Visit) -> None:
+def _load(context: TrialContext, plan: Plan, trial: Trial, measurement: Measurement) -> None:
     session, recorder = context.session, trials.TrialRecorder(context, trial)
     assert isinstance(session, LoadSession), "only stacks are offered set rates"
 
@@ -118,7 +122,7 @@ def _load(context: TrialContext, plan: Plan, trial: Trial, visit: Visit) -> None
 
     warm_up(probe, session.meter.lookups, max(plan.rates), max_rate=session.limits.max_rate)
     session.meter.drain()
-    seed = f"{plan.seed} {visit.point} {visit.turn}"
+    seed = f"{plan.seed} {measurement.point} {measurement.repeat}"
     met = session.slo.met
     for rate in random.Random(seed).sample(plan.rates, len(plan.rates)):  # noqa: S311  # an order
         if not met(session.read(rate, plan.seconds, recorder, PURPOSE, passes=met).reading):

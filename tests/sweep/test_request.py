@@ -12,7 +12,7 @@ from autotune.environments.registry import prepare
 from autotune.errors import AutotuneError
 from autotune.space import space as spaces
 from autotune.space.facts import HostFacts
-from autotune.sweep import axes, options, read
+from autotune.sweep import axes, request
 from autotune.sweep.plan import Plan
 
 _spec = importlib.util.spec_from_file_location("modelled", Path(__file__).parent / "modelled.py")
@@ -27,10 +27,10 @@ SWEEPS = Path(__file__).parents[2] / "targets" / "sweeps"
 
 def planned(tmp_path: Path, *over: str, **more: list[str]) -> Plan:
     path = modelled.written(tmp_path)
-    file, wanted = options.wanted(
+    file, wanted = request.from_options(
         path, over, more.get("hosts"), more.get("with_"), [100.0], None, peak=False
     )
-    return options.plan(file, wanted, prepare(file).space)
+    return request.plan_of_request(file, wanted, prepare(file).space)
 
 
 @pytest.mark.parametrize(
@@ -116,9 +116,9 @@ def test_rate_and_peak_exclude_each_other_and_one_is_needed(tmp_path: Path) -> N
     path = modelled.written(tmp_path)
     over = ["lb.nginx.use=epoll,poll"]
     with pytest.raises(AutotuneError, match="exclude"):
-        options.wanted(path, over, None, None, [100.0], None, peak=True)
+        request.from_options(path, over, None, None, [100.0], None, peak=True)
     with pytest.raises(AutotuneError, match="what to measure"):
-        options.wanted(path, over, None, None, None, None, peak=False)
+        request.from_options(path, over, None, None, None, None, peak=False)
 
 
 @pytest.mark.parametrize(
@@ -140,19 +140,19 @@ def test_a_mistake_in_a_sweep_file_is_shown_in_its_line(
     path = tmp_path / "sweep.yaml"
     path.write_text(f"target: modelled.yaml\n{line}\n")
     with pytest.raises(AutotuneError, match=said) as caught:
-        read.sweep_file(path)
+        request.sweep_file(path)
     assert caught.value.message.startswith(f"{path}:")
 
 
 @pytest.mark.parametrize("path", sorted(SWEEPS.glob("*figure*.yaml")), ids=lambda path: path.stem)
 def test_every_shipped_sweep_fits_its_target(path: Path) -> None:
-    file, wanted = read.sweep_file(path)
+    file, wanted = request.sweep_file(path)
     assert wanted is not None
     facts = {
         name: HostFacts(host.cpus or 1, host.memory or 2**29, 65_536)
         for name, host in file.target.hosts.items()
     }
-    plan = read.plan(file, wanted, spaces.build(file, facts))
+    plan = request.plan_of_request(file, wanted, spaces.build(file, facts))
     assert plan.points
     assert max(plan.rates) <= file.target.load.max_rate
 

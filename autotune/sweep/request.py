@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ KEYS = ("title", "target", "over", "hosts", "with", "rates", "repeat", "seconds"
 
 
 @dataclass(frozen=True)
-class Wanted:
+class Request:
     """What to sweep, as a user wrote it: values are not yet those of parameters.
 
     ``rates`` in requests/s, none for peaks; ``seconds`` of one reading.
@@ -33,7 +34,7 @@ class Wanted:
     seconds: float = 5.0
 
 
-def sweep_file(path: Path) -> tuple[TargetFile, Wanted | None]:
+def sweep_file(path: Path) -> tuple[TargetFile, Request | None]:
     """A sweep file and its target, or a target alone. Raises TargetError (file:line:column)."""
     document = load(path)
     if "target" not in document.root:
@@ -42,33 +43,33 @@ def sweep_file(path: Path) -> tuple[TargetFile, Wanted | None]:
         if key not in KEYS:
             raise document.unknown([key], "key", KEYS)
     target = read((path.parent / str(document.root["target"])).resolve())
-    return target, _wanted(document)
+    return target, _request(document)
 
 
-def plan(file: TargetFile, wanted: Wanted, space: Space) -> Plan:
-    """What is wanted, held against the target. Raises AutotuneError for what it does not have."""
-    if not wanted.over and not wanted.hosts:
+def plan_of_request(file: TargetFile, request: Request, space: Space) -> Plan:
+    """The grid of a request. Raises AutotuneError for what the target does not have."""
+    if not request.over and not request.hosts:
         raise AutotuneError("nothing varies", hint="give --over NAME=LOW:HIGH:STEP or --hosts")
-    for tier, counts in wanted.hosts.items():
+    for tier, counts in request.hosts.items():
         _enough(file, tier, counts)
     settings = {
-        name: value for name, given in wanted.settings.items()
+        name: value for name, given in request.settings.items()
         for value in [axes.of(name, [given], space).choices[0].label]
     }  # fmt: skip
-    made = Plan(
-        title=wanted.title,
-        axes=tuple(axes.of(name, values, space) for name, values in wanted.over),
-        hosts=wanted.hosts,
+    plan = Plan(
+        title=request.title,
+        axes=tuple(axes.of(name, values, space) for name, values in request.over),
+        hosts=request.hosts,
         settings=settings,
-        rates=wanted.rates,
-        repeat=wanted.repeat,
-        seconds=wanted.seconds,
+        rates=request.rates,
+        repeat=request.repeat,
+        seconds=request.seconds,
         seed=file.target.search.seed,
         keys=_keys(file),
     )
-    for one in made.axes:
-        _matters(one, made, space)
-    return made
+    for axis in plan.axes:
+        _check_effect(axis, plan, space)
+    return plan
 
 
 def _enough(file: TargetFile, tier: str, counts: tuple[int, ...]) -> None:
@@ -82,17 +83,17 @@ def _enough(file: TargetFile, tier: str, counts: tuple[int, ...]) -> None:
         raise AutotuneError(f"tier {tier} has {most} hosts: give numbers from 1 to {most}")
 
 
-def _matters(one: Axis, made: Plan, space: Space) -> None:
+def _check_effect(axis: Axis, plan: Plan, space: Space) -> None:
     """A parameter without effect anywhere in the sweep would draw a flat line and prove nothing."""
-    if one.name == axes.SERVICE:
+    if axis.name == axes.SERVICE:
         return
-    for point in made.points:
-        if one.name in space.active({**space.baseline, **point.settings}):
+    for point in plan.points:
+        if axis.name in space.active({**space.baseline, **point.settings}):
             return
-    conditions = next(d.when for d in space.dimensions if d.name == one.name)
-    said = ", ".join(f"{name}={'|'.join(map(str, values))}" for name, values in conditions)
+    conditions = next(d.when for d in space.dimensions if d.name == axis.name)
+    needed = ", ".join(f"{name}={'|'.join(map(str, values))}" for name, values in conditions)
     raise AutotuneError(
-        f"{one.name} has no effect under these settings", hint=f"it has with: --with {said}"
+        f"{axis.name} has no effect under these settings", hint=f"it has with: --with {needed}"
     )
 
 
@@ -102,11 +103,11 @@ def _keys(file: TargetFile) -> int:
     return file.target.data.keys_per_request if reference else 1
 
 
-def _wanted(document: Document) -> Wanted:
+def _request(document: Document) -> Request:
     root = document.root
     over = _mapping(document, "over")
     hosts = _mapping(document, "hosts")
-    return Wanted(
+    return Request(
         title=str(root.get("title", document.path.stem)),
         over=tuple((name, _values(document, name, over[name])) for name in over),
         hosts={tier: _counts(document, tier, hosts[tier]) for tier in hosts},
@@ -158,3 +159,86 @@ def _seconds(document: Document) -> float:
         return duration(document.root.get("seconds", "5s"))
     except ValueError as error:
         raise document.error(["seconds"], f"seconds: {error}") from None
+
+
+def from_options(
+    path: Path,
+    over: Sequence[str] | None,
+    hosts: Sequence[str] | None,
+    with_: Sequence[str] | None,
+    rates: Sequence[float] | None,
+    repeat: int | None,
+    *,
+    peak: bool,
+) -> tuple[TargetFile, Request]:
+    """The target and what to sweep; options replace what the file says under the same name.
+
+    Raises TargetError for the file and AutotuneError for options that make no sense.
+    """
+    file, written = sweep_file(path)
+    base = written or Request(title="", over=(), hosts={}, settings={})
+    request = replace(
+        base,
+        over=_over(base, over or ()),
+        hosts=base.hosts | dict(_host_counts(text) for text in hosts or ()),
+        settings=base.settings | dict(_setting(text) for text in with_ or ()),
+        rates=tuple(rates) if rates else base.rates,
+        repeat=repeat or base.repeat,
+    )
+    if peak:
+        if rates:
+            raise AutotuneError("--rate and --peak exclude each other")
+        request = replace(request, rates=())
+    elif not request.rates and written is None:
+        raise AutotuneError("what to measure is not said", hint="give --rate R, or --peak")
+    if any(rate <= 0 for rate in request.rates):
+        raise AutotuneError("a rate must be more than nothing")
+    return file, request if request.title else replace(request, title=_title(request))
+
+
+def directory_name(path: Path, file: TargetFile) -> str:
+    """What the sweep's directory is called."""
+    return f"{file.target.name}-sweep" if path.resolve() == file.path.resolve() else path.stem
+
+
+def size_text(plan: Plan) -> str:
+    """The size of it, before it begins."""
+    measurements = len(plan.points) * plan.repeat
+    what = (
+        f"{len(plan.rates)} readings of {plan.seconds:g} s"
+        if plan.rates
+        else "a search for its peak"
+    )
+    return f"{len(plan.points)} points, each measured {plan.repeat} times: {measurements} × {what}."
+
+
+def _over(base: Request, texts: Iterable[str]) -> tuple[tuple[str, tuple[object, ...]], ...]:
+    chosen = dict(base.over)
+    for text in texts:
+        key, _, values = text.partition("=")
+        if not values:
+            raise AutotuneError(
+                f"--over {text}: no values", hint="write NAME=LOW:HIGH:STEP or NAME=A,B,C"
+            )
+        chosen[key] = tuple(axes.spread(values))
+    return tuple(chosen.items())
+
+
+def _host_counts(text: str) -> tuple[str, tuple[int, ...]]:
+    tier, _, numbers = text.partition("=")
+    try:
+        return tier, tuple(int(number) for number in numbers.split(","))
+    except ValueError:
+        raise AutotuneError(f"--hosts {text}: no numbers", hint="write TIER=1,2,3") from None
+
+
+def _setting(text: str) -> tuple[str, object]:
+    key, _, given = text.partition("=")
+    if not given:
+        raise AutotuneError(f"--with {text}: no value", hint="write NAME=VALUE")
+    return key, given
+
+
+def _title(request: Request) -> str:
+    varied = [*(key for key, _ in request.over), *(f"hosts of {tier}" for tier in request.hosts)]
+    return f"{'Response time' if request.rates else 'Peak'} over {' and '.join(varied)}"
