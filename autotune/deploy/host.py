@@ -9,7 +9,7 @@ import base64
 from collections.abc import Iterable, Sequence
 from pathlib import PurePosixPath
 
-from autotune.deploy.batch import Command, CommandFailed, ask, insist
+from autotune.deploy.host_commands import KEPT, ORIGINALS, Command, CommandFailed, ask, insist
 from autotune.deploy.host_lock import HostLock
 from autotune.deploy.host_state import (
     FileState,
@@ -19,12 +19,11 @@ from autotune.deploy.host_state import (
     sysctls_seen,
     units_seen,
 )
-from autotune.deploy.on_host import KEPT, ORIGINALS
 from autotune.deploy.originals import Kept, Originals, encode
 from autotune.deploy.plan import Steps
 from autotune.deploy.runtime import Check, Invalid
 from autotune.deploy.stack import Part
-from autotune.deploy.staged import judging, staged
+from autotune.deploy.validation import judging, staged
 from autotune.errors import AutotuneError, LockedError
 from autotune.services.base import Action, Argv
 from autotune.transports.base import Completed, Transport

@@ -12,17 +12,20 @@ import json
 import os
 import secrets
 import socket
+import threading
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
 import psutil
 
-from autotune.deploy.batch import Command, CommandFailed, ask
+from autotune.deploy.host_commands import Command, CommandFailed, ask
 from autotune.errors import AutotuneError, LockedError
 from autotune.transports.base import Transport
 
 LEASE = 180.0  # s after which a lock that was not renewed is nobody's
+RENEWAL = LEASE / 4  # s: three may fail before a lock is anybody's
 _CHANGED = 3  # what ``claim`` ends with when somebody was faster
 
 
@@ -182,3 +185,31 @@ def _lives(holder: Holder) -> bool:
     except psutil.Error:
         return False
     return abs(started - holder.started) < 1.0
+
+
+class Lease:
+    """Renews ``locks`` in the background from ``start`` to ``stop``.
+
+    A lock that is lost meanwhile is found out by the next change, which does not happen then.
+    """
+
+    def __init__(self, locks: Sequence[HostLock]) -> None:
+        self._locks = locks
+        self._over = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def start(self) -> None:
+        self._thread = threading.Thread(target=self._renew, name="leases", daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._over.set()
+        if self._thread is not None:
+            self._thread.join()
+            self._thread = None
+
+    def _renew(self) -> None:
+        while not self._over.wait(RENEWAL):
+            for lock in self._locks:
+                with contextlib.suppress(AutotuneError):
+                    lock.renew()

@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from autotune.deploy.host import FleetHost
+from autotune.deploy.host_lock import Lease
 from autotune.deploy.host_state import HostState
-from autotune.deploy.lease import Lease
 from autotune.deploy.originals import Kept
 from autotune.deploy.plan import Steps
 from autotune.deploy.put_back import clear_left_behind, put_back

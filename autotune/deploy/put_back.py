@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from autotune.deploy.host import FleetHost
+from autotune.deploy.host_commands import KEPT, ORIGINALS
 from autotune.deploy.host_state import HostSeen, HostState
-from autotune.deploy.on_host import KEPT, ORIGINALS
 from autotune.deploy.originals import Originals, decode
 from autotune.deploy.plan import decide
 from autotune.errors import AutotuneError

@@ -6,7 +6,7 @@ import base64
 import re
 import tarfile
 
-from autotune.deploy.batch import Command, ask
+from autotune.deploy.host_commands import Command, ask
 from autotune.discovery.instances import DiscoveredHost
 from autotune.errors import AutotuneError
 from autotune.services.config_files import Tree, unpacked

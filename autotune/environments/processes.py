@@ -8,8 +8,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from autotune.deploy import ground, ports, ready, stack
+from autotune.deploy import ports, ready, stack
 from autotune.deploy.deployment import Deployment
+from autotune.deploy.programs import NeedsPrograms, local_programs
 from autotune.deploy.runtime import Invalid
 from autotune.deploy.stack import Part, Stack
 from autotune.environments.base import Checked, Preview, size
@@ -30,6 +31,7 @@ from autotune.loads.base import Load
 from autotune.loads.headroom import SERVER, calibrate
 from autotune.loads.registry import chosen
 from autotune.runtimes.processes import Processes, validate
+from autotune.runtimes.run_directory import account, run_directory
 from autotune.services.base import Settings
 from autotune.services.placement import placed
 from autotune.services.registry import expected_body
@@ -67,7 +69,7 @@ class ProcessEnvironment:
 
     def lay_out(self, directory: str) -> Stack:
         """The stack below ``directory``, on ports that are free now. Raises AutotuneError."""
-        owner = ground.account() or (None, None)
+        owner = account() or (None, None)
         grounds = stack.Grounds(
             directory, ports.allocate(self.file), self.programs, self.facts, *owner
         )
@@ -99,7 +101,7 @@ class ProcessEnvironment:
 
     def headroom(self) -> str:
         port = next(iter(ports.allocate(self.file).values()))
-        server = ground.programs([SERVER])[SERVER.program]
+        server = local_programs([SERVER])[SERVER.program]
         measured = calibrate(self.load, self.transport, server=server, port=port)
         return headroom(self.file, self.load, measured, "here")
 
@@ -118,7 +120,7 @@ class ProcessEnvironment:
     @contextmanager
     def session(self, directory: Path, note: Note, history: History) -> Iterator[LoadSession]:
         """Private servers below ``directory``, ended and removed afterwards."""
-        laid = self.lay_out(str(ground.run_directory(directory, ground.account())))
+        laid = self.lay_out(str(run_directory(directory, account())))
         target = self.file.target
         fleet = Deployment(
             target,
@@ -180,11 +182,11 @@ def prepare(file: TargetFile) -> ProcessEnvironment:
     here = host_facts(transport)
     facts = {name: here.within(host) for name, host in file.target.hosts.items()}
     space = spaces.build(file, facts)
-    used: list[ground.NeedsPrograms] = [
+    used: list[NeedsPrograms] = [
         place.service for name, tier in file.target.tiers.items() for place in placed(name, tier)
     ]
     load = chosen(file)
-    programs = ground.programs([*used, load])
+    programs = local_programs([*used, load])
     environment = ProcessEnvironment(file, space, facts, transport, programs, load)
     with _thrown_away("autotune-choices-") as directory:
         parts = environment.lay_out(directory).parts

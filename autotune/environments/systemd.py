@@ -12,11 +12,11 @@ from autotune.deploy import manifest, stack
 from autotune.deploy.deployment import Deployment
 from autotune.deploy.desired_state import Wanted, want
 from autotune.deploy.host_lock import look, oneself, why_stale
-from autotune.deploy.inventory import installed, installed_services
-from autotune.deploy.judge import judge
 from autotune.deploy.load_hosts import LoadHosts
+from autotune.deploy.programs import installed, installed_services
 from autotune.deploy.runtime import Invalid
 from autotune.deploy.stack import Part, Stack
+from autotune.deploy.validation import judge
 from autotune.environments.base import Checked, Preview, size
 from autotune.environments.evaluation import History
 from autotune.environments.load_session import LoadSession

@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import TypeVar
 
 from autotune import durable
-from autotune.deploy.ground import remove_run_directory
 from autotune.deploy.host_state import FileSeen, FileState, HostSeen, HostState, UnitSeen
 from autotune.deploy.plan import Steps
 from autotune.deploy.runtime import Check, Invalid, Layout, RuntimeHost
 from autotune.deploy.stack import Part, Stack
 from autotune.errors import AutotuneError
 from autotune.runtimes import server_process
+from autotune.runtimes.run_directory import remove_run_directory
 from autotune.runtimes.server_process import ProcessFailed, Running
 from autotune.services.base import Action, Argv, ConfigFile, TrialStart, config_files
 from autotune.transports.base import Transport

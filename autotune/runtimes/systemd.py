@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from autotune.deploy.host import FleetHost
-from autotune.deploy.lease import Lease
+from autotune.deploy.host_lock import Lease
 from autotune.deploy.originals import Kept
 from autotune.deploy.put_back import clear_left_behind, put_back
 from autotune.deploy.runtime import Layout

@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from autotune import __version__
-from autotune.deploy.ground import remove_run_directory
 from autotune.environments.base import Environment, Session
 from autotune.environments.clock import Clock
 from autotune.environments.evaluation import History
 from autotune.measure.noise import Noise
+from autotune.runtimes.run_directory import remove_run_directory
 from autotune.runtimes.server_process import end_left_behind
 from autotune.space.space import Space
 from autotune.study.lock import Lock, is_held

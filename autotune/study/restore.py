@@ -9,8 +9,8 @@ from functools import partial
 from pathlib import Path
 
 from autotune.deploy import restoring
-from autotune.deploy.ground import remove_run_directory
 from autotune.errors import AutotuneError, LockedError, joined
+from autotune.runtimes.run_directory import remove_run_directory
 from autotune.runtimes.server_process import end_left_behind
 from autotune.study.lock import holder, is_held
 from autotune.study.store import first_record, state_of

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from autotune.deploy.on_host import HOME
+from autotune.deploy.host_commands import HOME
 from autotune.transports.base import Argv, Completed
 from autotune.transports.local import LocalTransport
 

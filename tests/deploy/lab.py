@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from autotune.deploy.batch import Command, ask
 from autotune.deploy.deployment import Deployment
+from autotune.deploy.host_commands import Command, ask
 from autotune.environments import systemd
 from autotune.environments.systemd import SystemdEnvironment
 from autotune.errors import AutotuneError

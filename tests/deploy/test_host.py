@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from autotune.deploy.batch import Command, CommandFailed
 from autotune.deploy.host import FleetHost
+from autotune.deploy.host_commands import Command, CommandFailed
 from autotune.deploy.host_state import FileState, HostState
 from autotune.deploy.originals import Kept
 from tests.deploy.doubles import Here

@@ -12,7 +12,7 @@ import psutil
 import pytest
 
 from autotune.deploy import host_lock
-from autotune.deploy.batch import Command, ask
+from autotune.deploy.host_commands import Command, ask
 from autotune.deploy.host_lock import LEASE, HostLock, LockSeen, oneself, why_stale
 from autotune.errors import LOCKED, LockedError
 from tests.deploy.doubles import Here

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from autotune.deploy import ground, ready
+from autotune.deploy import ready
 from autotune.deploy.deployment import Deployment
 from autotune.diagnose.bottleneck import Resource
 from autotune.diagnose.diagnosis import WatchedReading
@@ -21,6 +21,7 @@ from autotune.loads.registry import LOADS
 from autotune.measure.steal_guard import PAUSE, StealGuard
 from autotune.monitor.watch import hosts_of
 from autotune.runtimes.processes import Processes
+from autotune.runtimes.run_directory import account, run_directory
 from autotune.services.base import Value
 from autotune.services.registry import expected_body
 from autotune.space.space import Space
@@ -155,7 +156,7 @@ def started(shortage: Shortage, directory: Path) -> Iterator[Started]:
         override.write_text(change(shipped))
     file = read(target)
     prepared = prepare(file)
-    laid = prepared.lay_out(str(ground.run_directory(directory, ground.account())))
+    laid = prepared.lay_out(str(run_directory(directory, account())))
     body = expected_body(file.target)
     fleet = Deployment(
         file.target, prepared.space, laid, Processes(laid, directory, prepared.transport), "study",

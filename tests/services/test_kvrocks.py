@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from autotune.deploy import ground
+from autotune.deploy import programs
 from autotune.deploy.render import render
 from autotune.errors import AutotuneError
 from autotune.services.base import Endpoint, Role, Site
@@ -58,8 +58,8 @@ def test_a_trial_has_a_database_and_an_address_of_its_own() -> None:
 
 def test_where_it_is_missing_it_is_said_who_has_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "/nowhere")
-    monkeypatch.setattr(ground, "SYSTEM_PATH", "/nowhere")
+    monkeypatch.setattr(programs, "SYSTEM_PATH", "/nowhere")
     with pytest.raises(AutotuneError) as caught:
-        ground.programs([Kvrocks()])
+        programs.local_programs([Kvrocks()])
     assert caught.value.message == "not installed: kvrocks, redis-cli"
     assert caught.value.hint == "kvrocks.apache.org has packages; Debian has none"

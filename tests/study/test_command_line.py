@@ -268,8 +268,8 @@ def test_missing_programs_are_named_with_the_command_that_brings_them(tmp_path: 
 
 MISSING = """
 import sys
-from autotune.deploy import ground
-ground.SYSTEM_PATH = ""
+from autotune.deploy import programs
+programs.SYSTEM_PATH = ""
 from autotune.transports import facts
 from autotune.space.facts import HostFacts
 from autotune.environments import processes

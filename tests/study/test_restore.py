@@ -11,8 +11,8 @@ import pytest
 from typer.testing import CliRunner
 
 from autotune.cli import app
+from autotune.deploy.host_commands import HOME
 from autotune.deploy.host_state import FileState, HostState
-from autotune.deploy.on_host import HOME
 from autotune.deploy.originals import Kept, Originals, encode
 from autotune.errors import AutotuneError
 from autotune.study import restore

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from autotune.deploy.batch import Command, CommandFailed, ask, insist
+from autotune.deploy.host_commands import Command, CommandFailed, ask, insist
 from autotune.errors import AutotuneError
 from autotune.transports.base import Argv, Completed
 from tests.deploy.doubles import Here

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import secrets
 import shlex
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
-from autotune.deploy.on_host import FUNCTIONS
 from autotune.deploy.runtime import ApplyFailed
 from autotune.errors import AutotuneError
 from autotune.transports.base import Completed, Transport
 
+FUNCTIONS = Path(__file__).with_name("on_host.sh").read_text(encoding="utf-8")
+HOME = "/var/lib/autotune"
+ORIGINALS = f"{HOME}/originals.json"  # how the host was found
+KEPT = f"{HOME}/kept.json"  # likewise, where a deployment was left in place on purpose
 # The whole of it is one function, called on the last line: a connection that is lost half-way
 # through the text leaves a host that has done nothing.
 _SCRIPT = """\
@@ -91,6 +95,15 @@ def insist(
         if command.vital and not done.ok:
             raise CommandFailed(f"{transport.name}: {done.said or ' '.join(command.words[:2])}")
     return answers
+
+
+def in_place(new: Mapping[str, str], argv: Sequence[str]) -> tuple[str, ...]:
+    """The words that run ``argv`` with other files at some paths (path → where they lie).
+
+    Only ``argv`` sees them there: software comes upon them as it does upon the real ones.
+    """
+    pairs = [word for path, lies in new.items() for word in (lies, path)]
+    return ("judge", str(len(new)), *pairs, *argv)
 
 
 def _line(command: Command) -> str:

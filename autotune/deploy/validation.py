@@ -1,20 +1,43 @@
-"""A host's software asked about files that are never deployed: all of them in one exchange.
+"""New files validated by the software that will read them: staged beside the real ones, or in memory.
 
-They are written below /run, which is memory, and are gone when the answer comes.
+Files that are never deployed are written below /run, which is memory, and are gone when the answer
+comes.
 """
 
 from __future__ import annotations
 
 import base64
 from collections.abc import Mapping, Sequence
+from pathlib import PurePosixPath
 
-from autotune.deploy.batch import Command, ask
-from autotune.deploy.on_host import in_place
+from autotune.deploy.host_commands import Command, ask, in_place
 from autotune.deploy.stack import Part
-from autotune.services.base import TrialStart
+from autotune.services.base import Argv, TrialStart
 from autotune.transports.base import Transport
 
 Files = Mapping[str, bytes]
+
+
+def staged(path: str) -> str:
+    """Where a new file waits. The dot and the ending keep it out of directories read by pattern."""
+    place = PurePosixPath(path)
+    return str(place.with_name(f".{place.name}.autotune-new"))
+
+
+def judging(how: Argv | TrialStart, directory: str, new: Sequence[str]) -> tuple[str, ...]:
+    """The check of the real files turned on the staged ones of ``new``.
+
+    A program that takes the path of the file is given the staged one's; files that it only comes
+    upon by reading others are put over the real ones where nobody else sees it. ``directory`` is
+    where a trial start may write.
+    """
+    argv = how.argv if isinstance(how, TrialStart) else how
+    words = tuple(staged(word) if word in new else word for word in argv)
+    if isinstance(how, TrialStart):
+        return ("trial", directory, how.socket, *words)
+    if all(path in argv for path in new):
+        return words
+    return in_place({path: staged(path) for path in new}, argv)
 
 
 def judge(transport: Transport, cases: Sequence[tuple[Part, Files]]) -> list[str | None]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from autotune.deploy.staged import judging
+from autotune.deploy.validation import judging
 from autotune.services.base import TrialStart
 
 CONF, SITE = "/etc/nginx/nginx.conf", "/etc/nginx/sites-available/default"

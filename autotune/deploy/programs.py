@@ -1,0 +1,97 @@
+"""Where the programs of services and load generators are, on this machine and on hosts."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterable, Mapping
+from typing import Protocol
+
+from autotune.deploy.host_commands import Command, ask
+from autotune.errors import AutotuneError
+from autotune.services.placement import placed
+from autotune.target.model import Target
+from autotune.transports.base import Transport
+from autotune.transports.parallel import on_all
+
+# Servers live in sbin, which an unprivileged user's PATH often leaves out.
+SYSTEM_PATH = "/usr/local/sbin:/usr/sbin:/sbin"
+
+
+class NeedsPrograms(Protocol):
+    """A service or a load generator."""
+
+    @property
+    def programs(self) -> Mapping[str, tuple[str, ...]]: ...
+
+    @property
+    def packages(self) -> tuple[str, ...]: ...
+
+    @property
+    def elsewhere(self) -> str: ...
+
+
+def local_programs(needing: Iterable[NeedsPrograms]) -> dict[str, str]:
+    """Full paths of the executables these services and generators need.
+
+    Raises AutotuneError with every missing one and the command that brings it.
+    """
+    found: dict[str, str] = {}
+    missing: dict[str, NeedsPrograms] = {}
+    for one in needing:
+        for name, alternatives in one.programs.items():
+            path = next(filter(None, map(_which, alternatives)), None)
+            if path is None:
+                missing[name] = one
+            else:
+                found[name] = path
+    if missing:
+        raise AutotuneError(
+            f"not installed: {', '.join(sorted(missing))}",
+            hint=remedy(missing.values()),
+        )
+    return found
+
+
+def remedy(lacking: Iterable[NeedsPrograms]) -> str:
+    """How to come by the programs of these: what Debian has first."""
+    every = list(lacking)
+    elsewhere = [one.elsewhere for one in every if one.elsewhere]
+    packages = {package for one in every if not one.elsewhere for package in one.packages}
+    install = f"apt-get install --no-install-recommends {' '.join(sorted(packages))}"
+    return "; ".join(dict.fromkeys(([install] if packages else []) + elsewhere))
+
+
+def _which(program: str) -> str | None:
+    return shutil.which(program, path=os.pathsep.join((os.environ.get("PATH", ""), SYSTEM_PATH)))
+
+
+def installed(transport: Transport, needing: Iterable[NeedsPrograms]) -> dict[str, str]:
+    """Full paths on that host, by the names services use.
+
+    Raises AutotuneError with every missing one and the command that brings it.
+    """
+    used = list(needing)
+    alternatives = {name: paths for one in used for name, paths in one.programs.items()}
+    answers = ask(transport, [Command(("where", *paths)) for paths in alternatives.values()])
+    found = {name: done.stdout.strip() for name, done in zip(alternatives, answers, strict=True)}
+    missing = sorted(name for name, path in found.items() if not path)
+    if missing:
+        lacking = [one for one in used if set(one.programs) & set(missing)]
+        raise AutotuneError(
+            f"{transport.name}: not installed: {', '.join(missing)}",
+            hint=f"there: {remedy(lacking)}",
+        )
+    return found
+
+
+def installed_services(target: Target, ways: Mapping[str, Transport]) -> dict[str, dict[str, str]]:
+    """Likewise of all hosts that have a tier, by their names in the target."""
+    services = {host: [place.service for name, tier in target.tiers.items() if host in tier.hosts
+                       for place in placed(name, tier)] for host in ways}  # fmt: skip
+    used = {ways[host].name: host for host, needed in services.items() if needed}
+    found = on_all(
+        [ways[host] for host in used.values()],
+        lambda transport: installed(transport, services[used[transport.name]]),
+    ).everywhere()
+    return {used[name]: programs for name, programs in found.items()}
