@@ -88,10 +88,9 @@ class Reading:
         ``None`` when more than ``1 - q`` of them never got a right answer: the percentile is then
         beyond anything that was observed.
         """
-        wanted = q * self.intended
-        seen = 0
+        count = 0
         for edge in sorted(self.histogram):
-            seen += self.histogram[edge]
-            if seen >= wanted:
+            count += self.histogram[edge]
+            if count >= q * self.intended:
                 return edge
         return None

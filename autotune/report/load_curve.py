@@ -6,13 +6,13 @@ percentiles cannot be averaged.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from math import exp, log
+from math import log
 from statistics import fmean
 from typing import Any
 
+from autotune.measure.reading import Reading
 from autotune.report.trials import WARM_UP
 from autotune.study.readings import reading_of
 from autotune.target.slo import Slo
@@ -29,47 +29,34 @@ DISTURBED = "disturbed"
 
 @dataclass(frozen=True)
 class LoadStep:
-    """All readings at about one ``rate`` (requests/s, the mean by requests of its logarithm).
+    """So many ``readings`` at about one rate, ``pooled``.
 
-    ``seconds`` is their length in all. ``histogram`` maps the upper edge of a bin, in milliseconds,
-    to the right answers in it. ``truncated`` readings end on clear failure; ``limited`` ones say
-    nothing about the server, because of the generator or of what disturbed the hosts. Neither
-    shares a step with whole ones, nor has percentiles.
+    Readings that were cut short on clear failure share no step with whole ones, nor do those that say
+    nothing about the server; neither have goodput or percentiles.
     """
 
-    rate: float
     readings: int
-    seconds: float
-    intended: int
-    violations: int
-    errors: Mapping[str, int]
-    histogram: Mapping[float, int]
-    truncated: bool = False
-    limited: str | None = None
+    pooled: Reading
+
+    @property
+    def limited(self) -> str | None:
+        """Why it says nothing about the server: the generator, or what disturbed the hosts."""
+        return self.pooled.limited or self.pooled.disturbed
+
+    @property
+    def complete(self) -> bool:
+        """Whether the load was offered for all of its seconds, to nothing but the server."""
+        return self.pooled.is_valid and not self.pooled.truncated
 
     @property
     def goodput(self) -> float | None:
-        """Requests/s answered right and in time. ``None`` where the load was not offered for all
-        of its seconds."""
-        whole = not self.truncated and self.limited is None and self.seconds > 0
-        return (self.intended - self.violations) / self.seconds if whole else None
+        """Requests/s answered right and in time."""
+        return self.pooled.goodput if self.complete and self.pooled.seconds > 0 else None
 
     def percentile(self, percent: float) -> float | None:
         """Milliseconds within which this share of the *intended* requests was answered right;
         ``None`` where fewer were."""
-        if self.truncated or self.limited is not None:
-            return None
-        return of_histogram(self.histogram, self.intended, percent / 100)
-
-    @property
-    def failed(self) -> int:
-        """Violations that are errors, not lateness."""
-        return sum(self.errors.values())
-
-    @property
-    def is_valid(self) -> bool:
-        """Whether it says anything about the server."""
-        return self.limited is None
+        return milliseconds(self.pooled.percentile(percent / 100)) if self.complete else None
 
 
 def load_curve(readings: Readings) -> tuple[LoadStep, ...]:
@@ -82,39 +69,16 @@ def load_curve(readings: Readings) -> tuple[LoadStep, ...]:
         invalid = reading.get("limited") or (DISTURBED if reading.get("disturbed") else "")
         kind = (place, bool(reading.get("truncated")), invalid)
         by_kind.setdefault(kind, []).append(reading)
-    return tuple(sorted(map(_load_step, by_kind.values()), key=lambda step: step.rate))
+    return tuple(sorted(map(_load_step, by_kind.values()), key=lambda step: step.pooled.rate))
 
 
-def of_histogram(histogram: Mapping[float, int], intended: int, q: float) -> float | None:
-    """The upper edge of the bin that holds the quantile; ``None`` beyond what was observed."""
-    count = 0
-    for edge in sorted(histogram):
-        count += histogram[edge]
-        if count >= q * intended:
-            return edge
-    return None
+def milliseconds(seconds: float | None) -> float | None:
+    """As histograms are recorded: without what dividing and multiplying by a thousand adds."""
+    return None if seconds is None else round(1000 * seconds, 9)
 
 
 def _load_step(readings: list[Mapping[str, Any]]) -> LoadStep:
-    intended = sum(reading["intended"] for reading in readings)
-    errors: Counter[str] = Counter()
-    histogram: Counter[float] = Counter()
-    for reading in readings:
-        errors.update(reading.get("errors") or {})
-        histogram.update({float(edge): n for edge, n in (reading.get("histogram") or {}).items()})
-    logs = sum(log(reading["rate"]) * reading["intended"] for reading in readings)
-    first = readings[0]
-    return LoadStep(
-        rate=exp(logs / intended),
-        readings=len(readings),
-        seconds=sum(reading["seconds"] for reading in readings),
-        intended=intended,
-        violations=sum(reading["violations"] for reading in readings),
-        errors={kind: errors[kind] for kind in sorted(errors) if errors[kind]},
-        histogram=histogram,
-        truncated=bool(first.get("truncated")),
-        limited=first.get("limited") or first.get("disturbed"),
-    )
+    return LoadStep(len(readings), Reading.pooled([reading_of(reading) for reading in readings]))
 
 
 def hosts_at_capacity(readings: Readings, slo: Slo) -> dict[str, dict[str, float]]:

@@ -92,7 +92,7 @@ def _side(measured: Iterable[Trial], study: Study) -> Iterator[str]:
         heads = "".join(f"{_name(percent):>9}" for percent in PERCENTILES)
         yield f"{'offered':>9}{'goodput':>11}{heads}  late or failed"
     for step in steps:
-        mark = "✓" if slo.met(step) else "?" if step.limited else "✗"
+        mark = "✓" if slo.met(step.pooled) else "?" if step.limited else "✗"
         yield f"{_step_line(step)} {mark}{_remark(step)}"
     for bent in dict.fromkeys(line for trial in trials for line in trial.bindings):
         yield f"changed to keep a rule: {bent}"
@@ -104,19 +104,23 @@ def _side(measured: Iterable[Trial], study: Study) -> Iterator[str]:
 
 
 def _step_line(step: LoadStep) -> str:
-    rate = f"{fmt.rate(step.rate)}/s"
+    rate = f"{fmt.rate(step.pooled.rate)}/s"
     good = "–" if step.goodput is None else f"{fmt.rate(step.goodput)}/s"
     latencies = [_seconds(step.percentile(percent)) for percent in PERCENTILES]
     columns = "".join(f"{fmt.latency(latency):>9}" for latency in latencies)
-    bad = 100 * step.violations / step.intended
+    bad = 100 * step.pooled.violations / step.pooled.intended
     return f"{rate:>9}{good:>11}{columns}  {bad:.2f} %"
 
 
 def _remark(step: LoadStep) -> str:
     if step.limited:
         return f"  invalid sample: {step.limited}"
-    errors = ", ".join(f"{count} {kind}" for kind, count in step.errors.items())
-    return ("  cut short" if step.truncated else "") + (f"  {errors}" if errors else "")
+    errors = ", ".join(f"{count} {kind}" for kind, count in _errors(step).items())
+    return ("  cut short" if step.pooled.truncated else "") + (f"  {errors}" if errors else "")
+
+
+def _errors(step: LoadStep) -> dict[str, int]:
+    return {kind: count for kind, count in sorted(step.pooled.errors.items()) if count}
 
 
 def _measurement(trial: Trial, study: Study, units: Units) -> dict[str, Any]:
@@ -139,16 +143,16 @@ def _load_curve(trials: Iterable[Trial], study: Study) -> list[dict[str, Any]]:
     slo = study.target.slo.slo
     return [
         {
-            "rate": round(step.rate, 2),
+            "rate": round(step.pooled.rate, 2),
             "readings": step.readings,
-            "seconds": round(step.seconds, 3),
-            "intended": step.intended,
-            "violations": step.violations,
-            "errors": dict(step.errors),
+            "seconds": round(step.pooled.seconds, 3),
+            "intended": step.pooled.intended,
+            "violations": step.pooled.violations,
+            "errors": _errors(step),
             "goodput": None if step.goodput is None else round(step.goodput, 2),
             **{_name(percent): _seconds(step.percentile(percent)) for percent in PERCENTILES},
-            "met": slo.met(step),
-            "cut_short": step.truncated,
+            "met": slo.met(step.pooled),
+            "cut_short": step.pooled.truncated,
             "limited": step.limited,
         }
         for step in load_curve(_readings(trials, study))

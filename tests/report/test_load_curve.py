@@ -31,7 +31,7 @@ def test_a_stall_in_one_of_two_readings_is_not_averaged_away() -> None:
     quick, stalled = taken(100.0, {"10": 200}), taken(101.0, {"10": 180, "900": 20})
     (rung,) = load_curve([quick, stalled])
     assert rung.readings == 2
-    assert rung.rate == pytest.approx(100.5, abs=0.01)
+    assert rung.pooled.rate == pytest.approx(100.5, abs=0.01)
     # 20 of 400: the mean of the two p99 would have been 455 ms.
     assert rung.percentile(95.0) == 10.0
     assert rung.percentile(99.0) == 900.0
@@ -42,7 +42,7 @@ def test_percentiles_are_of_intended_requests() -> None:
     (rung,) = load_curve([taken(100.0, {"10": 196}, errors={"timeout": 4})])
     assert rung.percentile(90.0) == 10.0
     assert rung.percentile(99.0) is None
-    assert rung.errors == {"timeout": 4}
+    assert rung.pooled.errors == {"timeout": 4}
 
 
 def test_what_was_cut_short_or_limited_shares_no_rung() -> None:
@@ -51,22 +51,22 @@ def test_what_was_cut_short_or_limited_shares_no_rung() -> None:
     limited = taken(100.0, {"10": 100}, limited="the load generator fell behind")
     warm = taken(100.0, {"10": 100}, purpose="warm-up")
     rungs = load_curve([whole, cut, limited, warm])
-    assert sorted((r.readings, r.truncated, bool(r.limited)) for r in rungs) == [
+    assert sorted((r.readings, r.pooled.truncated, bool(r.limited)) for r in rungs) == [
         (1, False, False),
         (1, False, True),
         (1, True, False),
     ]
     for rung in rungs:
-        doubtful = rung.truncated or rung.limited is not None
+        doubtful = rung.pooled.truncated or rung.limited is not None
         assert (rung.percentile(50.0) is None) == doubtful
         assert (rung.goodput is None) == doubtful
-        assert Slo().met(rung) != doubtful
+        assert Slo().met(rung.pooled) != doubtful
 
 
 def test_errors_beyond_the_objective_are_not_kept_within_it() -> None:
     (rung,) = load_curve([taken(100.0, {"10": 995}, errors={"5xx": 5})])
-    assert not Slo(errors=0.001).met(rung)
-    assert Slo(errors=0.01).met(rung)
+    assert not Slo(errors=0.001).met(rung.pooled)
+    assert Slo(errors=0.01).met(rung.pooled)
 
 
 @given(st.lists(st.tuples(st.floats(1, 1e5), st.integers(1, 500), st.integers(0, 50)), max_size=20))
@@ -74,5 +74,5 @@ def test_nothing_is_lost_between_readings_and_rungs(made: list[tuple[float, int,
     readings = [taken(rate, {"10": right, "80": late}) for rate, right, late in made]
     rungs = load_curve(readings)
     for count in ("intended", "violations", "seconds"):
-        assert sum(getattr(rung, count) for rung in rungs) == sum(r[count] for r in readings)
-    assert [rung.rate for rung in rungs] == sorted(rung.rate for rung in rungs)
+        assert sum(getattr(rung.pooled, count) for rung in rungs) == sum(r[count] for r in readings)
+    assert [rung.pooled.rate for rung in rungs] == sorted(rung.pooled.rate for rung in rungs)

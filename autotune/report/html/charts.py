@@ -98,10 +98,10 @@ def percentile_curves(view: StudyView) -> dict[str, dict[str, list[float | None]
 
 
 def _curve(readings: Iterable[Mapping[str, Any]]) -> dict[str, list[float | None]]:
-    steps = [step for step in load_curve(readings) if step.limited is None and not step.truncated]
+    steps = [step for step in load_curve(readings) if step.complete]
     curve: dict[str, list[float | None]] = {
-        "rate": [round(step.rate, 1) for step in steps],
-        "requests": [step.intended for step in steps],
+        "rate": [round(step.pooled.rate, 1) for step in steps],
+        "requests": [step.pooled.intended for step in steps],
     }
     for percent in PERCENTILES:
         curve[f"p{percent:g}"] = [step.percentile(percent) for step in steps]

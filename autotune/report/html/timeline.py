@@ -12,7 +12,7 @@ from datetime import datetime
 from itertools import accumulate, pairwise
 from typing import Any, Protocol
 
-from autotune.report.load_curve import of_histogram
+from autotune.report.load_curve import milliseconds
 from autotune.report.trials import WARM_UP, label, outcome
 from autotune.report.view import StudyView, capacity
 from autotune.study.readings import reading_of
@@ -161,8 +161,9 @@ def readings(view: StudyView, time: Time) -> dict[str, list[Any]]:
         columns["trial"].append(reading["trial"])
         columns["warm"].append(reading.get("purpose") == WARM_UP)
         columns["rate"].append(round(reading["rate"], 1))
-        columns["late"].append(percentile(reading, slo.quantile))
-        columns["bad"].append(round(100 * reading_of(reading).fraction, 3))
+        counted = reading_of(reading)
+        columns["late"].append(milliseconds(counted.percentile(slo.quantile)))
+        columns["bad"].append(round(100 * counted.fraction, 3))
         columns["state"].append(state_of(reading, trials.get(reading["trial"]), slo))
     return columns
 
@@ -178,12 +179,3 @@ def state_of(reading: Mapping[str, Any], trial: Trial | None, slo: Slo) -> str:
     peak = trial.peak if trial else None
     below = peak is not None and peak.feasible and reading["rate"] < peak.low * (1 - DISTURBED)
     return "disturbed" if below else "broken"
-
-
-def percentile(reading: Mapping[str, Any], q: float) -> float | None:
-    """Latency in ms within which the fraction ``q`` of intended requests was answered right."""
-    return of_histogram(
-        {float(edge): count for edge, count in (reading.get("histogram") or {}).items()},
-        reading["intended"],
-        q,
-    )
