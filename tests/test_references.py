@@ -13,6 +13,8 @@ import pytest
 from autotune.loads.base import Load
 
 REPOSITORY = Path(__file__).parents[1]
+FILE = re.compile(r"(?<![\w/.*<>{-])[\w./-]*\w\.(?:md|py)\b")
+FOLDERS = ("", "autotune", "docs", "tests")
 SUFFIXES = {".md", ".py", ".toml", ".yaml", ".j2", ".sh", ""}
 
 
@@ -36,6 +38,13 @@ def prose(path: Path) -> Iterator[str]:
     yield from re.findall(r"(?:^|\s)#(.*)", text)
 
 
+def exists(name: str) -> bool:
+    path = Path(name)
+    if len(path.parts) == 1:
+        return any(path.name == known.name for known in tracked())
+    return any((REPOSITORY / folder / path).exists() for folder in FOLDERS)
+
+
 def places() -> list[Path]:
     return [
         path
@@ -49,10 +58,29 @@ def places() -> list[Path]:
     ]
 
 
+def test_every_file_that_is_named_is_there() -> None:
+    named = {
+        (str(path), name)
+        for path in places()
+        for text in prose(path)
+        for name in FILE.findall(text)
+        if not name.startswith(("./", "/"))
+    }
+    assert len(named) > 30
+    assert [f"{path}: {name}" for path, name in sorted(named) if not exists(name)] == []
+
+
 @pytest.mark.parametrize("word", ["REFERENCE", "SEARCH", "MEASUREMENT", "DESIGN"])
 def test_no_document_of_ours_is_cited_that_users_do_not_have(word: str) -> None:
     cited = re.compile(rf"\b{word}\b(?!_)(?:\.md| [A-E]\b|:)")
     assert [str(p) for p in places() if any(cited.search(text) for text in prose(p))] == []
+
+
+def test_the_table_of_packages_has_them_all() -> None:
+    text = (REPOSITORY / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| `(\w+)/` \|", text, flags=re.MULTILINE)
+    packages = (REPOSITORY / "autotune").glob("*/__init__.py")
+    assert sorted(rows) == sorted(path.parent.name for path in packages)
 
 
 def test_the_methods_of_a_load_generator_are_called_what_they_are() -> None:
