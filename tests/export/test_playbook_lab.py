@@ -38,12 +38,13 @@ InEffect = Mapping[str, Mapping[str, Value]]
 
 
 @pytest.fixture
-def ground(shared_lab: SharedLab, tmp_path: Path) -> Iterator[Ground]:
+def ground(shared_lab: SharedLab, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ground]:
     """Hosts some of which have services running already, as the distribution set them up."""
     shared_lab.renew()
     lab = shared_lab.directory
     ways = {host.name: SshTransport(access(lab, host.name)) for host in HOSTS}
-    ground = Ground(lab, tmp_path, ways)
+    # The path of a socket of ssh, somewhere below, may have a hundred characters and no more.
+    ground = Ground(lab, tmp_path_factory.mktemp("role"), ways)
     for name in ways:  # the machine below may have labs there, whose directory shows through
         ground.sh(name, "rmdir /var/lib/autotune 2>&1 || :")
     ground.sh("fllb", "systemctl start nginx")
@@ -85,7 +86,7 @@ def exported(ground: Ground, bed: SystemdEnvironment, deployment: dict[str, Valu
 def in_effect(ground: Ground, bed: SystemdEnvironment, export: Path) -> InEffect:
     """What `apply` reads back, host by host; changes nothing."""
     fleet = ground.fleet(bed, "reading")
-    wanted = fleet.desired(applying.wanted(bed, export))
+    wanted = fleet.desired(applying.settings_of(bed, export))
     return {host: read_back(wanted, fleet.runtime[host])[1] for host in fleet.stack.hosts}
 
 
