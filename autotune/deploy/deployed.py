@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from autotune.deploy.handover import HandedHost
+from autotune.deploy.host_manifests import HostManifest
 from autotune.errors import AutotuneError
 from autotune.services.base import Action, Settings, Value
 
@@ -38,7 +38,7 @@ class Deployed:
     actions: Mapping[str, Action]
     effective: Mapping[str, Value] = field(default_factory=dict)
     differences: tuple[Difference, ...] = ()
-    hosts: Mapping[str, HandedHost] = field(default_factory=dict)
+    hosts: Mapping[str, HostManifest] = field(default_factory=dict)
 
     @property
     def restarted(self) -> frozenset[str]:

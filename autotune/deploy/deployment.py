@@ -8,11 +8,11 @@ from pathlib import Path
 
 from autotune.deploy import dataset, ready
 from autotune.deploy.deployed import Deployed, DeployFailed, Fleet
-from autotune.deploy.desired_state import Wanted, needs, want
-from autotune.deploy.handover import handover
-from autotune.deploy.host_state import HostSeen
-from autotune.deploy.plan import Steps, decide
-from autotune.deploy.read_back import InPlace, NotUp, confirmed, pids
+from autotune.deploy.desired_state import DesiredState, desired_state, required_actions
+from autotune.deploy.host_manifests import host_manifests
+from autotune.deploy.host_state import ObservedHost
+from autotune.deploy.plan import HostPlan, plan_host
+from autotune.deploy.read_back import ConfirmedState, NotUp, confirmed, pids
 from autotune.deploy.render import RenderError, render
 from autotune.deploy.runtime import ApplyFailed, Invalid, Runtime, RuntimeHost
 from autotune.deploy.stack import Part, Stack
@@ -52,7 +52,7 @@ class Deployment(Fleet):
         self.keeps = runtime.persistent
         self._study, self._expect, self._loads_data = study, expect, loads_data
         self._overrides, self._progress = overrides, progress
-        self._in_place: InPlace | None = None
+        self._in_place: ConfirmedState | None = None
         self._keeping = False
 
     # -- the transaction ------------------------------------------------------------------------
@@ -84,7 +84,7 @@ class Deployment(Fleet):
         self._in_place = in_place
         return in_place.deployed
 
-    def desired(self, settings: Settings) -> Wanted:
+    def desired(self, settings: Settings) -> DesiredState:
         """Every host as ``settings`` want it; nothing is asked or changed. Raises DeployFailed."""
 
         def files(part: Part) -> dict[str, bytes]:
@@ -92,48 +92,52 @@ class Deployment(Fleet):
             return render(part.service, part.site, settings, data, self._overrides)
 
         try:
-            return want(settings, self.stack, files, self.runtime.layout)
+            return desired_state(settings, self.stack, files, self.runtime.layout)
         except RenderError as error:
             raise DeployFailed(error.message) from error
 
-    def _back_up(self, desired: Wanted) -> None:
+    def _back_up(self, desired: DesiredState) -> None:
         def save(host: RuntimeHost) -> None:
             host.save(desired.hosts[host.name], desired.leaves(host.name))
 
-        self.runtime.gather(self.stack.hosts, save).everywhere()
+        self.runtime.gather(self.stack.hosts, save).unwrap()
 
-    def _observe(self, desired: Wanted) -> dict[str, HostSeen]:
+    def _observe(self, desired: DesiredState) -> dict[str, ObservedHost]:
         return self.runtime.gather(
             self.stack.hosts, lambda host: host.observe(desired.hosts[host.name])
-        ).everywhere()
+        ).unwrap()
 
-    def _plan(self, desired: Wanted, observed: Mapping[str, HostSeen]) -> dict[str, Steps]:
-        before = self._in_place.wanted.settings if self._in_place else None
+    def _plan(
+        self, desired: DesiredState, observed: Mapping[str, ObservedHost]
+    ) -> dict[str, HostPlan]:
+        before = self._in_place.desired.settings if self._in_place else None
         return {
-            name: decide(desired.hosts[name], observed[name], needs(desired, name, before))
+            name: plan_host(
+                desired.hosts[name], observed[name], required_actions(desired, name, before)
+            )
             for name in self.stack.hosts
         }
 
-    def _validate(self, desired: Wanted, plans: Mapping[str, Steps]) -> None:
+    def _validate(self, desired: DesiredState, plans: Mapping[str, HostPlan]) -> None:
         def stage(host: RuntimeHost) -> None:
             plan = plans[host.name]
             host.stage(desired.hosts[host.name], plan, desired.checks(host.name, plan.write))
 
         changing = _changing(plans)
         try:
-            self.runtime.gather(changing, stage).everywhere()
+            self.runtime.gather(changing, stage).unwrap()
         except AutotuneError as error:
             self.runtime.gather(changing, lambda host: host.discard(plans[host.name]))
             if isinstance(error, Invalid):
                 raise DeployFailed(error.message) from error
             raise
 
-    def _apply(self, desired: Wanted, plans: Mapping[str, Steps]) -> None:
+    def _apply(self, desired: DesiredState, plans: Mapping[str, HostPlan]) -> None:
         self.runtime.gather(
             _changing(plans), lambda host: host.apply(desired.hosts[host.name], plans[host.name])
-        ).everywhere()
+        ).unwrap()
 
-    def _load_data(self, desired: Wanted, plans: Mapping[str, Steps]) -> None:
+    def _load_data(self, desired: DesiredState, plans: Mapping[str, HostPlan]) -> None:
         if not self._loads_data:
             return
         for part in desired.parts:
@@ -150,14 +154,14 @@ class Deployment(Fleet):
             complaints = self.runtime.gather(self.stack.hosts, lambda host: host.complaints())
             raise NotUp("\n".join([*lines, *(s for c in complaints.results.values() for s in c)]))
 
-    def _roll_back(self, plans: Mapping[str, Steps], error: AutotuneError) -> None:
+    def _roll_back(self, plans: Mapping[str, HostPlan], error: AutotuneError) -> None:
         """Every host back to the last good state; without one, to how it was found."""
         good = self._in_place
 
         def back(host: RuntimeHost) -> None:
-            state = good.wanted.hosts[host.name] if good else host.original
+            state = good.desired.hosts[host.name] if good else host.original
             touched = [*plans[host.name].act, *plans[host.name].stop]
-            plan = decide(state, host.observe(state), {}, touched)
+            plan = plan_host(state, host.observe(state), {}, touched)
             host.stage(state, plan)
             host.apply(state, plan)
 
@@ -182,7 +186,7 @@ class Deployment(Fleet):
     @property
     def in_place(self) -> Settings:
         """The settings that were deployed last; none before the first deployment."""
-        return self._in_place.wanted.settings if self._in_place else {}
+        return self._in_place.desired.settings if self._in_place else {}
 
     def keep(self) -> None:
         """What is deployed now stays when hosts are released; `autotune restore` still undoes it."""
@@ -196,18 +200,18 @@ class Deployment(Fleet):
         """
         self.runtime.give_back(restored=not self._keeping)
 
-    def _unchanged(self, observed: Mapping[str, HostSeen]) -> bool:
+    def _unchanged(self, observed: Mapping[str, ObservedHost]) -> bool:
         return self._in_place is not None and self._in_place.pids == pids(observed)
 
-    def _nothing_done(self, desired: Wanted) -> Deployed:
+    def _nothing_done(self, desired: DesiredState) -> Deployed:
         assert self._in_place is not None
         self._await_answer()
         before = self._in_place.deployed
         nothing = dict.fromkeys(before.actions, Action.NONE)
-        hosts = handover(desired) if self.runtime.persistent else {}
+        hosts = host_manifests(desired) if self.runtime.persistent else {}
         return replace(before, files=desired.files, actions=nothing, hosts=hosts)
 
 
-def _changing(plans: Mapping[str, Steps]) -> list[str]:
+def _changing(plans: Mapping[str, HostPlan]) -> list[str]:
     """The hosts that have anything to do."""
     return [name for name, plan in plans.items() if plan]

@@ -17,7 +17,7 @@ INSTALLED = Layout()
 
 
 @dataclass(frozen=True)
-class Wanted:
+class DesiredState:
     """One deployment: its settings, its parts, their files, and so the state of every host."""
 
     settings: Settings
@@ -52,12 +52,12 @@ class Wanted:
         return checks
 
 
-def want(
+def desired_state(
     settings: Settings,
     stack: Stack,
     render: Callable[[Part], Mapping[str, bytes]],
     layout: Layout = INSTALLED,
-) -> Wanted:
+) -> DesiredState:
     """Every host with the units that ``settings`` choose running, and those they do not stopped.
 
     Raises AutotuneError where two parts would write the same file of one host.
@@ -74,34 +74,36 @@ def want(
         )
         for host in stack.hosts
     }
-    return Wanted(settings, parts, rendered, hosts, layout)
+    return DesiredState(settings, parts, rendered, hosts, layout)
 
 
-def needs(wanted: Wanted, host: str, before: Settings | None) -> dict[str, dict[str, Action]]:
+def required_actions(
+    desired: DesiredState, host: str, before: Settings | None
+) -> dict[str, dict[str, Action]]:
     """File or kernel value → units that a change of it concerns, and what they then need.
 
     ``before`` are the settings in place; without them nothing is known of what runs.
     """
-    found: dict[str, dict[str, Action]] = {}
-    parts = wanted.parts_on(host)
+    actions_by_cause: dict[str, dict[str, Action]] = {}
+    parts = desired.parts_on(host)
     for part in parts:
-        concerned = _concerned(part, parts, wanted.layout)
-        action = _action(part, before, wanted.settings)
-        for path in (wanted.layout.path(part, name) for name in wanted.rendered[part.name]):
+        concerned = _concerned(part, parts, desired.layout)
+        action = _action(part, before, desired.settings)
+        for path in (desired.layout.path(part, name) for name in desired.rendered[part.name]):
             unit = path.removeprefix(DROP_INS).partition(".d/")[0]
             if path.startswith(DROP_INS):
-                found[path] = {unit: Action.RESTART}
+                actions_by_cause[path] = {unit: Action.RESTART}
             else:
-                found[path] = {u: action if _reloads(reader) else Action.RESTART
+                actions_by_cause[path] = {u: action if _reloads(reader) else Action.RESTART
                                for u, reader in concerned.items()}  # fmt: skip
-        for key in _sysctls(part, wanted.settings):
+        for key in _sysctls(part, desired.settings):
             restarts = _parameter_action(part, key) is Action.RESTART
-            found[key] = dict.fromkeys(concerned, Action.RESTART) if restarts else {}
-    return found
+            actions_by_cause[key] = dict.fromkeys(concerned, Action.RESTART) if restarts else {}
+    return actions_by_cause
 
 
-def actions(
-    wanted: Wanted,
+def part_actions(
+    desired: DesiredState,
     acted: Mapping[str, Mapping[str, Action]],
     changed: Mapping[str, set[str]],
     *,
@@ -112,17 +114,17 @@ def actions(
     In the ``first`` deployment of a study nothing was read before: its files count as a restart.
     """
     without_unit = Action.RESTART if first else Action.RELOAD
-    found: dict[str, Action] = {}
-    for part in wanted.parts:
-        unit = wanted.layout.unit(part)
-        mine = {wanted.layout.path(part, name) for name in wanted.rendered[part.name]}
-        mine |= set(_sysctls(part, wanted.settings))
+    actions_by_cause: dict[str, Action] = {}
+    for part in desired.parts:
+        unit = desired.layout.unit(part)
+        mine = {desired.layout.path(part, name) for name in desired.rendered[part.name]}
+        mine |= set(_sysctls(part, desired.settings))
         if unit is not None:
-            found[part.name] = acted.get(part.site.host, {}).get(unit, Action.NONE)
+            actions_by_cause[part.name] = acted.get(part.site.host, {}).get(unit, Action.NONE)
         else:
             touched = mine & changed.get(part.site.host, set())
-            found[part.name] = without_unit if touched else Action.NONE
-    return found
+            actions_by_cause[part.name] = without_unit if touched else Action.NONE
+    return actions_by_cause
 
 
 def _host_state(

@@ -67,31 +67,31 @@ def ask(
     way meanwhile. Raises HostUnreachable, or AutotuneError where the host does not let this account
     become root.
     """
-    wanted = list(commands)
-    if not wanted:
+    batch = list(commands)
+    if not batch:
         return []
     mark = f"#{secrets.token_hex(8)}"
     script = _SCRIPT.format(
         functions=FUNCTIONS,
         mark=mark,
-        steps="\n".join(map(_line, wanted)),
+        steps="\n".join(map(_line, batch)),
         alone=_ALONE if alone else "",
     )
     done = transport.run(["sh"], input=script.encode(), timeout=timeout, sudo=True)
-    answers = _answers(wanted, done.stdout, mark)
-    stopped = bool(answers) and not answers[-1].ok and wanted[len(answers) - 1].vital
-    if len(answers) < len(wanted) and not stopped:
+    answers = _answers(batch, done.stdout, mark)
+    stopped = bool(answers) and not answers[-1].ok and batch[len(answers) - 1].vital
+    if len(answers) < len(batch) and not stopped:
         raise _ended_early(transport.name, done)
     return answers
 
 
-def insist(
+def run_checked(
     transport: Transport, commands: Iterable[Command], *, timeout: float = 30.0
 ) -> list[Completed]:
     """As ``ask``; raises CommandFailed for a vital command that failed."""
-    wanted = list(commands)
-    answers = ask(transport, wanted, timeout=timeout)
-    for command, done in zip(wanted, answers, strict=False):
+    batch = list(commands)
+    answers = ask(transport, batch, timeout=timeout)
+    for command, done in zip(batch, answers, strict=False):
         if command.vital and not done.ok:
             raise CommandFailed(f"{transport.name}: {done.said or ' '.join(command.words[:2])}")
     return answers
@@ -114,12 +114,12 @@ def _line(command: Command) -> str:
 
 def _answers(commands: list[Command], output: str, mark: str) -> list[Completed]:
     pieces = output.split(f"\n{mark} ")
-    said, found = pieces[0], []
+    printed, answers = pieces[0], []
     for command, piece in zip(commands, pieces[1:], strict=False):
         status, _, rest = piece.partition("\n")
-        found.append(Completed(command.words, int(status), said, ""))
-        said = rest
-    return found
+        answers.append(Completed(command.words, int(status), printed, ""))
+        printed = rest
+    return answers
 
 
 def _ended_early(host: str, done: Completed) -> AutotuneError:

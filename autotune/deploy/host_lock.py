@@ -53,7 +53,7 @@ class Holder:
 
 
 @dataclass(frozen=True)
-class LockSeen:
+class ObservedLock:
     """What a host says of its lock: ``record`` is its text, times are in seconds of uptime."""
 
     boot: str
@@ -84,19 +84,19 @@ def oneself(study: str) -> Holder:
     )
 
 
-def why_stale(seen: LockSeen, here: str) -> str | None:
+def why_stale(observed: ObservedLock, here: str) -> str | None:
     """Why the lock is nobody's any more, in words; ``None`` while it may be somebody's.
 
     ``here`` is this machine's own place.
     """
-    holder = seen.holder
+    holder = observed.holder
     if holder is None:
         return "its record cannot be read"
     if holder.place == here:
         return None if _lives(holder) else f"process {holder.pid} has ended"
-    if holder.boot != seen.boot:
+    if holder.boot != observed.boot:
         return "the host has been booted since"
-    if seen.renewed is None or seen.uptime - seen.renewed > LEASE:
+    if observed.renewed is None or observed.uptime - observed.renewed > LEASE:
         return f"it was not renewed for {LEASE:.0f} s"
     return None
 
@@ -123,25 +123,27 @@ class HostLock:
         Raises LockedError, naming holder, process and time, while another tuner has it.
         """
         for _ in range(3):
-            seen = look(self._transport)
-            stale = why_stale(seen, self._me.place) if seen.record else None
-            if seen.record and stale is None:
-                raise self._held(seen.holder)
-            record = json.dumps({**asdict(self._me), "boot": seen.boot})
-            (done,) = ask(self._transport, [Command(("claim", seen.record, record))], timeout=120.0)
+            observed = look(self._transport)
+            stale = why_stale(observed, self._me.place) if observed.record else None
+            if observed.record and stale is None:
+                raise self._held(observed.holder)
+            record = json.dumps({**asdict(self._me), "boot": observed.boot})
+            (done,) = ask(
+                self._transport, [Command(("claim", observed.record, record))], timeout=120.0
+            )
             if done.ok:
                 self.record = record
-                return f"{seen.holder or 'somebody'}: {stale}" if seen.record else None
+                return f"{observed.holder or 'somebody'}: {stale}" if observed.record else None
             if done.returncode != _CHANGED:
                 raise AutotuneError(f"{self._transport.name} cannot be locked: {done.said}")
         raise self._held(look(self._transport).holder)
 
     def left_behind(self) -> bool:
         """Whether there is a lock of a tuner of the same study that is gone."""
-        seen = look(self._transport)
-        holder = seen.holder
+        observed = look(self._transport)
+        holder = observed.holder
         same = holder is not None and holder.study == self._me.study
-        return same and why_stale(seen, self._me.place) is not None
+        return same and why_stale(observed, self._me.place) is not None
 
     def renew(self) -> None:
         """Raises LockedError where the lock has gone to somebody else."""
@@ -162,7 +164,7 @@ class HostLock:
         )
 
 
-def look(transport: Transport) -> LockSeen:
+def look(transport: Transport) -> ObservedLock:
     """The host's lock as it is now; changes nothing."""
     (done,) = ask(transport, [Command(("lock_state",))])
     lines = done.stdout.split("\n", 3)
@@ -171,7 +173,7 @@ def look(transport: Transport) -> LockSeen:
     renewed = None
     with contextlib.suppress(ValueError):
         renewed = float(lines[2])
-    return LockSeen(lines[0], float(lines[1]), renewed, lines[3] if len(lines) > 3 else "")
+    return ObservedLock(lines[0], float(lines[1]), renewed, lines[3] if len(lines) > 3 else "")
 
 
 def _place() -> str:

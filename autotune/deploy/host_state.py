@@ -32,7 +32,7 @@ class FileState:
 
 
 @dataclass(frozen=True)
-class FileSeen:
+class ObservedFile:
     """A path as it is. ``detail``: a file's SHA-256, or where a link points."""
 
     kind: str
@@ -41,22 +41,22 @@ class FileSeen:
     time: str = ""
     detail: str = ""
 
-    def is_as(self, wanted: FileState) -> bool:
-        if wanted.absent:
+    def is_as(self, desired: FileState) -> bool:
+        if desired.absent:
             return self.kind == "absent"
-        if wanted.link is not None:
-            return (self.kind, self.detail) == ("link", wanted.link)
+        if desired.link is not None:
+            return (self.kind, self.detail) == ("link", desired.link)
         return (
             self.kind == "file"
-            and self.detail == hashlib.sha256(wanted.content or b"").hexdigest()
-            and wanted.mode in (None, self.mode)
-            and wanted.owner in (None, self.owner)
-            and wanted.time in (None, self.time)
+            and self.detail == hashlib.sha256(desired.content or b"").hexdigest()
+            and desired.mode in (None, self.mode)
+            and desired.owner in (None, self.owner)
+            and desired.time in (None, self.time)
         )
 
 
 @dataclass(frozen=True)
-class UnitSeen:
+class ObservedUnit:
     """``pid``: its main process; ``restarts``: how often systemd itself started it again."""
 
     known: bool
@@ -80,15 +80,15 @@ class HostState:
 
 
 @dataclass(frozen=True)
-class HostSeen:
+class ObservedHost:
     """A host as it is; a kernel value that does not exist is ``None``."""
 
-    files: Mapping[str, FileSeen] = field(default_factory=dict)
-    units: Mapping[str, UnitSeen] = field(default_factory=dict)
+    files: Mapping[str, ObservedFile] = field(default_factory=dict)
+    units: Mapping[str, ObservedUnit] = field(default_factory=dict)
     sysctls: Mapping[str, str | None] = field(default_factory=dict)
 
 
-def files_seen(paths: tuple[str, ...], text: str) -> dict[str, FileSeen]:
+def parse_files(paths: tuple[str, ...], text: str) -> dict[str, ObservedFile]:
     """What ``look`` printed about ``paths``. Raises AutotuneError for output that makes no sense."""
     lines = text.splitlines()
     if len(lines) != len(paths):
@@ -96,7 +96,7 @@ def files_seen(paths: tuple[str, ...], text: str) -> dict[str, FileSeen]:
     return {path: _file(line) for path, line in zip(paths, lines, strict=True)}
 
 
-def units_seen(names: tuple[str, ...], text: str) -> dict[str, UnitSeen]:
+def parse_units(names: tuple[str, ...], text: str) -> dict[str, ObservedUnit]:
     """What ``units`` printed about ``names``."""
     blocks = [dict(line.split("=", 1) for line in block.splitlines())
               for block in text.strip().split("\n\n") if block]  # fmt: skip
@@ -105,7 +105,7 @@ def units_seen(names: tuple[str, ...], text: str) -> dict[str, UnitSeen]:
     return {name: _unit(block) for name, block in zip(names, blocks, strict=True)}
 
 
-def sysctls_seen(names: tuple[str, ...], text: str) -> dict[str, str | None]:
+def parse_sysctls(names: tuple[str, ...], text: str) -> dict[str, str | None]:
     """What ``kernel`` printed about ``names``, blanks made the same everywhere."""
     lines = text.splitlines()
     if len(lines) != len(names):
@@ -116,16 +116,16 @@ def sysctls_seen(names: tuple[str, ...], text: str) -> dict[str, str | None]:
     }
 
 
-def _file(line: str) -> FileSeen:
+def _file(line: str) -> ObservedFile:
     kind, *rest = line.split(" ", 4)
     if not rest:
-        return FileSeen(kind)
+        return ObservedFile(kind)
     mode, owner, time, detail = rest
-    return FileSeen(kind, int(mode, 8), owner, time, detail)
+    return ObservedFile(kind, int(mode, 8), owner, time, detail)
 
 
-def _unit(block: Mapping[str, str]) -> UnitSeen:
-    return UnitSeen(
+def _unit(block: Mapping[str, str]) -> ObservedUnit:
+    return ObservedUnit(
         known=block["LoadState"] not in ("not-found", "error"),
         active=block["ActiveState"] in ACTIVE,
         enabled=block["UnitFileState"],

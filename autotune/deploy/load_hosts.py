@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from autotune.deploy.host import FleetHost
+from autotune.deploy.backup import BackupStore
+from autotune.deploy.host import ManagedHost
 from autotune.deploy.host_lock import Lease
 from autotune.deploy.host_state import HostState
-from autotune.deploy.originals import Kept
-from autotune.deploy.plan import Steps
-from autotune.deploy.put_back import clear_left_behind, put_back
+from autotune.deploy.plan import HostPlan
+from autotune.deploy.restore_host import clear_left_behind, restore_host
 from autotune.errors import AutotuneError, LockedError
 from autotune.transports.base import Transport
-from autotune.transports.parallel import on_all
+from autotune.transports.parallel import run_on_all
 
 Fit = Callable[[Mapping[str, str | None]], Mapping[str, str]]
 
@@ -21,10 +21,10 @@ Fit = Callable[[Mapping[str, str | None]], Mapping[str, str]]
 class LoadHosts:
     """Hosts that make load, held by one study. Nothing is done to them before ``open``."""
 
-    def __init__(self, ways: Sequence[Transport], study: Path) -> None:
-        kept = Kept(study)
+    def __init__(self, transports: Sequence[Transport], study: Path) -> None:
+        store = BackupStore(study)
         self._study = study.name
-        self._hosts = [FleetHost(way.name, way, kept, study.name) for way in ways]
+        self._hosts = [ManagedHost(t.name, t, store, study.name) for t in transports]
         self._lease = Lease([host.lock for host in self._hosts])
 
     def open(self, names: Sequence[str], fit: Fit, note: Callable[[str], None]) -> None:
@@ -33,12 +33,12 @@ class LoadHosts:
         One that does not let itself be prepared makes load as it is, and ``note`` is told why. Raises
         LockedError while another tuner has one of them.
         """
-        taken = on_all(self._hosts, lambda host: host.lock.take())
+        taken = run_on_all(self._hosts, lambda host: host.lock.take())
         if locked := [e for e in taken.errors.values() if isinstance(e, LockedError)]:
             self.restore()
             raise locked[0]
         self._lease.start()
-        done = on_all(self._held(), lambda host: _prepare(host, names, fit))
+        done = run_on_all(self._held(), lambda host: _prepare(host, names, fit))
         for lines in done.results.values():
             for line in lines:
                 note(line)
@@ -53,24 +53,24 @@ class LoadHosts:
         self._lease.stop()
         held = self._held()
         try:
-            failed = on_all(held, put_back).errors
+            failed = run_on_all(held, restore_host).errors
         finally:
-            on_all(held, lambda host: host.lock.release())
+            run_on_all(held, lambda host: host.lock.release())
         if failed:
             raise AutotuneError(
                 "not put back: " + "; ".join(error.message for error in failed.values()),
                 hint=f"`autotune restore {self._study}` once that is mended",
             )
 
-    def _held(self) -> list[FleetHost]:
+    def _held(self) -> list[ManagedHost]:
         return [host for host in self._hosts if host.lock.held]
 
 
-def _prepare(host: FleetHost, names: Sequence[str], fit: Fit) -> tuple[str, ...]:
+def _prepare(host: ManagedHost, names: Sequence[str], fit: Fit) -> tuple[str, ...]:
     left = clear_left_behind(host)
     asked = HostState(sysctls=dict.fromkeys(names, ""))
-    wanted = HostState(sysctls=fit(host.observe(asked).sysctls))
-    if wanted.sysctls:
-        host.save(wanted)
-        host.apply(wanted, Steps(sysctls=wanted.sysctls))
+    desired = HostState(sysctls=fit(host.observe(asked).sysctls))
+    if desired.sysctls:
+        host.save(desired)
+        host.apply(desired, HostPlan(sysctls=desired.sysctls))
     return left

@@ -22,8 +22,8 @@ def of(directory: Path | None) -> dict[str, Own]:
     if path is None or not path.exists():
         return {}
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-        return {part: _own(one) for part, one in found.items()}
+        record = json.loads(path.read_text(encoding="utf-8"))
+        return {part: _own(own_files) for part, own_files in record.items()}
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise AutotuneError(
             f"{path} cannot be read: {error}", hint="`autotune init --from` writes it anew"
@@ -44,22 +44,22 @@ def check(own: Mapping[str, Own], parts: Collection[str]) -> None:
 
 def text(own: Mapping[str, Own]) -> str:
     """The manifest as a file, in JSON."""
-    found = {
+    record = {
         part: {
             "files": {
                 file.path: {"template": file.template, "mode": f"{file.mode:04o}"}
-                for file in one.files
+                for file in own_files.files
             },
-            "listen": one.listen,
+            "listen": own_files.listen,
         }
-        for part, one in own.items()
+        for part, own_files in own.items()
     }
-    return json.dumps(found, indent=2) + "\n"
+    return json.dumps(record, indent=2) + "\n"
 
 
-def _own(found: Mapping[str, Any]) -> Own:
+def _own(record: Mapping[str, Any]) -> Own:
     files = tuple(
         ConfigFile(path, file["template"], int(file["mode"], 8))
-        for path, file in found["files"].items()
+        for path, file in record["files"].items()
     )
-    return Own(files, found["listen"])
+    return Own(files, record["listen"])

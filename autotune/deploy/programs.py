@@ -12,7 +12,7 @@ from autotune.errors import AutotuneError
 from autotune.services.placement import placed
 from autotune.target.model import Target
 from autotune.transports.base import Transport
-from autotune.transports.parallel import on_all
+from autotune.transports.parallel import run_on_all
 
 # Servers live in sbin, which an unprivileged user's PATH often leaves out.
 SYSTEM_PATH = "/usr/local/sbin:/usr/sbin:/sbin"
@@ -36,28 +36,28 @@ def local_programs(needing: Iterable[NeedsPrograms]) -> dict[str, str]:
 
     Raises AutotuneError with every missing one and the command that brings it.
     """
-    found: dict[str, str] = {}
+    paths: dict[str, str] = {}
     missing: dict[str, NeedsPrograms] = {}
-    for one in needing:
-        for name, alternatives in one.programs.items():
+    for user in needing:
+        for name, alternatives in user.programs.items():
             path = next(filter(None, map(_which, alternatives)), None)
             if path is None:
-                missing[name] = one
+                missing[name] = user
             else:
-                found[name] = path
+                paths[name] = path
     if missing:
         raise AutotuneError(
             f"not installed: {', '.join(sorted(missing))}",
             hint=remedy(missing.values()),
         )
-    return found
+    return paths
 
 
 def remedy(lacking: Iterable[NeedsPrograms]) -> str:
     """How to come by the programs of these: what Debian has first."""
     every = list(lacking)
-    elsewhere = [one.elsewhere for one in every if one.elsewhere]
-    packages = {package for one in every if not one.elsewhere for package in one.packages}
+    elsewhere = [user.elsewhere for user in every if user.elsewhere]
+    packages = {package for user in every if not user.elsewhere for package in user.packages}
     install = f"apt-get install --no-install-recommends {' '.join(sorted(packages))}"
     return "; ".join(dict.fromkeys(([install] if packages else []) + elsewhere))
 
@@ -72,26 +72,28 @@ def installed(transport: Transport, needing: Iterable[NeedsPrograms]) -> dict[st
     Raises AutotuneError with every missing one and the command that brings it.
     """
     used = list(needing)
-    alternatives = {name: paths for one in used for name, paths in one.programs.items()}
+    alternatives = {name: paths for user in used for name, paths in user.programs.items()}
     answers = ask(transport, [Command(("where", *paths)) for paths in alternatives.values()])
-    found = {name: done.stdout.strip() for name, done in zip(alternatives, answers, strict=True)}
-    missing = sorted(name for name, path in found.items() if not path)
+    paths = {name: done.stdout.strip() for name, done in zip(alternatives, answers, strict=True)}
+    missing = sorted(name for name, path in paths.items() if not path)
     if missing:
-        lacking = [one for one in used if set(one.programs) & set(missing)]
+        lacking = [user for user in used if set(user.programs) & set(missing)]
         raise AutotuneError(
             f"{transport.name}: not installed: {', '.join(missing)}",
             hint=f"there: {remedy(lacking)}",
         )
-    return found
+    return paths
 
 
-def installed_services(target: Target, ways: Mapping[str, Transport]) -> dict[str, dict[str, str]]:
+def installed_services(
+    target: Target, transports: Mapping[str, Transport]
+) -> dict[str, dict[str, str]]:
     """Likewise of all hosts that have a tier, by their names in the target."""
     services = {host: [place.service for name, tier in target.tiers.items() if host in tier.hosts
-                       for place in placed(name, tier)] for host in ways}  # fmt: skip
-    used = {ways[host].name: host for host, needed in services.items() if needed}
-    found = on_all(
-        [ways[host] for host in used.values()],
+                       for place in placed(name, tier)] for host in transports}  # fmt: skip
+    used = {transports[host].name: host for host, needed in services.items() if needed}
+    paths = run_on_all(
+        [transports[host] for host in used.values()],
         lambda transport: installed(transport, services[used[transport.name]]),
-    ).everywhere()
-    return {used[name]: programs for name, programs in found.items()}
+    ).unwrap()
+    return {used[name]: programs for name, programs in paths.items()}

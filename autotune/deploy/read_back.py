@@ -6,10 +6,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from autotune.deploy.deployed import Deployed, Difference
-from autotune.deploy.desired_state import Wanted, actions
-from autotune.deploy.handover import handover
-from autotune.deploy.host_state import HostSeen
-from autotune.deploy.plan import Steps
+from autotune.deploy.desired_state import DesiredState, part_actions
+from autotune.deploy.host_manifests import host_manifests
+from autotune.deploy.host_state import ObservedHost
+from autotune.deploy.plan import HostPlan
 from autotune.deploy.runtime import Runtime, RuntimeHost
 from autotune.errors import AutotuneError
 from autotune.services.base import Settings, Value
@@ -23,66 +23,71 @@ class NotUp(AutotuneError):
 
 
 @dataclass(frozen=True)
-class InPlace:
+class ConfirmedState:
     """The last good deployment, and how the units looked when it was found good."""
 
-    wanted: Wanted
+    desired: DesiredState
     deployed: Deployed
     pids: Pids
 
 
 def confirmed(
-    runtime: Runtime, wanted: Wanted, steps: Mapping[str, Steps], space: Space, *, first: bool
-) -> InPlace:
+    runtime: Runtime,
+    desired: DesiredState,
+    steps: Mapping[str, HostPlan],
+    space: Space,
+    *,
+    first: bool,
+) -> ConfirmedState:
     """A deployment as every host says that it is. Raises NotUp where a unit has ended since."""
-    answers = runtime.gather(wanted.hosts, lambda host: read_back(wanted, host)).everywhere()
-    seen = {name: observed for name, (observed, _) in answers.items()}
-    for name in wanted.hosts:
-        _insist_on_units(runtime[name], wanted, seen[name])
-    effective = of_tiers(wanted.settings, [values for _, values in answers.values()])
+    answers = runtime.gather(desired.hosts, lambda host: read_back(desired, host)).unwrap()
+    observed = {name: observed for name, (observed, _) in answers.items()}
+    for name in desired.hosts:
+        _insist_on_units(runtime[name], desired, observed[name])
+    effective = of_tiers(desired.settings, [values for _, values in answers.values()])
     changed = {name: {*s.write, *s.remove, *s.sysctls} for name, s in steps.items()}
     deployed = Deployed(
-        wanted.files,
-        actions(wanted, {name: s.act for name, s in steps.items()}, changed, first=first),
+        desired.files,
+        part_actions(desired, {name: s.act for name, s in steps.items()}, changed, first=first),
         effective,
-        differences(wanted.settings, effective, space.active(wanted.settings)),
-        handover(wanted) if runtime.persistent else {},
+        differences(desired.settings, effective, space.active(desired.settings)),
+        host_manifests(desired) if runtime.persistent else {},
     )
-    return InPlace(wanted, deployed, pids(seen))
+    return ConfirmedState(desired, deployed, pids(observed))
 
 
-def pids(seen: Mapping[str, HostSeen]) -> Pids:
+def pids(observed: Mapping[str, ObservedHost]) -> Pids:
     """What tells the processes of units from later ones."""
-    return {name: {unit: (found.pid, found.restarts) for unit, found in host.units.items()}
-            for name, host in seen.items()}  # fmt: skip
+    return {name: {unit: (by_host.pid, by_host.restarts) for unit, by_host in host.units.items()}
+            for name, host in observed.items()}  # fmt: skip
 
 
-def read_back(wanted: Wanted, host: RuntimeHost) -> tuple[HostSeen, dict[str, Value]]:
+def read_back(desired: DesiredState, host: RuntimeHost) -> tuple[ObservedHost, dict[str, Value]]:
     """A host as it is, and full parameter name → value in effect there."""
-    readbacks = [(part, readback) for part in wanted.parts_on(host.name)
+    readbacks = [(part, readback) for part in desired.parts_on(host.name)
                  for readback in part.service.effective(part.site)]  # fmt: skip
     questions = [(part, readback.argv) for part, readback in readbacks]
-    seen, answers = host.observe_and_ask(wanted.hosts[host.name], questions)
+    observed, answers = host.observe_and_ask(desired.hosts[host.name], questions)
     values: dict[str, Value] = {}
     for (part, readback), printed in zip(readbacks, answers, strict=True):
         prefix = f"{part.site.tier}.{part.service.name}."
         values |= {prefix + name: value for name, value in readback.parse(printed).items()}
-    return seen, values
+    return observed, values
 
 
-def of_tiers(asked: Settings, found: Iterable[Settings]) -> dict[str, Value]:
+def of_tiers(asked: Settings, by_host: Iterable[Settings]) -> dict[str, Value]:
     """One value for all hosts of a tier: where they differ, one that is not as asked is told."""
     effective: dict[str, Value] = {}
-    for values in found:
+    for values in by_host:
         for name, value in values.items():
             if effective.get(name, asked.get(name)) == asked.get(name):
                 effective[name] = value
     return effective
 
 
-def _insist_on_units(host: RuntimeHost, wanted: Wanted, seen: HostSeen) -> None:
-    for unit, runs in wanted.hosts[host.name].units.items():
-        if runs and not seen.units[unit].active:
+def _insist_on_units(host: RuntimeHost, desired: DesiredState, observed: ObservedHost) -> None:
+    for unit, runs in desired.hosts[host.name].units.items():
+        if runs and not observed.units[unit].active:
             raise NotUp(f"{host.name}: {'; '.join(host.complaints())}")
 
 

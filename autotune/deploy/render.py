@@ -76,10 +76,10 @@ def render(
 
 
 def _by_service(tier: str, settings: Settings) -> dict[str, dict[str, Value]]:
-    found: dict[str, dict[str, Value]] = {}
+    by_service: dict[str, dict[str, Value]] = {}
     for name, value in settings.items():
         of, _, rest = name.partition(".")
         service, mark, parameter = rest.partition(".")
         if of == tier and mark:
-            found.setdefault(service, {})[parameter] = value
-    return found
+            by_service.setdefault(service, {})[parameter] = value
+    return by_service

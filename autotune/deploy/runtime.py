@@ -6,13 +6,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
-from autotune.deploy.host_state import HostSeen, HostState
-from autotune.deploy.plan import Steps
+from autotune.deploy.host_state import HostState, ObservedHost
+from autotune.deploy.plan import HostPlan
 from autotune.deploy.stack import Part
 from autotune.errors import AutotuneError
 from autotune.services.base import Argv, ConfigFile, TrialStart
 from autotune.transports.base import Transport
-from autotune.transports.parallel import Gathered
+from autotune.transports.parallel import HostResults
 
 T = TypeVar("T")
 
@@ -77,25 +77,25 @@ class RuntimeHost(Protocol):
         """
         ...
 
-    def observe(self, desired: HostState) -> HostSeen:
+    def observe(self, desired: HostState) -> ObservedHost:
         """The present state of everything ``desired`` speaks of; changes nothing."""
         ...
 
     def observe_and_ask(
         self, desired: HostState, questions: Sequence[tuple[Part, Argv]]
-    ) -> tuple[HostSeen, list[str]]:
+    ) -> tuple[ObservedHost, list[str]]:
         """As ``observe``, with what each command printed; none may change anything."""
         ...
 
-    def stage(self, desired: HostState, plan: Steps, checks: Sequence[Check] = ()) -> None:
+    def stage(self, desired: HostState, plan: HostPlan, checks: Sequence[Check] = ()) -> None:
         """Let the software validate new files where they disturb nothing. Raises Invalid."""
         ...
 
-    def discard(self, plan: Steps) -> None:
+    def discard(self, plan: HostPlan) -> None:
         """Take staged files away."""
         ...
 
-    def apply(self, desired: HostState, plan: Steps) -> None:
+    def apply(self, desired: HostState, plan: HostPlan) -> None:
         """Carry out the plan. Raises ApplyFailed."""
         ...
 
@@ -117,7 +117,7 @@ class Runtime(Protocol):
 
     def __getitem__(self, name: str) -> RuntimeHost: ...
 
-    def gather(self, names: Iterable[str], work: Callable[[RuntimeHost], T]) -> Gathered[T]:
+    def gather(self, names: Iterable[str], work: Callable[[RuntimeHost], T]) -> HostResults[T]:
         """``work`` on each of these hosts; its results and errors by their names."""
         ...
 

@@ -64,7 +64,7 @@ class Stack:
 
 
 @dataclass(frozen=True)
-class Grounds:
+class StackContext:
     """What the topology stands on: directories, ports, accounts, programs and facts per host.
 
     ``ports`` are those of private servers; without one, a tier's own or its service's. ``own`` are
@@ -100,26 +100,26 @@ def start_order(target: Target) -> tuple[str, ...]:
     )
 
 
-def build(target: Target, grounds: Grounds) -> Stack:
+def build(target: Target, context: StackContext) -> Stack:
     """The stack of a target with every deployment of each tier."""
     built = [
-        Part(place.service, _site(target, grounds, name, host, place), place.runs)
+        Part(place.service, _site(target, context, name, host, place), place.runs)
         for name in start_order(target)
         for host in target.tiers[name].hosts
         for place in placed(name, target.tiers[name])
     ]
     first = entry_tier(target)
-    return Stack(tuple(built), _endpoint(target, first, target.tiers[first].hosts[0], grounds))
+    return Stack(tuple(built), _endpoint(target, first, target.tiers[first].hosts[0], context))
 
 
-def _site(target: Target, grounds: Grounds, name: str, host: str, place: Placed) -> Site:
+def _site(target: Target, context: StackContext, name: str, host: str, place: Placed) -> Site:
     tier = target.tiers[name]
 
-    def endpoints(tiers: tuple[str, ...], wanted: Role | None = None) -> tuple[Endpoint, ...]:
+    def endpoints(tiers: tuple[str, ...], role: Role | None = None) -> tuple[Endpoint, ...]:
         return tuple(
-            _endpoint(target, other, other_host, grounds)
+            _endpoint(target, other, other_host, context)
             for other in tiers
-            if wanted is None or wanted in _roles(target, other)
+            if role is None or role in _roles(target, other)
             for other_host in target.tiers[other].hosts
         )
 
@@ -127,20 +127,20 @@ def _site(target: Target, grounds: Grounds, name: str, host: str, place: Placed)
         tier=name,
         host=host,
         role=place.role,
-        directory=f"{grounds.directory}/{name}.{host}",
-        listen=_local(name, host, grounds)
+        directory=f"{context.directory}/{name}.{host}",
+        listen=_local(name, host, context)
         if place.role is Role.LOCAL
-        else _endpoint(target, name, host, grounds),
+        else _endpoint(target, name, host, context),
         forwards_to=endpoints((tier.forwards_to,)) if tier.forwards_to else (),
         caches=endpoints(tier.uses, Role.CACHE),
         stores=endpoints(tier.uses, Role.STORE),
-        local=_local(name, host, grounds) if tier.local_cache else None,
-        runtime=grounds.runtime,
-        user=grounds.user,
-        group=grounds.group,
-        programs={key: grounds.programs_on(host)[key] for key in place.service.programs},
-        facts=dict(grounds.facts[host].names()),
-        own=grounds.own.get(f"{name}.{host}.{place.service.name}"),
+        local=_local(name, host, context) if tier.local_cache else None,
+        runtime=context.runtime,
+        user=context.user,
+        group=context.group,
+        programs={key: context.programs_on(host)[key] for key in place.service.programs},
+        facts=dict(context.facts[host].names()),
+        own=context.own.get(f"{name}.{host}.{place.service.name}"),
     )
 
 
@@ -148,13 +148,13 @@ def _roles(target: Target, tier: str) -> set[Role]:
     return {role for deployment in target.tiers[tier].service for _, role in parts(deployment)}
 
 
-def _local(tier: str, host: str, grounds: Grounds) -> Endpoint:
+def _local(tier: str, host: str, context: StackContext) -> Endpoint:
     """Where the cache beside the application listens: on its own host alone."""
     port = next(service.port for service in of_role(Role.LOCAL))
-    return Endpoint("127.0.0.1", grounds.ports.get((local_of(tier), host)) or port)
+    return Endpoint("127.0.0.1", context.ports.get((local_of(tier), host)) or port)
 
 
-def _endpoint(target: Target, tier: str, host: str, grounds: Grounds) -> Endpoint:
+def _endpoint(target: Target, tier: str, host: str, context: StackContext) -> Endpoint:
     described = target.tiers[tier]
-    port = grounds.ports.get((tier, host)) or described.port or PORTS[described.service[0]]
+    port = context.ports.get((tier, host)) or described.port or PORTS[described.service[0]]
     return Endpoint(target.hosts[host].address, port)

@@ -24,7 +24,7 @@ def staged(path: str) -> str:
     return str(place.with_name(f".{place.name}.autotune-new"))
 
 
-def judging(how: Argv | TrialStart, directory: str, new: Sequence[str]) -> tuple[str, ...]:
+def staged_check(how: Argv | TrialStart, directory: str, new: Sequence[str]) -> tuple[str, ...]:
     """The check of the real files turned on the staged ones of ``new``.
 
     A program that takes the path of the file is given the staged one's; files that it only comes
@@ -40,7 +40,7 @@ def judging(how: Argv | TrialStart, directory: str, new: Sequence[str]) -> tuple
     return in_place({path: staged(path) for path in new}, argv)
 
 
-def judge(transport: Transport, cases: Sequence[tuple[Part, Files]]) -> list[str | None]:
+def validate_all(transport: Transport, cases: Sequence[tuple[Part, Files]]) -> list[str | None]:
     """What the software says against each part's files; ``None`` where it accepts them.
 
     All parts are of this host. Raises HostUnreachable, or AutotuneError where they cannot be asked

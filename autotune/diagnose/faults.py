@@ -15,7 +15,7 @@ from autotune.measure.reading import Reading
 from autotune.services.base import Role
 from autotune.transports.base import Transport
 from autotune.transports.curl import Answer, answer
-from autotune.transports.parallel import on_all
+from autotune.transports.parallel import run_on_all
 
 KINDS = frozenset({"1xx", "3xx", "4xx", "5xx", "wrong body", "reset", "refused"})
 SUSPECT = 0.01  # of the requests; fewer errors of such kinds are nobody's fault alone
@@ -54,7 +54,7 @@ def faults(
                 break
         return wrong
 
-    asked = on_all([ways[part.site.host] for part in web.values()], look)
+    asked = run_on_all([ways[part.site.host] for part in web.values()], look)
     return {web[name].name: wrong for name, wrong in asked.results.items() if wrong}
 
 

@@ -20,7 +20,7 @@ from autotune.transports import curl
 from autotune.transports.base import Transport
 from autotune.transports.endpoint import SshHost
 from autotune.transports.local import LocalTransport
-from autotune.transports.parallel import on_all
+from autotune.transports.parallel import run_on_all
 
 _LOGIN = re.compile(r"(?:(?P<user>[^@]+)@)?(?P<address>\[[^\]]+\]|[^:]+)(?::(?P<port>[0-9]+))?")
 
@@ -110,9 +110,9 @@ def _hosts(logins: Sequence[str], ssh_config: Path | None) -> list[DiscoveredHos
     transports: dict[str, Transport] = {host.name: SshTransport(host) for host in hosts}
     by_name = {host.name: host for host in hosts}
     try:
-        read = on_all(
+        read = run_on_all(
             transports.values(), lambda transport: read_host(transport, by_name[transport.name])
-        ).everywhere()
+        ).unwrap()
     finally:
         for transport in transports.values():
             transport.close()

@@ -70,10 +70,10 @@ class ProcessEnvironment:
     def lay_out(self, directory: str) -> Stack:
         """The stack below ``directory``, on ports that are free now. Raises AutotuneError."""
         owner = account() or (None, None)
-        grounds = stack.Grounds(
+        context = stack.StackContext(
             directory, ports.allocate(self.file), self.programs, self.facts, *owner
         )
-        return stack.build(self.file.target, grounds)
+        return stack.build(self.file.target, context)
 
     def check(self) -> Checked:
         """Render each preset and let the software validate it, in a directory thrown away after."""

@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 
 from autotune.deploy import stack as stacks
-from autotune.deploy.desired_state import want
+from autotune.deploy.desired_state import desired_state
 from autotune.deploy.stack import Part, Stack
 from autotune.diagnose.bottleneck import Bottleneck
 from autotune.diagnose.diagnosis import WatchedReading
@@ -118,7 +118,7 @@ class SimulatedEnvironment:
         )
 
     def _files(self, settings: Settings) -> dict[str, bytes]:
-        return want(settings, self.stack, partial(self._rendered, settings)).files
+        return desired_state(settings, self.stack, partial(self._rendered, settings)).files
 
     def _rendered(self, settings: Settings, part: Part) -> dict[str, bytes]:
         """The files as they would be on the hosts, from the same templates."""
@@ -188,10 +188,12 @@ def _lay_out(target: Target, facts: Mapping[str, HostFacts]) -> Stack:
     if {tier.runtime for tier in target.tiers.values()} == {"systemd"}:
         # The files are what real hosts would have: those of the distribution's units.
         account = ("www-data", "www-data")
-        return stacks.build(target, stacks.Grounds("run", {}, programs, facts, *account, "systemd"))
+        return stacks.build(
+            target, stacks.StackContext("run", {}, programs, facts, *account, "systemd")
+        )
     ports = {
         (name, host): tier.port or FIRST_PORT + index
         for index, (name, tier) in enumerate(target.tiers.items())
         for host in tier.hosts
     }
-    return stacks.build(target, stacks.Grounds("run", ports, programs, facts))
+    return stacks.build(target, stacks.StackContext("run", ports, programs, facts))

@@ -10,13 +10,13 @@ from pathlib import Path
 
 from autotune.deploy import manifest, stack
 from autotune.deploy.deployment import Deployment
-from autotune.deploy.desired_state import Wanted, want
+from autotune.deploy.desired_state import DesiredState, desired_state
 from autotune.deploy.host_lock import look, oneself, why_stale
 from autotune.deploy.load_hosts import LoadHosts
 from autotune.deploy.programs import installed, installed_services
 from autotune.deploy.runtime import Invalid
 from autotune.deploy.stack import Part, Stack
-from autotune.deploy.validation import judge
+from autotune.deploy.validation import validate_all
 from autotune.environments.base import Checked, Preview, size
 from autotune.environments.evaluation import History
 from autotune.environments.load_session import LoadSession
@@ -49,7 +49,7 @@ from autotune.transports.base import Transport
 from autotune.transports.facts import facts as host_facts
 from autotune.transports.hosts import transports
 from autotune.transports.local import LocalTransport
-from autotune.transports.parallel import on_all
+from autotune.transports.parallel import run_on_all
 
 # Who Debian's web servers and PHP run as, and where configurations are tried on a host.
 ACCOUNT = ("www-data", "www-data")
@@ -104,9 +104,9 @@ class SystemdEnvironment:
 
     def headroom(self) -> str:
         """Each load host against a private server of its own that does nothing."""
-        servers = on_all(
+        servers = run_on_all(
             self.load_hosts, lambda host: installed(host, [SERVER])[SERVER.program]
-        ).everywhere()
+        ).unwrap()
         measured = of_hosts(self.load, self.load_hosts, servers)
         names = ", ".join(host.name for host in self.load_hosts)
         return headroom(self.file, self.load, measured, f"on {names}")
@@ -177,8 +177,8 @@ class SystemdEnvironment:
             with uninterrupted():
                 hosts.restore()
 
-    def _desired(self, settings: Settings) -> Wanted:
-        return want(settings, self.stack, lambda part: rendered(self.file, part, settings))
+    def _desired(self, settings: Settings) -> DesiredState:
+        return desired_state(settings, self.stack, lambda part: rendered(self.file, part, settings))
 
     def _validate(self, settings: Settings) -> None:
         """Raises Invalid with the parts whose software refuses their files, and its words."""
@@ -186,12 +186,12 @@ class SystemdEnvironment:
 
         def ask(host: Transport) -> None:
             cases = [(part, desired.rendered[part.name]) for part in desired.parts_on(host.name)]
-            for (part, _), message in zip(cases, judge(host, cases), strict=True):
+            for (part, _), message in zip(cases, validate_all(host, cases), strict=True):
                 if message is not None:
                     raise Invalid(f"{part.name}: {message}")
 
         used = dict.fromkeys(part.site.host for part in desired.parts)
-        on_all([self.transports[host] for host in used], ask).everywhere()
+        run_on_all([self.transports[host] for host in used], ask).unwrap()
 
     def _locks(self) -> Iterator[str]:
         here = oneself("").place
@@ -212,11 +212,11 @@ def prepare(file: TargetFile) -> SystemdEnvironment:
     facts = host_facts(target, hosts, units=True)
     load = chosen(file)
     load_hosts = tuple(hosts[name] for name in target.load.hosts) or (LocalTransport(),)
-    on_all(load_hosts, lambda host: installed(host, [load])).everywhere()
+    run_on_all(load_hosts, lambda host: installed(host, [load])).unwrap()
     own = manifest.of(overrides(file))
     services = installed_services(target, hosts)
-    grounds = stack.Grounds(TRIALS, {}, {}, facts, *ACCOUNT, "systemd", services, own)
-    laid = stack.build(target, grounds)
+    context = stack.StackContext(TRIALS, {}, {}, facts, *ACCOUNT, "systemd", services, own)
+    laid = stack.build(target, context)
     manifest.check(own, [part.name for part in laid.parts])
     space = spaces.build(file, facts)
     environment = SystemdEnvironment(file, space, facts, hosts, load_hosts, load, laid)
@@ -248,7 +248,7 @@ def _refusals(
 ) -> list[str | None]:
     """What the program on the part's host says against each of these settings."""
     cases = [(part, rendered(file, part, settings)) for settings in tried]
-    messages = judge(hosts[part.site.host], cases)
+    messages = validate_all(hosts[part.site.host], cases)
     return [message and message.splitlines()[0] for message in messages]
 
 

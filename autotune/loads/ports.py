@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from autotune.loads.base import Order, Request
 from autotune.transports.base import Transport
-from autotune.transports.parallel import on_all
+from autotune.transports.parallel import run_on_all
 
 FILES = (
     "/proc/sys/net/ipv4/ip_local_port_range",
@@ -67,9 +67,9 @@ def shortage(transports: Sequence[Transport], request: Request, order: Order) ->
     connections for which there was none.
     """
     loopback = request.endpoint.host == "localhost" or request.endpoint.host.startswith("127.")
-    asked = on_all(transports, lambda transport: transport.run(("cat", *FILES)).stdout)
+    asked = run_on_all(transports, lambda transport: transport.run(("cat", *FILES)).stdout)
     rate, seconds = order.rate / len(transports), order.seconds + order.ramp
-    for name, said in asked.everywhere().items():
+    for name, said in asked.unwrap().items():
         ports = Ports.read(said)
         short = ports.shortage(rate, seconds, loopback=loopback) if ports else None
         if short:

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from autotune.errors import AutotuneError
 from autotune.services.base import Argv
 from autotune.transports.base import Transport
-from autotune.transports.parallel import on_all
+from autotune.transports.parallel import run_on_all
 
 ASKED = 3  # times; the quickest answer counts
 LEAD = 0.05  # s from now to the start, and as many round trips as it takes to get under way there
@@ -52,7 +52,7 @@ def together(transports: Sequence[Transport]) -> dict[str, int]:
 
     Raises ``HostUnreachable`` and ``AutotuneError`` as ``clock`` does.
     """
-    clocks = on_all(transports, clock).everywhere()
+    clocks = run_on_all(transports, clock).unwrap()
     slowest = max(2 * one.error for one in clocks.values())
     start = time.time() + min(LEAD + TRIPS * slowest, LONGEST)
     return {name: round((start + one.ahead) * 1e9) for name, one in clocks.items()}

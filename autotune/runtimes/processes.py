@@ -10,8 +10,14 @@ from pathlib import Path
 from typing import TypeVar
 
 from autotune import durable
-from autotune.deploy.host_state import FileSeen, FileState, HostSeen, HostState, UnitSeen
-from autotune.deploy.plan import Steps
+from autotune.deploy.host_state import (
+    FileState,
+    HostState,
+    ObservedFile,
+    ObservedHost,
+    ObservedUnit,
+)
+from autotune.deploy.plan import HostPlan
 from autotune.deploy.runtime import Check, Invalid, Layout, RuntimeHost
 from autotune.deploy.stack import Part, Stack
 from autotune.errors import AutotuneError
@@ -20,7 +26,7 @@ from autotune.runtimes.run_directory import remove_run_directory
 from autotune.runtimes.server_process import ProcessFailed, Running
 from autotune.services.base import Action, Argv, ConfigFile, TrialStart, config_files
 from autotune.transports.base import Transport
-from autotune.transports.parallel import Gathered
+from autotune.transports.parallel import HostResults
 
 UP_SECONDS = 15.0
 T = TypeVar("T")
@@ -55,9 +61,9 @@ class Processes:
     def __getitem__(self, name: str) -> ProcessHost:
         return self._hosts[name]
 
-    def gather(self, names: Iterable[str], work: Callable[[RuntimeHost], T]) -> Gathered[T]:
+    def gather(self, names: Iterable[str], work: Callable[[RuntimeHost], T]) -> HostResults[T]:
         """One after the other, in the order in which tiers depend on each other."""
-        gathered: Gathered[T] = Gathered()
+        gathered: HostResults[T] = HostResults()
         for name in names:
             try:
                 gathered.results[name] = work(self._hosts[name])
@@ -92,27 +98,27 @@ class ProcessHost:
     def save(self, desired: HostState, leaves: Iterable[str] = ()) -> None:
         """Nothing to do: every file below the run directory is the study's own."""
 
-    def observe(self, desired: HostState) -> HostSeen:
+    def observe(self, desired: HostState) -> ObservedHost:
         files = {path: _observed(Path(path)) for path in desired.files}
-        return HostSeen(files, {name: self._observed_unit(name) for name in desired.units})
+        return ObservedHost(files, {name: self._observed_unit(name) for name in desired.units})
 
     def observe_and_ask(
         self, desired: HostState, questions: Sequence[tuple[Part, Argv]]
-    ) -> tuple[HostSeen, list[str]]:
+    ) -> tuple[ObservedHost, list[str]]:
         answers = [
             self.transport.run(argv, cwd=part.site.directory, timeout=10.0)
             for part, argv in questions
         ]
         return self.observe(desired), [f"{done.stdout}\n{done.stderr}" for done in answers]
 
-    def stage(self, desired: HostState, plan: Steps, checks: Sequence[Check] = ()) -> None:
+    def stage(self, desired: HostState, plan: HostPlan, checks: Sequence[Check] = ()) -> None:
         for check in checks:
             validate(check.part, check.files, self.transport, check.how)
 
-    def discard(self, plan: Steps) -> None:
+    def discard(self, plan: HostPlan) -> None:
         """Nothing to do: what was staged is gone when its check is over."""
 
-    def apply(self, desired: HostState, plan: Steps) -> None:
+    def apply(self, desired: HostState, plan: HostPlan) -> None:
         for name in reversed([*self._parts]):
             if name in plan.stop:
                 self._stop(name)
@@ -137,10 +143,10 @@ class ProcessHost:
         for name in reversed([*self._parts]):
             self._stop(name)
 
-    def _observed_unit(self, name: str) -> UnitSeen:
+    def _observed_unit(self, name: str) -> ObservedUnit:
         running = self._running.get(name)
         active = running is not None and running.alive
-        return UnitSeen(
+        return ObservedUnit(
             known=True, active=active, enabled="", pid=running.pid if running else 0, restarts=0
         )
 
@@ -181,7 +187,7 @@ def validate(
                 raise Invalid(f"{part.name}: {done.said}")
 
 
-def judge(transport: Transport, cases: Sequence[tuple[Part, Files]]) -> list[str | None]:
+def validate_all(transport: Transport, cases: Sequence[tuple[Part, Files]]) -> list[str | None]:
     """What the software says against each part's files; ``None`` where it accepts them."""
 
     def refusal(part: Part, files: Files) -> str | None:
@@ -246,8 +252,8 @@ def _write(path: Path, state: FileState) -> None:
     durable.write(path, state.content or b"", mode, sync=False)
 
 
-def _observed(path: Path) -> FileSeen:
+def _observed(path: Path) -> ObservedFile:
     if not path.exists():
-        return FileSeen("absent")
+        return ObservedFile("absent")
     digest = hashlib.sha256(path.read_bytes()).hexdigest()
-    return FileSeen("file", path.stat().st_mode & 0o7777, detail=digest)
+    return ObservedFile("file", path.stat().st_mode & 0o7777, detail=digest)

@@ -156,14 +156,14 @@ def end_left_behind(directory: Path) -> tuple[str, ...]:
 
 def _session(leader: int, directory: Path) -> list[psutil.Process]:
     """Processes of the session ``leader`` that work in ``directory``: a reused id never does."""
-    found = []
+    session = []
     for process in psutil.process_iter():
         try:
             if os.getsid(process.pid) == leader and _works_in(process, directory):
-                found.append(process)
+                session.append(process)
         except (ProcessLookupError, psutil.NoSuchProcess, psutil.AccessDenied):
             continue
-    return found
+    return session
 
 
 def _works_in(process: psutil.Process, directory: Path) -> bool:

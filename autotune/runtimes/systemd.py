@@ -6,14 +6,14 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TypeVar
 
-from autotune.deploy.host import FleetHost
+from autotune.deploy.backup import BackupStore
+from autotune.deploy.host import ManagedHost
 from autotune.deploy.host_lock import Lease
-from autotune.deploy.originals import Kept
-from autotune.deploy.put_back import clear_left_behind, put_back
+from autotune.deploy.restore_host import clear_left_behind, restore_host
 from autotune.deploy.runtime import Layout
 from autotune.errors import AutotuneError
 from autotune.transports.base import Transport
-from autotune.transports.parallel import Gathered, on_all
+from autotune.transports.parallel import HostResults, run_on_all
 
 T = TypeVar("T")
 
@@ -25,19 +25,22 @@ class Systemd:
     persistent = True
 
     def __init__(
-        self, ways: Mapping[str, Transport], study: Path, note: Callable[[str], None]
+        self, transports: Mapping[str, Transport], study: Path, note: Callable[[str], None]
     ) -> None:
-        kept = Kept(study)
-        self._hosts = {name: FleetHost(name, way, kept, study.name) for name, way in ways.items()}
+        store = BackupStore(study)
+        self._hosts = {
+            name: ManagedHost(name, transport, store, study.name)
+            for name, transport in transports.items()
+        }
         self._lease = Lease([host.lock for host in self._hosts.values()])
         self._study, self._note = study, note
 
-    def __getitem__(self, name: str) -> FleetHost:
+    def __getitem__(self, name: str) -> ManagedHost:
         return self._hosts[name]
 
-    def gather(self, names: Iterable[str], work: Callable[[FleetHost], T]) -> Gathered[T]:
+    def gather(self, names: Iterable[str], work: Callable[[ManagedHost], T]) -> HostResults[T]:
         """``work`` on all of them at once."""
-        return on_all([self._hosts[name] for name in names], work)
+        return run_on_all([self._hosts[name] for name in names], work)
 
     def take(self) -> None:
         """Lock every host, and put back what a killed tuner has left there.
@@ -47,12 +50,12 @@ class Systemd:
         taken = self.gather(self._hosts, lambda host: host.lock.take())
         if taken.errors:
             self._unlock()
-            taken.everywhere()
+            taken.unwrap()
         for name, stale in taken.results.items():
             if stale:
                 self._note(f"{name}: took over the lock of {stale}")
         self._lease.start()
-        for lines in self.gather(self._hosts, clear_left_behind).everywhere().values():
+        for lines in self.gather(self._hosts, clear_left_behind).unwrap().values():
             for line in lines:
                 self._note(line)
 
@@ -64,7 +67,7 @@ class Systemd:
         self._lease.stop()
         held = [name for name, host in self._hosts.items() if host.lock.held]
         try:
-            failed = self.gather(held, put_back if restored else FleetHost.commit).errors
+            failed = self.gather(held, restore_host if restored else ManagedHost.commit).errors
         finally:
             self._unlock()
         if failed:

@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping
 from functools import partial
 
 from autotune.deploy.deployed import Deployed, DeployFailed, Fleet
-from autotune.deploy.desired_state import want
-from autotune.deploy.handover import handover
+from autotune.deploy.desired_state import desired_state
+from autotune.deploy.host_manifests import host_manifests
 from autotune.deploy.stack import Part, Stack
 from autotune.services.base import Action, Settings
 from autotune.simulate.stack import SimulatedStack
@@ -30,14 +30,14 @@ class SimulatedFleet(Fleet):
 
     def deploy(self, settings: Settings) -> Deployed:
         """Raises DeployFailed for what the software would refuse; what was in place stays so."""
-        wanted = want(settings, self._laid, partial(self._render, settings))
+        desired = desired_state(settings, self._laid, partial(self._render, settings))
         refused = self._stack.deploy(settings)
         if refused is not None:
             raise DeployFailed(refused)
-        actions = {part.name: self._action(part, settings) for part in wanted.parts}
+        actions = {part.name: self._action(part, settings) for part in desired.parts}
         self._stack.now += max(TAKES[action] for action in actions.values())
         self._in_place = dict(settings)
-        return Deployed(wanted.files, actions, dict(settings), hosts=handover(wanted))
+        return Deployed(desired.files, actions, dict(settings), hosts=host_manifests(desired))
 
     def restore(self) -> None:
         """Nothing was touched."""

@@ -12,7 +12,7 @@ from autotune.space.facts import HostFacts
 from autotune.target.model import Target
 from autotune.transports.base import Transport
 from autotune.transports.kernel import kernel
-from autotune.transports.parallel import on_all
+from autotune.transports.parallel import run_on_all
 
 UNLIMITED = 1_048_576  # what Linux allows where nobody has said otherwise (fs.nr_open)
 
@@ -80,11 +80,11 @@ def facts(
     Raises ``AutotuneError`` with every host that does not say or cannot be reached.
     """
     ways = {transports[name].name: name for name in target.hosts}
-    asked = on_all(
+    asked = run_on_all(
         (transports[name] for name in target.hosts),
         lambda transport: host_facts(transport, units=units),
     )
-    found = {ways[way]: one for way, one in asked.everywhere().items()}
+    found = {ways[way]: one for way, one in asked.unwrap().items()}
     return {name: found[name].within(host) for name, host in target.hosts.items()}
 
 

@@ -21,7 +21,7 @@ H = TypeVar("H", bound=Named)
 
 
 @dataclass(frozen=True)
-class Gathered(Generic[T]):
+class HostResults(Generic[T]):
     """What came of work on several hosts, by the name of the host, in the order they were given.
 
     Each host is either in ``results`` or in ``errors``.
@@ -30,7 +30,7 @@ class Gathered(Generic[T]):
     results: dict[str, T] = field(default_factory=dict)
     errors: dict[str, AutotuneError] = field(default_factory=dict)
 
-    def everywhere(self) -> dict[str, T]:
+    def unwrap(self) -> dict[str, T]:
         """The results; raises ``AutotuneError`` if any host has none, with what each said.
 
         Where all hosts failed in the same way it is of that kind.
@@ -40,13 +40,13 @@ class Gathered(Generic[T]):
         raise joined(self.errors.values())
 
 
-def on_all(hosts: Iterable[H], work: Callable[[H], T], at_most: int = 16) -> Gathered[T]:
+def run_on_all(hosts: Iterable[H], work: Callable[[H], T], at_most: int = 16) -> HostResults[T]:
     """Do ``work`` on every host, ``at_most`` of them at a time, to its end on each.
 
     ``AutotuneError``s are gathered; any other exception is a bug and raised, once all are done.
     """
     known = list(hosts)
-    gathered: Gathered[T] = Gathered()
+    gathered: HostResults[T] = HostResults()
     if not known:
         return gathered
     with ThreadPoolExecutor(max_workers=min(at_most, len(known))) as pool:

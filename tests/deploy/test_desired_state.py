@@ -7,9 +7,14 @@ from typing import Any
 
 import pytest
 
-from autotune.deploy.desired_state import Wanted, actions, needs, want
+from autotune.deploy.desired_state import (
+    DesiredState,
+    desired_state,
+    part_actions,
+    required_actions,
+)
 from autotune.deploy.render import render
-from autotune.deploy.stack import Grounds, build
+from autotune.deploy.stack import StackContext, build
 from autotune.errors import AutotuneError
 from autotune.services.base import Action, Settings
 from autotune.services.placement import placed
@@ -40,7 +45,7 @@ CONF, POOL = "/etc/nginx/nginx.conf", "/etc/php/8.2/fpm/php-fpm.conf"
 KV = "/var/www/autotune/kv.php"
 
 
-def wanted(directory: Path, *changes: tuple[str, str], **changed: Any) -> Wanted:
+def wanted(directory: Path, *changes: tuple[str, str], **changed: Any) -> DesiredState:
     text = TARGET
     for change in changes:
         text = text.replace(*change)
@@ -55,12 +60,14 @@ def wanted(directory: Path, *changes: tuple[str, str], **changed: Any) -> Wanted
     alternatives = {name: found for one in services for name, found in one.programs.items()}
     programs = {name: f"/usr/sbin/{found[0]}" for name, found in alternatives.items()}
     programs["php-fpm"] = "/usr/sbin/php-fpm8.2"
-    laid = build(target, Grounds("/run/t", {}, programs, facts, "www-data", "www-data", "systemd"))
-    return want(settings, laid, lambda p: render(p.service, p.site, settings, target.data))
+    laid = build(
+        target, StackContext("/run/t", {}, programs, facts, "www-data", "www-data", "systemd")
+    )
+    return desired_state(settings, laid, lambda p: render(p.service, p.site, settings, target.data))
 
 
 @pytest.fixture
-def stock(tmp_path: Path) -> Wanted:
+def stock(tmp_path: Path) -> DesiredState:
     return wanted(tmp_path)
 
 
@@ -68,7 +75,7 @@ def test_every_deployment_has_a_port() -> None:
     assert PORTS.keys() == DEPLOYMENTS.keys()
 
 
-def test_hosts_have_the_distributions_files_and_units(stock: Wanted) -> None:
+def test_hosts_have_the_distributions_files_and_units(stock: DesiredState) -> None:
     def drop_in(unit: str) -> str:
         return f"/etc/systemd/system/{unit}.d/autotune.conf"
 
@@ -100,7 +107,7 @@ def test_hosts_have_the_distributions_files_and_units(stock: Wanted) -> None:
     ],
 )  # fmt: skip
 def test_templates_know_the_distributions_places(
-    stock: Wanted, path: tuple[str, str], holds: list[bytes], lacks: list[bytes]
+    stock: DesiredState, path: tuple[str, str], holds: list[bytes], lacks: list[bytes]
 ) -> None:
     content = stock.hosts[path[0]].files[path[1]].content or b""
     for text in holds:
@@ -123,7 +130,7 @@ def test_two_parts_cannot_have_the_same_file(tmp_path: Path) -> None:
         wanted(tmp_path, ("hosts: lb1", "hosts: web1"))
 
 
-def changed(stock: Wanted, **values: Any) -> Settings:
+def changed(stock: DesiredState, **values: Any) -> Settings:
     return {**stock.settings, **{name.replace("__", "."): v for name, v in values.items()}}
 
 
@@ -151,11 +158,13 @@ def test_what_a_change_needs(
 ) -> None:
     stock = wanted(tmp_path)
     earlier = None if before is None else changed(stock, **before)
-    assert needs(stock, host, earlier).get(path, {}) == units
+    assert required_actions(stock, host, earlier).get(path, {}) == units
 
 
-def test_parts_without_a_unit_of_their_own_went_through_what_they_caused(stock: Wanted) -> None:
-    done = actions(stock, {"web1": {FPM: Action.RELOAD}}, {"web1": {KV, "net.core.somaxconn"}})
+def test_parts_without_a_unit_of_their_own_went_through_what_they_caused(
+    stock: DesiredState,
+) -> None:
+    done = part_actions(stock, {"web1": {FPM: Action.RELOAD}}, {"web1": {KV, "net.core.somaxconn"}})
     assert {part: action for part, action in done.items() if action} == {
         "web.web1.reference": Action.RELOAD,
         "web.web1.sysctl": Action.RELOAD,

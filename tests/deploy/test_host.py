@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from autotune.deploy.host import FleetHost
+from autotune.deploy.backup import BackupStore
+from autotune.deploy.host import ManagedHost
 from autotune.deploy.host_commands import Command, CommandFailed
 from autotune.deploy.host_state import FileState, HostState
-from autotune.deploy.originals import Kept
 from tests.deploy.doubles import Here
 
 
@@ -20,18 +20,18 @@ def here(tmp_path: Path) -> Here:
 
 
 @pytest.fixture
-def host(here: Here, tmp_path: Path) -> FleetHost:
-    return FleetHost("here", here, Kept(tmp_path / "study"), "study")
+def host(here: Here, tmp_path: Path) -> ManagedHost:
+    return ManagedHost("here", here, BackupStore(tmp_path / "study"), "study")
 
 
 def test_what_is_there_and_what_is_said_are_one_exchange(
-    host: FleetHost, here: Here, tmp_path: Path
+    host: ManagedHost, here: Here, tmp_path: Path
 ) -> None:
     (tmp_path / "file").write_bytes(b"some\n")
     there, gone = str(tmp_path / "file"), str(tmp_path / "gone")
     wanted = HostState({there: FileState(), gone: FileState()}, {}, {"kernel.ostype": "Linux"})
     asked = [Command(("echo", "one word; two")), Command(("false",)), Command(("echo", "three"))]
-    seen, answers = host.look_and_ask(wanted, asked)
+    seen, answers = host.observe_and_run(wanted, asked)
     assert here.exchanges == 1
     assert seen.files[there].detail == hashlib.sha256(b"some\n").hexdigest()
     assert seen.files[gone].kind == "absent"
@@ -44,6 +44,6 @@ def test_what_is_there_and_what_is_said_are_one_exchange(
     assert host.observe(wanted) == seen
 
 
-def test_a_vital_question_that_fails_is_no_answer(host: FleetHost) -> None:
+def test_a_vital_question_that_fails_is_no_answer(host: ManagedHost) -> None:
     with pytest.raises(CommandFailed, match=r"here: .*no such thing"):
-        host.look_and_ask(HostState(), [Command(("ls", "/no such thing"), vital=True)])
+        host.observe_and_run(HostState(), [Command(("ls", "/no such thing"), vital=True)])

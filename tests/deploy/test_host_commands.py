@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from autotune.deploy.host_commands import Command, CommandFailed, ask, insist
+from autotune.deploy.host_commands import Command, CommandFailed, ask, run_checked
 from autotune.errors import AutotuneError
 from autotune.transports.base import Argv, Completed
 from tests.deploy.doubles import Here
@@ -50,7 +50,7 @@ def test_nothing_is_done_after_a_vital_one_that_fails(tmp_path: Path) -> None:
     ]
     assert [done.ok for done in ask(HERE, commands)] == [True, False]
     with pytest.raises(CommandFailed, match=r"here: ls: .*missing"):
-        insist(HERE, commands)
+        run_checked(HERE, commands)
     assert not (tmp_path / "done").exists()
 
 

@@ -13,7 +13,7 @@ import pytest
 
 from autotune.deploy import host_lock
 from autotune.deploy.host_commands import Command, ask
-from autotune.deploy.host_lock import LEASE, HostLock, LockSeen, oneself, why_stale
+from autotune.deploy.host_lock import LEASE, HostLock, ObservedLock, oneself, why_stale
 from autotune.errors import LOCKED, LockedError
 from tests.deploy.doubles import Here
 
@@ -21,8 +21,8 @@ ME = oneself("study")
 ELSEWHERE = replace(ME, place="another machine", host="tuner2", pid=42, boot="first")
 
 
-def seen(holder: object, *, boot: str = "first", renewed: float | None = 1000.0) -> LockSeen:
-    return LockSeen(boot, 1000.0 + LEASE / 2, renewed, json.dumps(holder))
+def seen(holder: object, *, boot: str = "first", renewed: float | None = 1000.0) -> ObservedLock:
+    return ObservedLock(boot, 1000.0 + LEASE / 2, renewed, json.dumps(holder))
 
 
 @pytest.mark.parametrize(
@@ -39,7 +39,7 @@ def seen(holder: object, *, boot: str = "first", renewed: float | None = 1000.0)
         (seen({"pid": "?"}), "cannot be read"),
     ],
 )
-def test_a_stale_lock_is_recognised_by_what_is_known(lock: LockSeen, why: str | None) -> None:
+def test_a_stale_lock_is_recognised_by_what_is_known(lock: ObservedLock, why: str | None) -> None:
     found = why_stale(lock, ME.place)
     assert (found is None) == (why is None)
     assert why is None or why in (found or "")

@@ -8,8 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autotune.deploy.host_state import FileSeen, FileState, HostSeen, HostState, UnitSeen
-from autotune.deploy.plan import Steps, decide
+from autotune.deploy.host_state import (
+    FileState,
+    HostState,
+    ObservedFile,
+    ObservedHost,
+    ObservedUnit,
+)
+from autotune.deploy.plan import HostPlan, plan_host
 from autotune.services.base import Action
 
 CONF, DROP_IN = "/etc/nginx/nginx.conf", "/etc/systemd/system/nginx.service.d/autotune.conf"
@@ -22,12 +28,12 @@ NEEDS = {
 }
 
 
-def file(content: bytes, mode: int = 0o644, owner: str = "0:0") -> FileSeen:
-    return FileSeen("file", mode, owner, "1.5", hashlib.sha256(content).hexdigest())
+def file(content: bytes, mode: int = 0o644, owner: str = "0:0") -> ObservedFile:
+    return ObservedFile("file", mode, owner, "1.5", hashlib.sha256(content).hexdigest())
 
 
-def unit(*, active: bool) -> UnitSeen:
-    return UnitSeen(known=True, active=active, enabled="disabled", pid=7 * active, restarts=0)
+def unit(*, active: bool) -> ObservedUnit:
+    return ObservedUnit(known=True, active=active, enabled="disabled", pid=7 * active, restarts=0)
 
 
 WANTED = HostState(
@@ -35,60 +41,60 @@ WANTED = HostState(
     {NGINX: True, APACHE: False},
     {"net.core.somaxconn": "4096", "vm.swappiness": "10"},
 )
-RIGHT = HostSeen(
+RIGHT = ObservedHost(
     {CONF: file(b"new"), DROP_IN: file(b"limits")},
     {NGINX: unit(active=True), APACHE: unit(active=False)},
     {"net.core.somaxconn": "4096", "vm.swappiness": "10"},
 )
-ABSENT = FileSeen("absent")
+ABSENT = ObservedFile("absent")
 
 
-def seen(**changed: object) -> HostSeen:
+def observed(**changed: object) -> ObservedHost:
     parts = {"files": RIGHT.files, "units": RIGHT.units, "sysctls": RIGHT.sysctls}
-    return HostSeen(**{name: {**part, **changed.get(name, {})} for name, part in parts.items()})  # type: ignore[arg-type,dict-item]
+    return ObservedHost(**{name: {**part, **changed.get(name, {})} for name, part in parts.items()})  # type: ignore[arg-type,dict-item]
 
 
 @pytest.mark.parametrize(
     ("how", "steps"),
     [
-        ({}, Steps()),
-        ({"files": {CONF: file(b"old")}}, Steps(write=(CONF,), act={NGINX: Action.RELOAD})),
+        ({}, HostPlan()),
+        ({"files": {CONF: file(b"old")}}, HostPlan(write=(CONF,), act={NGINX: Action.RELOAD})),
         (
             {"files": {DROP_IN: ABSENT}},
-            Steps(write=(DROP_IN,), daemon_reload=True, act={NGINX: Action.RESTART}),
+            HostPlan(write=(DROP_IN,), daemon_reload=True, act={NGINX: Action.RESTART}),
         ),
         (
             {"files": {CONF: file(b"old"), DROP_IN: file(b"old")}},
-            Steps(write=(CONF, DROP_IN), daemon_reload=True, act={NGINX: Action.RESTART}),
+            HostPlan(write=(CONF, DROP_IN), daemon_reload=True, act={NGINX: Action.RESTART}),
         ),
-        ({"units": {NGINX: unit(active=False)}}, Steps(act={NGINX: Action.RESTART})),
-        ({"units": {APACHE: unit(active=True)}}, Steps(stop=(APACHE,))),
-        ({"sysctls": {"vm.swappiness": "60"}}, Steps(sysctls={"vm.swappiness": "10"})),
+        ({"units": {NGINX: unit(active=False)}}, HostPlan(act={NGINX: Action.RESTART})),
+        ({"units": {APACHE: unit(active=True)}}, HostPlan(stop=(APACHE,))),
+        ({"sysctls": {"vm.swappiness": "60"}}, HostPlan(sysctls={"vm.swappiness": "10"})),
         (
             {"sysctls": {"net.core.somaxconn": "128"}},
-            Steps(sysctls={"net.core.somaxconn": "4096"}, act={NGINX: Action.RESTART}),
+            HostPlan(sysctls={"net.core.somaxconn": "4096"}, act={NGINX: Action.RESTART}),
         ),
-        ({"sysctls": {"vm.swappiness": None}}, Steps()),  # this kernel has no such value
+        ({"sysctls": {"vm.swappiness": None}}, HostPlan()),  # this kernel has no such value
     ],
 )
-def test_the_least_that_is_needed(how: dict[str, object], steps: Steps) -> None:
-    assert decide(WANTED, seen(**how), NEEDS) == steps
+def test_the_least_that_is_needed(how: dict[str, object], steps: HostPlan) -> None:
+    assert plan_host(WANTED, observed(**how), NEEDS) == steps
 
 
 def test_nothing_to_do_is_false() -> None:
-    assert not decide(WANTED, RIGHT, NEEDS)
-    assert decide(WANTED, seen(units={APACHE: unit(active=True)}), NEEDS)
+    assert not plan_host(WANTED, RIGHT, NEEDS)
+    assert plan_host(WANTED, observed(units={APACHE: unit(active=True)}), NEEDS)
 
 
 def test_touched_units_are_restarted_though_all_looks_right() -> None:
-    assert decide(WANTED, RIGHT, {}, [NGINX, APACHE]) == Steps(act={NGINX: Action.RESTART})
+    assert plan_host(WANTED, RIGHT, {}, [NGINX, APACHE]) == HostPlan(act={NGINX: Action.RESTART})
 
 
 def test_what_was_absent_is_removed_before_the_directory_it_is_in() -> None:
     inner, outer = "/var/www/autotune/kv.php", "/var/www/autotune"
     wanted = HostState({outer: FileState(), inner: FileState()})
-    there = HostSeen({outer: FileSeen("directory"), inner: file(b"<?php")})
-    assert decide(wanted, there, {}).remove == (inner, outer)
+    there = ObservedHost({outer: ObservedFile("directory"), inner: file(b"<?php")})
+    assert plan_host(wanted, there, {}).remove == (inner, outer)
 
 
 @pytest.mark.parametrize(
@@ -99,27 +105,27 @@ def test_what_was_absent_is_removed_before_the_directory_it_is_in() -> None:
         (FileState(b"x", 0o644, "5:5"), file(b"x", 0o640, "5:5"), False),
         (FileState(b"x", 0o640, "0:0"), file(b"x", 0o640, "5:5"), False),
         (FileState(b"x", time="2.0"), file(b"x"), False),
-        (FileState(link="a"), FileSeen("link", detail="a"), True),
-        (FileState(link="a"), FileSeen("link", detail="b"), False),
-        (FileState(b"x"), FileSeen("link", detail="b"), False),
+        (FileState(link="a"), ObservedFile("link", detail="a"), True),
+        (FileState(link="a"), ObservedFile("link", detail="b"), False),
+        (FileState(b"x"), ObservedFile("link", detail="b"), False),
         (FileState(b""), file(b""), True),
         (FileState(), file(b""), False),
         (FileState(), ABSENT, True),
     ],
 )
 def test_files_are_compared_in_all_that_is_known_of_them(
-    wanted: FileState, there: FileSeen, same: bool
+    wanted: FileState, there: ObservedFile, same: bool
 ) -> None:
     assert there.is_as(wanted) is same
 
 
 @given(st.sets(st.sampled_from([CONF, DROP_IN])), st.booleans(), st.booleans())
 def test_only_changed_files_are_written(old: set[str], nginx: bool, apache: bool) -> None:
-    how = seen(
+    how = observed(
         files={path: file(b"old") for path in old},
         units={NGINX: unit(active=nginx), APACHE: unit(active=apache)},
     )
-    steps = decide(WANTED, how, NEEDS)
+    steps = plan_host(WANTED, how, NEEDS)
     assert set(steps.write) == old
     assert (NGINX in steps.act) == (bool(old) or not nginx)
     assert steps.stop == ((APACHE,) if apache else ())

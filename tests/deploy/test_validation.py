@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from autotune.deploy.validation import judging
+from autotune.deploy.validation import staged_check
 from autotune.services.base import TrialStart
 
 CONF, SITE = "/etc/nginx/nginx.conf", "/etc/nginx/sites-available/default"
@@ -25,4 +25,4 @@ ASK = ("nginx", "-c", CONF, "-t")
 def test_the_words(
     files: tuple[str, ...], how: tuple[str, ...] | TrialStart, words: tuple[str, ...]
 ) -> None:
-    assert judging(how, "/run/x", files) == words
+    assert staged_check(how, "/run/x", files) == words

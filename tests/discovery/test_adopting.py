@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 from autotune.cli import app
 from autotune.deploy import manifest, stack
 from autotune.deploy.render import render
-from autotune.deploy.stack import Grounds
+from autotune.deploy.stack import StackContext
 from autotune.discovery import host_reading
 from autotune.discovery.adopting import write
 from autotune.environments.stack import overrides
@@ -44,8 +44,8 @@ def test_the_target_reads_and_its_baseline_is_every_file_as_it_was(tmp_path: Pat
     programs = {program: f"/usr/sbin/{program}" for name, tier in file.target.tiers.items()
                 for place in placed(name, tier) for program in place.service.programs}  # fmt: skip
     programs["php-fpm"] = "/usr/sbin/php-fpm8.2"
-    grounds = Grounds("/run/x", {}, programs, facts, runtime="systemd", own=own)
-    laid = stack.build(file.target, grounds)
+    context = StackContext("/run/x", {}, programs, facts, runtime="systemd", own=own)
+    laid = stack.build(file.target, context)
     manifest.check(own, [part.name for part in laid.parts])
     assert str(laid.entry) == "10.0.0.9:80"
     settings = space.candidate({}).settings

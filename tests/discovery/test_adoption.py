@@ -42,13 +42,13 @@ def rendered(tier: AdoptedTier, changed: Mapping[str, Value] | None = None) -> d
     return made
 
 
-def originals(*hosts: DiscoveredHost) -> dict[str, str]:
+def backup(*hosts: DiscoveredHost) -> dict[str, str]:
     return {f"{one.name}{path}": content.decode()
             for one in hosts for path, content in one.tree.files.items()}  # fmt: skip
 
 
 def given_back(tier: AdoptedTier, *hosts: DiscoveredHost) -> None:
-    before = originals(*hosts)
+    before = backup(*hosts)
     made = rendered(tier)
     assert made
     assert made == {path: before[path] for path in made}
@@ -114,7 +114,7 @@ def test_another_value_changes_its_own_lines_alone(
     changed: dict[str, Value], lines: list[str]
 ) -> None:
     found = web()
-    before = originals(found)
+    before = backup(found)
     after = rendered(adopted(found)["web"], changed)
     new = {line.strip() for path, text in after.items()
            for line in set(text.splitlines()) - set(before[path].splitlines())}  # fmt: skip

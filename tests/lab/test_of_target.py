@@ -21,7 +21,7 @@ from autotune.lab import keys, of_target, plan, prerequisites
 from autotune.lab.hosts import LabHost
 from autotune.target.read import read
 from autotune.transports.hosts import ssh_host, transports
-from autotune.transports.parallel import on_all
+from autotune.transports.parallel import run_on_all
 
 Described = Callable[..., list[LabHost]]
 Traces = Callable[[Path], list[str]]
@@ -140,7 +140,7 @@ def test_a_target_reaches_its_lab(target: Path, lab_dir: Path) -> None:
     of_target.up(target, lab_dir)
     ways = transports(read(target))
     try:
-        names = on_all(ways.values(), lambda way: way.run(["hostname"]).stdout.strip()).everywhere()
+        names = run_on_all(ways.values(), lambda way: way.run(["hostname"]).stdout.strip()).unwrap()
         assert (names["lb1"], names["web1"]) == ("lb1", "web1")
         assert names["here"] == Path("/proc/sys/kernel/hostname").read_text().strip()
     finally:

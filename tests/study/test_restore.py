@@ -11,9 +11,9 @@ import pytest
 from typer.testing import CliRunner
 
 from autotune.cli import app
+from autotune.deploy.backup import BackupStore, HostBackup, encode
 from autotune.deploy.host_commands import HOME
 from autotune.deploy.host_state import FileState, HostState
-from autotune.deploy.originals import Kept, Originals, encode
 from autotune.errors import AutotuneError
 from autotune.study import restore
 from autotune.study.store import Store
@@ -65,15 +65,15 @@ class Killed:
             place.mkdir()
             self.conf(name).write_bytes(TUNED)
             self.transports[name] = Living(name, place)
-            Kept(self.study).write(self.originals(name))
+            BackupStore(self.study).write(self.backup(name))
 
     def conf(self, host: str) -> Path:
         return self.directory / host / "nginx.conf"
 
-    def originals(self, host: str) -> Originals:
+    def backup(self, host: str) -> HostBackup:
         owner = f"{os.getuid()}:{os.getgid()}"
         state = FileState(FOUND, 0o644, owner, time="5.000000001")
-        return Originals(host, "lab", HostState({str(self.conf(host)): state}))
+        return HostBackup(host, "lab", HostState({str(self.conf(host)): state}))
 
     def autotune_restore(self, what: str) -> tuple[int, str]:
         studies = str(self.study.parent)
@@ -104,7 +104,7 @@ def test_the_load_host_is_restored_as_well(killed: Killed, named: str) -> None:
     assert code == 0, output
     assert killed.restored == set(HOSTS)
     assert "lab: load1: put back 1 files" in output
-    assert Kept(killed.study).hosts() == ()
+    assert BackupStore(killed.study).hosts() == ()
 
 
 @pytest.mark.parametrize("named", ["study", "target"])
@@ -115,12 +115,12 @@ def test_a_host_that_is_gone_stops_no_other(killed: Killed, named: str, host: st
     assert code != 0
     assert output.count(f"{host} does not answer") == 1
     assert killed.restored == set(HOSTS) - {host}
-    assert Kept(killed.study).hosts() == (host,)
+    assert BackupStore(killed.study).hosts() == (host,)
 
 
 def test_a_host_that_the_target_has_lost_stops_no_other(killed: Killed) -> None:
-    Kept(killed.study).write(
-        Originals("web9", "lab", HostState(sysctls={"net.core.somaxconn": "1"}))
+    BackupStore(killed.study).write(
+        HostBackup("web9", "lab", HostState(sysctls={"net.core.somaxconn": "1"}))
     )
     code, output = killed.autotune_restore("lab")
     assert code != 0
@@ -129,7 +129,7 @@ def test_a_host_that_the_target_has_lost_stops_no_other(killed: Killed) -> None:
 
 
 def test_a_damaged_copy_of_one_host_stops_no_other(killed: Killed) -> None:
-    Kept(killed.study).path("web1").write_bytes(b"{")
+    BackupStore(killed.study).path("web1").write_bytes(b"{")
     code, output = killed.autotune_restore("lab")
     assert code != 0
     assert "web1.json is not a record of originals" in output
@@ -150,7 +150,7 @@ def test_a_damaged_study_does_not_keep_hosts_from_their_own_copies(killed: Kille
     for name in HOSTS:
         home = killed.directory / name / "autotune"
         home.mkdir()
-        (home / "originals.json").write_bytes(encode(killed.originals(name)))
+        (home / "originals.json").write_bytes(encode(killed.backup(name)))
     (killed.study / "target.yaml").write_text("")
     code, output = killed.autotune_restore(str(killed.target))
     assert code != 0  # the study stays as it is, and is named

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import pytest
 
 from autotune.errors import AutotuneError
-from autotune.transports.parallel import on_all
+from autotune.transports.parallel import run_on_all
 
 
 @dataclass(frozen=True)
@@ -20,8 +20,8 @@ HOSTS = [Host(f"web{number}") for number in range(6)]
 
 
 def test_results_come_by_name_in_the_order_of_the_hosts() -> None:
-    gathered = on_all(HOSTS, lambda host: host.name.upper())
-    assert list(gathered.everywhere().items()) == [(host.name, host.name.upper()) for host in HOSTS]
+    gathered = run_on_all(HOSTS, lambda host: host.name.upper())
+    assert list(gathered.unwrap().items()) == [(host.name, host.name.upper()) for host in HOSTS]
 
 
 def test_hosts_are_worked_on_together_up_to_the_bound() -> None:
@@ -34,7 +34,7 @@ def test_hosts_are_worked_on_together_up_to_the_bound() -> None:
         inside.release()
         return free
 
-    assert all(on_all(HOSTS, work, at_most=3).everywhere().values())
+    assert all(run_on_all(HOSTS, work, at_most=3).unwrap().values())
 
 
 def test_an_error_of_one_host_stops_no_other() -> None:
@@ -43,11 +43,11 @@ def test_an_error_of_one_host_stops_no_other() -> None:
             raise AutotuneError(f"{host.name}: disk full", hint="make room")
         return "done"
 
-    gathered = on_all(HOSTS, work)
+    gathered = run_on_all(HOSTS, work)
     assert sorted(gathered.results) == ["web0", "web2", "web3", "web5"]
     assert sorted(gathered.errors) == ["web1", "web4"]
     with pytest.raises(AutotuneError, match="web1: disk full\nweb4: disk full") as error:
-        gathered.everywhere()
+        gathered.unwrap()
     assert error.value.hint == "make room"
 
 
@@ -59,13 +59,13 @@ def test_a_single_error_is_raised_as_it_is() -> None:
         raise Special("locked")
 
     with pytest.raises(Special):
-        on_all(HOSTS[:1], work).everywhere()
+        run_on_all(HOSTS[:1], work).unwrap()
 
 
 def test_a_bug_is_not_gathered() -> None:
     with pytest.raises(ZeroDivisionError):
-        on_all(HOSTS, lambda host: 1 // 0)
+        run_on_all(HOSTS, lambda host: 1 // 0)
 
 
 def test_no_hosts_are_no_work() -> None:
-    assert on_all([], lambda host: host).everywhere() == {}
+    assert run_on_all([], lambda host: host).unwrap() == {}

@@ -21,7 +21,7 @@ from autotune.lab.status import access, status
 from autotune.transports.base import Transport
 from autotune.transports.endpoint import SshHost
 from autotune.transports.errors import HostKeyRefused, HostUnreachable
-from autotune.transports.parallel import on_all
+from autotune.transports.parallel import run_on_all
 from autotune.transports.ssh import _PUT, SshTransport
 
 pytestmark = pytest.mark.lab
@@ -275,10 +275,10 @@ def test_a_key_that_is_not_let_in_is_said_so(root: SshTransport, tmp_path: Path)
 
 def test_hosts_are_worked_on_together(lab: Path) -> None:
     transports = [SshTransport(access(lab, host.name)) for host in _HOSTS]
-    names = on_all(transports, lambda host: host.run(["hostname"]).stdout.strip()).everywhere()
+    names = run_on_all(transports, lambda host: host.run(["hostname"]).stdout.strip()).unwrap()
     assert names == {"web1": "web1", "web2": "web2"}
     halted = SshHost("web3", f"{_NETWORK}.77", user="root", connect_timeout=1)
-    gathered = on_all([*transports, SshTransport(halted)], lambda host: host.run(["true"]).ok)
+    gathered = run_on_all([*transports, SshTransport(halted)], lambda host: host.run(["true"]).ok)
     assert gathered.results == {"web1": True, "web2": True}
     assert isinstance(gathered.errors["web3"], HostUnreachable)
     for transport in transports:

@@ -15,14 +15,20 @@ from pathlib import Path
 from typing import Any
 
 from autotune import durable
-from autotune.deploy.host_state import FileSeen, FileState, HostSeen, HostState, UnitSeen
+from autotune.deploy.host_state import (
+    FileState,
+    HostState,
+    ObservedFile,
+    ObservedHost,
+    ObservedUnit,
+)
 from autotune.errors import AutotuneError
 
 SCHEMA = 1
 
 
 @dataclass(frozen=True)
-class Originals:
+class HostBackup:
     """One host as it was found. ``study`` is the one that found it so; ``enabled`` by unit."""
 
     host: str
@@ -30,15 +36,15 @@ class Originals:
     state: HostState = field(default_factory=HostState)
     enabled: Mapping[str, str] = field(default_factory=dict)
 
-    def with_found(self, seen: HostSeen, contents: Mapping[str, bytes]) -> Originals:
+    def with_observed(self, observed: ObservedHost, contents: Mapping[str, bytes]) -> HostBackup:
         """What was just seen added, except where something earlier is known.
 
         Raises AutotuneError for a path that is neither a file nor a link nor absent.
         """
-        files = {path: _kept(path, file, contents) for path, file in seen.files.items()
+        files = {path: _original(path, file, contents) for path, file in observed.files.items()
                  if file.kind != "directory"}  # fmt: skip
-        sysctls = {name: value for name, value in seen.sysctls.items() if value is not None}
-        units = {name: unit.active for name, unit in seen.units.items() if unit.known}
+        sysctls = {name: value for name, value in observed.sysctls.items() if value is not None}
+        units = {name: unit.active for name, unit in observed.units.items() if unit.known}
         return replace(
             self,
             state=HostState(
@@ -46,41 +52,41 @@ class Originals:
                 {**units, **self.state.units},
                 {**sysctls, **self.state.sysctls},
             ),
-            enabled={**_enabled(seen.units), **self.enabled},
+            enabled={**_enabled(observed.units), **self.enabled},
         )
 
-    def lacks(self, wanted: HostState) -> HostState:
+    def lacks(self, desired: HostState) -> HostState:
         """The part of ``wanted`` that nothing is known about yet."""
-        known = self.state
+        backed_up = self.state
         return HostState(
-            {path: file for path, file in wanted.files.items() if path not in known.files},
-            {unit: runs for unit, runs in wanted.units.items() if unit not in known.units},
-            {name: v for name, v in wanted.sysctls.items() if name not in known.sysctls},
+            {path: file for path, file in desired.files.items() if path not in backed_up.files},
+            {unit: runs for unit, runs in desired.units.items() if unit not in backed_up.units},
+            {name: v for name, v in desired.sysctls.items() if name not in backed_up.sysctls},
         )
 
 
-def encode(originals: Originals) -> bytes:
+def encode(backup: HostBackup) -> bytes:
     """As JSON that a person can read, and put back by hand if it must be."""
-    state = originals.state
+    state = backup.state
     record = {
         "schema": SCHEMA,
-        "host": originals.host,
-        "study": originals.study,
+        "host": backup.host,
+        "study": backup.study,
         "files": {path: _file(file) for path, file in sorted(state.files.items())},
-        "units": {unit: {"active": runs, "enabled": originals.enabled.get(unit, "")}
+        "units": {unit: {"active": runs, "enabled": backup.enabled.get(unit, "")}
                   for unit, runs in state.units.items()},
         "sysctls": dict(sorted(state.sysctls.items())),
     }  # fmt: skip
     return json.dumps(record, indent=1, ensure_ascii=False).encode()
 
 
-def decode(content: bytes, where: str) -> Originals:
+def decode(content: bytes, where: str) -> HostBackup:
     """Raises AutotuneError for what is not a record of originals; ``where`` is for the message."""
     try:
         record = json.loads(content)
         if record["schema"] != SCHEMA:
             raise AutotuneError(f"{where} was written by another version of autotune")
-        return Originals(
+        return HostBackup(
             record["host"],
             record["study"],
             HostState(
@@ -94,7 +100,7 @@ def decode(content: bytes, where: str) -> Originals:
         raise AutotuneError(f"{where} is not a record of originals: {error}") from error
 
 
-class Kept:
+class BackupStore:
     """The controller's copies: ``<study>/originals/<host>.json``, only its owner's to read."""
 
     def __init__(self, study: Path) -> None:
@@ -107,15 +113,15 @@ class Kept:
         """Hosts that have not been put back."""
         return tuple(sorted(path.stem for path in self.directory.glob("*.json")))
 
-    def read(self, host: str) -> Originals | None:
+    def read(self, host: str) -> HostBackup | None:
         path = self.path(host)
         return decode(path.read_bytes(), str(path)) if path.exists() else None
 
-    def write(self, originals: Originals) -> None:
+    def write(self, backup: HostBackup) -> None:
         """On disk when this returns, complete or not at all."""
         self.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         durable.sync_directory(self.directory.parent)
-        durable.write(self.path(originals.host), encode(originals), 0o600)
+        durable.write(self.path(backup.host), encode(backup), 0o600)
 
     def remove(self, host: str) -> None:
         """The host is as it was found."""
@@ -127,17 +133,17 @@ class Kept:
             self.directory.rmdir()
 
 
-def _kept(path: str, seen: FileSeen, contents: Mapping[str, bytes]) -> FileState:
-    if seen.kind == "absent":
+def _original(path: str, observed: ObservedFile, contents: Mapping[str, bytes]) -> FileState:
+    if observed.kind == "absent":
         return FileState()
-    if seen.kind == "link":
-        return FileState(owner=seen.owner, link=seen.detail, time=seen.time)
-    if seen.kind == "file":
-        return FileState(contents.get(path, b""), seen.mode, seen.owner, time=seen.time)
+    if observed.kind == "link":
+        return FileState(owner=observed.owner, link=observed.detail, time=observed.time)
+    if observed.kind == "file":
+        return FileState(contents.get(path, b""), observed.mode, observed.owner, time=observed.time)
     raise AutotuneError(f"{path} is neither a file nor a link: autotune does not replace it")
 
 
-def _enabled(units: Mapping[str, UnitSeen]) -> dict[str, str]:
+def _enabled(units: Mapping[str, ObservedUnit]) -> dict[str, str]:
     return {name: unit.enabled for name, unit in units.items() if unit.known}
 
 
@@ -149,10 +155,10 @@ def _file(file: FileState) -> dict[str, Any]:
         return {"kind": "link", "to": file.link, **common}
     content = file.content or b""
     try:
-        said = {"text": content.decode()}
+        content_field = {"text": content.decode()}
     except UnicodeDecodeError:
-        said = {"base64": base64.b64encode(content).decode()}
-    return {"kind": "file", "mode": f"{file.mode or 0:04o}", **common, **said}
+        content_field = {"base64": base64.b64encode(content).decode()}
+    return {"kind": "file", "mode": f"{file.mode or 0:04o}", **common, **content_field}
 
 
 def _file_state(record: Mapping[str, str]) -> FileState:

@@ -9,8 +9,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autotune.deploy.host_state import FileSeen, FileState, HostSeen, HostState, UnitSeen
-from autotune.deploy.originals import Kept, Originals, decode, encode
+from autotune.deploy.backup import BackupStore, HostBackup, decode, encode
+from autotune.deploy.host_state import (
+    FileState,
+    HostState,
+    ObservedFile,
+    ObservedHost,
+    ObservedUnit,
+)
 from autotune.errors import AutotuneError
 
 owners = st.from_regex(r"[0-9]{1,5}:[0-9]{1,5}", fullmatch=True)
@@ -32,22 +38,22 @@ states = st.builds(
 
 @given(states, st.text(), st.text())
 def test_what_is_written_is_what_is_read(state: HostState, host: str, study: str) -> None:
-    originals = Originals(host, study, state, dict.fromkeys(state.units, "enabled"))
-    assert decode(encode(originals), "here") == originals
+    backup = HostBackup(host, study, state, dict.fromkeys(state.units, "enabled"))
+    assert decode(encode(backup), "here") == backup
 
 
-def seen(content_of: str, *, active: bool = True) -> HostSeen:
-    return HostSeen(
-        {content_of: FileSeen("file", 0o640, "0:33", "5.000000001", "unused"),
-         "/absent": FileSeen("absent"), "/etc": FileSeen("directory")},
-        {"nginx.service": UnitSeen(True, active, "enabled", 1, 0)},
+def seen(content_of: str, *, active: bool = True) -> ObservedHost:
+    return ObservedHost(
+        {content_of: ObservedFile("file", 0o640, "0:33", "5.000000001", "unused"),
+         "/absent": ObservedFile("absent"), "/etc": ObservedFile("directory")},
+        {"nginx.service": ObservedUnit(True, active, "enabled", 1, 0)},
         {"net.core.somaxconn": "4096", "net.ipv4.tcp_tw_recycle": None},
     )  # fmt: skip
 
 
 def test_what_is_known_is_never_seen_anew() -> None:
-    first = Originals("web1", "study").with_found(seen("/conf"), {"/conf": b"original"})
-    again = first.with_found(seen("/conf", active=False), {"/conf": b"tuned"})
+    first = HostBackup("web1", "study").with_observed(seen("/conf"), {"/conf": b"original"})
+    again = first.with_observed(seen("/conf", active=False), {"/conf": b"tuned"})
     assert again == first
     assert first.state.files["/conf"] == FileState(b"original", 0o640, "0:33", time="5.000000001")
     assert first.state.files["/absent"] == FileState()
@@ -56,7 +62,7 @@ def test_what_is_known_is_never_seen_anew() -> None:
 
 
 def test_only_what_is_not_known_is_looked_at() -> None:
-    known = Originals("web1", "study").with_found(seen("/conf"), {"/conf": b""})
+    known = HostBackup("web1", "study").with_observed(seen("/conf"), {"/conf": b""})
     wanted = HostState(
         {"/conf": FileState(b"x"), "/more": FileState(b"y")},
         {"nginx.service": True, "apache2.service": False},
@@ -69,19 +75,19 @@ def test_only_what_is_not_known_is_looked_at() -> None:
 
 
 def test_what_is_no_file_is_not_replaced() -> None:
-    there = HostSeen({"/dev/null": FileSeen("other")})
+    there = ObservedHost({"/dev/null": ObservedFile("other")})
     with pytest.raises(AutotuneError, match="/dev/null is neither a file nor a link"):
-        Originals("web1", "study").with_found(there, {})
+        HostBackup("web1", "study").with_observed(there, {})
 
 
 def test_the_controllers_copy(tmp_path: Path) -> None:
-    kept = Kept(tmp_path)
+    kept = BackupStore(tmp_path)
     assert kept.read("web1") is None
     assert kept.hosts() == ()
-    originals = Originals("web1", "study").with_found(seen("/conf"), {"/conf": b"password"})
-    kept.write(originals)
+    backup = HostBackup("web1", "study").with_observed(seen("/conf"), {"/conf": b"password"})
+    kept.write(backup)
     assert kept.hosts() == ("web1",)
-    assert kept.read("web1") == originals
+    assert kept.read("web1") == backup
     assert stat.S_IMODE(kept.path("web1").stat().st_mode) == 0o600
     kept.remove("web1")
     assert list(tmp_path.iterdir()) == []
