@@ -74,7 +74,9 @@ class Deployment(Fleet):
             self._load_data(desired, plans)
             self._await_answer()
             first = self._in_place is None
-            in_place = confirmed(self.runtime, desired, plans, self.space, first=first)
+            in_place = confirmed(
+                self.runtime, desired, plans, self.space, first=first, before=observed
+            )
         except (ApplyFailed, NotUp) as error:
             self._roll_back(plans, error)
             raise DeployFailed(error.message) from error

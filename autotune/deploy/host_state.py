@@ -57,13 +57,17 @@ class ObservedFile:
 
 @dataclass(frozen=True)
 class ObservedUnit:
-    """``pid``: its main process; ``restarts``: how often systemd itself started it again."""
+    """``pid``: its main process; ``restarts``: how often systemd itself started it again, of late.
+
+    ``restarting``: it has ended, and systemd is about to start it again.
+    """
 
     known: bool
     active: bool
     enabled: str
     pid: int
     restarts: int
+    restarting: bool = False
 
 
 @dataclass(frozen=True)
@@ -131,4 +135,5 @@ def _unit(block: Mapping[str, str]) -> ObservedUnit:
         enabled=block["UnitFileState"],
         pid=int(block["MainPID"]),
         restarts=int(block["NRestarts"]),
+        restarting=block["SubState"] == "auto-restart",
     )

@@ -38,12 +38,16 @@ def confirmed(
     space: Space,
     *,
     first: bool,
+    before: Mapping[str, ObservedHost],
 ) -> ConfirmedState:
-    """A deployment as every host says that it is. Raises NotUp where a unit has ended since."""
+    """A deployment as every host says that it is; ``before`` is how hosts were when it began.
+
+    Raises NotUp where a unit has ended since.
+    """
     answers = runtime.gather(desired.hosts, lambda host: read_back(desired, host)).unwrap()
     observed = {name: observed for name, (observed, _) in answers.items()}
     for name in desired.hosts:
-        _insist_on_units(runtime[name], desired, observed[name])
+        insist_on_units(runtime[name], desired, before[name], observed[name])
     effective = of_tiers(desired.settings, [values for _, values in answers.values()])
     changed = {name: {*s.write, *s.remove, *s.sysctls} for name, s in steps.items()}
     deployed = Deployed(
@@ -85,10 +89,17 @@ def of_tiers(asked: Settings, by_host: Iterable[Settings]) -> dict[str, Value]:
     return effective
 
 
-def _insist_on_units(host: RuntimeHost, desired: DesiredState, observed: ObservedHost) -> None:
+def insist_on_units(
+    host: RuntimeHost, desired: DesiredState, before: ObservedHost, observed: ObservedHost
+) -> None:
+    """A unit may listen for a moment, end, and be started again: it does not run all the same."""
     for unit, runs in desired.hosts[host.name].units.items():
-        if runs and not observed.units[unit].active:
-            raise NotUp(f"{host.name}: {'; '.join(host.complaints())}")
+        now = observed.units[unit]
+        again = now.restarting or now.restarts > before.units[unit].restarts
+        if runs and (again or not now.active):
+            ended = [f"{host.name}: {unit} ended and was started again by itself"] if again else []
+            lines = [*ended, *host.complaints()]
+            raise NotUp("; ".join(lines) or f"{host.name}: {unit} does not run")
 
 
 def differences(

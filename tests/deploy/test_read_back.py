@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import Any
+
 import pytest
 
-from autotune.deploy.read_back import of_tiers
+from autotune.deploy.host_state import HostState, ObservedHost, parse_units
+from autotune.deploy.read_back import NotUp, insist_on_units, of_tiers
 from autotune.services.base import Settings
 
 ASKED: Settings = {"web.children": 8, "web.backlog": 511}
@@ -26,3 +30,45 @@ def test_the_host_that_is_not_as_asked_is_told(
     hosts: list[dict[str, int]], effective: dict[str, int]
 ) -> None:
     assert of_tiers(ASKED, hosts) == effective
+
+
+def unit(active: str, sub: str, restarts: int) -> str:
+    return (
+        f"LoadState=loaded\nActiveState={active}\nSubState={sub}\nUnitFileState=enabled\n"
+        f"MainPID=7\nNRestarts={restarts}\nFragmentPath=/lib/x.service"
+    )
+
+
+def host_with(text: str) -> ObservedHost:
+    return ObservedHost(units=parse_units(("x.service",), text))
+
+
+class Host:
+    name = "web1"
+
+    def complaints(self) -> list[str]:
+        return ["web1: its own last words"]
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "stays_up"),
+    [
+        (unit("active", "running", 0), unit("active", "running", 0), True),
+        (unit("active", "running", 3), unit("active", "running", 3), True),
+        (unit("active", "running", 3), unit("active", "running", 0), True),  # systemd counts anew
+        (unit("inactive", "dead", 0), unit("active", "running", 0), True),
+        (unit("active", "running", 0), unit("active", "running", 1), False),
+        (unit("active", "running", 0), unit("activating", "auto-restart", 0), False),
+        (unit("active", "running", 0), unit("failed", "failed", 0), False),
+    ],
+)
+def test_a_unit_that_ended_and_was_started_again_does_not_stay_up(
+    before: str, now: str, stays_up: bool
+) -> None:
+    desired: Any = SimpleNamespace(hosts={"web1": HostState(units={"x.service": True})})
+    host: Any = Host()
+    if stays_up:
+        insist_on_units(host, desired, host_with(before), host_with(now))
+        return
+    with pytest.raises(NotUp, match=r"web1: .*its own last words"):
+        insist_on_units(host, desired, host_with(before), host_with(now))
