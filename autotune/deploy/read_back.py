@@ -34,7 +34,7 @@ class ConfirmedState:
 def confirmed(
     runtime: Runtime,
     desired: DesiredState,
-    steps: Mapping[str, HostPlan],
+    plans: Mapping[str, HostPlan],
     space: Space,
     *,
     first: bool,
@@ -49,10 +49,12 @@ def confirmed(
     for name in desired.hosts:
         insist_on_units(runtime[name], desired, before[name], observed[name])
     effective = of_tiers(desired.settings, [values for _, values in answers.values()])
-    changed = {name: {*s.write, *s.remove, *s.sysctls} for name, s in steps.items()}
+    changed = {name: {*plan.write, *plan.remove, *plan.sysctls} for name, plan in plans.items()}
     deployed = Deployed(
         desired.files,
-        part_actions(desired, {name: s.act for name, s in steps.items()}, changed, first=first),
+        part_actions(
+            desired, {name: plan.act for name, plan in plans.items()}, changed, first=first
+        ),
         effective,
         differences(desired.settings, effective, space.active(desired.settings)),
         host_manifests(desired) if runtime.persistent else {},
@@ -62,8 +64,8 @@ def confirmed(
 
 def pids(observed: Mapping[str, ObservedHost]) -> Pids:
     """What tells the processes of units from later ones."""
-    return {name: {unit: (by_host.pid, by_host.restarts) for unit, by_host in host.units.items()}
-            for name, host in observed.items()}  # fmt: skip
+    return {host_name: {name: (unit.pid, unit.restarts) for name, unit in host.units.items()}
+            for host_name, host in observed.items()}  # fmt: skip
 
 
 def read_back(desired: DesiredState, host: RuntimeHost) -> tuple[ObservedHost, dict[str, Value]]:

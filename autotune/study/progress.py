@@ -22,6 +22,3 @@ class ProgressReporter(Protocol):
     def trial_ends(self, trial: Trial) -> None: ...
 
     def note(self, text: str) -> None: ...
-
-
-Narrator = ProgressReporter  # until the reports say so too

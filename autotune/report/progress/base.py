@@ -6,7 +6,7 @@ from collections.abc import Callable
 from functools import wraps
 from typing import Concatenate, ParamSpec, Protocol, Self, TypeVar
 
-from autotune.study.progress import Narrator
+from autotune.study.progress import ProgressReporter
 
 
 class Reports(Protocol):
@@ -15,7 +15,7 @@ class Reports(Protocol):
         ...
 
 
-class Progress(Narrator, Protocol):
+class Progress(ProgressReporter, Protocol):
     """A display that is closed with the run: ``with reporter(...) as progress: ...``."""
 
     def __enter__(self) -> Self: ...
