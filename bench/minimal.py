@@ -16,7 +16,7 @@ import numpy as np
 
 from autotune.optimize.ablation import KEPT, Ablation, PredictedEffect, Reverted
 from autotune.services.base import Value
-from autotune.simulate.vocabulary import has_effect
+from autotune.simulate.topology import has_effect
 from autotune.study.explaining import MOST
 from bench.stacks import NOISE, Stack, best, random_stack, web_stack
 from bench.variants import VARIANTS

@@ -29,8 +29,7 @@ from autotune.optimize.gp.surrogate import MOVES
 from autotune.optimize.samplers import SAMPLERS
 from autotune.optimize.searcher import Outcome, Searcher
 from autotune.services.base import Settings
-from autotune.simulate.blame import bottleneck
-from autotune.simulate.chain import chain
+from autotune.simulate.chain import bottleneck, chain
 from bench.stacks import Stack, best, random_stack, web_stack
 from bench.variants import VARIANTS, Variant
 

@@ -2,7 +2,7 @@
 
     python -m bench spending [--seeds 20] [--minutes 30] [--jobs N]
 
-Both meet the modelled stacks of ``autotune.simulate`` under the same weather (5 % noise, 3 % of the
+Both meet the modelled stacks of ``autotune.simulate`` under the same noise (5 %, 3 % of the
 readings disturbed), and every second of load counts, that of a reading's ramp and of warm-up
 included. Both warm up what was deployed; deploying is free.
 
@@ -43,9 +43,9 @@ from autotune.monitor.watch import Seen
 from autotune.optimize.base import distributions, plain
 from autotune.optimize.searcher import Searcher
 from autotune.services.base import Action, Settings
-from autotune.simulate.blame import diagnosed
+from autotune.simulate.chain import diagnosed
+from autotune.simulate.noise import NoiseModel
 from autotune.simulate.stack import SimulatedStack
-from autotune.simulate.weather import Weather
 from autotune.space.space import Space
 from autotune.study import journal, ranking
 from autotune.study.context import TrialContext, history
@@ -122,10 +122,10 @@ class Model(Fleet):
 
 
 def modelled(name: str, seed: int) -> Model:
-    """A variant of the modelled stack in the weather of this seed."""
+    """A variant of the modelled stack with the noise of this seed."""
     variant = VARIANTS[name]
-    weather = Weather(seed, NOISE, 0.0, DISTURBED)
-    return Model(SimulatedStack(variant.topology, variant.slo, weather), variant)
+    noise = NoiseModel(seed, NOISE, 0.0, DISTURBED)
+    return Model(SimulatedStack(variant.topology, variant.slo, noise), variant)
 
 
 def space_of(name: str, *, warm: bool) -> Space:

@@ -11,10 +11,9 @@ import optuna
 
 from autotune.optimize.searcher import Searcher
 from autotune.study.loop import STOP_BELOW, tell
-from autotune.study.ranking import drifted
+from autotune.study.ranking import Verdict, conclude, drifted
 from autotune.study.records import COUNTED, Phase, State, after
 from autotune.study.schedule import Ask, Conclude, Measure, Rank, next_step
-from autotune.study.verdict import Verdict, conclude
 from autotune.target.model import Budget
 from bench.stacks import Stack
 

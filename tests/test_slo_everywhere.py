@@ -31,15 +31,13 @@ from autotune.report.html.timeline import state_of
 from autotune.report.load_curve import hosts_at_capacity
 from autotune.report.progress.plain import verdict_mark
 from autotune.services.base import Endpoint
-from autotune.simulate.blame import bottleneck, diagnosed
-from autotune.simulate.chain import chain
+from autotune.simulate.chain import bottleneck, chain, diagnosed
 from autotune.simulate.topology import Topology
 from autotune.study import trial
 from autotune.study.context import TrialContext
-from autotune.study.readings import record_of
 from autotune.study.records import Phase
 from autotune.study.schedule import Measure
-from autotune.study.store import Store, readings_of
+from autotune.study.store import Store, readings_of, record_of
 from autotune.sweep import figures, results, runner
 from autotune.sweep.plan import Axis, Choice, Measurement, Plan
 from autotune.transports.local import LocalTransport
@@ -215,7 +213,7 @@ def test_nobody_else_compares_a_reading_with_the_slo() -> None:
     }
     assert comparing == {
         "target/coherence.py",  # an allowance for errors that is larger than the one for lateness
-        "simulate/blame.py",  # what fails of the model's requests in the long run: no reading
+        "simulate/chain.py",  # what fails of the model's requests in the long run: no reading
     }
 
 

@@ -17,7 +17,7 @@ from autotune.terminal import echo
 
 if TYPE_CHECKING:
     from autotune.environments.base import Environment
-    from autotune.study.progress import ProgressReporter
+    from autotune.study.context import ProgressReporter
     from autotune.sweep.plan import Plan
 
 
@@ -35,7 +35,7 @@ def reporting(
     """Progress on standard error and, if ``paged``, in the study's own page."""
     from autotune.report.progress.page import WithPage
     from autotune.report.progress.reporter import reporter
-    from autotune.study.follow import Follow
+    from autotune.study.store import Follow
 
     target = environment.file.target
     progress = reporter(target, Follow(directory), sys.stderr, os.environ, verbose=verbose)

@@ -22,13 +22,10 @@ from autotune.monitor.watch import Seen
 from autotune.services.base import Settings
 from autotune.services.placement import placed
 from autotune.services.sysctl.parameters import PARAMETERS as KERNEL
-from autotune.simulate.blame import diagnosed
-from autotune.simulate.fleet import SimulatedFleet
-from autotune.simulate.stack import SimulatedStack
-from autotune.simulate.topologies import topology
-from autotune.simulate.topology import GIB, Topology
-from autotune.simulate.vocabulary import has_effect
-from autotune.simulate.weather import Weather
+from autotune.simulate.chain import diagnosed
+from autotune.simulate.noise import NoiseModel
+from autotune.simulate.stack import SimulatedFleet, SimulatedStack
+from autotune.simulate.topology import GIB, Topology, has_effect, topology
 from autotune.space import space as spaces
 from autotune.space.dimension import PRESETS
 from autotune.space.facts import HostFacts
@@ -58,7 +55,7 @@ class SimulatedEnvironment:
     facts: Mapping[str, HostFacts]
     topology: Topology
     stack: Stack
-    weather: Weather
+    noise: NoiseModel
     dropped: tuple[str, ...] = ()
 
     def announce(self) -> str:
@@ -103,7 +100,7 @@ class SimulatedEnvironment:
         stack = SimulatedStack(
             self.topology,
             target.slo.slo,
-            self.weather,
+            self.noise,
             timeout=target.load.timeout,
             now=history.elapsed,
             readings=history.readings,
@@ -161,11 +158,11 @@ def prepare(file: TargetFile) -> SimulatedEnvironment:
     model = topology(file, facts)
     space, without = _answered(spaces.build(file, facts), model)
     simulated = target.simulated or Simulated()
-    weather = Weather(simulated.seed, simulated.noise, simulated.drift, simulated.outliers)
+    noise = NoiseModel(simulated.seed, simulated.noise, simulated.drift, simulated.outliers)
     laid = _lay_out(target, facts)
     left_out = f"{without} parameters have no effect in the model: they keep their baseline"
     dropped = (*space.dropped, *((left_out,) if without else ()))
-    return SimulatedEnvironment(file, space, facts, model, laid, weather, dropped)
+    return SimulatedEnvironment(file, space, facts, model, laid, noise, dropped)
 
 
 def _answered(space: Space, model: Topology) -> tuple[Space, int]:

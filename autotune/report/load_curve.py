@@ -14,7 +14,7 @@ from typing import Any
 
 from autotune.measure.reading import Reading
 from autotune.report.trials import WARM_UP
-from autotune.study.readings import reading_of
+from autotune.study.store import reading_of
 from autotune.target.slo import Slo
 
 Readings = Iterable[Mapping[str, Any]]

@@ -13,8 +13,8 @@ from typing import Any
 
 from autotune.errors import AutotuneError
 from autotune.report.trials import ReadingCounts, count_readings
-from autotune.study import journal, lock
-from autotune.study.directory import EVENTS
+from autotune.study import journal
+from autotune.study.directory import EVENTS, holder, is_held
 from autotune.study.records import State, replay
 from autotune.study.store import CALL
 from autotune.target.model import Target
@@ -61,7 +61,7 @@ class Study:
     def holder(self) -> str | None:
         """Who is running it right now, in words."""
         path = self.directory / "lock"
-        return (lock.holder(path) or "another process") if lock.is_held(path) else None
+        return (holder(path) or "another process") if is_held(path) else None
 
 
 def open_study(directory: Path) -> Study:

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 
 import numpy as np
 
+from autotune.deploy.deployed import Deployed, DeployFailed, Fleet
+from autotune.deploy.desired_state import desired_state
+from autotune.deploy.host_manifests import host_manifests
+from autotune.deploy.stack import Part, Stack
 from autotune.measure.reading import Reading
 from autotune.monitor.footprint import Footprint
-from autotune.services.base import Settings
+from autotune.services.base import Action, Settings
 from autotune.simulate.chain import Array, Chain, chain
+from autotune.simulate.noise import NoiseModel
 from autotune.simulate.topology import Topology
-from autotune.simulate.weather import Weather
 from autotune.target.slo import Slo
 
 RAMP = 0.5  # seconds of load before a reading counts, as with real generators …
@@ -31,7 +37,7 @@ class SimulatedStack:
 
     topology: Topology
     slo: Slo
-    weather: Weather = field(default_factory=Weather)
+    noise: NoiseModel = field(default_factory=NoiseModel)
     timeout: float = 2.0
     now: float = 0.0
     readings: int = 0
@@ -54,10 +60,10 @@ class SimulatedStack:
     def take(self, rate: float, seconds: float) -> tuple[Reading, dict[str, Footprint]]:
         """One reading, and what the hosts showed meanwhile."""
         assert self._chain is not None, "nothing is deployed"
-        rng = self.weather.reading(self.readings)
+        rng = self.noise.reading(self.readings)
         self.readings += 1
         # Less capacity is the same as more load on all of it.
-        offered = rate / self.weather.capacity(self.now, rng)
+        offered = rate / self.noise.capacity(self.now, rng)
         beyond = self._beyond(offered, RAMP)
         truncated = bool(beyond[self._at_limit] > RAN_AWAY)
         counted = RAMP if truncated else seconds
@@ -134,3 +140,45 @@ def shown(topology: Topology, made: Chain, offered: float, seconds: float) -> di
         )
         found.update(dict.fromkeys(hosts.hosts, footprint))
     return found
+
+
+# Virtual seconds that an action takes: a reload, a restart until the tier answers again.
+TAKES = {Action.NONE: 0.0, Action.RELOAD: 1.0, Action.RESTART: 3.0}
+
+
+class SimulatedFleet(Fleet):
+    """``render(settings, part)`` gives the files of one part of ``laid`` by their paths."""
+
+    def __init__(
+        self,
+        stack: SimulatedStack,
+        laid: Stack,
+        render: Callable[[Settings, Part], Mapping[str, bytes]],
+    ) -> None:
+        self._stack, self._laid, self._render = stack, laid, render
+        self._in_place: Settings | None = None
+
+    def deploy(self, settings: Settings) -> Deployed:
+        """Raises DeployFailed for what the software would refuse; what was in place stays so."""
+        desired = desired_state(settings, self._laid, partial(self._render, settings))
+        refused = self._stack.deploy(settings)
+        if refused is not None:
+            raise DeployFailed(refused)
+        actions = {part.name: self._action(part, settings) for part in desired.parts}
+        self._stack.now += max(TAKES[action] for action in actions.values())
+        self._in_place = dict(settings)
+        return Deployed(desired.files, actions, dict(settings), hosts=host_manifests(desired))
+
+    def restore(self) -> None:
+        """Nothing was touched."""
+
+    def _action(self, part: Part, settings: Settings) -> Action:
+        if self._in_place is None or part not in self._laid.active(self._in_place):
+            return Action.RESTART
+        prefix = f"{part.site.tier}.{part.service.name}."
+        changed = [
+            parameter.action
+            for parameter in part.service.parameters
+            if self._in_place.get(prefix + parameter.name) != settings.get(prefix + parameter.name)
+        ]
+        return max(changed, default=Action.NONE)

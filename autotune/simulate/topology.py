@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from autotune.services.base import Settings
+from autotune.services.base import Role, Settings
+from autotune.services.registry import DEPLOYMENTS
+from autotune.space.facts import HostFacts
 from autotune.target.model import Data
+from autotune.target.read import TargetFile
 
 GIB = 2**30
 
@@ -56,3 +60,63 @@ class Topology:
     cache: Hosts = Hosts("cache", "memcached", cpus=2, memory=8 * GIB)
     store: Hosts = Hosts("store", "redis", cpus=4, memory=16 * GIB)
     data: Data = field(default_factory=lambda: Data(pairs=100_000_000))
+
+
+# The kind of tier by the roles its first deployment plays, and the field of the topology.
+FIELDS = {Role.PROXY: "lb", Role.WEB: "web", Role.CACHE: "cache", Role.STORE: "store"}
+WORDS = {"lb": "load balancer", "web": "web server", "cache": "cache", "store": "store"}
+
+
+def topology(file: TargetFile, facts: Mapping[str, HostFacts]) -> Topology:
+    """The chain of a target. Raises TargetError unless it has one tier of each kind."""
+    found: dict[str, Hosts] = {}
+    for name, tier in file.target.tiers.items():
+        roles = {role for _, role in DEPLOYMENTS[tier.service[0]]}
+        field = next((f for role, f in FIELDS.items() if role in roles), None)
+        if field is None or field in found:
+            what = "a second one of its kind" if field else "of no kind it knows"
+            raise file.document.error(
+                ["tiers", name], f"the model has no place for tier {name}: {what}"
+            )
+        smallest = [facts[host] for host in tier.hosts]
+        found[field] = Hosts(
+            tier=name,
+            service=tier.service[0],
+            count=len(tier.hosts),
+            cpus=min(one.cpus for one in smallest),
+            memory=min(one.memory for one in smallest),
+            nofile=min(one.nofile for one in smallest),
+            names=tier.hosts,
+        )
+    if missing := [words for field, words in WORDS.items() if field not in found]:
+        raise file.document.error(
+            ["tiers"], f"a simulated stack needs a tier of each kind; there is no {missing[0]}"
+        )
+    return Topology(**found, data=file.target.data)
+
+
+ANSWERED = {
+    "lb": frozenset({
+        "service", "nginx.worker_processes", "nginx.worker_connections", "nginx.use",
+        "nginx.multi_accept", "nginx.accept_mutex", "nginx.reuseport", "nginx.upstream_keepalive",
+        "nginx.access_log_buffer", "nginx.backlog", "apache.ServerLimit", "apache.ThreadsPerChild",
+        "apache.MaxRequestWorkers", "apache.ListenBacklog", "sysctl.net.core.somaxconn",
+    }),
+    "web": frozenset({
+        "service", "nginx.worker_processes", "nginx.worker_connections", "nginx.use",
+        "php_fpm.pm", "php_fpm.max_children", "php_fpm.max_requests", "apache.MaxRequestWorkers",
+        "apache.MaxConnectionsPerChild",
+    }),
+    "cache": frozenset({
+        "memcached.threads", "memcached.connections", "memcached.memory",
+    }),
+    "store": frozenset[str](),
+}  # fmt: skip
+
+
+def has_effect(topology: Topology, name: str) -> bool:
+    """Whether the parameter called ``name`` (``tier.service.parameter``) is in the model at all."""
+    tier, _, bare = name.partition(".")
+    return any(
+        tier == getattr(topology, field).tier and bare in names for field, names in ANSWERED.items()
+    )

@@ -1,4 +1,5 @@
-"""The web tier: Apache with mpm_prefork and mod_php, or nginx in front of PHP-FPM."""
+"""The web tier, Apache with mpm_prefork and mod_php or nginx in front of PHP-FPM, and what it asks:
+memcached, and the store behind it."""
 
 from __future__ import annotations
 
@@ -7,8 +8,9 @@ from math import exp
 
 from autotune.services.base import Settings
 from autotune.simulate.balancer import SCANNING, SELECT_LIMIT
-from autotune.simulate.station import held
-from autotune.simulate.topology import Hosts
+from autotune.simulate.station import Station, held
+from autotune.simulate.topology import Hosts, Topology
+from autotune.target.model import Data
 
 PHP_WORK = (
     0.00101  # CPU seconds of one request's job: a multi-get of 100 keys and the page around it
@@ -33,7 +35,7 @@ CHILD_BYTES = 15 * 2**20
 FAN_OUT = 0.025  # cost of asking one cache host more for the same 100 keys, relative to all work
 # Connections that the web processes hold to the caches: the cost grows faster than their number,
 # because each wake-up looks for its socket among all of them. Squared, in thousands.
-CONNECTED = 0.012
+CONNECTIONS = 0.012
 
 
 @dataclass(frozen=True)
@@ -72,7 +74,7 @@ def _work(hosts: Hosts, caches: int, processes: float, misses: float) -> float:
     """CPU seconds of one request, with what hosts take from each other."""
     together = (ALONE + hosts.count) / (ALONE + 1.0)
     connections = processes * hosts.count * caches / 1000.0
-    work = PHP_WORK * (1.0 + FAN_OUT * (caches - 1) + CONNECTED * connections**2 + 0.001 * misses)
+    work = PHP_WORK * (1.0 + FAN_OUT * (caches - 1) + CONNECTIONS * connections**2 + 0.001 * misses)
     return work * hosts.count / together
 
 
@@ -131,3 +133,60 @@ def spare(hosts: Hosts, needed: float) -> float:
     The kernel kills one after the other; what they were working on is lost.
     """
     return min(1.0, exp(-4.0 * max(0.0, needed / (0.95 * hosts.memory) - 1.0)))
+
+
+# memcached alone carries 1.05 M ops/s on two CPUs (doi:10.1109/IGCC.2017.8323580): 10.5 K multi-gets
+# of 100 keys.
+GET_WORK = 2.0 / 10_500.0
+FIXED_SHARE = 0.4  # of that is spent per request, however many of its keys the host has
+CACHE_CONNECTIONS = 0.02  # cost of a thousand connections, relative to all work
+LOCKED = 0.04  # cost of a thread beyond the CPUs, which only waits for the others' locks
+ITEM_BYTES = 90  # key, value and memcached's own header
+STORE_WORK = 0.00002  # seconds of Redis' one thread per request …
+MISS_WORK = 0.000008  # … and per key that the cache had not
+
+
+@dataclass(frozen=True)
+class Backing:
+    """Cache and store; ``misses`` keys of a request go on to the store.
+
+    ``unconnected`` is the share of web processes that no connection is left for.
+    """
+
+    cache: Station
+    store: Station
+    misses: float
+    unconnected: float = 0.0
+
+
+def misses(cache: Hosts, data: Data, settings: Settings) -> float:
+    """Keys of a request that are not cached: popularity falls as rank to the power of −skew, so
+    the most popular part f of all keys draws f ** (1 − skew) of the gets."""
+    megabytes = cache.number(settings, "memcached.memory", 64)
+    kept = min(1.0, cache.count * megabytes * 2**20 / (ITEM_BYTES * data.pairs))
+    return float(data.keys_per_request * (1.0 - kept ** (1.0 - data.skew)))
+
+
+def backing(topology: Topology, settings: Settings, *, processes: float, missed: float) -> Backing:
+    """``processes``: web processes on all hosts, each with a connection to each cache host."""
+    cache, store, data = topology.cache, topology.store, topology.data
+    allowed = min(cache.number(settings, "memcached.connections", 1024), cache.nofile - 100.0)
+    per_request = GET_WORK * (FIXED_SHARE + (1.0 - FIXED_SHARE) / cache.count)
+    per_request *= data.keys_per_request / 100.0
+    threads = cache.number(settings, "memcached.threads", 4)
+    busy = min(threads, cache.cpus) / (1.0 + LOCKED * max(0.0, threads - cache.cpus))
+    work = per_request * (1.0 + CACHE_CONNECTIONS * min(processes, allowed) / 1000.0)
+    speed = min(1.0, store.cpus)
+    batch = (STORE_WORK + MISS_WORK * missed) / speed
+    return Backing(
+        Station(cache.tier, "memcached", busy * cache.count, busy / work, work),
+        Station(store.tier, "redis", 1.0, store.count / batch, batch),
+        missed,
+        max(0.0, 1.0 - allowed / processes) if processes else 0.0,
+    )
+
+
+def ceiling(topology: Topology, settings: Settings) -> float:
+    """Ops/s (keys/s) of the cache tier alone, driven by clients that hold few connections."""
+    station = backing(topology, settings, processes=100.0, missed=0.0).cache
+    return station.rate * topology.data.keys_per_request

@@ -20,12 +20,10 @@ from autotune.loads.registry import CLOSED
 from autotune.services.base import Endpoint, Role, Settings
 from autotune.services.registry import speaks
 from autotune.study import trial as trials
-from autotune.study.context import TrialContext, opened
+from autotune.study.context import ProgressReporter, TrialContext, open_study, opened
 from autotune.study.measuring import Request
-from autotune.study.progress import ProgressReporter
 from autotune.study.records import CACHES, STACK, Phase
 from autotune.study.schedule import Measure
-from autotune.study.start import open_study
 from autotune.target.messages import instead
 from autotune.target.slo import Slo
 from autotune.transports.base import Transport

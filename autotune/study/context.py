@@ -7,17 +7,21 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 from autotune import __version__
+from autotune.deploy.deployed import Deployed
 from autotune.environments.base import Environment, Session
 from autotune.environments.clock import Clock
 from autotune.environments.evaluation import History
 from autotune.measure.noise import Noise
+from autotune.measure.reading import Reading
+from autotune.measure.warmup import Warmth
 from autotune.runtimes.run_directory import remove_run_directory
 from autotune.runtimes.server_process import end_left_behind
 from autotune.space.space import Space
-from autotune.study.lock import Lock, is_held
-from autotune.study.progress import ProgressReporter
+from autotune.study.directory import Lock, is_held
+from autotune.study.records import Trial
 from autotune.study.store import Store, readings_of
 
 
@@ -56,6 +60,17 @@ def opened(
             store.close()
 
 
+def open_study(environment: Environment, context: TrialContext, directory: Path) -> None:
+    """Put on record what is run, from where and on what."""
+    context.store.open_study(
+        directory.name,
+        environment.file.path.read_text(encoding="utf-8"),
+        source=str(environment.file.path.resolve()),
+        facts={name: dict(facts.names()) for name, facts in environment.facts.items()},
+    )
+    context.store.open_session(versions())
+
+
 def clear_left_behind(root: Path) -> tuple[str, ...]:
     """End servers of studies whose tuner was killed and take their run directories away.
 
@@ -92,3 +107,17 @@ def versions() -> dict[str, str]:
         "kernel": platform.release(),
         "machine": platform.machine(),
     }
+
+
+class ProgressReporter(Protocol):
+    def trial_begins(self, trial: Trial) -> None: ...
+
+    def deployed(self, trial: Trial, deployed: Deployed) -> None: ...
+
+    def warm(self, trial: Trial, warmth: Warmth) -> None: ...
+
+    def reading(self, trial: Trial, reading: Reading, purpose: str) -> None: ...
+
+    def trial_ends(self, trial: Trial) -> None: ...
+
+    def note(self, text: str) -> None: ...

@@ -20,9 +20,8 @@ from autotune.services.base import Settings
 from autotune.space.space import Space
 from autotune.study import start
 from autotune.study import trial as trials
-from autotune.study.context import TrialContext, opened, versions
+from autotune.study.context import ProgressReporter, TrialContext, opened, versions
 from autotune.study.loop import KNOWN_SD, catch_up
-from autotune.study.progress import ProgressReporter
 from autotune.study.ranking import baseline, best, drifted
 from autotune.study.records import Phase, State, Trial
 from autotune.study.schedule import Measure

@@ -14,10 +14,9 @@ from autotune.optimize.gp.surrogate import MATTERS, MOVES
 from autotune.optimize.searcher import Outcome, Searcher
 from autotune.study import trial as trials
 from autotune.study.context import TrialContext
-from autotune.study.ranking import drifted
+from autotune.study.ranking import Verdict, conclude, drifted
 from autotune.study.records import COUNTED, Phase, State, Trial
 from autotune.study.schedule import Ask, Conclude, Measure, Rank, next_step
-from autotune.study.verdict import Verdict, conclude
 from autotune.target.model import Budget
 
 # How far a configuration's peak may be from its own earlier measurement: sd of its logarithm.

@@ -1,4 +1,5 @@
-"""The ranking of a study's trials: candidates, leader, reference, and the readings of the proof.
+"""The ranking of a study's trials: candidates, leader, reference, the readings of the proof, and what
+they let the study claim.
 
 All of it follows from the state. Once the search has ended, candidates are ranked by what the model
 estimates (``State.standings``): one reading alone overstates the best by about a tenth.
@@ -7,9 +8,11 @@ estimates (``State.standings``): one reading alone overstates the best by about 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
 
 from autotune.estimate import Estimate
-from autotune.optimize.confirmation import Measured
+from autotune.optimize.confirmation import Gain, Measured, gain, proven
 from autotune.optimize.drift import Drift, drift
 from autotune.optimize.ranking import winner
 from autotune.study.records import COUNTED, OPENING, Phase, State, Trial
@@ -121,3 +124,36 @@ def confirmations(state: State, challenger: int, phase: Phase = Phase.CONFIRM) -
         Measured(trial == challenger, estimate.noisier(noise))
         for trial, estimate in estimates(state.finished(phase))
     ]
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """``gain`` comes from readings taken after the winner was chosen, or is not there at all."""
+
+    verdict: str
+    best: int | None
+    gain: Gain | None
+
+    def record(self) -> dict[str, Any]:
+        return {
+            "verdict": self.verdict,
+            "best": self.best,
+            "gain": asdict(self.gain) if self.gain else None,
+        }
+
+
+def conclude(state: State) -> Verdict:
+    """The verdict on a study that has nothing left to measure."""
+    stock, challenger = baseline(state), best(state)
+    meets = stock is not None and stock.peak is not None and stock.peak.feasible
+    if challenger is None:
+        return Verdict("no-improvement" if meets else "unmeetable", None, None)
+    if not meets:
+        # Nothing to compare with: that it meets the objective at all is the improvement, if a
+        # second, fresh measurement found the same.
+        again = estimates(state.finished(Phase.FINALIST))
+        twice = any(trial == challenger for trial, _ in again)
+        return Verdict("improved" if twice else "unmeetable", challenger, None)
+    measured = confirmations(state, challenger)
+    improved = proven(measured)
+    return Verdict("improved" if improved else "no-improvement", challenger, gain(measured))

@@ -12,7 +12,7 @@ from autotune.deploy import restoring
 from autotune.errors import AutotuneError, LockedError, joined
 from autotune.runtimes.run_directory import remove_run_directory
 from autotune.runtimes.server_process import end_left_behind
-from autotune.study.lock import holder, is_held
+from autotune.study.directory import holder, is_held
 from autotune.study.store import first_record, state_of
 from autotune.target.read import TargetFile, read
 from autotune.transports.base import Transport

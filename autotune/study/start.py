@@ -8,14 +8,13 @@ from pathlib import Path
 from autotune.environments.base import Environment
 from autotune.environments.registry import prepare
 from autotune.errors import AutotuneError, TargetError
+from autotune.optimize.ranking import transferred
 from autotune.optimize.searcher import Searcher, sqlite
-from autotune.optimize.transfer import transferred
 from autotune.study import loop, ranking
-from autotune.study.context import TrialContext, opened, versions
-from autotune.study.progress import ProgressReporter
+from autotune.study.context import ProgressReporter, TrialContext, open_study, opened, versions
+from autotune.study.ranking import Verdict
 from autotune.study.records import State
 from autotune.study.store import first_record, state_of
-from autotune.study.verdict import Verdict
 from autotune.target.compare import differences
 from autotune.target.read import TargetFile, read
 
@@ -63,17 +62,6 @@ def _take_over(environment: Environment, context: TrialContext, earlier: Path) -
     context.progress.note(
         f"{len(configurations)} configurations of study {earlier.name} apply here"
     )
-
-
-def open_study(environment: Environment, context: TrialContext, directory: Path) -> None:
-    """Put on record what is run, from where and on what."""
-    context.store.open_study(
-        directory.name,
-        environment.file.path.read_text(encoding="utf-8"),
-        source=str(environment.file.path.resolve()),
-        facts={name: dict(facts.names()) for name, facts in environment.facts.items()},
-    )
-    context.store.open_session(versions())
 
 
 def unfinished(directory: Path) -> Environment:

@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -25,7 +26,6 @@ from autotune.monitor.footprint import Footprint
 from autotune.optimize.ranking import Standings
 from autotune.space.space import Candidate
 from autotune.study import journal
-from autotune.study.readings import record_of
 from autotune.study.records import Phase, State, Trial, after, replay
 
 SCHEMA = 1
@@ -226,3 +226,46 @@ def first_record(directory: Path) -> dict[str, Any]:
 def readings_of(directory: Path) -> list[dict[str, Any]]:
     """Every reading of a study, in the order taken."""
     return list(journal.read(directory / "readings.jsonl"))
+
+
+def record_of(reading: Reading) -> dict[str, Any]:
+    """As JSON. The histogram's edges are milliseconds: shorter lines, and keys that read well."""
+    fields = dataclasses.asdict(reading)
+    fields["histogram"] = {f"{edge * 1000:g}": n for edge, n in sorted(reading.histogram.items())}
+    return fields
+
+
+def reading_of(record: Mapping[str, Any]) -> Reading:
+    """The reading that was recorded, by this version or an earlier one."""
+    histogram = record.get("histogram") or {}
+    return Reading(
+        rate=record["rate"],
+        seconds=record["seconds"],
+        intended=record["intended"],
+        violations=record["violations"],
+        errors=record.get("errors") or {},
+        histogram={float(edge) / 1000: count for edge, count in histogram.items()},
+        truncated=bool(record.get("truncated")),
+        limited=record.get("limited"),
+        disturbed=record.get("disturbed"),
+    )
+
+
+class Follow:
+    """Called, it gives the state as of the last whole record on disk."""
+
+    def __init__(self, directory: Path) -> None:
+        self._path = directory / "events.jsonl"
+        self._read = 0
+        self._state = State()
+
+    def __call__(self) -> State:
+        if not self._path.exists():
+            return self._state
+        with self._path.open("rb") as events:
+            events.seek(self._read)
+            for line in events:
+                if line.endswith(b"\n"):
+                    self._state = after(self._state, json.loads(line))
+                    self._read += len(line)
+        return self._state

@@ -14,7 +14,7 @@ from scipy.special import stdtrit  # not scipy.stats: it takes a second to impor
 
 from autotune.measure.reading import Reading
 from autotune.study import journal
-from autotune.study.readings import reading_of
+from autotune.study.store import reading_of
 from autotune.sweep.plan import PURPOSE, Plan, Point, recorded
 from autotune.target.model import Target
 from autotune.target.read import read

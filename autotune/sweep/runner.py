@@ -14,10 +14,8 @@ from autotune.environments.registry import prepare
 from autotune.measure.reading import Reading
 from autotune.measure.warmup import carried, warm_up
 from autotune.space.space import Infeasible
-from autotune.study import start
 from autotune.study import trial as trials
-from autotune.study.context import TrialContext, opened
-from autotune.study.progress import ProgressReporter
+from autotune.study.context import ProgressReporter, TrialContext, open_study, opened
 from autotune.study.records import Phase, Trial
 from autotune.study.schedule import Measure
 from autotune.sweep.plan import PURPOSE, Hosts, Measurement, Plan, Point, blocks, measured, recorded
@@ -60,7 +58,7 @@ def narrowed(file: TargetFile, hosts: Hosts) -> TargetFile:
 
 def _open(file: TargetFile, context: TrialContext, plan: Plan, directory: Path) -> None:
     if context.store.state.started is None:
-        start.open_study(prepare(file), context, directory)
+        open_study(prepare(file), context, directory)
         context.store.sweep(plan.record())
 
 

@@ -24,9 +24,9 @@ from autotune.space.space import build
 from autotune.study import journal
 from autotune.study.context import TrialContext, history
 from autotune.study.loop import tune
+from autotune.study.ranking import Verdict
 from autotune.study.records import COUNTED, Phase, State
 from autotune.study.store import Store
-from autotune.study.verdict import Verdict
 from autotune.target.read import read
 
 pytestmark = pytest.mark.long

@@ -16,7 +16,7 @@ from autotune.deploy.read_back import read_back
 from autotune.environments.systemd import SystemdEnvironment
 from autotune.lab.status import access
 from autotune.services.base import Value
-from autotune.study import applying, context, start
+from autotune.study import applying, context
 from autotune.study.records import Phase
 from autotune.transports import curl
 from autotune.transports.local import LocalTransport
@@ -73,7 +73,7 @@ def exported(ground: Ground, bed: SystemdEnvironment, deployment: dict[str, Valu
     directory = ground.directory / "studies" / name
     candidate = bed.space.candidate(bed.space.preset("recommended", deployment))
     with context.opened(bed, directory, News()) as bench:  # type: ignore[arg-type]  # takes every call
-        start.open_study(bed, bench, directory)
+        context.open_study(bed, bench, directory)
         trial = bench.store.begin(Phase.RECOMMENDED, candidate)
         bench.store.deployed(trial, bench.session.fleet.deploy(candidate.settings))
     assert differing(before, ground.pictures()) == []

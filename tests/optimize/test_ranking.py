@@ -1,7 +1,9 @@
 from __future__ import annotations
 
+from spaces import SPACE
+
 from autotune.estimate import Estimate
-from autotune.optimize.ranking import winner
+from autotune.optimize.ranking import transferred, winner
 
 
 def peak(value: float) -> Estimate:
@@ -16,3 +18,23 @@ def test_a_lucky_first_reading_loses_to_a_confirmed_one() -> None:
 
 def test_nothing_measured_no_winner() -> None:
     assert winner({}, {}) is None
+
+
+STOCK = {"web.x.children": 5, "web.x.threads": 1, "db.x.pool": 10}
+
+
+def test_changes_that_exist_here_come_over_best_first_and_within_bounds() -> None:
+    ranked = [{**STOCK, "web.x.children": 900}, {**STOCK, "web.x.threads": 2}]
+    assert transferred(ranked, STOCK, SPACE) == ({"web.x.children": 256}, {"web.x.threads": 2})
+
+
+def test_the_same_here_is_tried_once_and_what_hardly_applies_not_at_all() -> None:
+    same = {**STOCK, "web.x.children": 900}
+    other = {**STOCK, "web.x.children": 901}
+    foreign = {**STOCK, "db.x.pool": 20, "db.x.size": 4, "web.x.threads": 3}
+    assert transferred([same, other, foreign], STOCK, SPACE) == ({"web.x.children": 256},)
+
+
+def test_no_more_than_a_few() -> None:
+    ranked = [{**STOCK, "web.x.children": n} for n in range(10, 20)]
+    assert len(transferred(ranked, STOCK, SPACE)) == 3

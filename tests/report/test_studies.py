@@ -9,8 +9,7 @@ from autotune.errors import AutotuneError, TargetError
 from autotune.report.status import render_status, status
 from autotune.report.studies import open_study
 from autotune.report.view import study_view
-from autotune.study.directory import find, names
-from autotune.study.lock import Lock
+from autotune.study.directory import Lock, find, names
 
 Copied = Callable[[str], Path]
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from autotune.report.status import watch
-from autotune.study.lock import Lock
+from autotune.study.directory import Lock
 
 
 class Terminal(io.StringIO):

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from autotune.simulate.backing import ceiling
+from autotune.simulate.web import ceiling
 
 _spec = importlib.util.spec_from_file_location("published", Path(__file__).parent / "published.py")
 assert _spec is not None

@@ -10,13 +10,13 @@ from autotune.measure import search
 from autotune.measure.reading import Reading
 from autotune.services.base import Value
 from autotune.simulate.chain import chain
+from autotune.simulate.noise import NoiseModel
 from autotune.simulate.stack import SimulatedStack
 from autotune.simulate.topology import Topology
-from autotune.simulate.weather import Weather
 from autotune.target.slo import Slo
 
 SLO = Slo()
-CALM = Weather(noise=0.0, outliers=0.0)
+NO_NOISE = NoiseModel(noise=0.0, outliers=0.0)
 GOOD: dict[str, Value] = {
     "lb.nginx.worker_connections": 1500,
     "web.apache.MaxRequestWorkers": 500,
@@ -26,8 +26,8 @@ GOOD: dict[str, Value] = {
 }
 
 
-def stack(weather: Weather = CALM, changes: dict[str, Value] | None = None) -> SimulatedStack:
-    made = SimulatedStack(Topology(), SLO, weather)
+def stack(noise: NoiseModel = NO_NOISE, changes: dict[str, Value] | None = None) -> SimulatedStack:
+    made = SimulatedStack(Topology(), SLO, noise)
     assert made.deploy({**GOOD, **(changes or {})}) is None
     return made
 
@@ -39,7 +39,7 @@ def accounted(reading: Reading) -> int:
 @settings(max_examples=40, deadline=None)
 @given(st.floats(1.0, 20_000.0), st.floats(1.0, 10.0), st.integers(0, 1000))
 def test_every_intended_request_is_counted_once(rate: float, seconds: float, seed: int) -> None:
-    made = stack(Weather(seed=seed))
+    made = stack(NoiseModel(seed=seed))
     reading, _ = made.take(rate, seconds)
     assert accounted(reading) == reading.intended
     late = sum(n for edge, n in reading.histogram.items() if edge > SLO.limit + 1e-9)
@@ -77,10 +77,10 @@ def test_virtual_time_is_that_of_the_load() -> None:
 
 
 def test_the_same_seed_gives_the_same_readings_and_a_resumed_stack_goes_on_with_them() -> None:
-    one, again = stack(Weather(seed=4)), stack(Weather(seed=4))
+    one, again = stack(NoiseModel(seed=4)), stack(NoiseModel(seed=4))
     first = [one.take(3000.0, 2.0)[0] for _ in range(4)]
     assert first == [again.take(3000.0, 2.0)[0] for _ in range(4)]
-    resumed = replace(stack(Weather(seed=4)), now=5.0, readings=2)
+    resumed = replace(stack(NoiseModel(seed=4)), now=5.0, readings=2)
     resumed.deploy(GOOD)
     assert [resumed.take(3000.0, 2.0)[0] for _ in range(2)] == first[2:]
 
@@ -108,7 +108,7 @@ def test_the_cache_counts_every_key_of_every_request() -> None:
 
 
 def test_the_search_for_the_peak_finds_the_models_own() -> None:
-    made = stack(Weather(seed=2, noise=0.01, outliers=0.0))
+    made = stack(NoiseModel(seed=2, noise=0.01, outliers=0.0))
     found = search(lambda rate, seconds: made.take(rate, seconds)[0], SLO, target_sd=0.03)
     assert found.verdict == "measured"
     assert found.peak == pytest.approx(chain(made.topology, GOOD).peak(SLO), rel=0.05)

@@ -24,10 +24,10 @@ from autotune.services.base import Action, Settings
 from autotune.space.facts import HostFacts
 from autotune.space.space import Space, build
 from autotune.study.context import TrialContext, history
-from autotune.study.lock import Lock
+from autotune.study.directory import Lock
 from autotune.study.loop import tune
+from autotune.study.ranking import Verdict
 from autotune.study.store import Store
-from autotune.study.verdict import Verdict
 from autotune.target.model import Budget
 from autotune.target.read import read
 from autotune.target.slo import Slo

@@ -15,8 +15,8 @@ from typing import Any, Protocol
 from autotune.report.load_curve import milliseconds
 from autotune.report.trials import WARM_UP, label, outcome
 from autotune.report.view import StudyView, capacity
-from autotune.study.readings import reading_of
 from autotune.study.records import COUNTED, Phase, Trial
+from autotune.study.store import reading_of
 from autotune.target.slo import Slo
 
 # A reading that violated the SLO this far below its trial's interval was disturbed: one-sided

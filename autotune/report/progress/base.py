@@ -6,7 +6,7 @@ from collections.abc import Callable
 from functools import wraps
 from typing import Concatenate, ParamSpec, Protocol, Self, TypeVar
 
-from autotune.study.progress import ProgressReporter
+from autotune.study.context import ProgressReporter
 
 
 class Reports(Protocol):

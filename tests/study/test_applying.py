@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from autotune.errors import AutotuneError
-from autotune.study.exported import exported_rss
+from autotune.study.applying import exported_rss
 from tests.space.targets import GB, ROOMY, fleet
 
 

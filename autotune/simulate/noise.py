@@ -1,7 +1,7 @@
 """What makes two readings of the same configuration differ, as on real machines.
 
 All of it is a function of the seed, the virtual time and the number of the reading, so that a study
-that is resumed meets the weather it would have met.
+that is resumed meets the same noise again.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ LEAST, MOST = 0.45, 0.80  # what a disturbed reading finds left of the capacity
 
 
 @dataclass(frozen=True)
-class Weather:
+class NoiseModel:
     """``noise``: sd of the log of the capacity from reading to reading, half of its variance shared
     by readings near in time; ``drift``: how far a slow swing goes, as a fraction of the capacity;
     ``outliers``: fraction of readings that something else on the machine disturbs. A disturbance

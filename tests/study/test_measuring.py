@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from autotune.errors import AutotuneError
-from autotune.study.comparison import ReferenceConfiguration, acting, reference_configuration
+from autotune.study.measuring import ReferenceConfiguration, acting, reference_configuration
 from tests.space.targets import fleet
 
 CHOICE = ("service: nginx, forwards_to", "service: [nginx, apache], forwards_to")

@@ -3,7 +3,7 @@ from __future__ import annotations
 import json
 
 from autotune.measure import Reading
-from autotune.study.readings import reading_of, record_of
+from autotune.study.store import reading_of, record_of
 
 
 def test_a_reading_survives_its_record() -> None:

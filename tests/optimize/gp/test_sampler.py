@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from spaces import DIMENSIONS, SPACE
 
 from autotune.optimize.gp.grid import Grid
-from autotune.optimize.gp.proposals import STEP, guided_candidates, restarts
+from autotune.optimize.gp.sampler import STEP, guided_candidates, restarts
 from autotune.optimize.gp.surrogate import MOVES
 from autotune.optimize.searcher import Outcome, Searcher
 from autotune.services.base import Action, Settings

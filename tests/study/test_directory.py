@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 
 from autotune.errors import LOCKED, LockedError
-from autotune.study.lock import Lock, holder, is_held
+from autotune.study.directory import Lock, holder, is_held
 
 HOLD = """
 import sys, time
 from pathlib import Path
-from autotune.study.lock import Lock
+from autotune.study.directory import Lock
 with Lock(Path(sys.argv[1])):
     print("held", flush=True)
     sys.stdin.read()

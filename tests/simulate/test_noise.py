@@ -3,23 +3,21 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from autotune.simulate.weather import SWELL, Weather
+from autotune.simulate.noise import SWELL, NoiseModel
 
 
-def logs(weather: Weather, times: np.ndarray) -> np.ndarray:
-    return np.array(
-        [np.log(weather.capacity(at, weather.reading(n))) for n, at in enumerate(times)]
-    )
+def logs(noise: NoiseModel, times: np.ndarray) -> np.ndarray:
+    return np.array([np.log(noise.capacity(at, noise.reading(n))) for n, at in enumerate(times)])
 
 
-def test_calm_weather_changes_nothing() -> None:
-    calm = Weather(noise=0.0, drift=0.0, outliers=0.0)
+def test_no_noise_changes_nothing() -> None:
+    calm = NoiseModel(noise=0.0, drift=0.0, outliers=0.0)
     assert set(logs(calm, np.arange(20.0))) == {0.0}
 
 
 def test_the_noise_has_its_sd_and_near_readings_share_half_of_it() -> None:
     times = np.arange(4000) * 3.0
-    found = logs(Weather(seed=3, noise=0.04, outliers=0.0), times)
+    found = logs(NoiseModel(seed=3, noise=0.04, outliers=0.0), times)
     assert found.std() == pytest.approx(0.04, rel=0.1)
     assert np.corrcoef(found[:-1], found[1:])[0, 1] == pytest.approx(0.5, abs=0.07)
     far = round(3 * SWELL / 3.0)
@@ -27,20 +25,20 @@ def test_the_noise_has_its_sd_and_near_readings_share_half_of_it() -> None:
 
 
 def test_disturbances_only_take_away_and_come_as_often_as_said() -> None:
-    found = logs(Weather(seed=5, noise=0.0, outliers=0.05), np.arange(3000.0))
+    found = logs(NoiseModel(seed=5, noise=0.0, outliers=0.05), np.arange(3000.0))
     assert found.max() == 0.0
     assert np.mean(found < 0) == pytest.approx(0.05, abs=0.015)
     assert np.exp(found.min()) > 0.44
 
 
 def test_drift_is_slow_and_goes_as_far_as_said() -> None:
-    found = logs(Weather(seed=2, noise=0.0, outliers=0.0, drift=0.1), np.arange(0, 4800, 10.0))
+    found = logs(NoiseModel(seed=2, noise=0.0, outliers=0.0, drift=0.1), np.arange(0, 4800, 10.0))
     assert np.exp(found.max()) == pytest.approx(1.1, abs=0.002)
     assert np.exp(found.min()) == pytest.approx(0.9, abs=0.002)
     assert np.abs(np.diff(found)).max() < 0.004
 
 
-def test_the_same_seed_has_the_same_weather_at_any_moment_and_another_has_not() -> None:
-    one, again, other = Weather(seed=7), Weather(seed=7), Weather(seed=8)
+def test_the_same_seed_has_the_same_noise_at_any_moment_and_another_has_not() -> None:
+    one, again, other = NoiseModel(seed=7), NoiseModel(seed=7), NoiseModel(seed=8)
     assert one.capacity(500.0, one.reading(9)) == again.capacity(500.0, again.reading(9))
     assert one.capacity(500.0, one.reading(9)) != other.capacity(500.0, other.reading(9))
