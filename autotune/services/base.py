@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from typing import ClassVar, Literal, TypeVar
 from zlib import crc32
 
@@ -14,6 +14,7 @@ Value = bool | int | float | str
 Bound = int | float | str  # text is an expression over the host's facts, such as "2 * cpus"
 Settings = Mapping[str, Value]
 Argv = tuple[str, ...]
+Programs = Mapping[str, tuple[str, ...]]
 Conditions = tuple[tuple[str, tuple[Value, ...]], ...]  # name of a parameter, values it may have
 Runtime = Literal["embedded", "systemd"]
 Private = TypeVar("Private")
@@ -40,7 +41,7 @@ class Role(enum.StrEnum):
     HOST = "host"  # the machine itself: its kernel, its limits
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Parameter:
     """One setting of a service, spelt as the software spells it.
 
@@ -55,9 +56,10 @@ class Parameter:
     """
 
     name: str
+    meaning: str
+    _: KW_ONLY
     stock: Value
     action: Action
-    meaning: str
     source: str
     unit: str = ""
     low: Bound | None = None
@@ -223,6 +225,9 @@ class Service:
     expressions over them; what ``a`` names is lowered where a candidate breaks it. ``runs_when``
     are values of its own parameters, by their bare names, under which it runs.
 
+    ``config`` is where its configuration file is, for private processes and in the distribution,
+    ``template`` what it is made from, ``unit_name`` the distribution's systemd unit.
+
     ``deployment`` is what a tier's ``service:`` says for it alone, ``role`` what it does there,
     ``port`` where it listens under the distribution's unit, unless the tier says otherwise. An
     application server has a ``gateway`` instead, the protocol it answers: each service that has it
@@ -250,6 +255,9 @@ class Service:
     protocol: ClassVar[str] = ""
     unit_nofile: ClassVar[Bound] = 1024
     limits_template: ClassVar[str] = "limits/limits.conf.j2"
+    config: ClassVar[tuple[str, str]] = ("", "")
+    template: ClassVar[str] = ""
+    unit_name: ClassVar[str] = ""
     packages: ClassVar[tuple[str, ...]] = ()
     elsewhere: ClassVar[str] = ""
     at_most: ClassVar[tuple[tuple[str, str], ...]] = ()
@@ -267,11 +275,15 @@ class Service:
         return ()
 
     @property
-    def programs(self) -> Mapping[str, tuple[str, ...]]:
+    def programs(self) -> Programs:
         return {}
 
+    def config_path(self, site: Site) -> str:
+        """Where its configuration file is."""
+        return site.place(*self.config)
+
     def files(self, site: Site) -> tuple[ConfigFile, ...]:
-        return ()
+        return (ConfigFile(self.config_path(site), self.template),) if self.template else ()
 
     def leaves(self, site: Site) -> tuple[str, ...]:
         """Files that the server itself makes, to be removed when the host is restored."""
@@ -283,7 +295,7 @@ class Service:
 
     def unit(self, site: Site) -> str | None:
         """The distribution's systemd unit that runs it; ``None`` for one without processes."""
-        return None
+        return self.unit_name or None
 
     def validate(self, site: Site, files: Mapping[str, bytes]) -> Argv | TrialStart | None:
         """How the software itself judges the files in the working directory."""
@@ -295,7 +307,7 @@ class Service:
 
     def socket(self, site: Site) -> str | Endpoint | None:
         """What accepts connections once the service is up: a path in the site, or an endpoint."""
-        return None
+        return site.listen if self.port else None
 
     def effective(self, site: Site) -> tuple[Readback, ...]:
         """Commands that show what is in effect."""

@@ -7,7 +7,6 @@ from functools import cache
 from importlib import import_module
 from importlib.util import find_spec
 from pkgutil import iter_modules
-from types import ModuleType
 
 from autotune import services
 from autotune.services.adoption import Adoption
@@ -71,27 +70,26 @@ def speaks(deployments: Iterable[str], protocol: str) -> bool:
     return any(service.protocol == protocol for d in deployments for service, _ in parts(d))
 
 
-def folder_module(service: Service, name: str) -> ModuleType | None:
-    """A further module of a service's folder (``adoption``, ``diagnosis``); None without one."""
+def folder_declares(service: Service, name: str) -> object:
+    """``ADOPTION`` or ``DIAGNOSIS`` of a service's folder: in the module of that name, or else in
+    `service.py`. None where it declares none."""
     folder = type(service).__module__.rpartition(".")[0]
-    full = f"{folder}.{name}"
-    return import_module(full) if find_spec(full) else None
+    module = f"{folder}.{name.lower()}"
+    declaring = module if find_spec(module) else f"{folder}.service"
+    return getattr(import_module(declaring), name, None)
 
 
 def adoptions() -> dict[str, Adoption]:
     """How services are recognised on running hosts, by their keys."""
-    modules = {key: folder_module(service, "adoption") for key, service in SERVICES.items()}
-    return {key: module.ADOPTION for key, module in modules.items() if module}
+    declared = {key: folder_declares(service, "ADOPTION") for key, service in SERVICES.items()}
+    return {key: adoption for key, adoption in declared.items() if isinstance(adoption, Adoption)}
 
 
 @cache
 def diagnosis(name: str) -> Diagnosis:
     """What diagnosing needs of the services of this name; nothing of an unknown one."""
-    for service in named(name):
-        if module := folder_module(service, "diagnosis"):
-            declared: Diagnosis = module.DIAGNOSIS
-            return declared
-    return NOTHING
+    declared = (folder_declares(service, "DIAGNOSIS") for service in named(name))
+    return next((d for d in declared if isinstance(d, Diagnosis)), NOTHING)
 
 
 def expected_body(target: Target) -> bytes | None:

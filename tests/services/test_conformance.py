@@ -13,6 +13,7 @@ from autotune.services import registry
 from autotune.services.adoption import RunningHost
 from autotune.services.base import (
     Endpoint,
+    Readback,
     Role,
     Runtime,
     Service,
@@ -31,22 +32,6 @@ from autotune.target.model import Data, Tier
 
 FIXTURES = Path(__file__).parent / "fixtures"
 FACTS = HostFacts(2, 4 * 2**30, 65_536)
-# What a service's own commands printed on Debian 12, for each of its commands a file.
-PRINTED = {
-    "nginx": ("nginx-proxy", "ss-tcp"),
-    "apache": ("apache-proxy", "ss-tcp"),
-    "apache-mod-php": ("apache-web", "ss-tcp"),
-    "php-fpm": ("php-fpm-dynamic", "ss-unix"),
-    "memcached": ("memcached-settings", "ss-tcp"),
-    "redis": ("redis-config", "ss-tcp"),
-    "kvrocks": ("redis-config", "ss-tcp"),  # it answers alike
-    "local_cache": ("memcached-settings",),
-    "sysctl": ("sysctl",),
-    "limits": ("proc-limits", "proc-limits"),  # one for each unit
-}
-# Services that are not looked for on running hosts, and why.
-NOT_ADOPTED = {"kvrocks": "Debian has no package of it: neither unit nor paths are known"}
-
 Case = tuple[Service, Site, Settings]
 
 
@@ -107,27 +92,34 @@ def test_it_renders_and_is_validated(service: Service, site: Site, settings: Set
     assert all(paths) if site.runtime == "systemd" else not any(paths)
 
 
+def printed(service: Service, readback: Readback) -> str:
+    """What the command printed on Debian 12: recorded in ``fixtures/PROGRAM.txt``, or for a program
+    that several services are asked with (``curl``, ``sh``) in ``fixtures/KEY.txt``."""
+    program = Path(readback.argv[0]).name
+    if program == "ss":
+        program = "ss-unix" if "-lxH" in readback.argv else "ss-tcp"
+    recorded = [FIXTURES / f"{name}.txt" for name in (service.key, program)]
+    return next(path for path in recorded[program.startswith("ss-") :] if path.exists()).read_text()
+
+
 @EACH
 def test_it_reads_back(service: Service, site: Site, settings: Settings) -> None:
+    values: dict[str, object] = {}
     readbacks = service.effective(site)
-    known = {parameter.name for parameter in service.parameters}
-    printed = PRINTED.get(service.key, ())[: len(readbacks)]
-    assert len(printed) == len(readbacks)
-    found: dict[str, object] = {}
-    for readback, fixture in zip(readbacks, printed, strict=True):
+    for readback in readbacks:
         assert readback.argv
         assert readback.parse("") == {}
-        found |= readback.parse((FIXTURES / f"{fixture}.txt").read_text())
-    assert set(found) <= known
-    assert bool(found) == bool(readbacks)
+        values |= readback.parse(printed(service, readback))
+    assert set(values) <= {parameter.name for parameter in service.parameters}
+    assert bool(values) == bool(readbacks)
 
 
 @BY_KEY
 def test_it_says_how_it_is_diagnosed(service: Service) -> None:
-    folder = registry.folder_module(service, "diagnosis")
+    declared = registry.folder_declares(service, "DIAGNOSIS")
     diagnosis = registry.diagnosis(service.name)
     if service.start.__func__ is not Service.start:  # type: ignore[attr-defined]  # it has processes
-        assert folder is not None
+        assert declared is not None
     named = {p.name for s in registry.named(service.name) for p in s.parameters}
     limits = [diagnosis.threads, diagnosis.clients.parameter if diagnosis.clients else ""]
     assert {limit for limit in limits if limit} <= named
@@ -147,7 +139,8 @@ def test_it_says_how_it_is_diagnosed(service: Service) -> None:
 @pytest.mark.parametrize("service", SERVICES.values(), ids=lambda service: service.key)
 def test_it_is_adopted_or_says_why_not(service: Service) -> None:
     adoption = registry.adoptions().get(service.key)
-    assert (adoption is None) == (service.key in NOT_ADOPTED)
+    # Of what the distribution does not have, neither units nor paths are known.
+    assert (adoption is None) == bool(service.elsewhere)
     if adoption is not None:
         assert adoption.known_as
         assert adoption.version

@@ -27,7 +27,7 @@ def site(role: Role) -> Site:
     ("service", "role", "fixtures", "settings"),
     [
         (
-            "nginx", Role.PROXY, ("nginx-proxy", "ss-tcp-reuseport"),
+            "nginx", Role.PROXY, ("nginx", "ss-tcp-reuseport"),
             {"worker_processes": 2, "worker_connections": 1500, "multi_accept": True,
              "accept_mutex": False, "use": "epoll", "keepalive_timeout": 65,
              "keepalive_requests": 2000, "backlog": 300},
@@ -39,13 +39,13 @@ def site(role: Role) -> Site:
              "keepalive_requests": 1, "fastcgi_keep_conn": True, "backlog": 200},
         ),
         (
-            "php-fpm", Role.APP, ("php-fpm-dynamic", "ss-unix"),
+            "php-fpm", Role.APP, ("php-fpm", "ss-unix"),
             {"pm": "dynamic", "max_children": 12, "start_servers": 3, "min_spare_servers": 2,
              "max_spare_servers": 6, "process_idle_timeout": 10, "max_requests": 500,
              "listen_backlog": 123},  # that of its own socket, not of the other pool's
         ),
         (
-            "apache", Role.PROXY, ("apache-proxy", "ss-tcp"),
+            "apache", Role.PROXY, ("apache", "ss-tcp"),
             {"ServerLimit": 8, "ThreadsPerChild": 15, "MaxRequestWorkers": 120, "ThreadLimit": 64,
              "AsyncRequestWorkerFactor": 4, "StartServers": 3, "MinSpareThreads": 25,
              "MaxSpareThreads": 75, "MaxConnectionsPerChild": 0, "KeepAlive": False,
@@ -55,19 +55,19 @@ def site(role: Role) -> Site:
              "proxy_retry": 1, "ListenBacklog": 200},
         ),
         (
-            "apache-mod-php", Role.WEB, ("apache-web", "ss-tcp"),
+            "apache-mod-php", Role.WEB, ("apache-mod-php", "ss-tcp"),
             {"MaxRequestWorkers": 40, "ServerLimit": 256, "StartServers": 7, "MinSpareServers": 3,
              "MaxSpareServers": 12, "MaxConnectionsPerChild": 1000, "KeepAlive": True,
              "KeepAliveTimeout": 2, "MaxKeepAliveRequests": 500, "BufferedLogs": False,
              "ListenBacklog": 200},
         ),
         (
-            "memcached", Role.CACHE, ("memcached-settings", "ss-tcp"),
+            "memcached", Role.CACHE, ("memcached-tool", "ss-tcp"),
             {"threads": 3, "connections": 2048, "requests_per_event": 40, "memory": 48,
              "backlog": 200, "growth_factor": 1.07, "chunk_size": 48, "udp": False,
              "ext_item_size": 512, "ext_wbuf_size": 4, "ext_recache_rate": 2000},
         ),
-        ("redis", Role.STORE, ("redis-config", "ss-tcp"),
+        ("redis", Role.STORE, ("redis-cli", "ss-tcp"),
          {"io_threads": 2, "tcp_backlog": 200, "maxclients": 777, "io_threads_do_reads": False,
           "hz": 10, "activerehashing": True, "tcp_keepalive": 300, "jemalloc_bg_thread": True}),
     ],
@@ -125,6 +125,6 @@ def test_what_apache_lowers_is_read_back_as_it_is(
 
 
 def test_half_of_what_apache_says_says_nothing() -> None:
-    status, info = (FIXTURES / "apache-proxy.txt").read_text().split("<!DOCTYPE", 1)
+    status, info = (FIXTURES / "apache.txt").read_text().split("<!DOCTYPE", 1)
     page = SERVICES["apache"].effective(site(Role.PROXY))[0]
     assert page.parse(status) == page.parse(info) == {}

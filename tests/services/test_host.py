@@ -95,7 +95,7 @@ def test_the_hard_limit_stays_what_the_distribution_has(
 
 
 def test_limits_are_read_back() -> None:
-    text = (FIXTURES / "proc-limits.txt").read_text()
+    text = (FIXTURES / "limits.txt").read_text()
     assert set(limits.open_files(text)) == {"nofile"}
     assert limits.open_files("Max open files            4096   524288   files\n") == {
         "nofile": 4096

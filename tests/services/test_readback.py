@@ -32,7 +32,7 @@ POOL = same("pm", "pm.max_children", "pm.start_servers", "pm.process_idle_timeou
     ("fixture", "parse", "settings"),
     [
         (
-            "nginx-proxy",
+            "nginx",
             directives(NGINX),
             {
                 "worker_processes": 2, "worker_connections": 1500, "multi_accept": True,
@@ -53,7 +53,7 @@ POOL = same("pm", "pm.max_children", "pm.start_servers", "pm.process_idle_timeou
         ("nginx-debian", directives(NGINX), {"worker_processes": "auto", "worker_connections": 768}),
         ("nginx-rejected", directives(NGINX), {}),
         (
-            "php-fpm-dynamic",
+            "php-fpm",
             assignments(POOL),
             {"pm": "dynamic", "pm.max_children": 12, "pm.start_servers": 3,
              "pm.process_idle_timeout": 10},
@@ -68,13 +68,13 @@ POOL = same("pm", "pm.max_children", "pm.start_servers", "pm.process_idle_timeou
              "listen": "/run/php/php8.2-fpm.sock", "daemonize": "yes"},
         ),
         (
-            "memcached-settings",
+            "memcached-tool",
             words(same("maxbytes", "num_threads", "growth_factor", "inter", "cas_enabled")),
             {"maxbytes": 48 * 2**20, "num_threads": 3, "growth_factor": 1.07,
              "inter": "127.0.0.1", "cas_enabled": "yes"},
         ),
         (
-            "redis-config",
+            "redis-cli",
             alternating(same("io-threads", "tcp-backlog", "maxclients", "save", "appendonly")),
             {"io-threads": 2, "tcp-backlog": 345, "maxclients": 777, "save": "", "appendonly": "no"},
         ),
