@@ -30,12 +30,11 @@ apache_has_php() {
   return 1
 }
 
-# The tests start Apache too. What lab hosts are made of serves root alone, and without it the lab's
+# What lab hosts are made of serves root alone, and without it the lab's
 # tests say that they did not run: it is no reason to stop on a machine that cannot have it.
 missing_for_tests() {
   have make || echo make # what runs them
   have git || echo git # applies patches that were exported
-  have apache2 || echo apache2
   apache_has_php || echo libapache2-mod-php
   have chromium || echo chromium # looks at the HTML report
   have memcaslap || echo libmemcached-tools # loads caches by themselves
@@ -45,6 +44,10 @@ missing_for_tests() {
   have ssh-keygen || echo openssh-client
   have sudo || echo sudo # hosts are also reached by an account that is not root
 }
+
+# The tests start every service. Each declares its programs and packages; a module of one is no
+# program, see apache_has_php.
+missing_for_services() { .venv/bin/python scripts/missing_packages.py; }
 
 # Tried on Debian 12 and 13; Ubuntu 24.04 has the same packages and the same way to install them.
 supported() {
@@ -87,8 +90,8 @@ stop_with_list() { # reason, packages
   exit 1
 }
 
-ensure_packages() {
-  needed=$(missing_packages | tr '\n' ' ')
+ensure_packages() { # what lists those that are missing
+  needed=$("$1" | tr '\n' ' ')
   needed=${needed% }
   if [ -z "$needed" ] && [ ! -e "$root/var/lib/autotune-setup" ]; then return; fi
 
@@ -105,7 +108,7 @@ ensure_packages() {
     say "Run the same command again once it is solved."
     exit 1
   }
-  needed=$(missing_packages | tr '\n' ' ')
+  needed=$("$1" | tr '\n' ' ')
   if [ -n "$needed" ]; then
     say "Still missing after the installation: $needed"
     say "(is a program of the same name earlier on PATH, or another PHP version the default?)"

@@ -25,7 +25,6 @@ PROGRAMS = (
     "httperf",
     "curl",
     "ss",
-    "apache2",
     "chromium",
     "memcaslap",
     "make",
@@ -91,6 +90,7 @@ PYTHON = """
       "-m pip")
         echo "pip $*" >>"$LOG"
         [ ! -e "$ROOT/pip-broken" ] ;;
+      scripts/missing_packages.py*) ! cat "$ROOT/services-lack" 2>/dev/null || rm "$ROOT/services-lack" ;;
       *) echo Python 3.11.2 ;;
     esac
 """
@@ -179,6 +179,8 @@ def sandbox(tmp_path: Path) -> Sandbox:
         executable(made.root / "usr/sbin" / program, "exit 1" if program == "sudo" else ":")
     (made.root / "lib/systemd/system/memcached.service").touch()
     shutil.copytree(HERE / "scripts", made.checkout / "scripts")
+    for folder in (HERE / "autotune/services").glob("*/"):
+        (made.checkout / "autotune/services" / folder.name).mkdir(parents=True)
     for name in ("requirements.lock", "requirements-dev.lock", "pyproject.toml"):
         (made.checkout / name).write_text(f"# {name}\n")
     return made
@@ -247,13 +249,23 @@ def test_on_another_distribution_it_stops_even_as_root(
     assert not (sandbox.checkout / ".venv").exists()
 
 
-def test_only_tests_need_apache(sandbox: Sandbox) -> None:
-    sandbox.lack("apache2")
+def test_only_tests_need_apache_with_php(sandbox: Sandbox) -> None:
     (sandbox.root / MOD_PHP).unlink()
     assert sandbox.setup(SANDBOX_UID="1000")[0] == 0
     status, output = sandbox.setup("--dev", SANDBOX_UID="1000")
     assert status == 1
-    assert "  apt-get install --no-install-recommends apache2 libapache2-mod-php\n" in output
+    assert "  apt-get install --no-install-recommends libapache2-mod-php\n" in output
+
+
+def test_only_tests_need_every_service(sandbox: Sandbox) -> None:
+    (sandbox.root / "services-lack").write_text("apache2\ncurl\n")
+    assert sandbox.setup()[0] == 0
+    assert "apt-get" not in sandbox.log
+    status, output = sandbox.setup("--dev")
+    assert status == 0, output
+    assert "Going to install from the distribution: apache2 curl\n" in output
+    calls = [line for line in sandbox.log.splitlines() if line.startswith("apt-get")]
+    assert [call.partition(" install ")[2] for call in calls] == ["apache2 curl"] * 2
 
 
 def test_only_root_needs_what_a_lab_is_made_of(sandbox: Sandbox) -> None:

@@ -7,9 +7,10 @@ import socket
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from autotune.deploy.stack import Part
-from autotune.services.base import Endpoint
+from autotune.runtimes.server_process import unix_connection
 from autotune.services.diagnosis import CounterQuery
 from autotune.services.registry import diagnosis
 from autotune.transports.base import Transport
@@ -33,7 +34,7 @@ def query_of(part: Part) -> CounterQuery | None:
 
 
 class CounterReader:
-    """Reads one server's counters: over TCP from here, else by its own client on its host."""
+    """Reads one server's counters: at its socket from here, else by its own client on its host."""
 
     def __init__(self, part: Part, transport: Transport | None) -> None:
         self.part, self._transport = part, transport
@@ -52,7 +53,7 @@ class CounterReader:
         """``None`` when the server gave no answer in time."""
         begun = time.monotonic()
         try:
-            data = b"" if self._by_command_alone else self._ask(self.part.site.listen)
+            data = b"" if self._by_command_alone else self._ask()
         except OSError:
             self.close()
             data = b""
@@ -67,9 +68,9 @@ class CounterReader:
             self._connection.close()
             self._connection = None
 
-    def _ask(self, place: Endpoint) -> bytes:
+    def _ask(self) -> bytes:
         if self._connection is None:
-            self._connection = socket.create_connection((place.host, place.port), TIMEOUT)
+            self._connection = self._connected()
         self._connection.sendall(self._query.question)
         data = b""
         while not self._query.complete(data):
@@ -79,6 +80,12 @@ class CounterReader:
                 self.close()
                 break
         return data
+
+    def _connected(self) -> socket.socket:
+        site = self.part.site
+        if self._query.socket:
+            return unix_connection(Path(site.directory), self._query.socket(site), TIMEOUT)
+        return socket.create_connection((site.listen.host, site.listen.port), TIMEOUT)
 
     def _command(self) -> bytes:
         if self._transport is None:

@@ -49,13 +49,9 @@ class Running:
         except psutil.NoSuchProcess:
             return frozenset()
 
-    def listening(self) -> frozenset[int]:
-        """TCP ports this server itself listens on."""
-        try:
-            connections = psutil.Process(self.pid).net_connections(kind="tcp")
-        except psutil.Error:
-            return frozenset()
-        return frozenset(c.laddr.port for c in connections if c.status == psutil.CONN_LISTEN)
+    def listens(self, port: int) -> bool:
+        """Whether this server itself, or one of its children, listens on a TCP port."""
+        return port in _listening(self.pid) or any(port in _listening(p) for p in self.children())
 
     def last_words(self, lines: int = 12) -> str:
         """The end of what it printed."""
@@ -100,25 +96,37 @@ def is_up(running: Running, place: Endpoint | str) -> bool:
     Asking the endpoint would not do: another server may have it while ours still tries to.
     """
     if isinstance(place, Endpoint):
-        return place.port in running.listening()
-    return _accepts(running.directory, place)
-
-
-def _accepts(directory: Path, name: str) -> bool:
-    # Through the open directory: a socket's own path may be longer than the kernel takes.
+        return running.listens(place.port)
     try:
-        handle = os.open(directory, os.O_PATH | os.O_DIRECTORY)
-    except FileNotFoundError:
-        return False
-    try:
-        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as client:
-            client.settimeout(1.0)
-            client.connect(f"/proc/self/fd/{handle}/{name}")
+        unix_connection(running.directory, place, 1.0).close()
     except OSError:
         return False
+    return True
+
+
+def unix_connection(directory: Path, name: str, timeout: float) -> socket.socket:
+    """A connection to a unix socket, by its path or its name in ``directory``. Raises OSError."""
+    path = directory / name
+    # Through the open directory: a socket's own path may be longer than the kernel takes.
+    handle = os.open(path.parent, os.O_PATH | os.O_DIRECTORY)
+    client = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        client.settimeout(timeout)
+        client.connect(f"/proc/self/fd/{handle}/{path.name}")
+    except OSError:
+        client.close()
+        raise
     finally:
         os.close(handle)
-    return True
+    return client
+
+
+def _listening(pid: int) -> frozenset[int]:
+    try:
+        connections = psutil.Process(pid).net_connections(kind="tcp")
+    except psutil.Error:
+        return frozenset()
+    return frozenset(c.laddr.port for c in connections if c.status == psutil.CONN_LISTEN)
 
 
 def reload(running: Running, signal_name: str, seconds: float = 20.0) -> None:

@@ -107,11 +107,12 @@ Rule = Callable[[PartReading], Finding | None]
 
 @dataclass(frozen=True, kw_only=True)
 class CounterQuery:
-    """How a server is asked for its counters, over TCP and by a command, and its answer understood.
+    """How a server is asked for its counters, at a socket and by a command, and its answer understood.
 
     ``names`` are the numbers looked for, ``levels`` those of them that go up and down; ``more``
     reads what is no number by a name. ``at_home``: it answers its own host alone, and a connection
-    that stays open would keep a worker from others.
+    that stays open would keep a worker from others. ``socket`` is the unix socket that it answers at
+    instead of its port, by its path or its name in the site's directory.
     """
 
     question: bytes
@@ -121,6 +122,7 @@ class CounterQuery:
     levels: frozenset[str]
     more: Callable[[str], Mapping[str, float]] = lambda _: {}
     at_home: bool = False
+    socket: Callable[[Site], str] | None = None
 
 
 @dataclass(frozen=True)

@@ -5,12 +5,14 @@ from __future__ import annotations
 import socket
 import threading
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from autotune.deploy.stack import Part
+from autotune.monitor import counters
 from autotune.monitor.counters import CounterReader, parse
 from autotune.services.apache.diagnosis import doing
 from autotune.services.apache.service import ApacheModPhp
@@ -157,6 +159,38 @@ def test_apache_on_another_host_is_asked_there() -> None:
     found = reader.read(by_command=True)
     assert found is not None
     assert found.values["working"] == 2
+
+
+@pytest.mark.parametrize("absolute", [True, False])
+def test_a_unix_socket_however_long_its_path(
+    tmp_path: Path, absolute: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    deep = tmp_path / ("d" * 120)
+    deep.mkdir()
+    monkeypatch.chdir(deep)
+    query = replace(
+        QUERIES["memcached"],
+        complete=lambda _: False,
+        socket=lambda _: str(deep / "own.sock") if absolute else "own.sock",
+    )
+    monkeypatch.setattr(counters, "query_of", lambda _: query)
+    part = replace(cache_at(1), site=replace(cache_at(1).site, directory=str(deep)))
+
+    def serve(server: socket.socket) -> None:
+        connection, _ = server.accept()
+        with connection:
+            assert connection.recv(100) == query.question
+            connection.sendall(b"curr_connections: 3\n")
+
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as server:
+        server.bind("own.sock")
+        server.listen()
+        thread = threading.Thread(target=serve, args=(server,))
+        thread.start()
+        found = CounterReader(part, None).read()
+        thread.join()
+    assert found is not None
+    assert found.values == {"curr_connections": 3.0}
 
 
 @pytest.mark.parametrize("text", ["", "Scoreboard:", "502 Bad Gateway", "Scoreboard: ...."])
