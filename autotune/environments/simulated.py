@@ -21,7 +21,7 @@ from autotune.environments.stack import rendered
 from autotune.monitor.watch import Seen
 from autotune.services.base import Settings
 from autotune.services.placement import placed
-from autotune.services.sysctl.parameters import PARAMETERS as KERNEL
+from autotune.services.sysctl.service import PARAMETERS as KERNEL
 from autotune.simulate.chain import diagnosed
 from autotune.simulate.noise import NoiseModel
 from autotune.simulate.stack import SimulatedFleet, SimulatedStack

@@ -5,6 +5,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Callable, Mapping
 from dataclasses import KW_ONLY, dataclass, field
+from functools import partial
 from typing import ClassVar, Literal, TypeVar
 from zlib import crc32
 
@@ -73,6 +74,12 @@ class Parameter:
     built_in: bool = False
     derive: str = ""
     on_demand: bool = False
+
+
+# A parameter by what a change of it costs.
+at_once = partial(Parameter, action=Action.NONE)
+on_reload = partial(Parameter, action=Action.RELOAD)
+on_restart = partial(Parameter, action=Action.RESTART)
 
 
 def met(conditions: Conditions, settings: Settings) -> bool:

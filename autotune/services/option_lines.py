@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterator, Mapping
 
-from autotune.services.base import Settings, Value
-from autotune.services.config_files import Config, Directive, Word
+from autotune.services.adoption import Adoption, RunningHost, RunningService
+from autotune.services.base import Service, Settings, Value
+from autotune.services.config_files import Config, Directive, Includes, Word, gather, included
 from autotune.services.directives import (
+    NUMBER,
+    REAL,
+    YES_NO,
     Absent,
     Accepts,
     Adopted,
@@ -18,28 +22,21 @@ from autotune.services.directives import (
 )
 from autotune.services.readback import Parser, number
 
-# Option, parameter, how its value is written, and what the software takes without it.
-Options = Iterable[tuple[str, str, Notation, Value]]
-
-_LINE = re.compile(r"[^\n]*(?:\n|$)")
+_NOTATIONS: dict[type[Value], Notation] = {bool: YES_NO, int: NUMBER, float: REAL}
 _WORD = re.compile(r""""(?:\\.|[^"\\\n])*"|'[^'\n]*'|[^\s]+""")
 
 
 def read(text: str) -> tuple[Directive, ...]:
     """Every option; a comment takes a whole line, or the rest of one behind a space."""
     directives: list[Directive] = []
-    place = 0
-    while place < len(text):
-        line = _LINE.match(text, place)
-        assert line is not None
+    for line in re.finditer(r"[^\n]+", text):
         words: list[Word] = []
-        for match in _WORD.finditer(text, place, line.end()):
+        for match in _WORD.finditer(text, line.start(), line.end()):
             if match[0].startswith("#"):
                 break
             words.append(Word(match[0], match.start()))
         if words:
             directives.append(Directive(words[0], tuple(words[1:])))
-        place = line.end()
     return tuple(directives)
 
 
@@ -56,16 +53,49 @@ def words(names: Mapping[str, str]) -> Parser:
     return parse
 
 
-def tune(config: Config, options: Options, accepts: Accepts) -> Adopted:
-    """Every option of ``options``; what the main file does not have goes to its end."""
-    text = config.texts.get(config.main, "")
-    first, last = ("", r"\n") if text.endswith("\n") or not text else (r"\n", "")
-    tunables = [
-        Tunable(parameter, option, notation, absent=Absent(
-            default, at_end, f'"{first}{option} " ~ {notation.write(parameter)} ~ "{last}"'))
-        for option, parameter, notation, default in options
-    ]  # fmt: skip
-    return map_directives(config, tunables, accepts)
+def adoption(
+    service: Service,
+    options: Mapping[str, str],
+    *,
+    port: str,
+    paths: tuple[str, ...],
+    version: str,
+    includes: Includes = included,
+) -> Adoption:
+    """That of a service with one file of such lines: its ``options``, the parameter of each.
+
+    ``port`` is the option that says where it listens, ``version`` a command that prints it.
+    """
+
+    def find(host: RunningHost) -> Iterator[RunningService]:
+        if host.runs(service.unit_name):
+            config = gather(host.tree, service.config[1], read, includes)
+            listens = last_number(config, port, service.port)
+            yield RunningService(
+                host=host, key=service.key, config=config, kind=service.role, port=listens
+            )
+
+    def tune(running: RunningService, accepts: Accepts) -> Adopted:
+        return map_directives(running.config, _tunables(running.config), accepts)
+
+    def _tunables(config: Config) -> Iterator[Tunable]:
+        """What the main file does not have goes to its end; the stock value is what it is then."""
+        stock = {parameter.name: parameter.stock for parameter in service.parameters}
+        text = config.texts.get(config.main, "")
+        first, last = ("", r"\n") if text.endswith("\n") or not text else (r"\n", "")
+        for option, name in options.items():
+            notation = _NOTATIONS[type(stock[name])]
+            line = f'"{first}{option} " ~ {notation.write(name)} ~ "{last}"'
+            yield Tunable(name, option, notation, absent=Absent(stock[name], at_end, line))
+
+    return Adoption(
+        known_as=service.title,
+        units=(service.unit_name,),
+        paths=paths,
+        version=f"runs {service.unit_name} && {version}",
+        find=find,
+        tune=tune,
+    )
 
 
 def last_number(config: Config, option: str, default: int) -> int:

@@ -3,8 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from typing import ClassVar
 
-from autotune.services.base import Action, Argv, Loader, Parameter, Readback, Settings, Site
+from autotune.services.base import (
+    Argv,
+    Loader,
+    Parameter,
+    Readback,
+    Role,
+    Service,
+    Settings,
+    Site,
+    on_restart,
+)
 from autotune.services.diagnosis import ClientLimit, CounterQuery
 from autotune.services.readback import Parser, backlog_in_force, number
 
@@ -21,17 +32,13 @@ for i = first, first + count - 1 do
 end
 return count
 """
-
-
-LEVELS = frozenset(
-    ("connected_clients", "maxclients", "blocked_clients", "used_memory", "maxmemory")
-)
-COUNTS = frozenset(
-    (
-        "rejected_connections", "used_cpu_user", "used_cpu_sys", "total_commands_processed",
-        "evicted_keys",
-    )
-)  # fmt: skip
+LEVELS = frozenset((
+    "connected_clients", "maxclients", "blocked_clients", "used_memory", "maxmemory",
+))  # fmt: skip
+COUNTS = frozenset((
+    "rejected_connections", "used_cpu_user", "used_cpu_sys", "total_commands_processed",
+    "evicted_keys",
+))  # fmt: skip
 
 
 def _whole_bulk(data: bytes) -> bool:
@@ -59,50 +66,40 @@ CLIENT_LIMIT = ClientLimit("maxclients", "rejected_connections")
 
 def clients(source: str) -> Parameter:
     """``maxclients``, as the server documents it in ``source``."""
-    return Parameter(
-        name="maxclients", low=128, high="min(65536, nofile - 100)", log=True, stock=10_000,
-        action=Action.RESTART, source=source,
-        meaning="Clients at one time; more are refused.",
-    )  # fmt: skip
+    return on_restart("maxclients", "Clients at one time; more are refused.",
+        low=128, high="min(65536, nofile - 100)", log=True, stock=10_000, source=source)  # fmt: skip
 
 
 def backlog(source: str) -> Parameter:
     """``tcp-backlog``, likewise."""
-    return Parameter(
-        name="tcp_backlog", low=64, high=65535, log=True, stock=511, recommended=4096,
-        action=Action.RESTART, source=source,
-        meaning="Connections that may wait to be accepted; the kernel caps it at somaxconn.",
-    )  # fmt: skip
+    return on_restart("tcp_backlog",
+        "Connections that may wait to be accepted; the kernel caps it at somaxconn.",
+        low=64, high=65535, log=True, stock=511, recommended=4096, source=source)  # fmt: skip
 
 
-def in_effect(
-    site: Site, names: Mapping[str, str], switches: Collection[str]
-) -> tuple[Readback, ...]:
-    """Everything that the server says of itself (their names → ours), and its queue in force.
+class RedisProtocolServer(Service):
+    """A store that ``redis-cli`` asks. ``in_effect``: options by the server's names → ours."""
 
-    ``switches`` are those of ours that say yes or no.
-    """
-    asked = Readback(_client(site, "CONFIG", "GET", "*"), alternating(names, switches))
-    return (asked, backlog_in_force(site, "tcp_backlog"))
+    role = Role.STORE
+    in_effect: ClassVar[Mapping[str, str]]
 
+    def effective(self, site: Site) -> tuple[Readback, ...]:
+        switches = {p.name for p in self.parameters if isinstance(p.stock, bool)}
+        parse = alternating(self.in_effect, switches)
+        return (
+            Readback(_client(site, "CONFIG", "GET", "*"), parse),
+            backlog_in_force(site, "tcp_backlog"),
+        )
 
-def loader(site: Site) -> Loader:
-    """A script inside the store writes a block of pairs at a time: memory stays constant."""
-    ask = (site.programs["redis-cli"], "-e", "-h", site.listen.host, "-p", str(site.listen.port))
-    return Loader(
-        (*ask, "GET", MARK),
-        lambda first, count, mean: (
-            *ask,
-            "EVAL",
-            _WRITE_PAIRS,
-            "0",
-            str(first),
-            str(count),
-            str(mean),
-        ),
-        lambda mark: ((*ask, "SET", MARK, mark), (*ask, "SAVE")),
-        busy="LOADING",
-    )
+    def loader(self, site: Site) -> Loader:
+        """A script inside the store writes a block of pairs at a time: memory stays constant."""
+        ask = _client(site, "-e")
+        return Loader(
+            (*ask, "GET", MARK),
+            lambda *numbers: (*ask, "EVAL", _WRITE_PAIRS, "0", *map(str, numbers)),
+            lambda mark: ((*ask, "SET", MARK, mark), (*ask, "SAVE")),
+            busy="LOADING",
+        )
 
 
 def alternating(names: Mapping[str, str], switches: Collection[str] = ()) -> Parser:
@@ -114,10 +111,8 @@ def alternating(names: Mapping[str, str], switches: Collection[str] = ()) -> Par
     def parse(text: str) -> Settings:
         lines = [line.strip() for line in text.splitlines()]
         pairs = zip(lines[::2], lines[1::2], strict=False)
-        values = {names[name]: number(value) for name, value in pairs if name in names}
-        return {
-            name: value == "yes" if name in switches else value for name, value in values.items()
-        }
+        values = {names[name]: value for name, value in pairs if name in names}
+        return {n: v == "yes" if n in switches else number(v) for n, v in values.items()}
 
     return parse
 

@@ -6,8 +6,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from autotune.services.apache.service import asking
-from autotune.services.apache.status import STATUS_HOST
+from autotune.services.apache.service import STATUS_HOST, asking
 from autotune.services.base import Site
 from autotune.services.diagnosis import (
     FULL,

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from autotune.services.base import Action, Needs, Parameter, Role
+from functools import partial
+
+from autotune.services.base import Needs, Role, on_reload, on_restart
 
 CORE = "httpd.apache.org, core"
 MPM = "httpd.apache.org, mpm_common"
@@ -10,124 +12,70 @@ PREFORK = "httpd.apache.org, prefork"
 EVENT = "httpd.apache.org, event"
 PROXY = "httpd.apache.org, mod_proxy"
 REUSED = (("proxy_disablereuse", (False,)),)
+mpm = partial(on_reload, source=MPM)
+proxied = partial(on_reload, source=PROXY)
 
 COMMON = (
-    Parameter(
-        name="ListenBacklog", low=64, high=65535, log=True, stock=511, recommended=4096,
-        action=Action.RESTART, source=MPM,
-        meaning="Connections that may wait to be accepted; the kernel caps it at somaxconn.",
-    ),
-    Parameter(
-        name="KeepAlive", choices=(False, True), stock=True, recommended=True,
-        action=Action.RELOAD, source=CORE,
-        meaning="Whether a connection may carry more than one request.",
-    ),
-    Parameter(
-        name="KeepAliveTimeout", low=1, high=7, stock=5, unit="s", when=(("KeepAlive", (True,)),),
-        action=Action.RELOAD, source=CORE,
-        meaning="How long an idle client connection stays open.",
-    ),
-    Parameter(
-        name="MaxKeepAliveRequests", low=1, high=100_000, log=True, stock=100, recommended=1000,
-        when=(("KeepAlive", (True,)),), action=Action.RELOAD, source=CORE,
-        meaning="Requests a client may send over one connection.",
-    ),
-    Parameter(
-        name="MaxConnectionsPerChild", choices=(0, 1000, 10_000, 100_000), stock=0,
-        recommended=0, action=Action.RELOAD, source=MPM,
-        meaning="Connections after which a child process is replaced; 0 is never.",
-    ),
-    Parameter(
-        name="BufferedLogs", choices=(False, True), stock=False, recommended=True,
-        action=Action.RELOAD, source="httpd.apache.org, mod_log_config",
-        meaning="Whether the access log is written in blocks instead of a line per request.",
-    ),
+    on_restart("ListenBacklog",
+        "Connections that may wait to be accepted; the kernel caps it at somaxconn.",
+        low=64, high=65535, log=True, stock=511, recommended=4096, source=MPM),
+    on_reload("KeepAlive", "Whether a connection may carry more than one request.",
+        choices=(False, True), stock=True, recommended=True, source=CORE),
+    on_reload("KeepAliveTimeout", "How long an idle client connection stays open.",
+        low=1, high=7, stock=5, unit="s", when=(("KeepAlive", (True,)),), source=CORE),
+    on_reload("MaxKeepAliveRequests", "Requests a client may send over one connection.",
+        low=1, high=100_000, log=True, stock=100, recommended=1000, when=(("KeepAlive", (True,)),),
+        source=CORE),
+    mpm("MaxConnectionsPerChild",
+        "Connections after which a child process is replaced; 0 is never.",
+        choices=(0, 1000, 10_000, 100_000), stock=0, recommended=0),
+    on_reload("BufferedLogs",
+        "Whether the access log is written in blocks instead of a line per request.",
+        choices=(False, True), stock=False, recommended=True,
+        source="httpd.apache.org, mod_log_config"),
 )  # fmt: skip
 
 PROXY_PARAMETERS = (
     *COMMON,
-    Parameter(
-        # Debian lets 150 workers run, which are 6 processes of 25; the limit itself is left at 16.
-        name="ServerLimit", low=1, high=500, log=True, stock=6, recommended=16,
-        published={Role.PROXY: 240}, action=Action.RESTART, source=MPM,
-        meaning="Processes there may be at one time.",
-    ),
-    Parameter(
-        name="ThreadsPerChild", low=5, high=64, log=True, stock=25, recommended=25,
-        published={Role.PROXY: 15}, action=Action.RELOAD, source=MPM,
-        meaning="Threads of each process: requests it works on at one time.",
-    ),
-    Parameter(
-        name="MaxRequestWorkers", low=5, high=32_000, stock=150,
-        derive="ServerLimit * ThreadsPerChild",
-        action=Action.RELOAD, source=MPM,
-        meaning="Requests worked on at one time: all threads of all processes.",
-    ),
-    Parameter(
-        name="ThreadLimit", low=1, high=20_000, stock=64, derive="max(64, ThreadsPerChild)",
-        action=Action.RESTART, source=MPM,
-        meaning="What ThreadsPerChild can be raised to without a restart.",
-    ),
-    Parameter(
-        name="AsyncRequestWorkerFactor", low=1, high=16, log=True, stock=2,
-        action=Action.RELOAD, source=EVENT,
-        meaning="Connections without a request that a process may hold for each idle thread.",
-    ),
-    Parameter(
-        name="StartServers", low=1, high=100, log=True, stock=2, recommended="2 * cpus",
-        action=Action.RELOAD, source=MPM,
-        meaning="Processes at start.",
-    ),
-    Parameter(
-        name="MinSpareThreads", low=5, high=1000, log=True, stock=25, recommended=75,
-        action=Action.RELOAD, source=MPM,
-        meaning="Idle threads below which processes are started, a few a second.",
-    ),
-    Parameter(
-        name="MaxSpareThreads", low=75, high=10_000, log=True, stock=75, recommended=250,
-        action=Action.RELOAD, source=MPM,
-        meaning="Idle threads above which processes are ended.",
-    ),
-    Parameter(
-        name="lbmethod", choices=("byrequests", "bytraffic", "bybusyness"), stock="byrequests",
-        recommended="bybusyness", action=Action.RELOAD, built_in=True,
-        source="httpd.apache.org, mod_proxy_balancer",
-        meaning="By what the next web host is chosen: requests, bytes or requests in hand.",
-    ),
-    Parameter(
-        name="proxy_disablereuse", choices=(False, True), stock=False, recommended=False,
-        action=Action.RELOAD, source=PROXY,
-        meaning="Whether a connection to the web tier is closed after each request.",
-    ),
-    Parameter(
-        name="proxy_max", low=1, high=64, log=True, stock=64, when=REUSED,
-        action=Action.RELOAD, source=PROXY,
-        meaning="Connections of a process to a web host, at most one for each thread.",
-    ),
-    Parameter(
-        name="proxy_smax", low=1, high=64, log=True, stock=64, when=REUSED,
-        action=Action.RELOAD, source=PROXY,
-        meaning="Connections of a process to a web host that are kept beyond proxy_ttl.",
-    ),
-    Parameter(
-        name="proxy_min", low=0, high=64, stock=0, when=REUSED, action=Action.RELOAD, source=PROXY,
-        meaning="Connections of a process to a web host that it always has room for.",
-    ),
-    Parameter(
-        name="proxy_ttl", choices=(0, 2, 4, 30), stock=0, unit="s", when=REUSED,
-        action=Action.RELOAD, source=PROXY,
-        meaning="Idle time after which a kept connection is not used again; 0 is no limit.",
-    ),
-    Parameter(
-        name="proxy_keepalive", choices=(False, True), stock=False, when=REUSED,
-        action=Action.RELOAD, source=PROXY,
-        meaning="Whether the kernel probes idle connections to the web tier.",
-    ),
-    Parameter(
-        name="proxy_retry", low=0, high=60, stock=60, unit="s", recommended=1,
-        action=Action.RELOAD, source=PROXY,
-        meaning="How long a web host that refused a connection is left alone.",
-    ),
+    # Debian lets 150 workers run, which are 6 processes of 25; the limit itself is left at 16.
+    on_restart("ServerLimit", "Processes there may be at one time.",
+        low=1, high=500, log=True, stock=6, recommended=16, published={Role.PROXY: 240},
+        source=MPM),
+    mpm("ThreadsPerChild", "Threads of each process: requests it works on at one time.",
+        low=5, high=64, log=True, stock=25, recommended=25, published={Role.PROXY: 15}),
+    mpm("MaxRequestWorkers", "Requests worked on at one time: all threads of all processes.",
+        low=5, high=32_000, stock=150, derive="ServerLimit * ThreadsPerChild"),
+    on_restart("ThreadLimit", "What ThreadsPerChild can be raised to without a restart.",
+        low=1, high=20_000, stock=64, derive="max(64, ThreadsPerChild)", source=MPM),
+    on_reload("AsyncRequestWorkerFactor",
+        "Connections without a request that a process may hold for each idle thread.",
+        low=1, high=16, log=True, stock=2, source=EVENT),
+    mpm("StartServers", "Processes at start.",
+        low=1, high=100, log=True, stock=2, recommended="2 * cpus"),
+    mpm("MinSpareThreads", "Idle threads below which processes are started, a few a second.",
+        low=5, high=1000, log=True, stock=25, recommended=75),
+    mpm("MaxSpareThreads", "Idle threads above which processes are ended.",
+        low=75, high=10_000, log=True, stock=75, recommended=250),
+    on_reload("lbmethod",
+        "By what the next web host is chosen: requests, bytes or requests in hand.",
+        choices=("byrequests", "bytraffic", "bybusyness"), stock="byrequests",
+        recommended="bybusyness", built_in=True, source="httpd.apache.org, mod_proxy_balancer"),
+    proxied("proxy_disablereuse",
+        "Whether a connection to the web tier is closed after each request.",
+        choices=(False, True), stock=False, recommended=False),
+    proxied("proxy_max", "Connections of a process to a web host, at most one for each thread.",
+        low=1, high=64, log=True, stock=64, when=REUSED),
+    proxied("proxy_smax", "Connections of a process to a web host that are kept beyond proxy_ttl.",
+        low=1, high=64, log=True, stock=64, when=REUSED),
+    proxied("proxy_min", "Connections of a process to a web host that it always has room for.",
+        low=0, high=64, stock=0, when=REUSED),
+    proxied("proxy_ttl",
+        "Idle time after which a kept connection is not used again; 0 is no limit.",
+        choices=(0, 2, 4, 30), stock=0, unit="s", when=REUSED),
+    proxied("proxy_keepalive", "Whether the kernel probes idle connections to the web tier.",
+        choices=(False, True), stock=False, when=REUSED),
+    proxied("proxy_retry", "How long a web host that refused a connection is left alone.",
+        low=0, high=60, stock=60, recommended=1, unit="s"),
 )  # fmt: skip
 
 PROXY_NEEDS = Needs(
@@ -140,31 +88,17 @@ PROXY_NEEDS = Needs(
 
 PHP_PARAMETERS = (
     *COMMON,
-    Parameter(
-        name="MaxRequestWorkers", low=2, high=1024, log=True, stock=150, recommended=256,
-        published={Role.WEB: 500}, action=Action.RELOAD, source=MPM,
-        meaning="Processes, and so requests worked on, at one time.",
-    ),
-    Parameter(
-        name="ServerLimit", low=1, high=20_000, stock=256,
-        derive="max(256, MaxRequestWorkers)", action=Action.RESTART, source=MPM,
-        meaning="What MaxRequestWorkers can be raised to without a restart.",
-    ),
-    Parameter(
-        name="StartServers", low=1, high=512, log=True, stock=5, recommended="8 * cpus",
-        action=Action.RELOAD, source=MPM,
-        meaning="Processes at start.",
-    ),
-    Parameter(
-        name="MinSpareServers", low=1, high=256, log=True, stock=5, recommended="4 * cpus",
-        action=Action.RELOAD, source=PREFORK,
-        meaning="Idle processes below which more are forked, one and then twice as many a second.",
-    ),
-    Parameter(
-        name="MaxSpareServers", low=2, high=1024, log=True, stock=10, recommended="16 * cpus",
-        action=Action.RELOAD, source=PREFORK,
-        meaning="Idle processes above which some are ended.",
-    ),
+    mpm("MaxRequestWorkers", "Processes, and so requests worked on, at one time.",
+        low=2, high=1024, log=True, stock=150, recommended=256, published={Role.WEB: 500}),
+    on_restart("ServerLimit", "What MaxRequestWorkers can be raised to without a restart.",
+        low=1, high=20_000, stock=256, derive="max(256, MaxRequestWorkers)", source=MPM),
+    mpm("StartServers", "Processes at start.",
+        low=1, high=512, log=True, stock=5, recommended="8 * cpus"),
+    on_reload("MinSpareServers",
+        "Idle processes below which more are forked, one and then twice as many a second.",
+        low=1, high=256, log=True, stock=5, recommended="4 * cpus", source=PREFORK),
+    on_reload("MaxSpareServers", "Idle processes above which some are ended.",
+        low=2, high=1024, log=True, stock=10, recommended="16 * cpus", source=PREFORK),
 )  # fmt: skip
 
 PHP_NEEDS = Needs(

@@ -1,8 +1,16 @@
-"""Apache in both of its roles: how it is run, kept open and asked for its state."""
+"""Apache in both of its roles: how it is run, kept open and asked for its state.
+
+``server-info?config`` has the directives as the server read them, ``server-status?auto`` its
+scoreboard with a place for each worker there may be. Where that is shorter than was asked for, a
+limit has lowered it: one in the file, or one that a reload cannot change.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import html
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import ClassVar
 
 from autotune.services.apache.parameters import (
@@ -11,18 +19,28 @@ from autotune.services.apache.parameters import (
     PROXY_NEEDS,
     PROXY_PARAMETERS,
 )
-from autotune.services.apache.status import STATUS_HOST, Running, in_effect, processes, threads
-from autotune.services.base import (
-    Argv,
-    ConfigFile,
-    Endpoint,
-    Readback,
-    Role,
-    Service,
-    Settings,
-    Site,
-)
-from autotune.services.readback import listen_backlog
+from autotune.services.base import Argv, Programs, Readback, Role, Service, Settings, Site, Value
+from autotune.services.readback import Parser, backlog_in_force, number
+
+# The name under which a server tells of itself (templates/apache/status.conf.j2).
+STATUS_HOST = "status.autotune.internal"
+_TAG = re.compile(r"<[^>]*>")
+# mod_info: `<dd><tt>&nbsp;18:&nbsp;ServerLimit <i>10</i></tt></dd>`
+_DIRECTIVE = re.compile(r"\d+:\s*(\w+)\s+(\S[^\n]*)")
+_SWITCHES = {"on": True, "off": False}
+
+
+@dataclass(frozen=True)
+class Running:
+    """``directives`` as the server read them; ``slots`` the workers it may have."""
+
+    directives: Mapping[str, Value]
+    slots: int
+
+    def number(self, name: str) -> int:
+        """A directive's value; 0 where it is not there or no whole number."""
+        value = self.directives.get(name)
+        return value if isinstance(value, int) else 0
 
 
 class ApacheServer(Service):
@@ -31,25 +49,21 @@ class ApacheServer(Service):
     name = "apache"
     title = "Apache"
     port = 80
+    config = ("apache2.conf", "/etc/apache2/apache2.conf")
+    unit_name = "apache2.service"
     limits_template = "limits/apache2.conf.j2"
-    template: ClassVar[str]
     reload_signal = "USR1"
-
-    @property
-    def programs(self) -> Mapping[str, tuple[str, ...]]:
-        # It tells of itself over HTTP alone: curl asks it on its own host. Under systemd its
-        # environment is Debian's, which apache2ctl knows.
-        return {"apache2": ("apache2",), "apache2ctl": ("apache2ctl",), "curl": ("curl",)}
+    # It tells of itself over HTTP alone: curl asks it on its own host. Under systemd its
+    # environment is Debian's, which apache2ctl knows.
+    programs: ClassVar[Programs] = {
+        "apache2": ("apache2",),
+        "apache2ctl": ("apache2ctl",),
+        "curl": ("curl",),
+    }
 
     def limits(self, running: Running) -> Settings:
-        """What Apache made of its settings, by its way of working."""
+        """What Apache made of its settings, by its multi-processing module."""
         raise NotImplementedError
-
-    def files(self, site: Site) -> tuple[ConfigFile, ...]:
-        return (ConfigFile(_conf(site), self.template),)
-
-    def unit(self, site: Site) -> str:
-        return "apache2.service"
 
     def validate(self, site: Site, files: Mapping[str, bytes]) -> Argv:
         return (*self._command(site), "-t")
@@ -57,23 +71,17 @@ class ApacheServer(Service):
     def start(self, site: Site, files: Mapping[str, bytes]) -> Argv:
         return (*self._command(site), "-DFOREGROUND")
 
-    def socket(self, site: Site) -> Endpoint:
-        return site.listen
-
     def effective(self, site: Site) -> tuple[Readback, ...]:
-        names = frozenset(parameter.name for parameter in self.parameters)
-        backlog = ("ss", "-ltnH", f"sport = :{site.listen.port}")
+        names = frozenset(parameter.name for parameter in self.parameters) - {"ListenBacklog"}
+        pages = asking(site, "status?auto", "info?config")
         return (
-            Readback(
-                asking(site, "status?auto", "info?config"),
-                in_effect(names - {"ListenBacklog"}, self.limits),
-            ),
-            Readback(backlog, listen_backlog("ListenBacklog")),
+            Readback(pages, in_effect(names, self.limits)),
+            backlog_in_force(site, "ListenBacklog"),
         )
 
     def _command(self, site: Site) -> Argv:
         program = site.programs[site.place("apache2", "apache2ctl")]
-        return (program, *site.place(("-d", "."), ()), "-f", _conf(site))
+        return (program, *site.place(("-d", "."), ()), "-f", self.config_path(site))
 
 
 class Apache(ApacheServer):
@@ -94,7 +102,14 @@ class Apache(ApacheServer):
     )
 
     def limits(self, running: Running) -> Settings:
-        return threads(running)
+        """Whole processes, no more than ServerLimit of them, of ThreadLimit threads at most."""
+        per_child = min(running.number("ThreadsPerChild"), running.number("ThreadLimit"))
+        if not per_child:
+            return {}
+        asked = running.number("MaxRequestWorkers") // per_child * per_child
+        values = {"ThreadsPerChild": per_child, "MaxRequestWorkers": running.slots}
+        lowered = running.slots < asked
+        return values | ({"ServerLimit": running.slots // per_child} if lowered else {})
 
 
 class ApacheModPhp(ApacheServer):
@@ -116,17 +131,51 @@ class ApacheModPhp(ApacheServer):
     )
 
     def limits(self, running: Running) -> Settings:
-        return processes(running)
+        """No more than ServerLimit processes."""
+        lowered = running.slots < running.number("MaxRequestWorkers")
+        values = {"MaxRequestWorkers": running.slots}
+        return values | ({"ServerLimit": running.slots} if lowered else {})
 
 
 SERVICES = (Apache(), ApacheModPhp())
-
-
-def _conf(site: Site) -> str:
-    return site.place("apache2.conf", "/etc/apache2/apache2.conf")
 
 
 def asking(site: Site, *pages: str) -> Argv:
     """The command that fetches what a server tells of itself, to be run on its host."""
     urls = (f"http://{site.listen}/server-{page}" for page in pages)
     return (site.programs["curl"], "-sS", "--max-time", "5", "-H", f"Host: {STATUS_HOST}", *urls)
+
+
+def in_effect(names: frozenset[str], limits: Callable[[Running], Settings]) -> Parser:
+    """Parser of both pages, one after the other: the parameters called ``names``, with what Apache
+    made of them where ``limits`` says so. Nothing unless both are there."""
+
+    def parse(text: str) -> Settings:
+        running = understood(text)
+        if running is None:
+            return {}
+        values = {name: running.directives[name] for name in names if name in running.directives}
+        return {**values, **limits(running)}
+
+    return parse
+
+
+def understood(text: str) -> Running | None:
+    scoreboard = re.search(r"(?m)^Scoreboard: (\S+)$", text)
+    directives = dict(_directives(text))
+    return Running(directives, len(scoreboard[1])) if scoreboard and directives else None
+
+
+def _directives(page: str) -> Iterator[tuple[str, Value]]:
+    """Directives and their values; what is said of the members of a balancer as ``proxy_<key>``."""
+    for name, argument in _DIRECTIVE.findall(html.unescape(_TAG.sub("", page))):
+        if name not in ("BalancerMember", "ProxySet"):
+            yield name, _value(argument.strip())
+            continue
+        for key, equals, value in (word.partition("=") for word in argument.split()):
+            if equals:
+                yield ("" if key == "lbmethod" else "proxy_") + key, _value(value)
+
+
+def _value(text: str) -> Value:
+    return _SWITCHES.get(text.lower(), number(text))

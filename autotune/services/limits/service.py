@@ -3,26 +3,25 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from autotune.services.base import (
-    Action,
     ConfigFile,
     Parameter,
+    Programs,
     Readback,
     Role,
     Service,
     Site,
     Value,
+    on_restart,
 )
+from autotune.services.diagnosis import Diagnosis, Resource
 
 DROP_IN = "/etc/systemd/system/{unit}.d/autotune.conf"
-NOFILE = Parameter(
-    name="nofile", low=1024, high="nofile", log=True, stock=1024, recommended="min(65535, nofile)",
-    action=Action.RESTART, source="systemd.exec(5), LimitNOFILE; reference stack",
-    meaning="Descriptors a process of the tier's units has to begin with.",
-)  # fmt: skip
+NOFILE = on_restart("nofile", "Descriptors a process of the tier's units has to begin with.",
+    low=1024, high="nofile", log=True, stock=1024, recommended="min(65535, nofile)",
+    source="systemd.exec(5), LimitNOFILE; reference stack")  # fmt: skip
 # The limits of a unit's first process; its name is an argument, never part of the script.
 _LIMITS = 'cat "/proc/$(systemctl show --property MainPID --value "$1")/limits"'
 _OPEN_FILES = re.compile(r"^Max open files\s+(\d+)\s", re.MULTILINE)
@@ -45,10 +44,10 @@ class Limits(Service):
         return (replace(NOFILE, stock=raised[0]),) if raised else (NOFILE,)
 
     @property
-    def programs(self) -> Mapping[str, tuple[str, ...]]:
+    def programs(self) -> Programs:
         """Those of the services: what a unit is called may depend on the program's version."""
         return {
-            name: found for service in self.services for name, found in service.programs.items()
+            name: paths for service in self.services for name, paths in service.programs.items()
         }
 
     def beside(self, services: tuple[Service, ...]) -> Limits:
@@ -70,6 +69,7 @@ class Limits(Service):
 
 
 SERVICES = (Limits(),)
+DIAGNOSIS = Diagnosis(counters=None, log=None, moves={Resource.DESCRIPTORS: ("nofile+",)})
 
 
 def open_files(text: str) -> dict[str, Value]:

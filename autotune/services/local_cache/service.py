@@ -7,50 +7,38 @@ may help the mean and harm the tail, so whether to have it is for the search to 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
+from typing import ClassVar
 
 from autotune.services.base import (
-    Action,
     Argv,
     ConfigFile,
-    Endpoint,
     Needs,
-    Parameter,
+    Programs,
     Readback,
     Role,
     Service,
     Site,
     TrialStart,
+    at_once,
+    on_restart,
 )
-from autotune.services.memcached.service import TOOL, options, settings_in_effect
+from autotune.services.diagnosis import NOTHING
+from autotune.services.memcached.service import PROGRAMS, ask, options, settings_in_effect
 
 SOURCE = "memcached(1); local and remote cache tiers in front of a web server (mod_mcpage)"
 PRESENT = (("enabled", (True,)),)
-UNIT = "autotune-local-cache.service"
+option = partial(on_restart, source=SOURCE)
 
 PARAMETERS = (
-    Parameter(
-        name="enabled", choices=(False, True), stock=False, action=Action.RESTART, source=SOURCE,
-        meaning="Whether each host has a cache of its own in front of the remote one.",
-    ),
-    Parameter(
-        name="memory", low=1, high="memory / 8 / 1048576", log=True, stock=8, unit="MB",
-        when=PRESENT, action=Action.RESTART, source=SOURCE,
-        meaning="Its memory for items.",
-    ),
-    Parameter(
-        name="ttl", low=1, high=300, log=True, stock=5, unit="s", when=PRESENT,
-        action=Action.NONE, source=SOURCE,
-        meaning="How long what it holds may be answered before it is asked for again.",
-    ),
-    Parameter(
-        name="threads", low=1, high="2 * cpus", stock=1, when=PRESENT, action=Action.RESTART,
-        source=SOURCE,
-        meaning="Its worker threads.",
-    ),
-)  # fmt: skip
-
-NEEDS = Needs(
-    memory="enabled * (memory * 1.1 + 6 MB)", source="memcached.org, user internals"
+    option("enabled", "Whether each host has a cache of its own in front of the remote one.",
+        choices=(False, True), stock=False),
+    option("memory", "Its memory for items.",
+        low=1, high="memory / 8 / 1048576", log=True, stock=8, unit="MB", when=PRESENT),
+    at_once("ttl", "How long what it holds may be answered before it is asked for again.",
+        low=1, high=300, log=True, stock=5, unit="s", when=PRESENT, source=SOURCE),
+    option("threads", "Its worker threads.",
+        low=1, high="2 * cpus", stock=1, when=PRESENT),
 )  # fmt: skip
 
 
@@ -62,23 +50,17 @@ class LocalCache(Service):
     role = Role.LOCAL
     # Not memcached's own, which a cache tier on the same host has.
     port = 11311
+    unit_name = "autotune-local-cache.service"
     packages = ("memcached",)
+    programs: ClassVar[Programs] = PROGRAMS
     parameters = PARAMETERS
-    needs = NEEDS
+    needs = Needs(memory="enabled * (memory * 1.1 + 6 MB)", source="memcached.org, user internals")
     runs_when = PRESENT
 
-    @property
-    def programs(self) -> Mapping[str, tuple[str, ...]]:
-        return {"memcached": ("memcached",), "memcached-tool": (TOOL,)}
-
     def files(self, site: Site) -> tuple[ConfigFile, ...]:
-        private = ConfigFile("local_cache.conf", "local_cache/options.j2")
-        return (
-            site.place(private, ConfigFile(f"/etc/systemd/system/{UNIT}", "local_cache/unit.j2")),
-        )
-
-    def unit(self, site: Site) -> str:
-        return UNIT
+        options_file = ConfigFile("local_cache.conf", "local_cache/options.j2")
+        unit = ConfigFile(f"/etc/systemd/system/{self.unit_name}", "local_cache/unit.j2")
+        return (site.place(options_file, unit),)
 
     def validate(self, site: Site, files: Mapping[str, bytes]) -> TrialStart | None:
         argv = self.start(site, files)
@@ -88,12 +70,10 @@ class LocalCache(Service):
         content = files.get("local_cache.conf")
         return (site.programs["memcached"], *options(content)) if content is not None else None
 
-    def socket(self, site: Site) -> Endpoint:
-        return site.listen
-
     def effective(self, site: Site) -> tuple[Readback, ...]:
-        argv = (site.programs["memcached-tool"], str(site.listen), "settings")
-        return (Readback(argv, settings_in_effect(("memory", "threads"))),)
+        return (Readback(ask(site, "settings"), settings_in_effect(("memory", "threads"))),)
 
 
 SERVICES = (LocalCache(),)
+# Nothing of it is looked at: the application hides what it answers.
+DIAGNOSIS = NOTHING

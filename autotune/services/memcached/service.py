@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from typing import ClassVar
 
+from autotune.services import option_lines
 from autotune.services.base import (
     Argv,
-    ConfigFile,
-    Endpoint,
+    Programs,
     Readback,
     Role,
     Service,
@@ -15,12 +16,24 @@ from autotune.services.base import (
     Site,
     TrialStart,
 )
+from autotune.services.diagnosis import (
+    INFERRED,
+    ClientLimit,
+    CounterQuery,
+    Diagnosis,
+    Finding,
+    Lookups,
+    PartReading,
+    Resource,
+)
 from autotune.services.memcached.parameters import NEEDS, PARAMETERS
 from autotune.services.option_lines import words
 from autotune.services.readback import Parser, backlog_in_force
 
-TOOL = "/usr/share/memcached/scripts/memcached-tool"
-
+PROGRAMS: Programs = {
+    "memcached": ("memcached",),
+    "memcached-tool": ("/usr/share/memcached/scripts/memcached-tool",),
+}
 IN_EFFECT = {
     "num_threads": "threads",
     "maxconns": "connections",
@@ -45,46 +58,40 @@ class Memcached(Service):
     deployment = "memcached"
     role = Role.CACHE
     port = 11211
+    config = ("memcached.conf", "/etc/memcached.conf")
+    template = "memcached/memcached.conf.j2"
+    unit_name = "memcached.service"
     forgets_on_restart = True
     protocol = "memcached"
     packages = ("memcached",)
+    programs: ClassVar[Programs] = PROGRAMS
     parameters = PARAMETERS
     needs = NEEDS
-
-    @property
-    def programs(self) -> Mapping[str, tuple[str, ...]]:
-        return {"memcached": ("memcached",), "memcached-tool": (TOOL,)}
-
-    def files(self, site: Site) -> tuple[ConfigFile, ...]:
-        return (ConfigFile(_conf(site), "memcached/memcached.conf.j2"),)
-
-    def unit(self, site: Site) -> str:
-        return "memcached.service"
 
     def validate(self, site: Site, files: Mapping[str, bytes]) -> TrialStart:
         argv = self.start(site, files)
         # Not the file with the running server's own id.
         at = argv.index("-P") if "-P" in argv else len(argv)
-        kept = (*argv[:at], *argv[at + 2 :])
-        return TrialStart((*kept, "-s", "trial.sock"), "trial.sock")
+        return TrialStart((*argv[:at], *argv[at + 2 :], "-s", "trial.sock"), "trial.sock")
 
     def start(self, site: Site, files: Mapping[str, bytes]) -> Argv:
-        return (site.programs["memcached"], *options(files[_conf(site)]))
-
-    def socket(self, site: Site) -> Endpoint:
-        return site.listen
+        return (site.programs["memcached"], *options(files[self.config_path(site)]))
 
     def effective(self, site: Site) -> tuple[Readback, ...]:
-        argv = (site.programs["memcached-tool"], str(site.listen), "settings")
-        return (Readback(argv, settings_in_effect()), backlog_in_force(site))
+        return (Readback(ask(site, "settings"), settings_in_effect()), backlog_in_force(site))
 
 
 SERVICES = (Memcached(),)
 
 
-def settings_in_effect(wanted: Collection[str] = frozenset(IN_EFFECT.values())) -> Parser:
-    """Parser of `memcached-tool … settings`, for those of our names that are ``wanted``."""
-    theirs = words({name: ours for name, ours in IN_EFFECT.items() if ours in wanted})
+def ask(site: Site, what: str) -> Argv:
+    """The command that prints ``stats`` or ``settings``."""
+    return (site.programs["memcached-tool"], str(site.listen), what)
+
+
+def settings_in_effect(names: Collection[str] = frozenset(IN_EFFECT.values())) -> Parser:
+    """Parser of `memcached-tool … settings`, for those of our names in ``names``."""
+    theirs = words({name: ours for name, ours in IN_EFFECT.items() if ours in names})
 
     def parse(text: str) -> Settings:
         values = dict(theirs(text))
@@ -96,10 +103,6 @@ def settings_in_effect(wanted: Collection[str] = frozenset(IN_EFFECT.values())) 
     return parse
 
 
-def _conf(site: Site) -> str:
-    return site.place("memcached.conf", "/etc/memcached.conf")
-
-
 def options(content: bytes) -> Argv:
     """Arguments out of an option file: one option and its value a line, ``#`` starts a comment.
 
@@ -108,3 +111,64 @@ def options(content: bytes) -> Argv:
     lines = (line.split("#", 1)[0].split() for line in content.decode().splitlines())
     return tuple(word for line in lines if line and line[0].startswith("-") and line[0] != "-d"
                  for word in line)  # fmt: skip
+
+
+LEVELS = frozenset((
+    "curr_connections", "max_connections", "accepting_conns", "bytes", "limit_maxbytes", "threads",
+))  # fmt: skip
+COUNTS = frozenset((
+    "listen_disabled_num", "rejected_connections", "get_hits", "get_misses", "cmd_get", "cmd_set",
+    "evictions", "conn_yields", "rusage_user", "rusage_system",
+))  # fmt: skip
+
+
+def _evictions(part: PartReading) -> Finding | None:
+    counters = part.activity.counters
+    gets, misses = counters.get("cmd_get", 0), counters.get("get_misses", 0)
+    evicted = counters.get("evictions", 0)
+    if not gets or not evicted or misses / gets <= 0.25:
+        return None
+    return Finding(
+        Resource.CACHE,
+        f"{misses / gets:.0%} of {gets:.0f} gets missed and {evicted:.0f} items were"
+        f" evicted from {part.setting('memory')} MB: raise memory",
+        INFERRED,
+    )
+
+
+DIAGNOSIS = Diagnosis(
+    counters=CounterQuery(
+        question=b"stats\r\n",
+        complete=lambda data: data.endswith(b"END\r\n") or data.startswith(b"ERROR"),
+        command=lambda site: ask(site, "stats"),
+        names=LEVELS | COUNTS,
+        levels=LEVELS,
+    ),
+    log=lambda site: site.place(None, Memcached.unit_name),
+    moves={
+        Resource.WORKERS: ("threads+",),
+        Resource.CONNECTIONS: ("connections+", "backlog+"),
+        Resource.CACHE: ("memory+",),
+    },
+    threads="threads",
+    clients=ClientLimit("connections", "rejected_connections", "listen_disabled_num", queues=True),
+    lookups=Lookups("cmd_get", "get_hits", "get_misses"),
+    cache_rules=(_evictions,),
+)
+
+ADOPTION = option_lines.adoption(
+    Memcached(),
+    {
+        "-t": "threads",
+        "-c": "connections",
+        "-R": "requests_per_event",
+        "-m": "memory",
+        "-b": "backlog",
+        "-f": "growth_factor",
+        "-n": "chunk_size",
+    },
+    port="-p",
+    paths=("etc/memcached.conf",),
+    version="memcached -V",
+    includes=lambda _: None,
+)

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
+from typing import ClassVar
 
 from autotune.services.base import (
     Argv,
     ConfigFile,
-    Endpoint,
+    Programs,
     Readback,
     Role,
     Service,
     Settings,
     Site,
 )
+from autotune.services.diagnosis import TOLD, Diagnosis, Finding, PartReading, Resource
 from autotune.services.nginx.parameters import NEEDS, PARAMETERS
 from autotune.services.nginx.syntax import directives
 from autotune.services.readback import backlog_in_force
@@ -32,21 +35,17 @@ class Nginx(Service):
     deployment = "nginx"
     role = Role.PROXY
     port = 80
+    config = ("nginx.conf", "/etc/nginx/nginx.conf")
+    unit_name = "nginx.service"
     gateways = frozenset({"fastcgi"})
     packages = ("nginx",)
+    programs: ClassVar[Programs] = {"nginx": ("nginx",)}
     parameters = PARAMETERS
     reload_signal = "HUP"
     needs = NEEDS
 
-    @property
-    def programs(self) -> Mapping[str, tuple[str, ...]]:
-        return {"nginx": ("nginx",)}
-
     def files(self, site: Site) -> tuple[ConfigFile, ...]:
-        return (ConfigFile(_conf(site), f"nginx/{site.role}.conf.j2"),)
-
-    def unit(self, site: Site) -> str:
-        return "nginx.service"
+        return (ConfigFile(self.config_path(site), f"nginx/{site.role}.conf.j2"),)
 
     def validate(self, site: Site, files: Mapping[str, bytes]) -> Argv:
         return (*self._command(site), "-t", "-q")
@@ -54,19 +53,13 @@ class Nginx(Service):
     def start(self, site: Site, files: Mapping[str, bytes]) -> Argv:
         return (*self._command(site), "-g", "daemon off;")
 
-    def socket(self, site: Site) -> Endpoint:
-        return site.listen
-
     def effective(self, site: Site) -> tuple[Readback, ...]:
-        return (
-            Readback((*self._command(site), "-T"), in_effect),
-            backlog_in_force(site),
-        )
+        return (Readback((*self._command(site), "-T"), in_effect), backlog_in_force(site))
 
     def _command(self, site: Site) -> Argv:
         # The working directory is the site; "-e" keeps the very first messages out of /var/log.
         private = site.place(("-p", ".", "-e", "nginx-error.log"), ())
-        return (site.programs["nginx"], *private, "-c", _conf(site))
+        return (site.programs["nginx"], *private, "-c", self.config_path(site))
 
 
 SERVICES = (Nginx(),)
@@ -78,5 +71,40 @@ def in_effect(text: str) -> Settings:
     return {name: value for name, value in values.items() if value != "auto"}
 
 
-def _conf(site: Site) -> str:
-    return site.place("nginx.conf", "/etc/nginx/nginx.conf")
+def _connections(part: PartReading) -> Finding | None:
+    """Out of connections it resets clients."""
+    if not (part.mostly_errors and part.activity.complaints.get("worker_connections")):
+        return None
+    limit = part.setting("worker_connections")
+    workers = part.setting("worker_processes") or part.activity.workers
+    return Finding(
+        Resource.CONNECTIONS,
+        f"“worker_connections are not enough” in its log: {workers} workers of {limit}"
+        f" connections, two for each request; {part.failed} requests failed:"
+        " raise worker_connections",
+        TOLD,
+    )
+
+
+DIAGNOSIS = Diagnosis(
+    counters=None,
+    log=lambda site: site.place(f"{site.directory}/nginx-error.log", "/var/log/nginx/error.log"),
+    complaints={
+        "worker_connections": re.compile(r"worker_connections are not enough"),
+        "no_live_upstreams": re.compile(r"no live upstreams"),
+        "upstream_timed_out": re.compile(r"upstream timed out"),
+        "upstream_refused": re.compile(r"connect\(\).* failed \(111"),
+        "upstream_queue_full": re.compile(r"connect\(\).* failed \(11:"),
+    },
+    moves={
+        Resource.WORKERS: ("worker_processes+",),
+        Resource.CONNECTIONS: (
+            "worker_connections+",
+            "worker_processes+",
+            "backlog+",
+            "upstream_keepalive+",
+        ),
+    },
+    threads="worker_processes",
+    refusal_rules=(_connections,),
+)

@@ -2,21 +2,58 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Mapping
+from functools import partial
+from typing import ClassVar
 
-from autotune.services.base import Argv, ConfigFile, Readback, Role, Service, Settings, Site
-from autotune.services.php_fpm.parameters import NEEDS, PARAMETERS
+from autotune.services import base
+from autotune.services.base import (
+    Argv,
+    Needs,
+    Programs,
+    Readback,
+    Role,
+    Service,
+    Settings,
+    Site,
+)
+from autotune.services.diagnosis import FULL, MEASURED, Diagnosis, Finding, PartReading, Resource
 from autotune.services.php_fpm.syntax import assignments
-from autotune.services.readback import listen_backlog
+from autotune.services.readback import Parser, listen_backlog
 
-IN_EFFECT = {
-    "pm": "pm",
-    "pm.max_children": "max_children",
-    "pm.start_servers": "start_servers",
-    "pm.min_spare_servers": "min_spare_servers",
-    "pm.max_spare_servers": "max_spare_servers",
-    "pm.process_idle_timeout": "process_idle_timeout",
-    "pm.max_requests": "max_requests",
+SOURCE = "php.net, FPM configuration"
+on_reload = partial(base.on_reload, source=SOURCE)
+on_restart = partial(base.on_restart, source=SOURCE)
+DYNAMIC = (("pm", ("dynamic",)),)
+
+PARAMETERS = (
+    on_reload("pm",
+        "Whether the number of children is fixed, follows the load, or starts from none.",
+        choices=("static", "dynamic", "ondemand"), stock="dynamic", recommended="static"),
+    on_reload("max_children", "PHP processes, and so requests worked on, at one time.",
+        low=2, high=256, log=True, stock=5, recommended="8 * cpus", published={Role.APP: 75}),
+    on_reload("start_servers", "Children at start.",
+        low=1, high=128, log=True, stock=2, recommended="4 * cpus", when=DYNAMIC),
+    on_reload("min_spare_servers", "Idle children below which more are forked, a few a second.",
+        low=1, high=64, log=True, stock=1, recommended="2 * cpus", when=DYNAMIC),
+    on_reload("max_spare_servers", "Idle children above which some are ended.",
+        low=1, high=256, log=True, stock=3, recommended="8 * cpus", when=DYNAMIC),
+    on_reload("process_idle_timeout", "Idle time after which an on-demand child ends.",
+        low=1, high=120, log=True, stock=10, unit="s", when=(("pm", ("ondemand",)),)),
+    on_reload("max_requests",
+        "Requests after which a child is replaced, its connections with it; 0 is never.",
+        choices=(0, 500, 2000, 10_000), stock=0),
+    on_restart("listen_backlog",
+        "Requests that may wait for a child; the kernel caps it at somaxconn.",
+        low=64, high=65535, log=True, stock=511, recommended=4096),
+)  # fmt: skip
+
+# FPM says these of a pool by `php-fpm -tt`; the queue is asked of the kernel.
+IN_EFFECT = {"pm": "pm"} | {
+    f"pm.{parameter.name}": parameter.name
+    for parameter in PARAMETERS
+    if parameter.name not in ("pm", "listen_backlog")
 }
 
 
@@ -37,18 +74,23 @@ class PhpFpm(Service):
         ("min_spare_servers", "start_servers"),
     )
     reload_signal = "USR2"
-    needs = NEEDS
+    template = "php_fpm/php-fpm.conf.j2"
+    # Distributions carry one version each; the newest there is wins.
+    programs: ClassVar[Programs] = {
+        "php-fpm": ("php-fpm8.4", "php-fpm8.3", "php-fpm8.2", "php-fpm")
+    }
+    needs = Needs(
+        workers="max_children",
+        processes="max_children + 1",
+        rss=30 * 2**20,
+        source="resident size of a child of PHP-FPM 8.2 with its extensions, shared pages included",
+    )
 
-    @property
-    def programs(self) -> Mapping[str, tuple[str, ...]]:
-        # Distributions carry one version each; the newest found wins.
-        return {"php-fpm": ("php-fpm8.4", "php-fpm8.3", "php-fpm8.2", "php-fpm")}
-
-    def files(self, site: Site) -> tuple[ConfigFile, ...]:
-        return (ConfigFile(_conf(site), "php_fpm/php-fpm.conf.j2"),)
+    def config_path(self, site: Site) -> str:
+        return site.place("php-fpm.conf", f"/etc/php/{_version(site)}/fpm/php-fpm.conf")
 
     def unit(self, site: Site) -> str:
-        return unit(site)
+        return f"php{_version(site)}-fpm.service"
 
     def validate(self, site: Site, files: Mapping[str, bytes]) -> Argv:
         return (*self._command(site), "-t")
@@ -66,15 +108,15 @@ class PhpFpm(Service):
         )
 
     def _command(self, site: Site) -> Argv:
-        return (site.programs["php-fpm"], *site.place(("-p", "."), ()), "-y", _conf(site))
+        return (
+            site.programs["php-fpm"],
+            *site.place(("-p", "."), ()),
+            "-y",
+            self.config_path(site),
+        )
 
 
 SERVICES = (PhpFpm(),)
-
-
-def unit(site: Site) -> str:
-    """The distribution's unit, which has the version in its name."""
-    return f"php{_version(site)}-fpm.service"
 
 
 def _version(site: Site) -> str:
@@ -82,14 +124,42 @@ def _version(site: Site) -> str:
     return site.programs["php-fpm"].rpartition("php-fpm")[2]
 
 
-def _conf(site: Site) -> str:
-    return site.place("php-fpm.conf", f"/etc/php/{_version(site)}/fpm/php-fpm.conf")
-
-
-def _backlog_of(socket: str) -> Callable[[str], Settings]:
+def _backlog_of(socket: str) -> Parser:
     parse = listen_backlog("listen_backlog")
 
     def of_own(text: str) -> Settings:
         return parse("\n".join(line for line in text.splitlines() if socket in line))
 
     return of_own
+
+
+def _children(part: PartReading) -> Finding | None:
+    """All children have a request in hand and more requests wait at the socket."""
+    seen = part.activity
+    limit = part.setting("max_children") or seen.workers
+    if not seen.workers or seen.queued < 0.25 or seen.occupied < 0.75 * seen.workers:
+        return None
+    meanwhile = f" while {part.idle:.0%} of the CPU was idle" if part.idle is not None else ""
+    remedy = "raise max_children"
+    if seen.workers < FULL * limit:
+        remedy = "children are forked too slowly: raise start_servers, or pm = static"
+    return Finding(
+        Resource.WORKERS,
+        f"{seen.occupied:.1f} of {seen.workers} children busy, {limit} allowed,"
+        f" {seen.waiting:.0f} requests waiting at its socket (up to {seen.waiting_max})"
+        f"{meanwhile}: {remedy}",
+        MEASURED,
+    )
+
+
+DIAGNOSIS = Diagnosis(
+    counters=None,
+    log=lambda site: site.place(f"{site.directory}/php-fpm.log", PhpFpm().unit(site)),
+    complaints={"max_children": re.compile(r"reached (?:pm\.)?max_children")},
+    moves={
+        Resource.WORKERS: ("max_children+", "pm=static", "start_servers+", "min_spare_servers+"),
+        Resource.CONNECTIONS: ("listen_backlog+",),
+        Resource.MEMORY: ("max_children-",),
+    },
+    worker_rules=(_children,),
+)

@@ -3,30 +3,51 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
+from typing import ClassVar
 
-from autotune.services.base import (
-    Argv,
-    ConfigFile,
-    Endpoint,
-    Loader,
-    Readback,
-    Role,
-    Service,
-    Site,
-    TrialStart,
+from autotune.services import option_lines
+from autotune.services.base import Argv, Needs, Programs, Site, TrialStart, on_restart
+from autotune.services.diagnosis import Diagnosis, Resource
+from autotune.services.redis_protocol import (
+    CLIENT_LIMIT,
+    COUNTERS,
+    RedisProtocolServer,
+    as_user,
+    backlog,
+    clients,
 )
-from autotune.services.redis.parameters import NEEDS, PARAMETERS
-from autotune.services.redis_protocol import as_user, in_effect, loader
 
+SOURCE = "redis.io, redis.conf"
 DATA, DUMP = "/var/lib/redis", "autotune.rdb"
-SWITCHES = ("io_threads_do_reads", "activerehashing", "jemalloc_bg_thread")
-IN_EFFECT = {
-    name.replace("_", "-"): name
-    for name in ("io_threads", "tcp_backlog", "tcp_keepalive", *SWITCHES)
-} | {"maxclients": "maxclients", "hz": "hz"}
+option = partial(on_restart, source=SOURCE)
+
+PARAMETERS = (
+    option("io_threads", "Threads that write answers; advised only from four CPUs on.",
+        low=1, high="2 * cpus", stock=1, recommended=1),
+    backlog(SOURCE),
+    clients(SOURCE),
+    option("io_threads_do_reads",
+        "Whether the threads read and parse requests too; of use with more than one.",
+        choices=(False, True), stock=False),
+    option("hz", "Background rounds a second: idle clients, expired keys, rehashing.",
+        low=1, high=100, log=True, stock=10),
+    option("activerehashing",
+        "Whether a millisecond in a hundred goes into resizing the main hash table.",
+        choices=(False, True), stock=True),
+    option("tcp_keepalive",
+        "Time after which silent clients are asked whether they live; 0 never asks.",
+        low=0, high=600, stock=300, unit="s"),
+    option("jemalloc_bg_thread",
+        "Whether freed memory goes back to the system in a thread of its own.",
+        choices=(False, True), stock=True),
+)  # fmt: skip
+
+# Every one is an option of its file, and told by `CONFIG GET`.
+OPTIONS = {parameter.name.replace("_", "-"): parameter.name for parameter in PARAMETERS}
 
 
-class Redis(Service):
+class Redis(RedisProtocolServer):
     """Keeps its data set across restarts in the dump that the loader makes once.
 
     Under the distribution's unit that is a dump of its own: the one that is there stays untouched.
@@ -35,27 +56,25 @@ class Redis(Service):
     name = "redis"
     title = "Redis"
     deployment = "redis"
-    role = Role.STORE
     port = 6379
+    config = ("redis.conf", "/etc/redis/redis.conf")
+    template = "redis/redis.conf.j2"
+    unit_name = "redis-server.service"
     # LimitNOFILE in the unit of Debian's package.
     unit_nofile = "min(65535, nofile)"
     packages = ("redis-server",)
+    programs: ClassVar[Programs] = {"redis-server": ("redis-server",), "redis-cli": ("redis-cli",)}
     parameters = PARAMETERS
-    needs = NEEDS
-
-    @property
-    def programs(self) -> Mapping[str, tuple[str, ...]]:
-        return {"redis-server": ("redis-server",), "redis-cli": ("redis-cli",)}
-
-    def files(self, site: Site) -> tuple[ConfigFile, ...]:
-        return (ConfigFile(_conf(site), "redis/redis.conf.j2"),)
+    in_effect = OPTIONS
+    needs = Needs(
+        processes="1",
+        rss=64 * 2**20,
+        source="resident size with a small data set; redis.io, memory optimization, gives the rest",
+        connections="maxclients",
+    )
 
     def leaves(self, site: Site) -> tuple[str, ...]:
-        """Files that the server itself makes, and that are to be gone when it is put back."""
         return site.place((), (f"{DATA}/{DUMP}",))
-
-    def unit(self, site: Site) -> str:
-        return "redis-server.service"
 
     def validate(self, site: Site, files: Mapping[str, bytes]) -> TrialStart:
         argv = (*self.start(site, files), "--port", "0",
@@ -67,27 +86,29 @@ class Redis(Service):
         return TrialStart(argv, "trial.sock")
 
     def start(self, site: Site, files: Mapping[str, bytes]) -> Argv:
-        return (*_as(site), site.programs["redis-server"], _conf(site))
-
-    def socket(self, site: Site) -> Endpoint:
-        return site.listen
-
-    def effective(self, site: Site) -> tuple[Readback, ...]:
-        return in_effect(site, IN_EFFECT, SWITCHES)
-
-    def loader(self, site: Site) -> Loader:
-        return loader(site)
+        # Debian's unit has a user of Redis' own.
+        user = site.user and site.place(site.user, "redis")
+        group = site.place(site.group, "redis")
+        return (*as_user(user, group), site.programs["redis-server"], self.config_path(site))
 
 
 SERVICES = (Redis(),)
 
+DIAGNOSIS = Diagnosis(
+    counters=COUNTERS,
+    log=lambda site: site.place(None, Redis.unit_name),
+    moves={
+        Resource.STORE: ("io_threads+",),
+        Resource.CONNECTIONS: ("maxclients+", "tcp_backlog+"),
+    },
+    threads="io_threads",
+    clients=CLIENT_LIMIT,
+)
 
-def _as(site: Site) -> Argv:
-    """Debian's unit has a user of Redis' own."""
-    if site.user is None:
-        return ()
-    return as_user(site.place(site.user, "redis"), site.place(site.group or "", "redis"))
-
-
-def _conf(site: Site) -> str:
-    return site.place("redis.conf", "/etc/redis/redis.conf")
+ADOPTION = option_lines.adoption(
+    Redis(),
+    OPTIONS,
+    port="port",
+    paths=("etc/redis",),
+    version="redis-server --version | sed -n 's,.* v=\\([^ ]*\\).*,Redis \\1,p'",
+)

@@ -3,10 +3,82 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
+from typing import ClassVar
 
-from autotune.services.base import Readback, Role, Service, Settings, Site, Value
+from autotune.services.base import (
+    Programs,
+    Readback,
+    Role,
+    Service,
+    Settings,
+    Site,
+    Value,
+    at_once,
+    on_restart,
+)
+from autotune.services.diagnosis import Diagnosis, Resource
 from autotune.services.readback import number
-from autotune.services.sysctl.parameters import PARAMETERS
+
+NET = "kernel.org, admin-guide/sysctl/net"
+IP = "kernel.org, networking/ip-sysctl"
+FS = "kernel.org, admin-guide/sysctl/fs"
+VM = "kernel.org, admin-guide/sysctl/vm"
+ip = partial(at_once, source=IP)
+
+# ``stock`` is the kernel's own; the baseline of a study is what its hosts have. Servers learn of
+# most changes at once: only what counts when a socket begins to listen needs them to restart. Sizes
+# of buffers and what is the whole machine's are searched on demand: a space can have too much in it.
+PARAMETERS = (
+    on_restart("net.core.somaxconn",
+        "Connections that may wait to be accepted: caps what servers ask for.",
+        low=128, high=65535, log=True, stock=4096, recommended=65535, source=NET),
+    at_once("net.core.netdev_max_backlog", "Packets that may wait for a CPU on their way in.",
+        low=250, high=100_000, log=True, stock=1000, recommended=5000, source=NET),
+    at_once("net.core.rmem_max", "Largest receive buffer a program may ask for.",
+        low=65_536, high=67_108_864, log=True, stock=212_992, unit="B", on_demand=True, source=NET),
+    at_once("net.core.wmem_max", "Largest send buffer a program may ask for.",
+        low=65_536, high=67_108_864, log=True, stock=212_992, unit="B", on_demand=True, source=NET),
+    ip("net.ipv4.tcp_rmem", "Receive buffer of a connection: least, to begin with, most, in bytes.",
+        choices=("4096 131072 6291456", "4096 16384 4194304", "4096 262144 16777216"),
+        stock="4096 131072 6291456", on_demand=True),
+    ip("net.ipv4.tcp_wmem", "Send buffer of a connection: least, to begin with, most, in bytes.",
+        choices=("4096 16384 4194304", "4096 65536 4194304", "4096 65536 16777216"),
+        stock="4096 16384 4194304", on_demand=True),
+    on_restart("net.ipv4.tcp_max_syn_backlog",
+        "Connections that may be half open for each listening socket.",
+        low=128, high=65535, log=True, stock=1024, recommended=8192, source=IP),
+    at_once("net.ipv4.tcp_tw_reuse",
+        "Whether closed connections' ports are used again: never, always, on loopback.",
+        choices=(0, 1, 2), stock=2, recommended=1, source=f"{IP}; reference stack"),
+    at_once("net.ipv4.tcp_tw_recycle",
+        "Whether closed connections are forgotten early; gone since Linux 4.12.",
+        choices=(0, 1), stock=0,
+        source="kernel commit 4396e46187ca (Linux 4.12 removed it); reference stack"),
+    ip("net.ipv4.tcp_fin_timeout",
+        "How long a connection that nobody holds any more waits for its last packet.",
+        low=5, high=120, log=True, stock=60, recommended=15, unit="s"),
+    at_once("net.ipv4.ip_local_port_range",
+        "Ports for connections to other hosts: so many to one address at one time.",
+        choices=("32768 60999", "16384 65535", "1024 65535"), stock="32768 60999",
+        recommended="1024 65535", source=f"{IP}; reference stack"),
+    ip("net.ipv4.tcp_max_tw_buckets",
+        "Closed connections that are remembered; more are forgotten at once.",
+        low=4096, high=2_000_000, log=True, stock=262_144),
+    on_restart("net.ipv4.tcp_fastopen",
+        "Whether data may come with the first packet: as a client (1), as a server (2).",
+        choices=(0, 1, 2, 3), stock=1, source=IP),
+    ip("net.ipv4.tcp_slow_start_after_idle",
+        "Whether a connection that was idle begins slowly again.",
+        choices=(0, 1), stock=1, recommended=0),
+    ip("net.ipv4.tcp_congestion_control",
+        "How fast a connection sends; the choices are those the host has.",
+        choices=("cubic", "bbr", "reno"), stock="cubic"),
+    at_once("fs.file-max", "Files that all processes together may have open.",
+        low=65_536, high=16_777_216, log=True, stock=1_048_576, on_demand=True, source=FS),
+    at_once("vm.swappiness", "How readily memory of processes is swapped out to keep files in it.",
+        low=0, high=100, stock=60, recommended=10, on_demand=True, source=VM),
+)  # fmt: skip
 
 # What choices there are, where the host itself says so.
 CHOICES_IN = {"net.ipv4.tcp_congestion_control": "net.ipv4.tcp_available_congestion_control"}
@@ -14,25 +86,18 @@ CHOICES_IN = {"net.ipv4.tcp_congestion_control": "net.ipv4.tcp_available_congest
 # control in the kernel's net/ipv4/tcp_cong.c); and that it is in one shows by what it does not have.
 NARROWED_TO = {"net.ipv4.tcp_congestion_control": "net.ipv4.tcp_allowed_congestion_control"}
 WHOLE_MACHINE = "net.core.netdev_max_backlog"
-KEYS = (
-    *(parameter.name for parameter in PARAMETERS),
-    *CHOICES_IN.values(),
-    *NARROWED_TO.values(),
-)
+KEYS = (*(p.name for p in PARAMETERS), *CHOICES_IN.values(), *NARROWED_TO.values())
 
 
 class Sysctl(Service):
-    """No process and no file: the fleet sets, reads back and restores the values."""
+    """No process and no file: a deployment sets, reads back and restores the values."""
 
     name = "sysctl"
     title = "kernel"
     role = Role.HOST
     packages = ("procps",)
+    programs: ClassVar[Programs] = {"sysctl": ("sysctl",)}
     parameters = PARAMETERS
-
-    @property
-    def programs(self) -> Mapping[str, tuple[str, ...]]:
-        return {"sysctl": ("sysctl",)}
 
     def sysctls(self, site: Site, settings: Settings) -> Mapping[str, str]:
         """Kernel values by their own names, of those that the study sets on this tier."""
@@ -47,6 +112,11 @@ class Sysctl(Service):
 
 
 SERVICES = (Sysctl(),)
+DIAGNOSIS = Diagnosis(
+    counters=None,
+    log=None,
+    moves={Resource.CONNECTIONS: ("net.core.somaxconn+", "net.ipv4.tcp_max_syn_backlog+")},
+)
 
 
 def in_effect(text: str) -> dict[str, Value]:
