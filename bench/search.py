@@ -24,7 +24,7 @@ from itertools import product
 import numpy as np
 import optuna
 
-from autotune.diagnose.moves import moves
+from autotune.diagnose.diagnosis import recommended_moves
 from autotune.optimize.gp.surrogate import MOVES
 from autotune.optimize.samplers import SAMPLERS
 from autotune.optimize.searcher import Outcome, Searcher
@@ -67,7 +67,7 @@ def stack_of(family: str, name: str) -> Stack:
 def advise(variant: Variant, settings: Settings, peak: float) -> tuple[str, ...]:
     """The moves that the bottleneck of the modelled stack suggests."""
     made = chain(variant.topology, {**variant.space.baseline, **settings})
-    return moves(asdict(bottleneck(variant.topology, made, peak, variant.slo)))
+    return recommended_moves(asdict(bottleneck(variant.topology, made, peak, variant.slo)))
 
 
 def searched(kind: str, family: str, name: str, seed: int, warm: bool) -> Run:  # noqa: FBT001  # of a pool

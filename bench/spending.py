@@ -33,13 +33,13 @@ import numpy as np
 import optuna
 
 from autotune.deploy.deployed import Deployed, DeployFailed, Fleet
-from autotune.diagnose.bottleneck import Bottleneck
+from autotune.diagnose.context import Bottleneck
 from autotune.diagnose.diagnosis import WatchedReading
 from autotune.environments.clock import Clock
 from autotune.environments.load_session import LoadSession, capacity_limits
 from autotune.measure.reading import Reading
 from autotune.measure.warmup import warm_up
-from autotune.monitor.watch import Seen
+from autotune.monitor.watch import Observations
 from autotune.optimize.base import distributions, plain
 from autotune.optimize.searcher import Searcher
 from autotune.services.base import Action, Settings
@@ -109,7 +109,7 @@ class Model(Fleet):
         return self.stack.hits, self.stack.misses
 
     def take(self, rate: float, seconds: float) -> WatchedReading:
-        return WatchedReading(self.stack.take(rate, seconds)[0], Seen())
+        return WatchedReading(self.stack.take(rate, seconds)[0], Observations())
 
     def diagnose(self, settings: Settings, watched: Sequence[WatchedReading]) -> Bottleneck | None:
         """What the probes of a real stack would see."""

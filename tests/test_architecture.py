@@ -29,7 +29,7 @@ ORDINARY = {"sysctl", "limits", "reference"}
 SERVICE_NAMES = {
     "simulate/": "models of the software of the published measurements: a model is of something",
     "loads/headroom.py": "load hosts run a server of their own to measure the generator against",
-    "loads/ab.py": "a package that brings a generator",
+    "loads/closed.py": "a package that brings a generator",
     "loads/memcaslap.py": "a package that brings a generator, and the protocol it speaks",
     "loads/mutilate.py": "the protocol it speaks",
     "export/ansible.py": "the licence of the project",

@@ -20,12 +20,12 @@ from autotune.environments import load_session
 from autotune.environments.evaluation import History
 from autotune.environments.load_meter import LoadMeter
 from autotune.environments.load_session import LoadSession, p99_at_peak
-from autotune.loads.base import Request, Tally
+from autotune.loads.base import LoadResult, Request
 from autotune.loads.httperf import Httperf
 from autotune.measure import Limits, Noise, Reading, Slo
-from autotune.measure.hunt import Hunt
-from autotune.monitor.footprint import Footprint
-from autotune.monitor.watch import Seen
+from autotune.measure.capacity import PeakSearch
+from autotune.monitor.activity import HostUsage
+from autotune.monitor.watch import Observations
 from autotune.report import measured
 from autotune.report.html.timeline import state_of
 from autotune.report.load_curve import hosts_at_capacity
@@ -93,9 +93,11 @@ def test_the_slo(taken: Reading, met: bool) -> None:
 
 @each
 def test_the_search(taken: Reading, met: bool) -> None:
-    hunt = Hunt.opening(SLO, Limits(), 0.03, prior=None, beat=None, noise=Noise()).after(taken)
-    assert hunt.passes == ([1000.0] if met else [])
-    assert hunt.failures == ([1000.0] if taken.is_valid and not met else [])
+    state = PeakSearch.opening(SLO, Limits(), 0.03, prior=None, beat=None, noise=Noise()).after(
+        taken
+    )
+    assert state.passes == ([1000.0] if met else [])
+    assert state.failures == ([1000.0] if taken.is_valid and not met else [])
 
 
 @each
@@ -184,14 +186,14 @@ def test_a_sweep_drains_what_a_failure_left_behind(
 def test_a_load_host_is_suspected_where_the_slo_was_not_met(
     taken: Reading, met: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    tally = Tally(
+    result = LoadResult(
         intended=taken.intended,
         errors=taken.errors,
         histogram=taken.histogram,
         truncated=taken.truncated,
         limited=taken.limited,
     )
-    monkeypatch.setattr(gauges, "take", lambda *_: tally)
+    monkeypatch.setattr(gauges, "take", lambda *_: result)
     monkeypatch.setattr(LoadMeter, "_starved", lambda *_: "a quota")
     entry = Endpoint("127.0.0.1", 80)
     way = LocalTransport("load1")
@@ -233,8 +235,8 @@ def loaded(store: Store, taken: Reading, drained: list[str], stolen: float) -> T
     def take(rate: float, seconds: float) -> WatchedReading:
         warm = not drained and seconds == 1.0
         seen = replace(reading() if warm else taken, rate=rate)
-        hosts = {"web1": Footprint(0.5, CALM if warm else stolen, 1, 1, 0.1, 9, 0, 1e6)}
-        return WatchedReading(seen, Seen(), hosts)
+        hosts = {"web1": HostUsage(0.5, CALM if warm else stolen, 1, 1, 0.1, 9, 0, 1e6)}
+        return WatchedReading(seen, Observations(), hosts)
 
     meter: Any = SimpleNamespace(
         take=take,

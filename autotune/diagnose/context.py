@@ -8,17 +8,33 @@ from dataclasses import dataclass
 from autotune.deploy.stack import Stack
 from autotune.measure.reading import Reading
 from autotune.monitor.activity import HostActivity, host_activity, part_activity
-from autotune.monitor.watch import Seen, WatchedHost
+from autotune.monitor.watch import Observations, WatchedHost
 from autotune.services.base import Role, Settings
-from autotune.services.diagnosis import PartActivity, PartReading
+from autotune.services.diagnosis import PartActivity, PartReading, Resource
 from autotune.target.slo import Slo
+
+
+@dataclass(frozen=True)
+class Bottleneck:
+    """``evidence`` is one line that can be checked; ``confidence`` is 0 … 1: how directly the rule
+    saw it, times the part of the readings just above the peak that agree."""
+
+    tier: str
+    service: str
+    host: str
+    resource: Resource
+    evidence: str
+    confidence: float
+
+    def __str__(self) -> str:
+        return f"{self.tier}.{self.service} on {self.host}: {self.resource}: {self.evidence}"
 
 
 @dataclass(frozen=True)
 class ReadingContext:
     """Everything known of one reading. Pure data: the rules do no more than look at it.
 
-    ``calm`` is ``floor`` in whichever reading of the same settings it was shortest.
+    ``fastest`` is ``floor`` in whichever reading of the same settings it was shortest.
     """
 
     reading: Reading
@@ -26,7 +42,7 @@ class ReadingContext:
     settings: Settings
     hosts: Mapping[str, HostActivity]
     parts: tuple[PartActivity, ...]
-    calm: float | None = None
+    fastest: float | None = None
 
     def of_role(self, *roles: Role) -> tuple[PartActivity, ...]:
         return tuple(part for part in self.parts if part.role in roles)
@@ -73,7 +89,7 @@ class ReadingContext:
 
 def context_of(
     reading: Reading,
-    seen: Seen,
+    seen: Observations,
     *,
     stack: Stack,
     hosts: tuple[WatchedHost, ...],

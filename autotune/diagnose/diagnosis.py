@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from autotune.deploy.stack import Stack
-from autotune.diagnose.bottleneck import Bottleneck
-from autotune.diagnose.context import ReadingContext, context_of, floor
+from autotune.diagnose.context import Bottleneck, ReadingContext, context_of, floor
 from autotune.diagnose.rules import RULES
 from autotune.measure.reading import Reading
-from autotune.monitor.footprint import Footprint
-from autotune.monitor.watch import Seen, WatchedHost
-from autotune.services.base import Settings
+from autotune.monitor.activity import HostUsage
+from autotune.monitor.watch import Observations, WatchedHost
+from autotune.services.base import Role, Settings
+from autotune.services.diagnosis import Resource
+from autotune.services.registry import diagnosis, of_role
 from autotune.target.slo import Slo
 
 NEAREST = 3  # failed readings that have a say: those far above the peak show an overload's debris
@@ -23,8 +25,8 @@ class WatchedReading:
     """A reading, what was seen while it ran, and what that comes to host by host."""
 
     reading: Reading
-    seen: Seen
-    hosts: Mapping[str, Footprint] = field(default_factory=dict)
+    seen: Observations
+    hosts: Mapping[str, HostUsage] = field(default_factory=dict)
 
 
 def diagnose(
@@ -52,8 +54,8 @@ def judge(contexts: Sequence[ReadingContext]) -> Bottleneck | None:
     reading of the stack itself failed. Where none failed at all, the highest rate is looked at.
     """
     floors = [time for s in contexts if (time := floor(s)) is not None]
-    calm = [replace(s, calm=min(floors, default=None)) for s in contexts]
-    real = sorted((s for s in calm if not s.reading.limited), key=lambda s: s.reading.rate)
+    compared = [replace(s, fastest=min(floors, default=None)) for s in contexts]
+    real = sorted((s for s in compared if not s.reading.limited), key=lambda s: s.reading.rate)
     failed = [s for s in real if not s.met][:NEAREST]
     limited = [s for s in contexts if s.reading.limited]
     if not failed and limited:
@@ -79,9 +81,26 @@ def worst_rss(watched: Iterable[WatchedReading]) -> dict[str, int]:
     """The largest resident size of one process, in bytes by `tier.service`, over these readings."""
     worst: dict[str, int] = {}
     for one in watched:
-        for footprint in one.hosts.values():
-            for part, size in footprint.rss.items():
+        for usage in one.hosts.values():
+            for part, size in usage.rss.items():
                 tier, _, rest = part.partition(".")
                 name = f"{tier}.{rest.rpartition('.')[2]}"
                 worst[name] = max(size, worst.get(name, 0))
     return worst
+
+
+def recommended_moves(bottleneck: Mapping[str, Any] | None) -> tuple[str, ...]:
+    """The moves that a bottleneck, as a study recorded it, suggests: ``web.php_fpm.max_children+``,
+    ``web.php_fpm.pm=static``. None where nothing can be changed in software, as for a lack of CPU.
+
+    They are advice: measurements say whether they help.
+    """
+    if not bottleneck:
+        return ()
+    tier, resource = bottleneck["tier"], Resource(bottleneck["resource"])
+    names = (bottleneck["service"], *(service.name for service in of_role(Role.HOST)))
+    return tuple(
+        f"{tier}.{name}.{move}"
+        for name in names
+        for move in diagnosis(name).moves.get(resource, ())
+    )

@@ -9,8 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from autotune.diagnose.bottleneck import Bottleneck
-from autotune.diagnose.context import ReadingContext, floor, time_inside
+from autotune.diagnose.context import Bottleneck, ReadingContext, floor, time_inside
 from autotune.monitor.activity import HostActivity
 from autotune.services.base import Role
 from autotune.services.diagnosis import (
@@ -236,7 +235,7 @@ def store(context: ReadingContext) -> Bottleneck | None:
     lowest rate too: more processes would carry more of them, none of them in time."""
     inside, fastest = (
         time_inside(context),
-        context.calm if context.calm is not None else floor(context),
+        context.fastest if context.fastest is not None else floor(context),
     )
     if inside is None or fastest is None or inside < 0.5 * fastest:
         return None

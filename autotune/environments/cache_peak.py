@@ -9,8 +9,7 @@ from math import ceil
 
 from autotune.environments.load_meter import reading
 from autotune.loads import mutilate
-from autotune.loads.base import Order
-from autotune.loads.errors import LoadError
+from autotune.loads.base import LoadError, LoadSpec
 from autotune.loads.mutilate import Sampled, Shape
 from autotune.measure import Capacity, Limits, Reading, Slo, search
 from autotune.services.base import Endpoint
@@ -61,11 +60,11 @@ def peak(
     taken: list[tuple[Reading, Sampled]] = []
 
     def probe(rate: float, seconds: float) -> Reading:
-        order = Order(rate, ceil(seconds), limit=slo.limit, ramp=WARM_UP_SECONDS)
-        argv = mutilate.measuring(servers, shape, order, [address for address, _ in helpers])
-        done = master.run(argv, timeout=order.seconds + order.ramp + MARGIN)
-        sampled = mutilate.parse(done.stdout, order)
-        taken.append((reading(sampled.tally, order), sampled))
+        spec = LoadSpec(rate, ceil(seconds), limit=slo.limit, ramp=WARM_UP_SECONDS)
+        argv = mutilate.measuring(servers, shape, spec, [address for address, _ in helpers])
+        done = master.run(argv, timeout=spec.seconds + spec.ramp + MARGIN)
+        sampled = mutilate.parse(done.stdout, spec)
+        taken.append((reading(sampled.result, spec), sampled))
         return taken[-1][0]
 
     with _agents([host for _, host in helpers]):

@@ -27,10 +27,8 @@ from autotune.environments.evaluation import (
 from autotune.environments.peak import Peak
 from autotune.errors import AutotuneError
 from autotune.estimate import Estimate
-from autotune.measure.answer import Answer, Fault, Unusable, Value
-from autotune.measure.benchmark import Benchmark
-from autotune.measure.merit import Scale
-from autotune.measure.repeats import EXACT_SD, scatter
+from autotune.measure.benchmark import Answer, Benchmark, Fault, Unusable, Value
+from autotune.measure.objective_scale import EXACT_SD, Scale, scatter
 from autotune.services.base import Settings
 from autotune.space import space as spaces
 from autotune.space.facts import HostFacts
@@ -173,7 +171,7 @@ class CommandSession:
         return Peak.of(Estimate(mean, sd))
 
     def _scatter(self, scale: Scale) -> float:
-        """The sd of the log of one value's merit, from all that was measured more than once."""
+        """The sd of the log of one value's score, from all that was measured more than once."""
         groups: dict[tuple[tuple[str, object], ...], list[float]] = {}
         for settings, values in self._answers:
             configuration = tuple(sorted(settings.items()))

@@ -7,14 +7,14 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from autotune.deploy.deployed import Deployed
-from autotune.diagnose.bottleneck import Bottleneck
+from autotune.diagnose.context import Bottleneck
 from autotune.diagnose.diagnosis import WatchedReading
 from autotune.environments.peak import Peak
 from autotune.estimate import Estimate
-from autotune.measure.answer import Answer
+from autotune.measure.benchmark import Answer
 from autotune.measure.noise import Noise
 from autotune.measure.steal_guard import RetryBudget
-from autotune.measure.warmup import Warmth
+from autotune.measure.warmup import WarmUpResult
 from autotune.services.base import Settings
 
 
@@ -72,7 +72,7 @@ class Recorder(Protocol):
 
     def deployed(self, deployed: Deployed) -> None: ...
 
-    def warmed(self, warmth: Warmth) -> None: ...
+    def warmed(self, warm_up: WarmUpResult) -> None: ...
 
     def reading(self, watched: WatchedReading, purpose: str) -> None: ...
 

@@ -6,17 +6,16 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from autotune.deploy.stack import Stack
-from autotune.diagnose.bottleneck import Bottleneck
+from autotune.diagnose.context import Bottleneck
 from autotune.diagnose.diagnosis import WatchedReading, diagnose
 from autotune.diagnose.faults import faults, suspected
-from autotune.loads.base import Load, Order, Request, Tally
+from autotune.loads.base import Load, LoadResult, LoadSpec, Request
 from autotune.loads.take import take
-from autotune.measure.drain import drain
 from autotune.measure.reading import Reading
-from autotune.monitor.activity import host_activity
+from autotune.measure.warmup import drain
+from autotune.monitor.activity import host_activity, host_usages
 from autotune.monitor.counters import CounterReader
-from autotune.monitor.footprint import footprints
-from autotune.monitor.watch import Seen, Watch, WatchedHost
+from autotune.monitor.watch import Observations, Watch, WatchedHost
 from autotune.services.base import Settings
 from autotune.services.registry import diagnosis
 from autotune.target.slo import Slo
@@ -52,17 +51,17 @@ class LoadMeter:
 
         All hosts are watched meanwhile.
         """
-        order = Order(rate, seconds, self.timeout, self.slo.limit)
+        spec = LoadSpec(rate, seconds, self.timeout, self.slo.limit)
         hosts = self._hosts(self.in_place())
-        with Watch((*hosts, *self.generators), order.ramp + seconds) as watch:
-            tally = take(self.load, self.request, order, *self.load_hosts)
-        result, seen = reading(tally, order), watch.seen
-        if not self.slo.met(result) and (why := self._starved(seen, order)):
-            result = replace(result, limited=why)
-        if suspected(result):
+        with Watch((*hosts, *self.generators), spec.ramp + seconds) as watch:
+            result = take(self.load, self.request, spec, *self.load_hosts)
+        measured, seen = reading(result, spec), watch.seen
+        if not self.slo.met(measured) and (why := self._starved(seen, spec)):
+            measured = replace(measured, limited=why)
+        if suspected(measured):
             seen = replace(seen, faults=self._faults())
         return WatchedReading(
-            result, seen, footprints((*hosts, *self.generators), seen, order.ramp + seconds)
+            measured, seen, host_usages((*hosts, *self.generators), seen, spec.ramp + seconds)
         )
 
     def diagnose(self, settings: Settings, watched: Sequence[WatchedReading]) -> Bottleneck | None:
@@ -70,12 +69,12 @@ class LoadMeter:
         stack = replace(self.stack, parts=self.stack.active(settings))
         return diagnose(stack, settings, watched, hosts=self._hosts(settings), slo=self.slo)
 
-    def _starved(self, seen: Seen, order: Order) -> str | None:
+    def _starved(self, seen: Observations, spec: LoadSpec) -> str | None:
         """Why a load host could not be trusted with this load: its own quota kept it waiting."""
-        rate = order.rate / len(self.load_hosts)
+        rate = spec.rate / len(self.load_hosts)
         for host in self.generators:
             able = TRUSTED * host.cpus * self.load.limits.rate
-            activity = host_activity(host, seen, order.seconds + order.ramp)
+            activity = host_activity(host, seen, spec.seconds + spec.ramp)
             if rate <= able or (activity and activity.throttled <= THROTTLED):
                 continue
             why = (
@@ -129,15 +128,15 @@ class LoadMeter:
         return got.seconds if isinstance(got, curl.Answer) and got.ok else None
 
 
-def reading(tally: Tally, order: Order) -> Reading:
-    """A tally held against the objective: what failed and what came late are violations."""
+def reading(result: LoadResult, spec: LoadSpec) -> Reading:
+    """A result held against the objective: what failed and what came late are violations."""
     return Reading(
-        rate=order.rate,
-        seconds=order.seconds,
-        intended=tally.intended,
-        violations=tally.later_than(order.limit) + tally.failed,
-        errors=tally.errors,
-        histogram=tally.histogram,
-        truncated=tally.truncated,
-        limited=tally.limited,
+        rate=spec.rate,
+        seconds=spec.seconds,
+        intended=result.intended,
+        violations=result.later_than(spec.limit) + result.failed,
+        errors=result.errors,
+        histogram=result.histogram,
+        truncated=result.truncated,
+        limited=result.limited,
     )

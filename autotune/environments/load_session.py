@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Protocol
 
 from autotune.deploy.deployed import DeployFailed, Fleet
-from autotune.diagnose.bottleneck import Bottleneck
+from autotune.diagnose.context import Bottleneck
 from autotune.diagnose.diagnosis import WatchedReading, worst_rss
 from autotune.environments.clock import Clock
 from autotune.environments.evaluation import (
@@ -23,7 +23,7 @@ from autotune.environments.peak import Peak
 from autotune.estimate import Estimate
 from autotune.measure import Capacity, Limits, Reading, Slo, search
 from autotune.measure.steal_guard import LONGEST, PAUSE, StealGuard
-from autotune.measure.warmup import Warmth, carried, warm_up
+from autotune.measure.warmup import WarmUpResult, carried, warm_up
 from autotune.services.base import Settings
 from autotune.services.registry import named
 
@@ -104,8 +104,8 @@ class LoadSession:
             return Failed(error.message)
         record.deployed(deployed)
         self._warm = self._warm and not any(_forgets(name) for name in deployed.restarted)
-        warmth = self._warm_up(request, record)
-        capacity, watched = self._capacity(request, warmth, record)
+        warm_up_result = self._warm_up(request, record)
+        capacity, watched = self._capacity(request, warm_up_result, record)
         self._noise = capacity.noise
         return Measured(
             _peak(capacity, self.slo),
@@ -116,21 +116,21 @@ class LoadSession:
             noise=capacity.noise,
         )
 
-    def _warm_up(self, request: EvaluationRequest, record: Recorder) -> Warmth:
+    def _warm_up(self, request: EvaluationRequest, record: Recorder) -> WarmUpResult:
         def probe(rate: float, seconds: float) -> Reading:
             return self.read(rate, seconds, record, "warm-up", passes=carried).reading
 
         expected = request.expected.value if request.expected else None
         # A hit rate takes many windows to settle; caches that kept what they held need not be awaited.
         lookups = (lambda: None) if self._warm else self.meter.lookups
-        warmth = warm_up(probe, lookups, expected, max_rate=self.limits.max_rate)
-        self._warm = self._warm or warmth.settled
-        record.warmed(warmth)
+        warm_up_result = warm_up(probe, lookups, expected, max_rate=self.limits.max_rate)
+        self._warm = self._warm or warm_up_result.settled
+        record.warmed(warm_up_result)
         self.meter.drain()
-        return warmth
+        return warm_up_result
 
     def _capacity(
-        self, request: EvaluationRequest, warmth: Warmth, record: Recorder
+        self, request: EvaluationRequest, warm_up_result: WarmUpResult, record: Recorder
     ) -> tuple[Capacity, list[WatchedReading]]:
         watched: list[WatchedReading] = []
 
@@ -147,7 +147,7 @@ class LoadSession:
         capacity = search(
             probe,
             self.slo,
-            expectation(expected, warmth),
+            expectation(expected, warm_up_result),
             target_sd=TARGET_SD,
             incumbent=request.incumbent,
             noise=self._noise,
@@ -196,14 +196,17 @@ class LoadSession:
         return self.steal_guard.disturbed(watched.hosts)
 
 
-def expectation(expected: Estimate | None, warmth: Warmth) -> Estimate | None:
+def expectation(expected: Estimate | None, warm_up_result: WarmUpResult) -> Estimate | None:
     """What to expect of the peak now that the stack has been warmed up.
 
     One that nobody has measured, or that did not keep up with what is expected of it, peaks somewhat
     above what it carried: a search that begins there says how good it is, and not only that it is
     worse than the best.
     """
-    rate, most = warmth.carried, max((window.rate for window in warmth.windows), default=0.0)
+    rate, most = (
+        warm_up_result.carried,
+        max((window.rate for window in warm_up_result.windows), default=0.0),
+    )
     if rate is not None and (expected is None or rate < HELD_BACK * most):
         return Estimate.of(BEYOND * rate, UNKNOWN_SD)
     return expected

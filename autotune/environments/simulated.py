@@ -11,14 +11,14 @@ from pathlib import Path
 from autotune.deploy import stack as stacks
 from autotune.deploy.desired_state import desired_state
 from autotune.deploy.stack import Part, Stack
-from autotune.diagnose.bottleneck import Bottleneck
+from autotune.diagnose.context import Bottleneck
 from autotune.diagnose.diagnosis import WatchedReading
 from autotune.environments.base import Checked, Preview, size
 from autotune.environments.clock import Clock
 from autotune.environments.evaluation import History
 from autotune.environments.load_session import LoadSession, capacity_limits
 from autotune.environments.stack import rendered
-from autotune.monitor.watch import Seen
+from autotune.monitor.watch import Observations
 from autotune.services.base import Settings
 from autotune.services.placement import placed
 from autotune.services.sysctl.service import PARAMETERS as KERNEL
@@ -135,7 +135,7 @@ class ModelMeter:
 
     def take(self, rate: float, seconds: float) -> WatchedReading:
         reading, hosts = self.stack.take(rate, seconds)
-        return WatchedReading(reading, Seen(), hosts)
+        return WatchedReading(reading, Observations(), hosts)
 
     def diagnose(self, settings: Settings, watched: Sequence[WatchedReading]) -> Bottleneck | None:
         readings = [reading.reading for reading in watched]

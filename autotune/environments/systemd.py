@@ -32,7 +32,7 @@ from autotune.environments.stack import (
     without_refused,
 )
 from autotune.errors import AutotuneError
-from autotune.loads import kernel
+from autotune.loads import load_host
 from autotune.loads.base import Load
 from autotune.loads.headroom import SERVER, of_hosts
 from autotune.loads.registry import chosen
@@ -171,7 +171,7 @@ class SystemdEnvironment:
         """Those that only make load, fit for it."""
         hosts = LoadHosts(self._generators, directory)
         try:
-            hosts.open(kernel.NAMES, kernel.fit, note)
+            hosts.open(load_host.NAMES, load_host.fit, note)
             yield
         finally:
             with uninterrupted():

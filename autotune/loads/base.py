@@ -8,9 +8,15 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from math import ceil
 from typing import Protocol
 
+from autotune.errors import AutotuneError
 from autotune.services.base import Argv, Endpoint
+
+
+class LoadError(AutotuneError):
+    """The load generator cannot be started on a load host."""
 
 
 @dataclass(frozen=True)
@@ -30,7 +36,7 @@ class Request:
 
 
 @dataclass(frozen=True)
-class Order:
+class LoadSpec:
     """One reading to take: ``rate`` requests/s, sent for ``seconds``.
 
     ``timeout`` is when a request is given up, ``limit`` when its answer counts as late (seconds).
@@ -53,7 +59,7 @@ class Order:
 
 
 @dataclass(frozen=True)
-class Tally:
+class LoadResult:
     """What became of ``intended`` requests.
 
     ``sent`` of them went out. ``histogram`` maps the upper edge of a latency bin (seconds) to the
@@ -84,7 +90,7 @@ class Tally:
         """Right answers in bins that end after ``seconds``."""
         return sum(n for edge, n in self.histogram.items() if edge > seconds + 1e-9)
 
-    def blame(self, kind: str, wrong: int) -> Tally:
+    def reclassify(self, kind: str, wrong: int) -> LoadResult:
         """With ``wrong`` of the right answers turned into errors of ``kind``.
 
         Which answers they were is not known. They are taken from the fastest, so that errors which
@@ -95,7 +101,7 @@ class Tally:
             return self
         errors = dict(Counter(self.errors) + Counter({kind: wrong}))
         kept = without_fastest(self.histogram, wrong)
-        return Tally(
+        return LoadResult(
             self.intended, self.sent, errors, kept, self.duration, self.truncated, self.limited
         )
 
@@ -111,9 +117,9 @@ def without_fastest(histogram: Mapping[float, int], wrong: int) -> dict[float, i
     return kept
 
 
-def total(tallies: Iterable[Tally]) -> Tally:
+def total(results: Iterable[LoadResult]) -> LoadResult:
     """Processes that ran side by side as one: everything is summed, the duration is the longest."""
-    parts = list(tallies)
+    parts = list(results)
     errors: Counter[str] = Counter()
     histogram: Counter[float] = Counter()
     reasons: set[str] = set()
@@ -121,7 +127,7 @@ def total(tallies: Iterable[Tally]) -> Tally:
         errors.update(part.errors)
         histogram.update(part.histogram)
         reasons.update(part.limited.split("; ") if part.limited else ())
-    return Tally(
+    return LoadResult(
         intended=sum(part.intended for part in parts),
         sent=sum(part.sent for part in parts),
         errors={kind: errors[kind] for kind in sorted(errors) if errors[kind]},
@@ -184,10 +190,25 @@ class Load(Protocol):
     @property
     def limits(self) -> Limits: ...
 
-    def processes(self, request: Request, order: Order, hosts: int = 1) -> tuple[Process, ...]:
+    def processes(self, request: Request, spec: LoadSpec, hosts: int = 1) -> tuple[Process, ...]:
         """What to start together for one reading, at least one process per load host."""
         ...
 
-    def parse(self, process: Process, printed: str, request: Request, order: Order) -> Tally:
+    def parse(self, process: Process, printed: str, request: Request, spec: LoadSpec) -> LoadResult:
         """What one process printed; what cannot be read is a generator that failed (``limited``)."""
         ...
+
+
+FINE = 100.0  # bins that the objective's limit spans at least …
+WIDEST = 0.001  # … and no bin is wider (seconds)
+
+
+def binned(latencies: Iterable[float], limit: float) -> dict[float, int]:
+    """Upper edge → count, all in seconds. What was within ``limit`` is in a bin that ends by then,
+    so the late ones are counted exactly."""
+    width = min(WIDEST, limit / FINE)
+    found: Counter[float] = Counter()
+    for latency in latencies:
+        edge = round(max(1, ceil(latency / width - 1e-9)) * width, 9)
+        found[min(edge, limit) if latency <= limit else max(edge, latency)] += 1
+    return dict(sorted(found.items()))

@@ -13,7 +13,7 @@ import re
 from dataclasses import dataclass
 from math import ceil
 
-from autotune.loads.base import Order, Request, Tally
+from autotune.loads.base import LoadResult, LoadSpec, Request
 from autotune.services.base import Argv
 
 PER_SECOND = 6.0
@@ -33,31 +33,31 @@ class Look:
     seen: int
     wrong: int
 
-    def blame(self, tally: Tally) -> Tally:
-        """``tally`` with its share of wrong bodies, beyond those found otherwise."""
+    def reclassify(self, result: LoadResult) -> LoadResult:
+        """``result`` with its share of wrong bodies, beyond those found otherwise."""
         if not self.wrong:
-            return tally
-        known = tally.errors.get("wrong body", 0)
-        wrong = ceil(self.wrong / self.seen * (tally.replies_ok + known))
-        return tally.blame("wrong body", wrong - known)
+            return result
+        known = result.errors.get("wrong body", 0)
+        wrong = ceil(self.wrong / self.seen * (result.replies_ok + known))
+        return result.reclassify("wrong body", wrong - known)
 
 
-def count(order: Order) -> int:
+def count(spec: LoadSpec) -> int:
     """How many answers are looked at: a few a second, never more than a trace of the load."""
-    return max(LEAST, round(order.seconds * min(PER_SECOND, SHARE * order.rate)))
+    return max(LEAST, round(spec.seconds * min(PER_SECOND, SHARE * spec.rate)))
 
 
-def argv(request: Request, order: Order) -> Argv:
-    """curl, spread over ``order.seconds``, ended after them.
+def argv(request: Request, spec: LoadSpec) -> Argv:
+    """curl, spread over ``spec.seconds``, ended after them.
 
     The counter stands in the fragment of the URL, which is not sent: the request is the load's own.
     """
-    times = count(order)
+    times = count(spec)
     url = _GLOB.sub(r"\\\1", request.url)
     return (
-        "timeout", "--kill-after=1", str(ceil(order.seconds + order.timeout)),
-        "curl", "--silent", "--no-buffer", "--max-time", f"{order.timeout:g}",
-        "--header", "Connection: close", "--rate", f"{ceil(60 * times / order.seconds)}/m",
+        "timeout", "--kill-after=1", str(ceil(spec.seconds + spec.timeout)),
+        "curl", "--silent", "--no-buffer", "--max-time", f"{spec.timeout:g}",
+        "--header", "Connection: close", "--rate", f"{ceil(60 * times / spec.seconds)}/m",
         "--write-out", r"\n<autotune %{http_code} %{exitcode}>\n", f"{url}#[1-{times}]",
     )  # fmt: skip
 

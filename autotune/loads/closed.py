@@ -7,8 +7,10 @@ set beside those of an open loop, and their rate must not be taken for what the 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from math import ceil
 from typing import Protocol
 
 from autotune.loads.base import Request
@@ -72,3 +74,91 @@ def no_result(name: str, printed: str, clients: Clients) -> Ceiling:
     """For output that has none in it: its last words say why."""
     said = (printed.strip().splitlines() or ["nothing"])[-1]
     return Ceiling(clients.concurrency, failed=f"{name} printed no result: {said[:200]}")
+
+
+MOST = 50_000_000  # requests; the time is what ends it
+WANTED = (50.0, 75.0, 90.0, 95.0, 98.0, 99.0, 100.0)
+_LINE = re.compile(r"^(\d+),([\d.]+)$", re.M)
+_COUNT = re.compile(r"^(Complete requests|Non-2xx responses):\s+(\d+)$", re.M)
+_FAILED = re.compile(r"\(Connect: (\d+), Receive: (\d+), Length: (\d+), Exceptions: (\d+)\)")
+_TIME = re.compile(r"^Time taken for tests:\s+([\d.]+) seconds$", re.M)
+
+
+@dataclass(frozen=True)
+class Ab:
+    """Debian's ab 2.3 (httpd.apache.org/docs/2.4/programs/ab.html)."""
+
+    name: str = "ab"
+    packages: tuple[str, ...] = ("apache2-utils",)
+
+    def argv(self, request: Request, clients: Clients) -> Argv:
+        bound = ceil(clients.seconds + 2 * clients.timeout + 2)
+        return (
+            "timeout", "--signal=INT", "--kill-after=1", str(bound),
+            "ab", "-q", "-l", "-r", "-c", str(clients.concurrency),
+            "-t", str(ceil(clients.seconds)), "-n", str(MOST), "-s", str(ceil(clients.timeout)),
+            "-e", "/dev/stdout", request.url,
+        )  # fmt: skip
+
+    def parse(self, printed: str, clients: Clients) -> Ceiling:
+        counts = {name: int(count) for name, count in _COUNT.findall(printed)}
+        time = _TIME.search(printed)
+        if time is None or "Complete requests" not in counts:
+            return no_result(self.name, printed, clients)
+        failed = _FAILED.search(printed)
+        kinds = {"status": counts.get("Non-2xx responses", 0)}
+        if failed:
+            # An exception is the same request's broken connection, counted once more.
+            kinds |= {"refused": int(failed[1]), "broken off": int(failed[2])}
+        found = {float(at): float(ms) / 1000 for at, ms in _LINE.findall(printed)}
+        return Ceiling(
+            clients.concurrency,
+            float(time[1]),
+            counts["Complete requests"],
+            {kind: count for kind, count in kinds.items() if count},
+            {at: found[at] for at in WANTED if at in found},
+        )
+
+
+UNITS = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0}
+_TOTAL = re.compile(r"^\s+(\d+) requests in ([\d.]+)(us|ms|s|m),", re.M)
+_PERCENTILE = re.compile(r"^\s+([\d.]+)%\s+([\d.]+)(us|ms|s|m)$", re.M)
+_STATUS = re.compile(r"^\s+Non-2xx or 3xx responses: (\d+)$", re.M)
+_SOCKETS = re.compile(r"Socket errors: connect (\d+), read (\d+), write (\d+), timeout (\d+)")
+
+
+@dataclass(frozen=True)
+class Wrk:
+    """Debian's wrk 4.1 (github.com/wg/wrk), one thread."""
+
+    name: str = "wrk"
+    packages: tuple[str, ...] = ("wrk",)
+
+    def argv(self, request: Request, clients: Clients) -> Argv:
+        bound = ceil(clients.seconds + 2 * clients.timeout + 2)
+        return (
+            "timeout", "--kill-after=1", str(bound),
+            "wrk", "--threads", "1", "--connections", str(clients.concurrency),
+            "--duration", f"{ceil(clients.seconds)}s", "--timeout", f"{ceil(clients.timeout)}s",
+            "--latency", request.url,
+        )  # fmt: skip
+
+    def parse(self, printed: str, clients: Clients) -> Ceiling:
+        total = _TOTAL.search(printed)
+        if total is None:
+            return no_result(self.name, printed, clients)
+        errors = {}
+        if status := _STATUS.search(printed):
+            errors["status"] = int(status[1])
+        if sockets := _SOCKETS.search(printed):
+            errors |= dict(
+                zip(("refused", "reset", "reset while sending", "timeout"),
+                    map(int, sockets.groups()), strict=True)
+            )  # fmt: skip
+        return Ceiling(
+            clients.concurrency,
+            float(total[2]) * UNITS[total[3]],
+            int(total[1]),
+            {kind: count for kind, count in errors.items() if count},
+            {float(at): float(t) * UNITS[unit] for at, t, unit in _PERCENTILE.findall(printed)},
+        )

@@ -13,8 +13,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from autotune.loads.base import Load, Order, Request, Tally
-from autotune.loads.errors import LoadError
+from autotune.loads.base import Load, LoadError, LoadResult, LoadSpec, Request
 from autotune.loads.take import take
 from autotune.services.base import Endpoint
 from autotune.transports.base import Completed, Transport
@@ -103,24 +102,24 @@ def calibrate(
         request = Request(endpoint, "/", _BODY.encode())
         made = 0.0
         for rate in RATES:
-            order = Order(rate, SECONDS, limit=LIMIT, ramp=0.25)
-            stopped = shortfall(take(load, request, order, transport), order)
+            spec = LoadSpec(rate, SECONDS, limit=LIMIT, ramp=0.25)
+            stopped = shortfall(take(load, request, spec, transport), spec)
             if stopped:
                 return Headroom(made, stopped)
             made = rate
         return Headroom(made)
 
 
-def shortfall(tally: Tally, order: Order) -> str | None:
+def shortfall(result: LoadResult, spec: LoadSpec) -> str | None:
     """What kept the generator from a clean reading of a server that does nothing."""
-    if tally.limited:
-        return tally.limited
-    if tally.failed > TOLERATED * tally.intended:
-        worst = max(tally.errors, key=lambda kind: tally.errors[kind])
-        return f"{tally.errors[worst]} of {tally.intended} requests at {order.rate:.0f}/s: {worst}"
-    late = tally.later_than(order.limit)
-    if late + tally.failed > TOLERATED * tally.intended:
-        return f"{late} of {tally.intended} requests late at {order.rate:.0f}/s"
+    if result.limited:
+        return result.limited
+    if result.failed > TOLERATED * result.intended:
+        worst = max(result.errors, key=lambda kind: result.errors[kind])
+        return f"{result.errors[worst]} of {result.intended} requests at {spec.rate:.0f}/s: {worst}"
+    late = result.later_than(spec.limit)
+    if late + result.failed > TOLERATED * result.intended:
+        return f"{late} of {result.intended} requests late at {spec.rate:.0f}/s"
     return None
 
 

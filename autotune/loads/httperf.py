@@ -17,15 +17,150 @@ was not made (``limited``), unless the server failed what was made of it (``trun
 
 from __future__ import annotations
 
+import re
 import secrets
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from math import ceil
+from dataclasses import dataclass, field, replace
+from math import ceil, log
 
-from autotune.loads import arrivals
-from autotune.loads.base import Limits, Order, Process, Request, Tally
-from autotune.loads.httperf_output import Printed
-from autotune.loads.own_file import with_file
+from autotune.loads.base import Limits, LoadResult, LoadSpec, Process, Request
+from autotune.services.base import Argv
+
+CLIENTS = 1 << 16  # client numbers with different arrivals: the state takes 16 bits of them
+
+_MULTIPLIER, _INCREMENT, _MODULUS = 0x5DEECE66D, 0xB, 1 << 48  # POSIX drand48
+
+
+def unit_span(client: int, gaps: int) -> float:
+    """The sum of the first ``gaps`` exponential gaps of mean one that this client number draws."""
+    state = (
+        ((0x9ABC ^ (~client & 0xFFFF)) << 32)
+        | ((0x5678 ^ ((client << 8) & 0xFFFF)) << 16)
+        | (0x1234 ^ (client & 0xFFFF))
+    )
+    span = 0.0
+    for _ in range(gaps):
+        state = (_MULTIPLIER * state + _INCREMENT) % _MODULUS
+        span -= log(1.0 - state / _MODULUS)
+    return span
+
+
+def mean_gap(client: int, requests: int, rate: float) -> float:
+    """The ``--period`` in seconds with which ``requests`` go out at exactly ``rate`` per second.
+
+    The first one goes out at once, so there is one gap less than there are requests.
+    """
+    if requests < 2:
+        return 1.0 / rate
+    return (requests - 1) / rate / unit_span(client, requests - 1)
+
+
+# Words are arguments: the option that the file's name ends, then what to run.
+_WITH_FILE = """
+file=$(mktemp --tmpdir autotune-load.XXXXXXXX) || exit 1
+trap 'rm -f "$file"' EXIT
+cat >"$file"
+option=$1
+shift
+"$@" "$option$file"
+"""
+
+
+def with_file(argv: Argv, option: str) -> Argv:
+    """``argv`` with an option more, which names a file that holds what stands on standard input."""
+    return ("sh", "-c", _WITH_FILE, "sh", option, *argv)
+
+
+ERRORS = {
+    "client-timo": "timeout",
+    "socket-timo": "timeout",
+    "connrefused": "refused",
+    "connreset": "reset",
+    "fd-unavail": "fd-unavailable",
+    "addrunavail": "no free port",
+    "ftab-full": "file table full",
+    "other": "other",
+}
+
+_HISTOGRAM = re.compile(r"^Connection lifetime histogram.*\n((?: +(?::|[\d.]+ \d+)\n)*)", re.M)
+_BIN = re.compile(r"^ +([\d.]+) (\d+)$", re.M)
+_TOTAL = re.compile(
+    r"^Total: connections (\d+) requests (\d+) replies (\d+) test-duration ([\d.]+) s", re.M
+)
+_LONGEST = re.compile(r"^Connection time \[ms\]: min [\d.]+ avg [\d.]+ max ([\d.]+)", re.M)
+_CONTENT = re.compile(r"^Reply size \[B\]: header [\d.]+ content ([\d.]+)", re.M)
+_STATUS = re.compile(r"^Reply status: (.+)$", re.M)
+_STATUS_COUNT = re.compile(r"(\dxx)=(\d+)")
+_BURST = re.compile(r"^Maximum connect burst length: (\d+)", re.M)
+_ERROR_LINE = re.compile(r"^Errors: (.+)$", re.M)
+_ERROR_COUNT = re.compile(r"([a-z][a-z-]*) (\d+)")
+
+
+@dataclass(frozen=True)
+class Printed:
+    """One process's result. ``lifetimes`` maps upper edges in seconds to counts of all statuses.
+
+    ``content`` is the mean body size in bytes, ``longest`` the longest answered request and
+    ``duration`` that of the whole test (seconds), ``burst`` the most connections opened in one go.
+    """
+
+    connections: int
+    requests: int
+    replies: int
+    duration: float
+    lifetimes: Mapping[float, int] = field(default_factory=dict)
+    statuses: Mapping[str, int] = field(default_factory=dict)
+    errors: Mapping[str, int] = field(default_factory=dict)
+    longest: float = 0.0
+    content: float | None = None
+    burst: int = 0
+
+    @classmethod
+    def read(cls, printed: str) -> Printed | None:
+        """``None`` when there is no result in it: httperf was killed, or never got to start."""
+        found = _TOTAL.search(printed)
+        errors = _errors(printed)
+        if found is None or errors is None:
+            return None
+        longest = _LONGEST.search(printed)
+        content = _CONTENT.search(printed)
+        status = _STATUS.search(printed)
+        burst = _BURST.search(printed)
+        return cls(
+            connections=int(found[1]),
+            requests=int(found[2]),
+            replies=int(found[3]),
+            duration=float(found[4]),
+            lifetimes=_lifetimes(printed),
+            statuses={k: int(n) for k, n in _STATUS_COUNT.findall(status[1])} if status else {},
+            errors=errors,
+            longest=float(longest[1]) / 1000 if longest else 0.0,
+            content=float(content[1]) if content else None,
+            burst=int(burst[1]) if burst else 0,
+        )
+
+
+def _lifetimes(printed: str) -> dict[float, int]:
+    block = _HISTOGRAM.search(printed)
+    if block is None:
+        return {}
+    return {
+        round((float(middle) + 0.5) / 1000, 6): int(count)
+        for middle, count in _BIN.findall(block[1])
+    }
+
+
+def _errors(printed: str) -> dict[str, int] | None:
+    """By kind; ``None`` without the two lines that end a whole result."""
+    lines = _ERROR_LINE.findall(printed)
+    if len(lines) < 2:
+        return None
+    found: dict[str, int] = {}
+    for name, count in _ERROR_COUNT.findall(" ".join(lines)):
+        if kind := ERRORS.get(name):
+            found[kind] = found.get(kind, 0) + int(count)
+    return found
+
 
 LIMITS = Limits(open_connections=1000, rate=6000.0)  # FD_SETSIZE is 1024; about 12 000/s at most
 PATIENCE = 5.0  # latency limits that a process's connections must last …
@@ -59,65 +194,65 @@ class Httperf:
     def programs(self) -> Mapping[str, tuple[str, ...]]:
         return {"httperf": ("httperf",)}
 
-    def processes(self, request: Request, order: Order, hosts: int = 1) -> tuple[Process, ...]:
-        lasting = min(PATIENCE * order.limit, order.timeout)
+    def processes(self, request: Request, spec: LoadSpec, hosts: int = 1) -> tuple[Process, ...]:
+        lasting = min(PATIENCE * spec.limit, spec.timeout)
         count = max(
             hosts,
-            ceil(order.rate * lasting / self.limits.open_connections),
-            ceil(order.rate / self.limits.rate),
+            ceil(spec.rate * lasting / self.limits.open_connections),
+            ceil(spec.rate / self.limits.rate),
         )
-        count = min(count, order.requests)
-        first = secrets.randbelow(arrivals.CLIENTS) if order.seed is None else order.seed * count
-        return tuple(self._process(request, order, first, i, count) for i in range(count))
+        count = min(count, spec.requests)
+        first = secrets.randbelow(CLIENTS) if spec.seed is None else spec.seed * count
+        return tuple(self._process(request, spec, first, i, count) for i in range(count))
 
     def _process(
-        self, request: Request, order: Order, first: int, index: int, count: int
+        self, request: Request, spec: LoadSpec, first: int, index: int, count: int
     ) -> Process:
-        rate = order.rate / count
-        requests = order.requests // count + (index < order.requests % count)
-        client = (first + index) % arrivals.CLIENTS
-        gap = arrivals.mean_gap(client, requests, rate)
-        held = ceil(rate * min(ENOUGH * order.limit, order.timeout))
+        rate = spec.rate / count
+        requests = spec.requests // count + (index < spec.requests % count)
+        client = (first + index) % CLIENTS
+        gap = mean_gap(client, requests, rate)
+        held = ceil(rate * min(ENOUGH * spec.limit, spec.timeout))
         held = min(self.limits.open_connections, max(LEAST_OPEN, held))
         span = (requests - 1) / rate
-        bound = ceil(1.5 * span + 2 * order.timeout + 2)  # a timeout each to connect and to answer
+        bound = ceil(1.5 * span + 2 * spec.timeout + 2)  # a timeout each to connect and to answer
         argv = (
             "prlimit", f"--nofile={held + OTHER_DESCRIPTORS}",
             # It ends by itself even if nobody is left to end it; told INT, it prints what it has.
             "timeout", "--signal=INT", "--kill-after=1", str(bound),
-            "httperf", "-v", "-v", f"--client={client}/{arrivals.CLIENTS}",
+            "httperf", "-v", "-v", f"--client={client}/{CLIENTS}",
             "--server", request.endpoint.host, "--port", str(request.endpoint.port),
             "--uri", request.path, f"--period=e{gap:.12f}", f"--num-conns={requests}",
-            "--num-calls=1", f"--timeout={order.timeout:g}",
+            "--num-calls=1", f"--timeout={spec.timeout:g}",
         )  # fmt: skip
         plain = Process(argv, requests, span, bound + 1.0, held)
         if not self.uris:
             return plain
-        at = len(self.uris) * client // arrivals.CLIENTS
+        at = len(self.uris) * client // CLIENTS
         listed = "".join(f"{uri}\0" for uri in (*self.uris[at:], *self.uris[:at]))
         return replace(plain, argv=with_file(argv, "--wlog=y,"), input=listed.encode())
 
-    def parse(self, process: Process, printed: str, request: Request, order: Order) -> Tally:
+    def parse(self, process: Process, printed: str, request: Request, spec: LoadSpec) -> LoadResult:
         found = Printed.read(printed)
         if found is None:
             return no_result(process, printed)
-        tally = counted(found, process.requests)
+        result = counted(found, process.requests)
         if request.expect is not None:
-            tally = tally.blame("wrong body", wrong_by_size(found, len(request.expect)))
-        return judged(tally, found, process, order)
+            result = result.reclassify("wrong body", wrong_by_size(found, len(request.expect)))
+        return judged(result, found, process, spec)
 
 
-def no_result(process: Process, printed: str) -> Tally:
+def no_result(process: Process, printed: str) -> LoadResult:
     """For output that cannot be read: its last words say why."""
     said = (printed.strip().splitlines() or ["nothing"])[-1]
-    return Tally(
+    return LoadResult(
         intended=process.requests,
         errors={"not sent": process.requests},
         limited=f"httperf printed no result: {said[:200]}",
     )
 
 
-def counted(found: Printed, intended: int) -> Tally:
+def counted(found: Printed, intended: int) -> LoadResult:
     """Every intended request either answered right or an error of one kind."""
     errors = {kind: n for kind, n in found.errors.items() if n}
     statuses = {kind: n for kind, n in found.statuses.items() if kind != "2xx" and n}
@@ -129,13 +264,13 @@ def counted(found: Printed, intended: int) -> Tally:
         errors = _fewer(errors, -missing)
     unsent = max(0, min(missing, intended - found.connections - errors.get("fd-unavailable", 0)))
     extra = {"not sent": unsent, "unanswered": max(0, missing - unsent)}
-    answered = Tally(
+    answered = LoadResult(
         intended=intended,
         sent=found.requests,
         histogram=found.lifetimes,
         duration=found.duration,
     )
-    kept = answered.blame("", answered.replies_ok - ok).histogram
+    kept = answered.reclassify("", answered.replies_ok - ok).histogram
     everything = {**errors, **statuses, **extra}
     return replace(answered, histogram=kept, errors={k: n for k, n in everything.items() if n})
 
@@ -164,37 +299,41 @@ def wrong_by_size(found: Printed, expected: int) -> int:
     return max(1, ceil(right * min(1.0, off / max(1, expected))))
 
 
-def judged(tally: Tally, found: Printed, process: Process, order: Order) -> Tally:
-    """The tally with the reason why it says nothing about the server, if there is one.
+def judged(result: LoadResult, found: Printed, process: Process, spec: LoadSpec) -> LoadResult:
+    """The result with the reason why it says nothing about the server, if there is one.
 
     On a machine that it shares with overloaded servers httperf starves with them. Then the answers
     decide: those later than the limit by more than twice the longest stall (``lag``) were late
     because of the server, at *less* load than ordered, so it fails the ordered load as well.
     """
-    if tally.errors.get("no free port"):
-        return replace(tally, limited=NO_PORTS)
-    if tally.errors.get("file table full"):
-        return replace(tally, limited=NO_FILES)
+    if result.errors.get("no free port"):
+        return replace(result, limited=NO_PORTS)
+    if result.errors.get("file table full"):
+        return replace(result, limited=NO_FILES)
     lag = max(0, found.burst - 1) * process.span / max(1, process.requests - 1)
-    if not _fell_short(tally, found, process, order, lag):
-        return replace(tally, truncated="unanswered" in tally.errors)
-    unmade = sum(tally.errors.get(kind, 0) for kind in ("fd-unavailable", "not sent", "unanswered"))
-    if tally.later_than(order.limit + 2 * lag) + tally.failed - unmade > PROVEN * tally.intended:
-        return replace(tally, truncated=True)
-    stopped = tally.errors.get("not sent") and found.duration < process.span
-    return replace(tally, limited=STOPPED if stopped else BEHIND)
+    if not _fell_short(result, found, process, spec, lag):
+        return replace(result, truncated="unanswered" in result.errors)
+    unmade = sum(
+        result.errors.get(kind, 0) for kind in ("fd-unavailable", "not sent", "unanswered")
+    )
+    if result.later_than(spec.limit + 2 * lag) + result.failed - unmade > PROVEN * result.intended:
+        return replace(result, truncated=True)
+    stopped = result.errors.get("not sent") and found.duration < process.span
+    return replace(result, limited=STOPPED if stopped else BEHIND)
 
 
-def _fell_short(tally: Tally, found: Printed, process: Process, order: Order, lag: float) -> bool:
+def _fell_short(
+    result: LoadResult, found: Printed, process: Process, spec: LoadSpec, lag: float
+) -> bool:
     """Whether the load ordered was not made: not all, not in time, or in one heap.
 
     When the last request went out is not printed, but it was no earlier than the longest wait
     before the end. Connections used up by a burst of the generator's own count too.
     """
-    if tally.errors.get("not sent") or lag > STALL * process.span + order.limit:
+    if result.errors.get("not sent") or lag > STALL * process.span + spec.limit:
         return True
-    if tally.errors.get("fd-unavailable") and found.burst > process.open_connections / 2:
+    if result.errors.get("fd-unavailable") and found.burst > process.open_connections / 2:
         return True
-    timed_out = tally.errors.get("timeout", 0) > 0
-    longest = 2 * order.timeout if timed_out else found.longest
+    timed_out = result.errors.get("timeout", 0) > 0
+    longest = 2 * spec.timeout if timed_out else found.longest
     return found.duration - longest > process.span / ACHIEVED + 0.010

@@ -17,11 +17,18 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from math import ceil
 
-from autotune.loads import arrivals
-from autotune.loads.base import Limits, Order, Process, Request, Tally, without_fastest
-from autotune.loads.httperf import LIMITS, OTHER_DESCRIPTORS, PATIENCE, judged, no_result
-from autotune.loads.httperf_output import Printed
-from autotune.loads.own_file import with_file
+from autotune.loads.base import Limits, LoadResult, LoadSpec, Process, Request, without_fastest
+from autotune.loads.httperf import (
+    CLIENTS,
+    LIMITS,
+    OTHER_DESCRIPTORS,
+    PATIENCE,
+    Printed,
+    judged,
+    mean_gap,
+    no_result,
+    with_file,
+)
 from autotune.loads.workload import Kind
 
 GIVEN_UP = "given up"  # what was left of a session that failed
@@ -53,44 +60,44 @@ class HttperfSessions:
     def programs(self) -> Mapping[str, tuple[str, ...]]:
         return {"httperf": ("httperf",)}
 
-    def processes(self, request: Request, order: Order, hosts: int = 1) -> tuple[Process, ...]:
+    def processes(self, request: Request, spec: LoadSpec, hosts: int = 1) -> tuple[Process, ...]:
         calls = sum(kind.calls * kind.count for kind in self.kinds)
-        first = secrets.randbelow(arrivals.CLIENTS) if order.seed is None else order.seed
+        first = secrets.randbelow(CLIENTS) if spec.seed is None else spec.seed
         found: list[Process] = []
         for kind in self.kinds:
-            rate = order.rate * kind.count / calls  # sessions/s
-            lasting = kind.think + kind.calls * min(PATIENCE * order.limit, order.timeout)
+            rate = spec.rate * kind.count / calls  # sessions/s
+            lasting = kind.think + kind.calls * min(PATIENCE * spec.limit, spec.timeout)
             count = max(hosts, ceil(rate * lasting / self.limits.open_connections))
-            sessions = max(1, round(rate * order.seconds))
+            sessions = max(1, round(rate * spec.seconds))
             for index in range(min(count, sessions)):
                 mine = sessions // count + (index < sessions % count)
-                client = (first + len(found)) % arrivals.CLIENTS
-                found.append(_process(request, order, kind, client, mine, rate / count))
+                client = (first + len(found)) % CLIENTS
+                found.append(_process(request, spec, kind, client, mine, rate / count))
         return tuple(found)
 
-    def parse(self, process: Process, printed: str, request: Request, order: Order) -> Tally:
+    def parse(self, process: Process, printed: str, request: Request, spec: LoadSpec) -> LoadResult:
         found, good = Printed.read(printed), _GOOD.search(printed)
         if found is None or good is None or not isinstance(process, Sessions):
             return no_result(process, printed)
-        tally = _counted(found, int(good[1]), process)
+        result = _counted(found, int(good[1]), process)
         # Arrivals, bursts and stalls are those of sessions.
-        return judged(tally, found, replace(process, requests=process.count), order)
+        return judged(result, found, replace(process, requests=process.count), spec)
 
 
 def _process(
-    request: Request, order: Order, kind: Kind, client: int, sessions: int, rate: float
+    request: Request, spec: LoadSpec, kind: Kind, client: int, sessions: int, rate: float
 ) -> Sessions:
-    gap = arrivals.mean_gap(client, sessions, rate)
+    gap = mean_gap(client, sessions, rate)
     span = max(sessions - 1, 1) / rate
-    longest = kind.think + kind.calls * order.timeout
+    longest = kind.think + kind.calls * spec.timeout
     held = LIMITS.open_connections
-    bound = ceil(1.5 * span + longest + 2 * order.timeout + 2)
+    bound = ceil(1.5 * span + longest + 2 * spec.timeout + 2)
     argv = (
         "prlimit", f"--nofile={held + OTHER_DESCRIPTORS}",
         "timeout", "--signal=INT", "--kill-after=1", str(bound),
-        "httperf", "-v", "-v", f"--client={client}/{arrivals.CLIENTS}",
+        "httperf", "-v", "-v", f"--client={client}/{CLIENTS}",
         "--server", request.endpoint.host, "--port", str(request.endpoint.port),
-        f"--period=e{gap:.12f}", f"--timeout={order.timeout:g}",
+        f"--period=e{gap:.12f}", f"--timeout={spec.timeout:g}",
     )  # fmt: skip
     return Sessions(
         with_file(argv, f"--wsesslog={sessions},0,"),
@@ -103,7 +110,7 @@ def _process(
     )
 
 
-def _counted(found: Printed, good: int, process: Sessions) -> Tally:
+def _counted(found: Printed, good: int, process: Sessions) -> LoadResult:
     """Sessions that succeeded as their requests, each with the mean latency of its session."""
     kind = process.kind
     # Failed sessions are in the histogram too, if they had an answer at all.
@@ -111,10 +118,10 @@ def _counted(found: Printed, good: int, process: Sessions) -> Tally:
     histogram: Counter[float] = Counter()
     for edge, sessions in lasted.items():
         histogram[_per_call(edge, kind)] += sessions * kind.calls
-    whole = Tally(process.requests, found.requests, {}, dict(histogram), found.duration)
+    whole = LoadResult(process.requests, found.requests, {}, dict(histogram), found.duration)
     wrong = {k: n for k, n in found.statuses.items() if k != "2xx" and n}
     for status, count in wrong.items():
-        whole = whole.blame(status, count)
+        whole = whole.reclassify(status, count)
     errors = Counter(whole.errors)
     missing = process.requests - whole.replies_ok - whole.failed
     for name, count in found.errors.items():

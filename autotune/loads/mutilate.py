@@ -26,8 +26,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from math import ceil, sqrt
 
-from autotune.loads.base import Order, Tally
-from autotune.loads.latencies import binned
+from autotune.loads.base import LoadResult, LoadSpec, binned
 from autotune.services.base import Argv, Endpoint
 
 RECORDS = 10_000
@@ -95,7 +94,7 @@ class Sampled:
     were made in ``seconds``, those of agents included. ``gets`` are those that were timed, ``misses``
     as large a share of them as of all."""
 
-    tally: Tally
+    result: LoadResult
     seconds: float = 0.0
     operations: int = 0
     gets: int = 0
@@ -115,39 +114,39 @@ def agent(seconds: float) -> Argv:
 
 
 def measuring(
-    servers: Sequence[Endpoint], shape: Shape, order: Order, agents: Sequence[str] = ()
+    servers: Sequence[Endpoint], shape: Shape, spec: LoadSpec, agents: Sequence[str] = ()
 ) -> Argv:
-    """A reading at ``order.rate`` operations/s over all, which the ``agents`` (addresses) help make.
+    """A reading at ``spec.rate`` operations/s over all, which the ``agents`` (addresses) help make.
 
-    ``order.ramp`` seconds of the same load come first and are not counted; whole seconds both.
+    ``spec.ramp`` seconds of the same load come first and are not counted; whole seconds both.
     """
-    warm = ("-w", str(ceil(order.ramp))) if order.ramp > 0 else ()
-    bound = ceil(order.seconds) + ceil(order.ramp) + 10 + 2 * len(agents)
+    warm = ("-w", str(ceil(spec.ramp))) if spec.ramp > 0 else ()
+    bound = ceil(spec.seconds) + ceil(spec.ramp) + 10 + 2 * len(agents)
     return (
         "sh", "-c", _SCRIPT, "sh", "timeout", "--kill-after=1", str(bound),
         "mutilate", *_servers(servers), *shape.data, "--noload", "-u", f"{shape.updates:g}",
-        "-i", shape.arrivals, "-q", str(max(1, round(order.rate))), "-t", str(ceil(order.seconds)),
+        "-i", shape.arrivals, "-q", str(max(1, round(spec.rate))), "-t", str(ceil(spec.seconds)),
         *warm, "-c", str(CONNECTIONS), "-d", str(DEPTH), *_each("-a", agents),
     )  # fmt: skip
 
 
-def parse(printed: str, order: Order) -> Sampled:
+def parse(printed: str, spec: LoadSpec) -> Sampled:
     """What ``measuring`` printed, its file of samples behind it."""
     said, _, samples = printed.partition(_MARK)
-    intended = round(max(1, round(order.rate)) * ceil(order.seconds))
+    intended = round(max(1, round(spec.rate)) * ceil(spec.seconds))
     total, misses = _TOTAL.search(said), _MISSES.search(said)
     times = [line.split() for line in samples.splitlines() if line.strip()]
     if total is None or misses is None or any(len(time) != 2 for time in times):
         return Sampled(
-            Tally(intended, errors={"not sent": intended}, limited=_no_result(said.strip()))
+            LoadResult(intended, errors={"not sent": intended}, limited=_no_result(said.strip()))
         )
     made = int(total[1])
-    sets_late = _most_later_than(said, "update", order.limit)
+    sets_late = _most_later_than(said, "update", spec.limit)
     gets = [float(micro) / 1e6 for _, micro in times]
-    tally = _counted(made, gets, sets_late, intended, order, said)
+    result = _counted(made, gets, sets_late, intended, spec, said)
     starts = sorted(float(start) for start, _ in times)
     return Sampled(
-        _judged(tally, starts, order),
+        _judged(result, starts, spec),
         float(total[2]),
         made,
         len(gets),
@@ -157,8 +156,8 @@ def parse(printed: str, order: Order) -> Sampled:
 
 
 def _counted(
-    made: int, gets: Sequence[float], sets_late: float, intended: int, order: Order, said: str
-) -> Tally:
+    made: int, gets: Sequence[float], sets_late: float, intended: int, spec: LoadSpec, said: str
+) -> LoadResult:
     """Gets stand for themselves, sets and what agents did for as many answers of their kind.
 
     Random arrivals make a few requests more or less than the rate says: that many were intended.
@@ -173,38 +172,38 @@ def _counted(
     elif skipped and int(skipped[1]):
         errors["not sent"] = int(skipped[1])
         intended += int(skipped[1])
-    histogram: Counter[float] = Counter(binned(gets, order.limit))
+    histogram: Counter[float] = Counter(binned(gets, spec.limit))
     if made > len(gets):
         others = made - len(gets)
-        share = max(sets_late, sum(n for e, n in histogram.items() if e > order.limit)
+        share = max(sets_late, sum(n for e, n in histogram.items() if e > spec.limit)
                     / max(1, len(gets)))  # fmt: skip
         late = min(others, ceil(share * others))
-        histogram[BEYOND * order.limit] += late
-        histogram[order.limit] += others - late
-    return Tally(
+        histogram[BEYOND * spec.limit] += late
+        histogram[spec.limit] += others - late
+    return LoadResult(
         intended=intended,
         sent=made,
         errors=dict(errors),
         histogram={edge: histogram[edge] for edge in sorted(histogram) if histogram[edge]},
-        duration=order.seconds,
+        duration=spec.seconds,
     )
 
 
-def _judged(tally: Tally, starts: Sequence[float], order: Order) -> Tally:
+def _judged(result: LoadResult, starts: Sequence[float], spec: LoadSpec) -> LoadResult:
     """Whether the load ordered was made; if not, whether that was the server's doing.
 
     A connection holds back what is due once ``DEPTH`` requests are under way on it: the answers are
     late then. If they are not, it was mutilate that had no time.
     """
     gap = max((b - a for a, b in pairwise(starts)), default=0.0)
-    mean = order.seconds / max(1, len(starts))
-    starved = gap > STALL * order.seconds + order.limit + 10 * mean
-    if not starved and not tally.errors.get("not sent"):
-        return tally
-    late = tally.later_than(order.limit + (2 * gap if starved else 0.0))
-    if late > PROVEN * tally.intended:
-        return Tally(**{**vars(tally), "truncated": True})
-    return Tally(**{**vars(tally), "limited": BEHIND})
+    mean = spec.seconds / max(1, len(starts))
+    starved = gap > STALL * spec.seconds + spec.limit + 10 * mean
+    if not starved and not result.errors.get("not sent"):
+        return result
+    late = result.later_than(spec.limit + (2 * gap if starved else 0.0))
+    if late > PROVEN * result.intended:
+        return LoadResult(**{**vars(result), "truncated": True})
+    return LoadResult(**{**vars(result), "limited": BEHIND})
 
 
 def _most_later_than(said: str, kind: str, limit: float) -> float:

@@ -24,8 +24,7 @@ from dataclasses import dataclass
 from math import ceil
 from typing import Any
 
-from autotune.loads.base import Limits, Order, Process, Request, Tally
-from autotune.loads.latencies import binned
+from autotune.loads.base import Limits, LoadResult, LoadSpec, Process, Request, binned
 
 LIMITS = Limits(
     open_connections=900, rate=12_000.0, kept=True
@@ -96,39 +95,39 @@ class Oha:
     def programs(self) -> Mapping[str, tuple[str, ...]]:
         return {"oha": ("oha",)}
 
-    def processes(self, request: Request, order: Order, hosts: int = 1) -> tuple[Process, ...]:
+    def processes(self, request: Request, spec: LoadSpec, hosts: int = 1) -> tuple[Process, ...]:
         """One for each load host, more where connections would not suffice."""
-        lasting = min(PATIENCE * order.limit, order.timeout)
+        lasting = min(PATIENCE * spec.limit, spec.timeout)
         open_ = self.limits.open_connections
-        count = max(hosts, ceil(order.rate / self.limits.rate), ceil(order.rate * lasting / open_))
-        rates = _dealt(max(count, round(order.rate)), count)
-        return tuple(self._process(request, order, rate, lasting) for rate in rates)
+        count = max(hosts, ceil(spec.rate / self.limits.rate), ceil(spec.rate * lasting / open_))
+        rates = _dealt(max(count, round(spec.rate)), count)
+        return tuple(self._process(request, spec, rate, lasting) for rate in rates)
 
-    def _process(self, request: Request, order: Order, rate: int, lasting: float) -> Process:
+    def _process(self, request: Request, spec: LoadSpec, rate: int, lasting: float) -> Process:
         held = min(self.limits.open_connections, max(LEAST_OPEN, ceil(rate * lasting)))
-        bound = ceil(order.seconds + 2 * order.timeout + 2)
+        bound = ceil(spec.seconds + 2 * spec.timeout + 2)
         argv = (
             "sh", "-c", _SCRIPT, "sh", "timeout", "--signal=INT", "--kill-after=1", str(bound),
-            "oha", "--no-tui", "-q", str(rate), "-z", f"{round(1000 * (order.seconds + GRACE))}ms",
-            "-c", str(held), "-t", f"{round(1000 * order.timeout)}ms", "-w",
+            "oha", "--no-tui", "-q", str(rate), "-z", f"{round(1000 * (spec.seconds + GRACE))}ms",
+            "-c", str(held), "-t", f"{round(1000 * spec.timeout)}ms", "-w",
             "--latency-correction", "--redirect", "0", request.url,
         )  # fmt: skip
-        requests = max(1, round(rate * order.seconds))
-        return Process(argv, requests, order.seconds, bound + 1.0, held)
+        requests = max(1, round(rate * spec.seconds))
+        return Process(argv, requests, spec.seconds, bound + 1.0, held)
 
-    def parse(self, process: Process, printed: str, request: Request, order: Order) -> Tally:
+    def parse(self, process: Process, printed: str, request: Request, spec: LoadSpec) -> LoadResult:
         said, _, stored = printed.partition(_MARK)
         try:
             errors = failures(json.loads(said[said.index("{") :]))
             answers = stored_answers(stored)
         except (ValueError, KeyError, TypeError, AttributeError, sqlite3.Error) as error:
             last = (said.strip().splitlines() or ["nothing"])[-1]
-            return Tally(
+            return LoadResult(
                 process.requests,
                 errors={"not sent": process.requests},
                 limited=f"oha gave no result ({error!r}): {last[:200]}",
             )
-        return _judged(_counted(answers, errors, process, request, order), answers, process, order)
+        return _judged(_counted(answers, errors, process, request, spec), answers, process, spec)
 
 
 def failures(found: Mapping[str, Any]) -> dict[str, int]:
@@ -165,8 +164,8 @@ def _counted(
     failed: Mapping[str, int],
     process: Process,
     request: Request,
-    order: Order,
-) -> Tally:
+    spec: LoadSpec,
+) -> LoadResult:
     """Every intended request either answered right or an error of one kind.
 
     The deadline lets through a few more than were intended (``GRACE``): the last ones do not count.
@@ -185,32 +184,34 @@ def _counted(
     unsent = process.requests - known
     if unsent > 0:
         errors["not sent"] += unsent
-    return Tally(
+    return LoadResult(
         intended=max(process.requests, known),
         sent=len(kept) + sum(n for kind, n in failed.items() if kind not in _OWN),
         errors={kind: errors[kind] for kind in sorted(errors) if errors[kind]},
-        histogram=binned(right, order.limit),
-        duration=max((answer.end for answer in kept), default=order.seconds),
+        histogram=binned(right, spec.limit),
+        duration=max((answer.end for answer in kept), default=spec.seconds),
     )
 
 
-def _judged(tally: Tally, answers: Sequence[Answer], process: Process, order: Order) -> Tally:
-    """The tally with the reason why it says nothing about the server, if there is one."""
+def _judged(
+    result: LoadResult, answers: Sequence[Answer], process: Process, spec: LoadSpec
+) -> LoadResult:
+    """The result with the reason why it says nothing about the server, if there is one."""
     for kind, why in _OWN.items():
-        if tally.errors.get(kind):
-            return Tally(**{**vars(tally), "limited": why})
+        if result.errors.get(kind):
+            return LoadResult(**{**vars(result), "limited": why})
     lag = _behind(answers, process)
     idle = _waited_idly(answers, process.open_connections)
     late = max(lag, idle)
-    unnoticed = tally.errors.get("not sent", 0) and _in_hand(answers) < process.open_connections
-    if late <= STALL * process.span + order.limit and not (
-        unnoticed and tally.errors["not sent"] > (1 - ACHIEVED) * tally.intended
+    unnoticed = result.errors.get("not sent", 0) and _in_hand(answers) < process.open_connections
+    if late <= STALL * process.span + spec.limit and not (
+        unnoticed and result.errors["not sent"] > (1 - ACHIEVED) * result.intended
     ):
-        return tally
-    blamed = tally.later_than(order.limit + 2 * late) + tally.failed
-    if blamed - tally.errors.get("not sent", 0) > PROVEN * tally.intended:
-        return Tally(**{**vars(tally), "truncated": True})
-    return Tally(**{**vars(tally), "limited": BEHIND})
+        return result
+    proven = result.later_than(spec.limit + 2 * late) + result.failed
+    if proven - result.errors.get("not sent", 0) > PROVEN * result.intended:
+        return LoadResult(**{**vars(result), "truncated": True})
+    return LoadResult(**{**vars(result), "limited": BEHIND})
 
 
 def _behind(answers: Sequence[Answer], process: Process) -> float:

@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from math import ceil
 from typing import Any
 
-from autotune.loads.base import Limits, Order, Process, Request, Tally
+from autotune.loads.base import Limits, LoadResult, LoadSpec, Process, Request
 from autotune.services.base import Argv
 
 SCHEMA = 1
@@ -41,27 +41,27 @@ class OwnLoad:
     limits: Limits = UNKNOWN
     programs: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
-    def processes(self, request: Request, order: Order, hosts: int = 1) -> tuple[Process, ...]:
-        rate, bound = order.rate / hosts, ceil(order.seconds + 2 * order.timeout + 2)
+    def processes(self, request: Request, spec: LoadSpec, hosts: int = 1) -> tuple[Process, ...]:
+        rate, bound = spec.rate / hosts, ceil(spec.seconds + 2 * spec.timeout + 2)
         told = {
             "schema": SCHEMA,
             "url": request.url,
             "rate": rate,
-            "seconds": order.seconds,
-            "timeout": order.timeout,
-            "limit": order.limit,
+            "seconds": spec.seconds,
+            "timeout": spec.timeout,
+            "limit": spec.limit,
         }
         one = Process(
             ("timeout", "--kill-after=1", str(bound), *self.argv),
-            max(1, round(rate * order.seconds)),
-            order.seconds,
+            max(1, round(rate * spec.seconds)),
+            spec.seconds,
             bound + 1.0,
             self.limits.open_connections,
             input=json.dumps(told).encode() + b"\n",
         )
         return (one,) * hosts
 
-    def parse(self, process: Process, printed: str, request: Request, order: Order) -> Tally:
+    def parse(self, process: Process, printed: str, request: Request, spec: LoadSpec) -> LoadResult:
         found = _answer(printed)
         if isinstance(found, str):
             return _nothing(process, f"the generator's answer cannot be read: {found}")
@@ -69,22 +69,22 @@ class OwnLoad:
         if latencies is None:
             late = min(found["late"], intended - sum(errors.values()))
             right = intended - sum(errors.values()) - late
-            latencies = {order.limit: right, BEYOND * order.limit: late}
+            latencies = {spec.limit: right, BEYOND * spec.limit: late}
         limited = found["limited"]
         if intended < (1.0 - MISSED) * process.requests and not limited:
             limited = f"the generator set out to send {intended} of {process.requests} requests"
-        return Tally(
+        return LoadResult(
             intended=intended,
             sent=intended,
             errors={kind: count for kind, count in sorted(errors.items()) if count},
             histogram={edge: count for edge, count in sorted(latencies.items()) if count},
-            duration=order.seconds,
+            duration=spec.seconds,
             limited=limited,
         )
 
 
-def _nothing(process: Process, why: str) -> Tally:
-    return Tally(process.requests, errors={"not sent": process.requests}, limited=why[:300])
+def _nothing(process: Process, why: str) -> LoadResult:
+    return LoadResult(process.requests, errors={"not sent": process.requests}, limited=why[:300])
 
 
 def _answer(printed: str) -> dict[str, Any] | str:

@@ -6,14 +6,12 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from autotune.loads import workload
-from autotune.loads.ab import Ab
 from autotune.loads.base import Load
-from autotune.loads.closed import ClosedLoad
+from autotune.loads.closed import Ab, ClosedLoad, Wrk
 from autotune.loads.httperf import Httperf
 from autotune.loads.httperf_sessions import HttperfSessions
 from autotune.loads.oha import Oha
 from autotune.loads.own import OwnLoad
-from autotune.loads.wrk import Wrk
 from autotune.target.read import TargetFile
 
 Made = TypeVar("Made")

@@ -1,13 +1,13 @@
 """Taking one reading: every process started together, every intended request counted once.
 
-A reading has two parts. The ramp-in offers the same load for ``order.ramp`` seconds and is not
+A reading has two parts. The ramp-in offers the same load for ``spec.ramp`` seconds and is not
 counted: httperf prints one histogram for all it did, so its first second cannot be taken out
 afterwards. What the ramp-in found is not wasted: where most of it failed, the counted part is never
 offered, and the ramp-in is handed back as a truncated reading. It gives up requests after
 ``GIVEN_UP`` latency limits, so a clear overload ends within about a second. The counted part starts
 when the ramp-in's last answer is there, milliseconds after its last request where the stack keeps up
 (a queue worth keeping would itself be late). From then on the generator bounds the queue that can
-build up (``httperf``), and ``order.seconds`` the time.
+build up (``httperf``), and ``spec.seconds`` the time.
 """
 
 from __future__ import annotations
@@ -18,9 +18,8 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from math import ceil
 
-from autotune.loads import bodies, ports, start
-from autotune.loads.base import Load, Order, Request, Tally, total
-from autotune.loads.errors import LoadError
+from autotune.loads import bodies, load_host, start
+from autotune.loads.base import Load, LoadError, LoadResult, LoadSpec, Request, total
 from autotune.services.base import Argv
 from autotune.transports.base import Completed, Transport
 
@@ -31,41 +30,43 @@ MARGIN = 10.0  # seconds a transport waits beyond the bound that a process keeps
 MISSING = (126, 127)  # how ``timeout`` says that it could not start the program
 
 
-def take(load: Load, request: Request, order: Order, *transports: Transport) -> Tally:
-    """Offer ``order`` from all load hosts together and count what came of it.
+def take(load: Load, request: Request, spec: LoadSpec, *transports: Transport) -> LoadResult:
+    """Offer ``spec`` from all load hosts together and count what came of it.
 
     Raises HostUnreachable when a load host is lost, LoadError when it lacks the generator.
     """
-    short = None if load.limits.kept else ports.shortage(transports, request, order)
+    short = None if load.limits.kept else load_host.shortage(transports, request, spec)
     if short:
-        return Tally(order.requests, errors={"not sent": order.requests}, limited=short)
-    if order.ramp > 0:
-        gentle = min(order.timeout, GIVEN_UP * order.limit)
-        ramp = replace(order, seconds=order.ramp, timeout=gentle)
+        return LoadResult(spec.requests, errors={"not sent": spec.requests}, limited=short)
+    if spec.ramp > 0:
+        gentle = min(spec.timeout, GIVEN_UP * spec.limit)
+        ramp = replace(spec, seconds=spec.ramp, timeout=gentle)
         warm = _offer(load, request, ramp, transports)
-        if warm.limited is None and ran_away(warm, order.limit):
+        if warm.limited is None and ran_away(warm, spec.limit):
             return replace(warm, truncated=True)
     if request.expect is None:
-        return _offer(load, request, order, transports)
+        return _offer(load, request, spec, transports)
     with ThreadPoolExecutor(1) as pool:
-        bound = ceil(order.seconds + order.timeout) + 1.0
-        looking = pool.submit(_run, transports[0], bodies.argv(request, order), bound)
-        tally = _offer(load, request, order, transports)
+        bound = ceil(spec.seconds + spec.timeout) + 1.0
+        looking = pool.submit(_run, transports[0], bodies.argv(request, spec), bound)
+        result = _offer(load, request, spec, transports)
         seen = bodies.parse(
             _output(looking.result(), f"sudo apt-get install {bodies.PACKAGE}"), request.expect
         )
-        return seen.blame(tally)
+        return seen.reclassify(result)
 
 
-def ran_away(tally: Tally, limit: float) -> bool:
+def ran_away(result: LoadResult, limit: float) -> bool:
     """Whether more load would only tell again that it fails; ``limit`` in seconds."""
-    violations = tally.failed + tally.later_than(limit)
-    return tally.failed > ERRORS * tally.intended or violations > VIOLATIONS * tally.intended
+    violations = result.failed + result.later_than(limit)
+    return result.failed > ERRORS * result.intended or violations > VIOLATIONS * result.intended
 
 
-def _offer(load: Load, request: Request, order: Order, transports: Sequence[Transport]) -> Tally:
-    """All processes of ``order``, dealt out to the hosts in turn and started together."""
-    processes = load.processes(request, order, len(transports))
+def _offer(
+    load: Load, request: Request, spec: LoadSpec, transports: Sequence[Transport]
+) -> LoadResult:
+    """All processes of ``spec``, dealt out to the hosts in turn and started together."""
+    processes = load.processes(request, spec, len(transports))
     hosts = itertools.cycle(transports)
     # Processes on one host start within a millisecond of each other anyway.
     moments = start.together(transports) if len(transports) > 1 else {}
@@ -75,7 +76,7 @@ def _offer(load: Load, request: Request, order: Order, transports: Sequence[Tran
             for p, host in zip(processes, hosts, strict=False)
         ]
         return total(
-            load.parse(process, _output(future.result(), _install(load)), request, order)
+            load.parse(process, _output(future.result(), _install(load)), request, spec)
             for process, future in zip(processes, running, strict=True)
         )
 

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from autotune.estimate import Estimate
-from autotune.measure.capacity import Capacity, search
-from autotune.measure.limits import Limits
+from autotune.measure.capacity import Capacity, Limits, search
 from autotune.measure.noise import Noise
 from autotune.measure.reading import Reading
 from autotune.target.slo import Slo

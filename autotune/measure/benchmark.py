@@ -14,13 +14,119 @@ import signal
 import subprocess
 import tempfile
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import isfinite
 from pathlib import Path
 from types import TracebackType
-from typing import IO, Self
+from typing import IO, Any, Self
 
-from autotune.measure.answer import Answer, Fault, parse
-from autotune.measure.lifeline import Lifeline
 from autotune.services.base import Settings
+
+
+@dataclass(frozen=True)
+class Value:
+    """What was measured; ``sd`` is the standard deviation that the command says it has."""
+
+    value: float
+    sd: float | None = None
+
+
+@dataclass(frozen=True)
+class Unusable:
+    """The configuration cannot be used; that is a result, and the search learns from it."""
+
+    why: str
+
+
+@dataclass(frozen=True)
+class Fault:
+    """The command failed, which says nothing about the configuration. ``said``: its last words."""
+
+    why: str
+    said: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.why}\n{self.said}" if self.said else self.why
+
+
+Answer = Value | Unusable | Fault
+
+
+def parse(printed: str) -> Answer:
+    """The answer in the last line; a Fault when there is none that can be read."""
+    lines = [line.strip() for line in printed.splitlines() if line.strip()]
+    if not lines:
+        return Fault("it printed no answer")
+    try:
+        found = json.loads(lines[-1])
+    except ValueError:
+        return Fault(f"its last line is no JSON: {_shown(lines[-1])}")
+    if not isinstance(found, dict) or ("value" in found) == ("infeasible" in found):
+        return Fault(
+            f'its last line is neither {{"value": …}} nor {{"infeasible": "why"}}: '
+            f"{_shown(lines[-1])}"
+        )
+    return _unusable(found["infeasible"]) if "infeasible" in found else _value(found)
+
+
+def _unusable(why: object) -> Answer:
+    if why in (None, False):
+        return Fault(f'"infeasible" says why, in words, not {json.dumps(why)}')
+    return Unusable(why if isinstance(why, str) and why.strip() else "no reason given")
+
+
+def _value(found: dict[str, Any]) -> Answer:
+    value, sd = _number(found["value"]), _number(found.get("sd"))
+    if value is None:
+        return Fault(f'"value" is no finite number: {_shown(json.dumps(found["value"]))}')
+    if found.get("sd") is not None and (sd is None or sd < 0):
+        return Fault(f'"sd" is no number of 0 or more: {_shown(json.dumps(found["sd"]))}')
+    return Value(value, sd)
+
+
+def _number(value: object) -> float | None:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    try:
+        number = float(value)
+    except OverflowError:
+        return None
+    return number if isfinite(number) else None
+
+
+def _shown(text: str) -> str:
+    return text if len(text) <= 120 else f"{text[:119]}…"
+
+
+_WATCH = 'while read -r group; do last=$group; done; [ "$last" -eq 0 ] || kill -s KILL -- "-$last"'
+
+
+class Lifeline:
+    """One group at a time; ``close`` when there is nothing more to hold."""
+
+    def __init__(self) -> None:
+        self._shell = subprocess.Popen(
+            ["/bin/sh", "-c", f"last=0; {_WATCH}"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,  # Ctrl-C is not for it
+        )
+
+    def hold(self, group: int) -> None:
+        """End this process group (by its id) when this process ends."""
+        assert self._shell.stdin is not None
+        self._shell.stdin.write(f"{group}\n".encode())
+        self._shell.stdin.flush()
+
+    def let_go(self) -> None:
+        self.hold(0)
+
+    def close(self) -> None:
+        assert self._shell.stdin is not None
+        self._shell.stdin.close()
+        self._shell.wait()
+
 
 SCHEMA = 1
 GRACE = 2.0  # seconds between the polite signal and the other one

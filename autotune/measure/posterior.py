@@ -7,14 +7,57 @@ from math import exp, floor, log
 from typing import TYPE_CHECKING
 
 import numpy as np
+from scipy.special import betaln, gammaln
 
 from autotune.estimate import WITHIN_90, Estimate
-from autotune.measure import likelihood, onset
+from autotune.measure import onset
 from autotune.measure.noise import REACH, STEP, Array, Noise, blur
 
 if TYPE_CHECKING:
     from autotune.measure.reading import Reading
     from autotune.target.slo import Slo
+
+_ROUGH = 3.0  # grades of good answers in overload, and of servers without a peak
+_LAPSE = 0.01  # readings that fit no shape at all
+_LOOSE = 0.8  # how far overload, the more of it fails, may look unlike any of the shapes
+_LEAST = 1e-9  # fractions and likenesses are kept this far from none and all
+
+
+def chance(violations: float, intended: float, shown: onset.Onset) -> Array:
+    """``[shape, offset]``: likelihood of what each shape shows given the counts."""
+    anything = 1.0 / (intended + 1.0)
+    failing = 2.5 * anything * ((violations + 0.5) * anything) ** 1.5  # density 2.5 f**1.5
+    left_open = np.isnan(shown.fraction)
+    open_ended = np.where(left_open, 1.0, _LOOSE * shown.fraction)
+    fraction = np.where(left_open, 0.5, shown.fraction)
+    fitted = _counted(violations, intended, fraction, np.where(left_open, 0.5, shown.likeness))
+    fitted = (1.0 - open_ended) * fitted + open_ended * failing
+    return np.asarray((1.0 - _LAPSE) * fitted + _LAPSE * anything)
+
+
+def flat_chance(violations: float, intended: float, allowed: float) -> Array:
+    """Likelihood of the servers ``onset.FLAT`` given the counts."""
+    share = np.minimum(onset.FLAT * allowed, 1.0 - 1e-4)
+    return _counted(violations, intended, share, share / (share + _ROUGH))
+
+
+def at_least(violations: float, intended: float, fraction: Array) -> Array:
+    """Likelihood of ``fraction`` given only that it would not have come out below the counts."""
+    seen = min(max(violations / intended, 1e-9), 1.0 - 0.5 / (intended + 1.0))
+    part = np.clip(np.where(np.isnan(fraction), 1.0, fraction), 1e-9, 1.0 - 1e-9)
+    excess = np.log(part / (1.0 - part)) - log(seen / (1.0 - seen))
+    return _LAPSE + (1.0 - _LAPSE) / (1.0 + np.exp(-np.clip(2.0 * excess, -60.0, 60.0)))
+
+
+def _counted(violations: float, intended: float, fraction: Array, likeness: Array) -> Array:
+    """Beta-binomial chance of the counts."""
+    fraction = np.clip(fraction, _LEAST, 1.0 - _LEAST)
+    weight = 1.0 / np.clip(likeness, _LEAST, 1.0 - _LEAST) - 1.0
+    bad, good = weight * fraction, weight * (1.0 - fraction)
+    ways = gammaln(intended + 1.0) - gammaln(violations + 1.0) - gammaln(intended - violations + 1)
+    chances = betaln(violations + bad, intended - violations + good) - betaln(bad, good)
+    return np.asarray(np.exp(np.maximum(ways + chances, -600.0)))
+
 
 _TAIL = 3.0  # degrees of freedom of the prior: a peak three times the expected one is no surprise
 _ANYWHERE = 0.05  # part of the prior that is flat over all rates
@@ -97,7 +140,7 @@ class Posterior:
         grain = round(log(max(reading.seconds, 0.05)) / _TIME_GRAIN)
         table = _log_likelihood(counts, slo.limit, exp(grain * _TIME_GRAIN), reading)
         offset = round((log(reading.rate) - self.origin) / STEP)
-        score = _flat_at_least if reading.truncated else likelihood.flat_chance
+        score = _flat_at_least if reading.truncated else flat_chance
         flat = self.flat + np.log(score(counts.violations, counts.intended, counts.allowed))
         live = _added(self.live, table, offset)
         best = live.max(axis=(0, 1))
@@ -157,9 +200,9 @@ def _log_likelihood(counts: Counts, limit: float, seconds: float, reading: Readi
     """``[sigma, shape, offset]``: log likelihood of one reading, noise averaged out."""
     shown = onset.onset(counts.allowed, limit, seconds)
     if reading.truncated:
-        fits = likelihood.at_least(counts.violations, counts.intended, shown.fraction)
+        fits = at_least(counts.violations, counts.intended, shown.fraction)
     else:
-        fits = likelihood.chance(counts.violations, counts.intended, shown)
+        fits = chance(counts.violations, counts.intended, shown)
     return np.asarray(np.log(np.maximum(blur(fits), 1e-300)))
 
 
@@ -179,7 +222,7 @@ def _added(live: Array, table: Array, offset: int) -> Array:
 
 
 def _flat_at_least(violations: float, intended: float, allowed: float) -> Array:
-    return likelihood.at_least(violations, intended, np.minimum(onset.FLAT * allowed, 1.0))
+    return at_least(violations, intended, np.minimum(onset.FLAT * allowed, 1.0))
 
 
 def _as_failure(counts: Counts) -> Counts:

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from autotune.monitor.footprint import Footprint
+from autotune.monitor.activity import HostUsage
 
 # Of the CPU time, beyond what is usual. On a small lab of two CPUs nearly every reading at half of the
 # peak broke a p99 objective with 0.15 to 0.4 stolen, near the peak most of those with 0.04 to 0.1.
@@ -54,14 +54,14 @@ class StealGuard:
         last = len(self.stolen) - 1
         return sorted(self.stolen)[int(USUAL * last)] if self.stolen else 0.0
 
-    def disturbed(self, hosts: Mapping[str, Footprint]) -> str | None:
+    def disturbed(self, hosts: Mapping[str, HostUsage]) -> str | None:
         """Why a reading that took this of the hosts says nothing of the stack, if it does not."""
         name, stolen = worst(hosts)
         if stolen <= self.usual + MUCH:
             return None
         return f"{stolen:.0%} of the CPU time of {name} was taken by the machine below it"
 
-    def after(self, hosts: Mapping[str, Footprint], lost: float = 0.0) -> StealGuard:
+    def after(self, hosts: Mapping[str, HostUsage], lost: float = 0.0) -> StealGuard:
         """With one more reading, which was in vain if it ``lost`` some seconds."""
         if not hosts:
             return self
@@ -78,10 +78,10 @@ class StealGuard:
         return self.lost < max(self.free, SHARE * elapsed)
 
 
-def worst(hosts: Mapping[str, Footprint]) -> tuple[str, float]:
+def worst(hosts: Mapping[str, HostUsage]) -> tuple[str, float]:
     """The host that most was stolen from, and the fraction; of no host nothing was."""
     return max(
-        ((name, footprint.steal) for name, footprint in hosts.items()),
+        ((name, usage.steal) for name, usage in hosts.items()),
         key=lambda found: found[1],
         default=("", 0.0),
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -36,7 +37,7 @@ class Window:
 
 
 @dataclass(frozen=True)
-class Warmth:
+class WarmUpResult:
     """How the warm-up went; ``settled`` is false when the windows ran out first."""
 
     settled: bool
@@ -60,7 +61,7 @@ def warm_up(
     expected: float | None,
     *,
     max_rate: float,
-) -> Warmth:
+) -> WarmUpResult:
     """Load the stack until two consecutive windows agree and the hit rate no longer climbs.
 
     ``probe(rate, seconds)`` makes the load, ``lookups()`` gives the cache's hits and misses so far,
@@ -76,14 +77,14 @@ def warm_up(
         reading = probe(rate, WINDOW)
         windows.append(_window(reading, before, lookups()))
         if len(windows) > 1 and agree(windows[-2], windows[-1]) and not climbing(windows):
-            return Warmth(settled=True, windows=tuple(windows))
+            return WarmUpResult(settled=True, windows=tuple(windows))
         if len(windows) > 1 and windows[-1].dead and windows[-2].dead:
-            return Warmth(settled=False, windows=tuple(windows))
+            return WarmUpResult(settled=False, windows=tuple(windows))
         if windows[-1].overloaded:
             rate, ceiling = max(rate / 2, 1.0), SHARE * rate
         else:
             rate = min(rate * 1.5, ceiling)
-    return Warmth(settled=False, windows=tuple(windows))
+    return WarmUpResult(settled=False, windows=tuple(windows))
 
 
 def agree(one: Window, other: Window) -> bool:
@@ -124,3 +125,23 @@ def _window(
         gained, lost = after[0] - before[0], after[1] - before[1]
         hits = gained / (gained + lost) if gained + lost > 0 else None
     return Window(reading.rate, reading.fraction > OVERLOADED, reading.percentile(0.5), hits)
+
+
+IN_A_ROW = 3
+SECONDS = 10.0
+
+
+def drain(latency: Callable[[], float | None], limit: float, seconds: float = SECONDS) -> bool:
+    """Ask until ``IN_A_ROW`` single requests come back within ``limit`` seconds, one by one.
+
+    ``latency()`` sends one request and gives its seconds, ``None`` if it was not answered right.
+    Whether the backlog was gone before ``seconds`` had passed.
+    """
+    deadline = time.monotonic() + seconds
+    quick = 0
+    while quick < IN_A_ROW:
+        if time.monotonic() > deadline:
+            return False
+        took = latency()
+        quick = quick + 1 if took is not None and took <= limit else 0
+    return True

@@ -9,7 +9,7 @@ from statistics import fmean
 from autotune.deploy.stack import Part
 from autotune.monitor.counters import Counters, query_of
 from autotune.monitor.sample import Processes, Queue, Sample
-from autotune.monitor.watch import Seen, WatchedHost
+from autotune.monitor.watch import Observations, WatchedHost
 from autotune.services.base import Endpoint
 from autotune.services.diagnosis import WORKING, PartActivity
 
@@ -53,7 +53,7 @@ class HostActivity:
         return 1.0 - self.cpu.get("idle", 1.0) - self.cpu.get("iowait", 0.0)
 
 
-def host_activity(host: WatchedHost, seen: Seen, seconds: float) -> HostActivity | None:
+def host_activity(host: WatchedHost, seen: Observations, seconds: float) -> HostActivity | None:
     """``None`` when the host gave fewer than two samples within ``seconds`` of the first."""
     samples = within(seen.samples.get(host.name, ()), seconds)
     if len(samples) < 2:
@@ -87,7 +87,7 @@ def host_activity(host: WatchedHost, seen: Seen, seconds: float) -> HostActivity
     )
 
 
-def part_activity(part: Part, seen: Seen, seconds: float) -> PartActivity:
+def part_activity(part: Part, seen: Observations, seconds: float) -> PartActivity:
     """What is known of one service; what could not be seen stays zero or ``None``."""
     samples = within(seen.samples.get(part.site.host, ()), seconds)
     at = _looks(samples, part.name)
@@ -207,3 +207,53 @@ def _memory_in_use(sample: Sample) -> float:
         return sample.memory["GroupUsed"] / limit
     total = sample.memory.get("MemTotal", 0)
     return 1.0 - sample.memory.get("MemAvailable", total) / total if total else 0.0
+
+
+@dataclass(frozen=True)
+class HostUsage:
+    """A host over one reading.
+
+    ``cpu`` is the fraction of its CPUs' time in use and ``steal`` what the machine below took of
+    it; ``load`` the load average at the end, ``running`` the mean of runnable threads; ``memory``
+    the fraction in use at worst; ``sockets`` and ``time_wait`` counts at worst; ``network``
+    bytes/s. ``rss`` is the largest process of each service in bytes, ``workers`` how many there
+    were, by the part's name.
+    """
+
+    cpu: float
+    steal: float
+    load: float
+    running: float
+    memory: float
+    sockets: int
+    time_wait: int
+    network: float
+    rss: Mapping[str, int] = field(default_factory=dict)
+    workers: Mapping[str, int] = field(default_factory=dict)
+
+
+def host_usages(
+    hosts: Sequence[WatchedHost], seen: Observations, seconds: float
+) -> dict[str, HostUsage]:
+    """Host → its usage, for every host that was seen at all."""
+    found = {host.name: _host_usage(host, seen, seconds) for host in hosts}
+    return {name: usage for name, usage in found.items() if usage}
+
+
+def _host_usage(host: WatchedHost, seen: Observations, seconds: float) -> HostUsage | None:
+    whole = host_activity(host, seen, seconds)
+    if whole is None:
+        return None
+    parts = [part_activity(part, seen, seconds) for part in host.parts]
+    return HostUsage(
+        cpu=round(whole.busy, 4),
+        steal=round(whole.cpu.get("steal", 0.0), 4),
+        load=round(whole.load, 2),
+        running=round(whole.running, 2),
+        memory=round(whole.memory, 4),
+        sockets=whole.sockets,
+        time_wait=whole.time_wait,
+        network=round(whole.network),
+        rss={part.name: part.rss for part in parts if part.rss},
+        workers={part.name: part.workers for part in parts if part.workers},
+    )

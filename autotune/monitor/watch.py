@@ -43,7 +43,7 @@ class WatchedHost:
 
 
 @dataclass(frozen=True)
-class Seen:
+class Observations:
     """All that was seen during one reading: samples and CPU seconds taken by host, counters and
     complaints by part; and, by part, ``faults`` of those that answer wrong even at rest."""
 
@@ -126,9 +126,9 @@ class Watch:
             self._guarded(self._read_log, (part, begun))
 
     @property
-    def seen(self) -> Seen:
+    def seen(self) -> Observations:
         counters = {part: tuple(found) for part, found in self._counters.items()}
-        return Seen(
+        return Observations(
             dict(self._samples),
             dict(self._cost),
             counters,

@@ -1,8 +1,8 @@
 """What a study's peaks are in the user's own terms: requests/s at an objective, or a value.
 
 A study compares peaks, of which more is better. For a stack they are requests/s. For a benchmark
-command they stand for its values (`measure.merit`), which may be to be made small. ``of`` turns a
-peak into the user's number; everything else here takes such numbers.
+command they stand for its values (`measure.objective_scale`), which may be to be made small. ``of`` turns
+a peak into the user's number; everything else here takes such numbers.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from math import exp, log
 from typing import Any
 
-from autotune.measure.merit import Scale
+from autotune.measure.objective_scale import Scale
 from autotune.optimize.confirmation import Gain
 from autotune.report import format as fmt
 from autotune.study.records import State

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import gammaincc
 
-from autotune.diagnose.bottleneck import Bottleneck
+from autotune.diagnose.context import Bottleneck
 from autotune.measure.reading import Reading
 from autotune.services.base import Settings
 from autotune.services.diagnosis import Resource

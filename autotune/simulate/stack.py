@@ -13,7 +13,7 @@ from autotune.deploy.desired_state import desired_state
 from autotune.deploy.host_manifests import host_manifests
 from autotune.deploy.stack import Part, Stack
 from autotune.measure.reading import Reading
-from autotune.monitor.footprint import Footprint
+from autotune.monitor.activity import HostUsage
 from autotune.services.base import Action, Settings
 from autotune.simulate.chain import Array, Chain, chain
 from autotune.simulate.noise import NoiseModel
@@ -57,7 +57,7 @@ class SimulatedStack:
             self._chain = made
         return made.refused
 
-    def take(self, rate: float, seconds: float) -> tuple[Reading, dict[str, Footprint]]:
+    def take(self, rate: float, seconds: float) -> tuple[Reading, dict[str, HostUsage]]:
         """One reading, and what the hosts showed meanwhile."""
         assert self._chain is not None, "nothing is deployed"
         rng = self.noise.reading(self.readings)
@@ -119,7 +119,7 @@ class SimulatedStack:
         )
 
 
-def shown(topology: Topology, made: Chain, offered: float, seconds: float) -> dict[str, Footprint]:
+def shown(topology: Topology, made: Chain, offered: float, seconds: float) -> dict[str, HostUsage]:
     """What a reading takes of each host, as its own counters would show it."""
     found = {}
     tiers = (topology.lb, topology.web, topology.cache, topology.store)
@@ -128,7 +128,7 @@ def shown(topology: Topology, made: Chain, offered: float, seconds: float) -> di
         inside = min(offered, station.rate) * station.time(offered, 0.995).mean
         busy = min(1.0, offered * station.work / hosts.all_cpus, station.use(offered))
         load = (inside + backlog) / hosts.count
-        footprint = Footprint(
+        usage = HostUsage(
             cpu=round(busy, 4),
             steal=0.0,
             load=round(load, 2),
@@ -138,7 +138,7 @@ def shown(topology: Topology, made: Chain, offered: float, seconds: float) -> di
             time_wait=0,
             network=0.0,
         )
-        found.update(dict.fromkeys(hosts.hosts, footprint))
+        found.update(dict.fromkeys(hosts.hosts, usage))
     return found
 
 

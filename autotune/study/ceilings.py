@@ -13,8 +13,8 @@ from autotune.environments.load_meter import LoadMeter
 from autotune.environments.load_session import LoadSession
 from autotune.errors import AutotuneError
 from autotune.loads import memcaslap, mutilate
+from autotune.loads.base import LoadError
 from autotune.loads.closed import Ceiling, Clients, ClosedLoad
-from autotune.loads.errors import LoadError
 from autotune.loads.memcaslap import PROTOCOL, SHAPES, CacheCeiling, Shape
 from autotune.loads.registry import CLOSED
 from autotune.services.base import Endpoint, Role, Settings

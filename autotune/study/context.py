@@ -16,7 +16,7 @@ from autotune.environments.clock import Clock
 from autotune.environments.evaluation import History
 from autotune.measure.noise import Noise
 from autotune.measure.reading import Reading
-from autotune.measure.warmup import Warmth
+from autotune.measure.warmup import WarmUpResult
 from autotune.runtimes.run_directory import remove_run_directory
 from autotune.runtimes.server_process import end_left_behind
 from autotune.space.space import Space
@@ -114,7 +114,7 @@ class ProgressReporter(Protocol):
 
     def deployed(self, trial: Trial, deployed: Deployed) -> None: ...
 
-    def warm(self, trial: Trial, warmth: Warmth) -> None: ...
+    def warm(self, trial: Trial, warm_up: WarmUpResult) -> None: ...
 
     def reading(self, trial: Trial, reading: Reading, purpose: str) -> None: ...
 

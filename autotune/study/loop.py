@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import log
 
-from autotune.diagnose.moves import moves
+from autotune.diagnose.diagnosis import recommended_moves
 from autotune.environments.load_session import UNKNOWN_SD
 from autotune.environments.peak import Peak
 from autotune.estimate import WITHIN_90, Estimate
@@ -57,7 +57,7 @@ def tune(context: TrialContext, searcher: Searcher, budget: Budget) -> Verdict:
         done = trials.run(step, context, prior(state, step), incumbent(state), retries)
         if done.phase in COUNTED:
             with context.clock.on("search"):
-                tell(searcher, done, moves(store.state.bottlenecks.get(done.number)))
+                tell(searcher, done, recommended_moves(store.state.bottlenecks.get(done.number)))
         store.spent(context.clock.collect())
 
 
@@ -141,5 +141,5 @@ def _sd(peak: Peak) -> float:
 def catch_up(searcher: Searcher, state: State) -> None:
     """After a kill: tell what was measured and not told, take back what was never measured."""
     for trial in state.finished(*COUNTED):
-        tell(searcher, trial, moves(state.bottlenecks.get(trial.number)))
+        tell(searcher, trial, recommended_moves(state.bottlenecks.get(trial.number)))
     searcher.take_back()

@@ -15,14 +15,14 @@ from typing import Any
 
 from autotune import __version__, durable
 from autotune.deploy.deployed import Deployed
-from autotune.diagnose.bottleneck import Bottleneck
+from autotune.diagnose.context import Bottleneck
 from autotune.environments.peak import Peak
 from autotune.errors import AutotuneError
-from autotune.measure.answer import Answer
+from autotune.measure.benchmark import Answer
 from autotune.measure.noise import Noise
 from autotune.measure.reading import Reading
-from autotune.measure.warmup import Warmth
-from autotune.monitor.footprint import Footprint
+from autotune.measure.warmup import WarmUpResult
+from autotune.monitor.activity import HostUsage
 from autotune.optimize.ranking import Standings
 from autotune.space.space import Candidate
 from autotune.study import journal
@@ -30,7 +30,7 @@ from autotune.study.records import Phase, State, Trial, after, replay
 
 SCHEMA = 1
 CALL = "call"  # purpose of a reading that is a call of a benchmark command
-NOTHING_SEEN: Mapping[str, Footprint] = {}
+NOTHING_SEEN: Mapping[str, HostUsage] = {}
 
 
 def now() -> str:
@@ -106,17 +106,17 @@ class Store:
         trial: Trial,
         reading: Reading,
         purpose: str,
-        hosts: Mapping[str, Footprint] = NOTHING_SEEN,
+        hosts: Mapping[str, HostUsage] = NOTHING_SEEN,
     ) -> None:
         """One reading and what it took of the hosts; on disk before anybody acts on it."""
-        usage = {name: dataclasses.asdict(footprint) for name, footprint in hosts.items()}
+        usage = {name: dataclasses.asdict(usage) for name, usage in hosts.items()}
         origin = {"trial": trial.number, "at": now(), "purpose": purpose}
         self._readings.append({**origin, **record_of(reading), "hosts": usage})
 
-    def warmed(self, trial: Trial, warmth: Warmth) -> None:
+    def warmed(self, trial: Trial, warm_up: WarmUpResult) -> None:
         """How the warm-up went; a peak measured on a stack that was not settled says less."""
-        self._write("warm-up", trial=trial.number, settled=warmth.settled,
-                    windows=len(warmth.windows), hits=warmth.hits, carried=warmth.carried)  # fmt: skip
+        self._write("warm-up", trial=trial.number, settled=warm_up.settled,
+                    windows=len(warm_up.windows), hits=warm_up.hits, carried=warm_up.carried)  # fmt: skip
 
     def measured(self, trial: Trial, peak: Peak, *, readings: int, load_seconds: float) -> None:
         """A trial whose peak came of ``readings`` that took ``load_seconds``."""

@@ -9,9 +9,9 @@ from autotune.diagnose.diagnosis import WatchedReading
 from autotune.environments.evaluation import Evaluation, EvaluationRequest, Failed, Measured
 from autotune.errors import AutotuneError
 from autotune.estimate import Estimate
-from autotune.measure.answer import Answer
+from autotune.measure.benchmark import Answer
 from autotune.measure.steal_guard import RetryBudget
-from autotune.measure.warmup import Warmth
+from autotune.measure.warmup import WarmUpResult
 from autotune.space.space import Infeasible
 from autotune.study.context import TrialContext
 from autotune.study.records import Phase, State, Trial
@@ -76,9 +76,9 @@ class TrialRecorder:
         self.context.store.deployed(self.trial, deployed)
         self.context.progress.deployed(self.trial, deployed)
 
-    def warmed(self, warmth: Warmth) -> None:
-        self.context.store.warmed(self.trial, warmth)
-        self.context.progress.warm(self.trial, warmth)
+    def warmed(self, warm_up: WarmUpResult) -> None:
+        self.context.store.warmed(self.trial, warm_up)
+        self.context.progress.warm(self.trial, warm_up)
 
     def reading(self, watched: WatchedReading, purpose: str) -> None:
         store = self.context.store

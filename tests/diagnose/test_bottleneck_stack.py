@@ -12,7 +12,7 @@ import pytest
 
 from autotune.deploy import ready
 from autotune.deploy.deployment import Deployment
-from autotune.diagnose.bottleneck import Resource
+from autotune.diagnose.context import Resource
 from autotune.diagnose.diagnosis import WatchedReading
 from autotune.environments.load_meter import LoadMeter
 from autotune.environments.processes import prepare

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from ruamel.yaml import YAML
 
-from autotune.diagnose.bottleneck import Bottleneck
-from autotune.diagnose.context import ReadingContext
-from autotune.diagnose.diagnosis import explain, judge
+from autotune.diagnose.context import Bottleneck, ReadingContext
+from autotune.diagnose.diagnosis import explain, judge, recommended_moves
 from autotune.measure.reading import Reading
 from autotune.monitor.activity import HostActivity
 from autotune.services import registry
 from autotune.services.base import Role
 from autotune.services.diagnosis import PartActivity, Resource
+from autotune.services.registry import ALL, diagnosis
 from autotune.target.slo import Slo
 
 CASES: list[dict[str, Any]] = YAML(typ="safe").load(
@@ -125,3 +125,33 @@ def test_confidence_is_shared_by_readings_that_disagree() -> None:
     assert alone is not None
     assert apart is not None
     assert apart.confidence == pytest.approx(alone.confidence / 2)
+
+
+def found(service: str, resource: Resource) -> dict[str, object]:
+    return asdict(Bottleneck("web", service, "web1", resource, "said so", 0.9))
+
+
+def test_moves_name_parameters_of_the_tier_in_full() -> None:
+    assert recommended_moves(found("memcached", Resource.CACHE)) == ("web.memcached.memory+",)
+    assert recommended_moves(found("php_fpm", Resource.WORKERS))[:2] == (
+        "web.php_fpm.max_children+",
+        "web.php_fpm.pm=static",
+    )
+    assert "web.limits.nofile+" in recommended_moves(found("nginx", Resource.DESCRIPTORS))
+
+
+@pytest.mark.parametrize("resource", [Resource.CPU, Resource.GENERATOR, Resource.ANSWERS])
+def test_what_no_setting_mends_has_none(resource: Resource) -> None:
+    assert recommended_moves(found("nginx", resource)) == ()
+    assert recommended_moves(None) == ()
+
+
+def test_every_move_is_one_of_the_catalogue() -> None:
+    known: dict[str, set[str]] = {}
+    for service in ALL:
+        known.setdefault(service.name, set()).update(p.name for p in service.parameters)
+    named = [(name, move) for name in known for told in diagnosis(name).moves.values()
+             for move in told]  # fmt: skip
+    assert len(named) > 20
+    for name, move in named:
+        assert move.rstrip("+-").partition("=")[0] in known[name], (name, move)

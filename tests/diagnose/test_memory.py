@@ -2,23 +2,23 @@ from __future__ import annotations
 
 from autotune.diagnose.diagnosis import WatchedReading, worst_rss
 from autotune.measure.reading import Reading
-from autotune.monitor.footprint import Footprint
-from autotune.monitor.watch import Seen
+from autotune.monitor.activity import HostUsage
+from autotune.monitor.watch import Observations
 from autotune.study.records import replay
 
 READING = Reading(100.0, 1.0, 100, 0, {}, {0.01: 100})
 
 
-def footprint(**rss: int) -> Footprint:
+def usage(**rss: int) -> HostUsage:
     by_part = {name.replace("__", "."): size for name, size in rss.items()}
-    return Footprint(0.5, 0.0, 1.0, 1.0, 0.2, 10, 5, 1000.0, by_part)
+    return HostUsage(0.5, 0.0, 1.0, 1.0, 0.2, 10, 5, 1000.0, by_part)
 
 
 def test_the_largest_process_of_a_service_on_any_host_in_any_reading() -> None:
-    first = {"web1": footprint(web__web1__php_fpm=20, web__web1__nginx=5),
-             "web2": footprint(web__web2__php_fpm=30)}  # fmt: skip
-    second = {"web1": footprint(web__web1__php_fpm=25)}
-    watched = [WatchedReading(READING, Seen(), hosts) for hosts in (first, second)]
+    first = {"web1": usage(web__web1__php_fpm=20, web__web1__nginx=5),
+             "web2": usage(web__web2__php_fpm=30)}  # fmt: skip
+    second = {"web1": usage(web__web1__php_fpm=25)}
+    watched = [WatchedReading(READING, Observations(), hosts) for hosts in (first, second)]
     assert worst_rss(watched) == {"web.php_fpm": 30, "web.nginx": 5}
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from autotune.environments.cache_peak import CachePeak, own_objective, peak
-from autotune.loads.errors import LoadError
+from autotune.loads.base import LoadError
 from autotune.loads.mutilate import SHAPES
 from autotune.measure import Slo
 from autotune.services.base import Argv, Endpoint

@@ -14,7 +14,7 @@ import pytest
 
 from autotune.environments.command import FIRST_CALLS, CommandSession
 from autotune.errors import AutotuneError
-from autotune.measure.answer import Answer, Fault, Unusable, Value
+from autotune.measure.benchmark import Answer, Fault, Unusable, Value
 from autotune.optimize.searcher import Searcher
 from autotune.report.studies import open_study
 from autotune.report.summary import summary

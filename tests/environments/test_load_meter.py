@@ -6,10 +6,10 @@ import pytest
 
 from autotune.deploy.stack import Stack
 from autotune.environments.load_meter import LoadMeter
-from autotune.loads.base import Order, Request
+from autotune.loads.base import LoadSpec, Request
 from autotune.loads.httperf import Httperf
 from autotune.monitor.sample import Sample
-from autotune.monitor.watch import Seen, WatchedHost
+from autotune.monitor.watch import Observations, WatchedHost
 from autotune.services.base import Endpoint
 from autotune.target.slo import Slo
 from autotune.transports.local import LocalTransport
@@ -25,9 +25,9 @@ def gauge(cpus: float) -> LoadMeter:
     )  # fmt: skip
 
 
-def seen(*throttled: float) -> Seen:
+def seen(*throttled: float) -> Observations:
     samples = tuple(Sample(at=float(at), throttled=value) for at, value in enumerate(throttled))
-    return Seen(samples={"load1": samples})
+    return Observations(samples={"load1": samples})
 
 
 @pytest.mark.parametrize(
@@ -44,7 +44,7 @@ def seen(*throttled: float) -> Seen:
 def test_a_load_host_with_too_little_cpu(
     cpus: float, throttled: tuple[float, ...], rate: float, said: str | None
 ) -> None:
-    found = gauge(cpus)._starved(seen(*throttled), Order(rate, 2.0))
+    found = gauge(cpus)._starved(seen(*throttled), LoadSpec(rate, 2.0))
     assert (found is None) == (said is None)
     if said:
         assert said in str(found)

@@ -23,8 +23,8 @@ from autotune.environments.load_session import (
 )
 from autotune.estimate import Estimate
 from autotune.measure.steal_guard import FREE, LONGEST, PAUSE
-from autotune.measure.warmup import Warmth, Window
-from autotune.monitor.footprint import Footprint
+from autotune.measure.warmup import WarmUpResult, Window
+from autotune.monitor.activity import HostUsage
 from autotune.study import trial
 from autotune.study.records import Phase, Trial
 from autotune.study.schedule import Measure
@@ -48,7 +48,7 @@ class Weather:
             stormy = self.taken in self.storm
             self.taken += 1
             seen = calm(3 * rate if stormy else rate, seconds)
-            hosts = {"web1": Footprint(0.5, STOLEN if stormy else CALM, 1, 1, 0.1, 9, 0, 1e6)}
+            hosts = {"web1": HostUsage(0.5, STOLEN if stormy else CALM, 1, 1, 0.1, 9, 0, 1e6)}
             return replace(seen, reading=replace(seen.reading, rate=rate), hosts=hosts)
 
         meter.take = take  # type: ignore[method-assign]  # the storm is between the two
@@ -103,30 +103,30 @@ def test_what_never_ends_is_measured_as_it_is(
 EXPECTED = Estimate.of(1000.0, 0.1)
 
 
-def warmth(*windows: tuple[float, bool]) -> Warmth:
+def warm_up_result(*windows: tuple[float, bool]) -> WarmUpResult:
     """Windows by their rate, and whether it was too much."""
     seen = tuple(Window(rate, overloaded, 0.01, None) for rate, overloaded in windows)
-    return Warmth(settled=True, windows=seen)
+    return WarmUpResult(settled=True, windows=seen)
 
 
 @pytest.mark.parametrize(
     ("prior", "seen", "guess"),
     [
         # Nobody has measured it: somewhat above what it carried, if it carried anything.
-        (None, warmth((200, False), (300, False)), Estimate.of(300 * BEYOND, UNKNOWN_SD)),
-        (None, warmth((200, True), (100, True)), None),
+        (None, warm_up_result((200, False), (300, False)), Estimate.of(300 * BEYOND, UNKNOWN_SD)),
+        (None, warm_up_result((200, True), (100, True)), None),
         # It kept up with what is expected: so it is expected.
-        (EXPECTED, warmth((600, False), (600, False)), EXPECTED),
+        (EXPECTED, warm_up_result((600, False), (600, False)), EXPECTED),
         # It did not, and says itself what it can do …
-        (EXPECTED, warmth((600, True), (300, False), (360, False)),
+        (EXPECTED, warm_up_result((600, True), (300, False), (360, False)),
          Estimate.of(360 * BEYOND, UNKNOWN_SD)),
         # … but not by one window that was disturbed.
-        (EXPECTED, warmth((600, False), (600, True), (300, False), (580, False)), EXPECTED),
-        (EXPECTED, warmth((600, True), (300, True)), EXPECTED),
+        (EXPECTED, warm_up_result((600, False), (600, True), (300, False), (580, False)), EXPECTED),
+        (EXPECTED, warm_up_result((600, True), (300, True)), EXPECTED),
     ],
 )  # fmt: skip
 def test_a_peak_is_guessed_from_what_was_carried(
-    prior: Estimate | None, seen: Warmth, guess: Estimate | None
+    prior: Estimate | None, seen: WarmUpResult, guess: Estimate | None
 ) -> None:
     assert expectation(prior, seen) == guess
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from autotune.diagnose.bottleneck import Bottleneck
+from autotune.diagnose.context import Bottleneck
 from autotune.diagnose.diagnosis import WatchedReading
 from autotune.environments.evaluation import History
 from autotune.environments.load_session import Meter
@@ -18,7 +18,7 @@ from autotune.environments.systemd import SystemdEnvironment, prepare
 from autotune.errors import AutotuneError
 from autotune.lab import of_target
 from autotune.lab.lifecycle import down
-from autotune.loads import kernel
+from autotune.loads import load_host
 from autotune.services.base import Settings
 from autotune.services.diagnosis import Resource
 from autotune.target.read import read
@@ -88,7 +88,7 @@ def running(path: Path, study: Path) -> Iterator[tuple[SystemdEnvironment, Meter
 
 
 def sysctls(way: Transport) -> list[str]:
-    return way.run(["sysctl", "-n", kernel.RANGE, kernel.REUSE]).stdout.split()
+    return way.run(["sysctl", "-n", load_host.RANGE, load_host.REUSE]).stdout.split()
 
 
 def climb(bed: SystemdEnvironment, equipment: Meter, first: float) -> Bottleneck | None:

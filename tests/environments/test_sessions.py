@@ -49,7 +49,7 @@ class Recorder:
     def deployed(self, deployed: Any) -> None:
         self.events.append("deployed")
 
-    def warmed(self, warmth: Any) -> None:
+    def warmed(self, warm_up: Any) -> None:
         self.events.append("warmed")
 
     def reading(self, watched: Any, purpose: str) -> None:

@@ -3,7 +3,7 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from autotune.loads.base import Tally, total, without_fastest
+from autotune.loads.base import LoadResult, binned, total, without_fastest
 
 KINDS = ("5xx", "timeout", "refused", "not sent")
 EDGES = tuple(ms / 1000 for ms in (1, 2, 5, 51, 400))
@@ -11,10 +11,10 @@ counts = st.integers(0, 10_000)
 
 
 @st.composite
-def tallies(draw: st.DrawFn) -> Tally:
+def results(draw: st.DrawFn) -> LoadResult:
     errors = draw(st.dictionaries(st.sampled_from(KINDS), st.integers(1, 999)))
     histogram = draw(st.dictionaries(st.sampled_from(EDGES), st.integers(1, 999)))
-    return Tally(
+    return LoadResult(
         intended=sum(errors.values()) + sum(histogram.values()),
         sent=draw(counts),
         errors=errors,
@@ -26,7 +26,7 @@ def tallies(draw: st.DrawFn) -> Tally:
 
 
 @settings(max_examples=40)
-@given(st.lists(tallies(), max_size=5), st.randoms(use_true_random=False))
+@given(st.lists(results(), max_size=5), st.randoms(use_true_random=False))
 def test_a_sum_does_not_depend_on_the_order_or_the_grouping(parts, rng) -> None:
     shuffled = list(parts)
     rng.shuffle(shuffled)
@@ -36,7 +36,7 @@ def test_a_sum_does_not_depend_on_the_order_or_the_grouping(parts, rng) -> None:
 
 
 @settings(max_examples=40)
-@given(st.lists(tallies(), max_size=5))
+@given(st.lists(results(), max_size=5))
 def test_every_intended_request_is_counted_once_in_a_sum(parts) -> None:
     whole = total(parts)
     assert whole.replies_ok + whole.failed == whole.intended
@@ -44,21 +44,40 @@ def test_every_intended_request_is_counted_once_in_a_sum(parts) -> None:
     assert (whole.limited is None) == all(part.limited is None for part in parts)
 
 
-@given(tallies(), st.integers(0, 5000))
-def test_blame_moves_right_answers_to_errors_and_never_hides_a_late_one(tally, wrong) -> None:
-    blamed = tally.blame("wrong body", wrong)
-    moved = min(wrong, tally.replies_ok)
-    assert blamed.replies_ok + blamed.failed == tally.replies_ok + tally.failed
-    assert blamed.failed == tally.failed + moved
+@given(results(), st.integers(0, 5000))
+def test_reclassifying_moves_right_answers_to_errors_and_never_hides_a_late_one(
+    result, wrong
+) -> None:
+    reclassified = result.reclassify("wrong body", wrong)
+    moved = min(wrong, result.replies_ok)
+    assert reclassified.replies_ok + reclassified.failed == result.replies_ok + result.failed
+    assert reclassified.failed == result.failed + moved
     for limit in EDGES:
-        late = tally.later_than(limit)
-        assert blamed.later_than(limit) == min(late, tally.replies_ok - moved)
+        late = result.later_than(limit)
+        assert reclassified.later_than(limit) == min(late, result.replies_ok - moved)
 
 
 def test_later_than_counts_bins_that_end_after_the_limit() -> None:
-    tally = Tally(10, histogram={0.049: 1, 0.050: 2, 0.051: 3, 0.4: 4})
-    assert tally.later_than(0.050) == 7
+    result = LoadResult(10, histogram={0.049: 1, 0.050: 2, 0.051: 3, 0.4: 4})
+    assert result.later_than(0.050) == 7
 
 
 def test_the_fastest_go_first() -> None:
     assert without_fastest({0.4: 2, 0.001: 3, 0.002: 5}, 4) == {0.002: 4, 0.4: 2}
+
+
+SECONDS = st.floats(0, 20, allow_nan=False)
+
+
+@given(st.lists(SECONDS, max_size=200), st.sampled_from([0.0005, 0.0023, 0.005, 0.05, 0.2]))
+def test_late_answers_are_counted_exactly(latencies: list[float], limit: float) -> None:
+    found = binned(latencies, limit)
+    assert sum(found.values()) == len(latencies)
+    assert sum(n for edge, n in found.items() if edge > limit) == sum(x > limit for x in latencies)
+
+
+@given(st.lists(SECONDS, min_size=1, max_size=50))
+def test_a_bin_ends_no_earlier_than_what_is_in_it_and_little_later(latencies: list[float]) -> None:
+    edges = sorted(edge for edge, n in binned(latencies, 0.05).items() for _ in range(n))
+    for edge, latency in zip(edges, sorted(latencies), strict=True):
+        assert latency - 1e-9 <= edge <= latency + 0.001 + 1e-9

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from autotune.loads import bodies
-from autotune.loads.base import Order, Request, Tally
+from autotune.loads.base import LoadResult, LoadSpec, Request
 from autotune.loads.bodies import Look
 from autotune.services.base import Endpoint
 
@@ -37,12 +37,12 @@ def test_what_was_cut_off_is_not_an_answer() -> None:
     ("rate", "seconds", "looks"), [(1000, 3, 18), (1000, 0.2, 2), (100, 3, 3), (5, 3, 2)]
 )
 def test_the_look_adds_but_a_trace_of_load(rate: float, seconds: float, looks: int) -> None:
-    assert bodies.count(Order(rate, seconds)) == looks
+    assert bodies.count(LoadSpec(rate, seconds)) == looks
 
 
 def test_a_path_with_signs_that_mean_something_to_curl() -> None:
     request = Request(Endpoint("h", 80), "/a[1]{b}?c=d", RIGHT)
-    assert bodies.argv(request, Order(1000, 2.0))[-1] == r"http://h:80/a\[1\]\{b\}?c=d#[1-12]"
+    assert bodies.argv(request, LoadSpec(1000, 2.0))[-1] == r"http://h:80/a\[1\]\{b\}?c=d#[1-12]"
 
 
 SHARES = [
@@ -53,7 +53,7 @@ SHARES = [
 
 @pytest.mark.parametrize(("look", "wrong"), SHARES)
 def test_the_share_of_wrong_bodies_stands_for_all_answers(look: Look, wrong: int) -> None:
-    tally = Tally(110, 110, {"wrong body": 20, "timeout": 10}, {0.001: 50, 0.2: 30})
-    blamed = look.blame(tally)
-    assert blamed.errors == {"wrong body": wrong, "timeout": 10}
-    assert blamed.replies_ok + blamed.failed == 110
+    result = LoadResult(110, 110, {"wrong body": 20, "timeout": 10}, {0.001: 50, 0.2: 30})
+    reclassified = look.reclassify(result)
+    assert reclassified.errors == {"wrong body": wrong, "timeout": 10}
+    assert reclassified.replies_ok + reclassified.failed == 110

@@ -7,11 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from autotune.loads.ab import Ab
 from autotune.loads.base import Request
-from autotune.loads.closed import Ceiling, Clients, ClosedLoad
+from autotune.loads.closed import Ab, Ceiling, Clients, ClosedLoad, Wrk
 from autotune.loads.memcaslap import SHAPES, CacheCeiling, argv, parse
-from autotune.loads.wrk import Wrk
 from autotune.services.base import Endpoint
 
 FIXTURES = Path(__file__).parent / "fixtures" / "closed"

@@ -5,8 +5,7 @@ import socket
 import pytest
 
 from autotune.loads import headroom
-from autotune.loads.base import Order, Tally
-from autotune.loads.errors import LoadError
+from autotune.loads.base import LoadError, LoadResult, LoadSpec
 from autotune.loads.headroom import Headroom, calibrate, shortfall
 from autotune.loads.registry import LOADS
 from autotune.transports.local import LocalTransport
@@ -26,16 +25,16 @@ def test_a_rate_is_held_against_the_headroom(headroom: Headroom, rate: float, en
 
 
 @pytest.mark.parametrize(
-    ("tally", "words"),
+    ("result", "words"),
     [
-        (Tally(1000, histogram={0.001: 995, 0.2: 5}), None),
-        (Tally(1000, histogram={0.001: 900, 0.2: 100}), "100 of 1000 requests late at 500/s"),
-        (Tally(1000, errors={"timeout": 90, "reset": 5}, histogram={0.001: 905}), "timeout"),
-        (Tally(1000, limited="no ports"), "no ports"),
+        (LoadResult(1000, histogram={0.001: 995, 0.2: 5}), None),
+        (LoadResult(1000, histogram={0.001: 900, 0.2: 100}), "100 of 1000 requests late at 500/s"),
+        (LoadResult(1000, errors={"timeout": 90, "reset": 5}, histogram={0.001: 905}), "timeout"),
+        (LoadResult(1000, limited="no ports"), "no ports"),
     ],
 )
-def test_what_kept_the_generator_from_more(tally: Tally, words: str | None) -> None:
-    said = shortfall(tally, Order(500, 2.0))
+def test_what_kept_the_generator_from_more(result: LoadResult, words: str | None) -> None:
+    said = shortfall(result, LoadSpec(500, 2.0))
     assert said is None if words is None else words in (said or "")
 
 

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from math import sqrt
 from pathlib import Path
 from typing import Any
 
@@ -8,9 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autotune.loads.base import Order, Process, Request, Tally
-from autotune.loads.httperf import Httperf
-from autotune.loads.httperf_output import Printed
+from autotune.loads.base import LoadResult, LoadSpec, Process, Request
+from autotune.loads.httperf import CLIENTS, Httperf, Printed, mean_gap, unit_span
 from autotune.services.base import Endpoint
 
 RECORDED = Path(__file__).parent / "fixtures" / "httperf"
@@ -24,11 +24,11 @@ def recorded(name: str) -> tuple[str, dict[str, Any]]:
     )
 
 
-def parsed(printed: str, case: dict[str, Any]) -> Tally:
+def parsed(printed: str, case: dict[str, Any]) -> LoadResult:
     body = case["expect"]
     request = Request(Endpoint("127.0.0.1", 1), "/", body.encode() if body else None)
     process = Process(argv=(), **case["process"])
-    return Httperf().parse(process, printed, request, Order(**case["order"]))
+    return Httperf().parse(process, printed, request, LoadSpec(**case["order"]))
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -36,25 +36,25 @@ def test_recorded_output_gives_the_recorded_tally(name: str) -> None:
     printed, case = recorded(name)
     expected = case["tally"]
     expected["histogram"] = {float(edge): n for edge, n in expected["histogram"].items()}
-    assert parsed(printed, case) == Tally(**expected)
+    assert parsed(printed, case) == LoadResult(**expected)
 
 
 @pytest.mark.parametrize("name", CASES)
 def test_every_intended_request_is_answered_right_or_an_error(name: str) -> None:
     printed, case = recorded(name)
-    tally = parsed(printed, case)
-    assert tally.intended == case["process"]["requests"]
-    assert tally.replies_ok + tally.failed == tally.intended
-    assert tally.sent <= tally.intended
+    result = parsed(printed, case)
+    assert result.intended == case["process"]["requests"]
+    assert result.replies_ok + result.failed == result.intended
+    assert result.sent <= result.intended
 
 
 @pytest.mark.parametrize("name", CASES)
 def test_output_cut_anywhere_never_passes_for_a_whole_reading(name: str) -> None:
     printed, case = recorded(name)
     for end in range(0, len(printed) - 60, 97):
-        tally = parsed(printed[:end], case)
-        assert tally.limited is not None
-        assert tally.failed == tally.intended
+        result = parsed(printed[:end], case)
+        assert result.limited is not None
+        assert result.failed == result.intended
 
 
 FAULTS = {
@@ -67,9 +67,9 @@ FAULTS = {
 def test_a_fault_of_the_server_is_counted_and_not_blamed_on_the_generator(
     name: str, kind: str
 ) -> None:
-    tally = parsed(*recorded(name))
-    assert tally.errors[kind] > 0.4 * tally.intended
-    assert tally.limited is None
+    result = parsed(*recorded(name))
+    assert result.errors[kind] > 0.4 * result.intended
+    assert result.limited is None
 
 
 GENERATORS_FAULT = ("interrupted", "killed", "starved-to-the-end", "burst-of-its-own")
@@ -81,9 +81,9 @@ def test_a_fault_of_the_generator_is_never_the_servers(name: str) -> None:
 
 
 def test_a_server_that_fails_at_less_than_was_ordered_fails() -> None:
-    tally = parsed(*recorded("starved-but-overloaded"))
-    assert tally.limited is None
-    assert tally.truncated
+    result = parsed(*recorded("starved-but-overloaded"))
+    assert result.limited is None
+    assert result.truncated
 
 
 def test_slow_answers_stay_late_where_fast_errors_are_taken_out() -> None:
@@ -105,12 +105,12 @@ COMMANDS = [
 ]
 
 
-@pytest.mark.parametrize(("order", "requests", "held"), COMMANDS)
+@pytest.mark.parametrize(("spec", "requests", "held"), COMMANDS)
 def test_as_few_processes_as_can_do_the_job(
-    order: tuple[float, float, float, float, int], requests: list[int], held: int
+    spec: tuple[float, float, float, float, int], requests: list[int], held: int
 ) -> None:
-    rate, seconds, timeout, limit, hosts = order
-    ordered = Order(rate, seconds, timeout, limit, seed=5)
+    rate, seconds, timeout, limit, hosts = spec
+    ordered = LoadSpec(rate, seconds, timeout, limit, seed=5)
     found = Httperf().processes(REQUEST, ordered, hosts)
     assert [process.requests for process in found] == requests
     assert {process.open_connections for process in found} == {held}
@@ -120,7 +120,7 @@ def test_as_few_processes_as_can_do_the_job(
 
 
 def test_a_command_line() -> None:
-    (process,) = Httperf().processes(REQUEST, Order(500, 2.0, seed=70_000))
+    (process,) = Httperf().processes(REQUEST, LoadSpec(500, 2.0, seed=70_000))
     assert process.argv == (
         "prlimit", "--nofile=266",
         "timeout", "--signal=INT", "--kill-after=1", "9",
@@ -133,18 +133,48 @@ def test_a_command_line() -> None:
 
 @given(st.integers(0, 2**40), st.sampled_from([100, 9000]))
 def test_a_seed_repeats_the_arrivals_and_processes_do_not_share_them(seed, rate) -> None:
-    order = Order(rate, 0.05, seed=seed)
-    once, again = (Httperf().processes(REQUEST, order) for _ in range(2))
+    spec = LoadSpec(rate, 0.05, seed=seed)
+    once, again = (Httperf().processes(REQUEST, spec) for _ in range(2))
     assert once == again
     clients = [word for process in once for word in process.argv if word.startswith("--client")]
     assert len(set(clients)) == len(once)
 
 
 def test_without_a_seed_no_two_readings_are_alike() -> None:
-    found = {Httperf().processes(REQUEST, Order(100, 1.0)) for _ in range(20)}
+    found = {Httperf().processes(REQUEST, LoadSpec(100, 1.0)) for _ in range(20)}
     assert len(found) > 15
 
 
 @given(st.text())
 def test_anything_can_be_printed(text) -> None:
     assert Printed.read(text) is None or "Total: connections" in text
+
+
+# What httperf 0.9.0-9 took, in test-duration (1 ms resolution), to send 1000 requests with a mean
+# gap of 1 ms to a server that answered at once.
+TOOK = {0: 0.958, 1: 1.005, 777: 1.025}
+
+
+@pytest.mark.parametrize(("client", "took"), TOOK.items())
+def test_the_sequence_is_httperfs_own(client: int, took: float) -> None:
+    assert unit_span(client, 999) / 1000 == pytest.approx(took, abs=0.002)
+
+
+@given(st.integers(0, CLIENTS - 1), st.integers(2, 400), st.floats(1, 10_000))
+def test_the_gaps_add_up_to_the_time_the_rate_asks_for(client, requests, rate) -> None:
+    gap = mean_gap(client, requests, rate)
+    assert gap * unit_span(client, requests - 1) == pytest.approx((requests - 1) / rate)
+
+
+def test_clients_send_at_different_moments_and_stray_as_poisson_arrivals_do() -> None:
+    n = 1000
+    spans = [unit_span(client, n) / n for client in range(0, CLIENTS, CLIENTS // 200)]
+    mean = sum(spans) / len(spans)
+    sd = sqrt(sum((span - mean) ** 2 for span in spans) / (len(spans) - 1))
+    assert len(set(spans)) == len(spans)
+    assert mean == pytest.approx(1, abs=4 / sqrt(n * len(spans)))
+    assert sd == pytest.approx(1 / sqrt(n), rel=0.2)
+
+
+def test_a_single_request_needs_no_gap() -> None:
+    assert mean_gap(3, 1, 5.0) == 0.2

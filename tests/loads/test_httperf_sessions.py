@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from autotune.loads.base import Load, Order, Request, Tally
+from autotune.loads.base import Load, LoadResult, LoadSpec, Request
 from autotune.loads.httperf import Httperf
 from autotune.loads.httperf_sessions import HttperfSessions, Sessions
 from autotune.loads.take import take
@@ -18,23 +18,23 @@ from tests.loads.server import recording
 
 FIXTURES = Path(__file__).parent / "fixtures" / "httperf-sessions"
 REQUEST = Request(Endpoint("198.18.0.1", 80), "/")
-ORDER = Order(60, 1.0, limit=0.050, timeout=0.4, seed=5)
+ORDER = LoadSpec(60, 1.0, limit=0.050, timeout=0.4, seed=5)
 BROWSING = "/s1 think=0.1\n   /img1\n   /img2\n/s2\n"
 THREE = "/s1\n/other\n/s3\n"
 
 
-def parsed(name: str, sessions: str = THREE) -> Tally:
+def parsed(name: str, sessions: str = THREE) -> LoadResult:
     load = HttperfSessions(kinds(sessions))
     (process,) = load.processes(REQUEST, ORDER)
     return load.parse(process, (FIXTURES / f"{name}.txt").read_text(), REQUEST, ORDER)
 
 
 def test_pauses_are_no_latency() -> None:
-    tally = parsed("healthy", BROWSING)
-    assert (tally.intended, tally.sent, tally.replies_ok) == (60, 60, 60)
-    assert tally.later_than(0.050) == 0
-    assert max(tally.histogram) < 0.1 / 4 + 0.050
-    assert tally.limited is None
+    result = parsed("healthy", BROWSING)
+    assert (result.intended, result.sent, result.replies_ok) == (60, 60, 60)
+    assert result.later_than(0.050) == 0
+    assert max(result.histogram) < 0.1 / 4 + 0.050
+    assert result.limited is None
 
 
 # What is wrong with it → errors, right answers, late ones
@@ -49,12 +49,12 @@ def test_pauses_are_no_latency() -> None:
     ],
 )
 def test_recorded(name: str, errors: dict[str, int], right: int, late: int) -> None:
-    tally = parsed(name)
-    assert tally.errors == errors
-    assert tally.replies_ok == right
-    assert tally.later_than(0.050) == late
-    assert tally.replies_ok + tally.failed == tally.intended == 60
-    assert tally.limited is None
+    result = parsed(name)
+    assert result.errors == errors
+    assert result.replies_ok == right
+    assert result.later_than(0.050) == late
+    assert result.replies_ok + result.failed == result.intended == 60
+    assert result.limited is None
 
 
 def test_output_cut_anywhere_is_no_result() -> None:
@@ -68,9 +68,9 @@ def test_output_cut_anywhere_is_no_result() -> None:
 @pytest.mark.parametrize("hosts", [1, 3])
 @pytest.mark.parametrize("rate", [30.0, 600.0, 9000.0])
 def test_kinds_make_the_rate_in_requests_together(rate: float, hosts: int) -> None:
-    order = Order(rate, 4.0, limit=0.050)
+    spec = LoadSpec(rate, 4.0, limit=0.050)
     load = HttperfSessions(kinds(f"{BROWSING}\n{BROWSING}\n/a\n"))
-    processes = load.processes(REQUEST, order, hosts)
+    processes = load.processes(REQUEST, spec, hosts)
     assert len(processes) >= min(2 * hosts, 20)
     assert sum(one.requests for one in processes) == pytest.approx(rate * 4, rel=0.02, abs=4)
     started: Counter[int] = Counter()
@@ -87,9 +87,9 @@ def test_kinds_make_the_rate_in_requests_together(rate: float, hosts: int) -> No
 def test_real_sessions_ask_for_what_the_file_says() -> None:
     load = HttperfSessions(kinds("/s1 think=0.2\n   /img1\n   /img2\n/s2\n"))
     with recording() as (endpoint, asked):
-        order = Order(40, 1.0, timeout=20.0, limit=20.0, ramp=0.0)
-        tally = take(load, Request(endpoint, "/"), order, LocalTransport())
-    assert (tally.intended, tally.replies_ok) == (40, 40)
+        spec = LoadSpec(40, 1.0, timeout=20.0, limit=20.0, ramp=0.0)
+        result = take(load, Request(endpoint, "/"), spec, LocalTransport())
+    assert (result.intended, result.replies_ok) == (40, 40)
     assert Counter(asked) == dict.fromkeys(("/s1", "/s2", "/img1", "/img2"), 10)
 
 
@@ -97,10 +97,10 @@ def test_real_sessions_ask_for_what_the_file_says() -> None:
 def test_real_uris_are_asked_for_in_turn() -> None:
     paths = ("/a", "/b?x=1", "/c", "/broken")
     with recording() as (endpoint, asked):
-        order = Order(40, 1.0, timeout=20.0, limit=20.0, ramp=0.0)
-        tally = take(Httperf(uris=paths), Request(endpoint, "/never"), order, LocalTransport())
-    assert tally.errors == {"5xx": 10}
-    assert tally.replies_ok == 30
+        spec = LoadSpec(40, 1.0, timeout=20.0, limit=20.0, ramp=0.0)
+        result = take(Httperf(uris=paths), Request(endpoint, "/never"), spec, LocalTransport())
+    assert result.errors == {"5xx": 10}
+    assert result.replies_ok == 30
     assert Counter(asked) == dict.fromkeys(paths, 10)
 
 
@@ -115,14 +115,14 @@ def test_real_uris_are_asked_for_in_turn() -> None:
 )
 def test_a_generator_that_has_its_cpu_makes_the_load(load: Load) -> None:
     with recording() as (endpoint, _):
-        tally = take(load, Request(endpoint, "/"), Order(40, 1.0, limit=1.0), LocalTransport())
-    assert (tally.replies_ok, tally.limited) == (40, None)
+        result = take(load, Request(endpoint, "/"), LoadSpec(40, 1.0, limit=1.0), LocalTransport())
+    assert (result.replies_ok, result.limited) == (40, None)
 
 
 def test_each_reading_begins_elsewhere_in_the_list() -> None:
     load = Httperf(uris=tuple(f"/{n}" for n in range(1000)))
     begun = {load.processes(REQUEST, ORDER)[0].input for _ in range(2) if ORDER.seed}
     assert len(begun) == 1  # the same seed asks for the same again
-    some = [load.processes(REQUEST, Order(60, 1.0))[0].input or b"" for _ in range(20)]
+    some = [load.processes(REQUEST, LoadSpec(60, 1.0))[0].input or b"" for _ in range(20)]
     assert len({text.split(b"\0")[0] for text in some}) > 1
     assert all(len(text.split(b"\0")) == 1001 for text in some)

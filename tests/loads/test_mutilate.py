@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from autotune.loads.base import Order
+from autotune.loads.base import LoadSpec
 from autotune.loads.mutilate import SHAPES, Sampled, agent, loading, measuring, parse
 from autotune.services.base import Endpoint
 
 FIXTURES = Path(__file__).parent / "fixtures" / "mutilate"
 SERVERS = (Endpoint("198.18.0.5", 11211), Endpoint("198.18.0.6", 11211))
-ORDER = Order(400, 2, limit=0.050, ramp=0.5)
+ORDER = LoadSpec(400, 2, limit=0.050, ramp=0.5)
 
 
 def printed(name: str) -> str:
@@ -25,31 +25,31 @@ def samples(name: str) -> list[float]:
     return [float(line.split()[1]) / 1e6 for line in lines if line]
 
 
-def read(name: str, order: Order = ORDER) -> Sampled:
-    return parse(printed(name), order)
+def read(name: str, spec: LoadSpec = ORDER) -> Sampled:
+    return parse(printed(name), spec)
 
 
 @pytest.mark.parametrize("limit", [0.0005, 0.005, 0.05, 0.2])
 @pytest.mark.parametrize("name", ["healthy", "facebook", "frozen-half-a-second"])
 def test_late_gets_are_counted_one_by_one_and_sets_never_too_few(name: str, limit: float) -> None:
-    found = read(name, Order(400, 2, limit=limit, ramp=0.5))
-    tally, known = found.tally, samples(name)
+    found = read(name, LoadSpec(400, 2, limit=limit, ramp=0.5))
+    result, known = found.result, samples(name)
     late = sum(latency > limit for latency in known)
     assert found.gets == len(known)
     assert found.operations > found.gets
     sets = found.operations - found.gets
-    assert late <= tally.later_than(limit) <= late + sets
+    assert late <= result.later_than(limit) <= late + sets
     # Of the sets, at least the share that was late among the gets.
-    assert tally.later_than(limit) >= late + int(sets * late / len(known))
-    assert tally.replies_ok + tally.failed == tally.intended
-    assert tally.sent == found.operations
+    assert result.later_than(limit) >= late + int(sets * late / len(known))
+    assert result.replies_ok + result.failed == result.intended
+    assert result.sent == found.operations
 
 
 def test_a_frozen_server_is_seen() -> None:
-    tally = read("frozen-half-a-second").tally
+    result = read("frozen-half-a-second").result
     # Half a second at 350 gets a second: nine tenths of those who came had to wait 50 ms and more.
-    assert tally.later_than(0.05) > 0.9 * 0.45 * 350
-    assert tally.limited is None
+    assert result.later_than(0.05) > 0.9 * 0.45 * 350
+    assert result.limited is None
 
 
 def test_misses_and_traffic() -> None:
@@ -61,37 +61,37 @@ def test_misses_and_traffic() -> None:
 
 
 def test_an_overloaded_server_is_not_the_generators_fault() -> None:
-    tally = read("overloaded", Order(2000, 2, limit=0.005, ramp=0.5)).tally
-    assert tally.errors["not sent"] > 0
-    assert tally.truncated
-    assert tally.limited is None
+    result = read("overloaded", LoadSpec(2000, 2, limit=0.005, ramp=0.5)).result
+    assert result.errors["not sent"] > 0
+    assert result.truncated
+    assert result.limited is None
 
 
 def test_less_load_than_ordered_without_late_answers_is_the_generators() -> None:
-    tally = read("healthy", Order(4000, 2, limit=10.0, ramp=0.5)).tally
-    assert tally.limited is not None
-    assert "fell behind" in tally.limited
-    assert tally.replies_ok + tally.failed == tally.intended == 8000
+    result = read("healthy", LoadSpec(4000, 2, limit=10.0, ramp=0.5)).result
+    assert result.limited is not None
+    assert "fell behind" in result.limited
+    assert result.replies_ok + result.failed == result.intended == 8000
 
 
 def test_the_crash_of_the_default_is_named() -> None:
-    tally = read("segmentation-fault").tally
-    assert tally.limited is not None
-    assert "-i exponential:1" in tally.limited
-    assert "139" in tally.limited
+    result = read("segmentation-fault").result
+    assert result.limited is not None
+    assert "-i exponential:1" in result.limited
+    assert "139" in result.limited
 
 
 @pytest.mark.parametrize(("text", "said"), [("", "nothing"), (printed("refused"), "refused")])
 def test_no_result_says_nothing_of_the_server(text: str, said: str) -> None:
-    tally = parse(text, ORDER).tally
-    assert said in (tally.limited or "")
-    assert tally.errors == {"not sent": tally.intended}
+    result = parse(text, ORDER).result
+    assert said in (result.limited or "")
+    assert result.errors == {"not sent": result.intended}
 
 
 def test_output_cut_anywhere_before_its_samples_is_no_result() -> None:
     text = printed("healthy")
     for end in range(0, text.index("Misses"), 31):
-        assert parse(text[:end], ORDER).tally.limited
+        assert parse(text[:end], ORDER).result.limited
 
 
 @pytest.mark.parametrize("shape", SHAPES, ids=lambda shape: shape.name)

@@ -17,13 +17,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from autotune.loads.base import Order, Process, Request, Tally
+from autotune.loads.base import LoadResult, LoadSpec, Process, Request
 from autotune.loads.oha import Oha, stored_answers
 from autotune.services.base import Endpoint
 
 BODY = b"found 0100 of 0100\n"
 REQUEST = Request(Endpoint("198.18.0.1", 8080), "/kv.php?a=[1]&b=$(reboot)", BODY)
-ORDER = Order(100, 2.0, limit=0.050)
+ORDER = LoadSpec(100, 2.0, limit=0.050)
 CONNECTIONS = 25
 NO_ERRORS: Mapping[str, int] = {}
 OLD = """CREATE TABLE oha (start REAL NOT NULL, start_latency_correction REAL, end REAL NOT NULL,
@@ -35,40 +35,40 @@ Row = tuple[float, float, float, int, int]  # due, sent, end, status, size
 
 
 FIXTURES = Path(__file__).parent / "fixtures" / "oha"
-# name → order, connections, body to expect, errors, right answers, late ones
+# name → spec, connections, body to expect, errors, right answers, late ones
 RECORDED = {
-    "healthy": (Order(100, 1.5), 25, b"ok\n", {}, 150, 0),
+    "healthy": (LoadSpec(100, 1.5), 25, b"ok\n", {}, 150, 0),
     # The server stood still for 500 ms: those who came in the first 450 of them were late.
-    "frozen-half-a-second": (Order(100, 2.0), 25, b"ok\n", {}, 200, 45),
-    "overloaded": (Order(200, 1.5, limit=0.010), 16, b"ok\n", {"not sent": 172}, 128, 128),
-    "500": (Order(100, 1.5), 25, b"ok\n", {"5xx": 150}, 0, 0),
-    "wrong-body": (Order(100, 1.5), 25, b"okay\n", {"wrong body": 150}, 0, 0),
-    "refused": (Order(100, 1.5), 25, b"ok\n", {"refused": 150}, 0, 0),
-    "timeouts": (Order(50, 1.5, timeout=0.1), 16, b"ok\n", {"timeout": 75}, 0, 0),
+    "frozen-half-a-second": (LoadSpec(100, 2.0), 25, b"ok\n", {}, 200, 45),
+    "overloaded": (LoadSpec(200, 1.5, limit=0.010), 16, b"ok\n", {"not sent": 172}, 128, 128),
+    "500": (LoadSpec(100, 1.5), 25, b"ok\n", {"5xx": 150}, 0, 0),
+    "wrong-body": (LoadSpec(100, 1.5), 25, b"okay\n", {"wrong body": 150}, 0, 0),
+    "refused": (LoadSpec(100, 1.5), 25, b"ok\n", {"refused": 150}, 0, 0),
+    "timeouts": (LoadSpec(50, 1.5, timeout=0.1), 16, b"ok\n", {"timeout": 75}, 0, 0),
 }
 
 
 @pytest.mark.parametrize("name", RECORDED)
 def test_recorded(name: str) -> None:
-    order, connections, body, errors, right, late = RECORDED[name]
-    one = Process((), order.requests, order.seconds, 9.0, connections)
+    spec, connections, body, errors, right, late = RECORDED[name]
+    one = Process((), spec.requests, spec.seconds, 9.0, connections)
     text = (FIXTURES / f"{name}.txt").read_text()
-    tally = Oha().parse(one, text, replace(REQUEST, expect=body), order)
-    assert (tally.intended, tally.errors, tally.replies_ok) == (order.requests, errors, right)
-    assert tally.later_than(order.limit) == late
-    assert tally.limited is None
+    result = Oha().parse(one, text, replace(REQUEST, expect=body), spec)
+    assert (result.intended, result.errors, result.replies_ok) == (spec.requests, errors, right)
+    assert result.later_than(spec.limit) == late
+    assert result.limited is None
 
 
 def test_a_real_one_is_asked_and_understood() -> None:
     """`run.json` is what oha 1.16 said to this very command: asked otherwise, record it anew."""
     run = json.loads((FIXTURES / "run.json").read_text())
     request = Request(Endpoint("127.0.0.1", 8080), "/a", b"ok\n")
-    order = Order(50, 1.0, limit=1.0)
-    (process,) = Oha().processes(request, order)
+    spec = LoadSpec(50, 1.0, limit=1.0)
+    (process,) = Oha().processes(request, spec)
     assert list(process.argv) == run["argv"]
-    tally = Oha().parse(process, run["printed"], request, order)
-    assert tally.limited is None
-    assert (tally.intended, tally.replies_ok) == (50, 50)
+    result = Oha().parse(process, run["printed"], request, spec)
+    assert result.limited is None
+    assert (result.intended, result.replies_ok) == (50, 50)
 
 
 def even(latencies: Iterable[float], status: int = 200, size: int = len(BODY)) -> list[Row]:
@@ -97,17 +97,17 @@ def process(requests: int = 200) -> Process:
     return Process((), requests, 2.0, 9.0, CONNECTIONS)
 
 
-def parsed(text: str, order: Order = ORDER, requests: int = 200) -> Tally:
-    return Oha().parse(process(requests), text, REQUEST, order)
+def parsed(text: str, spec: LoadSpec = ORDER, requests: int = 200) -> LoadResult:
+    return Oha().parse(process(requests), text, REQUEST, spec)
 
 
 @pytest.mark.parametrize("table", [OLD, NEW], ids=["1.4", "1.15"])
 def test_healthy(table: str) -> None:
-    tally = parsed(printed(even([0.005] * 196 + [0.0501] * 4), table=table))
-    assert (tally.intended, tally.sent, tally.errors) == (200, 200, {})
-    assert tally.later_than(0.050) == 4
-    assert tally.limited is None
-    assert not tally.truncated
+    result = parsed(printed(even([0.005] * 196 + [0.0501] * 4), table=table))
+    assert (result.intended, result.sent, result.errors) == (200, 200, {})
+    assert result.later_than(0.050) == 4
+    assert result.limited is None
+    assert not result.truncated
 
 
 @settings(max_examples=40, deadline=None)
@@ -118,9 +118,9 @@ def test_healthy(table: str) -> None:
 def test_late_answers_are_counted_exactly(latencies: list[float], limit: float) -> None:
     rows = even(latencies)
     late = sum(end - due > limit for due, _, end, _, _ in rows)
-    tally = parsed(printed(rows), replace(ORDER, limit=limit), len(latencies))
-    assert tally.later_than(limit) == late
-    assert tally.replies_ok + tally.failed == tally.intended == len(latencies)
+    result = parsed(printed(rows), replace(ORDER, limit=limit), len(latencies))
+    assert result.later_than(limit) == late
+    assert result.replies_ok + result.failed == result.intended == len(latencies)
 
 
 def test_a_stall_counts_for_everybody_who_came_during_it() -> None:
@@ -130,9 +130,9 @@ def test_a_stall_counts_for_everybody_who_came_during_it() -> None:
         sent = i / 100 if i < 50 + CONNECTIONS else 1.0
         rows.append((i / 100, sent, 1.005, 200, len(BODY)))
     rows += [(i / 100, i / 100, i / 100 + 0.005, 200, len(BODY)) for i in range(100, 200)]
-    tally = parsed(printed(rows))
-    assert tally.later_than(0.050) == 46
-    assert tally.limited is None
+    result = parsed(printed(rows))
+    assert result.later_than(0.050) == 46
+    assert result.limited is None
 
 
 @pytest.mark.parametrize(
@@ -147,27 +147,27 @@ def test_a_stall_counts_for_everybody_who_came_during_it() -> None:
     ],
 )
 def test_errors_by_kind(said: str, kind: str) -> None:
-    tally = parsed(printed(even([0.005] * 150), {said: 50}))
-    assert tally.errors == {kind: 50}
-    assert tally.replies_ok == 150
+    result = parsed(printed(even([0.005] * 150), {said: 50}))
+    assert result.errors == {kind: 50}
+    assert result.replies_ok == 150
 
 
 def test_errors_are_not_throughput() -> None:
     wrong = even([0.001] * 100, 502, 150) + [
         (i / 100, i / 100, i / 100 + 0.001, 200, 3) for i in range(100, 200)
     ]
-    tally = parsed(printed(wrong))
-    assert tally.errors == {"5xx": 100, "wrong body": 100}
-    assert tally.replies_ok == 0
+    result = parsed(printed(wrong))
+    assert result.errors == {"5xx": 100, "wrong body": 100}
+    assert result.replies_ok == 0
 
 
 def test_an_overloaded_server_leaves_requests_unsent() -> None:
     """All connections in hand: what was due and not sent is the server's doing."""
     rows = [(i / 100, max(i / 100, i / 25 - 1), i / 25 + 0.1, 200, len(BODY)) for i in range(100)]
-    tally = parsed(printed(rows))
-    assert tally.errors == {"not sent": 100}
-    assert tally.limited is None
-    assert tally.later_than(0.050) == 100
+    result = parsed(printed(rows))
+    assert result.errors == {"not sent": 100}
+    assert result.limited is None
+    assert result.later_than(0.050) == 100
 
 
 @pytest.mark.parametrize(
@@ -185,9 +185,9 @@ def test_an_overloaded_server_leaves_requests_unsent() -> None:
     ids=["late", "half", "idle"],
 )  # fmt: skip
 def test_a_starved_generator_says_nothing_of_the_server(rows: list[Row]) -> None:
-    tally = parsed(printed(rows))
-    assert tally.limited is not None
-    assert "fell behind" in tally.limited
+    result = parsed(printed(rows))
+    assert result.limited is not None
+    assert "fell behind" in result.limited
 
 
 def test_no_ports_or_descriptors_left_is_the_load_hosts() -> None:
@@ -198,9 +198,9 @@ def test_no_ports_or_descriptors_left_is_the_load_hosts() -> None:
 def test_output_cut_anywhere_is_no_result() -> None:
     text = printed(even([0.005] * 200))
     for end in [*range(0, 200, 7), *range(200, len(text) - 1, 997)]:
-        tally = parsed(text[:end])
-        assert tally.limited is not None
-        assert tally.failed == tally.intended == 200
+        result = parsed(text[:end])
+        assert result.limited is not None
+        assert result.failed == result.intended == 200
 
 
 def test_a_file_without_answers_is_no_result() -> None:
@@ -212,9 +212,9 @@ def test_a_file_without_answers_is_no_result() -> None:
 
 @pytest.mark.parametrize(("rate", "hosts"), [(40.0, 1), (5000.0, 1), (5000.0, 3), (30_000.0, 2)])
 def test_processes_share_the_rate_and_hold_enough_connections(rate: float, hosts: int) -> None:
-    order = Order(rate, 3.0, limit=0.050)
+    spec = LoadSpec(rate, 3.0, limit=0.050)
     load = Oha()
-    processes = load.processes(REQUEST, order, hosts)
+    processes = load.processes(REQUEST, spec, hosts)
     assert len(processes) >= hosts
     words = [p.argv[p.argv.index("timeout") :] for p in processes]
     rates = [float(w[w.index("-q") + 1]) for w in words]
@@ -226,4 +226,4 @@ def test_processes_share_the_rate_and_hold_enough_connections(rate: float, hosts
         assert held == one.open_connections <= load.limits.open_connections
         assert command[-1] == REQUEST.url
         assert {"--latency-correction", "--no-tui", "-w"} <= set(command)
-    assert sum(p.open_connections for p in processes) >= rate * 5 * order.limit
+    assert sum(p.open_connections for p in processes) >= rate * 5 * spec.limit

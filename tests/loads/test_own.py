@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from autotune.errors import TargetError
-from autotune.loads.base import Order, Request, Tally
+from autotune.loads.base import LoadResult, LoadSpec, Request
 from autotune.loads.own import OwnLoad
 from autotune.loads.registry import chosen
 from autotune.loads.take import take
@@ -16,10 +16,10 @@ from autotune.target.read import read
 from autotune.transports.local import LocalTransport
 
 REQUEST = Request(Endpoint("127.0.0.1", 8080), "/kv.php")
-ORDER = Order(100.0, 10.0, ramp=0.0)
+ORDER = LoadSpec(100.0, 10.0, ramp=0.0)
 
 
-def parsed(printed: str) -> Tally:
+def parsed(printed: str) -> LoadResult:
     load = OwnLoad(("./mine",))
     (process,) = load.processes(REQUEST, ORDER)
     return load.parse(process, printed, REQUEST, ORDER)

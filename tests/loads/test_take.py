@@ -13,17 +13,16 @@ from pathlib import Path
 
 import pytest
 
-from autotune.loads.base import Order, Request, Tally
-from autotune.loads.errors import LoadError
+from autotune.loads.base import LoadError, LoadResult, LoadSpec, Request
 from autotune.loads.httperf import Httperf
 from autotune.loads.take import ran_away, take
 from autotune.services.base import Endpoint
 from autotune.transports.local import LocalTransport
 
 RIGHT = b"found 0100 of 0100\n"
-ORDER = Order(200, 1.0, timeout=2.0, limit=0.5, ramp=0.3)
+ORDER = LoadSpec(200, 1.0, timeout=2.0, limit=0.5, ramp=0.3)
 # However slow the machine is, nothing is given up or late: a load that one process holds for so long.
-PATIENT = Order(40, 1.5, timeout=20.0, limit=20.0, ramp=0.5)
+PATIENT = LoadSpec(40, 1.5, timeout=20.0, limit=20.0, ramp=0.5)
 CONFIG = """daemon off; master_process off; pid pid; error_log error.log;
 events {{ worker_connections 1024; }}
 http {{
@@ -67,26 +66,26 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Endpoint]:
         process.wait()
 
 
-def offered(endpoint: Endpoint, path: str, order: Order = ORDER) -> Tally:
-    return take(Httperf(), Request(endpoint, path, RIGHT), order, LocalTransport())
+def offered(endpoint: Endpoint, path: str, spec: LoadSpec = ORDER) -> LoadResult:
+    return take(Httperf(), Request(endpoint, path, RIGHT), spec, LocalTransport())
 
 
 @pytest.mark.stack
 def test_every_request_is_answered_and_counted(server: Endpoint) -> None:
-    tally = offered(server, "/right", PATIENT)
-    assert tally.errors == {}
-    assert tally.replies_ok == tally.sent == tally.intended == 60
-    assert not tally.truncated
+    result = offered(server, "/right", PATIENT)
+    assert result.errors == {}
+    assert result.replies_ok == result.sent == result.intended == 60
+    assert not result.truncated
 
 
 @pytest.mark.stack
 @pytest.mark.quiet
 def test_a_healthy_server(server: Endpoint) -> None:
-    tally = offered(server, "/right")
-    assert tally.errors == {}
-    assert tally.replies_ok == tally.sent == tally.intended == 200
-    assert not tally.truncated
-    assert tally.limited is None
+    result = offered(server, "/right")
+    assert result.errors == {}
+    assert result.replies_ok == result.sent == result.intended == 200
+    assert not result.truncated
+    assert result.limited is None
 
 
 @pytest.mark.stack
@@ -94,30 +93,30 @@ def test_a_healthy_server(server: Endpoint) -> None:
 def test_the_load_is_sent_in_the_time_ordered(server: Endpoint) -> None:
     """Whatever the arrivals: httperf draws those that ``arrivals`` foresees."""
     for seed in (1, 4000, 65_000):
-        tally = offered(server, "/right", replace(ORDER, seed=seed, ramp=0))
-        assert tally.limited is None
-        assert tally.duration >= 0.99 * (tally.intended - 1) / ORDER.rate
+        result = offered(server, "/right", replace(ORDER, seed=seed, ramp=0))
+        assert result.limited is None
+        assert result.duration >= 0.99 * (result.intended - 1) / ORDER.rate
 
 
 @pytest.mark.stack
 def test_several_hosts_share_the_load(server: Endpoint) -> None:
     request = Request(server, "/right", RIGHT)
-    tally = take(Httperf(), request, PATIENT, LocalTransport(), LocalTransport())
-    assert (tally.intended, tally.replies_ok) == (60, 60)
+    result = take(Httperf(), request, PATIENT, LocalTransport(), LocalTransport())
+    assert (result.intended, result.replies_ok) == (60, 60)
 
 
 @pytest.mark.stack
 def test_a_wrong_body_of_the_right_size_is_seen(server: Endpoint) -> None:
-    tally = offered(server, "/same-size", PATIENT)
-    assert tally.errors == {"wrong body": 60}
-    assert tally.replies_ok == 0
+    result = offered(server, "/same-size", PATIENT)
+    assert result.errors == {"wrong body": 60}
+    assert result.replies_ok == 0
 
 
 @pytest.mark.stack
 def test_several_load_hosts_share_a_reading(server: Endpoint) -> None:
     hosts = [LocalTransport(name) for name in ("a", "b", "c")]
-    tally = take(Httperf(), Request(server, "/right", RIGHT), PATIENT, *hosts)
-    assert (tally.intended, tally.replies_ok) == (60, 60)
+    result = take(Httperf(), Request(server, "/right", RIGHT), PATIENT, *hosts)
+    assert (result.intended, result.replies_ok) == (60, 60)
 
 
 @pytest.mark.stack
@@ -125,33 +124,33 @@ def test_several_load_hosts_share_a_reading(server: Endpoint) -> None:
 def test_runaway_errors_end_the_reading_with_its_ramp(
     server: Endpoint, path: str, kind: str
 ) -> None:
-    tally = offered(server, path, PATIENT)
-    assert tally.errors == {kind: 20}
-    assert tally.intended == 20
-    assert tally.truncated
-    assert tally.limited is None
+    result = offered(server, path, PATIENT)
+    assert result.errors == {kind: 20}
+    assert result.intended == 20
+    assert result.truncated
+    assert result.limited is None
 
 
 @pytest.mark.stack
 def test_nobody_listens() -> None:
-    tally = offered(Endpoint("127.0.0.1", free_port()), "/right", PATIENT)
-    assert tally.errors == {"refused": 20}
-    assert tally.truncated
+    result = offered(Endpoint("127.0.0.1", free_port()), "/right", PATIENT)
+    assert result.errors == {"refused": 20}
+    assert result.truncated
 
 
 @pytest.mark.parametrize(
-    ("tally", "away"),
+    ("result", "away"),
     [
-        (Tally(100, histogram={0.01: 100}), False),
-        (Tally(100, histogram={0.01: 30, 0.2: 70}), False),
-        (Tally(100, histogram={0.01: 29, 0.2: 71}), True),
-        (Tally(100, errors={"5xx": 25}, histogram={0.01: 75}), False),
-        (Tally(100, errors={"5xx": 26}, histogram={0.01: 74}), True),
-        (Tally(100, errors={"5xx": 20}, histogram={0.01: 29, 0.2: 51}), True),
+        (LoadResult(100, histogram={0.01: 100}), False),
+        (LoadResult(100, histogram={0.01: 30, 0.2: 70}), False),
+        (LoadResult(100, histogram={0.01: 29, 0.2: 71}), True),
+        (LoadResult(100, errors={"5xx": 25}, histogram={0.01: 75}), False),
+        (LoadResult(100, errors={"5xx": 26}, histogram={0.01: 74}), True),
+        (LoadResult(100, errors={"5xx": 20}, histogram={0.01: 29, 0.2: 51}), True),
     ],
 )
-def test_what_ends_a_reading_early(tally: Tally, away: bool) -> None:
-    assert ran_away(tally, 0.050) == away
+def test_what_ends_a_reading_early(result: LoadResult, away: bool) -> None:
+    assert ran_away(result, 0.050) == away
 
 
 @pytest.mark.stack
@@ -160,10 +159,10 @@ def test_an_overload_ends_with_the_ramp() -> None:
         silent.bind(("127.0.0.1", 0))
         silent.listen(2000)
         endpoint = Endpoint("127.0.0.1", silent.getsockname()[1])
-        tally = offered(endpoint, "/", Order(500, 2.0, timeout=5.0, limit=0.02, ramp=0.2))
-    assert tally.truncated
-    assert tally.intended == 100
-    assert tally.limited is None
+        result = offered(endpoint, "/", LoadSpec(500, 2.0, timeout=5.0, limit=0.02, ramp=0.2))
+    assert result.truncated
+    assert result.intended == 100
+    assert result.limited is None
 
 
 @pytest.mark.stack
@@ -172,11 +171,11 @@ def test_a_server_that_never_answers_holds_a_bounded_number_of_requests() -> Non
         silent.bind(("127.0.0.1", 0))
         silent.listen(2000)
         endpoint = Endpoint("127.0.0.1", silent.getsockname()[1])
-        order = Order(1000, 1.0, timeout=1.0, limit=0.02, ramp=0)
-        tally = offered(endpoint, "/", order)
-    assert tally.replies_ok == 0
-    assert tally.errors["fd-unavailable"] > 500
-    assert tally.errors["timeout"] + tally.errors["fd-unavailable"] == 1000
+        spec = LoadSpec(1000, 1.0, timeout=1.0, limit=0.02, ramp=0)
+        result = offered(endpoint, "/", spec)
+    assert result.replies_ok == 0
+    assert result.errors["fd-unavailable"] > 500
+    assert result.errors["timeout"] + result.errors["fd-unavailable"] == 1000
 
 
 @pytest.mark.stack

@@ -13,12 +13,12 @@ from autotune.measure.steal_guard import (
     StealGuard,
     worst,
 )
-from autotune.monitor.footprint import Footprint
+from autotune.monitor.activity import HostUsage
 
 
-def hosts(*stolen: float) -> dict[str, Footprint]:
+def hosts(*stolen: float) -> dict[str, HostUsage]:
     """web1, web2, … by what was stolen from each."""
-    return {f"web{number}": Footprint(0.5, steal, 1.0, 1.0, 0.5, 10, 0, 1e6)
+    return {f"web{number}": HostUsage(0.5, steal, 1.0, 1.0, 0.5, 10, 0, 1e6)
             for number, steal in enumerate(stolen, 1)}  # fmt: skip
 
 

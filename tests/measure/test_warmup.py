@@ -38,36 +38,36 @@ def filling(keys: int) -> Callable[[int], float]:
 
 def test_a_stack_without_a_cache_settles_in_two_windows() -> None:
     stack = Stack()
-    warmth = warm_up(stack.probe, stack.lookups, 100.0, max_rate=1e6)
-    assert (warmth.settled, len(warmth.windows)) == (True, 2)
+    warm_up_result = warm_up(stack.probe, stack.lookups, 100.0, max_rate=1e6)
+    assert (warm_up_result.settled, len(warm_up_result.windows)) == (True, 2)
 
 
 def test_a_cache_that_is_warm_settles_in_four() -> None:
     stack = Stack(lambda _: 0.95)
-    warmth = warm_up(stack.probe, stack.lookups, 100.0, max_rate=1e6)
-    assert (warmth.settled, len(warmth.windows)) == (True, 4)
-    assert warmth.hits == pytest.approx(0.95, abs=0.01)
+    warm_up_result = warm_up(stack.probe, stack.lookups, 100.0, max_rate=1e6)
+    assert (warm_up_result.settled, len(warm_up_result.windows)) == (True, 4)
+    assert warm_up_result.hits == pytest.approx(0.95, abs=0.01)
 
 
 def test_a_cache_that_fills_while_it_is_asked_is_waited_for() -> None:
     stack = Stack(filling(10_000))
-    warmth = warm_up(stack.probe, stack.lookups, 2000.0, max_rate=1e6)
-    assert warmth.settled
-    assert warmth.hits == pytest.approx(0.99, abs=0.01)
+    warm_up_result = warm_up(stack.probe, stack.lookups, 2000.0, max_rate=1e6)
+    assert warm_up_result.settled
+    assert warm_up_result.hits == pytest.approx(0.99, abs=0.01)
 
 
 def test_a_cache_that_fills_at_a_crawl_is_never_called_settled() -> None:
     stack = Stack(filling(20_000))  # 90 lookups a window: half a point more hits each
-    warmth = warm_up(stack.probe, stack.lookups, 150.0, max_rate=1e6)
-    assert not warmth.settled
-    assert len(warmth.windows) == MOST_WINDOWS
+    warm_up_result = warm_up(stack.probe, stack.lookups, 150.0, max_rate=1e6)
+    assert not warm_up_result.settled
+    assert len(warm_up_result.windows) == MOST_WINDOWS
 
 
 def test_an_overloaded_stack_is_given_less() -> None:
     stack = Stack(peak=300.0)
-    warmth = warm_up(stack.probe, stack.lookups, 1000.0, max_rate=1e6)
-    assert warmth.carried is not None
-    assert warmth.carried <= 300.0
+    warm_up_result = warm_up(stack.probe, stack.lookups, 1000.0, max_rate=1e6)
+    assert warm_up_result.carried is not None
+    assert warm_up_result.carried <= 300.0
 
 
 @pytest.mark.parametrize(

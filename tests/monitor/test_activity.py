@@ -7,10 +7,17 @@ from dataclasses import replace
 import pytest
 
 from autotune.deploy.stack import Part
-from autotune.monitor.activity import counted, host_activity, part_activity, queue_of, within
+from autotune.monitor.activity import (
+    counted,
+    host_activity,
+    host_usages,
+    part_activity,
+    queue_of,
+    within,
+)
 from autotune.monitor.counters import Counters
 from autotune.monitor.sample import Processes, Queue, Sample
-from autotune.monitor.watch import Seen, WatchedHost
+from autotune.monitor.watch import Observations, WatchedHost
 from autotune.services.base import Endpoint, Role, Service, Site
 from autotune.services.nginx.service import Nginx
 from autotune.services.php_fpm.service import PhpFpm
@@ -58,7 +65,7 @@ LAST = Sample(
     processes={"web.web1.php_fpm": Processes(5, 2, 5, 2.5, 1.5, 40, 11, 1024)},
 )  # fmt: skip
 HOST = WatchedHost("web1", 2.0, (FPM, WEB))
-SEEN = Seen(samples={"web1": (FIRST, LAST)})
+SEEN = Observations(samples={"web1": (FIRST, LAST)})
 
 
 def test_a_host() -> None:
@@ -76,7 +83,7 @@ def test_a_host() -> None:
 
 @pytest.mark.parametrize("samples", [(), (FIRST,), (FIRST, replace(LAST, at=110.0))])
 def test_a_host_that_was_hardly_seen(samples: tuple[Sample, ...]) -> None:
-    assert host_activity(HOST, Seen(samples={"web1": samples}), 3.0) is None
+    assert host_activity(HOST, Observations(samples={"web1": samples}), 3.0) is None
 
 
 def test_a_pool_of_processes() -> None:
@@ -89,12 +96,14 @@ def test_a_pool_of_processes() -> None:
 
 def test_a_pool_that_was_replaced_meanwhile_used_no_negative_time() -> None:
     later = replace(LAST, processes={"web.web1.php_fpm": Processes(2, cpu=0.25)})
-    assert part_activity(FPM, Seen(samples={"web1": (FIRST, later)}), 3.0).cpu == 0.0
+    assert part_activity(FPM, Observations(samples={"web1": (FIRST, later)}), 3.0).cpu == 0.0
 
 
 def test_samples_without_processes_are_skipped() -> None:
     between = replace(FIRST, at=101.0, processes={})
-    assert part_activity(FPM, Seen(samples={"web1": (FIRST, between, LAST)}), 3.0).cpu == 0.75
+    assert (
+        part_activity(FPM, Observations(samples={"web1": (FIRST, between, LAST)}), 3.0).cpu == 0.75
+    )
 
 
 def test_looks_before_and_after_the_load_say_nothing_of_its_queues() -> None:
@@ -103,12 +112,12 @@ def test_looks_before_and_after_the_load_say_nothing_of_its_queues() -> None:
         replace(LAST, at=101.0),
         replace(FIRST, at=102.0),
     )
-    found = part_activity(FPM, Seen(samples={"web1": (first, amid, last)}), 3.0)
+    found = part_activity(FPM, Observations(samples={"web1": (first, amid, last)}), 3.0)
     assert (found.waiting, found.accepted, found.queued, found.occupied) == (8.0, 5.0, 1.0, 5.0)
 
 
 def test_nothing_seen_of_a_part() -> None:
-    found = part_activity(FPM, Seen(), 3.0)
+    found = part_activity(FPM, Observations(), 3.0)
     assert (found.workers, found.cpu, found.delay, found.descriptors) == (0, 0.0, None, None)
 
 
@@ -132,3 +141,17 @@ def test_counters_grow_and_gauges_are_at_their_largest() -> None:
         "curr_connections": 9.0,
     }
     assert counted([], frozenset()) == {}
+
+
+def test_a_host_in_a_few_numbers() -> None:
+    found = host_usages((HOST,), Observations(samples={"web1": (FIRST, LAST)}), seconds=2.0)["web1"]
+    assert (found.cpu, found.steal, found.load, found.running) == (0.75, 0.0, 1.5, 3.0)
+    assert (found.memory, found.sockets, found.time_wait) == (0.7, 9, 100)
+    assert found.network == 1000
+    assert found.rss == {FPM.name: 40}
+    assert found.workers == {FPM.name: 5}
+
+
+def test_a_host_that_was_not_seen_is_left_out() -> None:
+    hidden = WatchedHost("web2", 2.0, ())
+    assert host_usages((hidden,), Observations(samples={"web2": (FIRST,)}), seconds=2.0) == {}

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from autotune.measure.merit import Scale
+from autotune.measure.objective_scale import Scale
 from autotune.report.objective import Requests, Values
 from autotune.report.studies import Study
 from autotune.report.view import capacity, study_view

@@ -18,7 +18,7 @@ from autotune.diagnose.diagnosis import WatchedReading
 from autotune.environments.load_session import LoadSession
 from autotune.measure.capacity import Limits
 from autotune.measure.reading import Reading
-from autotune.monitor.watch import Seen
+from autotune.monitor.watch import Observations
 from autotune.optimize.searcher import Searcher
 from autotune.services.base import Action, Settings
 from autotune.space.facts import HostFacts
@@ -90,7 +90,7 @@ class FormulaMeter:
         intended = max(1, round(rate * seconds))
         late = int(self._rng.binomial(intended, fraction))
         reading = Reading(rate, seconds, intended, late, {}, {0.01: intended - late, 0.2: late})
-        return WatchedReading(reading, Seen())
+        return WatchedReading(reading, Observations())
 
     def diagnose(self, settings: Settings, watched: object) -> None:
         return None

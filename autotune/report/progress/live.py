@@ -18,7 +18,7 @@ from rich.text import Text
 
 from autotune.deploy.deployed import Deployed
 from autotune.measure.reading import Reading
-from autotune.measure.warmup import Warmth
+from autotune.measure.warmup import WarmUpResult
 from autotune.report import format as fmt
 from autotune.report.outlook import Outlook, outlook
 from autotune.report.progress import plain
@@ -67,8 +67,8 @@ class Live:
         self._now(f"{plain.deployed_line(deployed)}; warming up")
 
     @ignore_errors
-    def warm(self, trial: Trial, warmth: Warmth) -> None:
-        self._now(f"{plain.warm_line(warmth)}; searching for the capacity")
+    def warm(self, trial: Trial, warm_up: WarmUpResult) -> None:
+        self._now(f"{plain.warm_line(warm_up)}; searching for the capacity")
 
     @ignore_errors
     def reading(self, trial: Trial, reading: Reading, purpose: str) -> None:

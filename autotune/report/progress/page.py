@@ -8,7 +8,7 @@ from typing import Self
 
 from autotune.deploy.deployed import Deployed
 from autotune.measure.reading import Reading
-from autotune.measure.warmup import Warmth
+from autotune.measure.warmup import WarmUpResult
 from autotune.report.progress.base import Progress, ignore_errors
 from autotune.study.records import Trial
 
@@ -37,8 +37,8 @@ class WithPage:
     def deployed(self, trial: Trial, deployed: Deployed) -> None:
         self._display.deployed(trial, deployed)
 
-    def warm(self, trial: Trial, warmth: Warmth) -> None:
-        self._display.warm(trial, warmth)
+    def warm(self, trial: Trial, warm_up: WarmUpResult) -> None:
+        self._display.warm(trial, warm_up)
 
     def reading(self, trial: Trial, reading: Reading, purpose: str) -> None:
         self._display.reading(trial, reading, purpose)

@@ -9,7 +9,7 @@ from typing import Self, TextIO
 from autotune import terminal
 from autotune.deploy.deployed import Deployed
 from autotune.measure.reading import Reading
-from autotune.measure.warmup import Warmth
+from autotune.measure.warmup import WarmUpResult
 from autotune.report import format as fmt
 from autotune.report.outlook import Outlook, outlook
 from autotune.report.progress.base import ignore_errors
@@ -44,8 +44,8 @@ class Plain:
         self._detail(deployed_line(deployed))
 
     @ignore_errors
-    def warm(self, trial: Trial, warmth: Warmth) -> None:
-        self._detail(warm_line(warmth))
+    def warm(self, trial: Trial, warm_up: WarmUpResult) -> None:
+        self._detail(warm_line(warm_up))
 
     @ignore_errors
     def reading(self, trial: Trial, reading: Reading, purpose: str) -> None:
@@ -91,11 +91,11 @@ def deployed_line(deployed: Deployed) -> str:
     return "deployed: " + "; ".join([", ".join(done) or "nothing to do", *differing])
 
 
-def warm_line(warmth: Warmth) -> str:
+def warm_line(warm_up: WarmUpResult) -> str:
     """Whether the warm-up settled, after how many windows, at which hit rate."""
-    hits = "" if warmth.hits is None else f", {100 * warmth.hits:.1f} % of gets hit"
-    how = "warm" if warmth.settled else "not settled, going on all the same"
-    return f"{how} after {fmt.plural(len(warmth.windows), 'window')}{hits}"
+    hits = "" if warm_up.hits is None else f", {100 * warm_up.hits:.1f} % of gets hit"
+    how = "warm" if warm_up.settled else "not settled, going on all the same"
+    return f"{how} after {fmt.plural(len(warm_up.windows), 'window')}{hits}"
 
 
 def reading_line(reading: Reading, purpose: str, slo: Slo) -> str:

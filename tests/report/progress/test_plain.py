@@ -8,7 +8,7 @@ import pytest
 
 from autotune.deploy.deployed import Deployed, Difference
 from autotune.measure.reading import Reading
-from autotune.measure.warmup import Warmth, Window
+from autotune.measure.warmup import WarmUpResult, Window
 from autotune.report.progress.base import Progress
 from autotune.report.progress.live import Live
 from autotune.report.progress.plain import Plain
@@ -26,7 +26,7 @@ DEPLOYED = Deployed(
     {},
     (Difference("web.nginx.backlog", 9000, 4096),),
 )
-WARMTH = Warmth(True, (Window(600, False, 0.01, 0.85), Window(600, False, 0.01, 0.905)))
+WARMTH = WarmUpResult(True, (Window(600, False, 0.01, 0.85), Window(600, False, 0.01, 0.905)))
 
 
 class Terminal(io.StringIO):

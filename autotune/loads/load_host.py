@@ -1,19 +1,41 @@
-"""Client ports left on a load host, looked at before each reading.
+"""What a load host's kernel should allow while it makes load. Pure.
 
-A closed connection keeps its port for a minute (TIME-WAIT), so an address with the stock range of
-28 232 ports opens 470 new connections/s for good, unless the kernel may use such a port again after
-a second: ``tcp_tw_reuse`` 1, or 2 (the default since Linux 4.19) for loopback alone.
+Each request is a new connection, so client ports come first: the stock range has 28 232, and each is
+kept for a minute after its use. Backlogs are a server's concern: nobody connects to a load host.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from autotune.loads.base import Order, Request
+from autotune.loads.base import LoadSpec, Request
 from autotune.transports.base import Transport
 from autotune.transports.parallel import run_on_all
+
+RANGE = "net.ipv4.ip_local_port_range"
+REUSE = "net.ipv4.tcp_tw_reuse"
+OPEN_FILES = "fs.file-max"
+NAMES = (RANGE, REUSE, OPEN_FILES)
+LOWEST, HIGHEST = 1024, 65535  # ports that are nobody's by custom
+ENOUGH = 65_536  # descriptors: a process holds a thousand connections at most
+
+
+def fit(found: Mapping[str, str | None]) -> dict[str, str]:
+    """Values for ``NAMES`` where those ``found`` are too tight; ``None``: there is no such value."""
+    wanted: dict[str, str] = {}
+    span = (found.get(RANGE) or "").split()
+    if len(span) == 2 and all(word.isdigit() for word in span):
+        low, high = min(int(span[0]), LOWEST), max(int(span[1]), HIGHEST)
+        wanted[RANGE] = f"{low} {high}"
+    if found.get(REUSE) is not None:
+        wanted[REUSE] = "1"  # 2, the default since Linux 4.19, is for loopback alone
+    files = found.get(OPEN_FILES) or ""
+    if files.isdigit() and int(files) < ENOUGH:
+        wanted[OPEN_FILES] = str(ENOUGH)
+    return {name: value for name, value in wanted.items() if value != found.get(name)}
+
 
 FILES = (
     "/proc/sys/net/ipv4/ip_local_port_range",
@@ -60,7 +82,7 @@ class Ports:
         )
 
 
-def shortage(transports: Sequence[Transport], request: Request, order: Order) -> str | None:
+def shortage(transports: Sequence[Transport], request: Request, spec: LoadSpec) -> str | None:
     """The first load host's reason not to start, ``None`` when all can. Raises HostUnreachable.
 
     A host that does not say how many ports it has is taken to have enough; httperf counts the
@@ -68,7 +90,7 @@ def shortage(transports: Sequence[Transport], request: Request, order: Order) ->
     """
     loopback = request.endpoint.host == "localhost" or request.endpoint.host.startswith("127.")
     asked = run_on_all(transports, lambda transport: transport.run(("cat", *FILES)).stdout)
-    rate, seconds = order.rate / len(transports), order.seconds + order.ramp
+    rate, seconds = spec.rate / len(transports), spec.seconds + spec.ramp
     for name, said in asked.unwrap().items():
         ports = Ports.read(said)
         short = ports.shortage(rate, seconds, loopback=loopback) if ports else None

@@ -1,0 +1,65 @@
+"""What a load host's kernel is changed to, whatever it has."""
+
+from __future__ import annotations
+
+import pytest
+
+from autotune.loads.load_host import OPEN_FILES, RANGE, REUSE, Ports, fit
+
+STOCK = {RANGE: "32768 60999", REUSE: "2", OPEN_FILES: "9223372036854775807"}
+
+
+@pytest.mark.parametrize(
+    ("found", "wanted"),
+    [
+        (STOCK, {RANGE: "1024 65535", REUSE: "1"}),
+        ({**STOCK, RANGE: "1024 65535", REUSE: "1"}, {}),
+        ({**STOCK, RANGE: "500 60999"}, {RANGE: "500 65535", REUSE: "1"}),
+        ({**STOCK, OPEN_FILES: "8192"}, {RANGE: "1024 65535", REUSE: "1", OPEN_FILES: "65536"}),
+        ({RANGE: None, REUSE: None, OPEN_FILES: None}, {}),
+        ({RANGE: "nonsense", REUSE: "0"}, {REUSE: "1"}),
+        ({}, {}),
+    ],
+)
+def test_only_what_is_too_tight_is_changed(
+    found: dict[str, str | None], wanted: dict[str, str]
+) -> None:
+    assert fit(found) == wanted
+    assert fit({**found, **wanted}) == {}
+
+
+FREE_PORTS = (
+    "32768\t60999\n2\nsockets: used 14\n"
+    "TCP: inuse 31 orphan 0 tw 25000 alloc 40 mem 29\nUDP: inuse 0"
+)
+
+
+def test_as_linux_writes_it() -> None:
+    assert Ports.read(FREE_PORTS) == Ports(size=28_232, waiting=25_000, used=31, reuse=2)
+
+
+@pytest.mark.parametrize("text", ["", "32768 60999\n", "2\nTCP: inuse 1 orphan 0 tw 2 alloc 1"])
+def test_a_host_that_does_not_say(text: str) -> None:
+    assert Ports.read(text) is None
+
+
+# waiting, reuse, loopback, requests/s, seconds → enough
+CASES = [
+    (0, 0, True, 2000, 3, True),
+    (25_000, 0, True, 2000, 3, False),
+    (25_000, 1, False, 2000, 3, True),
+    (25_000, 2, True, 2000, 3, True),
+    (25_000, 2, False, 2000, 3, False),
+    (0, 1, False, 14_000, 1, False),  # a port a second is all that even reuse gives
+    (0, 0, False, 500, 60, False),
+]
+
+
+@pytest.mark.parametrize(("waiting", "reuse", "loopback", "rate", "seconds", "enough"), CASES)
+def test_ports_are_counted_before_they_run_out(
+    waiting: int, reuse: int, loopback: bool, rate: float, seconds: float, enough: bool
+) -> None:
+    ports = Ports(28_232, waiting, 30, reuse)
+    short = ports.shortage(rate, seconds, loopback=loopback)
+    assert (short is None) == enough
+    assert short is None or "tcp_tw_reuse" in short
