@@ -17,7 +17,7 @@ from autotune.lab.lifecycle import down
 from tests import leftovers, soak, stolen
 from tests.lab.shared import SharedLab
 
-HAVE_HOSTS = {"test_ssh", "test_adopting_lab", "test_readings_over_ssh"}
+HAVE_HOSTS = {"test_ssh_lab", "test_adopting_lab", "test_readings_over_ssh"}
 LEFT = pytest.StashKey[list[str]]()
 
 # The same examples every time, however slow the machine: a failure here is a failure there.

@@ -33,7 +33,7 @@ SERVICE_NAMES = {
     "loads/memcaslap.py": "a package that brings a generator, and the protocol it speaks",
     "loads/mutilate.py": "the protocol it speaks",
     "export/ansible.py": "the licence of the project",
-    "lab/overlay.py": "directories that a lab's hosts do not share with this machine",
+    "lab/disk.py": "directories that a lab's hosts do not share with this machine",
     "sweep/axes.py": "an example in a hint",
     "target/read.py": "an example in a hint",
     "target/coherence.py": "`local_cache:` is a key of target files",

@@ -41,7 +41,7 @@ def init(
             raise AutotuneError("--example and --from exclude each other", hint="give one of them")
         _adopt(from_, out, ssh_config, path)
         return
-    from autotune.target.examples import write_example
+    from autotune.target.shipped import write_example
 
     example = example or "local"
     written = write_example(example, out or Path("targets") / f"{example}.yaml")

@@ -14,7 +14,7 @@ from autotune.cli.output import print_json
 from autotune.terminal import echo
 
 if TYPE_CHECKING:
-    from autotune.lab.of_target import Lab
+    from autotune.lab.target_labs import Lab
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -44,9 +44,9 @@ def up(
     json_: Json = False,
 ) -> None:
     """Make and boot the target's hosts; those that run already are left alone."""
-    from autotune.lab import of_target
+    from autotune.lab import target_labs
 
-    raised = of_target.up(target, directory)
+    raised = target_labs.up(target, directory)
     if json_:
         _print(
             raised.lab,
@@ -71,9 +71,9 @@ def up(
 @app.command()
 def down(what: What, directory: Directory = None, json_: Json = False) -> None:
     """Remove a target's hosts and all that belongs to them, also after a killed `up`."""
-    from autotune.lab import of_target
+    from autotune.lab import target_labs
 
-    removed = of_target.down(what, directory)
+    removed = target_labs.down(what, directory)
     if json_:
         _print(removed)
         return
@@ -84,9 +84,9 @@ def down(what: What, directory: Directory = None, json_: Json = False) -> None:
 @app.command()
 def status(what: What, directory: Directory = None, json_: Json = False) -> None:
     """Which hosts run, and whether their SSH servers answer."""
-    from autotune.lab import of_target
+    from autotune.lab import target_labs
 
-    lab = of_target.look(what, directory)
+    lab = target_labs.look(what, directory)
     if json_:
         _print(lab)
         return
@@ -105,9 +105,9 @@ def ssh(
     directory: Directory = None,
 ) -> None:
     """Open a terminal on a host of a lab, or run a command there."""
-    from autotune.lab import of_target
+    from autotune.lab import target_labs
 
-    argv = of_target.terminal(what, host, directory)
+    argv = target_labs.terminal(what, host, directory)
     os.execvp(argv[0], [*argv, *(command or [])])  # noqa: S606  # becomes ssh, terminal and all
 
 

@@ -17,8 +17,7 @@ from autotune.errors import AutotuneError
 from autotune.services.registry import adoptions
 from autotune.target.fields import NAME
 from autotune.transports import curl
-from autotune.transports.base import Transport
-from autotune.transports.endpoint import SshHost
+from autotune.transports.base import SshHost, Transport
 from autotune.transports.local import LocalTransport
 from autotune.transports.parallel import run_on_all
 

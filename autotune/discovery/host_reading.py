@@ -11,8 +11,7 @@ from autotune.discovery.instances import DiscoveredHost
 from autotune.errors import AutotuneError
 from autotune.services.config_files import Tree, unpacked
 from autotune.services.registry import adoptions
-from autotune.transports.base import Transport
-from autotune.transports.endpoint import SshHost
+from autotune.transports.base import SshHost, Transport
 from autotune.transports.facts import host_facts
 
 READING = 60.0  # s

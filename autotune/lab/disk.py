@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import shutil
 import stat
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 from autotune.errors import AutotuneError
-from autotune.lab import cgroups, keys, overlay
-from autotune.lab.hosts import LabHost
-from autotune.lab.overlay import Absent, Directory, Entry, File, Link
-from autotune.lab.plan import LabPlan
+from autotune.lab import cgroups, keys
+from autotune.lab.plan import LabHost, LabPlan
 
 _LOWER = Path("/")
 _OPAQUE = "trusted.overlay.opaque"  # Linux, Documentation/filesystems/overlayfs.rst
@@ -32,10 +32,10 @@ def make_disk(plan: LabPlan, host: LabHost) -> None:
     for name in ("upper", "work", "root"):
         (directory / name).mkdir(parents=True)
     private = directory / keys.HOST_KEY
-    texts = overlay.HostKeys(
+    texts = HostKeys(
         private.read_text(encoding="ascii"), keys.public(private), keys.public(plan.names.key)
     )
-    lay(directory / "upper", overlay.root(plan, host, texts, _LOWER), _LOWER)
+    lay(directory / "upper", root(plan, host, texts, _LOWER), _LOWER)
     _hide_labs(directory / "upper", plan.names.directory)
     done.write_text(booted, encoding="ascii")
 
@@ -100,7 +100,7 @@ def _trust(work: Path) -> None:
 def _hide_labs(upper: Path, directory: Path) -> None:
     """Where the lab is kept inside a shared directory, its hosts must not see one another."""
     inside = directory.relative_to("/")
-    if inside.parts[0] in overlay.SHARED:
+    if inside.parts[0] in SHARED:
         lay(upper, [Directory(str(inside), 0o700)], _LOWER)
 
 
@@ -114,3 +114,212 @@ def _parents(upper: Path, directory: Path, lower: Path) -> None:
         known = below.stat()
         directory.chmod(stat.S_IMODE(known.st_mode))
         os.chown(directory, known.st_uid, known.st_gid)
+
+
+#: Directories of / that hold a system's software and settings; of all others a host sees nothing.
+SHARED = frozenset(
+    {"bin", "etc", "lib", "lib32", "lib64", "libx32", "opt", "sbin", "srv", "usr", "var"}
+)
+#: Directories that every system has, empty at boot, with their bits.
+FRESH = {
+    "boot": 0o755,
+    "dev": 0o755,
+    "home": 0o755,
+    "mnt": 0o755,
+    "proc": 0o555,
+    "root": 0o700,
+    "run": 0o755,
+    "sys": 0o555,
+    "tmp": 0o1777,
+}
+#: Parts of shared directories that are this machine's own: a host has them empty.
+EMPTIED = (
+    "etc/cron.d",
+    "etc/rc0.d",
+    "etc/rc1.d",
+    "etc/rc2.d",
+    "etc/rc3.d",
+    "etc/rc4.d",
+    "etc/rc5.d",
+    "etc/rc6.d",
+    "etc/rcS.d",
+    "etc/ssh",
+    "etc/ssl/private",
+    "etc/sysctl.d",
+    "etc/systemd",
+    "var/lib/containerd",
+    "var/lib/containers",
+    "var/lib/docker",
+    "var/lib/libvirt",
+    "var/lib/machines",
+    "var/lib/mysql",
+    "var/lib/postgresql",
+    "var/lib/redis",
+    "var/lib/snapd",
+    "var/log",
+    "var/mail",
+    "var/spool/cron",
+    "var/tmp",
+    "var/lib/autotune",  # where labs are kept, with the keys of their hosts
+)
+#: Units that make no sense, or fail, in a container; masked, so that a host boots clean and fast.
+MASKED = (
+    "apparmor.service",
+    "console-getty.service",
+    "dev-hugepages.mount",
+    "getty.target",
+    "kmod-static-nodes.service",
+    "lvm2-lvmpolld.socket",
+    "lvm2-monitor.service",
+    "plymouth-quit-wait.service",
+    "plymouth-quit.service",
+    "plymouth-read-write.service",
+    "plymouth-start.service",
+    "proc-sys-fs-binfmt_misc.automount",
+    "sys-fs-fuse-connections.mount",
+    "sys-kernel-config.mount",
+    "sys-kernel-debug.mount",
+    "sys-kernel-tracing.mount",
+    "systemd-binfmt.service",
+    "systemd-firstboot.service",
+    "systemd-logind.service",
+    "systemd-modules-load.service",
+    "systemd-networkd.service",
+    "systemd-random-seed.service",
+    "systemd-remount-fs.service",
+    "systemd-repart.service",
+    "systemd-resolved.service",
+    "systemd-timesyncd.service",
+    "systemd-tmpfiles-clean.timer",
+    "systemd-udevd.service",
+    "systemd-update-utmp.service",
+    "tmp.mount",
+)
+_SSHD = """\
+HostKey /etc/ssh/ssh_host_ed25519_key
+PermitRootLogin prohibit-password
+PasswordAuthentication no
+KbdInteractiveAuthentication no
+UsePAM yes
+PrintMotd no
+UseDNS no
+MaxSessions 64
+MaxStartups 64:30:128
+Subsystem sftp internal-sftp
+"""
+
+
+@dataclass(frozen=True)
+class Directory:
+    """A directory with nothing of this machine's in it."""
+
+    path: str
+    mode: int
+    uid: int = 0
+    gid: int = 0
+
+
+@dataclass(frozen=True)
+class File:
+    path: str
+    content: str
+    mode: int = 0o644
+
+
+@dataclass(frozen=True)
+class Link:
+    path: str
+    to: str
+
+
+@dataclass(frozen=True)
+class Absent:
+    """Something this machine has and a host does not see."""
+
+    path: str
+
+
+Entry = Directory | File | Link | Absent
+
+
+@dataclass(frozen=True)
+class HostKeys:
+    """The texts of a host's own key pair and of the key that may log in to it."""
+
+    private: str
+    public: str
+    authorized: str
+
+
+def root(plan: LabPlan, host: LabHost, keys: HostKeys, lower: Path) -> list[Entry]:
+    """What is laid over ``lower`` to make the root of ``host``, parents before children."""
+    return [*_hidden(lower), *_identity(plan, host, keys), *_boot(lower)]
+
+
+def _hidden(lower: Path) -> Iterator[Entry]:
+    for there in sorted(lower.iterdir()):
+        if there.name not in SHARED and there.name not in FRESH:
+            yield Absent(there.name)
+    for name, mode in FRESH.items():
+        yield Directory(name, mode)
+    for path in EMPTIED:
+        if (lower / path).is_dir():
+            yield _emptied(lower, lower / path)
+    # A service without the directory of its logs does not start.
+    for there in sorted((lower / "var/log").glob("*/")):
+        if there.name != "journal" and not there.is_symlink():
+            yield _emptied(lower, there)
+
+
+def _emptied(lower: Path, there: Path) -> Directory:
+    known = there.stat()
+    path = str(there.relative_to(lower))
+    return Directory(path, stat.S_IMODE(known.st_mode), known.st_uid, known.st_gid)
+
+
+def _identity(plan: LabPlan, host: LabHost, keys: HostKeys) -> Iterator[Entry]:
+    yield File("etc/hostname", f"{host.name}\n")
+    yield File("etc/hosts", hosts_file(plan))
+    yield File("etc/resolv.conf", "# A lab host knows the names in /etc/hosts and no others.\n")
+    yield File("etc/fstab", "")
+    yield File("etc/crypttab", "")
+    yield File("etc/sysctl.conf", "")
+    yield File("etc/machine-id", machine_id(plan, host) + "\n", 0o444)
+    yield File("etc/ssh/sshd_config", _SSHD)
+    yield File("etc/ssh/ssh_host_ed25519_key", keys.private, 0o600)
+    yield File("etc/ssh/ssh_host_ed25519_key.pub", keys.public + "\n")
+    yield Directory("root/.ssh", 0o700)
+    yield File("root/.ssh/authorized_keys", keys.authorized + "\n", 0o600)
+
+
+def _boot(lower: Path) -> Iterator[Entry]:
+    sessions = lower / "etc/pam.d/common-session"
+    if sessions.exists():
+        yield File("etc/pam.d/common-session", without_logind(sessions.read_text("utf-8")))
+    units = Path("/usr/lib/systemd/system")
+    etc = "etc/systemd/system"
+    sshd = "ssh" if (lower / units.relative_to("/") / "ssh.service").exists() else "sshd"
+    yield Directory(etc, 0o755)
+    yield Directory(f"{etc}/multi-user.target.wants", 0o755)
+    yield Link(f"{etc}/default.target", str(units / "multi-user.target"))
+    yield Link(f"{etc}/multi-user.target.wants/{sshd}.service", str(units / f"{sshd}.service"))
+    for unit in MASKED:
+        yield Link(f"{etc}/{unit}", "/dev/null")
+
+
+def without_logind(pam: str) -> str:
+    """A PAM service without the module that asks logind, masked here, for a session."""
+    return "".join(line for line in pam.splitlines(keepends=True) if "pam_systemd.so" not in line)
+
+
+def hosts_file(plan: LabPlan) -> str:
+    """``/etc/hosts``: every host of the lab, and this machine as ``controller``."""
+    lines = ["127.0.0.1 localhost", "::1 localhost ip6-localhost ip6-loopback"]
+    lines += [f"{host.address} {host.name}" for host in plan.hosts]
+    lines.append(f"{plan.gateway} controller")
+    return "\n".join(lines) + "\n"
+
+
+def machine_id(plan: LabPlan, host: LabHost) -> str:
+    """An identity of the host's own (machine-id(5): 32 hexadecimal digits)."""
+    return hashlib.sha256(f"{plan.names.tag}/{host.name}".encode()).hexdigest()[:32]

@@ -10,8 +10,8 @@ from __future__ import annotations
 import contextlib
 from pathlib import Path
 
+from autotune.lab.lock import run_checked
 from autotune.lab.plan import LabPlan
-from autotune.lab.programs import ran
 
 HOST_KEY = "ssh_host_ed25519_key"
 _CONFIG = """\
@@ -59,4 +59,4 @@ def _make(private: Path, comment: str) -> None:
     private.parent.mkdir(parents=True, exist_ok=True)
     with contextlib.suppress(FileNotFoundError):  # the first half of a pair whose making was cut
         private.unlink()
-    ran(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", comment, "-f", str(private)])
+    run_checked(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", comment, "-f", str(private)])

@@ -6,15 +6,17 @@ import shutil
 import socket
 import time
 from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
 
 from autotune import durable
 from autotune.errors import AutotuneError
-from autotune.lab import disk, groups, journal, keys, machine, network, prerequisites
+from autotune.lab import cgroups, disk, keys, machine, network, prerequisites
 from autotune.lab import plan as planning
-from autotune.lab.hosts import LabHost
 from autotune.lab.lock import alone
-from autotune.lab.plan import LabPlan, Names
+from autotune.lab.plan import LabHost, LabPlan, Names
+from autotune.transports.base import SshHost
 
 _BOOT = 120.0  # s for a host to answer on its SSH port: a busy machine boots slowly
 _ANSWER = 1.0  # s for one try of it
@@ -62,12 +64,12 @@ def halt(state_dir: Path, host: str) -> None:
     plan.host(host)
     prerequisites.require_root()
     with alone(plan.names, make=False):
-        groups.remove_groups(plan.names, host)
+        cgroups.remove_groups(plan.names, host)
 
 
 def existing(state_dir: Path) -> LabPlan:
     """The lab kept in ``state_dir``; raises ``AutotuneError`` if there is none."""
-    known = journal.read(planning.names(state_dir))
+    known = planning.read_plan(planning.names(state_dir))
     if known is None:
         raise AutotuneError(f"there is no lab in {state_dir}", hint="`autotune lab up TARGET`")
     return known
@@ -84,21 +86,21 @@ def answers(address: str, port: int = 22, timeout: float = _ANSWER) -> bool:
 
 def _known(names: Names) -> LabPlan | None:
     try:
-        return journal.read(names)
+        return planning.read_plan(names)
     except AutotuneError:  # an unreadable record is a lab to be replaced
         return None
 
 
 def _make(plan: LabPlan) -> None:
-    journal.write(plan)
+    planning.write_plan(plan)
     keys.make_keys(plan)
     stopped = [host for host in plan.hosts if machine.pid(plan.names, host.name) is None]
     for host in stopped:
-        groups.remove_groups(plan.names, host.name)
+        cgroups.remove_groups(plan.names, host.name)
         network.remove_cable(plan, host)
         disk.make_disk(plan, host)
     network.make_bridge(plan)
-    trees = groups.make_groups(plan)
+    trees = cgroups.make_groups(plan)
     if stopped:
         machine.boot(plan, stopped, trees)
     _await(plan)  # a host that was running already may still be booting
@@ -109,7 +111,7 @@ def _await(plan: LabPlan) -> None:
     left = list(plan.hosts)
     while left := [host for host in left if not answers(host.address)]:
         for host in left:
-            if time.monotonic() > deadline or not groups.processes(plan.names, host.name):
+            if time.monotonic() > deadline or not cgroups.processes(plan.names, host.name):
                 raise AutotuneError(
                     f"{host.name} did not boot: "
                     + (machine.console(plan.names, host.name) or f"no answer within {_BOOT:g} s")
@@ -118,7 +120,7 @@ def _await(plan: LabPlan) -> None:
 
 
 def _remove(names: Names) -> None:
-    groups.remove_groups(names)
+    cgroups.remove_groups(names)
     network.remove_links(names)
     for entry in (
         names.machines,
@@ -144,3 +146,51 @@ def _delete(path: Path) -> None:
                 raise
             time.sleep(0.01)
     path.unlink(missing_ok=True)
+
+
+@dataclass(frozen=True)
+class HostStatus:
+    """``pid``: the host's PID 1 as this machine counts; ``ssh``: its SSH server greets."""
+
+    name: str
+    address: str
+    pid: int | None
+    ssh: bool
+
+    @property
+    def running(self) -> bool:
+        return self.pid is not None
+
+
+def status(state_dir: Path) -> tuple[HostStatus, ...]:
+    """Every host of the lab kept in ``state_dir``, in its order; empty if there is no lab."""
+    plan = planning.read_plan(planning.names(state_dir))
+    if plan is None:
+        return ()
+    with ThreadPoolExecutor(max_workers=16) as pool:
+        return tuple(pool.map(lambda host: _status(plan, host), plan.hosts))
+
+
+def access(state_dir: Path, host: str) -> SshHost:
+    """How to reach ``host`` of the lab: root, the lab's key, and the key it is known by."""
+    plan = existing(state_dir)
+    known = plan.host(host)
+    return SshHost(
+        name=known.name,
+        address=known.address,
+        user="root",
+        port=22,
+        identity=str(plan.names.key),
+        known_hosts=str(plan.names.known_hosts),
+    )
+
+
+def ssh_command(state_dir: Path, host: str) -> list[str]:
+    """The argv that opens a terminal on ``host``; a remote command may follow it."""
+    plan = existing(state_dir)
+    return ["ssh", "-F", str(plan.names.ssh_config), plan.host(host).name]
+
+
+def _status(plan: LabPlan, host: LabHost) -> HostStatus:
+    pid = machine.pid(plan.names, host.name)
+    return HostStatus(host.name, host.address, pid, pid is not None and answers(host.address))

@@ -5,13 +5,14 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from contextvars import ContextVar
 from pathlib import Path
 
-from autotune.errors import LockedError
+from autotune.errors import AutotuneError, LockedError
 from autotune.lab.plan import Names
-from autotune.lab.programs import holding
 
 _PATIENCE = 5.0  # s; a killed predecessor's last program ends well within them
 
@@ -64,3 +65,42 @@ def _held(handle: int, directory: Path) -> bool:
         return os.path.samestat(os.fstat(handle), directory.stat())
     except (BlockingIOError, FileNotFoundError):
         return False
+
+
+_LOCK: ContextVar[tuple[int, ...]] = ContextVar("_LOCK", default=())
+
+
+@contextlib.contextmanager
+def holding(lock: int) -> Iterator[None]:
+    """Let every program hold the open file ``lock`` too.
+
+    A lock on it lasts until the last program has ended, even if this process is killed first:
+    nobody tidies up around a program that is still making something.
+    """
+    token = _LOCK.set((lock,))
+    try:
+        yield
+    finally:
+        _LOCK.reset(token)
+
+
+def run_checked(argv: Sequence[str], *, text: str | None = None, timeout: float = 30.0) -> str:
+    """What ``argv`` printed; raises ``AutotuneError`` with its own words if it failed."""
+    try:
+        done = subprocess.run(
+            argv,
+            input=text,
+            capture_output=True,
+            text=True,
+            timeout=timeout,
+            check=False,
+            pass_fds=_LOCK.get(),
+        )
+    except FileNotFoundError:
+        raise AutotuneError(f"{argv[0]} is not installed") from None
+    except subprocess.TimeoutExpired:
+        raise AutotuneError(f"{' '.join(argv)} did not end within {timeout:g} s") from None
+    if done.returncode != 0:
+        said = done.stderr.strip() or done.stdout.strip() or f"exit status {done.returncode}"
+        raise AutotuneError(f"{' '.join(argv)}: {said}")
+    return done.stdout

@@ -16,11 +16,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from autotune.errors import AutotuneError
-from autotune.lab import groups, network
+from autotune.lab import cgroups, network
 from autotune.lab.cgroups import Hierarchy
-from autotune.lab.hosts import LabHost
-from autotune.lab.plan import LabPlan, Names
-from autotune.lab.programs import ran
+from autotune.lab.lock import run_checked
+from autotune.lab.plan import LabHost, LabPlan, Names
 
 _PATIENCE = 10.0  # s for a process to come as far as its namespaces
 
@@ -94,14 +93,14 @@ def boot(plan: LabPlan, hosts: Sequence[LabHost], trees: tuple[Hierarchy, ...]) 
             for host, (told, go) in zip(hosts, started, strict=True)
         ]
         pids = {launched.host.name: launched.pid for launched in waiting}
-        ran(["ip", "-batch", "-"], text=network.cables(plan, pids))
+        run_checked(["ip", "-batch", "-"], text=network.cables(plan, pids))
         for launched in waiting:
             launched.release()
 
 
 def pid(names: Names, host: str) -> int | None:
     """The process that is PID 1 of ``host``, as this machine counts, if it is running."""
-    for member in groups.processes(names, host):
+    for member in cgroups.processes(names, host):
         with contextlib.suppress(OSError):
             if first(Path(f"/proc/{member}/status").read_text(encoding="utf-8")):
                 return member

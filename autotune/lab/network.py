@@ -7,9 +7,8 @@ from collections.abc import Mapping
 from ipaddress import IPv4Network
 
 from autotune.errors import AutotuneError
-from autotune.lab.hosts import LabHost
-from autotune.lab.plan import LabPlan, Names
-from autotune.lab.programs import ran
+from autotune.lab.lock import run_checked
+from autotune.lab.plan import LabHost, LabPlan, Names
 
 _BRIDGE = 0xFFFF  # the number its address is made of; hosts count from 0
 
@@ -23,7 +22,7 @@ def make_bridge(plan: LabPlan) -> None:
     if bridge in links(plan.names):
         return
     _refuse_overlap(plan)
-    ran(
+    run_checked(
         ["ip", "-batch", "-"],
         text=f"link add {bridge} address {hardware_address(plan.names, _BRIDGE)} type bridge\n"
         f"addr add {plan.interface(str(plan.gateway))} dev {bridge}\n"
@@ -55,7 +54,7 @@ def cables(plan: LabPlan, pids: Mapping[str, int]) -> str:
 
 def links(names: Names) -> tuple[str, ...]:
     """Links of this lab that exist, whoever made them; the bridge comes last."""
-    known = [link["ifname"] for link in json.loads(ran(["ip", "-json", "link", "show"]))]
+    known = [link["ifname"] for link in json.loads(run_checked(["ip", "-json", "link", "show"]))]
     own = [name for name in known if name.startswith(names.link_prefix)]
     return tuple(sorted(own, key=lambda name: (name == names.bridge, name)))
 
@@ -75,14 +74,14 @@ def remove_cable(plan: LabPlan, host: LabHost) -> None:
 
 def _remove(names: Names, link: str) -> None:
     try:
-        ran(["ip", "link", "delete", link])
+        run_checked(["ip", "link", "delete", link])
     except AutotuneError:  # it may have vanished meanwhile, with its namespace
         if link in links(names):
             raise
 
 
 def _refuse_overlap(plan: LabPlan) -> None:
-    routes = json.loads(ran(["ip", "-json", "-4", "route", "show", "table", "all"]))
+    routes = json.loads(run_checked(["ip", "-json", "-4", "route", "show", "table", "all"]))
     taken = overlapping(routes, plan.network)
     if taken is not None:
         raise AutotuneError(

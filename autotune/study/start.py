@@ -15,8 +15,8 @@ from autotune.study.context import ProgressReporter, TrialContext, open_study, o
 from autotune.study.ranking import Verdict
 from autotune.study.records import State
 from autotune.study.store import first_record, state_of
-from autotune.target.compare import differences
 from autotune.target.read import TargetFile, read
+from autotune.target.write import differences
 
 
 def start(

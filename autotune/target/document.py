@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from autotune.errors import TargetError
-from autotune.target.messages import explain_yaml_error, format_value, instead
+from autotune.target.messages import format_value, instead
 
 if TYPE_CHECKING:
-    from ruamel.yaml.error import StreamMark
+    from ruamel.yaml.error import MarkedYAMLError, StreamMark
     from ruamel.yaml.nodes import MappingNode, Node
 
 Location = Sequence[str | int]
@@ -26,6 +26,39 @@ DEEPEST = 20
 MOST_OPEN = 100  # brackets; the parser's time grows with the square of them
 START = "`autotune init` writes a target to start from"
 CORE = "tag:yaml.org,2002:"
+# What the parser's message contains → what to say, what to do. The first that fits is said.
+WORDS: tuple[tuple[str, str, str | None], ...] = (
+    (r"character '\\t'", "a tab where YAML wants spaces", "indent with spaces"),
+    (
+        r"character '(?P<it>.)' that cannot start",
+        "a value cannot start with '{it}'",
+        "put it in quotes",
+    ),
+    (
+        r"mapping values are not allowed",
+        "a ':' that does not belong here",
+        "check the indentation of this line and the one above, or quote text that has ': ' in it",
+    ),
+    (
+        r"expected <block end>",
+        "indented differently from the lines it belongs with",
+        "start it in the same column as the keys or items beside it",
+    ),
+    (r"expected ',' or '(?P<it>.)'", "a ',' or the closing '{it}' is missing", None),
+    (r"expected the node content", "a value is missing before this", None),
+    (
+        r"expected '<document start>'",
+        "this does not go on from what is above it",
+        "a target is one setting a line, such as `name: shop`",
+    ),
+    (r"unexpected end of stream", "a quote that is never closed", None),
+    (r"could not find expected ':'", "a key without its ':'", None),
+    (r"undefined alias '(?P<it>.*)'", "'*{it}' refers to an anchor that is not there", None),
+    (r"another document", "a second target in the same file", "one target a file"),
+    (r"unknown escape character", "an unknown escape in a quoted text", "use single quotes"),
+)
+# Where these begin, not where the parser gave up, is what has to be mended.
+BEGINS_EARLIER = ("quoted scalar", "simple key", "flow mapping", "flow sequence")
 
 
 @dataclass(frozen=True)
@@ -113,6 +146,20 @@ def _compose(path: Path, text: str) -> Node | None:
         first = str(error).split("\n", 1)[0]
         raise TargetError(f"{path}:1:1: not valid YAML: {first}") from None
     return node
+
+
+def explain_yaml_error(error: MarkedYAMLError) -> tuple[StreamMark | None, str, str | None]:
+    """Where the mistake is, what it is, and what to do about it."""
+    problem, context = error.problem or "", error.context or ""
+    mark = error.problem_mark or error.context_mark
+    begins = error.context_mark
+    if begins and mark and begins.line < mark.line and any(c in context for c in BEGINS_EARLIER):
+        mark = begins
+    for pattern, words, hint in WORDS:
+        if found := re.search(pattern, problem):
+            return mark, f"not valid YAML: {words.format(**found.groupdict())}", hint
+    said = (problem or context).split("\n", 1)[0]
+    return mark, f"not valid YAML: {said}", None
 
 
 class _Tree:

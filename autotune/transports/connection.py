@@ -22,10 +22,8 @@ from paramiko.ssh_exception import (
 
 from autotune.errors import AutotuneError
 from autotune.transports import hostkeys
-from autotune.transports.certificates import SUFFIX, certificate_of
-from autotune.transports.endpoint import SshHost
-from autotune.transports.errors import HostKeyRefused, HostUnreachable
-from autotune.transports.hostkeys import HostKey, KnownKey
+from autotune.transports.base import HostKeyRefused, HostUnreachable, SshHost
+from autotune.transports.hostkeys import SUFFIX, HostKey, KnownKey, certificate_of
 
 _KEEP_ALIVE = 10  # s between signs of life on an idle connection
 _DEAD = 20.0  # s without an answer to one until the connection counts as lost

@@ -1,17 +1,16 @@
-"""What a host is made of, asked of the host itself."""
+"""What a host is made of and what its kernel is set to, asked of the host itself. Read-only."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
-from dataclasses import replace
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 
 from autotune.errors import AutotuneError
 from autotune.services.sysctl.service import KEYS
 from autotune.space.facts import HostFacts
 from autotune.target.model import Target
 from autotune.transports.base import Transport
-from autotune.transports.kernel import kernel
 from autotune.transports.parallel import run_on_all
 
 UNLIMITED = 1_048_576  # what Linux allows where nobody has said otherwise (fs.nr_open)
@@ -62,14 +61,14 @@ def host_facts(transport: Transport, *, units: bool = False) -> HostFacts:
     account has: up to fs.nr_open, or in a container that may not go beyond it what systemd itself
     was given. Raises ``AutotuneError`` if the host does not say.
     """
-    said = transport.run(["sh", "-c", _ASK, "sh", "unit" if units else "login"]).stdout
-    found = parse(said, units=units)
-    if found is None:
+    asked = transport.run(["sh", "-c", _ASK, "sh", "unit" if units else "login"])
+    host = parse_facts(asked.stdout, units=units)
+    if host is None:
         raise AutotuneError(f"{transport.name} does not say what CPUs and memory it has")
     if not units:
-        return found
-    has = kernel(transport, KEYS)
-    return replace(found, kernel=has.values, refused=has.refused)
+        return host
+    settings = kernel(transport, KEYS)
+    return replace(host, kernel=settings.values, refused=settings.refused)
 
 
 def facts(
@@ -79,18 +78,17 @@ def facts(
 
     Raises ``AutotuneError`` with every host that does not say or cannot be reached.
     """
-    ways = {transports[name].name: name for name in target.hosts}
-    asked = run_on_all(
+    known = run_on_all(
         (transports[name] for name in target.hosts),
         lambda transport: host_facts(transport, units=units),
-    )
-    found = {ways[way]: one for way, one in asked.unwrap().items()}
-    return {name: found[name].within(host) for name, host in target.hosts.items()}
+    ).unwrap()
+    return {name: known[transports[name].name].within(host)
+            for name, host in target.hosts.items()}  # fmt: skip
 
 
-def parse(said: str, *, units: bool = False) -> HostFacts | None:
-    """The facts in what a host said; ``None`` without its CPUs and memory."""
-    rows = [line.split() for line in said.splitlines()]
+def parse_facts(output: str, *, units: bool = False) -> HostFacts | None:
+    """The facts in what a host printed; ``None`` without its CPUs and memory."""
+    rows = [line.split() for line in output.splitlines()]
     numbers = {row[0]: int(row[1]) for row in rows if len(row) == 2 and row[1].isdigit()}
     if not numbers.get("cpus") or "memory" not in numbers:
         return None
@@ -119,3 +117,49 @@ def _memories(rows: list[list[str]]) -> Iterator[int]:
 
 def _positive(word: str) -> bool:
     return bool(re.fullmatch(r"[0-9]+", word)) and int(word) > 0
+
+
+# A line for each key: its state, its name, its value. Keys are arguments, never part of the script.
+_ASK_KERNEL = r"""
+for key; do
+    path=/proc/sys/$(printf %s "$key" | tr . /)
+    if [ ! -e "$path" ]; then echo "absent $key"
+    elif [ ! -r "$path" ]; then echo "hidden $key"
+    elif [ -w "$path" ]; then echo "writable $key $(cat "$path")"
+    else echo "fixed $key $(cat "$path")"
+    fi
+done
+"""
+_WHY = {
+    "absent": "this kernel does not have it",
+    "hidden": "it cannot be read here",
+    "fixed": "it cannot be written here",
+}
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """Values by their names, and why others cannot be set, each in a few words."""
+
+    values: dict[str, str] = field(default_factory=dict)
+    refused: dict[str, str] = field(default_factory=dict)
+
+
+def kernel(transport: Transport, keys: Iterable[str]) -> Kernel:
+    """Ask for these keys, with the rights that setting them would take."""
+    argv = ["sh", "-c", _ASK_KERNEL, "sh", *keys]
+    asked = transport.run(argv, sudo=True)
+    return parse_kernel(asked.stdout if asked.ok else transport.run(argv).stdout)
+
+
+def parse_kernel(output: str) -> Kernel:
+    """The values in what a host printed."""
+    settings = Kernel()
+    for line in output.splitlines():
+        state, _, rest = line.partition(" ")
+        key, _, value = rest.partition(" ")
+        if state in ("writable", "fixed"):
+            settings.values[key] = " ".join(value.split())
+        if state in _WHY:
+            settings.refused[key] = _WHY[state]
+    return settings

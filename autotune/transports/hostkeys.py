@@ -1,4 +1,5 @@
-"""Whether a host is who it was: its key against known_hosts (sshd(8), SSH_KNOWN_HOSTS FILE FORMAT).
+"""Whether a host is who it was: its key against known_hosts (sshd(8), SSH_KNOWN_HOSTS FILE FORMAT),
+its certificate (OpenSSH's PROTOCOL.certkeys) against the authorities there.
 
 Looked up here rather than by the SSH library, which leaves out revoked keys, patterns and all but
 the first kind of key, and whose messages say neither fingerprint nor remedy.
@@ -7,15 +8,20 @@ the first kind of key, and whose messages say neither fingerprint nor remedy.
 from __future__ import annotations
 
 import base64
+import contextlib
 import fnmatch
 import hashlib
 import hmac
 import shlex
+import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from autotune.transports.errors import HostKeyRefused
+from paramiko import Message, PKey
+from paramiko.ssh_exception import SSHException
+
+from autotune.transports.base import HostKeyRefused
 
 _REVOKED, _AUTHORITY = "@revoked", "@cert-authority"
 
@@ -63,17 +69,12 @@ def known_keys(address: str, files: Iterable[Path]) -> list[KnownKey]:
 
     Files that are not there say nothing.
     """
-    found = []
+    keys = []
     for path in files:
-        try:
-            text = path.read_text(encoding="utf-8", errors="replace")
-        except OSError:
-            continue
-        for number, line in enumerate(text.splitlines(), 1):
-            known = _parsed(line, address, path, number)
-            if known is not None:
-                found.append(known)
-    return found
+        with contextlib.suppress(OSError):
+            lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
+            keys += [_parsed(line, address, path, n) for n, line in enumerate(lines, 1)]
+    return [key for key in keys if key is not None]
 
 
 def check(host: str, address: str, offered: HostKey, known: Sequence[KnownKey], file: Path) -> None:
@@ -86,7 +87,15 @@ def check(host: str, address: str, offered: HostKey, known: Sequence[KnownKey], 
     if any(entry.key == offered for entry in trusted):
         return
     if trusted:
-        raise _changed(host, address, offered, trusted)
+        entry = next((entry for entry in trusted if entry.key.kind == offered.kind), trusted[0])
+        forget = f"ssh-keygen -R {shlex.quote(address)} -f {shlex.quote(str(entry.path))}"
+        raise HostKeyRefused(
+            f"{host}: the host key of {address} has changed: it is known by {entry.key.kind}"
+            f" {entry.key.fingerprint} ({entry.path}:{entry.line}) and offers {offered.kind}"
+            f" {offered.fingerprint}; somebody may be in between",
+            hint="if the host was installed anew and the fingerprint is the new one:"
+            f" {forget} && {accept(address, offered, entry.path)}",
+        )
     raise HostKeyRefused(
         f"{host}: the host key of {address} is not known: {offered.kind} {offered.fingerprint}",
         hint="compare it with what `ssh-keygen -lf /etc/ssh/ssh_host_*_key.pub` says on the host;"
@@ -116,20 +125,6 @@ def name_in_file(host: str, port: int) -> str:
     return host if port == 22 else f"[{host}]:{port}"
 
 
-def _changed(
-    host: str, address: str, offered: HostKey, trusted: Sequence[KnownKey]
-) -> HostKeyRefused:
-    entry = next((entry for entry in trusted if entry.key.kind == offered.kind), trusted[0])
-    forget = f"ssh-keygen -R {shlex.quote(address)} -f {shlex.quote(str(entry.path))}"
-    return HostKeyRefused(
-        f"{host}: the host key of {address} has changed: it is known by {entry.key.kind}"
-        f" {entry.key.fingerprint} ({entry.path}:{entry.line}) and offers {offered.kind}"
-        f" {offered.fingerprint}; somebody may be in between",
-        hint="if the host was installed anew and the fingerprint is the new one:"
-        f" {forget} && {accept(address, offered, entry.path)}",
-    )
-
-
 def _parsed(line: str, address: str, path: Path, number: int) -> KnownKey | None:
     fields = line.split()
     marker = fields.pop(0) if fields and fields[0] in (_REVOKED, _AUTHORITY) else ""
@@ -149,20 +144,10 @@ def _names(names: str, address: str) -> bool:
     """Whether the first field of a line (names, patterns or one hash) means ``address``."""
     if names.startswith("|1|"):
         return _hashed(names, address)
-    meant = False
-    for pattern in names.split(","):
-        negated = pattern.startswith("!")
-        if _matches(pattern.removeprefix("!"), address):
-            if negated:
-                return False
-            meant = True
-    return meant
-
-
-def _matches(pattern: str, address: str) -> bool:
     # Only * and ? are special in known_hosts; fnmatch would read [host]:port as a set.
-    escaped = pattern.replace("[", "[[]")
-    return fnmatch.fnmatchcase(address.lower(), escaped.lower())
+    patterns = names.lower().replace("[", "[[]").split(",")
+    matching = [p for p in patterns if fnmatch.fnmatchcase(address.lower(), p.removeprefix("!"))]
+    return bool(matching) and not any(pattern.startswith("!") for pattern in matching)
 
 
 def _hashed(name: str, address: str) -> bool:
@@ -172,3 +157,88 @@ def _hashed(name: str, address: str) -> bool:
     except ValueError:
         return False
     return hmac.compare_digest(digest, hmac.new(salt, address.encode(), hashlib.sha1).digest())
+
+
+SUFFIX = "-cert-v01@openssh.com"
+HOST = 2
+_FORBIDDEN = "ssh-rsa"  # signatures by SHA-1, as ssh refuses them (CASignatureAlgorithms)
+
+
+@dataclass(frozen=True)
+class Certificate:
+    """What an authority says of a key; times in seconds since 1970, ``signed`` what it has signed."""
+
+    kind: int
+    name: str
+    principals: tuple[str, ...]
+    valid_after: int
+    valid_before: int
+    critical: bytes
+    authority: HostKey
+    signed: bytes
+    signature: bytes
+
+    def refusal(self, principal: str, known: Iterable[KnownKey]) -> str | None:
+        """Why the certificate does not vouch for ``principal``; ``None`` where it does.
+
+        ``known`` are the lines of known_hosts that speak of the host.
+        """
+        if not any(entry.authority and entry.key == self.authority for entry in known):
+            return f"no @cert-authority line has {self.authority.fingerprint}"
+        if self.kind != HOST:
+            return "it is not a host's"
+        if self.principals and principal.lower() not in self.principals:
+            return f"it is for {', '.join(self.principals)}, not for {principal}"
+        if not self.valid_after <= time.time() < self.valid_before:
+            return "it is not valid now"
+        if self.critical:
+            return "it has critical options"
+        return None if self._is_signed() else "its signature is wrong"
+
+    def _is_signed(self) -> bool:
+        algorithm = Message(self.signature).get_text()
+        if algorithm == _FORBIDDEN:
+            return False
+        try:
+            authority = PKey.from_type_string(self.authority.kind, self.authority.blob)
+            return bool(authority.verify_ssh_sig(self.signed, Message(self.signature)))
+        except (SSHException, ValueError):  # a signature of another kind or length
+            return False
+
+
+def certificate_of(blob: bytes) -> Certificate | None:
+    """The certificate in ``blob``, the public key that a host offers; ``None`` where it is none."""
+    try:
+        return _certificate(blob)
+    except (SSHException, ValueError, KeyError, IndexError):
+        return None
+
+
+def _certificate(blob: bytes) -> Certificate | None:
+    message = Message(blob)
+    kind = message.get_text()
+    if not kind.endswith(SUFFIX):
+        return None
+    message.get_string()  # nonce
+    plain = kind.removesuffix(SUFFIX)
+    # How many strings a public key has after the name of its kind.
+    for _ in range(2 if plain.startswith("ecdsa-") else {"ssh-ed25519": 1, "ssh-rsa": 2}[plain]):
+        message.get_string()
+    message.get_int64()  # serial number
+    role = message.get_int()
+    name = message.get_text()
+    names, principals = Message(message.get_string()), []
+    while names.get_remainder():
+        principals.append(names.get_text())
+    valid_after, valid_before = message.get_int64(), message.get_int64()
+    critical = message.get_string()
+    message.get_string()  # extensions: none is known for hosts
+    message.get_string()  # reserved
+    authority = message.get_string()
+    signed, signature = message.get_so_far(), message.get_string()
+    if len(signed) + 4 + len(signature) != len(blob):  # the library makes up for what is missing
+        return None
+    return Certificate(
+        role, name, tuple(principals), valid_after, valid_before, critical,
+        HostKey.of_blob(authority), signed, signature,
+    )  # fmt: skip

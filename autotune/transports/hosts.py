@@ -5,8 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from autotune.target.read import TargetFile
-from autotune.transports.base import Transport
-from autotune.transports.endpoint import SshHost
+from autotune.transports.base import SshHost, Transport
 from autotune.transports.local import LocalTransport
 
 

@@ -12,8 +12,7 @@ from pathlib import Path
 
 from autotune import durable
 from autotune.errors import AutotuneError
-from autotune.transports.base import Argv, Completed
-from autotune.transports.errors import HostUnreachable
+from autotune.transports.base import Argv, Completed, HostUnreachable
 
 NOT_FOUND = 127  # exit statuses of a shell, for a command that could not be started
 NOT_ALLOWED = 126

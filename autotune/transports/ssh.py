@@ -1,28 +1,35 @@
-"""Hosts reached over SSH: one connection each, kept open, a channel for each command."""
+"""Hosts reached over SSH: one connection each, kept open, a channel for each command.
+
+SSH carries a line of text that the user's login shell reads (RFC 4254, 6.5), which must be a POSIX
+one. Every word is quoted, so no value can be anything but a word.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import re
+import select
+import shlex
 import threading
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from fabric import Connection
 from paramiko import Channel, ChannelException, SSHException
 
 from autotune.errors import AutotuneError
 from autotune.transports import connection as connections
-from autotune.transports import shell
-from autotune.transports.base import Argv, Completed
-from autotune.transports.endpoint import SshHost
-from autotune.transports.errors import HostUnreachable
-from autotune.transports.exchange import Lost, TimeIsUp, exchange
+from autotune.transports.base import Argv, Completed, HostUnreachable, SshHost
 
 _SESSIONS = 8  # at once on a connection; sshd allows ten (MaxSessions, sshd_config(5))
 _TRANSFER = 60.0  # s for one file
 _WORD = 1.0  # s more for the word that a command was killed, or ended, in the last moment
 _KILLED = 137  # a shell's status for a command ended by SIGKILL
+_PIECE = 1 << 16  # bytes taken at a time
+_GLANCE = 0.1  # s between looks at what has no file descriptor to wait on
+_LINGER = 0.2  # s without output from a command that ended while a child holds its pipes
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 # Writes its input beside the file and puts it in its place in one step. A connection that goes
 # meanwhile looks like the end of the input, hence the size. The dot keeps the new file out of
@@ -47,6 +54,117 @@ sync -- "$directory"
 """
 
 
+def shell_line(
+    argv: Argv,
+    *,
+    timeout: float,
+    sudo: bool = False,
+    cwd: str | None = None,
+    env: Mapping[str, str] | None = None,
+) -> str:
+    """A shell line that runs exactly ``argv``; raises ``AutotuneError`` if none can.
+
+    After ``timeout`` seconds the host itself kills it and what it started, also if nobody is
+    connected any more, unless it runs as another user (``sudo``). ``sudo`` never asks for a
+    password; its environment is set behind it, since it clears it.
+    """
+    for name in env or {}:
+        if not _VARIABLE.fullmatch(name):
+            raise AutotuneError(f"{name!r} is not the name of an environment variable")
+    variables = [f"{name}={value}" for name, value in (env or {}).items()]
+    environment = ["env", *variables] if variables else []
+    words = [*(["sudo", "-n", "--"] if sudo else []), *environment, *argv]
+    if not argv or any("\0" in word for word in (*words, cwd or "")):
+        raise AutotuneError(f"not a command: {list(argv)!r}")
+    limited = ["timeout", "-s", "KILL", "--", f"{max(timeout, 0.001):.3f}", *words]
+    directory = f"cd -- {shlex.quote(cwd)} && " if cwd is not None else ""
+    # With something of its own left to do, the shell stays to tell how the command ended.
+    return f"{directory}{' '.join(map(shlex.quote, limited))}; exit $?"
+
+
+def returncode(status: int) -> int:
+    """A shell's exit status as ``Completed`` has it: 128 + n means ended by signal n."""
+    return 128 - status if 128 < status < 160 else status
+
+
+class ConnectionLost(HostUnreachable):
+    """The connection went while a command ran: whether it took effect is not known."""
+
+
+@dataclass
+class Exchange:
+    """A command's input and output over one SSH channel, without a thread for each."""
+
+    channel: Channel
+    unsent: memoryview
+    deadline: float
+    stdout: bytearray = field(default_factory=bytearray)
+    stderr: bytearray = field(default_factory=bytearray)
+
+    def finish(self) -> int:
+        """Run to the end of the command; returns its exit status.
+
+        Raises ``EOFError`` if the connection went meanwhile, ``TimeoutError`` at the deadline.
+        """
+        if not self.unsent:
+            self.channel.shutdown_write()
+        self.channel.setblocking(0)
+        silent_since: float | None = None  # since the command has ended
+        while not self._drained():
+            now = time.monotonic()
+            if self.channel.exit_status_ready():
+                # A daemon it left behind may hold its output open for ever, or write to it.
+                silent_since = silent_since or now
+                if now > min(silent_since + _LINGER, self.deadline):
+                    break
+            elif now > self.deadline:
+                raise TimeoutError
+            if self._moved():
+                silent_since = None
+            else:
+                # Room to send more is not announced on the descriptor, so look again soon.
+                pause = min(0.002 if self.unsent else _GLANCE, max(0.0, self.deadline - now))
+                select.select([self.channel.fileno()], [], [], pause)
+        if not self.channel.status_event.wait(max(0.0, self.deadline - time.monotonic())):
+            raise TimeoutError
+        status = self.channel.recv_exit_status()
+        if status < 0:
+            raise EOFError
+        return int(status)
+
+    def _drained(self) -> bool:
+        channel = self.channel
+        over = channel.eof_received or channel.closed
+        return bool(over and not channel.recv_ready() and not channel.recv_stderr_ready())
+
+    def _moved(self) -> bool:
+        """Take what has come, send what can be sent; whether there was anything."""
+        channel = self.channel
+        moved = False
+        if channel.recv_ready():
+            self.stdout += channel.recv(_PIECE)
+            moved = True
+        if channel.recv_stderr_ready():
+            self.stderr += channel.recv_stderr(_PIECE)
+            moved = True
+        if self.unsent and channel.send_ready():
+            moved = self._sent() or moved
+        return moved
+
+    def _sent(self) -> bool:
+        try:
+            count = self.channel.send(self.unsent[:_PIECE])
+        except TimeoutError:
+            return False
+        except OSError:  # the command has ended, or does not read: its status will tell
+            self.unsent = self.unsent[:0]
+            return False
+        self.unsent = self.unsent[count:]
+        if not self.unsent:
+            self.channel.shutdown_write()
+        return bool(count > 0)
+
+
 @dataclass(frozen=True)
 class _Answer:
     """What a command left, its output as bytes."""
@@ -58,7 +176,7 @@ class _Answer:
     def completed(self, argv: Argv) -> Completed:
         return Completed(
             tuple(argv),
-            shell.returncode(self.status),
+            returncode(self.status),
             self.stdout.decode(errors="replace"),
             self.stderr.decode(errors="replace"),
         )
@@ -93,21 +211,21 @@ class SshTransport:
         env: Mapping[str, str] | None = None,
     ) -> Completed:
         """One that is not done in time is killed, but for what sudo runs as another user."""
-        as_other = sudo and not self._root()
-        line = shell.line(argv, timeout=timeout, sudo=as_other, cwd=cwd, env=env)
-        return self._ran(line, argv[0], input, timeout).completed(argv)
+        as_other = sudo and not self._is_root()
+        line = shell_line(argv, timeout=timeout, sudo=as_other, cwd=cwd, env=env)
+        return self._run(line, argv[0], input, timeout).completed(argv)
 
     def put(self, content: bytes, path: str, *, mode: int = 0o644, sudo: bool = False) -> None:
         """Keeps owner and group of a file it replaces. Raises ``AutotuneError`` if it cannot."""
         argv = ["sh", "-c", _PUT, "sh", path, f"{mode:04o}", str(len(content))]
-        done = self._again(argv, content, sudo=sudo).completed(argv)
+        done = self._transfer(argv, content, sudo=sudo).completed(argv)
         if not done.ok:
             raise self._refused(f"{path} cannot be written", done)
 
     def get(self, path: str, *, sudo: bool = False) -> bytes | None:
         """Raises ``AutotuneError`` if it is there and cannot be read."""
         argv = ["env", "LC_ALL=C", "cat", "--", path]
-        answer = self._again(argv, None, sudo=sudo)
+        answer = self._transfer(argv, None, sudo=sudo)
         done = answer.completed(argv)
         if done.ok:
             return answer.stdout
@@ -117,38 +235,42 @@ class SshTransport:
 
     def close(self) -> None:
         with self._connecting:
-            if self._connection is not None:
-                connections.close(self._connection)
-                self._connection = None
+            self._disconnect()
 
-    def _root(self) -> bool:
+    def _is_root(self) -> bool:
         return bool(self._live().user == "root")
 
-    def _again(self, argv: Argv, content: bytes | None, *, sudo: bool) -> _Answer:
-        line = shell.line(argv, timeout=_TRANSFER, sudo=sudo and not self._root())
+    def _transfer(self, argv: Argv, content: bytes | None, *, sudo: bool) -> _Answer:
+        line = shell_line(argv, timeout=_TRANSFER, sudo=sudo and not self._is_root())
         try:
-            return self._ran(line, argv[0], content, _TRANSFER)
-        except _LostError:
-            return self._ran(line, argv[0], content, _TRANSFER)
+            return self._run(line, argv[0], content, _TRANSFER)
+        except ConnectionLost:
+            return self._run(line, argv[0], content, _TRANSFER)
 
-    def _ran(self, line: str, command: str, content: bytes | None, timeout: float) -> _Answer:
+    def _run(self, line: str, command: str, content: bytes | None, timeout: float) -> _Answer:
         start = time.monotonic()
         with self._sessions, self._channel(timeout) as channel:
+            exchange = Exchange(channel, memoryview(content or b""), start + timeout + _WORD)
+            channel.settimeout(timeout)
             try:
-                channel.settimeout(timeout)
                 channel.exec_command(line)
-                talk = exchange(channel, content, start + timeout + _WORD)
-                status = talk.finish()
-            except TimeIsUp:
+            except (SSHException, EOFError, OSError):
+                raise self._lost(command) from None
+            try:
+                status = exchange.finish()
+            except TimeoutError:
                 status = _KILLED
-            except (Lost, SSHException, EOFError, OSError):
-                raise _LostError(
-                    f"{self.name}: the connection was lost while {command} ran",
-                    hint="it may or may not have taken effect",
-                ) from None
+            except (SSHException, EOFError, OSError):
+                raise self._lost(command) from None
         if status == _KILLED and time.monotonic() - start >= timeout:
             raise HostUnreachable(f"{self.name}: {command} was not done after {timeout:g} s")
-        return _Answer(status, bytes(talk.stdout), bytes(talk.stderr))
+        return _Answer(status, bytes(exchange.stdout), bytes(exchange.stderr))
+
+    def _lost(self, command: str) -> ConnectionLost:
+        return ConnectionLost(
+            f"{self.name}: the connection was lost while {command} ran",
+            hint="it may or may not have taken effect",
+        )
 
     @contextlib.contextmanager
     def _channel(self, timeout: float) -> Iterator[Channel]:
@@ -159,7 +281,9 @@ class SshTransport:
         except ChannelException as error:  # the connection is fine: others may be using it
             raise HostUnreachable(f"{self.name}: no session: {error.text}") from None
         except (SSHException, EOFError, OSError):
-            self._drop(used)
+            with self._connecting:
+                if self._connection is used:  # no other thread has replaced it already
+                    self._disconnect()
             again = self._live()
             with connections.explained(self.host, again):
                 channel = again.transport.open_session(timeout=limit)
@@ -171,25 +295,19 @@ class SshTransport:
     def _live(self) -> Connection:
         with self._connecting:
             if self._connection is not None and not self._connection.is_connected:
-                connections.close(self._connection)
-                self._connection = None
+                self._disconnect()
             if self._connection is None:
                 self._connection = connections.opened(self.host)
             return self._connection
 
-    def _drop(self, used: Connection) -> None:
-        """Unless another thread has replaced it already."""
-        with self._connecting:
-            if self._connection is used:
-                connections.close(used)
-                self._connection = None
+    def _disconnect(self) -> None:
+        """Close the connection if there is one; only while ``_connecting`` is held."""
+        if self._connection is not None:
+            connections.close(self._connection)
+            self._connection = None
 
     def _refused(self, what: str, done: Completed) -> AutotuneError:
         hint = None
         if done.stderr.startswith("sudo:"):
             hint = f"let {self._live().user} run it by `sudo -n` on {self.name}, or log in as root"
         return AutotuneError(f"{self.name}: {what}: {done.said}", hint=hint)
-
-
-class _LostError(HostUnreachable):
-    """The connection went while a command ran."""

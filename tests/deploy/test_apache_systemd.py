@@ -10,7 +10,7 @@ import pytest
 
 from autotune.deploy import ready
 from autotune.deploy.deployed import DeployFailed
-from autotune.lab.status import access
+from autotune.lab.lifecycle import access
 from autotune.services.base import Action
 from autotune.transports.ssh import SshTransport
 from tests.deploy.lab import Ground, acted, settings

@@ -18,8 +18,7 @@ import pytest
 from autotune.deploy.deployed import DeployFailed
 from autotune.deploy.restoring import restore_hosts, restore_study
 from autotune.errors import AutotuneError, LockedError
-from autotune.lab.lifecycle import halt, up
-from autotune.lab.status import access
+from autotune.lab.lifecycle import access, halt, up
 from autotune.services.base import Action
 from autotune.transports.ssh import SshTransport
 from tests import soak

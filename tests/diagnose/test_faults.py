@@ -12,8 +12,7 @@ from autotune.measure.reading import Reading
 from autotune.services.base import Endpoint, Role, Site
 from autotune.services.nginx.service import Nginx
 from autotune.services.php_fpm.service import PhpFpm
-from autotune.transports.base import Completed, Transport
-from autotune.transports.errors import HostUnreachable
+from autotune.transports.base import Completed, HostUnreachable, Transport
 from autotune.transports.local import LocalTransport
 
 RIGHT = b"found 100 of 100\n"

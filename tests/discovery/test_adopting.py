@@ -20,8 +20,7 @@ from autotune.services.base import Argv, config_files
 from autotune.services.placement import placed
 from autotune.space import space as spaces
 from autotune.target.read import read
-from autotune.transports.base import Completed
-from autotune.transports.endpoint import SshHost
+from autotune.transports.base import Completed, SshHost
 from tests.deploy.doubles import Here
 from tests.discovery.places import FACTS, LB, cache, host, store, web
 

@@ -13,10 +13,8 @@ from autotune.deploy.deployed import DeployFailed
 from autotune.discovery.adopting import Written, adopt
 from autotune.environments import systemd
 from autotune.errors import AutotuneError
-from autotune.lab.hosts import LabHost
-from autotune.lab.lifecycle import down, up
-from autotune.lab.plan import names
-from autotune.lab.status import access
+from autotune.lab.lifecycle import access, down, up
+from autotune.lab.plan import LabHost, names
 from autotune.services.base import Action
 from autotune.target.read import read
 from autotune.transports import curl

@@ -16,7 +16,7 @@ from autotune.environments.evaluation import History
 from autotune.environments.load_session import Meter
 from autotune.environments.systemd import SystemdEnvironment, prepare
 from autotune.errors import AutotuneError
-from autotune.lab import of_target
+from autotune.lab import target_labs
 from autotune.lab.lifecycle import down
 from autotune.loads import load_host
 from autotune.services.base import Settings
@@ -65,7 +65,7 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     directory = tmp_path_factory.mktemp("readings")
     path = target(directory)
     try:
-        of_target.up(path, directory / "lab")
+        target_labs.up(path, directory / "lab")
         yield directory
     finally:
         down(directory / "lab")

@@ -14,7 +14,7 @@ import pytest
 
 from autotune.deploy.read_back import read_back
 from autotune.environments.systemd import SystemdEnvironment
-from autotune.lab.status import access
+from autotune.lab.lifecycle import access
 from autotune.services.base import Value
 from autotune.study import applying, context
 from autotune.study.records import Phase

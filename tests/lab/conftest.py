@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from autotune.lab import plan
-from autotune.lab.hosts import LabHost
 from autotune.lab.lifecycle import down
+from autotune.lab.plan import LabHost
 from tests.lab.shared import WORKER
 
 _numbers = count()

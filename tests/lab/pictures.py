@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from autotune.lab import machine
-from autotune.lab.overlay import EMPTIED, FRESH
+from autotune.lab.disk import EMPTIED, FRESH
 from autotune.lab.plan import Names
 from autotune.services.sysctl.service import KEYS
 

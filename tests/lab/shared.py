@@ -7,10 +7,8 @@ from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv4Network
 from pathlib import Path
 
-from autotune.lab.hosts import LabHost
-from autotune.lab.lifecycle import halt, up
-from autotune.lab.plan import names
-from autotune.lab.status import access
+from autotune.lab.lifecycle import access, halt, up
+from autotune.lab.plan import LabHost, names
 from autotune.transports.ssh import SshTransport
 from tests.lab.pictures import picture
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from autotune.lab.cgroups import Hierarchy, bandwidth, hierarchies, limits, mounts
-from autotune.lab.hosts import LabHost
+from autotune.lab.plan import LabHost
 
 PRIVATE = Path("/lab/cgroup")
 ROOT = "22 1 254:0 / / rw,relatime - ext4 /dev/vda rw,discard\n"

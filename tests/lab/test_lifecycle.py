@@ -13,9 +13,8 @@ from pathlib import Path
 import pytest
 
 from autotune.errors import AutotuneError
-from autotune.lab.hosts import LabHost
-from autotune.lab.lifecycle import down, halt, up
-from autotune.lab.status import access, ssh_command, status
+from autotune.lab.lifecycle import access, down, halt, ssh_command, status, up
+from autotune.lab.plan import LabHost
 from tests import soak
 
 Described = Callable[..., list[LabHost]]
@@ -26,7 +25,7 @@ pytestmark = pytest.mark.lab
 _UP = """
 import sys
 from pathlib import Path
-from autotune.lab.hosts import LabHost
+from autotune.lab.plan import LabHost
 from autotune.lab.lifecycle import up
 up([LabHost(*pair.split("=")) for pair in sys.argv[2:]], Path(sys.argv[1]))
 """
@@ -36,7 +35,7 @@ _STEP = """
 import importlib, os, signal, sys
 from pathlib import Path
 from autotune.lab import lifecycle
-from autotune.lab.hosts import LabHost
+from autotune.lab.plan import LabHost
 what, step, directory, *pairs = sys.argv[1:]
 module, _, name = step.partition(".")
 place = importlib.import_module("autotune.lab." + module)
@@ -211,12 +210,12 @@ def test_down_needs_no_record(lab_dir: Path, described: Described, traces: Trace
 
 STEPS = {
     "up": (
-        "journal.write", "keys.make_keys", "disk.lay", "disk.make_disk", "network.make_bridge",
-        "groups._limit", "groups.make_groups", "machine._start", "machine._pid", "network.cables",
+        "plan.write_plan", "keys.make_keys", "disk.lay", "disk.make_disk", "network.make_bridge",
+        "cgroups._limit", "cgroups.make_groups", "machine._start", "machine._pid", "network.cables",
         "machine.Launched.release", "machine.boot", "lifecycle.answers",
     ),
     "down": (
-        "groups._kill", "groups._removed", "groups.remove_groups", "network._remove",
+        "cgroups._kill", "cgroups._removed", "cgroups.remove_groups", "network._remove",
         "network.remove_links", "lifecycle._delete", "lifecycle._remove",
     ),
 }  # fmt: skip

@@ -11,10 +11,8 @@ import pytest
 from autotune.errors import AutotuneError, LockedError
 from autotune.lab import lock, machine, prerequisites
 from autotune.lab.cgroups import Hierarchy
-from autotune.lab.hosts import LabHost
-from autotune.lab.lifecycle import existing, up
-from autotune.lab.plan import names, plan
-from autotune.lab.status import status
+from autotune.lab.lifecycle import existing, status, up
+from autotune.lab.plan import LabHost, names, plan
 
 LAB = plan([LabHost("web1", "198.18.0.12")], Path("/lab"))
 TREES = (

@@ -7,9 +7,8 @@ from collections.abc import Iterator, Mapping
 import pytest
 
 from autotune.lab import machine
-from autotune.lab.lifecycle import halt
+from autotune.lab.lifecycle import access, halt
 from autotune.lab.plan import names
-from autotune.lab.status import access
 from autotune.transports.ssh import SshTransport
 from tests.lab.shared import HOSTS, SharedLab
 

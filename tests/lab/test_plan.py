@@ -12,9 +12,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from autotune.errors import AutotuneError
-from autotune.lab import journal, network
-from autotune.lab.hosts import LAB_NETWORK, LabHost
-from autotune.lab.plan import names, plan
+from autotune.lab import network
+from autotune.lab.plan import (
+    LAB_NETWORK,
+    LabHost,
+    decoded,
+    encoded,
+    names,
+    plan,
+    read_plan,
+    write_plan,
+)
 
 LAB = [
     LabHost("load1", "198.18.0.10"),
@@ -100,9 +108,9 @@ def test_a_host_of_the_lab_is_found_by_name() -> None:
 
 def test_the_journal_gives_back_what_was_written(tmp_path: Path) -> None:
     made = plan(LAB, tmp_path)
-    assert journal.read(made.names) is None
-    journal.write(made)
-    assert journal.read(made.names) == made
+    assert read_plan(made.names) is None
+    write_plan(made)
+    assert read_plan(made.names) == made
     assert [path.name for path in tmp_path.iterdir()] == ["lab.json"]
 
 
@@ -111,14 +119,14 @@ def test_a_journal_that_cannot_be_read_is_said_so(tmp_path: Path, text: str) -> 
     made = names(tmp_path)
     made.journal.write_text(text)
     with pytest.raises(AutotuneError, match="cannot be read") as error:
-        journal.read(made)
+        read_plan(made)
     assert "lab down" in str(error.value.hint)
 
 
 def test_the_journal_is_plain_json() -> None:
     made = plan(LAB, Path("/lab"))
-    record = json.loads(json.dumps(journal.encoded(made)))
-    assert journal.decoded(record, made.names) == made
+    record = json.loads(json.dumps(encoded(made)))
+    assert decoded(record, made.names) == made
     assert record["hosts"][1] == {
         "name": "lb1",
         "address": "198.18.0.11",

@@ -17,8 +17,7 @@ from autotune.runtimes.server_process import PID_SUFFIX
 from autotune.services.base import Endpoint, Role, Site
 from autotune.services.memcached.service import Memcached
 from autotune.services.nginx.service import Nginx
-from autotune.transports.base import Argv, Completed, Transport
-from autotune.transports.errors import HostUnreachable
+from autotune.transports.base import Argv, Completed, HostUnreachable, Transport
 from autotune.transports.local import LocalTransport
 
 

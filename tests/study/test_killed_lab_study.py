@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from autotune.lab.lifecycle import access
 from autotune.lab.plan import names
-from autotune.lab.status import access
 from autotune.study import journal
 from autotune.transports.ssh import SshTransport
 from tests import soak

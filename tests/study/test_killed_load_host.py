@@ -13,10 +13,8 @@ from pathlib import Path
 import pytest
 
 from autotune.lab import prerequisites
-from autotune.lab.hosts import LabHost
-from autotune.lab.lifecycle import down, up
-from autotune.lab.plan import names
-from autotune.lab.status import access
+from autotune.lab.lifecycle import access, down, up
+from autotune.lab.plan import LabHost, names
 from autotune.transports.ssh import SshTransport
 
 pytestmark = [

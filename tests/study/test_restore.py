@@ -17,8 +17,7 @@ from autotune.deploy.host_state import FileState, HostState
 from autotune.errors import AutotuneError
 from autotune.study import restore
 from autotune.study.store import Store
-from autotune.transports.base import Transport
-from autotune.transports.errors import HostUnreachable
+from autotune.transports.base import HostUnreachable, Transport
 from autotune.transports.local import LocalTransport
 from tests.deploy.doubles import Here
 

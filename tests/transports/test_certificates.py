@@ -13,10 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from autotune.transports.certificates import Certificate, certificate_of
-from autotune.transports.endpoint import SshHost
-from autotune.transports.errors import HostKeyRefused
-from autotune.transports.hostkeys import HostKey, known_keys
+from autotune.transports.base import HostKeyRefused, SshHost
+from autotune.transports.hostkeys import Certificate, HostKey, certificate_of, known_keys
 from autotune.transports.ssh import SshTransport
 
 VALID, PAST, FUTURE = "-5m:+1h", "20200101:20200102", "20990101:20990102"

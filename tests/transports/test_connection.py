@@ -11,9 +11,8 @@ import pytest
 from fabric import Config, Connection
 from paramiko import SSHConfig
 
+from autotune.transports.base import HostUnreachable, SshHost
 from autotune.transports.connection import _connection, opened
-from autotune.transports.endpoint import SshHost
-from autotune.transports.errors import HostUnreachable
 
 Connect = Callable[[SshHost], Any]
 

@@ -8,10 +8,11 @@ from pathlib import Path
 import pytest
 
 from autotune.errors import AutotuneError
+from autotune.services.sysctl.service import KEYS
 from autotune.space.facts import HostFacts
 from autotune.target.model import Target
 from autotune.transports.base import Completed
-from autotune.transports.facts import facts, host_facts, parse
+from autotune.transports.facts import facts, host_facts, kernel, parse_facts, parse_kernel
 from autotune.transports.local import LocalTransport
 
 # Debian 12 in a systemd-nspawn machine of a host with version 1, half a CPU and 384 MB.
@@ -73,12 +74,12 @@ memory.limit 9223372036854771712
     ids=["v1", "v1 unit", "v2", "free", "free unit", "little said", "nonsense"],
 )
 def test_the_tightest_limit_counts(said: str, units: bool, expected: HostFacts) -> None:
-    assert parse(said, units=units) == expected
+    assert parse_facts(said, units=units) == expected
 
 
 @pytest.mark.parametrize("said", ["", "sh: 1: Syntax error\n", "cpus \nmemory 5\n", "cpus 2\n"])
 def test_a_host_that_says_nothing_of_use(said: str) -> None:
-    assert parse(said) is None
+    assert parse_facts(said) is None
 
 
 class Silent(LocalTransport):
@@ -112,3 +113,36 @@ def test_every_host_that_does_not_say_is_named() -> None:
     ways = {"a": Silent("a"), "b": LocalTransport("b"), "c": Silent("c")}
     with pytest.raises(AutotuneError, match=r"(?s)a does not say .*c does not say"):
         facts(target(hosts), ways)
+
+
+KERNEL_SAID = """\
+writable net.core.somaxconn 4096
+writable net.ipv4.ip_local_port_range 32768\t60999
+absent net.ipv4.tcp_tw_recycle
+fixed fs.file-max 2465610
+hidden net.ipv4.tcp_fastopen_key
+sh: 1: cat: /proc/sys/x: Permission denied
+"""
+
+
+def test_what_a_host_says() -> None:
+    found = parse_kernel(KERNEL_SAID)
+    assert found.values == {
+        "net.core.somaxconn": "4096",
+        "net.ipv4.ip_local_port_range": "32768 60999",
+        "fs.file-max": "2465610",
+    }
+    assert found.refused == {
+        "net.ipv4.tcp_tw_recycle": "this kernel does not have it",
+        "fs.file-max": "it cannot be written here",
+        "net.ipv4.tcp_fastopen_key": "it cannot be read here",
+    }
+
+
+def test_this_host_says_every_key_and_names_are_no_scripts(tmp_path: Path) -> None:
+    trap = f"x$(touch {tmp_path}/trapped)"
+    found = kernel(LocalTransport(), (*KEYS, trap))
+    assert found.values.keys() | found.refused.keys() >= set(KEYS)
+    somaxconn = Path("/proc/sys/net/core/somaxconn").read_text().strip()
+    assert found.values["net.core.somaxconn"] == somaxconn
+    assert not (tmp_path / "trapped").exists()

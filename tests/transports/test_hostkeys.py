@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from autotune.transports import hostkeys
-from autotune.transports.errors import HostKeyRefused
+from autotune.transports.base import HostKeyRefused
 from autotune.transports.hostkeys import HostKey, known_keys
 
 

@@ -7,9 +7,8 @@ from pathlib import Path
 import pytest
 
 from autotune.target.read import read
+from autotune.transports.base import HostUnreachable, SshHost
 from autotune.transports.connection import opened
-from autotune.transports.endpoint import SshHost
-from autotune.transports.errors import HostUnreachable
 from autotune.transports.hosts import ssh_host, transports
 from autotune.transports.local import LocalTransport
 from autotune.transports.ssh import SshTransport

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from autotune.errors import AutotuneError
-from autotune.transports.errors import HostUnreachable
+from autotune.transports.base import HostUnreachable
 from autotune.transports.local import LocalTransport
 
 HERE = LocalTransport()

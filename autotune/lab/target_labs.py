@@ -10,9 +10,8 @@ from pathlib import Path
 
 from autotune.errors import AutotuneError
 from autotune.lab import lifecycle, prerequisites
-from autotune.lab.hosts import LabHost
-from autotune.lab.plan import names
-from autotune.lab.status import HostStatus, ssh_command, status
+from autotune.lab.lifecycle import HostStatus, ssh_command, status
+from autotune.lab.plan import LabHost, names
 from autotune.target.fields import NAME
 from autotune.target.model import Target
 from autotune.target.read import read

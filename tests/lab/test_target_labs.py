@@ -17,8 +17,8 @@ from typer.testing import CliRunner
 from autotune.cli import app
 from autotune.cli import lab as commands
 from autotune.errors import AutotuneError
-from autotune.lab import keys, of_target, plan, prerequisites
-from autotune.lab.hosts import LabHost
+from autotune.lab import keys, plan, prerequisites, target_labs
+from autotune.lab.plan import LabHost
 from autotune.target.read import read
 from autotune.transports.hosts import ssh_host, transports
 from autotune.transports.parallel import run_on_all
@@ -54,14 +54,14 @@ def autotune(*words: object) -> subprocess.CompletedProcess[str]:
 
 
 def test_hosts_are_those_of_the_target_but_this_machine(target: Path) -> None:
-    (lb1, web1) = of_target.hosts(read(target).target)
+    (lb1, web1) = target_labs.hosts(read(target).target)
     assert (lb1.name, lb1.cpus, lb1.memory) == ("lb1", 0.5, 256 << 20)
     assert (web1.name, web1.cpus, web1.memory) == ("web1", None, None)
 
 
 def test_the_shipped_lab_can_be_made_and_is_reached_where_it_is_kept() -> None:
     file = read(SHIPPED)
-    made = plan.plan(of_target.hosts(file.target), of_target.LABS / file.target.name)
+    made = plan.plan(target_labs.hosts(file.target), target_labs.LABS / file.target.name)
     assert {host.name for host in made.hosts} == set(file.target.hosts)
     assert ssh_host(file, "web1").config == str(made.names.ssh_config)
 
@@ -106,7 +106,7 @@ def test_what_is_missing_is_said_with_the_command_that_brings_it(
     monkeypatch.setattr(os, "geteuid", lambda: 0)
     monkeypatch.setattr(prerequisites, "missing_packages", lambda: ("systemd-container",))
     with pytest.raises(AutotuneError, match="systemd-container") as raised:
-        of_target.up(target)
+        target_labs.up(target)
     assert raised.value.hint == "apt-get install --no-install-recommends systemd-container"
 
 
@@ -137,7 +137,7 @@ def test_a_lab_by_the_command_line(target: Path, lab_dir: Path, traces: Traces) 
 
 @pytest.mark.lab
 def test_a_target_reaches_its_lab(target: Path, lab_dir: Path) -> None:
-    of_target.up(target, lab_dir)
+    target_labs.up(target, lab_dir)
     ways = transports(read(target))
     try:
         names = run_on_all(ways.values(), lambda way: way.run(["hostname"]).stdout.strip()).unwrap()

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from autotune.errors import AutotuneError
-from autotune.transports.endpoint import SshHost
+from autotune.transports.base import SshHost
 
 
 @pytest.mark.parametrize("address", ["web1", "10.0.0.1", "fe80::1%eth0", "a_b.example.org", "::1"])

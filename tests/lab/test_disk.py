@@ -7,10 +7,9 @@ from pathlib import Path
 import pytest
 
 from autotune.errors import AutotuneError
-from autotune.lab import disk, overlay
-from autotune.lab.hosts import LabHost
-from autotune.lab.overlay import Absent, Directory, Entry, File, HostKeys, Link
-from autotune.lab.plan import plan
+from autotune.lab import disk
+from autotune.lab.disk import Absent, Directory, Entry, File, HostKeys, Link
+from autotune.lab.plan import LabHost, plan
 
 WEB1 = LabHost("web1", "198.18.0.12")
 LAB = plan([LabHost("lb1", "198.18.0.11"), WEB1], Path("/var/lib/lab"))
@@ -42,7 +41,7 @@ def lower(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def laid(lower: Path) -> dict[str, Entry]:
-    return {entry.path: entry for entry in overlay.root(LAB, WEB1, KEYS, lower)}
+    return {entry.path: entry for entry in disk.root(LAB, WEB1, KEYS, lower)}
 
 
 def test_what_is_not_the_systems_is_not_seen(laid: dict[str, Entry]) -> None:
@@ -88,14 +87,14 @@ def test_a_host_has_the_keys_and_names_of_the_lab(laid: dict[str, Entry]) -> Non
         "198.18.0.12 web1\n"
         "198.18.0.1 controller\n",
     )
-    other = overlay.machine_id(LAB, LAB.hosts[0])
-    mine = overlay.machine_id(LAB, WEB1)
+    other = disk.machine_id(LAB, LAB.hosts[0])
+    mine = disk.machine_id(LAB, WEB1)
     assert len(mine) == 32
     assert mine != other
 
 
 def test_parents_come_before_children(lower: Path) -> None:
-    paths = [entry.path for entry in overlay.root(LAB, WEB1, KEYS, lower)]
+    paths = [entry.path for entry in disk.root(LAB, WEB1, KEYS, lower)]
     assert len(paths) == len(set(paths))
     for path in paths:
         later = paths[paths.index(path) :]
@@ -104,7 +103,7 @@ def test_parents_come_before_children(lower: Path) -> None:
 
 def test_the_session_module_of_logind_is_left_out() -> None:
     pam = "session required pam_unix.so\nsession optional\tpam_systemd.so\nsession optional x.so\n"
-    assert overlay.without_logind(pam) == "session required pam_unix.so\nsession optional x.so\n"
+    assert disk.without_logind(pam) == "session required pam_unix.so\nsession optional x.so\n"
 
 
 @pytest.mark.parametrize(
