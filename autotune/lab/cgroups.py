@@ -27,6 +27,9 @@ _V1_WELCOME = "cpuacct"  # mounted with "cpu" or apart from it: a host then know
 _PERIOD = 10_000  # µs; a tenth of the kernel's default: a host out of time waits 10 ms at most
 _LEAST_QUOTA = 1_000  # µs; the kernel takes no less
 _LONGEST_PERIOD = 1_000_000  # µs; nor more
+# Files a kernel without swap accounting does not have; without them a host may swap.
+_OPTIONAL = frozenset({"memory.swap.max", "memory.memsw.limit_in_bytes"})
+_TO_DIE = 10.0  # s a killed process is given to be gone
 
 
 @dataclass(frozen=True)
@@ -51,61 +54,57 @@ class Mount:
     options: tuple[str, ...]
 
 
-def hierarchies(mountinfo: str, proc_cgroups: str, private: Path) -> tuple[Hierarchy, ...]:
+def hierarchies(mounted: str, proc_cgroups: str, private: Path) -> tuple[Hierarchy, ...]:
     """The trees a lab uses: those of this machine, and what it lacks mounted under ``private``.
 
-    ``mountinfo`` and ``proc_cgroups`` are the texts of ``/proc/self/mountinfo`` and
+    ``mounted`` and ``proc_cgroups`` are the texts of ``/proc/self/mountinfo`` and
     ``/proc/cgroups``.
     """
-    found = [
-        mount
-        for mount in mounts(mountinfo)
-        if mount.kind in ("cgroup", "cgroup2")
-        and (mount.path.is_relative_to(MOUNT_POINT) or mount.path.is_relative_to(private))
-    ]
-    own = [mount for mount in found if mount.path.is_relative_to(private)]
-    theirs = [mount for mount in found if mount not in own]
+    trees = [mount for mount in mounts(mounted) if mount.kind in ("cgroup", "cgroup2")]
+    own = [mount.path for mount in trees if mount.path.is_relative_to(private)]
+    theirs = [mount for mount in trees if mount.path.is_relative_to(MOUNT_POINT)]
     if any(mount.kind == "cgroup2" and mount.path == MOUNT_POINT for mount in theirs):
-        return (_unified(MOUNT_POINT, mounted=True),)
-    if not theirs and _unbound(proc_cgroups):
-        return (_unified(private, mounted=bool(own)),)
+        return (Hierarchy(MOUNT_POINT, 2, ("cpu", "memory"), mounted=True),)
+    rows = [line.split() for line in proc_cgroups.splitlines()]
+    held = {row[0] for row in rows if len(row) > 1 and row[1] != "0"}  # by a version 1 tree
+    if not theirs and not held & {"cpu", "memory"}:
+        return (Hierarchy(private, 2, ("cpu", "memory"), mounted=bool(own)),)
     return _version_1(theirs, own, private)
 
 
-def mounts(mountinfo: str) -> list[Mount]:
+def mountinfo() -> str:
+    """What is mounted in this process's namespace, as the kernel words it."""
+    return Path("/proc/self/mountinfo").read_text(encoding="utf-8")
+
+
+def mounts(text: str) -> list[Mount]:
     """What is mounted, as ``/proc/self/mountinfo`` tells it (proc_pid_mountinfo(5))."""
-    known = []
-    for line in mountinfo.splitlines():
+    mounted = []
+    for line in text.splitlines():
         (before, _, after) = line.partition(" - ")
         fields = after.split()
         path = before.split()[4].replace("\\040", " ").replace("\\011", "\t")
         options = tuple(fields[2].split(",")) if len(fields) > 2 else ()
-        known.append(Mount(Path(path), fields[0], options))
-    return known
+        mounted.append(Mount(Path(path), fields[0], options))
+    return mounted
 
 
 def limits(hierarchy: Hierarchy, host: LabHost) -> dict[str, str]:
     """What to write into which files of the host's group in ``hierarchy``, in this order."""
-    wanted: dict[str, str] = {}
+    files: dict[str, str] = {}
     if host.cpus is not None and "cpu" in hierarchy.controllers:
         (quota, period) = bandwidth(host.cpus)
         if hierarchy.version == 2:
-            wanted["cpu.max"] = f"{quota} {period}"
+            files["cpu.max"] = f"{quota} {period}"
         else:
-            wanted |= {"cpu.cfs_period_us": str(period), "cpu.cfs_quota_us": str(quota)}
+            files |= {"cpu.cfs_period_us": str(period), "cpu.cfs_quota_us": str(quota)}
     if host.memory is not None and "memory" in hierarchy.controllers:
+        memory = str(host.memory)
         if hierarchy.version == 2:
-            wanted |= {"memory.max": str(host.memory), "memory.swap.max": "0"}
+            files |= {"memory.max": memory, "memory.swap.max": "0"}
         else:
-            wanted |= {
-                "memory.limit_in_bytes": str(host.memory),
-                "memory.memsw.limit_in_bytes": str(host.memory),
-            }
-    return wanted
-
-
-#: Files a kernel without swap accounting does not have; without them a host may swap.
-OPTIONAL = frozenset({"memory.swap.max", "memory.memsw.limit_in_bytes"})
+            files |= {"memory.limit_in_bytes": memory, "memory.memsw.limit_in_bytes": memory}
+    return files
 
 
 def bandwidth(cpus: float) -> tuple[int, int]:
@@ -118,59 +117,26 @@ def bandwidth(cpus: float) -> tuple[int, int]:
     return (max(_LEAST_QUOTA, round(cpus * period)), period)
 
 
-def _unified(path: Path, *, mounted: bool) -> Hierarchy:
-    return Hierarchy(path, 2, ("cpu", "memory"), mounted)
-
-
-def _version_1(theirs: list[Mount], own: list[Mount], private: Path) -> tuple[Hierarchy, ...]:
-    known = []
+def _version_1(theirs: list[Mount], own: list[Path], private: Path) -> tuple[Hierarchy, ...]:
+    trees = []
     for controller in _V1_NEEDED:
-        there = next((mount for mount in theirs if controller in mount.options), None)
-        if there is not None:
-            known.append(Hierarchy(there.path, 1, (controller,), mounted=True))
-            continue
-        path = private / controller.removeprefix("name=")
-        known.append(
-            Hierarchy(path, 1, (controller,), mounted=any(mount.path == path for mount in own))
-        )
-    known += [
-        Hierarchy(mount.path, 1, (_V1_WELCOME,), mounted=True)
-        for mount in theirs
-        if _V1_WELCOME in mount.options and "cpu" not in mount.options
-    ]
+        path = next((mount.path for mount in theirs if controller in mount.options), None)
+        lacking = private / controller.removeprefix("name=")
+        mounted = path is not None or lacking in own
+        trees.append(Hierarchy(path or lacking, 1, (controller,), mounted))
+    apart = [m for m in theirs if _V1_WELCOME in m.options and "cpu" not in m.options]
+    trees += [Hierarchy(mount.path, 1, (_V1_WELCOME,), mounted=True) for mount in apart]
     # A version 2 tree beside them carries no controller, but systemd keeps its units there too.
-    known += [
-        Hierarchy(mount.path, 2, (), mounted=True) for mount in theirs if mount.kind == "cgroup2"
-    ]
-    return tuple(known)
-
-
-def _unbound(proc_cgroups: str) -> bool:
-    """Whether CPU and memory are free to be used by version 2 (no version 1 tree holds them)."""
-    held = {
-        fields[0]
-        for fields in map(str.split, proc_cgroups.splitlines())
-        if len(fields) > 1 and fields[1] != "0"
-    }
-    return not held & {"cpu", "memory"}
-
-
-_PATIENCE = 10.0  # s a killed process is given to be gone
-
-
-def here(names: Names) -> tuple[Hierarchy, ...]:
-    """The control group trees a lab uses on this machine."""
-    return hierarchies(
-        Path("/proc/self/mountinfo").read_text(encoding="utf-8"),
-        Path("/proc/cgroups").read_text(encoding="ascii"),
-        names.private_cgroups,
-    )
+    unified = [mount for mount in theirs if mount.kind == "cgroup2"]
+    trees += [Hierarchy(mount.path, 2, (), mounted=True) for mount in unified]
+    return tuple(trees)
 
 
 def make_groups(plan: LabPlan) -> tuple[Hierarchy, ...]:
     """Make every host's groups, with its limits; mounts the trees this machine lacks."""
-    known = here(plan.names)
-    for hierarchy in known:
+    proc_cgroups = Path("/proc/cgroups").read_text(encoding="ascii")
+    trees = hierarchies(mountinfo(), proc_cgroups, plan.names.private_cgroups)
+    for hierarchy in trees:
         if not hierarchy.mounted:
             _mount(hierarchy)
         (hierarchy.path / plan.names.cgroup).mkdir(exist_ok=True)
@@ -179,21 +145,17 @@ def make_groups(plan: LabPlan) -> tuple[Hierarchy, ...]:
         for host in plan.hosts:
             hierarchy.group(plan.names.cgroup, host.name).mkdir(exist_ok=True)
             _limit(hierarchy, plan, host)
-    return known
+    return trees
 
 
 def processes(names: Names, host: str) -> tuple[int, ...]:
     """The processes of one host of the lab, in no order; empty if it is not running."""
-    for tree in _trees():
-        group = tree / names.cgroup / host
-        if group.is_dir():
-            return tuple(_members(group))
-    return ()
+    return tuple(_members(groups[0])) if (groups := _groups(names, host)) else ()
 
 
 def remove_groups(names: Names, host: str | None = None) -> None:
     """Kill whatever runs in the lab (or in one ``host`` of it) and remove its groups."""
-    deadline = time.monotonic() + _PATIENCE
+    deadline = time.monotonic() + _TO_DIE
     while left := [path for path in _groups(names, host) if not _removed(path)]:
         if time.monotonic() > deadline:
             stuck = sorted({pid for path in left for pid in _members(path)})
@@ -204,22 +166,18 @@ def remove_groups(names: Names, host: str | None = None) -> None:
 
 
 def _groups(names: Names, host: str | None) -> list[Path]:
-    paths = [tree / names.cgroup / (host or "") for tree in _trees()]
+    trees = [mount.path for mount in mounts(mountinfo()) if mount.kind.startswith("cgroup")]
+    paths = [tree / names.cgroup / (host or "") for tree in trees]
     return [path for path in paths if path.is_dir()]
-
-
-def _trees() -> list[Path]:
-    text = Path("/proc/self/mountinfo").read_text(encoding="utf-8")
-    return [mount.path for mount in mounts(text) if mount.kind.startswith("cgroup")]
 
 
 def _hand_down(hierarchy: Hierarchy, plan: LabPlan) -> None:
     """Let groups below divide CPU and memory (version 2 asks for it level by level)."""
-    wanted = " ".join(f"+{controller}" for controller in hierarchy.controllers)
+    controllers = " ".join(f"+{controller}" for controller in hierarchy.controllers)
     limited = any(host.cpus is not None or host.memory is not None for host in plan.hosts)
     for directory in (hierarchy.path, hierarchy.path / plan.names.cgroup):
         try:
-            (directory / "cgroup.subtree_control").write_text(wanted, encoding="ascii")
+            (directory / "cgroup.subtree_control").write_text(controllers, encoding="ascii")
         except OSError as error:
             if limited:
                 raise AutotuneError(
@@ -234,7 +192,7 @@ def _limit(hierarchy: Hierarchy, plan: LabPlan, host: LabHost) -> None:
         try:
             (group / file).write_text(value, encoding="ascii")
         except OSError as error:
-            if file not in OPTIONAL:
+            if file not in _OPTIONAL:
                 raise AutotuneError(
                     f"{host.name}: {file} cannot be set to {value}: {error.strerror}"
                 ) from None
@@ -252,8 +210,7 @@ def _mount(hierarchy: Hierarchy) -> None:
 
 def _unmount(names: Names) -> None:
     private = names.private_cgroups
-    text = Path("/proc/self/mountinfo").read_text(encoding="utf-8")
-    for mount in reversed(mounts(text)):
+    for mount in reversed(mounts(mountinfo())):
         if mount.path.is_relative_to(private):
             run_checked(["umount", str(mount.path)])
     # Never a recursive removal here: whatever is still mounted must stay as it is.

@@ -43,9 +43,8 @@ def ssh_config(plan: LabPlan) -> str:
     """ssh_config(5) for the hosts of a lab, by name and by address."""
     blocks = [f"Host {host.name}\n    HostName {host.address}\n" for host in plan.hosts]
     patterns = " ".join(f"{host.name} {host.address}" for host in plan.hosts)
-    names = plan.names
-    common = _CONFIG.format(patterns=patterns, key=names.key, known_hosts=names.known_hosts)
-    return "".join([*blocks, common])
+    (key, known_hosts) = (plan.names.key, plan.names.known_hosts)
+    return "".join([*blocks, _CONFIG.format(patterns=patterns, key=key, known_hosts=known_hosts)])
 
 
 def public(private: Path) -> str:

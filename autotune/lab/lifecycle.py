@@ -30,21 +30,21 @@ def up(hosts: Iterable[LabHost], state_dir: Path) -> LabPlan:
     their disks as they were, and a lab described differently is replaced. What a failed or
     interrupted ``up`` has made is taken down again. Raises ``AutotuneError``.
     """
-    wanted = planning.plan(hosts, state_dir)
+    plan = planning.plan(hosts, state_dir)
     prerequisites.require()
-    prerequisites.require_directory(wanted.names.directory)
-    disk.require_one_filesystem(Path("/proc/self/mountinfo").read_text(encoding="utf-8"))
-    with alone(wanted.names, make=True):
-        if _known(wanted.names) != wanted:
-            _remove(wanted.names)
-        fresh = not wanted.names.journal.exists()
+    prerequisites.require_directory(plan.names.directory)
+    disk.require_one_filesystem(cgroups.mountinfo())
+    with alone(plan.names, make=True):
+        if _known(plan.names) != plan:
+            _remove(plan.names)
+        fresh = not plan.names.journal.exists()
         try:
-            _make(wanted)
+            _make(plan)
         except BaseException:
             if fresh:
-                _remove(wanted.names)
+                _remove(plan.names)
             raise
-    return wanted
+    return plan
 
 
 def down(state_dir: Path) -> None:
@@ -69,10 +69,10 @@ def halt(state_dir: Path, host: str) -> None:
 
 def existing(state_dir: Path) -> LabPlan:
     """The lab kept in ``state_dir``; raises ``AutotuneError`` if there is none."""
-    known = planning.read_plan(planning.names(state_dir))
-    if known is None:
+    plan = planning.read_plan(planning.names(state_dir))
+    if plan is None:
         raise AutotuneError(f"there is no lab in {state_dir}", hint="`autotune lab up TARGET`")
-    return known
+    return plan
 
 
 def answers(address: str, port: int = 22, timeout: float = _ANSWER) -> bool:
@@ -82,6 +82,53 @@ def answers(address: str, port: int = 22, timeout: float = _ANSWER) -> bool:
             return connection.recv(4) == b"SSH-"
     except OSError:
         return False
+
+
+@dataclass(frozen=True)
+class HostStatus:
+    """``pid``: the host's PID 1 as this machine counts; ``ssh``: its SSH server greets."""
+
+    name: str
+    address: str
+    pid: int | None
+    ssh: bool
+
+    @property
+    def running(self) -> bool:
+        return self.pid is not None
+
+
+def status(state_dir: Path) -> tuple[HostStatus, ...]:
+    """Every host of the lab kept in ``state_dir``, in its order; empty if there is no lab."""
+    plan = planning.read_plan(planning.names(state_dir))
+    if plan is None:
+        return ()
+
+    def of(host: LabHost) -> HostStatus:
+        pid = machine.pid(plan.names, host.name)
+        return HostStatus(host.name, host.address, pid, pid is not None and answers(host.address))
+
+    with ThreadPoolExecutor(max_workers=16) as pool:
+        return tuple(pool.map(of, plan.hosts))
+
+
+def access(state_dir: Path, host: str) -> SshHost:
+    """How to reach ``host`` of the lab: root, the lab's key, and the key it is known by."""
+    plan = existing(state_dir)
+    return SshHost(
+        name=host,
+        address=plan.host(host).address,
+        user="root",
+        port=22,
+        identity=str(plan.names.key),
+        known_hosts=str(plan.names.known_hosts),
+    )
+
+
+def ssh_command(state_dir: Path, host: str) -> list[str]:
+    """The argv that opens a terminal on ``host``; a remote command may follow it."""
+    plan = existing(state_dir)
+    return ["ssh", "-F", str(plan.names.ssh_config), plan.host(host).name]
 
 
 def _known(names: Names) -> LabPlan | None:
@@ -122,17 +169,10 @@ def _await(plan: LabPlan) -> None:
 def _remove(names: Names) -> None:
     cgroups.remove_groups(names)
     network.remove_links(names)
-    for entry in (
-        names.machines,
-        names.key,
-        names.key.with_suffix(".pub"),
-        names.known_hosts,
-        names.ssh_config,
-    ):
-        _delete(entry)
     # The record goes last: as long as anything is left, there is a lab to take down.
-    for record in (*durable.left_behind(names.journal), names.journal):
-        _delete(record)
+    for path in (names.machines, names.key, names.key.with_suffix(".pub"), names.known_hosts,
+                 names.ssh_config, *durable.left_behind(names.journal), names.journal):  # fmt: skip
+        _delete(path)
 
 
 def _delete(path: Path) -> None:
@@ -146,51 +186,3 @@ def _delete(path: Path) -> None:
                 raise
             time.sleep(0.01)
     path.unlink(missing_ok=True)
-
-
-@dataclass(frozen=True)
-class HostStatus:
-    """``pid``: the host's PID 1 as this machine counts; ``ssh``: its SSH server greets."""
-
-    name: str
-    address: str
-    pid: int | None
-    ssh: bool
-
-    @property
-    def running(self) -> bool:
-        return self.pid is not None
-
-
-def status(state_dir: Path) -> tuple[HostStatus, ...]:
-    """Every host of the lab kept in ``state_dir``, in its order; empty if there is no lab."""
-    plan = planning.read_plan(planning.names(state_dir))
-    if plan is None:
-        return ()
-    with ThreadPoolExecutor(max_workers=16) as pool:
-        return tuple(pool.map(lambda host: _status(plan, host), plan.hosts))
-
-
-def access(state_dir: Path, host: str) -> SshHost:
-    """How to reach ``host`` of the lab: root, the lab's key, and the key it is known by."""
-    plan = existing(state_dir)
-    known = plan.host(host)
-    return SshHost(
-        name=known.name,
-        address=known.address,
-        user="root",
-        port=22,
-        identity=str(plan.names.key),
-        known_hosts=str(plan.names.known_hosts),
-    )
-
-
-def ssh_command(state_dir: Path, host: str) -> list[str]:
-    """The argv that opens a terminal on ``host``; a remote command may follow it."""
-    plan = existing(state_dir)
-    return ["ssh", "-F", str(plan.names.ssh_config), plan.host(host).name]
-
-
-def _status(plan: LabPlan, host: LabHost) -> HostStatus:
-    pid = machine.pid(plan.names, host.name)
-    return HostStatus(host.name, host.address, pid, pid is not None and answers(host.address))

@@ -1,4 +1,4 @@
-"""One process at a time works on a lab."""
+"""One process at a time works on a lab, with the programs it runs."""
 
 from __future__ import annotations
 
@@ -15,6 +15,10 @@ from autotune.errors import AutotuneError, LockedError
 from autotune.lab.plan import Names
 
 _PATIENCE = 5.0  # s; a killed predecessor's last program ends well within them
+# The open directory of the lab that is held. Programs hold it too: the lock lasts until the last of
+# them has ended, even if this process is killed first, so nobody tidies up around one that is still
+# making something.
+_HELD: ContextVar[tuple[int, ...]] = ContextVar("_HELD", default=())
 
 
 @contextlib.contextmanager
@@ -23,20 +27,21 @@ def alone(names: Names, *, make: bool) -> Iterator[None]:
 
     Raises ``LockedError`` if another process keeps holding it.
     """
-    handle = _opened(names.directory, make=make)
+    handle = _locked(names.directory, make=make)
     if handle is None:
         yield  # without a directory nobody is at work, but something may be left to take down
         return
+    token = _HELD.set((handle,))
     try:
-        with holding(handle):
-            yield
+        yield
     finally:
+        _HELD.reset(token)
         with contextlib.suppress(OSError):
             names.directory.rmdir()  # only if there is nothing left in it
         os.close(handle)
 
 
-def _opened(directory: Path, *, make: bool) -> int | None:
+def _locked(directory: Path, *, make: bool) -> int | None:
     deadline = time.monotonic() + _PATIENCE
     while True:
         if make:
@@ -67,40 +72,18 @@ def _held(handle: int, directory: Path) -> bool:
         return False
 
 
-_LOCK: ContextVar[tuple[int, ...]] = ContextVar("_LOCK", default=())
-
-
-@contextlib.contextmanager
-def holding(lock: int) -> Iterator[None]:
-    """Let every program hold the open file ``lock`` too.
-
-    A lock on it lasts until the last program has ended, even if this process is killed first:
-    nobody tidies up around a program that is still making something.
-    """
-    token = _LOCK.set((lock,))
-    try:
-        yield
-    finally:
-        _LOCK.reset(token)
-
-
 def run_checked(argv: Sequence[str], *, text: str | None = None, timeout: float = 30.0) -> str:
     """What ``argv`` printed; raises ``AutotuneError`` with its own words if it failed."""
     try:
         done = subprocess.run(
-            argv,
-            input=text,
-            capture_output=True,
-            text=True,
-            timeout=timeout,
-            check=False,
-            pass_fds=_LOCK.get(),
-        )
+            argv, input=text, capture_output=True, text=True,
+            timeout=timeout, check=False, pass_fds=_HELD.get(),
+        )  # fmt: skip
     except FileNotFoundError:
         raise AutotuneError(f"{argv[0]} is not installed") from None
     except subprocess.TimeoutExpired:
         raise AutotuneError(f"{' '.join(argv)} did not end within {timeout:g} s") from None
     if done.returncode != 0:
-        said = done.stderr.strip() or done.stdout.strip() or f"exit status {done.returncode}"
-        raise AutotuneError(f"{' '.join(argv)}: {said}")
+        reason = done.stderr.strip() or done.stdout.strip() or f"exit status {done.returncode}"
+        raise AutotuneError(f"{' '.join(argv)}: {reason}")
     return done.stdout

@@ -1,4 +1,4 @@
-"""How a host comes to life: a process in its groups, its namespaces, its root, then systemd.
+"""Boot a machine: a process in its groups, its namespaces, its root, then systemd.
 
 Its network and mounts belong to namespaces without a name, which end with the last process in
 them. Nothing of a host outlives its processes but its groups and its directory.
@@ -11,8 +11,7 @@ import os
 import select
 import subprocess
 import time
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from autotune.errors import AutotuneError
@@ -21,7 +20,7 @@ from autotune.lab.cgroups import Hierarchy
 from autotune.lab.lock import run_checked
 from autotune.lab.plan import LabHost, LabPlan, Names
 
-_PATIENCE = 10.0  # s for a process to come as far as its namespaces
+_TO_START = 10.0  # s for a process to come as far as its namespaces
 
 # Joins the groups first, so that it is found and ended with the lab from here on.
 _JOIN = """
@@ -36,7 +35,7 @@ while [ "$groups" -gt 0 ]; do
 done
 exec unshare --net --mount -- sh -c "$boot" sh "$directory" "$host" "$address" "$@"
 """
-# Says where the cable goes and waits for it. End of input instead: whoever wanted it is gone.
+# Prints its PID, which tells where the cable goes, and waits for it; at the end of its input it exits.
 # The disk is volatile: a host that waits for writes of this machine's disk would disturb the others.
 # Remaining words, `name source`: trees of control groups that this machine has no mount of.
 _BOOT = """
@@ -72,30 +71,20 @@ exec systemd-nspawn --quiet --boot --directory="$directory/root" --machine="$hos
 """
 
 
-@dataclass(frozen=True)
-class Launched:
-    """A host's process that waits, in its namespaces, for the cable and the word to go on."""
-
-    host: LabHost
-    pid: int
-    go: int
-
-    def release(self) -> None:
-        os.write(self.go, b"go\n")
-
-
 def boot(plan: LabPlan, hosts: Sequence[LabHost], trees: tuple[Hierarchy, ...]) -> None:
     """Start ``hosts`` together; returns when each has its network and becomes systemd."""
     with contextlib.ExitStack() as stack:
         started = [_start(plan, host, trees, stack) for host in hosts]
-        waiting = [
-            Launched(host, _pid(host, told, plan.names), go)
-            for host, (told, go) in zip(hosts, started, strict=True)
-        ]
-        pids = {launched.host.name: launched.pid for launched in waiting}
+        pids = {host.name: _pid(host, output, plan.names)
+                for host, (output, _) in zip(hosts, started, strict=True)}  # fmt: skip
         run_checked(["ip", "-batch", "-"], text=network.cables(plan, pids))
-        for launched in waiting:
-            launched.release()
+        for _, go_ahead in started:
+            release(go_ahead)
+
+
+def release(go_ahead: int) -> None:
+    """Let a process go on that waits for its cable."""
+    os.write(go_ahead, b"go\n")
 
 
 def pid(names: Names, host: str) -> int | None:
@@ -142,53 +131,49 @@ def covers(trees: Iterable[Hierarchy], private: Path) -> list[str]:
 
     Pairs of a name (``.``: the place itself) and where it is mounted.
     """
-    known = list(trees)
-    if not any(tree.path.is_relative_to(private) for tree in known):
+    paths = [tree.path for tree in trees]
+    if not any(path.is_relative_to(private) for path in paths):
         return []
-    words = []
-    for tree in known:
-        words += ["." if tree.path == private else tree.path.name, str(tree.path)]
-    return words
+    pairs = [("." if path == private else path.name, str(path)) for path in paths]
+    return [word for pair in pairs for word in pair]
 
 
 def _start(
     plan: LabPlan, host: LabHost, trees: tuple[Hierarchy, ...], stack: contextlib.ExitStack
 ) -> tuple[int, int]:
-    (told, telling) = os.pipe()
-    (heard, go) = os.pipe()
-    for end in (told, go):
+    """Start a host's process; where it prints its PID, and where it waits for the word to go on."""
+    (output, stdout) = os.pipe()
+    (stdin, go_ahead) = os.pipe()
+    for end in (output, go_ahead):
         stack.callback(os.close, end)
     try:
         subprocess.run(
             command(plan, host, trees),
-            stdin=heard,
-            stdout=telling,
+            stdin=stdin,
+            stdout=stdout,
             stderr=subprocess.DEVNULL,
             check=True,
             cwd="/",
-            env=_environment(os.environ),
+            env={
+                "PATH": os.environ.get("PATH", "/usr/bin:/bin")
+                + ":/usr/local/sbin:/usr/sbin:/sbin",
+                "LANG": "C.UTF-8",
+                "SYSTEMD_NSPAWN_API_VFS_WRITABLE": "network",  # net.* sysctls, each host its own
+            },
         )
     finally:
-        os.close(telling)
-        os.close(heard)
-    return (told, go)
+        os.close(stdout)
+        os.close(stdin)
+    return (output, go_ahead)
 
 
-def _environment(own: Mapping[str, str]) -> dict[str, str]:
-    return {
-        "PATH": own.get("PATH", "/usr/bin:/bin") + ":/usr/local/sbin:/usr/sbin:/sbin",
-        "LANG": "C.UTF-8",
-        "SYSTEMD_NSPAWN_API_VFS_WRITABLE": "network",  # net.* sysctls, each host its own
-    }
-
-
-def _pid(host: LabHost, told: int, names: Names) -> int:
-    deadline = time.monotonic() + _PATIENCE
-    said = b""
-    while not said.endswith(b"\n"):
-        (ready, _, _) = select.select([told], [], [], max(0.0, deadline - time.monotonic()))
-        more = os.read(told, 64) if ready else b""
+def _pid(host: LabHost, output: int, names: Names) -> int:
+    deadline = time.monotonic() + _TO_START
+    line = b""
+    while not line.endswith(b"\n"):
+        (ready, _, _) = select.select([output], [], [], max(0.0, deadline - time.monotonic()))
+        more = os.read(output, 64) if ready else b""
         if not more:
             raise AutotuneError(f"{host.name} did not start: {console(names, host.name)}")
-        said += more
-    return int(said)
+        line += more
+    return int(line)

@@ -21,7 +21,13 @@ def make_bridge(plan: LabPlan) -> None:
     bridge = plan.names.bridge
     if bridge in links(plan.names):
         return
-    _refuse_overlap(plan)
+    routes = json.loads(run_checked(["ip", "-json", "-4", "route", "show", "table", "all"]))
+    device = overlapping(routes, plan.network)
+    if device is not None:
+        raise AutotuneError(
+            f"{plan.network} is already reached through {device}",
+            hint="another lab may be up: bring it down, or give these hosts other addresses",
+        )
     run_checked(
         ["ip", "-batch", "-"],
         text=f"link add {bridge} address {hardware_address(plan.names, _BRIDGE)} type bridge\n"
@@ -54,8 +60,8 @@ def cables(plan: LabPlan, pids: Mapping[str, int]) -> str:
 
 def links(names: Names) -> tuple[str, ...]:
     """Links of this lab that exist, whoever made them; the bridge comes last."""
-    known = [link["ifname"] for link in json.loads(run_checked(["ip", "-json", "link", "show"]))]
-    own = [name for name in known if name.startswith(names.link_prefix)]
+    existing = [link["ifname"] for link in json.loads(run_checked(["ip", "-json", "link", "show"]))]
+    own = [name for name in existing if name.startswith(names.link_prefix)]
     return tuple(sorted(own, key=lambda name: (name == names.bridge, name)))
 
 
@@ -78,16 +84,6 @@ def _remove(names: Names, link: str) -> None:
     except AutotuneError:  # it may have vanished meanwhile, with its namespace
         if link in links(names):
             raise
-
-
-def _refuse_overlap(plan: LabPlan) -> None:
-    routes = json.loads(run_checked(["ip", "-json", "-4", "route", "show", "table", "all"]))
-    taken = overlapping(routes, plan.network)
-    if taken is not None:
-        raise AutotuneError(
-            f"{plan.network} is already reached through {taken}",
-            hint="another lab may be up: bring it down, or give these hosts other addresses",
-        )
 
 
 def overlapping(routes: list[dict[str, str]], network: IPv4Network) -> str | None:

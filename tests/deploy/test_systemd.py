@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import signal
 import socket
@@ -12,6 +13,7 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
+from subprocess import PIPE
 
 import pytest
 
@@ -330,13 +332,15 @@ def test_originals_from_the_hosts_alone(ground: Ground) -> None:
 WATCHED = (HOSTS[1].name, HOSTS[3].name)  # hosts of which each exchange is one to be killed at
 
 
-def exchanges(ground: Ground, what: str, study: Path) -> dict[str, tuple[str, int]]:
+def exchanges(
+    tuners: subprocess.Popen[str], ground: Ground, what: str, study: Path
+) -> dict[str, tuple[str, int]]:
     """What a tuner or a restoring asks a host → a host, and its first exchange that is this one."""
     first: dict[str, tuple[str, int]] = {}
     for host in WATCHED:
         if what == "restore":
-            _deployed(ground, study)
-        for line in _tuner(what, ground, study, host, "0")[1].splitlines():
+            _deployed(tuners, ground, study)
+        for line in _tuner(tuners, what, ground, study, host, "0")[1].splitlines():
             if line.startswith("exchange"):
                 (_, number, asked) = line.split(" ", 2)
                 first.setdefault(asked, (host, int(number)))
@@ -345,15 +349,17 @@ def exchanges(ground: Ground, what: str, study: Path) -> dict[str, tuple[str, in
 
 
 @pytest.mark.timeout(1800)
-def test_killed_at_each_step_of_a_deployment_hosts_can_be_put_back(ground: Ground) -> None:
+def test_killed_at_each_step_of_a_deployment_hosts_can_be_put_back(
+    ground: Ground, tuners: subprocess.Popen[str]
+) -> None:
     ground.bed()  # writes the target
     before = ground.pictures()
-    steps = exchanges(ground, "tune", ground.directory / "whole")
+    steps = exchanges(tuners, ground, "tune", ground.directory / "whole")
     asked = {word for said in steps for word in said.split()}
     assert asked >= {"claim", "look", "keep", "stage", "swap", "act", "up"}, steps
     for number, (said, (host, at)) in enumerate(steps.items()):
         study = ground.directory / f"killed{number}"
-        code, _ = _tuner("tune", ground, study, host, str(at))
+        code, _ = _tuner(tuners, "tune", ground, study, host, str(at))
         assert code == -signal.SIGKILL
         if number % 2:  # the controller's copy is lost with some studies
             shutil.rmtree(study, ignore_errors=True)
@@ -362,22 +368,24 @@ def test_killed_at_each_step_of_a_deployment_hosts_can_be_put_back(ground: Groun
 
 
 @pytest.mark.timeout(1800)
-def test_a_restoring_killed_at_each_step_is_completed_by_another(ground: Ground) -> None:
+def test_a_restoring_killed_at_each_step_is_completed_by_another(
+    ground: Ground, tuners: subprocess.Popen[str]
+) -> None:
     ground.bed()  # writes the target
     before = ground.pictures()
     study = ground.directory / "study"
-    steps = exchanges(ground, "restore", study)
+    steps = exchanges(tuners, ground, "restore", study)
     asked = {word for said in steps for word in said.split()}
     assert asked >= {"claim", "look", "stage", "swap", "unlock"}, steps
     for said, (host, at) in steps.items():
-        _deployed(ground, study)
-        assert _tuner("restore", ground, study, host, str(at))[0] == -signal.SIGKILL
+        _deployed(tuners, ground, study)
+        assert _tuner(tuners, "restore", ground, study, host, str(at))[0] == -signal.SIGKILL
         _put_back(study, ground, before, said)
 
 
-def _deployed(ground: Ground, study: Path) -> None:
+def _deployed(tuners: subprocess.Popen[str], ground: Ground, study: Path) -> None:
     """A configuration, by a tuner that was killed then."""
-    assert _tuner("tune", ground, study, WATCHED[0], "-1")[0] == -signal.SIGKILL
+    assert _tuner(tuners, "tune", ground, study, WATCHED[0], "-1")[0] == -signal.SIGKILL
 
 
 def _put_back(study: Path, ground: Ground, before: Mapping[str, list[str]], asked: str) -> None:
@@ -390,14 +398,27 @@ def _put_back(study: Path, ground: Ground, before: Mapping[str, list[str]], aske
     assert found == [], asked
 
 
-def _tuner(what: str, ground: Ground, study: Path, *at: str) -> tuple[int, str]:
+@pytest.fixture(scope="module")
+def tuners() -> Iterator[subprocess.Popen[str]]:
+    """Starts tuners, each a process of its own."""
+    argv = [sys.executable, "-m", "tests.deploy.tuner", "serve"]
+    with subprocess.Popen(
+        argv, stdin=PIPE, stdout=PIPE, cwd=Path(__file__).parents[2], text=True
+    ) as process:
+        yield process
+        process.kill()
+
+
+def _tuner(
+    tuners: subprocess.Popen[str], what: str, ground: Ground, study: Path, *at: str
+) -> tuple[int, str]:
     """A tuner of its own process to its end: its exit status and what it said."""
-    words = [sys.executable, "-m", "tests.deploy.tuner", what]
-    argv = [*words, str(ground.directory / "target.yaml"), str(study), *at]
-    done = subprocess.run(
-        argv, stdout=subprocess.PIPE, cwd=Path(__file__).parents[2], text=True, check=False
-    )
-    return done.returncode, done.stdout
+    assert tuners.stdin is not None
+    assert tuners.stdout is not None
+    words = [what, str(ground.directory / "target.yaml"), str(study), *at]
+    print(json.dumps(words), file=tuners.stdin, flush=True)
+    (status, said) = json.loads(tuners.stdout.readline())
+    return status, said
 
 
 @pytest.mark.soak

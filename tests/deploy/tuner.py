@@ -3,17 +3,23 @@
 ``tune`` says "open" when its hosts are locked, then deploys one configuration after the other;
 ``restore`` says so before it begins. With a host and a number it deploys a few and kills itself as
 soon as the numbered exchange with that host is sent; with number 0 it comes to its end, with -1 it
-does so after the first. Each exchange
-is told: ``exchange HOST WHAT…``, the functions that the host was asked to run.
+does so after the first. Each exchange is told: ``exchange HOST WHAT…``, the functions that the host
+was asked to run.
+
+``tuner.py serve`` starts many of them, each a process that begins with everything imported, which
+takes longer than what it is to do. A line of standard input is the words for one of them, as JSON;
+its answer, the exit status and what it said.
 """
 
 from __future__ import annotations
 
 import itertools
+import json
 import os
 import re
 import signal
 import sys
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -88,7 +94,25 @@ def restore(target: Path, study: Path, watched: Watched | None) -> None:
     restore_study(study, ways)
 
 
+def main(what: str, target: str, study: str, *at: str) -> None:
+    watched = Watched(at[0], int(at[1])) if at else None
+    {"tune": tune, "restore": restore}[what](Path(target), Path(study), watched)
+
+
+def serve() -> None:
+    for line in sys.stdin:
+        with tempfile.TemporaryFile() as output:
+            pid = os.fork()  # no thread runs here: connections are made by the children alone
+            if pid == 0:
+                os.dup2(output.fileno(), sys.stdout.fileno())
+                main(*json.loads(line))
+                sys.stdout.flush()
+                os._exit(0)
+            (_, status) = os.waitpid(pid, 0)
+            output.seek(0)
+            print(json.dumps([os.waitstatus_to_exitcode(status), output.read().decode()]))
+            sys.stdout.flush()
+
+
 if __name__ == "__main__":
-    act = {"tune": tune, "restore": restore}[sys.argv[1]]
-    at = Watched(sys.argv[4], int(sys.argv[5])) if len(sys.argv) > 4 else None
-    act(Path(sys.argv[2]), Path(sys.argv[3]), at)
+    serve() if sys.argv[1:] == ["serve"] else main(*sys.argv[1:])

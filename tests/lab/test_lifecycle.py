@@ -212,7 +212,7 @@ STEPS = {
     "up": (
         "plan.write_plan", "keys.make_keys", "disk.lay", "disk.make_disk", "network.make_bridge",
         "cgroups._limit", "cgroups.make_groups", "machine._start", "machine._pid", "network.cables",
-        "machine.Launched.release", "machine.boot", "lifecycle.answers",
+        "machine.release", "machine.boot", "lifecycle.answers",
     ),
     "down": (
         "cgroups._kill", "cgroups._removed", "cgroups.remove_groups", "network._remove",
