@@ -18,11 +18,11 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+from autotune.deploy.private_servers import PID_SUFFIX
 from autotune.deploy.stack import Part
 from autotune.monitor.process_table import Owners
 from autotune.monitor.stream import Stream
 from autotune.monitor.watch import Watch, WatchedHost
-from autotune.runtimes.server_process import PID_SUFFIX
 from autotune.services.base import Endpoint, Role, Site
 from autotune.services.nginx.service import Nginx
 from autotune.transports.local import LocalTransport

@@ -1,4 +1,5 @@
-"""What the layout promises: each service and generator in a place of its own, imports one way.
+"""What the layout promises: each service, generator and runtime in a place of its own, imports one
+way.
 
 ``pytest -s`` shows what was looked at. Import order and circles count TYPE_CHECKING blocks too.
 """
@@ -16,6 +17,8 @@ import pytest
 import autotune
 from autotune.loads.registry import LOADS
 from autotune.services.registry import ALL
+from autotune.target import runtimes
+from autotune.target.shipped import shipped
 
 PACKAGE = Path(autotune.__file__).parent
 # A package imports from those before it. What nothing is said of may import everything.
@@ -54,6 +57,17 @@ GENERATOR_NAMES = {
     "discovery/target_text.py": "the default, written into a new target",
     "environments/": "ceilings of caches are those of two particular generators",
     "study/ceilings.py": "ceilings of caches are those of two particular generators",
+}
+RUNTIME_NAMES = {
+    "target/runtimes.py": "the default of `runtime:`",
+    "services/limits/": "a drop-in of a unit is a file of a service like others",
+    "services/local_cache/": "a unit of its own is a file like others",
+    "discovery/host_reading.py": "services of running hosts are found as units",
+    "export/ansible.py": "a module of Ansible's",
+    "cli/lab.py": "hosts of a lab are machines that boot like others",
+    "lab/": "hosts of a lab are machines that boot like others",
+    "deploy/plan.py": "drop-ins",
+    "environments/": "each names its runtime",
 }
 # Who may import a service's folder beside the folder itself; the registry does so by discovery.
 KERNEL = "the kernel is part of what a host is: its facts are read before any service is known"
@@ -146,7 +160,23 @@ def test_a_generator_is_named_among_generators_alone(generator: str) -> None:
     assert strays(pattern, "loads/", GENERATOR_NAMES) == []
 
 
-@pytest.mark.parametrize("allowed", [SERVICE_NAMES, GENERATOR_NAMES, FOLDER_IMPORTS])
+@pytest.mark.parametrize("runtime", runtimes.NAMES)
+def test_a_runtime_is_named_in_its_file_alone(runtime: str) -> None:
+    pattern = re.compile(rf"\b{runtime}\b", re.IGNORECASE)
+    assert (PACKAGE / "runtimes" / f"{runtime}.py").is_file()
+    assert strays(pattern, f"runtimes/{runtime}.py", RUNTIME_NAMES) == []
+
+
+@pytest.mark.parametrize("runtime", runtimes.NAMES)
+def test_a_runtime_is_named_by_no_template(runtime: str) -> None:
+    templates = [
+        path for path in shipped("templates").rglob("*.j2") if path.parent.name != "export"
+    ]
+    assert templates
+    assert [path for path in templates if re.search(rf"\b{runtime}\b", path.read_text())] == []
+
+
+@pytest.mark.parametrize("allowed", [SERVICE_NAMES, GENERATOR_NAMES, RUNTIME_NAMES, FOLDER_IMPORTS])
 def test_what_is_allowed_is_there(allowed: dict[str, str]) -> None:
     assert [place for place in allowed if not (PACKAGE / place).exists()] == []
 

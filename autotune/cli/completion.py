@@ -140,7 +140,7 @@ class _Tier:
     """A tier as far as its parameters' names depend on it (`target.model.Tier` takes pydantic)."""
 
     service: tuple[str, ...]
-    runtime: str
+    installed: bool
     app: str | None
     local_cache: bool
 
@@ -161,10 +161,12 @@ def _tiers(root: Mapping[str, Any]) -> dict[str, _Tier]:
 
 
 def _tier(written: Mapping[str, Any]) -> _Tier:
+    from autotune.target import runtimes
+
     service = written["service"]
     return _Tier(
         (service,) if isinstance(service, str) else tuple(service),
-        written.get("runtime", "systemd"),
+        runtimes.is_installed(written.get("runtime", runtimes.DEFAULT)),
         written.get("app"),
         bool(written.get("local_cache")),
     )

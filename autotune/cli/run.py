@@ -31,7 +31,7 @@ def run(
     exit_code: ExitCode = False,
     keep: Annotated[
         bool,
-        typer.Option("--keep", help="Leave a winner that is proven on the hosts (systemd only)."),
+        typer.Option("--keep", help="Leave a proven winner in place; private servers end."),
     ] = False,
     from_: Annotated[
         str | None,

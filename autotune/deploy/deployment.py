@@ -1,4 +1,4 @@
-"""One transaction over all hosts of a stack, whichever runtime their services have."""
+"""One transaction over all hosts of a stack, whichever runtime its services have."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from autotune.deploy.host_state import ObservedHost
 from autotune.deploy.plan import HostPlan, plan_host
 from autotune.deploy.read_back import ConfirmedState, NotUp, confirmed, pids
 from autotune.deploy.render import RenderError, render
-from autotune.deploy.runtime import ApplyFailed, Invalid, Runtime, RuntimeHost
+from autotune.deploy.runtime import ApplyFailed, HeldHosts, Invalid, RuntimeHost
 from autotune.deploy.stack import Part, Stack
 from autotune.errors import AutotuneError
 from autotune.services.base import Action, Role, Settings
@@ -37,7 +37,7 @@ class Deployment(Fleet):
         target: Target,
         space: Space,
         stack: Stack,
-        runtime: Runtime,
+        hosts: HeldHosts,
         study: str,
         *,
         request: Callable[[], tuple[int, bytes] | str],
@@ -47,9 +47,9 @@ class Deployment(Fleet):
         progress: dataset.Progress = dataset.unheard,
     ) -> None:
         self.target, self.space, self.stack = target, space, stack
-        self.runtime, self.request = runtime, request
+        self.hosts, self.request = hosts, request
         self.ready_seconds = READY_SECONDS
-        self.keeps = runtime.persistent
+        self.keeps = hosts.installed
         self._study, self._expect, self._loads_data = study, expect, loads_data
         self._overrides, self._progress = overrides, progress
         self._in_place: ConfirmedState | None = None
@@ -75,7 +75,7 @@ class Deployment(Fleet):
             self._await_answer()
             first = self._in_place is None
             in_place = confirmed(
-                self.runtime, desired, plans, self.space, first=first, before=observed
+                self.hosts, desired, plans, self.space, first=first, before=observed
             )
         except (ApplyFailed, NotUp) as error:
             self._roll_back(plans, error)
@@ -94,7 +94,7 @@ class Deployment(Fleet):
             return render(part.service, part.site, settings, data, self._overrides)
 
         try:
-            return desired_state(settings, self.stack, files, self.runtime.layout)
+            return desired_state(settings, self.stack, files, self.hosts.layout)
         except RenderError as error:
             raise DeployFailed(error.message) from error
 
@@ -102,10 +102,10 @@ class Deployment(Fleet):
         def save(host: RuntimeHost) -> None:
             host.save(desired.hosts[host.name], desired.leaves(host.name))
 
-        self.runtime.gather(self.stack.hosts, save).unwrap()
+        self.hosts.gather(self.stack.hosts, save).unwrap()
 
     def _observe(self, desired: DesiredState) -> dict[str, ObservedHost]:
-        return self.runtime.gather(
+        return self.hosts.gather(
             self.stack.hosts, lambda host: host.observe(desired.hosts[host.name])
         ).unwrap()
 
@@ -127,15 +127,15 @@ class Deployment(Fleet):
 
         changing = _changing(plans)
         try:
-            self.runtime.gather(changing, stage).unwrap()
+            self.hosts.gather(changing, stage).unwrap()
         except AutotuneError as error:
-            self.runtime.gather(changing, lambda host: host.discard(plans[host.name]))
+            self.hosts.gather(changing, lambda host: host.discard(plans[host.name]))
             if isinstance(error, Invalid):
                 raise DeployFailed(error.message) from error
             raise
 
     def _apply(self, desired: DesiredState, plans: Mapping[str, HostPlan]) -> None:
-        self.runtime.gather(
+        self.hosts.gather(
             _changing(plans), lambda host: host.apply(desired.hosts[host.name], plans[host.name])
         ).unwrap()
 
@@ -143,7 +143,7 @@ class Deployment(Fleet):
         if not self._loads_data:
             return
         for part in desired.parts:
-            host, unit = self.runtime[part.site.host], desired.layout.unit(part)
+            host, unit = self.hosts[part.site.host], desired.layout.unit(part)
             # One that is found as it ought to be may still be empty: an exported role loads no data.
             begins = self._in_place is None or unit in plans[host.name].act
             if part.site.role is Role.STORE and begins:
@@ -153,7 +153,7 @@ class Deployment(Fleet):
         wrong = ready.until(self.request, self._expect, self.ready_seconds)
         if wrong:
             lines = [f"the stack does not answer right: {wrong}"]
-            complaints = self.runtime.gather(self.stack.hosts, lambda host: host.complaints())
+            complaints = self.hosts.gather(self.stack.hosts, lambda host: host.complaints())
             raise NotUp("\n".join([*lines, *(s for c in complaints.results.values() for s in c)]))
 
     def _roll_back(self, plans: Mapping[str, HostPlan], error: AutotuneError) -> None:
@@ -167,7 +167,7 @@ class Deployment(Fleet):
             host.stage(state, plan)
             host.apply(state, plan)
 
-        failed = self.runtime.gather(_changing(plans), back).errors
+        failed = self.hosts.gather(_changing(plans), back).errors
         if failed:
             messages = "; ".join(failure.message for failure in failed.values())
             raise AutotuneError(
@@ -183,7 +183,7 @@ class Deployment(Fleet):
 
     def open(self) -> None:
         """Get every host ready for changes; raises LockedError while another tuner has one."""
-        self.runtime.take()
+        self.hosts.take()
 
     @property
     def in_place(self) -> Settings:
@@ -200,7 +200,7 @@ class Deployment(Fleet):
 
         Raises AutotuneError naming the hosts that could not be put back, when all others are.
         """
-        self.runtime.give_back(restored=not self._keeping)
+        self.hosts.give_back(restored=not self._keeping)
 
     def _unchanged(self, observed: Mapping[str, ObservedHost]) -> bool:
         return self._in_place is not None and self._in_place.pids == pids(observed)
@@ -210,7 +210,7 @@ class Deployment(Fleet):
         self._await_answer()
         before = self._in_place.deployed
         nothing = dict.fromkeys(before.actions, Action.NONE)
-        hosts = host_manifests(desired) if self.runtime.persistent else {}
+        hosts = host_manifests(desired) if self.keeps else {}
         return replace(before, files=desired.files, actions=nothing, hosts=hosts)
 
 

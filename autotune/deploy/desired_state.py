@@ -11,6 +11,7 @@ from autotune.deploy.runtime import Check, Layout
 from autotune.deploy.stack import Part, Stack
 from autotune.errors import AutotuneError
 from autotune.services.base import Action, Endpoint, Settings, config_files
+from autotune.target import runtimes
 
 Rendered = Mapping[str, Mapping[str, bytes]]  # by part, then by path
 INSTALLED = Layout()
@@ -165,7 +166,8 @@ def _file_states(parts: Sequence[Part], rendered: Rendered, layout: Layout) -> d
             if path in states and states[path].content != content:
                 raise AutotuneError(
                     f"{writers[path]} and {part.name} both need {path} of {part.site.host}",
-                    hint="give the tiers hosts of their own, or run them `embedded`",
+                    hint="give the tiers hosts of their own, or run them "
+                    f"`{runtimes.names(installed=False)}`",
                 )
             states[path] = FileState(content, modes.get(name))
             writers[path] = part.name

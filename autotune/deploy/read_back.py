@@ -10,7 +10,7 @@ from autotune.deploy.desired_state import DesiredState, part_actions
 from autotune.deploy.host_manifests import host_manifests
 from autotune.deploy.host_state import ObservedHost
 from autotune.deploy.plan import HostPlan
-from autotune.deploy.runtime import Runtime, RuntimeHost
+from autotune.deploy.runtime import HeldHosts, RuntimeHost
 from autotune.errors import AutotuneError
 from autotune.services.base import Settings, Value
 from autotune.space.space import Space
@@ -32,7 +32,7 @@ class ConfirmedState:
 
 
 def confirmed(
-    runtime: Runtime,
+    hosts: HeldHosts,
     desired: DesiredState,
     plans: Mapping[str, HostPlan],
     space: Space,
@@ -44,10 +44,10 @@ def confirmed(
 
     Raises NotUp where a unit has ended since.
     """
-    answers = runtime.gather(desired.hosts, lambda host: read_back(desired, host)).unwrap()
+    answers = hosts.gather(desired.hosts, lambda host: read_back(desired, host)).unwrap()
     observed = {name: observed for name, (observed, _) in answers.items()}
     for name in desired.hosts:
-        insist_on_units(runtime[name], desired, before[name], observed[name])
+        insist_on_units(hosts[name], desired, before[name], observed[name])
     effective = of_tiers(desired.settings, [values for _, values in answers.values()])
     changed = {name: {*plan.write, *plan.remove, *plan.sysctls} for name, plan in plans.items()}
     deployed = Deployed(
@@ -57,7 +57,7 @@ def confirmed(
         ),
         effective,
         differences(desired.settings, effective, space.active(desired.settings)),
-        host_manifests(desired) if runtime.persistent else {},
+        host_manifests(desired) if hosts.installed else {},
     )
     return ConfirmedState(desired, deployed, pids(observed))
 

@@ -1,10 +1,10 @@
-"""What a way of running services has to offer, so that one deployment serves them all."""
+"""What a runtime has to offer, so that one deployment serves them all."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol, TypeVar
+from typing import ClassVar, Protocol, TypeVar
 
 from autotune.deploy.host_state import HostState, ObservedHost
 from autotune.deploy.plan import HostPlan
@@ -57,6 +57,16 @@ class Layout:
         return part.service.unit(part.site)
 
 
+class Runtime:
+    """How the services of a stack are run: ``RUNTIME`` in a file of `autotune/runtimes`.
+
+    ``installed``: services are those installed on their hosts, which go on after a study, so that a
+    deployment can be exported or kept; others are private ones of the study and end with it.
+    """
+
+    installed: ClassVar[bool]
+
+
 class RuntimeHost(Protocol):
     """One host: observed, backed up, changed and asked. Each method is one exchange with it."""
 
@@ -104,16 +114,16 @@ class RuntimeHost(Protocol):
         ...
 
 
-class Runtime(Protocol):
-    """All hosts of a stack under one way of running services."""
+class HeldHosts(Protocol):
+    """All hosts of a stack, ready for changes between ``take`` and ``give_back``."""
+
+    @property
+    def installed(self) -> bool:
+        """As `Runtime.installed`."""
+        ...
 
     @property
     def layout(self) -> Layout: ...
-
-    @property
-    def persistent(self) -> bool:
-        """Whether services go on after a study, so that a deployment can be exported or kept."""
-        ...
 
     def __getitem__(self, name: str) -> RuntimeHost: ...
 

@@ -12,7 +12,6 @@ from autotune.services.base import (
     Endpoint,
     Own,
     Role,
-    Runtime,
     Service,
     Settings,
     Site,
@@ -77,13 +76,13 @@ class StackContext:
     facts: Mapping[str, HostFacts]
     user: str | None = None
     group: str | None = None
-    runtime: Runtime = "embedded"
-    installed: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    installed: bool = False
+    programs_by_host: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     own: Mapping[str, Own] = field(default_factory=dict)
 
     def programs_on(self, host: str) -> Mapping[str, str]:
-        """Where a host's programs are: ``installed`` there, or on this machine."""
-        return self.installed.get(host, self.programs)
+        """Where a host's programs are: there, or on this machine."""
+        return self.programs_by_host.get(host, self.programs)
 
 
 def entry_tier(target: Target) -> str:
@@ -135,7 +134,7 @@ def _site(target: Target, context: StackContext, name: str, host: str, place: Pl
         caches=endpoints(tier.uses, Role.CACHE),
         stores=endpoints(tier.uses, Role.STORE),
         local=_local(name, host, context) if tier.local_cache else None,
-        runtime=context.runtime,
+        installed=context.installed,
         user=context.user,
         group=context.group,
         programs={key: context.programs_on(host)[key] for key in place.service.programs},

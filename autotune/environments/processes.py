@@ -10,6 +10,7 @@ from pathlib import Path
 
 from autotune.deploy import ports, ready, stack
 from autotune.deploy.deployment import Deployment
+from autotune.deploy.private_servers import account, run_directory
 from autotune.deploy.programs import NeedsPrograms, local_programs
 from autotune.deploy.runtime import Invalid
 from autotune.deploy.stack import Part, Stack
@@ -30,8 +31,7 @@ from autotune.environments.stack import (
 from autotune.loads.base import Load
 from autotune.loads.headroom import SERVER, calibrate
 from autotune.loads.registry import chosen
-from autotune.runtimes.processes import Processes, validate
-from autotune.runtimes.run_directory import account, run_directory
+from autotune.runtimes.embedded import Processes, validate
 from autotune.services.base import Settings
 from autotune.services.placement import placed
 from autotune.services.registry import expected_body

@@ -182,12 +182,11 @@ def _lay_out(target: Target, facts: Mapping[str, HostFacts]) -> Stack:
     """The stack on the target's own addresses, with programs by their usual names."""
     services = [p.service for name, tier in target.tiers.items() for p in placed(name, tier)]
     programs = {name: paths[0] for s in services for name, paths in s.programs.items()}
-    if {tier.runtime for tier in target.tiers.values()} == {"systemd"}:
+    if all(tier.installed for tier in target.tiers.values()):
         # The files are what real hosts would have: those of the distribution's units.
         account = ("www-data", "www-data")
-        return stacks.build(
-            target, stacks.StackContext("run", {}, programs, facts, *account, "systemd")
-        )
+        context = stacks.StackContext("run", {}, programs, facts, *account, installed=True)
+        return stacks.build(target, context)
     ports = {
         (name, host): tier.port or FIRST_PORT + index
         for index, (name, tier) in enumerate(target.tiers.items())

@@ -37,7 +37,7 @@ from autotune.loads.base import Load
 from autotune.loads.headroom import SERVER, of_hosts
 from autotune.loads.registry import chosen
 from autotune.monitor.watch import WatchedHost
-from autotune.runtimes.systemd import Systemd
+from autotune.runtimes.systemd import Units
 from autotune.services.base import Settings
 from autotune.services.registry import expected_body
 from autotune.space import space as spaces
@@ -215,7 +215,9 @@ def prepare(file: TargetFile) -> SystemdEnvironment:
     run_on_all(load_hosts, lambda host: installed(host, [load])).unwrap()
     own = manifest.of(overrides(file))
     services = installed_services(target, hosts)
-    context = stack.StackContext(TRIALS, {}, {}, facts, *ACCOUNT, "systemd", services, own)
+    context = stack.StackContext(
+        TRIALS, {}, {}, facts, *ACCOUNT, installed=True, programs_by_host=services, own=own
+    )
     laid = stack.build(target, context)
     manifest.check(own, [part.name for part in laid.parts])
     space = spaces.build(file, facts)
@@ -233,7 +235,7 @@ def fleet_of(environment: SystemdEnvironment, directory: Path, note: Note) -> De
         target,
         environment.space,
         stack,
-        Systemd(hosts, directory, note),
+        Units(hosts, directory, note),
         directory.name,
         request=environment.answer,
         expect=expect,

@@ -10,6 +10,7 @@ from autotune.errors import AutotuneError
 from autotune.report.diff import rendered
 from autotune.report.studies import Study
 from autotune.study.records import Trial
+from autotune.target import runtimes
 
 SYSCTL_FILE = "/etc/sysctl.d/99-autotune.conf"
 
@@ -44,9 +45,10 @@ def hosts_of(study: Study, trial: Trial) -> Hosts:
     """Raises AutotuneError where the study ran private processes, which no other tool can have."""
     recorded = _recorded(study, trial)
     if not recorded:
+        having = runtimes.names(installed=True)
         raise AutotuneError(
             f"study {study.name!r} ran private processes: there are no hosts to configure",
-            hint="--format files, yaml or json; a target with `runtime: systemd` has hosts",
+            hint=f"--format files, yaml or json; a target with `runtime: {having}` has hosts",
         )
     files = []
     for place, content in rendered(study.directory, trial).items():

@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from autotune.deploy.private_servers import unix_connection
 from autotune.deploy.stack import Part
-from autotune.runtimes.server_process import unix_connection
 from autotune.services.diagnosis import CounterQuery
 from autotune.services.registry import diagnosis
 from autotune.transports.base import Transport

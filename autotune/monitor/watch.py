@@ -10,6 +10,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self, TypeVar
 
+from autotune.deploy.private_servers import PID_SUFFIX
 from autotune.deploy.stack import Part, Stack
 from autotune.monitor.counters import CounterReader, Counters, query_of
 from autotune.monitor.process_table import Owners
@@ -17,7 +18,6 @@ from autotune.monitor.sample import Sample
 from autotune.monitor.samplers import LocalSampler
 from autotune.monitor.server_log import LogPosition, complaints, log_of, position, since
 from autotune.monitor.stream import Stream
-from autotune.runtimes.server_process import PID_SUFFIX
 from autotune.transports.base import Transport
 from autotune.transports.local import LocalTransport
 

@@ -10,7 +10,7 @@ from autotune.deploy.backup import BackupStore
 from autotune.deploy.host import ManagedHost
 from autotune.deploy.host_lock import Lease
 from autotune.deploy.restore_host import clear_left_behind, restore_host
-from autotune.deploy.runtime import Layout
+from autotune.deploy.runtime import Layout, Runtime
 from autotune.errors import AutotuneError
 from autotune.transports.base import Transport
 from autotune.transports.parallel import HostResults, run_on_all
@@ -18,11 +18,20 @@ from autotune.transports.parallel import HostResults, run_on_all
 T = TypeVar("T")
 
 
-class Systemd:
+class Systemd(Runtime):
+    """Services are units of the distribution, which autotune reconfigures and restores."""
+
+    installed = True
+
+
+RUNTIME = Systemd()
+
+
+class Units:
     """Held by one study from ``take`` to ``give_back``; ``note`` hears what is found on the way."""
 
+    installed = Systemd.installed
     layout = Layout()
-    persistent = True
 
     def __init__(
         self, transports: Mapping[str, Transport], study: Path, note: Callable[[str], None]

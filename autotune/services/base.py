@@ -6,7 +6,7 @@ import enum
 from collections.abc import Callable, Mapping
 from dataclasses import KW_ONLY, dataclass, field
 from functools import partial
-from typing import ClassVar, Literal, TypeVar
+from typing import ClassVar, TypeVar
 from zlib import crc32
 
 from autotune.target.model import Data
@@ -17,7 +17,6 @@ Settings = Mapping[str, Value]
 Argv = tuple[str, ...]
 Programs = Mapping[str, tuple[str, ...]]
 Conditions = tuple[tuple[str, tuple[Value, ...]], ...]  # name of a parameter, values it may have
-Runtime = Literal["embedded", "systemd"]
 Private = TypeVar("Private")
 Installed = TypeVar("Installed")
 
@@ -129,8 +128,8 @@ class Site:
     so that a deep study directory meets no limit on the length of a socket's path. Those of the
     distribution's units are absolute; ``directory`` is where a trial start may write. ``local`` is
     where the cache of the host itself listens, if the tier may have one. ``user`` is whom the
-    processes drop to (``None``: they keep the user that starts them). ``runtime`` says whether they
-    are private processes or the units of the host's distribution. ``own`` is there where the host's
+    processes drop to (``None``: they keep the user that starts them). ``installed`` says whether they
+    are the units of the host's distribution or private processes. ``own`` is there where the host's
     own files were made into templates: they take the place of the service's.
     """
 
@@ -145,7 +144,7 @@ class Site:
     local: Endpoint | None = None
     user: str | None = None
     group: str | None = None
-    runtime: Runtime = "embedded"
+    installed: bool = False
     programs: Mapping[str, str] = field(default_factory=dict)
     facts: Mapping[str, Value] = field(default_factory=dict)
     own: Own | None = None
@@ -153,7 +152,7 @@ class Site:
     def place(self, private: Private, installed: Installed) -> Private | Installed:
         """What holds of private processes, or what holds of the distribution's units: where
         something is, mostly."""
-        return private if self.runtime == "embedded" else installed
+        return installed if self.installed else private
 
     @property
     def socket_name(self) -> str:

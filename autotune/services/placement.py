@@ -30,7 +30,7 @@ class Tier(Protocol):
     def service(self) -> tuple[str, ...]: ...
 
     @property
-    def runtime(self) -> str: ...
+    def installed(self) -> bool: ...
 
     @property
     def app(self) -> str | None: ...
@@ -56,7 +56,7 @@ def placed(name: str, tier: Tier) -> tuple[Placed, ...]:
 
 
 def _add_all(places: list[Placed], tier: Tier, name: str) -> None:
-    of_host = of_role(Role.HOST) if tier.runtime == "systemd" else ()
+    of_host = of_role(Role.HOST) if tier.installed else ()
     places += [Placed(service, Role.HOST) for service in of_host if not service.per_deployment]
     if tier.app:
         places.append(Placed(APPS[tier.app], Role.APP))

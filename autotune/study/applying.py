@@ -12,6 +12,7 @@ from autotune.errors import AutotuneError
 from autotune.services.base import Settings
 from autotune.space.space import Space
 from autotune.study.context import ProgressReporter, open_study, opened
+from autotune.target import runtimes
 from autotune.target.messages import format_value
 
 
@@ -47,7 +48,7 @@ def apply(
         if not fleet.keeps:
             raise AutotuneError(
                 "private servers end with their study: there is nowhere to apply it to",
-                hint="`apply` is for targets with `runtime: systemd`",
+                hint=f"`apply` is for targets with `runtime: {runtimes.names(installed=True)}`",
             )
         open_study(environment, context, directory)
         deployed = fleet.deploy(environment.space.as_given(settings).settings)

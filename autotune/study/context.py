@@ -11,14 +11,13 @@ from typing import Protocol
 
 from autotune import __version__
 from autotune.deploy.deployed import Deployed
+from autotune.deploy.private_servers import end_left_behind, remove_run_directory
 from autotune.environments.base import Environment, Session
 from autotune.environments.clock import Clock
 from autotune.environments.evaluation import History
 from autotune.measure.noise import Noise
 from autotune.measure.reading import Reading
 from autotune.measure.warmup import WarmUpResult
-from autotune.runtimes.run_directory import remove_run_directory
-from autotune.runtimes.server_process import end_left_behind
 from autotune.space.space import Space
 from autotune.study.directory import Lock, is_held
 from autotune.study.records import Trial

@@ -9,9 +9,8 @@ from functools import partial
 from pathlib import Path
 
 from autotune.deploy import restoring
+from autotune.deploy.private_servers import end_left_behind, remove_run_directory
 from autotune.errors import AutotuneError, LockedError, joined
-from autotune.runtimes.run_directory import remove_run_directory
-from autotune.runtimes.server_process import end_left_behind
 from autotune.study.directory import holder, is_held
 from autotune.study.store import first_record, state_of
 from autotune.target.read import TargetFile, read
@@ -113,7 +112,7 @@ def _by_own_copies(file: TargetFile) -> list[str]:
 
 
 def _changes_hosts(file: TargetFile) -> bool:
-    return {tier.runtime for tier in file.target.tiers.values()} == {"systemd"}
+    return all(tier.installed for tier in file.target.tiers.values())
 
 
 @contextmanager

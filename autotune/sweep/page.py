@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from autotune.report.html.document import embedded, plotly, templates, write_whole
+from autotune.report.html.document import embed, plotly, templates, write_whole
 from autotune.sweep import figures, text
 from autotune.sweep.figures import Panel, Series
 from autotune.sweep.results import SweepResults
@@ -25,7 +25,7 @@ def page(sweep: SweepResults) -> str:
             plan=sweep.plan,
             headline=text.headline(sweep),
             panels=panels,
-            data=embedded({"panels": [panel_data(panel) for panel in panels]}),
+            data=embed({"panels": [panel_data(panel) for panel in panels]}),
             plotly=plotly(),
             many=len(panels) > MANY,
             table=text.render(sweep),

@@ -19,6 +19,7 @@ from pydantic.config import JsonDict
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema
 
+from autotune.target import runtimes
 from autotune.target.fields import (
     ADDRESS,
     NAME,
@@ -45,6 +46,7 @@ from autotune.target.fields import (
     unknown,
 )
 from autotune.target.rule import ParameterRule
+from autotune.target.runtimes import RuntimeName
 from autotune.target.slo import Slo
 from autotune.target.units import duration
 
@@ -114,7 +116,7 @@ class Tier(Model):
     """The application it serves."""
     local_cache: Switch = False
     """Whether the search may put a small cache on each host, in front of the cache tier."""
-    runtime: Literal["embedded", "systemd"] = "systemd"
+    runtime: RuntimeName = runtimes.DEFAULT
     """`systemd` reloads the distribution's units; `embedded` runs private processes."""
     port: Port | None = None
     """Where it listens; without it, a free port (embedded) or the service's own."""
@@ -125,6 +127,11 @@ class Tier(Model):
     def needs(self) -> tuple[str, ...]:
         """The tiers it depends on."""
         return (*self.uses, *((self.forwards_to,) if self.forwards_to else ()))
+
+    @property
+    def installed(self) -> bool:
+        """Whether its services are those installed on its hosts, and not private ones of a study."""
+        return runtimes.is_installed(self.runtime)
 
 
 class Load(Model):

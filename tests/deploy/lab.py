@@ -15,7 +15,7 @@ from autotune.environments import systemd
 from autotune.environments.systemd import SystemdEnvironment
 from autotune.errors import AutotuneError
 from autotune.lab.plan import names
-from autotune.runtimes.systemd import Systemd
+from autotune.runtimes.systemd import Units
 from autotune.services.base import Action, Settings
 from autotune.target.read import read
 from autotune.transports.base import Transport
@@ -78,8 +78,8 @@ class Ground:
 
     def killed(self, fleet: Deployment) -> None:
         """What is left of a tuner whose process has ended: nothing is put back or unlocked."""
-        systemd = fleet.runtime
-        assert isinstance(systemd, Systemd)
+        systemd = fleet.hosts
+        assert isinstance(systemd, Units)
         systemd._lease.stop()
         for host in [host for host in systemd._hosts.values() if host.lock.held]:
             ended = {**json.loads(host.lock.record), "pid": 2**22 + 1}

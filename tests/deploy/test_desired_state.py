@@ -61,7 +61,7 @@ def wanted(directory: Path, *changes: tuple[str, str], **changed: Any) -> Desire
     programs = {name: f"/usr/sbin/{found[0]}" for name, found in alternatives.items()}
     programs["php-fpm"] = "/usr/sbin/php-fpm8.2"
     laid = build(
-        target, StackContext("/run/t", {}, programs, facts, "www-data", "www-data", "systemd")
+        target, StackContext("/run/t", {}, programs, facts, "www-data", "www-data", installed=True)
     )
     return desired_state(settings, laid, lambda p: render(p.service, p.site, settings, target.data))
 

@@ -12,6 +12,7 @@ import pytest
 
 from autotune.deploy import ready
 from autotune.deploy.deployment import Deployment
+from autotune.deploy.private_servers import account, run_directory
 from autotune.diagnose.context import Resource
 from autotune.diagnose.diagnosis import WatchedReading
 from autotune.environments.load_meter import LoadMeter
@@ -20,8 +21,7 @@ from autotune.loads.base import Request
 from autotune.loads.registry import LOADS
 from autotune.measure.steal_guard import PAUSE, StealGuard
 from autotune.monitor.watch import hosts_of
-from autotune.runtimes.processes import Processes
-from autotune.runtimes.run_directory import account, run_directory
+from autotune.runtimes.embedded import Processes
 from autotune.services.base import Value
 from autotune.services.registry import expected_body
 from autotune.space.space import Space

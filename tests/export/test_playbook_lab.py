@@ -87,7 +87,7 @@ def in_effect(ground: Ground, bed: SystemdEnvironment, export: Path) -> InEffect
     """What `apply` reads back, host by host; changes nothing."""
     fleet = ground.fleet(bed, "reading")
     wanted = fleet.desired(applying.settings_of(bed, export))
-    return {host: read_back(wanted, fleet.runtime[host])[1] for host in fleet.stack.hosts}
+    return {host: read_back(wanted, fleet.hosts[host])[1] for host in fleet.stack.hosts}
 
 
 def applied(ground: Ground, bed: SystemdEnvironment, export: Path) -> InEffect:

@@ -10,7 +10,7 @@ from autotune.deploy.stack import Part
 from autotune.monitor import server_log
 from autotune.monitor.server_log import complaints, log_of, position, since
 from autotune.services.apache.service import Apache
-from autotune.services.base import Endpoint, Role, Runtime, Service, Site
+from autotune.services.base import Endpoint, Role, Service, Site
 from autotune.services.memcached.service import Memcached
 from autotune.services.nginx.service import Nginx
 from autotune.services.php_fpm.service import PhpFpm
@@ -19,10 +19,10 @@ AT = "2026/11/21 04:50:12 [alert] 812#812: "
 APACHE = "[Sat Nov 21 07:18:04.461156 2026] [{0}:error] [pid 812:tid 812] {1}"
 
 
-def site_of(role: Role, runtime: Runtime) -> Site:
+def site_of(role: Role, installed: bool) -> Site:
     return Site(
         tier="lb", host="a", role=role, directory="/srv/lb", listen=Endpoint("127.0.0.1", 1),
-        runtime=runtime, programs={"php-fpm": "/usr/sbin/php-fpm8.2"},
+        installed=installed, programs={"php-fpm": "/usr/sbin/php-fpm8.2"},
     )  # fmt: skip
 
 
@@ -86,19 +86,19 @@ def test_no_log_at_all(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("service", "role", "runtime", "expected"),
+    ("service", "role", "installed", "expected"),
     [
-        (Nginx(), Role.PROXY, "embedded", "/srv/lb/nginx-error.log"),
-        (Nginx(), Role.PROXY, "systemd", "/var/log/nginx/error.log"),
-        (PhpFpm(), Role.APP, "embedded", "/srv/lb/php-fpm.log"),
-        (PhpFpm(), Role.APP, "systemd", "php8.2-fpm.service"),
-        (Apache(), Role.PROXY, "embedded", "/srv/lb/apache2-error.log"),
-        (Apache(), Role.PROXY, "systemd", "/var/log/apache2/error.log"),
-        (Memcached(), Role.CACHE, "embedded", None),
-        (Memcached(), Role.CACHE, "systemd", "memcached.service"),
+        (Nginx(), Role.PROXY, False, "/srv/lb/nginx-error.log"),
+        (Nginx(), Role.PROXY, True, "/var/log/nginx/error.log"),
+        (PhpFpm(), Role.APP, False, "/srv/lb/php-fpm.log"),
+        (PhpFpm(), Role.APP, True, "php8.2-fpm.service"),
+        (Apache(), Role.PROXY, False, "/srv/lb/apache2-error.log"),
+        (Apache(), Role.PROXY, True, "/var/log/apache2/error.log"),
+        (Memcached(), Role.CACHE, False, None),
+        (Memcached(), Role.CACHE, True, "memcached.service"),
     ],
 )
 def test_where_a_service_says_what_is_wrong(
-    service: Service, role: Role, runtime: Runtime, expected: str | None
+    service: Service, role: Role, installed: bool, expected: str | None
 ) -> None:
-    assert log_of(Part(service, site_of(role, runtime))) == expected
+    assert log_of(Part(service, site_of(role, installed))) == expected

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from autotune.deploy.private_servers import PID_SUFFIX
 from autotune.deploy.stack import Part
 from autotune.monitor.watch import Watch, WatchedHost, owners, pause
-from autotune.runtimes.server_process import PID_SUFFIX
 from autotune.services.base import Endpoint, Role, Site
 from autotune.services.memcached.service import Memcached
 from autotune.services.nginx.service import Nginx

@@ -27,7 +27,7 @@ def test_files(case: dict[str, Any]) -> None:
     site = Site(
         tier="t", host="h", role=Role.PROXY, directory="/srv/a b", listen=Endpoint("10.0.0.1", 80),
         forwards_to=(Endpoint("10.0.0.2", 80), Endpoint("10.0.0.3", 80)),
-        user=user, group=user, runtime=case.get("runtime", "embedded"),
+        user=user, group=user, installed=case.get("installed", False),
     )  # fmt: skip
     values = {p.name: p.stock for p in service.parameters} | case.get("settings", {})
     (content,) = render(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import get_args
 
 import pytest
 
@@ -15,7 +14,6 @@ from autotune.services.base import (
     Endpoint,
     Readback,
     Role,
-    Runtime,
     Service,
     Settings,
     Site,
@@ -28,6 +26,7 @@ from autotune.services.placement import placed
 from autotune.services.registry import ALL, DEPLOYMENTS, SERVICES
 from autotune.space.catalogue import of_tier
 from autotune.space.facts import HostFacts
+from autotune.target import runtimes
 from autotune.target.model import Data, Tier
 
 FIXTURES = Path(__file__).parent / "fixtures"
@@ -35,7 +34,7 @@ FACTS = HostFacts(2, 4 * 2**30, 65_536)
 Case = tuple[Service, Site, Settings]
 
 
-def tier_of(deployment: str, runtime: Runtime) -> Tier:
+def tier_of(deployment: str, runtime: str) -> Tier:
     application = {role for _, role in DEPLOYMENTS[deployment]} & {Role.APP, Role.WEB}
     return Tier(hosts=("h1",), service=(deployment,), runtime=runtime,
                 app="reference" if application else None, local_cache=bool(application))  # fmt: skip
@@ -44,7 +43,7 @@ def tier_of(deployment: str, runtime: Runtime) -> Tier:
 def cases() -> Iterator[tuple[str, Case]]:
     """Every service in every deployment and under every runtime, at its stock values."""
     for deployment in DEPLOYMENTS:
-        for runtime in get_args(Runtime):
+        for runtime in runtimes.NAMES:
             tier = tier_of(deployment, runtime)
             settings = {d.name: d.parameter.stock if d.baseline is None else d.baseline
                         for d in of_tier("t", tier, FACTS)}  # fmt: skip
@@ -53,13 +52,13 @@ def cases() -> Iterator[tuple[str, Case]]:
                 yield f"{deployment}-{runtime}-{place.service.key}", case
 
 
-def site_of(service: Service, role: Role, runtime: Runtime) -> Site:
+def site_of(service: Service, role: Role, runtime: str) -> Site:
     programs = {name: f"/usr/sbin/{Path(some[0]).name}" for name, some in service.programs.items()}
     return Site(
         tier="t", host="h1", role=role, directory="/run/t.h1", listen=Endpoint("10.0.0.1", 8080),
         forwards_to=(Endpoint("10.0.0.2", 80),), caches=(Endpoint("10.0.0.3", 11_211),),
         stores=(Endpoint("10.0.0.4", 6379),), local=Endpoint("127.0.0.1", 11_311),
-        user="www-data", group="www-data", runtime=runtime, programs=programs,
+        user="www-data", group="www-data", installed=runtimes.is_installed(runtime), programs=programs,
         facts=dict(FACTS.names()),
     )  # fmt: skip
 
@@ -89,7 +88,7 @@ def test_it_renders_and_is_validated(service: Service, site: Site, settings: Set
     assert argv is not None or start is None  # switched off: nothing to start, nothing to judge
     assert service.socket(site)
     paths = [path.startswith("/") for path in files]
-    assert all(paths) if site.runtime == "systemd" else not any(paths)
+    assert all(paths) if site.installed else not any(paths)
 
 
 def printed(service: Service, readback: Readback) -> str:
@@ -125,7 +124,7 @@ def test_it_says_how_it_is_diagnosed(service: Service) -> None:
     assert {limit for limit in limits if limit} <= named
     assert all(isinstance(resource, Resource) for resource in diagnosis.moves)
     role = service.role
-    for runtime in get_args(Runtime):
+    for runtime in runtimes.NAMES:
         site = site_of(service, role, runtime)
         if diagnosis.counters:
             assert diagnosis.counters.command(site)

@@ -29,7 +29,7 @@ def test_a_trial_leaves_the_running_servers_pid_file_alone() -> None:
         role=Role.CACHE,
         directory="/run/x",
         listen=Endpoint("10.0.0.1", 11211),
-        runtime="systemd",
+        installed=True,
         programs={"memcached": "/usr/bin/memcached"},
     )
     trial = Memcached().validate(site, {"/etc/memcached.conf": DEBIAN})

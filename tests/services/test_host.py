@@ -22,7 +22,7 @@ SITE = Site(
     role=Role.HOST,
     directory="/",
     listen=Endpoint("198.18.0.2", 80),
-    runtime="systemd",
+    installed=True,
     programs={"php-fpm": "/usr/sbin/php-fpm8.2", "nginx": "/usr/sbin/nginx", "sysctl": "sysctl"},
     facts={"nofile": 1_048_576},
 )

@@ -36,7 +36,7 @@ def write_whole(path: Path, document: str) -> Path:
     return path
 
 
-def embedded(data: Mapping[str, Any]) -> str:
+def embed(data: Mapping[str, Any]) -> str:
     """JSON, gzip, base64: a long study's diffs say the same thing over and over.
 
     Whatever a configuration holds, it cannot end the element that this stands in.

@@ -7,7 +7,7 @@ from pathlib import Path
 from autotune.report import ceilings, text
 from autotune.report.headline import headline
 from autotune.report.html.charts import data
-from autotune.report.html.document import embedded, plotly, templates, write_whole
+from autotune.report.html.document import embed, plotly, templates, write_whole
 from autotune.report.load_curve import hosts_watched
 from autotune.report.studies import Study
 from autotune.report.view import StudyView, study_view
@@ -39,7 +39,7 @@ def page(view: StudyView) -> str:
             settings=_settings(view),
             settings_shown=SETTINGS_SHOWN,
             settings_title=text.change_title(view),
-            data=embedded(charts),
+            data=embed(charts),
             plotly=plotly(),
             trials=len(view.state.trials),
             readings=len(view.study.readings),

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from autotune.runtimes.server_process import Running, is_up, stop
+from autotune.deploy.private_servers import Running, is_up, stop
 from autotune.services.base import Endpoint
 
 LISTENS = "import socket; s = socket.create_server(('127.0.0.1', 0)); print(s.getsockname()[1])"

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from autotune import durable
+from autotune.deploy import private_servers
 from autotune.deploy.host_state import (
     FileState,
     HostState,
@@ -18,12 +19,10 @@ from autotune.deploy.host_state import (
     ObservedUnit,
 )
 from autotune.deploy.plan import HostPlan
-from autotune.deploy.runtime import Check, Invalid, Layout, RuntimeHost
+from autotune.deploy.private_servers import ProcessFailed, Running, remove_run_directory
+from autotune.deploy.runtime import Check, Invalid, Layout, Runtime, RuntimeHost
 from autotune.deploy.stack import Part, Stack
 from autotune.errors import AutotuneError
-from autotune.runtimes import server_process
-from autotune.runtimes.run_directory import remove_run_directory
-from autotune.runtimes.server_process import ProcessFailed, Running
 from autotune.services.base import Action, Argv, ConfigFile, TrialStart, config_files
 from autotune.transports.base import Transport
 from autotune.transports.parallel import HostResults
@@ -48,11 +47,20 @@ class PrivateLayout(Layout):
         return part.name if part.service.socket(part.site) is not None else None
 
 
+class Embedded(Runtime):
+    """Servers start and end with the study."""
+
+    installed = False
+
+
+RUNTIME = Embedded()
+
+
 class Processes:
     """Servers of ``stack`` that this process started; nothing of them outlives the study."""
 
+    installed = Embedded.installed
     layout = PrivateLayout()
-    persistent = False
 
     def __init__(self, stack: Stack, study: Path, transport: Transport) -> None:
         self._study = study
@@ -157,18 +165,18 @@ class ProcessHost:
         assert place is not None
         running = self._running.get(part.name)
         if action is Action.RELOAD and running and part.service.reload_signal:
-            server_process.reload(running, part.service.reload_signal)
+            private_servers.reload(running, part.service.reload_signal)
         else:
             self._stop(part.name)
-            running = server_process.start(part.service.name, argv, Path(part.site.directory))
+            running = private_servers.start(part.service.name, argv, Path(part.site.directory))
             self._running[part.name] = running
-        server_process.wait_until(
-            lambda: server_process.is_up(running, place), running, UP_SECONDS, "starting"
+        private_servers.wait_until(
+            lambda: private_servers.is_up(running, place), running, UP_SECONDS, "starting"
         )
 
     def _stop(self, name: str) -> None:
         if running := self._running.pop(name, None):
-            server_process.stop(running)
+            private_servers.stop(running)
 
 
 def validate(
@@ -219,15 +227,15 @@ def _staged(part: Part, files: Files) -> Iterator[Path]:
 def _start_aside(part: Part, trial: TrialStart, staging: Path) -> None:
     if part.site.user:
         shutil.chown(staging, part.site.user, part.site.group)
-    running = server_process.start(part.service.name, trial.argv, staging)
+    running = private_servers.start(part.service.name, trial.argv, staging)
     try:
-        server_process.wait_until(
-            lambda: server_process.is_up(running, trial.socket), running, 10.0, "starting on trial"
+        private_servers.wait_until(
+            lambda: private_servers.is_up(running, trial.socket), running, 10.0, "starting on trial"
         )
     except ProcessFailed as error:
         raise Invalid(f"{part.name}: {error.message}") from error
     finally:
-        server_process.stop(running)
+        private_servers.stop(running)
 
 
 def _paths(part: Part) -> dict[str, str]:
