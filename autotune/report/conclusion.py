@@ -9,7 +9,8 @@ from typing import Any
 from autotune.estimate import Estimate
 from autotune.optimize.confirmation import Gain
 from autotune.study import ranking
-from autotune.study.records import Peak, Phase, State, Trial
+from autotune.environments.peak import Peak
+from autotune.study.records import Phase, State, Trial
 
 STOPPED = "stopped"
 

@@ -13,7 +13,8 @@ from autotune.report.outlook import Outlook, outlook
 from autotune.report.parameters import Change, changes, declared
 from autotune.report.studies import Study
 from autotune.report.trials import count_by_outcome
-from autotune.study.records import Peak, State
+from autotune.environments.peak import Peak
+from autotune.study.records import State
 from autotune.target.model import Target
 
 

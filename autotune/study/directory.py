@@ -7,7 +7,6 @@ import itertools
 import json
 import os
 import socket
-from collections.abc import Iterable
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -21,12 +20,16 @@ EVENTS = "events.jsonl"
 def find(name: str, root: Path = ROOT) -> Path:
     """The directory of the study called ``name`` (under ``root``) or at that path.
 
-    Raises AutotuneError with the nearest name, or with the names there are.
+    Raises AutotuneError with the nearest name, or with those of the studies under ``root``.
     """
     for directory in (root / name, Path(name)):
         if (directory / EVENTS).is_file():
             return directory.resolve()
-    raise AutotuneError(f"there is no study {name!r}", hint=_hint(name, names(root)))
+    others = names(root)
+    hint = f"studies there: {', '.join(others)}" if others else "`autotune run TARGET` makes one"
+    if near := nearest(Path(name).name, others):
+        hint = f"did you mean {near!r}?"
+    raise AutotuneError(f"there is no study {Path(name).name!r}", hint=hint)
 
 
 def new_directory(root: Path, name: str) -> Path:
@@ -41,14 +44,6 @@ def new_directory(root: Path, name: str) -> Path:
 def names(root: Path = ROOT) -> tuple[str, ...]:
     """Names of the studies under ``root``."""
     return tuple(sorted(path.parent.name for path in root.glob(f"*/{EVENTS}")))
-
-
-def _hint(name: str, studies: Iterable[str]) -> str:
-    listed = list(studies)
-    if not listed:
-        return "`autotune run TARGET` makes one"
-    nearest_name = nearest(Path(name).name, listed)
-    return f"did you mean {nearest_name!r}?" if nearest_name else f"there is: {', '.join(listed)}"
 
 
 class Lock:

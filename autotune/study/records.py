@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from autotune.environments.peak import Peak as Peak  # noqa: PLC0414  # part of a record
+from autotune.environments.peak import Peak
 from autotune.errors import AutotuneError
 from autotune.estimate import Estimate
 from autotune.optimize.ranking import Standings
@@ -130,92 +130,55 @@ def replay(records: Iterable[Record]) -> State:
 
 def after(state: State, record: Record) -> State:
     """The state one record later. Unknown records are left out: older readers, newer studies."""
-    change = _CHANGES.get(record["event"])
-    return change(state, record) if change else state
+    event = record["event"]
+    if event in _OF_TRIAL:
+        changes, number = _OF_TRIAL[event](record), record["trial"]
+        trials = (replace(t, **changes) if t.number == number else t for t in state.trials)
+        return replace(state, trials=tuple(trials))
+    return replace(state, **_OF_STUDY[event](state, record)) if event in _OF_STUDY else state
 
 
-def _deployed(state: State, record: Record) -> State:
-    differences = tuple(record["differences"])
-    return _changed(state, record, effective=record["effective"], differences=differences)
-
-
-def _measured(state: State, record: Record) -> State:
-    peak = Peak(**{key: record[key] for key in Peak.__dataclass_fields__})
-    return _changed(state, record, peak=peak)
-
-
-def _failed(state: State, record: Record) -> State:
-    return _changed(state, record, failure=record["why"], fault=record.get("fault", False))
-
-
-def _answered(state: State, record: Record) -> State:
-    return replace(state, values={**state.values, record["trial"]: tuple(record["values"])})
-
-
-def _spent(state: State, record: Record) -> State:
-    seconds = dict(state.seconds)
-    for kind, value in record["seconds"].items():
-        seconds[kind] = seconds.get(kind, 0.0) + value
-    return replace(state, seconds=seconds)
-
-
-def _memory(state: State, record: Record) -> State:
-    larger = {name: max(size, state.rss.get(name, 0)) for name, size in record["rss"].items()}
-    return replace(state, rss={**state.rss, **larger})
-
-
-_CHANGES: Mapping[str, Callable[[State, Record], State]] = {
-    "study": lambda state, record: replace(state, started=record["started"]),
-    "trial": lambda state, record: replace(state, trials=(*state.trials, _trial(record))),
-    "deployed": _deployed,
-    "measured": _measured,
-    "answered": _answered,
-    "failed": _failed,
-    "spent": _spent,
-    "noise": lambda state, record: replace(state, noise=record),
-    "bottleneck": lambda state, record: replace(
-        state, bottlenecks={**state.bottlenecks, record["trial"]: record}
-    ),
-    "memory": _memory,
-    "standings": lambda state, record: replace(state, standings=_standings(record)),
-    "model": lambda state, record: replace(state, model=record["view"]),
-    "settled": lambda state, record: replace(state, settled=record["why"]),
-    "transferred": lambda state, record: replace(
-        state, transferred=tuple(record["configurations"])
-    ),
-    "warm-up": lambda state, record: replace(
-        state, warmups={**state.warmups, record["trial"]: record}
-    ),
-    "ceilings": lambda state, record: replace(
-        state, ceilings=(*state.ceilings, {k: v for k, v in record.items() if k not in ENVELOPE})
-    ),
-    "explained": lambda state, record: replace(state, explained=record),
-    "verdict": lambda state, record: replace(state, verdict=record),
-}
+def _trial(record: Record) -> Trial:
+    same = {key: record[key] for key in ("settings", "of", "asked", "suggested")}
+    bindings = tuple(record["bindings"])
+    return Trial(record["trial"], Phase(record["phase"]), bindings=bindings, **same)
 
 
 def _standings(record: Record) -> Standings:
-    return Standings(
-        {int(number): Estimate.of(peak, sd) for number, (peak, sd) in record["peaks"].items()},
-        record["noise"],
-    )
+    peaks = {int(number): Estimate.of(peak, sd) for number, (peak, sd) in record["peaks"].items()}
+    return Standings(peaks, record["noise"])
 
 
-def _trial(record: Mapping[str, Any]) -> Trial:
-    return Trial(
-        number=record["trial"],
-        phase=Phase(record["phase"]),
-        settings=record["settings"],
-        of=record["of"],
-        asked=record["asked"],
-        suggested=record["suggested"],
-        bindings=tuple(record["bindings"]),
-    )
+def _summed(seconds: Mapping[str, float], more: Mapping[str, float]) -> Mapping[str, float]:
+    return {**seconds, **{kind: seconds.get(kind, 0.0) + value for kind, value in more.items()}}
 
 
-def _changed(state: State, record: Record, **changes: Any) -> State:
-    number = record["trial"]
-    return replace(
-        state,
-        trials=tuple(replace(t, **changes) if t.number == number else t for t in state.trials),
-    )
+def _largest(rss: Mapping[str, int], other: Mapping[str, int]) -> Mapping[str, int]:
+    return {**rss, **{name: max(size, rss.get(name, 0)) for name, size in other.items()}}
+
+
+# Events by what they change: of the trial they name, or of the study.
+_OF_TRIAL: Mapping[str, Callable[[Record], dict[str, Any]]] = {
+    "deployed": lambda r: {"effective": r["effective"], "differences": tuple(r["differences"])},
+    "measured": lambda r: {"peak": Peak(**{key: r[key] for key in Peak.__dataclass_fields__})},
+    "failed": lambda r: {"failure": r["why"], "fault": r.get("fault", False)},
+}
+_OF_STUDY: Mapping[str, Callable[[State, Record], dict[str, Any]]] = {
+    "study": lambda state, r: {"started": r["started"]},
+    "trial": lambda state, r: {"trials": (*state.trials, _trial(r))},
+    "answered": lambda state, r: {"values": {**state.values, r["trial"]: tuple(r["values"])}},
+    "spent": lambda state, r: {"seconds": _summed(state.seconds, r["seconds"])},
+    "noise": lambda state, r: {"noise": r},
+    "bottleneck": lambda state, r: {"bottlenecks": {**state.bottlenecks, r["trial"]: r}},
+    "memory": lambda state, r: {"rss": _largest(state.rss, r["rss"])},
+    "standings": lambda state, r: {"standings": _standings(r)},
+    "model": lambda state, r: {"model": r["view"]},
+    "settled": lambda state, r: {"settled": r["why"]},
+    "transferred": lambda state, r: {"transferred": tuple(r["configurations"])},
+    "warm-up": lambda state, r: {"warmups": {**state.warmups, r["trial"]: r}},
+    "ceilings": lambda state, r: {
+        "ceilings": (*state.ceilings, {k: v for k, v in r.items() if k not in ENVELOPE})
+    },
+    "explained": lambda state, r: {"explained": r},
+    "verdict": lambda state, r: {"verdict": r},
+}

@@ -26,11 +26,12 @@ from autotune.monitor.activity import HostUsage
 from autotune.optimize.ranking import Standings
 from autotune.space.space import Candidate
 from autotune.study import journal
+from autotune.study.directory import EVENTS, find
 from autotune.study.records import Phase, State, Trial, after, replay
 
 SCHEMA = 1
+READINGS = "readings.jsonl"
 CALL = "call"  # purpose of a reading that is a call of a benchmark command
-NOTHING_SEEN: Mapping[str, HostUsage] = {}
 
 
 def now() -> str:
@@ -42,9 +43,9 @@ class Store:
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
-        self._events = journal.Journal(directory / "events.jsonl")
-        self._readings = journal.Journal(directory / "readings.jsonl")
-        self.state = replay(journal.read(directory / "events.jsonl"))
+        self._events = journal.Journal(directory / EVENTS)
+        self._readings = journal.Journal(directory / READINGS)
+        self.state = replay(journal.read(directory / EVENTS))
 
     def close(self) -> None:
         self._events.close()
@@ -72,17 +73,9 @@ class Store:
     ) -> Trial:
         """A new trial, on record before anything is changed for it."""
         number = 1 + max((trial.number for trial in self.state.trials), default=-1)
-        self._write(
-            "trial",
-            trial=number,
-            phase=phase,
-            of=of,
-            asked=asked,
-            at=now(),
-            settings=dict(candidate.settings),
-            suggested=dict(suggested or {}),
-            bindings=[str(binding) for binding in candidate.bindings],
-        )
+        self._write("trial", trial=number, phase=phase, of=of, asked=asked, at=now(),
+                    settings=dict(candidate.settings), suggested=dict(suggested or {}),
+                    bindings=[str(binding) for binding in candidate.bindings])  # fmt: skip
         return self.state.trials[-1]
 
     def deployed(self, trial: Trial, deployed: Deployed) -> None:
@@ -102,16 +95,11 @@ class Store:
         )
 
     def reading(
-        self,
-        trial: Trial,
-        reading: Reading,
-        purpose: str,
-        hosts: Mapping[str, HostUsage] = NOTHING_SEEN,
+        self, trial: Trial, reading: Reading, purpose: str, hosts: Mapping[str, HostUsage]
     ) -> None:
         """One reading and what it took of the hosts; on disk before anybody acts on it."""
-        usage = {name: dataclasses.asdict(usage) for name, usage in hosts.items()}
-        origin = {"trial": trial.number, "at": now(), "purpose": purpose}
-        self._readings.append({**origin, **record_of(reading), "hosts": usage})
+        usage = {name: dataclasses.asdict(used) for name, used in hosts.items()}
+        self._read(trial, purpose, **record_of(reading), hosts=usage)
 
     def warmed(self, trial: Trial, warm_up: WarmUpResult) -> None:
         """How the warm-up went; a peak measured on a stack that was not settled says less."""
@@ -125,15 +113,7 @@ class Store:
 
     def called(self, trial: Trial, answer: Answer, seconds: float) -> None:
         """One call of a benchmark command; on disk before anybody acts on what it answered."""
-        self._readings.append(
-            {
-                "trial": trial.number,
-                "at": now(),
-                "purpose": CALL,
-                "seconds": round(seconds, 3),
-                **dataclasses.asdict(answer),
-            }
-        )
+        self._read(trial, CALL, seconds=round(seconds, 3), **dataclasses.asdict(answer))
 
     def answered(self, trial: Trial, values: Sequence[float]) -> None:
         """What a benchmark command said of this trial's configuration, call by call."""
@@ -196,6 +176,9 @@ class Store:
     def verdict(self, verdict: Mapping[str, Any]) -> None:
         self._write("verdict", at=now(), **verdict)
 
+    def _read(self, trial: Trial, purpose: str, **fields: Any) -> None:
+        self._readings.append({"trial": trial.number, "at": now(), "purpose": purpose, **fields})
+
     def _write(self, event: str, **fields: Any) -> None:
         record = {"event": event, **fields}
         self._events.append(record)
@@ -204,19 +187,14 @@ class Store:
 
 def state_of(directory: Path) -> State:
     """The state of a study that somebody may be writing right now. Raises AutotuneError."""
-    events = directory / "events.jsonl"
-    if not events.exists():
-        others = sorted(p.parent.name for p in directory.parent.glob("*/events.jsonl"))
-        hint = f"there is: {', '.join(others)}" if others else "`autotune run TARGET` makes one"
-        raise AutotuneError(f"there is no study {directory.name!r}", hint=hint)
-    return replay(journal.read(events))
+    return replay(journal.read(find(str(directory), directory.parent) / EVENTS))
 
 
 def first_record(directory: Path) -> dict[str, Any]:
     """How a study began. Raises AutotuneError where there is none."""
-    state_of(directory)
-    for record in journal.read(directory / "events.jsonl"):
-        return record
+    records = list(journal.read(find(str(directory), directory.parent) / EVENTS))
+    if records:
+        return records[0]
     raise AutotuneError(
         f"study {directory.name} was stopped before anything was done",
         hint="start it again with `autotune run TARGET`",
@@ -225,7 +203,7 @@ def first_record(directory: Path) -> dict[str, Any]:
 
 def readings_of(directory: Path) -> list[dict[str, Any]]:
     """Every reading of a study, in the order taken."""
-    return list(journal.read(directory / "readings.jsonl"))
+    return list(journal.read(directory / READINGS))
 
 
 def record_of(reading: Reading) -> dict[str, Any]:
@@ -255,7 +233,7 @@ class Follow:
     """Called, it gives the state as of the last whole record on disk."""
 
     def __init__(self, directory: Path) -> None:
-        self._path = directory / "events.jsonl"
+        self._path = directory / EVENTS
         self._read = 0
         self._state = State()
 

@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from autotune.report.conclusion import Configuration, pooled, repeats
-from autotune.study.records import Peak, Phase, State, Trial
+from autotune.environments.peak import Peak
+from autotune.study.records import Phase, State, Trial
 
 
 def peak(value: float, sd: float = 0.02, verdict: str = "measured") -> Peak:

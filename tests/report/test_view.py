@@ -8,7 +8,7 @@ from autotune.measure.objective_scale import Scale
 from autotune.report.objective import Requests, Values
 from autotune.report.studies import Study
 from autotune.report.view import capacity, study_view
-from autotune.study.records import Peak
+from autotune.environments.peak import Peak
 
 Opened = Callable[[str], Study]
 

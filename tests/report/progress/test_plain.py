@@ -15,7 +15,8 @@ from autotune.report.progress.plain import Plain
 from autotune.report.progress.reporter import reporter
 from autotune.report.studies import Study
 from autotune.services.base import Action
-from autotune.study.records import Peak, Phase, State, Trial
+from autotune.environments.peak import Peak
+from autotune.study.records import Phase, State, Trial
 
 Opened = Callable[[str], Study]
 
