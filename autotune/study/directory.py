@@ -7,6 +7,7 @@ import itertools
 import json
 import os
 import socket
+import time
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -15,6 +16,8 @@ from autotune.target.messages import nearest
 
 ROOT = Path("studies")
 EVENTS = "events.jsonl"
+# `is_held` has the lock for an instant, shared, when it finds it free: no reason to refuse a tuner.
+ATTEMPTS, PAUSE = 200, 0.005
 
 
 def find(name: str, root: Path = ROOT) -> Path:
@@ -57,16 +60,20 @@ class Lock:
         """Raises LockedError, naming the holder, when another process has it."""
         self.path.parent.mkdir(parents=True, exist_ok=True)
         handle = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
+        for attempt in range(ATTEMPTS):
+            time.sleep(PAUSE if attempt else 0.0)
+            if _locked(handle, fcntl.LOCK_EX):
+                break
+        else:
             os.close(handle)
             raise LockedError(
                 f"{self.path.parent.name} is being tuned by {holder(self.path)}",
                 hint="wait for it, or follow it with `autotune status`",
-            ) from None
+            )
+        since = datetime.now(UTC).isoformat(timespec="seconds")
+        record = {"host": socket.gethostname(), "pid": os.getpid(), "since": since}
         os.ftruncate(handle, 0)
-        os.write(handle, json.dumps(_oneself()).encode())
+        os.write(handle, json.dumps(record).encode())
         os.fsync(handle)
         self._file = handle
 
@@ -94,23 +101,22 @@ def holder(path: Path) -> str | None:
 
 
 def is_held(path: Path) -> bool:
-    """Whether some process has the lock right now."""
+    """Whether some process has the lock right now, or may have: it cannot be opened."""
     try:
-        handle = os.open(path, os.O_RDWR | os.O_CLOEXEC)
-    except OSError:
+        handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
         return False
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
+    except OSError:
         return True
+    try:
+        return not _locked(handle, fcntl.LOCK_SH)
     finally:
         os.close(handle)
-    return False
 
 
-def _oneself() -> dict[str, str | int]:
-    return {
-        "host": socket.gethostname(),
-        "pid": os.getpid(),
-        "since": datetime.now(UTC).isoformat(timespec="seconds"),
-    }
+def _locked(handle: int, kind: int) -> bool:
+    try:
+        fcntl.flock(handle, kind | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True

@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -53,3 +54,28 @@ def test_the_lock_of_a_killed_tuner_is_free(tmp_path: Path) -> None:
     assert not is_held(path)
     with Lock(path):
         assert is_held(path)
+
+
+def test_looking_whether_a_study_is_tuned_refuses_no_tuner(tmp_path: Path) -> None:
+    path, done = tmp_path / "lock", threading.Event()
+    path.touch()
+
+    def look() -> None:
+        while not done.is_set():
+            is_held(path)
+
+    looking = threading.Thread(target=look)
+    looking.start()
+    try:
+        for _ in range(100):
+            with Lock(path):
+                pass
+    finally:
+        done.set()
+        looking.join()
+
+
+def test_a_lock_that_cannot_be_opened_counts_as_held(tmp_path: Path) -> None:
+    path = tmp_path / "lock"
+    path.symlink_to(path)  # as one of root's that nobody else may read: this holds for root, too
+    assert is_held(path)
