@@ -56,7 +56,7 @@ def study(
             asked = searcher.ask(drifted(state))
             probability = asked.improvement_probability
             if probability is not None and probability < STOP_BELOW:
-                searcher.take_back()
+                searcher.discard_pending()
                 state = after(state, _record("settled", why="nothing left to win"))
                 continue
             settings = {**stack.space.baseline, **asked.values}

@@ -118,7 +118,7 @@ MISTAKES = (
     Mistake("a study without its target", "report bare --studies damaged",
             ("has lost its target.yaml", "from a copy")),
     Mistake("a study of an older version", "explain aa",
-            ("knows nothing of", "autotune run TARGET --from aa")),
+            ("has no values of", "autotune run TARGET --from aa")),
     Mistake("an example nowhere", "init --example local --out /proc/x.yaml", ("/proc/x.yaml: ",)),
     Mistake("a command there is not", "reprot improved", ("Did you mean 'report'",), errors.USAGE),
     Mistake("no study named", "report", ("Missing argument 'study'",), errors.USAGE),

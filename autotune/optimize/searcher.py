@@ -161,7 +161,7 @@ class Searcher:
             trial.set_constraint(FEASIBLE, _violation(outcome))
         self._study.tell(trial, value)
 
-    def take_back(self) -> None:
+    def discard_pending(self) -> None:
         """After a kill: suggestions that nobody is measuring any more."""
         for trial in self._study.get_trials(deepcopy=False, states=(TrialState.RUNNING,)):
             self._study.tell(trial.number, state=TrialState.FAIL)

@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from autotune.environments.peak import Peak
 from autotune.estimate import Estimate
 from autotune.optimize.confirmation import Gain
 from autotune.study import ranking
-from autotune.environments.peak import Peak
 from autotune.study.records import Phase, State, Trial
 
 STOPPED = "stopped"

@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from autotune.environments.clock import KINDS
+from autotune.environments.peak import Peak
 from autotune.report.conclusion import Conclusion, Configuration, conclusion
 from autotune.report.objective import Units
 from autotune.report.outlook import Outlook, outlook
 from autotune.report.parameters import Change, changes, declared
 from autotune.report.studies import Study
 from autotune.report.trials import count_by_outcome
-from autotune.environments.peak import Peak
 from autotune.study.records import State
 from autotune.target.model import Target
 

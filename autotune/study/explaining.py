@@ -13,7 +13,7 @@ from autotune.environments.base import Environment
 from autotune.errors import AutotuneError
 from autotune.estimate import Estimate
 from autotune.optimize import importance
-from autotune.optimize.ablation import Ablation, AblationResult, PredictedEffect, Reverted
+from autotune.optimize.ablation import Ablation, PredictedEffect, Reverted
 from autotune.optimize.gp.surrogate import Surrogate
 from autotune.optimize.searcher import Searcher
 from autotune.services.base import Settings
@@ -27,6 +27,7 @@ from autotune.study.records import Phase, State, Trial
 from autotune.study.schedule import Measure
 from autotune.study.store import state_of
 
+PED_ANOVA = "PED-ANOVA: share in what tells the best trials from the rest (Watanabe et al., 2023)"
 MOST = 60  # measurements that a reduction takes unless told otherwise
 
 
@@ -37,7 +38,7 @@ def explain(environment: Environment, directory: Path) -> dict[str, Any]:
     """
     state = state_of(directory)
     _, winner = _sides(state)
-    searcher = _told(environment, directory, state)
+    searcher = _searcher(environment, directory, state)
     surrogate = searcher.surrogate(drifted(state))
     point = surrogate.grid.canonical(surrogate.grid.encode_all([winner.settings]))[0]
     anova = searcher.importance()
@@ -70,18 +71,21 @@ def reduce(
     state = state_of(directory)
     stock, winner = _sides(state)
     gain = _gain(state)
-    surrogate = _told(environment, directory, state).surrogate(drifted(state))
+    surrogate = _searcher(environment, directory, state).surrogate(drifted(state))
     predicted = _predicted(surrogate, environment.space, state)
     noise = state.standings.noise if state.standings else KNOWN_SD / 2
     with opened(environment, directory, progress) as context:
         context.store.open_session(versions())
         measured = _AblationTrials(context, stock.settings, winner)
-        result = Ablation(predicted, gain, noise, measured.height, most).run()
-        context.store.explained(_record(result, measured, len(predicted)))
+        result = Ablation(predicted, gain, noise, measured.log_peak, most).run()
+        context.store.explained({
+            **asdict(result), "kept": list(result.kept), "dropped": list(result.dropped),
+            "changes": len(predicted), "trial": measured.trials.get(frozenset(result.dropped)),
+        })  # fmt: skip
 
 
-def _told(environment: Environment, directory: Path, state: State) -> Searcher:
-    """The study's search; told again, in case the sampler's own storage was lost."""
+def _searcher(environment: Environment, directory: Path, state: State) -> Searcher:
+    """The study's search; all is recorded again, in case the sampler's own storage was lost."""
     searcher = start.searcher(environment, directory)
     catch_up(searcher, state)
     return searcher
@@ -91,18 +95,18 @@ class _AblationTrials:
     """Measurements of the winner with some changes reverted, and the trials they were made in."""
 
     def __init__(self, context: TrialContext, stock: Settings, winner: Trial) -> None:
-        self._bench, self._stock, self._winner = context, stock, winner
+        self._context, self._stock, self._winner = context, stock, winner
         self.trials: dict[Reverted, int] = {}
 
-    def height(self, reverted: Reverted) -> float | None:
+    def log_peak(self, reverted: Reverted) -> float | None:
         settings = {
             name: self._stock[name] if name in reverted else value
             for name, value in self._winner.settings.items()
         }
         prior = Estimate.of(self._winner.peak.peak, KNOWN_SD) if self._winner.peak else None
         of = None if reverted else self._winner.number
-        done = trials.run(Measure(Phase.EXPLAIN, settings, of=of), self._bench, prior, None)
-        self._bench.store.spent(self._bench.clock.collect())
+        done = trials.run(Measure(Phase.EXPLAIN, settings, of=of), self._context, prior, None)
+        self._context.store.spent(self._context.clock.collect())
         self.trials[reverted] = done.number
         peak = done.peak
         return log(peak.peak) if peak is not None and peak.feasible else None
@@ -144,24 +148,17 @@ def _predicted(surrogate: Surrogate, space: Space, state: State) -> dict[str, Pr
     return dict(sorted(losses.items(), key=lambda item: -item[1].loss))
 
 
-def _record(result: AblationResult, measured: _AblationTrials, changes: int) -> dict[str, Any]:
-    plain = asdict(result) | {"kept": list(result.kept), "dropped": list(result.dropped)}
-    trial = measured.trials.get(frozenset(result.dropped))
-    return plain | {"changes": changes, "trial": trial}
-
-
 def text(explanation: dict[str, Any]) -> str:
     """The explanation for a person."""
-    lines = [
-        f"Study {explanation['study']}, trial {explanation['trial']}.",
-        "",
-        "What matters, by the model:",
-    ]
-    effects = explanation["importance"]
-    for effect in [e for e in effects if e["effect"] >= 0.005] or effects[:3]:
+    study, trial, effects = (explanation[key] for key in ("study", "trial", "importance"))
+    shown = [e for e in effects if e["effect"] >= 0.005] or effects[:3]
+    lines = [f"Study {study}, trial {trial}.", "", "What matters, by the model:"]
+    for effect in shown:
         share = effect["ped_anova"]
         extra = f"   PED-ANOVA {share:.0%}" if share is not None else ""
         lines.append(f"  {effect['parameter']:40} ±{100 * effect['effect']:.1f} %{extra}")
+    if any(effect["ped_anova"] is not None for effect in shown):
+        lines.append(f"  {PED_ANOVA}")
     if explanation["interactions"]:
         lines += ["", "What depends on each other:"]
         lines += [f"  {p['first']} × {p['second']}: ±{100 * p['effect']:.1f} %"
@@ -179,11 +176,8 @@ def _changes(explanation: dict[str, Any]) -> list[str]:
         lines = ["What reverting each change of the winner would cost, by the model:"]
         lines += [f"  {change['parameter']:40} {100 * (np.exp(-change['loss']) - 1):+.1f} % "
                   f"± {100 * change['sd']:.1f} %" for change in explanation["changes"]]  # fmt: skip
-        return [
-            *lines,
-            "",
-            "`--measure` finds the smallest set of changes that keeps 95 % of the gain.",
-        ]
+        hint = "`--measure` finds the smallest set of changes that keeps 95 % of the gain."
+        return [*lines, "", hint]
     kept = reduced["kept"]
     share = f"{reduced['share']:.0%} of the gain [{reduced['low']:.0%}, {reduced['high']:.0%}]"
     carried = f"{len(kept)} of {reduced['changes']} changes carry {share}"

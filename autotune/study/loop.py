@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import asdict
 from math import log
 
 from autotune.diagnose.diagnosis import recommended_moves
 from autotune.environments.load_session import UNKNOWN_SD
-from autotune.environments.peak import Peak
 from autotune.estimate import WITHIN_90, Estimate
 from autotune.measure.steal_guard import SHARE, RetryBudget
 from autotune.optimize.gp.surrogate import MATTERS, MOVES
@@ -39,7 +39,7 @@ def tune(context: TrialContext, searcher: Searcher, budget: Budget) -> Verdict:
         if isinstance(step, Conclude):
             verdict = conclude(store.state)
             store.spent(context.clock.collect())
-            store.verdict(verdict.record())
+            store.verdict(asdict(verdict))
             return verdict
         if isinstance(step, Rank):
             with context.clock.on("search"):
@@ -67,7 +67,7 @@ def prior(state: State, step: Measure) -> Estimate | None:
         peak = state.by_number(step.of).peak
         if peak is not None and peak.feasible:
             return Estimate.of(peak.peak, KNOWN_SD)
-    peaks = _peaks(state)
+    peaks = [t.peak.peak for t in state.finished(*COUNTED) if t.peak and t.peak.feasible]
     return Estimate.of(max(peaks), UNKNOWN_SD) if peaks else None
 
 
@@ -81,17 +81,13 @@ def incumbent(state: State) -> float | None:
     return max(lows, default=None)
 
 
-def _peaks(state: State) -> list[float]:
-    return [t.peak.peak for t in state.finished(*COUNTED) if t.peak and t.peak.feasible]
-
-
 def _ask(context: TrialContext, searcher: Searcher) -> Measure | None:
     """What to measure next; ``None`` when the model sees nothing left to win."""
     state = context.store.state
     suggestion = searcher.ask(drifted(state))
     probability = suggestion.improvement_probability
     if probability is not None and probability < STOP_BELOW:
-        searcher.take_back()
+        searcher.discard_pending()
         why = (
             f"after {len(state.finished(*COUNTED))} configurations the chance that any other is "
             f"{MATTERS:.0%} better is {probability:.0%}"
@@ -99,12 +95,8 @@ def _ask(context: TrialContext, searcher: Searcher) -> Measure | None:
         context.store.settled(why)
         context.progress.note(f"search ends: {why}")
         return None
-    return Measure(
-        Phase.SEARCH,
-        {**context.space.baseline, **suggestion.values},
-        asked=suggestion.number,
-        suggested=suggestion.values,
-    )
+    settings = {**context.space.baseline, **suggestion.values}
+    return Measure(Phase.SEARCH, settings, asked=suggestion.number, suggested=suggestion.values)
 
 
 def _rank(context: TrialContext, searcher: Searcher) -> None:
@@ -119,27 +111,24 @@ def tell(searcher: Searcher, done: Trial, advised: Sequence[str] = ()) -> None:
     """What came of a trial, to the sampler, with the moves ``advised`` because of what limits it."""
     if done.fault:
         # Nothing is known about the configuration: the sampler is to learn nothing from it.
-        searcher.take_back()
+        searcher.discard_pending()
         return
     peak = done.peak
     feasible = peak is not None and peak.feasible
     notes: dict[str, str | float | int] = {"trial": done.number, "phase": str(done.phase)}
     if peak is not None:
+        # Nothing was asked of the lower side of a screened one.
+        sd = log(peak.high / peak.peak) / WITHIN_90 if peak.screened else peak.sd
         notes |= {MOVES: " ".join(advised)} if advised else {}
-        notes |= {"low": peak.low, "high": peak.high, "sd": _sd(peak), "verdict": peak.verdict}
+        notes |= {"low": peak.low, "high": peak.high, "sd": sd, "verdict": peak.verdict}
     else:
         notes["why"] = done.failure or ""
     outcome = Outcome(peak.peak if peak is not None and feasible else None, notes)
     searcher.record(done.asked, done.suggested or done.settings, outcome)
 
 
-def _sd(peak: Peak) -> float:
-    """The sd of the log peak; of a screened one the upper side's: nothing was asked of the lower."""
-    return log(peak.high / peak.peak) / WITHIN_90 if peak.screened else peak.sd
-
-
 def catch_up(searcher: Searcher, state: State) -> None:
-    """After a kill: tell what was measured and not told, take back what was never measured."""
+    """After a kill: tell what was measured and not told, discard suggestions never measured."""
     for trial in state.finished(*COUNTED):
         tell(searcher, trial, recommended_moves(state.bottlenecks.get(trial.number)))
-    searcher.take_back()
+    searcher.discard_pending()

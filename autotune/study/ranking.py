@@ -8,8 +8,7 @@ estimates (``State.standings``): one reading alone overstates the best by about 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
 
 from autotune.estimate import Estimate
 from autotune.optimize.confirmation import Gain, Measured, gain, proven
@@ -48,18 +47,14 @@ def finalists(state: State, most: int, least: int) -> tuple[int, ...]:
     """
     estimated = candidates(state)
     ranked = sorted(estimated, key=lambda trial: estimated[trial].log_mean, reverse=True)
-    plausible = [t for t in ranked if _plausible(estimated[t], estimated[ranked[0]])]
+    leads = {trial: estimated[ranked[0]].ratio(estimated[trial]) for trial in ranked}
+    plausible = [t for t, lead in leads.items() if lead.log_mean < PLAUSIBLE * lead.sd]
     chosen = [trial for place, trial in enumerate(ranked)
               if place < least or trial in plausible][:most]  # fmt: skip
     advised = next((n for n in plausible if state.by_number(n).phase in OPENING), None)
     if advised is None or advised in chosen:
         return tuple(chosen)
     return (*chosen[:-1], advised)
-
-
-def _plausible(estimate: Estimate, leader: Estimate) -> bool:
-    lead = leader.ratio(estimate)
-    return lead.log_mean < PLAUSIBLE * lead.sd
 
 
 def best(state: State) -> int | None:
@@ -94,10 +89,9 @@ def reference(state: State) -> Trial | None:
     It is as near to what the search compares as any that never changes, and quicker to measure than
     a poor one.
     """
-    works = [
-        t for t in state.finished(*OPENING) if t.peak and t.peak.feasible and not t.peak.screened
-    ] or [t for t in state.finished(*COUNTED) if t.peak and t.peak.feasible][:1]
-    return max(works, key=lambda t: t.peak.peak if t.peak else 0.0, default=None)
+    works = [t for t in state.finished(*COUNTED) if t.peak and t.peak.feasible]
+    presets = [t for t in works if t.phase in OPENING and t.peak and not t.peak.screened]
+    return max(presets or works[:1], key=lambda t: t.peak.peak if t.peak else 0.0, default=None)
 
 
 def drifted(state: State) -> Drift:
@@ -133,13 +127,6 @@ class Verdict:
     verdict: str
     best: int | None
     gain: Gain | None
-
-    def record(self) -> dict[str, Any]:
-        return {
-            "verdict": self.verdict,
-            "best": self.best,
-            "gain": asdict(self.gain) if self.gain else None,
-        }
 
 
 def conclude(state: State) -> Verdict:

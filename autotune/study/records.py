@@ -164,21 +164,21 @@ _OF_TRIAL: Mapping[str, Callable[[Record], dict[str, Any]]] = {
     "failed": lambda r: {"failure": r["why"], "fault": r.get("fault", False)},
 }
 _OF_STUDY: Mapping[str, Callable[[State, Record], dict[str, Any]]] = {
-    "study": lambda state, r: {"started": r["started"]},
+    "study": lambda _, r: {"started": r["started"]},
     "trial": lambda state, r: {"trials": (*state.trials, _trial(r))},
     "answered": lambda state, r: {"values": {**state.values, r["trial"]: tuple(r["values"])}},
     "spent": lambda state, r: {"seconds": _summed(state.seconds, r["seconds"])},
-    "noise": lambda state, r: {"noise": r},
+    "noise": lambda _, r: {"noise": r},
     "bottleneck": lambda state, r: {"bottlenecks": {**state.bottlenecks, r["trial"]: r}},
     "memory": lambda state, r: {"rss": _largest(state.rss, r["rss"])},
-    "standings": lambda state, r: {"standings": _standings(r)},
-    "model": lambda state, r: {"model": r["view"]},
-    "settled": lambda state, r: {"settled": r["why"]},
-    "transferred": lambda state, r: {"transferred": tuple(r["configurations"])},
+    "standings": lambda _, r: {"standings": _standings(r)},
+    "model": lambda _, r: {"model": r["view"]},
+    "settled": lambda _, r: {"settled": r["why"]},
+    "transferred": lambda _, r: {"transferred": tuple(r["configurations"])},
     "warm-up": lambda state, r: {"warmups": {**state.warmups, r["trial"]: r}},
     "ceilings": lambda state, r: {
         "ceilings": (*state.ceilings, {k: v for k, v in r.items() if k not in ENVELOPE})
     },
-    "explained": lambda state, r: {"explained": r},
-    "verdict": lambda state, r: {"verdict": r},
+    "explained": lambda _, r: {"explained": r},
+    "verdict": lambda _, r: {"verdict": r},
 }

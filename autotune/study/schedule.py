@@ -8,7 +8,7 @@ trial is repeated first.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from autotune.optimize import confirmation
@@ -97,44 +97,41 @@ def _interrupted(state: State) -> Step | None:
 
 
 def _opening(state: State, space: Space, budget: Budget, elapsed: float) -> Step | None:
-    """The next configuration that is known beforehand: each deployment has its turn early."""
+    """The next configuration that is known beforehand: each deployment has its turn early.
+
+    After the presets come the user's own configurations and an earlier study's, but for those that
+    act as one before them does.
+    """
+    if not _may_search(state, budget, elapsed):
+        return None
     # A baseline that was never measured for a benchmark's own fault is measured when it is mended.
     counting = [t for t in state.trials if not (t.fault and t.phase is Phase.BASELINE)]
     done = [(trial.phase, _deployment(trial.settings, space)) for trial in counting]
     most = max(3, int(MOST_KNOWN * budget.trials))
     tried: list[Settings] = []
-    for phase, settings in _known_beforehand(space):
-        acts = _acting(settings, space)
+    for phase, settings in _presets(space):
+        acts = acting(settings, space)
         new = acts not in tried and (phase, _deployment(settings, space)) not in done
         tried.append(acts)
-        if new and len(tried) <= most and _may_search(state, budget, elapsed):
+        if new and len(tried) <= most:
             return Measure(phase, settings)
-    first = (*space.known, *state.transferred)
-    following = _untried(first, space, tried)[len(state.finished(Phase.KNOWN)) :]
-    if following and _may_search(state, budget, elapsed):
-        return Measure(Phase.KNOWN, following[0])
-    return None
-
-
-def _untried(first: Sequence[Settings], space: Space, tried: Sequence[Settings]) -> list[Settings]:
-    """The user's own configurations and an earlier study's, but for those that act as one before
-    them does."""
-    acted, untried = list(tried), list[Settings]()
-    for changes in first:
+    known = []
+    for changes in (*space.known, *state.transferred):
         settings = {**space.baseline, **changes}
-        acts = _acting(settings, space)
-        if acts not in acted:
-            acted.append(acts)
-            untried.append(settings)
-    return untried
+        if (acts := acting(settings, space)) not in tried:
+            tried.append(acts)
+            known.append(settings)
+    following = known[len(state.finished(Phase.KNOWN)) :]
+    return Measure(Phase.KNOWN, following[0]) if following else None
 
 
-def _acting(settings: Settings, space: Space) -> Settings:
-    acting = space.active(settings)
-    return {name: value for name, value in settings.items() if name in acting}
+def acting(settings: Settings, space: Space) -> Settings:
+    """Those of ``settings`` that have an effect."""
+    active = space.active(settings)
+    return {name: value for name, value in settings.items() if name in active}
 
 
-def _known_beforehand(space: Space) -> Iterator[tuple[Phase, Settings]]:
+def _presets(space: Space) -> Iterator[tuple[Phase, Settings]]:
     yield Phase.BASELINE, space.baseline
     for phase in (Phase.RECOMMENDED, Phase.PUBLISHED):
         for deployment in space.deployments:
@@ -148,9 +145,8 @@ def _deployment(settings: Settings, space: Space) -> Settings:
 
 def _searching(state: State, space: Space, budget: Budget, elapsed: float) -> Step | None:
     later = state.finished(Phase.FINALIST, Phase.CONFIRM)
-    if later or state.settled or state.standings or not space.tunable:
-        return None
-    if not _may_search(state, budget, elapsed):
+    over = later or state.settled or state.standings or not space.tunable
+    if over or not _may_search(state, budget, elapsed):
         return None
     return _reference(state) or Ask()
 
@@ -175,11 +171,8 @@ def _ranking(state: State) -> Step | None:
 def _may_search(state: State, budget: Budget, elapsed: float) -> bool:
     """Whether another trial fits before the time kept for proof."""
     counted = len(state.finished(*COUNTED))
-    if counted == 0:
-        return True
-    return counted < budget.trials and elapsed + trial_seconds(state) <= budget.time - reserve(
-        state, budget
-    )
+    fits = elapsed + trial_seconds(state) <= budget.time - reserve(state, budget)
+    return counted == 0 or (counted < budget.trials and fits)
 
 
 def reserve(state: State, budget: Budget) -> float:
@@ -210,19 +203,12 @@ def _finals(state: State, budget: Budget, elapsed: float) -> Step | None:
 
 
 def _confirming(state: State, budget: Budget, elapsed: float) -> Step | None:
+    """The winner and the baseline in turn, one pair at least."""
     stock, challenger = baseline(state), best(state)
     if stock is None or challenger is None or stock.peak is None or not stock.peak.feasible:
         return None
-    done = state.finished(Phase.CONFIRM)
-    measured = confirmations(state, challenger)
-    enough = len(done) >= 2 * MOST_PAIRS or confirmation.decided(measured)
-    # An odd one out is always paired: half a pair says nothing.
-    late = elapsed >= budget.time and len(measured) >= 2
-    lost = len(done) - len(measured)
-    if lost > MOST_LOST or (len(measured) % 2 == 0 and (enough or late)):
-        return None
-    number = challenger if confirmation.side(len(measured)) else stock.number
-    return Measure(Phase.CONFIRM, state.by_number(number).settings, of=number)
+    late = elapsed >= budget.time and len(confirmations(state, challenger)) >= 2
+    return _in_turn(state, Phase.CONFIRM, challenger, stock.number, MOST_PAIRS, late=late)
 
 
 def _against_runner_up(state: State, budget: Budget, elapsed: float) -> Step | None:
@@ -230,14 +216,20 @@ def _against_runner_up(state: State, budget: Budget, elapsed: float) -> Step | N
     first, second = best(state), runner_up(state)
     if first is None or second is None or not state.finished(Phase.CONFIRM):
         return None
-    done = state.finished(Phase.RUNNER_UP)
-    measured = confirmations(state, first, Phase.RUNNER_UP)
-    if len(done) > len(measured) + MOST_LOST:
-        return None
-    whole = len(measured) % 2 == 0
-    enough = len(done) >= 2 * RUNNER_UP_PAIRS or confirmation.decided(measured)
     late = elapsed + 2 * trial_seconds(state) > budget.time
-    if whole and (enough or late):
+    return _in_turn(state, Phase.RUNNER_UP, first, second, RUNNER_UP_PAIRS, late=late)
+
+
+def _in_turn(
+    state: State, phase: Phase, first: int, second: int, most_pairs: int, *, late: bool
+) -> Step | None:
+    """The next of two trials' configurations, until it is decided which is better, or too ``late``.
+
+    An odd one out is always paired: half a pair says nothing.
+    """
+    done, measured = state.finished(phase), confirmations(state, first, phase)
+    enough = len(done) >= 2 * most_pairs or confirmation.decided(measured)
+    if len(done) - len(measured) > MOST_LOST or (len(measured) % 2 == 0 and (enough or late)):
         return None
     number = first if confirmation.side(len(measured)) else second
-    return Measure(Phase.RUNNER_UP, state.by_number(number).settings, of=number)
+    return Measure(phase, state.by_number(number).settings, of=number)

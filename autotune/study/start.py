@@ -13,7 +13,6 @@ from autotune.optimize.searcher import Searcher, sqlite
 from autotune.study import loop, ranking
 from autotune.study.context import ProgressReporter, TrialContext, open_study, opened, versions
 from autotune.study.ranking import Verdict
-from autotune.study.records import State
 from autotune.study.store import first_record, state_of
 from autotune.target.read import TargetFile, read
 from autotune.target.write import differences
@@ -65,17 +64,33 @@ def _take_over(environment: Environment, context: TrialContext, earlier: Path) -
 
 
 def unfinished(directory: Path) -> Environment:
-    """A study that can be continued, understood on today's hosts.
-
-    Raises TargetError when the target has changed so that earlier readings no longer speak of it.
-    """
-    state = state_of(directory)
-    if state.verdict is not None:
+    """A study that can be continued, understood on today's hosts. Raises as `finished` does."""
+    if state_of(directory).verdict is not None:
         raise AutotuneError(
             f"study {directory.name} is finished",
             hint=f"autotune report {shlex.quote(directory.name)}",
         )
-    return _understood(directory, state)
+    return finished(directory)
+
+
+def finished(directory: Path) -> Environment:
+    """A study that has been run, understood on today's hosts.
+
+    Raises TargetError when the target has changed so that earlier readings no longer speak of it,
+    AutotuneError where something is tuned today that the study knows nothing of.
+    """
+    environment = prepare(_target_of(directory))
+    trials = state_of(directory).trials
+    recorded = trials[0].settings if trials else environment.space.baseline
+    if new := [d.name for d in environment.space.tunable if d.name not in recorded]:
+        more = f" and {len(new) - 1} more" if len(new) > 1 else ""
+        raise AutotuneError(
+            f"study {directory.name} has no values of {new[0]}{more}: it was begun with another "
+            "version of autotune, or on other hosts",
+            hint="start a new study with its best configurations: autotune run TARGET --from "
+            f"{shlex.quote(directory.name)}",
+        )
+    return environment
 
 
 def resume(environment: Environment, directory: Path, progress: ProgressReporter) -> None:
@@ -96,26 +111,6 @@ def searcher(environment: Environment, directory: Path) -> Searcher:
         target.search.seed,
         target.budget.trials,
     )
-
-
-def finished(directory: Path) -> Environment:
-    """A study that has been run, understood on today's hosts. Raises TargetError, AutotuneError."""
-    return _understood(directory, state_of(directory))
-
-
-def _understood(directory: Path, state: State) -> Environment:
-    """Raises AutotuneError where something is tuned today that the study knows nothing of."""
-    environment = prepare(_target_of(directory))
-    recorded = state.trials[0].settings if state.trials else environment.space.baseline
-    if new := [d.name for d in environment.space.tunable if d.name not in recorded]:
-        more = f" and {len(new) - 1} more" if len(new) > 1 else ""
-        raise AutotuneError(
-            f"study {directory.name} knows nothing of {new[0]}{more}: it was begun with another "
-            "version of autotune, or on other hosts",
-            hint=f"a new one can begin with what it found: autotune run TARGET --from "
-            f"{shlex.quote(directory.name)}",
-        )
-    return environment
 
 
 def _run(environment: Environment, context: TrialContext, directory: Path) -> Verdict:

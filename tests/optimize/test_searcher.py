@@ -85,7 +85,7 @@ def test_a_kill_between_notes_and_value_does_not_hide_the_value(url: str) -> Non
     optuna.trial.Trial(study, study.trials[asked.number]._trial_id).set_user_attr("trial", 3)
     again = searcher(url)
     again.record(asked.number, asked.values, told(3, 800.0))
-    again.take_back()
+    again.discard_pending()
     assert [(t.value, t.state.name) for t in trials(url)] == [(800.0, "COMPLETE")]
 
 
@@ -102,7 +102,7 @@ def test_a_kill_between_constraint_and_value_does_not_hide_the_value(url: str) -
 def test_a_suggestion_lost_to_a_kill_is_taken_back_and_can_be_repeated(url: str) -> None:
     lost = searcher(url).ask()
     again = searcher(url)
-    again.take_back()
+    again.discard_pending()
     assert trials(url)[lost.number].state is optuna.trial.TrialState.FAIL
     again.record(lost.number, lost.values, told(3, 700.0))
     complete = [t for t in trials(url) if t.state is optuna.trial.TrialState.COMPLETE]

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autotune.report.conclusion import Configuration, pooled, repeats
 from autotune.environments.peak import Peak
+from autotune.report.conclusion import Configuration, pooled, repeats
 from autotune.study.records import Phase, State, Trial
 
 

@@ -4,11 +4,11 @@ from collections.abc import Callable
 
 import pytest
 
+from autotune.environments.peak import Peak
 from autotune.measure.objective_scale import Scale
 from autotune.report.objective import Requests, Values
 from autotune.report.studies import Study
 from autotune.report.view import capacity, study_view
-from autotune.environments.peak import Peak
 
 Opened = Callable[[str], Study]
 

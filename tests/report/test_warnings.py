@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
+from autotune.environments.peak import Peak
 from autotune.report.studies import Study
 from autotune.report.trials import ReadingCounts
 from autotune.report.view import study_view
 from autotune.report.warnings import StudyWarning, warnings
-from autotune.environments.peak import Peak
 from autotune.study.records import Phase, State, Trial
 from autotune.target.model import Simulated, Target
 from autotune.target.read import read

@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from autotune.deploy.deployed import Deployed, Difference
+from autotune.environments.peak import Peak
 from autotune.measure.reading import Reading
 from autotune.measure.warmup import WarmUpResult, Window
 from autotune.report.progress.base import Progress
@@ -15,7 +16,6 @@ from autotune.report.progress.plain import Plain
 from autotune.report.progress.reporter import reporter
 from autotune.report.studies import Study
 from autotune.services.base import Action
-from autotune.environments.peak import Peak
 from autotune.study.records import Phase, State, Trial
 
 Opened = Callable[[str], Study]
