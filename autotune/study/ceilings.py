@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -25,6 +25,7 @@ from autotune.study.measuring import Request
 from autotune.study.records import CACHES, STACK, Phase
 from autotune.study.schedule import Measure
 from autotune.target.messages import instead
+from autotune.target.model import Target
 from autotune.target.slo import Slo
 from autotune.transports.base import Transport
 
@@ -47,16 +48,14 @@ class OfStack:
         """As it is kept: ``ceilings`` by number of clients, latencies in seconds."""
         ceilings = [
             {
-                "concurrency": ceiling.concurrency,
-                "rate": round(ceiling.rate, 1),
-                "requests": ceiling.requests,
-                "errors": dict(ceiling.errors),
-                "percentiles": {
-                    f"p{at:g}": value for at, value in sorted(ceiling.percentiles.items())
-                },
-                "failed": ceiling.failed,
+                "concurrency": c.concurrency,
+                "rate": round(c.rate, 1),
+                "requests": c.requests,
+                "errors": dict(c.errors),
+                "percentiles": {f"p{at:g}": value for at, value in sorted(c.percentiles.items())},
+                "failed": c.failed,
             }
-            for ceiling in self.ceilings
+            for c in self.ceilings
         ]
         return {"of": STACK, "generator": self.generator, "closed": True, "ceilings": ceilings}
 
@@ -76,22 +75,18 @@ class OfCaches:
         asked for at once; ``chain`` in keys/s."""
         ceilings = [
             {
-                "objects": ceiling.shape,
-                "how": ceiling.how,
-                "together": ceiling.together,
-                "rate": round(ceiling.rate, 1),
-                "gigabits": round(ceiling.gigabits, 4),
-                "hits": round(ceiling.hits, 4),
-                "failed": ceiling.failed,
+                "objects": c.shape,
+                "how": c.how,
+                "together": c.together,
+                "rate": round(c.rate, 1),
+                "gigabits": round(c.gigabits, 4),
+                "hits": round(c.hits, 4),
+                "failed": c.failed,
             }
-            for ceiling in self.ceilings
+            for c in self.ceilings
         ]
-        return {
-            "of": CACHES,
-            "servers": list(self.servers),
-            "ceilings": ceilings,
-            "chain": round(self.chain, 1),
-        }
+        chain = round(self.chain, 1)
+        return {"of": CACHES, "servers": list(self.servers), "ceilings": ceilings, "chain": chain}
 
 
 @dataclass(frozen=True)
@@ -114,144 +109,70 @@ def requested(
         raise AutotuneError(
             "only a stack of servers has a ceiling to measure", hint="leave --closed and --tier out"
         )
-    if cache_tier is not None:
-        caches = [name for name, tier in target.tiers.items() if speaks(tier.service, PROTOCOL)]
-        if cache_tier not in caches:
-            raise AutotuneError(
-                f"tier {cache_tier!r} has no {PROTOCOL} to measure",
-                hint=instead(cache_tier, caches),
-            )
-        return CeilingRequest(request.settings, cache_tier, ())
-    return CeilingRequest(request.settings, None, _numbers(concurrency))
+    if cache_tier is None:
+        return CeilingRequest(request.settings, None, _clients(concurrency))
+    caches = [name for name, tier in target.tiers.items() if speaks(tier.service, PROTOCOL)]
+    if cache_tier not in caches:
+        raise AutotuneError(
+            f"tier {cache_tier!r} has no {PROTOCOL} to measure", hint=instead(cache_tier, caches)
+        )
+    return CeilingRequest(request.settings, cache_tier, ())
 
 
-def measure(
-    environment: Environment, request: CeilingRequest, directory: Path, progress: ProgressReporter
-) -> OfStack | OfCaches:
-    """Measure them. Raises AutotuneError."""
-    if request.tier is not None:
-        return of_caches(environment, request.tier, request.settings, directory, progress)
-    return of_stack(environment, request.settings, request.clients, directory, progress)
-
-
-def _numbers(concurrency: str) -> tuple[int, ...]:
+def _clients(concurrency: str) -> tuple[int, ...]:
     try:
-        clients = [int(number) for number in concurrency.split(",")]
+        clients = tuple(int(number) for number in concurrency.split(","))
     except ValueError:
-        clients = []
+        clients = ()
     if not clients or not all(1 <= number <= MOST_CLIENTS for number in clients):
         raise AutotuneError(
             f"--concurrency {concurrency!r} is no list of numbers from 1 to {MOST_CLIENTS}",
             hint="such as --concurrency 1,5",
         )
-    return tuple(clients)
+    return clients
 
 
-def of_stack(
-    environment: Environment,
-    settings: Settings,
-    concurrency: Sequence[int],
-    directory: Path,
-    progress: ProgressReporter,
-) -> OfStack:
-    """Load the target's own entry with so many clients in turn. Raises AutotuneError."""
+def measure(
+    environment: Environment, request: CeilingRequest, directory: Path, progress: ProgressReporter
+) -> OfStack | OfCaches:
+    """Measure them, and put them on record like any study. Raises AutotuneError."""
     with opened(environment, directory, progress) as context:
-        meter = _meter(environment, context, directory)
-        context.session.fleet.deploy(context.space.candidate(settings).settings)
-        host = meter.load_hosts[0]
-        load = _available(host)
-        ceilings = []
-        for index, clients in enumerate(concurrency):
-            if index == 0:
-                _clients(load, meter, Clients(clients, WARM_UP_SECONDS, meter.timeout))
-            ceiling = _clients(load, meter, Clients(clients, SECONDS, meter.timeout))
-            progress.note(f"{load.name}, {clients} at a time: {ceiling.rate:.0f}/s")
-            ceilings.append(ceiling)
-        measured = OfStack(load.name, tuple(ceilings))
+        session = context.session
+        assert isinstance(session, LoadSession), "asked for stacks of servers only"
+        assert isinstance(session.meter, LoadMeter), "asked for stacks of servers only"
+        open_study(environment, context, directory)
+        measured = (
+            _of_stack(context, session.meter, request)
+            if request.tier is None
+            else _of_caches(environment.file.target, context, session.meter, request)
+        )
         context.store.ceilings(measured.record())
         return measured
 
 
-def of_caches(
-    environment: Environment,
-    tier: str,
-    settings: Settings,
-    directory: Path,
-    progress: ProgressReporter,
-) -> OfCaches:
-    """The peak of the whole stack, then a tier's memcached hosts by themselves.
+def _of_stack(context: TrialContext, meter: LoadMeter, request: CeilingRequest) -> OfStack:
+    """Load the target's own entry with so many clients in turn."""
+    context.session.fleet.deploy(context.space.candidate(request.settings).settings)
+    host = meter.load_hosts[0]
+    load = _closed_load(host)
 
-    Raises AutotuneError.
-    """
-    with opened(environment, directory, progress) as context:
-        meter = _meter(environment, context, directory)
-        caches = [part for part in meter.stack.of_role(Role.CACHE) if part.site.tier == tier]
-        chain = _chain(environment, context, settings)
-        servers = tuple(part.site.listen for part in caches)
-        keys = environment.file.target.data.keys_per_request
-        ceilings: list[CacheCeiling | CachePeak] = []
-        for ceiling in _alone(servers, _by_address(environment, meter), meter.slo, keys):
-            progress.note(f"{ceiling.how}, {ceiling.shape}: {ceiling.rate:.0f} ops/s")
-            ceilings.append(ceiling)
-        measured = OfCaches(tuple(map(str, servers)), tuple(ceilings), chain)
-        context.store.ceilings(measured.record())
-        return measured
+    def run(clients: Clients) -> Ceiling:
+        bound = clients.seconds + 2 * clients.timeout + MARGIN
+        done = host.run(load.argv(meter.request, clients), timeout=bound)
+        return load.parse(done.stdout or done.said, clients)
+
+    run(Clients(request.clients[0], WARM_UP_SECONDS, meter.timeout))
+    ceilings = []
+    for clients in request.clients:
+        ceilings.append(run(Clients(clients, SECONDS, meter.timeout)))
+        context.progress.note(f"{load.name}, {clients} at a time: {ceilings[-1].rate:.0f}/s")
+    return OfStack(load.name, tuple(ceilings))
 
 
-def _alone(
-    servers: tuple[Endpoint, ...], hosts: Mapping[str, Transport], slo: Slo, keys: int
-) -> Iterator[CacheCeiling | CachePeak]:
-    """The peak of each shape by mutilate where the load hosts have it, else memcaslap's ceiling; and
-    what only memcaslap does: many keys at once, as the application asks."""
-    master, *_ = hosts.values()
-    if all(map(_has_mutilate, hosts.values())):
-        for shape in mutilate.SHAPES:
-            yield peak(servers, shape, hosts, own_objective(slo))
-        if not master.run(("sh", "-c", "command -v memcaslap")).ok:
-            return
-    else:
-        for small in SHAPES:
-            yield _cache(servers, small, master)
-    yield _cache(servers, as_the_chain_asks(keys), master)
-
-
-def _has_mutilate(host: Transport) -> bool:
-    return host.run(("sh", "-c", "command -v mutilate")).ok
-
-
-def _by_address(environment: Environment, meter: LoadMeter) -> dict[str, Transport]:
-    """The load hosts by the address that others reach them at; without any, this machine."""
-    named = [
-        environment.file.target.hosts[name].address for name in environment.file.target.load.hosts
-    ]
-    return dict(zip(named or ["127.0.0.1"], meter.load_hosts, strict=True))
-
-
-def as_the_chain_asks(keys: int) -> Shape:
-    """Small objects, as many of them at once as a request of the application asks for."""
-    return replace(SHAPES[0], name=f"{SHAPES[0].name}, {keys} at once", together=keys)
-
-
-def _chain(environment: Environment, context: TrialContext, settings: Settings) -> float:
-    done = trials.run(Measure(Phase.MEASURE, settings), context, None, None)
-    context.store.spent(context.clock.collect())
-    if done.peak is None:
-        raise AutotuneError(f"the configuration cannot be used: {done.failure}")
-    return done.peak.peak * environment.file.target.data.keys_per_request
-
-
-def _meter(environment: Environment, context: TrialContext, directory: Path) -> LoadMeter:
-    """The way to the stack; what is done with it is on record like any study."""
-    session = context.session
-    assert isinstance(session, LoadSession), "asked for stacks of servers only"
-    assert isinstance(session.meter, LoadMeter), "asked for stacks of servers only"
-    open_study(environment, context, directory)
-    return session.meter
-
-
-def _available(host: Transport) -> ClosedLoad:
+def _closed_load(host: Transport) -> ClosedLoad:
+    """The first closed-loop generator that the host has."""
     for name, load in CLOSED.items():
-        if host.run(("sh", "-c", 'command -v "$0"', name)).ok:
+        if _has(host, name):
             return load
     packages = " or ".join(package for load in CLOSED.values() for package in load.packages)
     raise LoadError(
@@ -260,13 +181,50 @@ def _available(host: Transport) -> ClosedLoad:
     )
 
 
-def _clients(load: ClosedLoad, meter: LoadMeter, clients: Clients) -> Ceiling:
-    bound = clients.seconds + 2 * clients.timeout + MARGIN
-    done = meter.load_hosts[0].run(load.argv(meter.request, clients), timeout=bound)
-    return load.parse(done.stdout or done.said, clients)
+def _has(host: Transport, program: str) -> bool:
+    return host.run(("sh", "-c", 'command -v "$0"', program)).ok
 
 
-def _cache(servers: tuple[Endpoint, ...], shape: Shape, host: Transport) -> CacheCeiling:
+def _of_caches(
+    target: Target, context: TrialContext, meter: LoadMeter, request: CeilingRequest
+) -> OfCaches:
+    """The peak of the whole stack, then a tier's memcached hosts by themselves."""
+    done = trials.run(Measure(Phase.MEASURE, request.settings), context, None, None)
+    context.store.spent(context.clock.collect())
+    if done.peak is None:
+        raise AutotuneError(f"the configuration cannot be used: {done.failure}")
+    keys = target.data.keys_per_request
+    parts = meter.stack.of_role(Role.CACHE)
+    servers = tuple(part.site.listen for part in parts if part.site.tier == request.tier)
+    # Load hosts by the address that others reach them at; without any, this machine.
+    addresses = [target.hosts[name].address for name in target.load.hosts] or ["127.0.0.1"]
+    hosts = dict(zip(addresses, meter.load_hosts, strict=True))
+    ceilings: list[CacheCeiling | CachePeak] = []
+    for ceiling in _alone(servers, hosts, meter.slo, keys):
+        context.progress.note(f"{ceiling.how}, {ceiling.shape}: {ceiling.rate:.0f} ops/s")
+        ceilings.append(ceiling)
+    return OfCaches(tuple(map(str, servers)), tuple(ceilings), done.peak.peak * keys)
+
+
+def _alone(
+    servers: tuple[Endpoint, ...], hosts: Mapping[str, Transport], slo: Slo, keys: int
+) -> Iterator[CacheCeiling | CachePeak]:
+    """The peak of each shape by mutilate where the load hosts have it, else memcaslap's ceiling; and
+    what only memcaslap does: small objects, as many at once as the application asks for."""
+    master, *_ = hosts.values()
+    if all(_has(host, "mutilate") for host in hosts.values()):
+        for shape in mutilate.SHAPES:
+            yield peak(servers, shape, hosts, own_objective(slo))
+        if not _has(master, "memcaslap"):
+            return
+    else:
+        for small in SHAPES:
+            yield _by_memcaslap(servers, small, master)
+    at_once = replace(SHAPES[0], name=f"{SHAPES[0].name}, {keys} at once", together=keys)
+    yield _by_memcaslap(servers, at_once, master)
+
+
+def _by_memcaslap(servers: tuple[Endpoint, ...], shape: Shape, host: Transport) -> CacheCeiling:
     temporary = host.run(("mktemp", "--tmpdir", "autotune-memcaslap.XXXXXXXX"))
     if not temporary.ok:
         raise LoadError(f"no temporary file on {host.name}: {temporary.said}")

@@ -23,122 +23,9 @@ from autotune.study.applying import exported_rss, exported_settings
 from autotune.study.context import ProgressReporter, TrialContext, open_study, opened
 from autotune.study.loop import KNOWN_SD
 from autotune.study.records import Phase, Trial
-from autotune.study.schedule import Measure
+from autotune.study.schedule import Measure, acting
 
 CONFIGURATION = "the configuration"
-
-
-@dataclass(frozen=True)
-class Request:
-    """What to measure: ``settings`` over the baseline, alone or ``against`` others, so many times.
-
-    ``rss`` are the sizes of processes, in bytes by `tier.service`, that were known to where the
-    settings come from.
-    """
-
-    settings: Settings
-    against: ReferenceConfiguration | None
-    repeat: int
-    rss: Mapping[str, int] = field(default_factory=dict)
-
-
-def requested(
-    environment: Environment, config: Path | None, against: str | None, repeat: int
-) -> Request:
-    """Raises AutotuneError for an export that cannot be read or does not fit the target, and where
-    the stack as it is would be measured against itself."""
-    settings = exported_settings(environment.space, config) if config else {}
-    rss = exported_rss(config) if config else {}
-    if against is None:
-        return Request(settings, None, repeat, rss)
-    other = reference_configuration(environment.space, against, settings)
-    if config is None and acting(environment.space, settings) == acting(
-        environment.space, other.settings
-    ):
-        raise AutotuneError(
-            f"the baseline is measured, and {against} has the same settings: there is no gain",
-            hint="--config EXPORT is what to measure in place of the baseline",
-        )
-    return Request(settings, other, repeat, {**other.rss, **rss})
-
-
-@dataclass(frozen=True)
-class Measurement:
-    """Measurements of the configuration and, where it alternated with another, of the ``other``;
-    with the gain over it and what it is. Each of them has a peak."""
-
-    study: str
-    measured: tuple[Trial, ...]
-    other: tuple[Trial, ...] = ()
-    gain: Gain | None = None
-    against: ReferenceConfiguration | None = None
-
-    @property
-    def spread(self) -> float | None:
-        """Relative standard deviation between repeats."""
-        logs = self._logs
-        return stdev(logs) if len(logs) > 1 else None
-
-    @property
-    def peak(self) -> float:
-        """The geometric mean of all repeats that met the objective."""
-        return exp(fmean(self._logs)) if self._logs else 0.0
-
-    @property
-    def _logs(self) -> list[float]:
-        peaks = [trial.peak for trial in self.measured]
-        return [log(peak.peak) for peak in peaks if peak is not None and peak.feasible]
-
-
-def measure(
-    environment: Environment, request: Request, directory: Path, progress: ProgressReporter
-) -> Measurement:
-    """Measure and keep every reading in a directory like a study's."""
-    with opened(environment, directory, progress) as context:
-        open_study(environment, context, directory)
-        knowing = replace(context, space=context.space.knowing(request.rss))
-        if request.against is not None:
-            return _alternate(knowing, request, request.against, directory)
-        return _repeat(knowing, request, directory)
-
-
-def _repeat(context: TrialContext, request: Request, directory: Path) -> Measurement:
-    measured: list[Trial] = []
-    for _ in range(request.repeat):
-        measured.append(_measured(context, request.settings, measured, CONFIGURATION)[0])
-    return Measurement(directory.name, tuple(measured))
-
-
-def _alternate(
-    context: TrialContext, request: Request, against: ReferenceConfiguration, directory: Path
-) -> Measurement:
-    """The other and the configuration in turn: A B B A A B … in at least as many pairs as a study's."""
-    sides: dict[bool, list[Trial]] = {False: [], True: []}
-    measured: list[Measured] = []
-    for index in range(2 * max(confirmation.LEAST_PAIRS, request.repeat)):
-        configured = confirmation.side(index)
-        settings = request.settings if configured else against.settings
-        called = CONFIGURATION if configured else against.called
-        trial, peak = _measured(context, settings, sides[configured], called)
-        if not peak.feasible:
-            raise AutotuneError(f"{called}: the objective is not met at any rate tried")
-        sides[configured].append(trial)
-        measured.append(Measured(configured, peak.estimate))
-    return Measurement(
-        directory.name, tuple(sides[True]), tuple(sides[False]), gain(measured), against
-    )
-
-
-def _measured(
-    context: TrialContext, settings: Settings, earlier: list[Trial], called: str
-) -> tuple[Trial, Peak]:
-    peaks = [trial.peak.peak for trial in earlier if trial.peak and trial.peak.feasible]
-    prior = Estimate.of(peaks[-1], KNOWN_SD) if peaks else None
-    done = trials.run(Measure(Phase.MEASURE, settings), context, prior, None)
-    context.store.spent(context.clock.collect())
-    if done.peak is None:
-        raise AutotuneError(f"{called} cannot be used: {done.failure}")
-    return done, done.peak
 
 
 @dataclass(frozen=True)
@@ -183,8 +70,110 @@ def reference_configuration(space: Space, named: str, settings: Settings) -> Ref
     return ReferenceConfiguration(named, exported_settings(space, export), exported_rss(export))
 
 
-def acting(space: Space, settings: Settings) -> Settings:
-    """Complete settings, but for those that have no effect."""
-    complete = space.as_given(settings).settings
-    active = space.active(complete)
-    return {name: value for name, value in complete.items() if name in active}
+@dataclass(frozen=True)
+class Request:
+    """What to measure: ``settings`` over the baseline, alone or ``against`` others, so many times.
+
+    ``rss`` are the sizes of processes, in bytes by `tier.service`, that were known to where the
+    settings come from.
+    """
+
+    settings: Settings
+    against: ReferenceConfiguration | None
+    repeat: int
+    rss: Mapping[str, int] = field(default_factory=dict)
+
+
+def requested(
+    environment: Environment, config: Path | None, against: str | None, repeat: int
+) -> Request:
+    """Raises AutotuneError for an export that cannot be read or does not fit the target, and where
+    the stack as it is would be measured against itself."""
+    settings = exported_settings(environment.space, config) if config else {}
+    rss = exported_rss(config) if config else {}
+    if against is None:
+        return Request(settings, None, repeat, rss)
+    other = reference_configuration(environment.space, against, settings)
+    space = environment.space
+    here, there = (space.as_given(s).settings for s in (settings, other.settings))
+    if config is None and acting(here, space) == acting(there, space):
+        raise AutotuneError(
+            f"the baseline is measured, and {against} has the same settings: there is no gain",
+            hint="--config EXPORT is what to measure in place of the baseline",
+        )
+    return Request(settings, other, repeat, {**other.rss, **rss})
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """Measurements of the configuration and, where it alternated with another, of the ``other``;
+    with the gain over it and what it is. Each of them has a peak."""
+
+    study: str
+    measured: tuple[Trial, ...]
+    other: tuple[Trial, ...] = ()
+    gain: Gain | None = None
+    against: ReferenceConfiguration | None = None
+
+    @property
+    def spread(self) -> float | None:
+        """Relative standard deviation between repeats."""
+        logs = self._logs
+        return stdev(logs) if len(logs) > 1 else None
+
+    @property
+    def peak(self) -> float:
+        """The geometric mean of all repeats that met the objective."""
+        return exp(fmean(self._logs)) if self._logs else 0.0
+
+    @property
+    def _logs(self) -> list[float]:
+        peaks = [trial.peak for trial in self.measured]
+        return [log(peak.peak) for peak in peaks if peak is not None and peak.feasible]
+
+
+def measure(
+    environment: Environment, request: Request, directory: Path, progress: ProgressReporter
+) -> Measurement:
+    """Measure and keep every reading in a directory like a study's."""
+    with opened(environment, directory, progress) as context:
+        open_study(environment, context, directory)
+        knowing = replace(context, space=context.space.knowing(request.rss))
+        if request.against is not None:
+            return _alternate(knowing, request, request.against, directory)
+        repeats: list[Trial] = []
+        for _ in range(request.repeat):
+            repeats.append(_measured(knowing, request.settings, repeats, CONFIGURATION)[0])
+        return Measurement(directory.name, tuple(repeats))
+
+
+def _alternate(
+    context: TrialContext, request: Request, against: ReferenceConfiguration, directory: Path
+) -> Measurement:
+    """The other and the configuration in turn: A B B A A B … in at least as many pairs as a study's."""
+    sides: dict[bool, list[Trial]] = {False: [], True: []}
+    measured: list[Measured] = []
+    for index in range(2 * max(confirmation.LEAST_PAIRS, request.repeat)):
+        configured = confirmation.side(index)
+        settings = request.settings if configured else against.settings
+        called = CONFIGURATION if configured else against.called
+        trial, peak = _measured(context, settings, sides[configured], called)
+        if not peak.feasible:
+            raise AutotuneError(f"{called}: the objective is not met at any rate tried")
+        sides[configured].append(trial)
+        measured.append(Measured(configured, peak.estimate))
+    return Measurement(
+        directory.name, tuple(sides[True]), tuple(sides[False]), gain(measured), against
+    )
+
+
+def _measured(
+    context: TrialContext, settings: Settings, earlier: list[Trial], called: str
+) -> tuple[Trial, Peak]:
+    peaks = [trial.peak.peak for trial in earlier if trial.peak and trial.peak.feasible]
+    prior = Estimate.of(peaks[-1], KNOWN_SD) if peaks else None
+    done = trials.run(Measure(Phase.MEASURE, settings), context, prior, None)
+    context.store.spent(context.clock.collect())
+    if done.peak is None:
+        raise AutotuneError(f"{called} cannot be used: {done.failure}")
+    return done, done.peak

@@ -89,8 +89,15 @@ def text(planned: dict[str, Any]) -> str:
             [f"{planned['command']} is called.", spent, "First of all with", *first, *rules]
         )
     servers = ", ".join(planned["servers"])
+    about = (
+        "The stack is a model: no host is touched, no load is sent, and time is virtual.",
+        f"Modelled servers: {servers}.",
+    ) if planned["simulated"] else (
+        f"Load goes to {planned['entry']} only, up to {budget['max_rate']:g} requests/s.",
+        f"Private servers, ended afterwards: {servers}.",
+    )  # fmt: skip
     lines = [
-        *(_of_model(servers) if planned["simulated"] else _of_servers(planned, servers)),
+        *about,
         spent,
         "From the baseline to the recommended settings:",
         *(f"  {action}: {', '.join(names)}" for action, names in planned["actions"].items()),
@@ -101,17 +108,6 @@ def text(planned: dict[str, Any]) -> str:
         planned["diff"].rstrip("\n") or "No file would differ from the baseline's.",
     ]
     return "\n".join(lines)
-
-
-def _of_servers(planned: dict[str, Any], servers: str) -> Iterator[str]:
-    most = planned["budget"]["max_rate"]
-    yield f"Load goes to {planned['entry']} only, up to {most:g} requests/s."
-    yield f"Private servers, ended afterwards: {servers}."
-
-
-def _of_model(servers: str) -> Iterator[str]:
-    yield "The stack is a model: no host is touched, no load is sent, and time is virtual."
-    yield f"Modelled servers: {servers}."
 
 
 def _deployment(environment: Environment, preview: Preview, chosen: Settings) -> dict[str, Any]:
