@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 from autotune.deploy.host_state import HostState, ObservedHost
@@ -36,11 +36,12 @@ def plan_host(
     desired: HostState,
     observed: ObservedHost,
     required: RequiredActions,
-    touched: Iterable[str] = (),
+    touched: Collection[str] = (),
 ) -> HostPlan:
     """Nothing for what is right already; ``touched`` units are restarted whatever they look like.
 
-    Those are units that may have read files which are no longer there.
+    Those are units that may have read files which are no longer there. So may systemd itself have:
+    whoever removed a drop-in may have been killed before the reload.
     """
     changed = [
         path for path, state in desired.files.items() if not observed.files[path].is_as(state)
@@ -63,7 +64,9 @@ def plan_host(
         write=tuple(path for path in changed if path not in gone),
         remove=tuple(sorted(gone, key=len, reverse=True)),  # what is in a directory before it
         sysctls=kernel,
-        daemon_reload=any(path.startswith(DROP_INS) for path in changed),
+        daemon_reload=any(
+            path.startswith(DROP_INS) for path in (desired.files if touched else changed)
+        ),
         act={u: act[u] for u in desired.units if desired.units[u] and act.get(u, Action.NONE)},
     )
 

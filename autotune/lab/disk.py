@@ -1,4 +1,9 @@
-"""The disk of a host: what is its own, written before it boots, and removed with it."""
+"""The disk of a host: above the root of this machine, which it shares read-only, what is its own.
+
+The software of this machine is what its lab hosts run; its users, keys, logs, data, crontabs and
+enabled units are nobody's business there. So a host sees only the directories software lives in,
+with those parts emptied, and boots what the lab enables: sshd.
+"""
 
 from __future__ import annotations
 
@@ -18,183 +23,37 @@ _LOWER = Path("/")
 _OPAQUE = "trusted.overlay.opaque"  # Linux, Documentation/filesystems/overlayfs.rst
 _DONE = "made"
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
-
-
-def make_disk(plan: LabPlan, host: LabHost) -> None:
-    """Write what ``host`` has of its own; a disk it had since this machine booted is kept."""
-    directory = plan.names.machine(host.name)
-    booted = _BOOT_ID.read_text(encoding="ascii")
-    done = directory / _DONE
-    if done.exists() and done.read_text(encoding="ascii") == booted:
-        _trust(directory / "work")
-        return
-    remove_disk(directory, only_root=True)
-    for name in ("upper", "work", "root"):
-        (directory / name).mkdir(parents=True)
-    private = directory / keys.HOST_KEY
-    texts = HostKeys(
-        private.read_text(encoding="ascii"), keys.public(private), keys.public(plan.names.key)
-    )
-    lay(directory / "upper", root(plan, host, texts, _LOWER), _LOWER)
-    _hide_labs(directory / "upper", plan.names.directory)
-    done.write_text(booted, encoding="ascii")
-
-
-def lay(upper: Path, entries: Iterable[Entry], lower: Path) -> None:
-    """Write ``entries`` into ``upper``; directories above them take the bits they have below."""
-    upper.chmod(0o755)
-    for entry in entries:
-        path = upper / entry.path
-        _parents(upper, path.parent, lower)
-        match entry:
-            case Directory(mode=mode, uid=uid, gid=gid):
-                path.mkdir(exist_ok=True)
-                path.chmod(mode)
-                os.chown(path, uid, gid)
-                os.setxattr(path, _OPAQUE, b"y")
-            case File(content=content, mode=mode):
-                path.write_text(content, encoding="utf-8")
-                path.chmod(mode)
-            case Link(to=to):
-                path.symlink_to(to)
-            case Absent():
-                os.mknod(path, stat.S_IFCHR, os.makedev(0, 0))
-
-
-def require_one_filesystem(mountinfo: str) -> None:
-    """Raise ``AutotuneError`` if the system's software is spread over several filesystems.
-
-    An overlay sees one filesystem: a host's /usr would be empty.
-    """
-    needed = {Path("/usr"), Path("/etc"), Path("/var"), Path("/var/lib")}
-    apart = sorted(str(mount.path) for mount in cgroups.mounts(mountinfo) if mount.path in needed)
-    if apart:
-        raise AutotuneError(
-            "a lab cannot be made here: "
-            + ", ".join(apart)
-            + " is not on the filesystem of /, which the hosts share",
-            hint="use a machine, or a virtual machine, with one filesystem for the system",
-        )
-
-
-def remove_disk(directory: Path, *, only_root: bool = False) -> None:
-    """Remove the disk in ``directory``; with ``only_root`` keep the host's keys."""
-    if not directory.exists():
-        return
-    if only_root:
-        for name in ("upper", "work", "root"):
-            if (directory / name).exists():
-                shutil.rmtree(directory / name)
-    else:
-        shutil.rmtree(directory)
-
-
-def _trust(work: Path) -> None:
-    """A volatile overlay refuses to be mounted again, for it may have lost writes in a crash.
-
-    Of this machine, that is; its hosts stop at will, and nothing written is lost by that.
-    """
-    shutil.rmtree(work / "work" / "incompat", ignore_errors=True)
-
-
-def _hide_labs(upper: Path, directory: Path) -> None:
-    """Where the lab is kept inside a shared directory, its hosts must not see one another."""
-    inside = directory.relative_to("/")
-    if inside.parts[0] in SHARED:
-        lay(upper, [Directory(str(inside), 0o700)], _LOWER)
-
-
-def _parents(upper: Path, directory: Path, lower: Path) -> None:
-    if directory == upper or directory.exists():
-        return
-    _parents(upper, directory.parent, lower)
-    directory.mkdir()
-    below = lower / directory.relative_to(upper)
-    if below.exists():
-        known = below.stat()
-        directory.chmod(stat.S_IMODE(known.st_mode))
-        os.chown(directory, known.st_uid, known.st_gid)
-
-
 #: Directories of / that hold a system's software and settings; of all others a host sees nothing.
 SHARED = frozenset(
     {"bin", "etc", "lib", "lib32", "lib64", "libx32", "opt", "sbin", "srv", "usr", "var"}
 )
 #: Directories that every system has, empty at boot, with their bits.
 FRESH = {
-    "boot": 0o755,
-    "dev": 0o755,
-    "home": 0o755,
-    "mnt": 0o755,
-    "proc": 0o555,
-    "root": 0o700,
-    "run": 0o755,
-    "sys": 0o555,
-    "tmp": 0o1777,
-}
-#: Parts of shared directories that are this machine's own: a host has them empty.
+    "boot": 0o755, "dev": 0o755, "home": 0o755, "mnt": 0o755, "proc": 0o555, "root": 0o700,
+    "run": 0o755, "sys": 0o555, "tmp": 0o1777,
+}  # fmt: skip
+#: Parts of shared directories that are this machine's own: a host has them empty. Labs are kept in one
+#: of them, with the keys of their hosts.
 EMPTIED = (
-    "etc/cron.d",
-    "etc/rc0.d",
-    "etc/rc1.d",
-    "etc/rc2.d",
-    "etc/rc3.d",
-    "etc/rc4.d",
-    "etc/rc5.d",
-    "etc/rc6.d",
-    "etc/rcS.d",
-    "etc/ssh",
-    "etc/ssl/private",
-    "etc/sysctl.d",
-    "etc/systemd",
-    "var/lib/containerd",
-    "var/lib/containers",
-    "var/lib/docker",
-    "var/lib/libvirt",
-    "var/lib/machines",
-    "var/lib/mysql",
-    "var/lib/postgresql",
-    "var/lib/redis",
-    "var/lib/snapd",
-    "var/log",
-    "var/mail",
-    "var/spool/cron",
-    "var/tmp",
-    "var/lib/autotune",  # where labs are kept, with the keys of their hosts
-)
+    "etc/cron.d", "etc/rc0.d", "etc/rc1.d", "etc/rc2.d", "etc/rc3.d", "etc/rc4.d", "etc/rc5.d",
+    "etc/rc6.d", "etc/rcS.d", "etc/ssh", "etc/ssl/private", "etc/sysctl.d", "etc/systemd",
+    "var/lib/containerd", "var/lib/containers", "var/lib/docker", "var/lib/libvirt",
+    "var/lib/machines", "var/lib/mysql", "var/lib/postgresql", "var/lib/redis", "var/lib/snapd",
+    "var/log", "var/mail", "var/spool/cron", "var/tmp", "var/lib/autotune",
+)  # fmt: skip
 #: Units that make no sense, or fail, in a container; masked, so that a host boots clean and fast.
 MASKED = (
-    "apparmor.service",
-    "console-getty.service",
-    "dev-hugepages.mount",
-    "getty.target",
-    "kmod-static-nodes.service",
-    "lvm2-lvmpolld.socket",
-    "lvm2-monitor.service",
-    "plymouth-quit-wait.service",
-    "plymouth-quit.service",
-    "plymouth-read-write.service",
-    "plymouth-start.service",
-    "proc-sys-fs-binfmt_misc.automount",
-    "sys-fs-fuse-connections.mount",
-    "sys-kernel-config.mount",
-    "sys-kernel-debug.mount",
-    "sys-kernel-tracing.mount",
-    "systemd-binfmt.service",
-    "systemd-firstboot.service",
-    "systemd-logind.service",
-    "systemd-modules-load.service",
-    "systemd-networkd.service",
-    "systemd-random-seed.service",
-    "systemd-remount-fs.service",
-    "systemd-repart.service",
-    "systemd-resolved.service",
-    "systemd-timesyncd.service",
-    "systemd-tmpfiles-clean.timer",
-    "systemd-udevd.service",
-    "systemd-update-utmp.service",
-    "tmp.mount",
-)
+    "apparmor.service", "console-getty.service", "dev-hugepages.mount", "getty.target",
+    "kmod-static-nodes.service", "lvm2-lvmpolld.socket", "lvm2-monitor.service",
+    "plymouth-quit-wait.service", "plymouth-quit.service", "plymouth-read-write.service",
+    "plymouth-start.service", "proc-sys-fs-binfmt_misc.automount",
+    "sys-fs-fuse-connections.mount", "sys-kernel-config.mount", "sys-kernel-debug.mount",
+    "sys-kernel-tracing.mount", "systemd-binfmt.service", "systemd-firstboot.service",
+    "systemd-logind.service", "systemd-modules-load.service", "systemd-networkd.service",
+    "systemd-random-seed.service", "systemd-remount-fs.service", "systemd-repart.service",
+    "systemd-resolved.service", "systemd-timesyncd.service", "systemd-tmpfiles-clean.timer",
+    "systemd-udevd.service", "systemd-update-utmp.service", "tmp.mount",
+)  # fmt: skip
 _SSHD = """\
 HostKey /etc/ssh/ssh_host_ed25519_key
 PermitRootLogin prohibit-password
@@ -251,6 +110,79 @@ class HostKeys:
     authorized: str
 
 
+def make_disk(plan: LabPlan, host: LabHost) -> None:
+    """Write what ``host`` has of its own; a disk it had since this machine booted is kept."""
+    directory = plan.names.machine(host.name)
+    booted = _BOOT_ID.read_text(encoding="ascii")
+    done = directory / _DONE
+    if done.exists() and done.read_text(encoding="ascii") == booted:
+        # A volatile overlay refuses to be mounted again, for it may have lost writes in a crash. Of
+        # this machine, that is; its hosts stop at will, and nothing written is lost by that.
+        shutil.rmtree(directory / "work" / "work" / "incompat", ignore_errors=True)
+        return
+    for name in ("upper", "work", "root"):
+        if (directory / name).exists():
+            shutil.rmtree(directory / name)
+        (directory / name).mkdir(parents=True)
+    private = directory / keys.HOST_KEY
+    texts = HostKeys(
+        private.read_text(encoding="ascii"), keys.public(private), keys.public(plan.names.key)
+    )
+    lay(directory / "upper", root(plan, host, texts, _LOWER), _LOWER)
+    inside = plan.names.directory.relative_to("/")
+    if inside.parts[0] in SHARED:  # a lab's hosts must not see one another
+        lay(directory / "upper", [Directory(str(inside), 0o700)], _LOWER)
+    done.write_text(booted, encoding="ascii")
+
+
+def lay(upper: Path, entries: Iterable[Entry], lower: Path) -> None:
+    """Write ``entries`` into ``upper``; directories above them take the bits they have below."""
+    upper.chmod(0o755)
+    for entry in entries:
+        path = upper / entry.path
+        _parents(upper, path.parent, lower)
+        match entry:
+            case Directory(mode=mode, uid=uid, gid=gid):
+                path.mkdir(exist_ok=True)
+                path.chmod(mode)
+                os.chown(path, uid, gid)
+                os.setxattr(path, _OPAQUE, b"y")
+            case File(content=content, mode=mode):
+                path.write_text(content, encoding="utf-8")
+                path.chmod(mode)
+            case Link(to=to):
+                path.symlink_to(to)
+            case Absent():
+                os.mknod(path, stat.S_IFCHR, os.makedev(0, 0))
+
+
+def require_one_filesystem(mountinfo: str) -> None:
+    """Raise ``AutotuneError`` if the system's software is spread over several filesystems.
+
+    An overlay sees one filesystem: a host's /usr would be empty.
+    """
+    needed = {Path("/usr"), Path("/etc"), Path("/var"), Path("/var/lib")}
+    apart = sorted(str(mount.path) for mount in cgroups.mounts(mountinfo) if mount.path in needed)
+    if apart:
+        raise AutotuneError(
+            f"a lab cannot be made here: {', '.join(apart)} is not on the filesystem of /, which the"
+            " hosts share",
+            hint="use a machine, or a virtual machine, with one filesystem for the system",
+        )
+
+
+def _parents(upper: Path, directory: Path, lower: Path) -> None:
+    if directory == upper or directory.exists():
+        return
+    _parents(upper, directory.parent, lower)
+    directory.mkdir()
+    below = lower / directory.relative_to(upper)
+    if below.exists():
+        status = below.stat()
+        directory.chmod(stat.S_IMODE(status.st_mode))
+        os.chown(directory, status.st_uid, status.st_gid)
+
+
 def root(plan: LabPlan, host: LabHost, keys: HostKeys, lower: Path) -> list[Entry]:
     """What is laid over ``lower`` to make the root of ``host``, parents before children."""
     return [*_hidden(lower), *_identity(plan, host, keys), *_boot(lower)]
@@ -272,9 +204,9 @@ def _hidden(lower: Path) -> Iterator[Entry]:
 
 
 def _emptied(lower: Path, there: Path) -> Directory:
-    known = there.stat()
+    status = there.stat()
     path = str(there.relative_to(lower))
-    return Directory(path, stat.S_IMODE(known.st_mode), known.st_uid, known.st_gid)
+    return Directory(path, stat.S_IMODE(status.st_mode), status.st_uid, status.st_gid)
 
 
 def _identity(plan: LabPlan, host: LabHost, keys: HostKeys) -> Iterator[Entry]:

@@ -1,4 +1,4 @@
-"""Everything a lab is going to make, named before any of it is made.
+"""Everything a lab is going to make, named and on record before any of it is made.
 
 Names derive from the directory of the lab alone, so that what a killed ``up`` left behind can be
 found without any record of it, and two labs on one machine never share a name.
@@ -18,114 +18,11 @@ from typing import Any
 from autotune import durable
 from autotune.errors import AutotuneError
 
-
-@dataclass(frozen=True)
-class Names:
-    """What the things of one lab are called on this machine."""
-
-    directory: Path
-    tag: str
-
-    @property
-    def bridge(self) -> str:
-        return self.link_prefix + "br"
-
-    @property
-    def link_prefix(self) -> str:
-        return f"at{self.tag}-"  # 15 characters is all a link name may have
-
-    def link(self, number: int) -> str:
-        return f"{self.link_prefix}{number}"
-
-    @property
-    def cgroup(self) -> str:
-        return f"autotune-lab-{self.tag}"
-
-    @property
-    def private_cgroups(self) -> Path:
-        return self.directory / "cgroup"
-
-    @property
-    def journal(self) -> Path:
-        return self.directory / "lab.json"
-
-    @property
-    def key(self) -> Path:
-        return self.directory / "key"
-
-    @property
-    def known_hosts(self) -> Path:
-        return self.directory / "known_hosts"
-
-    @property
-    def ssh_config(self) -> Path:
-        return self.directory / "ssh_config"
-
-    @property
-    def machines(self) -> Path:
-        return self.directory / "hosts"
-
-    def machine(self, host: str) -> Path:
-        return self.machines / host
-
-
-@dataclass(frozen=True)
-class LabPlan:
-    """One lab: its hosts, and the subnet they share with this machine (``gateway``)."""
-
-    names: Names
-    hosts: tuple[LabHost, ...]
-    network: IPv4Network
-    gateway: IPv4Address
-
-    def host(self, name: str) -> LabHost:
-        for host in self.hosts:
-            if host.name == name:
-                return host
-        raise AutotuneError(
-            f"the lab has no host {name}",
-            hint="it has " + ", ".join(host.name for host in self.hosts),
-        )
-
-    def interface(self, address: str) -> str:
-        """``address`` as an interface wants it, with the length of the subnet's prefix."""
-        return f"{address}/{self.network.prefixlen}"
-
-
-def names(state_dir: Path) -> Names:
-    """The names of the lab kept in ``state_dir``."""
-    directory = state_dir.resolve()
-    return Names(directory, hashlib.sha256(bytes(directory)).hexdigest()[:6])
-
-
-def plan(hosts: Iterable[LabHost], state_dir: Path) -> LabPlan:
-    """The lab of ``hosts`` kept in ``state_dir``; raises ``AutotuneError`` if it cannot be."""
-    known = checked(hosts)
-    taken = {IPv4Address(host.address) for host in known}
-    network = _subnet(taken)
-    for reserved in (network.network_address, network.broadcast_address):
-        if reserved in taken:
-            raise AutotuneError(f"{reserved} is not a host's address in {network}")
-    free = (address for address in network.hosts() if address not in taken)
-    gateway = next(free, None)
-    if gateway is None:
-        raise AutotuneError(f"{network} has no address left for this machine")
-    return LabPlan(names(state_dir), known, network, gateway)
-
-
-def _subnet(addresses: set[IPv4Address]) -> IPv4Network:
-    """The smallest network that holds them all, /24 at least."""
-    (low, high) = (min(addresses), max(addresses))
-    network = IPv4Network((low, 24), strict=False)
-    while high not in network:
-        network = network.supernet()
-    return network
-
-
 #: Set apart for benchmarks by RFC 2544: no real network is ever shadowed by a lab.
 LAB_NETWORK = IPv4Network("198.18.0.0/15")
 LEAST_MEMORY = 64 * 1024 * 1024  # bytes; systemd, its journal and sshd take about 30 MB
 _NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
+_SCHEMA = 1
 
 
 @dataclass(frozen=True)
@@ -142,27 +39,103 @@ class LabHost:
     memory: int | None = None
 
 
+@dataclass(frozen=True)
+class Names:
+    """What the things of one lab are called on this machine."""
+
+    directory: Path
+    tag: str
+    link_prefix: str
+    bridge: str
+    cgroup: str
+    private_cgroups: Path
+    journal: Path
+    key: Path
+    known_hosts: Path
+    ssh_config: Path
+    machines: Path
+
+    def link(self, number: int) -> str:
+        return f"{self.link_prefix}{number}"
+
+    def machine(self, host: str) -> Path:
+        return self.machines / host
+
+
+def names(state_dir: Path) -> Names:
+    """The names of the lab kept in ``state_dir``."""
+    directory = state_dir.resolve()
+    tag = hashlib.sha256(bytes(directory)).hexdigest()[:6]
+    return Names(
+        directory,
+        tag,
+        link_prefix=f"at{tag}-",  # 15 characters is all a link name may have
+        bridge=f"at{tag}-br",
+        cgroup=f"autotune-lab-{tag}",
+        private_cgroups=directory / "cgroup",
+        journal=directory / "lab.json",
+        key=directory / "key",
+        known_hosts=directory / "known_hosts",
+        ssh_config=directory / "ssh_config",
+        machines=directory / "hosts",
+    )
+
+
+@dataclass(frozen=True)
+class LabPlan:
+    """One lab: its hosts, and the subnet they share with this machine (``gateway``)."""
+
+    names: Names
+    hosts: tuple[LabHost, ...]
+    network: IPv4Network
+    gateway: IPv4Address
+
+    def host(self, name: str) -> LabHost:
+        hosts = {host.name: host for host in self.hosts}
+        if name not in hosts:
+            raise AutotuneError(f"the lab has no host {name}", hint="it has " + ", ".join(hosts))
+        return hosts[name]
+
+    def interface(self, address: str) -> str:
+        """``address`` as an interface wants it, with the length of the subnet's prefix."""
+        return f"{address}/{self.network.prefixlen}"
+
+
+def plan(hosts: Iterable[LabHost], state_dir: Path) -> LabPlan:
+    """The lab of ``hosts`` kept in ``state_dir``; raises ``AutotuneError`` if it cannot be."""
+    checked_hosts = checked(hosts)
+    used = {IPv4Address(host.address) for host in checked_hosts}
+    network = IPv4Network((min(used), 24), strict=False)  # the smallest that holds them all
+    while max(used) not in network:
+        network = network.supernet()
+    for reserved in (network.network_address, network.broadcast_address):
+        if reserved in used:
+            raise AutotuneError(f"{reserved} is not a host's address in {network}")
+    gateway = next((address for address in network.hosts() if address not in used), None)
+    if gateway is None:
+        raise AutotuneError(f"{network} has no address left for this machine")
+    return LabPlan(names(state_dir), checked_hosts, network, gateway)
+
+
 def checked(hosts: Iterable[LabHost]) -> tuple[LabHost, ...]:
     """The same hosts, in order.
 
     Raises ``AutotuneError`` if one of them cannot be made or two are in each other's way.
     """
-    known = tuple(hosts)
-    if not known:
+    hosts = tuple(hosts)
+    if not hosts:
         raise AutotuneError(
             "none of these hosts is reached over SSH, so there is none to make",
             hint="give hosts addresses in 198.18.0.0/15 and leave `transport: local` out",
         )
-    for host in known:
+    for host in hosts:
         _check(host)
-    for what, values in (
-        ("name", [host.name for host in known]),
-        ("address", [host.address for host in known]),
-    ):
+    for what in ("name", "address"):
+        values = [getattr(host, what) for host in hosts]
         for value in values:
             if values.count(value) > 1:
                 raise AutotuneError(f"two lab hosts have the {what} {value}")
-    return known
+    return hosts
 
 
 def _check(host: LabHost) -> None:
@@ -186,9 +159,6 @@ def _check(host: LabHost) -> None:
         raise AutotuneError(
             f"{host.name}: {host.memory} bytes of memory are too few to boot ({LEAST_MEMORY})"
         )
-
-
-_SCHEMA = 1
 
 
 def write_plan(plan: LabPlan) -> None:

@@ -6,7 +6,7 @@ import contextlib
 import logging
 import math
 import socket
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -40,7 +40,12 @@ def opened(host: SshHost) -> Connection:
     try:
         with explained(host, connection):
             connection.open()
-            _attentive(connection)
+            # Small messages at once, and a dead peer noticed within half a minute.
+            connection.transport.set_keepalive(_KEEP_ALIVE)
+            sock = connection.transport.sock
+            if isinstance(sock, socket.socket):
+                sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(_DEAD * 1000))
     except BaseException:
         close(connection)
         raise
@@ -83,8 +88,8 @@ def explained(host: SshHost, connection: Connection) -> Iterator[None]:
             hint="is it up, and does a firewall let this machine in?",
         ) from None
     except (SSHException, OSError, EOFError) as error:
-        said = str(error) or "the connection was closed"
-        raise HostUnreachable(f"{host.name}: {where}: {said}") from None
+        reason = str(error) or "the connection was closed"
+        raise HostUnreachable(f"{host.name}: {where}: {reason}") from None
 
 
 def _configuration(host: SshHost) -> Config:
@@ -100,89 +105,80 @@ def _configuration(host: SshHost) -> Config:
 
 
 def _connection(host: SshHost, config: Config, through: tuple[str, ...]) -> Connection:
-    found = config.base_ssh_config.lookup(host.address)
+    options = config.base_ssh_config.lookup(host.address)
+    if host.identity and not Path(host.identity).expanduser().exists():
+        raise HostUnreachable(f"{host.name}: there is no key {host.identity}")
+    agent = options.get("identitiesonly", "no") != "yes"
     connection = Connection(
         host.address,
         user=host.user,
         port=host.port,
         config=config,
-        gateway=_gateway(host, found, config, through),
+        gateway=_gateway(host, options, config, through),
         forward_agent=False,
         connect_timeout=math.ceil(host.connect_timeout),
-        connect_kwargs=_arguments(host, found),
+        connect_kwargs={
+            "key_filename": [host.identity] if host.identity else [],
+            "allow_agent": agent,
+            "look_for_keys": agent and host.identity is None,
+            "banner_timeout": host.connect_timeout,
+            "auth_timeout": host.connect_timeout,
+            "channel_timeout": host.connect_timeout,
+        },
     )
-    files = known_hosts_files(host, found)
-    name = found.get("hostkeyalias") or hostkeys.name_in_file(connection.host, connection.port)
+    files = known_hosts_files(host, options)
+    alias = options.get("hostkeyalias")
+    name = alias or hostkeys.name_in_file(connection.host, connection.port)
+    policy = _HostKeyPolicy(host.name, name, alias or connection.host, files)
     connection.client = SSHClient()
-    known = _Known(host.name, name, found.get("hostkeyalias") or connection.host, files)
-    connection.client.set_missing_host_key_policy(known)
-    connection.connect_kwargs["transport_factory"] = _Factory(known)
-    _drop_absent_keys(host, connection)
+    connection.client.set_missing_host_key_policy(policy)
+    connection.connect_kwargs["transport_factory"] = policy.transport
+    # ~/.ssh/config may name keys that are not here; the target's own is, by now.
+    keys = [Path(key).expanduser() for key in connection.connect_kwargs.get("key_filename", [])]
+    connection.connect_kwargs["key_filename"] = [str(key) for key in keys if key.exists()]
     return connection
 
 
 def _gateway(
-    host: SshHost, found: Mapping[str, Any], config: Config, through: tuple[str, ...]
+    host: SshHost, options: Mapping[str, Any], config: Config, through: tuple[str, ...]
 ) -> Connection | str | bool:
     """What the connection goes through: the last of the jump hosts, a command, or nothing."""
-    jumps = host.jump or found.get("proxyjump", "none")
+    jumps = host.jump or options.get("proxyjump", "none")
     if jumps == "none":
-        command = found.get("proxycommand", "none")
+        command = options.get("proxycommand", "none")
         return False if command == "none" else str(command)
     (*before, last) = jumps.split(",")
     (user, _, address) = last.strip().rpartition("@")
-    (address, port) = _with_port(address)
-    if host.jump is None and address in (*through, host.address):
+    (name, colon, port) = address.rpartition(":")
+    if not (colon and port.isdigit() and (name.endswith("]") or ":" not in name)):
+        (name, port) = (address, "")  # a colon of IPv6, if any
+    name = name.strip("[]")
+    if host.jump is None and name in (*through, host.address):
         return False  # a pattern that gives every host this jump gives it to the jump host too
     hop = replace(
         host,
         name=f"{host.name} (jump host {last.strip()})",
-        address=address,
+        address=name,
         user=user or None,
-        port=port,
+        port=int(port) if port else None,
         jump=",".join(before) or None,
     )
     return _connection(hop, config, (*through, host.address))
 
 
-def _with_port(address: str) -> tuple[str, int | None]:
-    (host, colon, port) = address.rpartition(":")
-    if colon and port.isdigit() and (host.endswith("]") or ":" not in host):
-        return (host.strip("[]"), int(port))
-    return (address.strip("[]"), None)
+def known_hosts_files(host: SshHost, options: Mapping[str, Any]) -> tuple[Path, ...]:
+    """Where the host's key is looked up, the file a new one belongs in first.
 
-
-def _arguments(host: SshHost, found: Mapping[str, Any]) -> dict[str, Any]:
-    only = found.get("identitiesonly", "no") == "yes"
-    return {
-        "key_filename": [str(Path(host.identity).expanduser())] if host.identity else [],
-        "allow_agent": not only,
-        "look_for_keys": not only and host.identity is None,
-        "banner_timeout": host.connect_timeout,
-        "auth_timeout": host.connect_timeout,
-        "channel_timeout": host.connect_timeout,
-    }
-
-
-def _drop_absent_keys(host: SshHost, connection: Connection) -> None:
-    """~/.ssh/config may name keys that are not here; one asked for by name must be."""
-    if host.identity and not Path(host.identity).expanduser().exists():
-        raise HostUnreachable(f"{host.name}: there is no key {host.identity}")
-    names = connection.connect_kwargs.get("key_filename", [])
-    known = [str(Path(name).expanduser()) for name in names]
-    connection.connect_kwargs["key_filename"] = [name for name in known if Path(name).exists()]
-
-
-def known_hosts_files(host: SshHost, found: Mapping[str, Any]) -> tuple[Path, ...]:
-    """Where the host's key is looked up, the file a new one belongs in first."""
+    ``options``: what the SSH configuration says of the host.
+    """
     if host.known_hosts is not None:
         return (Path(host.known_hosts).expanduser(),)
-    user = str(found.get("userknownhostsfile", "")).split() or _USER
-    everybody = str(found.get("globalknownhostsfile", "")).split() or _GLOBAL
+    user = str(options.get("userknownhostsfile", "")).split() or _USER
+    everybody = str(options.get("globalknownhostsfile", "")).split() or _GLOBAL
     return tuple(Path(name).expanduser() for name in (*user, *everybody) if name != "none")
 
 
-class _Known:
+class _HostKeyPolicy:
     """Asked about every key, since the library is given none to know by itself.
 
     ``name`` is what known_hosts calls the host, ``principal`` what a certificate does.
@@ -194,23 +190,33 @@ class _Known:
     def missing_host_key(self, client: SSHClient, hostname: str, key: PKey) -> None:
         """Accept a certificate of an authority; without one, as ssh does, the key itself."""
         offered, known = HostKey(key.get_name(), key.get_base64()), self.entries()
-        refusal = self._refusal(key, known)
-        if refusal is None:
-            hostkeys.refuse_revoked(self.host, offered, known)
-            return
+        certificate = certificate_of(key.public_blob.key_blob) if key.public_blob else None
+        reason = ""
+        if certificate is not None:
+            hostkeys.refuse_revoked(self.host, certificate.authority, known)
+            refusal = certificate.refusal(self.principal, self.authorities())
+            if refusal is None:
+                hostkeys.refuse_revoked(self.host, offered, known)
+                return
+            reason = f"; its certificate {certificate.name!r} does not do: {refusal}"
         try:
             hostkeys.check(self.host, self.name, offered, known, self.files[0])
         except HostKeyRefused as error:
-            raise HostKeyRefused(error.message + refusal, hint=error.hint) from None
+            raise HostKeyRefused(error.message + reason, hint=error.hint) from None
 
-    def _refusal(self, key: PKey, known: Sequence[KnownKey]) -> str | None:
-        """Why no certificate vouches for the key, to be added to a message; ``None``: one does."""
-        certificate = certificate_of(key.public_blob.key_blob) if key.public_blob else None
-        if certificate is None:
-            return ""
-        hostkeys.refuse_revoked(self.host, certificate.authority, known)
-        refusal = certificate.refusal(self.principal, self.authorities())
-        return refusal and f"; its certificate {certificate.name!r} does not do: {refusal}"
+    def transport(self, sock: socket.socket, **options: Any) -> Transport:
+        """A transport of the library's that asks for a kind of key that the host is known by: a
+        certificate where an authority is known for it."""
+        transport = Transport(sock, **options)
+        security = transport.get_security_options()
+        known = {entry.key.kind for entry in self.entries() if not entry.authority}
+        if "ssh-rsa" in known:  # the same key, signed with a digest of today (RFC 8332)
+            known |= {"rsa-sha2-512", "rsa-sha2-256"}
+        kinds = security.key_types
+        ordered = sorted(kinds, key=lambda kind: kind not in known)
+        certified = [kind + SUFFIX for kind in kinds] if self.authorities() else []
+        security.key_types = [*certified, *ordered]
+        return transport
 
     def entries(self) -> list[KnownKey]:
         return hostkeys.known_keys(self.name, self.files)
@@ -219,32 +225,3 @@ class _Known:
         """Those for the host on any port, too."""
         every = [*self.entries(), *hostkeys.known_keys(self.principal, self.files)]
         return [entry for entry in every if entry.authority]
-
-
-class _Factory:
-    """Makes the library's transport ask for a kind of key that the host is known by: a certificate
-    where an authority is known for it."""
-
-    def __init__(self, known: _Known) -> None:
-        self.known = known
-
-    def __call__(self, sock: socket.socket, **options: Any) -> Transport:
-        transport = Transport(sock, **options)
-        security = transport.get_security_options()
-        known = {entry.key.kind for entry in self.known.entries() if not entry.authority}
-        if "ssh-rsa" in known:  # the same key, signed with a digest of today (RFC 8332)
-            known |= {"rsa-sha2-512", "rsa-sha2-256"}
-        kinds = security.key_types
-        ordered = sorted(kinds, key=lambda kind: kind not in known)
-        certified = [kind + SUFFIX for kind in kinds] if self.known.authorities() else []
-        security.key_types = [*certified, *ordered]
-        return transport
-
-
-def _attentive(connection: Connection) -> None:
-    """Small messages at once, and a dead peer noticed within half a minute."""
-    connection.transport.set_keepalive(_KEEP_ALIVE)
-    sock = connection.transport.sock
-    if isinstance(sock, socket.socket):
-        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(_DEAD * 1000))

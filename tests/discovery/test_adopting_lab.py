@@ -13,19 +13,20 @@ from autotune.deploy.deployed import DeployFailed
 from autotune.discovery.adopting import Written, adopt
 from autotune.environments import systemd
 from autotune.errors import AutotuneError
-from autotune.lab.lifecycle import access, down, up
-from autotune.lab.plan import LabHost, names
+from autotune.lab.lifecycle import access
+from autotune.lab.plan import names
 from autotune.services.base import Action
 from autotune.target.read import read
 from autotune.transports import curl
 from autotune.transports.local import LocalTransport
 from autotune.transports.ssh import SshTransport
 from tests.deploy.lab import Ground, News, differing
+from tests.lab.shared import HOSTS, SharedLab
 
 pytestmark = pytest.mark.lab
-NAME, ADDRESS = "adweb", "198.19.64.21"
-FRONT, FRONT_ADDRESS = "adlb", "198.19.64.22"
-BACK, BACK_ADDRESS = "adback", "198.19.64.23"
+(FRONT, FRONT_ADDRESS), (NAME, ADDRESS), (BACK, BACK_ADDRESS) = (
+    (host.name, host.address) for host in HOSTS[:3]
+)
 # What its administrator did after `apt install nginx php-fpm`: the lines about PHP that Debian's
 # site has in comments, and a page.
 _SITE = r"""
@@ -51,24 +52,19 @@ sed -i 's,^\t\ttry_files .*,\t\tproxy_pass http://back;,' /etc/nginx/sites-avail
 systemctl restart nginx
 """
 # As Debian has it: mpm_prefork and mod_php. The host's own address in place of the loopback one.
-_MOD_PHP = r"""
+_MOD_PHP = rf"""
 set -e
 rm -f /var/www/html/index.html
 echo '<?php echo "site ", PHP_VERSION, "\n";' >/var/www/html/index.php
-sed -i 's/^-l 127.0.0.1/-l 198.19.64.23/' /etc/memcached.conf
+sed -i 's/^-l 127.0.0.1/-l {BACK_ADDRESS}/' /etc/memcached.conf
 systemctl restart apache2 memcached redis-server
 """
 
 
 @pytest.fixture(scope="module")
-def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    directory = tmp_path_factory.mktemp("adopted") / "lab"
-    try:
-        places = ((NAME, ADDRESS), (FRONT, FRONT_ADDRESS), (BACK, BACK_ADDRESS))
-        up([LabHost(*place) for place in places], directory)
-        yield directory
-    finally:
-        down(directory)
+def lab(shared_lab: SharedLab) -> Path:
+    shared_lab.renew()
+    return shared_lab.directory
 
 
 @pytest.fixture(scope="module")

@@ -15,16 +15,14 @@ import psutil
 import pytest
 
 from autotune.errors import AutotuneError
-from autotune.lab.lifecycle import access, down, halt, status, up
-from autotune.lab.plan import LabHost
+from autotune.lab.lifecycle import access, halt, status, up
 from autotune.transports.base import HostKeyRefused, HostUnreachable, SshHost, Transport
 from autotune.transports.parallel import run_on_all
 from autotune.transports.ssh import _PUT, SshTransport
+from tests.lab.shared import HOSTS, NETWORK, SharedLab
 
 pytestmark = pytest.mark.lab
 
-_NETWORK = f"198.18.{200 + os.getpid() % 50}"
-_HOSTS = [LabHost("web1", f"{_NETWORK}.10"), LabHost("web2", f"{_NETWORK}.11")]
 # An administrator with and one without the right to run things as root.
 _USERS = """
 for user in deploy guest; do
@@ -38,18 +36,14 @@ echo 'deploy ALL=(ALL) NOPASSWD: ALL' >/etc/sudoers.d/deploy
 
 
 @pytest.fixture(scope="module")
-def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    directory = tmp_path_factory.mktemp("ssh") / "lab"
-    try:
-        up(_HOSTS, directory)
-        yield directory
-    finally:
-        down(directory)
+def lab(shared_lab: SharedLab) -> Path:
+    shared_lab.renew()
+    return shared_lab.directory
 
 
 @pytest.fixture(scope="module")
 def root(lab: Path) -> Iterator[SshTransport]:
-    transport = SshTransport(access(lab, "web1"))
+    transport = SshTransport(access(lab, "fllb"))
     transport.run(["sh", "-c", _USERS])
     yield transport
     transport.close()
@@ -75,7 +69,7 @@ def guest(lab: Path, root: SshTransport) -> Iterator[SshTransport]:
 
 def test_it_is_a_transport(root: SshTransport) -> None:
     transport: Transport = root
-    assert transport.run(["hostname"]).stdout == "web1\n"
+    assert transport.run(["hostname"]).stdout == "fllb\n"
 
 
 def test_a_round_trip_is_told(root: SshTransport, capsys: pytest.CaptureFixture[str]) -> None:
@@ -122,7 +116,7 @@ def test_a_daemon_that_keeps_the_output_open_is_not_waited_for(root: SshTranspor
 
 
 def test_a_command_out_of_time_is_ended_on_the_host(root: SshTransport) -> None:
-    with pytest.raises(HostUnreachable, match=r"web1: sleep was not done after 0\.5 s"):
+    with pytest.raises(HostUnreachable, match=r"fllb: sleep was not done after 0\.5 s"):
         root.run(["sleep", "12345"], timeout=0.5)
     while root.run(["pgrep", "-x", "sleep"]).returncode != 1:  # the host ends it by itself
         time.sleep(0.02)
@@ -171,7 +165,7 @@ def test_a_put_that_fails_says_why_and_leaves_nothing(root: SshTransport) -> Non
         root.put(bytes(200_000), "/small/conf")
     assert root.get("/small/conf") == b"old"
     assert root.run(["ls", "-A", "/small"]).stdout == "conf\n"
-    with pytest.raises(AutotuneError, match="web1: /absent/conf cannot be written"):
+    with pytest.raises(AutotuneError, match="fllb: /absent/conf cannot be written"):
         root.put(b"new", "/absent/conf")
 
 
@@ -208,10 +202,10 @@ def test_a_connection_that_dropped_is_made_anew(root: SshTransport) -> None:
     pid = int(one.run(["sh", "-c", "ps -o ppid= -p $(ps -o ppid= -p $PPID)"]).stdout)
     first = one._connection
     root.run(["kill", "-KILL", str(pid)])
-    assert one.run(["hostname"]).stdout == "web1\n"
+    assert one.run(["hostname"]).stdout == "fllb\n"
     assert one._connection is not first
     one.close()
-    assert one.run(["hostname"]).stdout == "web1\n"
+    assert one.run(["hostname"]).stdout == "fllb\n"
     one.close()
 
 
@@ -219,7 +213,7 @@ def test_a_connection_lost_during_a_command_does_not_run_it_twice(root: SshTrans
     one = SshTransport(root.host)
     # Ends the very connection it runs over, its server's process for it.
     script = "echo once >>/etc/times; kill -KILL $(ps -o ppid= -p $(ps -o ppid= -p $PPID))"
-    with pytest.raises(HostUnreachable, match="web1: the connection was lost while sh ran"):
+    with pytest.raises(HostUnreachable, match="fllb: the connection was lost while sh ran"):
         one.run(["sh", "-c", script])
     assert root.get("/etc/times") == b"once\n"
     one.close()
@@ -235,67 +229,67 @@ def test_an_unknown_host_key_is_refused_until_accepted(root: SshTransport, tmp_p
     command = str(refused.value.hint).rpartition("accept it: ")[2]
     subprocess.run(["sh", "-c", command], check=True)
     accepted = SshTransport(stranger)
-    assert accepted.run(["hostname"]).stdout == "web1\n"
+    assert accepted.run(["hostname"]).stdout == "fllb\n"
     accepted.close()
 
 
 def test_a_changed_host_key_is_refused(lab: Path, root: SshTransport, tmp_path: Path) -> None:
-    """web2's key where web1's is expected, as when somebody is in between."""
-    wrong = access(lab, "web2")
+    """flweb's key where fllb's is expected, as when somebody is in between."""
+    wrong = access(lab, "flweb")
     file = tmp_path / "known_hosts"
-    (mine, other) = Path(str(wrong.known_hosts)).read_text().splitlines()
+    (mine, other, *_) = Path(str(wrong.known_hosts)).read_text().splitlines()
     file.write_text(f"{mine.split()[0]} {' '.join(other.split()[1:])}\n")
     with pytest.raises(HostKeyRefused, match="has changed"):
         SshTransport(replace(root.host, known_hosts=str(file))).run(["true"])
 
 
 def test_a_jump_host_is_gone_through_and_checked(lab: Path, tmp_path: Path) -> None:
-    behind = replace(access(lab, "web2"), jump=f"root@{_HOSTS[0].address}:22")
+    behind = replace(access(lab, "flweb"), jump=f"root@{HOSTS[0].address}:22")
     transport = SshTransport(behind)
     peer = transport.run(["sh", "-c", "echo $SSH_CONNECTION"]).stdout.split()[0]
     transport.close()
-    assert peer == _HOSTS[0].address
+    assert peer == HOSTS[0].address
     file = tmp_path / "known_hosts"
-    (_, target) = Path(str(behind.known_hosts)).read_text().splitlines()
+    (_, target, *_) = Path(str(behind.known_hosts)).read_text().splitlines()
     file.write_text(target + "\n")
-    with pytest.raises(HostKeyRefused, match=r"web2 \(jump host .*not known"):
+    with pytest.raises(HostKeyRefused, match=r"flweb \(jump host .*not known"):
         SshTransport(replace(behind, known_hosts=str(file))).run(["true"])
 
 
 def test_a_key_that_is_not_let_in_is_said_so(root: SshTransport, tmp_path: Path) -> None:
     key = tmp_path / "key"
     subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", key], check=True)
-    with pytest.raises(HostUnreachable, match=r"web1: root@.* does not let us in") as refused:
+    with pytest.raises(HostUnreachable, match=r"fllb: root@.* does not let us in") as refused:
         SshTransport(replace(root.host, identity=str(key))).run(["true"])
     assert "must work without a password" in str(refused.value.hint)
 
 
 def test_hosts_are_worked_on_together(lab: Path) -> None:
-    transports = [SshTransport(access(lab, host.name)) for host in _HOSTS]
+    transports = [SshTransport(access(lab, host.name)) for host in HOSTS[:2]]
     names = run_on_all(transports, lambda host: host.run(["hostname"]).stdout.strip()).unwrap()
-    assert names == {"web1": "web1", "web2": "web2"}
-    halted = SshHost("web3", f"{_NETWORK}.77", user="root", connect_timeout=1)
+    assert names == {"fllb": "fllb", "flweb": "flweb"}
+    halted = SshHost("web3", f"{NETWORK}.77", user="root", connect_timeout=1)
     gathered = run_on_all([*transports, SshTransport(halted)], lambda host: host.run(["true"]).ok)
-    assert gathered.results == {"web1": True, "web2": True}
+    assert gathered.results == {"fllb": True, "flweb": True}
     assert isinstance(gathered.errors["web3"], HostUnreachable)
     for transport in transports:
         transport.close()
 
 
 def test_a_host_that_starts_again_is_found_again(lab: Path) -> None:
-    transport = SshTransport(replace(access(lab, "web2"), connect_timeout=8))
+    transport = SshTransport(replace(access(lab, "flweb"), connect_timeout=8))
     before = transport.get("/proc/sys/kernel/random/boot_id")
-    halt(lab, "web2")
+    halt(lab, "flweb")
     with pytest.raises(HostUnreachable):
         transport.run(["true"])
-    up(_HOSTS, lab)
+    up(HOSTS, lab)
     assert transport.get("/proc/sys/kernel/random/boot_id") not in {None, before}
     transport.close()
     assert all(known.ssh for known in status(lab))
 
 
 def test_nothing_is_left_open(lab: Path) -> None:
-    transport = SshTransport(access(lab, "web1"))
+    transport = SshTransport(access(lab, "fllb"))
     transport.run(["true"])
     files = psutil.Process().num_fds()
     for _ in range(20):
