@@ -203,7 +203,7 @@ def test_a_short_study_from_the_command_line(ground: Ground, written: Written) -
     target = written.target.with_name("short.yaml")
     text = written.target.read_text()
     target.write_text(
-        text.replace("budget: {trials: 40, time: 45m}", "budget: {trials: 3, time: 60s}")
+        text.replace("budget: {trials: 40, time: 45m}", "budget: {trials: 3, time: 30s}")
         .replace("p99: 50ms", "p50: 500ms").replace("max_rate: 5000/s", "max_rate: 200/s")
     )  # fmt: skip
     studies = ground.directory / "studies"
