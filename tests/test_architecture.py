@@ -41,7 +41,7 @@ SERVICE_NAMES = {
     "target/read.py": "an example in a hint",
     "target/coherence.py": "`local_cache:` is a key of target files",
     "target/model.py": "`local_cache:` is a key of target files",
-    "services/placement.py": "`local_cache:` is a key of target files",
+    "services/registry.py": "`local_cache:` is a key of target files",
     "deploy/ports.py": "`local_cache:` is a key of target files",
     "deploy/stack.py": "`local_cache:` is a key of target files",
     "cli/completion.py": "`local_cache:` is a key of target files",

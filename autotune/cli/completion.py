@@ -146,7 +146,7 @@ class _Tier:
 
     def parameters(self, name: str) -> dict[str, str]:
         """Full names, with what each is for."""
-        from autotune.services.placement import choice_of, placed
+        from autotune.services.registry import choice_of, placed
 
         names = {choice_of(name): "which software"} if len(self.service) > 1 else {}
         for place in placed(name, self):

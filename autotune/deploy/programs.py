@@ -9,7 +9,7 @@ from typing import Protocol
 
 from autotune.deploy.host_commands import Command, ask
 from autotune.errors import AutotuneError
-from autotune.services.placement import placed
+from autotune.services.registry import placed
 from autotune.target.model import Target
 from autotune.transports.base import Transport
 from autotune.transports.parallel import run_on_all

@@ -17,8 +17,7 @@ from autotune.services.base import (
     Site,
     met,
 )
-from autotune.services.placement import Placed, placed
-from autotune.services.registry import PORTS, of_role, parts
+from autotune.services.registry import PORTS, Placed, of_role, parts, placed
 from autotune.space.facts import HostFacts
 from autotune.target.model import Target
 

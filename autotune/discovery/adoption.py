@@ -11,8 +11,7 @@ from autotune.services.adoption import RunningService
 from autotune.services.base import ConfigFile, Own, Service, Value
 from autotune.services.config_files import Config
 from autotune.services.directives import Accepts, Adopted, Edit
-from autotune.services.placement import placed
-from autotune.services.registry import adoptions
+from autotune.services.registry import adoptions, placed
 from autotune.space.catalogue import of_tier
 from autotune.space.dimension import Dimension
 from autotune.space.facts import smallest

@@ -33,8 +33,7 @@ from autotune.loads.headroom import SERVER, calibrate
 from autotune.loads.registry import chosen
 from autotune.runtimes.embedded import Processes, validate
 from autotune.services.base import Settings
-from autotune.services.placement import placed
-from autotune.services.registry import expected_body
+from autotune.services.registry import expected_body, placed
 from autotune.space import space as spaces
 from autotune.space.dimension import NAMED, PRESETS
 from autotune.space.facts import HostFacts

@@ -20,7 +20,7 @@ from autotune.environments.load_session import LoadSession, capacity_limits
 from autotune.environments.stack import rendered
 from autotune.monitor.watch import Observations
 from autotune.services.base import Settings
-from autotune.services.placement import placed
+from autotune.services.registry import placed
 from autotune.services.sysctl.service import PARAMETERS as KERNEL
 from autotune.simulate.chain import diagnosed
 from autotune.simulate.noise import NoiseModel

@@ -8,8 +8,7 @@ from functools import cache
 
 from autotune.report import format as fmt
 from autotune.services.base import Action, Parameter, Role, Service, Settings, Value
-from autotune.services.placement import choice_of
-from autotune.services.registry import ALL, DEPLOYMENTS, parts
+from autotune.services.registry import ALL, DEPLOYMENTS, choice_of, parts
 from autotune.space import choices
 from autotune.target.messages import same
 from autotune.target.model import ParameterRule, Target

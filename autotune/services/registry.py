@@ -1,16 +1,21 @@
-"""Every service there is: each folder beside this file declares its own in ``service.SERVICES``."""
+"""Every service there is, what deployments are made of, and which services a tier has.
+
+Each folder beside this file declares its own in ``service.SERVICES``.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
 from importlib.util import find_spec
 from pkgutil import iter_modules
+from typing import Protocol
 
 from autotune import services
 from autotune.services.adoption import Adoption
-from autotune.services.base import Role, Service
+from autotune.services.base import Conditions, Role, Service
 from autotune.services.diagnosis import NOTHING, Diagnosis
 from autotune.target.model import Target
 
@@ -96,3 +101,81 @@ def expected_body(target: Target) -> bytes | None:
     """The body that proves a request was served right, where the application is one of ours."""
     apps = (APPS[tier.app] for tier in target.tiers.values() if tier.app in APPS)
     return next((body for app in apps if (body := app.expected_body(target.data))), None)
+
+
+class Tier(Protocol):
+    """What decides which services there are, of a `target.model.Tier`."""
+
+    @property
+    def service(self) -> tuple[str, ...]: ...
+
+    @property
+    def installed(self) -> bool: ...
+
+    @property
+    def app(self) -> str | None: ...
+
+    @property
+    def local_cache(self) -> bool: ...
+
+
+@dataclass(frozen=True)
+class Placed:
+    """A service in a tier: what it does there, and the settings it is there under.
+
+    ``when`` is about the study's settings, by their full names; empty means always.
+    """
+
+    tier: str
+    service: Service
+    role: Role
+    when: Conditions = ()
+
+    @property
+    def name(self) -> str:
+        """``tier.service``, which the full names of its parameters begin with."""
+        return f"{self.tier}.{self.service.name}"
+
+    @property
+    def runs(self) -> Conditions:
+        """When it runs: its parameters mean something before, where they themselves say whether."""
+        own = ((f"{self.name}.{name}", values) for name, values in self.service.runs_when)
+        return (*self.when, *own)
+
+
+def choice_of(tier: str) -> str:
+    """The setting that says which of a tier's deployments runs."""
+    return f"{tier}.service"
+
+
+def placed(name: str, tier: Tier) -> tuple[Placed, ...]:
+    """The services of a tier: its hosts' kernels and its application's files first, then those of
+    each deployment, the limits of its units before them.
+
+    A service that several deployments share is there once. Raises KeyError for an unknown one.
+    """
+    deployments: dict[tuple[Service, Role], tuple[str, ...]] = {}
+    for service, role, deployment in _services(tier):
+        of_others = deployments.get((service, role), ())
+        deployments[service, role] = (*of_others, deployment) if deployment else ()
+    is_choice = len(tier.service) > 1
+    return tuple(
+        Placed(name, service, role, ((choice_of(name), some),) if some and is_choice else ())
+        for (service, role), some in deployments.items()
+    )
+
+
+def _services(tier: Tier) -> Iterator[tuple[Service, Role, str]]:
+    """With the deployment that each is of; empty for what is there in any case."""
+    of_host = of_role(Role.HOST) if tier.installed else ()
+    yield from ((service, Role.HOST, "") for service in of_host if not service.per_deployment)
+    if tier.app:
+        yield APPS[tier.app], Role.APP, ""
+    if tier.local_cache:
+        yield from ((service, Role.LOCAL, "") for service in of_role(Role.LOCAL))
+    for deployment in tier.service:
+        services = tuple(service for service, _ in parts(deployment))
+        for limit in of_host:
+            if limit.per_deployment:
+                yield limit.beside(services), Role.HOST, deployment
+        yield from ((service, role, deployment) for service, role in parts(deployment))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 
 from autotune.services.base import Needs
-from autotune.services.placement import placed
+from autotune.services.registry import placed
 from autotune.space.dimension import Dimension
 from autotune.space.expression import Comparison, parse_comparison
 from autotune.space.facts import HostFacts

@@ -6,8 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from autotune.services.base import Bound, Conditions, Parameter, Role, Value
-from autotune.services.placement import Placed, placed
-from autotune.services.registry import DEPLOYMENTS
+from autotune.services.registry import DEPLOYMENTS, Placed, placed
 from autotune.space import derived, kernel
 from autotune.space.choices import choice
 from autotune.space.dimension import Dimension

@@ -7,7 +7,7 @@ from dataclasses import replace
 from itertools import product
 
 from autotune.services.base import Action, Parameter, Value
-from autotune.services.placement import choice_of
+from autotune.services.registry import choice_of
 from autotune.space.dimension import Dimension
 from autotune.target.model import Tier
 

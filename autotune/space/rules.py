@@ -14,7 +14,7 @@ from itertools import product
 from typing import Literal
 
 from autotune.services.base import Conditions, Needs, Settings, met
-from autotune.services.placement import choice_of, placed
+from autotune.services.registry import choice_of, placed
 from autotune.space.dimension import Dimension
 from autotune.space.expression import (
     Comparison,

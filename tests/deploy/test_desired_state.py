@@ -17,8 +17,7 @@ from autotune.deploy.render import render
 from autotune.deploy.stack import StackContext, build
 from autotune.errors import AutotuneError
 from autotune.services.base import Action, Settings
-from autotune.services.placement import placed
-from autotune.services.registry import DEPLOYMENTS, PORTS
+from autotune.services.registry import DEPLOYMENTS, PORTS, placed
 from autotune.space import space as spaces
 from autotune.space.facts import HostFacts
 from autotune.target.read import read

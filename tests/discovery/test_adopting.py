@@ -17,7 +17,7 @@ from autotune.discovery.adopting import write
 from autotune.environments.stack import overrides
 from autotune.errors import AutotuneError
 from autotune.services.base import Argv, config_files
-from autotune.services.placement import placed
+from autotune.services.registry import placed
 from autotune.space import space as spaces
 from autotune.target.read import read
 from autotune.transports.base import Completed, SshHost

@@ -22,8 +22,7 @@ from autotune.services.base import (
 )
 from autotune.services.config_files import Tree
 from autotune.services.diagnosis import Resource
-from autotune.services.placement import placed
-from autotune.services.registry import ALL, DEPLOYMENTS, SERVICES
+from autotune.services.registry import ALL, DEPLOYMENTS, SERVICES, placed
 from autotune.space.catalogue import of_tier
 from autotune.space.facts import HostFacts
 from autotune.target import runtimes
