@@ -12,9 +12,9 @@ from autotune.services.base import ConfigFile, Own, Service, Value
 from autotune.services.config_files import Config
 from autotune.services.directives import Accepts, Adopted, Edit
 from autotune.services.registry import adoptions, placed
-from autotune.space.catalogue import of_tier
 from autotune.space.dimension import Dimension
 from autotune.space.facts import smallest
+from autotune.space.space import of_tier
 from autotune.target.model import Tier
 
 # What a template would read as its own, and the carriage returns that it would drop.

@@ -9,7 +9,7 @@ from functools import cache
 from autotune.report import format as fmt
 from autotune.services.base import Action, Parameter, Role, Service, Settings, Value
 from autotune.services.registry import ALL, DEPLOYMENTS, choice_of, parts
-from autotune.space import choices
+from autotune.space.dimension import CHOICE, is_choice
 from autotune.target.messages import same
 from autotune.target.model import ParameterRule, Target
 
@@ -64,8 +64,8 @@ def described(name: str, settings: Settings = NOTHING, own: Declared = NONE) -> 
     """
     if name in own:
         return _own(name, own[name])
-    if choices.is_choice(name):
-        return choices.PARAMETER
+    if is_choice(name):
+        return CHOICE
     kinds = _catalogue().get(name.partition(".")[2])
     if not kinds:
         return None
@@ -101,7 +101,7 @@ def _acts_by_rule(name: str, settings: Settings, own: Declared) -> bool:
 
 def _acts(name: str, settings: Settings, _: Declared) -> bool:
     parameter = described(name, settings)
-    if parameter is None or choices.is_choice(name):
+    if parameter is None or is_choice(name):
         return True
     prefix = name.removesuffix(parameter.name)
     own = all(settings.get(prefix + other) in values for other, values in parameter.when)

@@ -1,52 +1,106 @@
-"""The dimensions of a user's own benchmark, as its target declares them."""
+"""What a target says of parameters: values as written, and the dimensions of a user's own benchmark."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Sequence
 from dataclasses import replace
 from math import sqrt
 
-from autotune.services.base import Action, Parameter, Value
+from autotune.services.base import Action, Conditions, Parameter, Value
 from autotune.space.dimension import Dimension
-from autotune.space.values import value_of, value_within
-from autotune.target.model import ParameterRule
+from autotune.target.document import Location
+from autotune.target.messages import format_value
+from autotune.target.model import ParameterRule, Scalar
 from autotune.target.read import TargetFile
+from autotune.target.units import in_unit
 
-When = tuple[tuple[str, tuple[Value, ...]], ...]
+
+def value_of(file: TargetFile, dimension: Dimension, place: Location, written: Scalar) -> Value:
+    """``written`` in the parameter's own unit and kind. Raises TargetError, pointing at ``place``."""
+    choices = (*dimension.choices, *dimension.parameter.choices)
+    try:
+        number = written if written in choices else in_unit(written, dimension.parameter.unit)
+    except ValueError as error:
+        raise file.document.error(place, f"{dimension.name}: {error}") from None
+    try:
+        return dimension.typed(number)
+    except ValueError as error:
+        allowed = ", ".join(format_value(choice) for choice in dict.fromkeys(choices))
+        hint = f"it is one of: {allowed}" if dimension.choices else None
+        raise file.document.error(place, str(error), hint=hint) from None
 
 
-def dimensions(file: TargetFile) -> tuple[Dimension, ...]:
-    """Every declared parameter. Raises TargetError for a value it cannot have.
+def value_within(file: TargetFile, dimension: Dimension, place: Location, written: Scalar) -> Value:
+    """The same, within the dimension's bounds and choices."""
+    dimension = replace(dimension, parameter=replace(dimension.parameter, choices=()))
+    value = value_of(file, dimension, place, written)
+    low, high = dimension.low, dimension.high
+    if low is not None and high is not None and not low <= float(value) <= high:
+        raise file.document.error(place, f"{dimension.name}: {written} is outside [{low}, {high}]")
+    return value
+
+
+def known(file: TargetFile, dimensions: Sequence[Dimension]) -> tuple[dict[str, Value], ...]:
+    """What each configuration of ``try:`` has otherwise than the baseline, in the order written.
+
+    Raises TargetError for a parameter there is not, or a value that it cannot have.
+    """
+    by_name = {dimension.name: dimension for dimension in dimensions}
+    configurations = []
+    for index, entry in enumerate(file.target.known):
+        values: dict[str, Value] = {}
+        for name, written in entry.items():
+            if name not in by_name:
+                raise file.document.unknown(["try", index, name], "parameter", by_name)
+            values[name] = value_within(file, by_name[name], ("try", index, name), written)
+        configurations.append(values)
+    return tuple(configurations)
+
+
+def declared(file: TargetFile) -> tuple[Dimension, ...]:
+    """Every parameter of a user's own benchmark. Raises TargetError for a value it cannot have.
 
     A range between whole numbers has whole numbers. Without a ``default`` the baseline is the first
     choice, or the middle of the range (of its logarithm with ``log: true``).
     """
     rules = file.target.parameters
+
+    def conditions(name: str) -> Conditions:
+        """Its own, and those of the parameters they name: one without effect gives others none."""
+        own = tuple((rules[name].when or {}).items())
+        return (*own, *(condition for other, _ in own for condition in conditions(other)))
+
     return tuple(
-        replace(_dimension(file, name, rule), when=_conditions(rules, name))
-        for name, rule in rules.items()
+        replace(_declared(file, name, rule), when=conditions(name)) for name, rule in rules.items()
     )
 
 
-def _dimension(file: TargetFile, name: str, rule: ParameterRule) -> Dimension:
-    dimension = _choice(name, rule) if rule.range is None else _range(file, name, rule)
+def _declared(file: TargetFile, name: str, rule: ParameterRule) -> Dimension:
+    parameter = Parameter(
+        "",
+        rule.meaning or "",
+        stock=0,
+        action=Action.NONE,
+        source="the target",
+        unit=rule.unit or "",
+    )
+    if rule.range is not None:
+        dimension = _range(file, name, rule, parameter)
+    else:
+        choices = rule.choices if rule.fixed is None else (rule.fixed,)
+        assert choices is not None  # `kinds` has seen to it
+        parameter = replace(parameter, stock=choices[0])
+        dimension = Dimension(name, parameter, choices[0], choices=choices)
     if rule.default is None:
         return dimension
     place = ("parameters", name, "default")
     return replace(dimension, baseline=value_within(file, dimension, place, rule.default))
 
 
-def _choice(name: str, rule: ParameterRule) -> Dimension:
-    choices = rule.choices if rule.fixed is None else (rule.fixed,)
-    assert choices is not None  # `kinds` has seen to it
-    return Dimension(name, _parameter(rule, choices[0]), choices[0], choices=choices)
-
-
-def _range(file: TargetFile, name: str, rule: ParameterRule) -> Dimension:
+def _range(file: TargetFile, name: str, rule: ParameterRule, parameter: Parameter) -> Dimension:
     assert rule.range is not None
-    parameter = _parameter(rule, 0)
-    anything = Dimension(name, parameter, 0)
     place = ("parameters", name, "range")
+    anything = Dimension(name, parameter, 0)
     low, high = (value_of(file, anything, place, end) for end in rule.range)
     assert isinstance(low, int | float)
     assert isinstance(high, int | float)
@@ -55,25 +109,5 @@ def _range(file: TargetFile, name: str, rule: ParameterRule) -> Dimension:
     if low >= high:
         raise file.document.error(place, f"{name}: the range from {low} to {high} is empty")
     dimension = Dimension(name, parameter, low, low, high, log=bool(rule.log))
-    return replace(dimension, baseline=_middle(dimension, low, high))
-
-
-def _middle(dimension: Dimension, low: float, high: float) -> Value:
-    return dimension.clip(sqrt(low * high) if dimension.log and low > 0 else (low + high) / 2)
-
-
-def _parameter(rule: ParameterRule, stock: Value) -> Parameter:
-    return Parameter(
-        name="",
-        stock=stock,
-        action=Action.NONE,
-        meaning=rule.meaning or "",
-        source="the target",
-        unit=rule.unit or "",
-    )
-
-
-def _conditions(rules: Mapping[str, ParameterRule], name: str) -> When:
-    """Its own, and those of the parameters they name: one without effect gives others none."""
-    own = tuple((rules[name].when or {}).items())
-    return (*own, *(condition for other, _ in own for condition in _conditions(rules, other)))
+    middle = sqrt(low * high) if rule.log and low > 0 else (low + high) / 2
+    return replace(dimension, baseline=dimension.clip(middle))

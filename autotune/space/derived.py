@@ -12,7 +12,7 @@ from graphlib import CycleError, TopologicalSorter
 
 from autotune.services.base import Parameter, Value
 from autotune.space.dimension import Dimension
-from autotune.space.expression import Expression, Name, Names, Replacement, parse, replaced
+from autotune.space.expression import Expression, Name, Names, parse, replaced
 from autotune.target.messages import instead
 from autotune.target.read import TargetFile
 
@@ -51,14 +51,20 @@ def settled(file: TargetFile, dimensions: Mapping[str, Dimension]) -> tuple[Dime
     graph = {
         name: expressions.keys() & expression.names() for name, expression in expressions.items()
     }
+
+    def in_place(part: Expression) -> Expression | None:
+        return expressions.get(part.name) if isinstance(part, Name) else None
+
     try:
         for name in TopologicalSorter(graph).static_order():
-            expressions[name] = replaced(expressions[name], _standing_for(expressions))
+            expressions[name] = replaced(expressions[name], in_place)
     except CycleError as error:
         name = next(name for name in graph if name in error.args[1])
         raise file.document.error(["parameters"], f"{name} follows from itself") from None
     return tuple(
-        _computed(d, expressions[d.name], dimensions) if d.name in expressions else d
+        _computed(replace(d, derived=expressions[d.name]), dimensions)
+        if d.name in expressions
+        else d
         for d in dimensions.values()
     )
 
@@ -81,27 +87,19 @@ def _qualified(
     return replaced(expression, in_full)
 
 
-def _standing_for(expressions: Mapping[str, Expression]) -> Replacement:
-    return lambda part: expressions.get(part.name) if isinstance(part, Name) else None
+def _computed(dimension: Dimension, dimensions: Mapping[str, Dimension]) -> Dimension:
+    assert dimension.derived is not None
+    sources = [dimensions[name] for name in dict.fromkeys(dimension.derived.names())]
 
-
-def _computed(
-    dimension: Dimension, expression: Expression, dimensions: Mapping[str, Dimension]
-) -> Dimension:
-    dimension = replace(dimension, derived=expression)
-
-    def at(kind: str) -> Value | None:
-        given = {name: getattr(dimensions[name], kind) for name in expression.names()}
-        if all(preset is None for preset in given.values()):
+    def at(preset: str) -> Value | None:
+        values = [getattr(source, preset) for source in sources]
+        if all(value is None for value in values):
             return None
-        return value(
-            dimension,
-            {
-                name: float(dimensions[name].baseline if preset is None else preset)
-                * dimensions[name].unit
-                for name, preset in given.items()
-            },
-        )
+        numbers = {
+            source.name: float(source.baseline if value is None else value) * source.unit
+            for source, value in zip(sources, values, strict=True)
+        }
+        return value(dimension, numbers)
 
     baseline = at("baseline")
     assert baseline is not None

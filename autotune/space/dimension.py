@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from itertools import product
 
-from autotune.services.base import Conditions, Parameter, Value
+from autotune.services.base import Action, Conditions, Parameter, Value
+from autotune.services.registry import choice_of
 from autotune.space.expression import Expression
 from autotune.target.messages import format_value, same
+from autotune.target.model import Tier
 from autotune.target.units import DURATION, SIZE
 
 BASELINE = "baseline"
@@ -16,6 +20,11 @@ PRESETS = ("recommended", "published")
 NAMED = (BASELINE, *PRESETS)
 LARGEST = 2.0**63  # nothing that is tuned counts further
 UNITS = {name: float(size) for name, size in {**SIZE, **DURATION}.items()}
+# What holds for the choice between the deployments of any tier.
+CHOICE = Parameter(
+    "service", "Which software does the job of this tier.",
+    stock="", action=Action.RESTART, source="the target",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -76,13 +85,46 @@ class Dimension:
         """What one of its values is in base units: 1 for a bare number, 1048576 for MB."""
         return UNITS.get(self.parameter.unit, 1.0)
 
+    @property
+    def bounds(self) -> tuple[int | float, int | float]:
+        """The lowest and the highest value of a number."""
+        assert self.low is not None
+        assert self.high is not None
+        return self.low, self.high
+
+    @property
+    def extent(self) -> str:
+        """The values it may have, in words."""
+        return ", ".join(map(str, self.choices)) if self.choices else f"[{self.low}, {self.high}]"
+
+    def holds(self, value: Value) -> bool:
+        """Whether it may have this value."""
+        if self.choices:
+            return value in self.choices
+        low, high = self.bounds
+        return low <= float(value) <= high
+
+    def including(self, value: Value) -> Dimension:
+        """With bounds that hold a value, if it is a number."""
+        if self.choices:
+            return self
+        low, high = self.bounds
+        number = float(value)
+        return replace(self, low=self.number(min(low, number)), high=self.number(max(high, number)))
+
+    def fixed_at(self, value: Value) -> Dimension:
+        """With nothing to choose."""
+        if self.choices:
+            return replace(self, choices=(value,), baseline=value)
+        number = self.number(value)
+        return replace(self, low=number, high=number, baseline=number, derived=None)
+
     def clip(self, value: Value) -> Value:
         """The nearest value that is allowed: bounds for a number, the baseline for a choice."""
         if self.choices:
             return value if value in self.choices else self.baseline
-        assert self.low is not None
-        assert self.high is not None
-        number = min(max(float(value), self.low), self.high)
+        low, high = self.bounds
+        number = min(max(float(value), low), high)
         return round(number) if self.integer else number
 
     def towards(self, end: float, number: float) -> Value:
@@ -90,3 +132,26 @@ class Dimension:
         if not self.integer:
             return number
         return math.floor(number) if end <= number else math.ceil(number)
+
+
+def choice(name: str, tier: Tier) -> Dimension | None:
+    """Which deployment a tier has; ``None`` where there is only one. Its first is the baseline."""
+    if len(tier.service) < 2:
+        return None
+    parameter = replace(CHOICE, choices=tier.service, stock=tier.service[0])
+    return Dimension(choice_of(name), parameter, tier.service[0], choices=tier.service)
+
+
+def is_choice(parameter: str) -> bool:
+    """Whether a parameter's full name is that of a choice between deployments."""
+    return parameter == choice_of(parameter.partition(".")[0])
+
+
+def combinations(dimensions: Iterable[Dimension]) -> tuple[dict[str, Value], ...]:
+    """Every way to choose the deployments of all tiers, the baseline's own first."""
+    chosen = [d for d in dimensions if is_choice(d.name)]
+    ordered = [(d.baseline, *(c for c in d.choices if c != d.baseline)) for d in chosen]
+    return tuple(
+        {d.name: value for d, value in zip(chosen, values, strict=True)}
+        for values in product(*ordered)
+    )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 
-from autotune.services.base import Parameter, Value
+from autotune.services.base import Value
 from autotune.services.readback import number
 from autotune.services.sysctl.service import CHOICES_IN, NARROWED_TO, WHOLE_MACHINE, Sysctl
 from autotune.space.dimension import Dimension
@@ -13,17 +13,15 @@ from autotune.space.facts import HostFacts
 from autotune.target.model import Target
 
 
-def as_found(dimension: Dimension, facts: HostFacts) -> Dimension:
+def as_set(dimension: Dimension, facts: HostFacts) -> Dimension:
     """A kernel setting with the value that the host has for a baseline."""
     key = dimension.parameter.name
     if key not in facts.kernel:
         return dimension
-    current = _value(facts.kernel[key], dimension.parameter)
+    text = facts.kernel[key]
+    current = number(text) if isinstance(dimension.parameter.stock, int) else text
     if not dimension.choices:
-        assert dimension.low is not None
-        assert dimension.high is not None
-        low, high = min(dimension.low, int(current)), max(dimension.high, int(current))
-        return replace(dimension, baseline=int(current), low=low, high=high)
+        return replace(dimension.including(int(current)), baseline=int(current))
     choices = dict.fromkeys((current, *_offered(dimension, facts)))
     return replace(dimension, baseline=current, choices=tuple(choices))
 
@@ -104,7 +102,3 @@ def _briefly(dropped: Iterable[tuple[Dimension, str]]) -> Iterator[str]:
         grouped.setdefault((tier, reason), []).append(dimension.parameter.name)
     for (tier, reason), keys in grouped.items():
         yield f"{tier}.{Sysctl.name}: left out {', '.join(keys)}: {reason}"
-
-
-def _value(text: str, parameter: Parameter) -> Value:
-    return number(text) if isinstance(parameter.stock, int) else text

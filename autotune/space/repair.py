@@ -41,14 +41,16 @@ def repaired(
     """
     repair = _Repair(asked, dimensions, facts)
     for _ in range(4 * (len(rules) + len(dimensions))):
-        broken = next((rule for rule in rules if not rule.holds(repair.names())), None)
+        broken = next((rule for rule in rules if not rule.holds(repair.names)), None)
         if broken is None:
             return repair.settings, repair.bindings()
         repair.make(broken)
-    raise Infeasible(f"no values keep the rules: {rules[0].arithmetic(repair.names())}")
+    raise Infeasible(f"no values keep the rules: {rules[0].arithmetic(repair.names)}")
 
 
 class _Repair:
+    """``names`` are the facts and the settings so far, in base units."""
+
     def __init__(
         self, asked: Settings, dimensions: Iterable[Dimension], facts: Mapping[str, float]
     ) -> None:
@@ -56,10 +58,7 @@ class _Repair:
         self._asked = asked
         self._dimensions = {d.name: d for d in dimensions}
         self._changed: dict[str, str] = {}  # parameter → the last rule that changed it
-        self._names = {**facts, **base_units(asked, self._dimensions.values())}
-
-    def names(self) -> Mapping[str, float]:
-        return self._names
+        self.names = {**facts, **base_units(asked, self._dimensions.values())}
 
     def bindings(self) -> tuple[Binding, ...]:
         return tuple(
@@ -70,43 +69,36 @@ class _Repair:
 
     def make(self, rule: Rule) -> None:
         """Change one parameter so that ``rule`` holds, or comes nearer to it."""
-        arithmetic = rule.arithmetic(self.names())
-        comparison = rule.comparison
-        sides = (comparison.left, comparison.right)
+        arithmetic = rule.arithmetic(self.names)
+        sides = (rule.comparison.left, rule.comparison.right)
         small, large = sides if rule.symbol in ("<=", "<", "==") else reversed(sides)
-        down = [(d, d.low) for d in self._numeric(small.names()) if self.settings[d.name] != d.low]
-        up = [(d, d.high) for d in self._numeric(large.names()) if self.settings[d.name] != d.high]
-        down.sort(key=lambda way: -self._room(*way))
-        up.sort(key=lambda way: -self._room(*way))
-        for dimension, end in (*down, *up):
-            assert end is not None
-            if self._keeps(rule, dimension, end):
+        ends = [*self._ends(small.names(), 0), *self._ends(large.names(), 1)]
+        for dimension, end in ends:
+            if rule.holds(self._at(dimension, end)):
                 self._set(dimension, self._nearest(rule, dimension, end), arithmetic)
                 return
-        for dimension, end in (*down, *up):
-            assert end is not None
-            if self._helps(rule, dimension, end):
+        for dimension, end in ends:
+            if rule.excess(self._at(dimension, end)) < rule.excess(self.names):
                 self._set(dimension, end, arithmetic)
                 return
         raise Infeasible(arithmetic)
 
-    def _numeric(self, names: Iterable[str]) -> list[Dimension]:
-        dimensions = (self._dimensions[n] for n in dict.fromkeys(names) if n in self._dimensions)
-        return [d for d in dimensions if not d.choices]
+    def _ends(self, names: Iterable[str], which: int) -> list[tuple[Dimension, float]]:
+        """Numbers that are not at their lowest (0) or highest (1) value yet, with that value: the
+        one furthest from it first, by how many times it is its end, or its end it."""
 
-    def _room(self, dimension: Dimension, end: float | None) -> float:
-        """How many times its end a value is, or its end the value."""
-        pair = sorted((float(self.settings[dimension.name]), float(end or 0)))
-        return pair[1] / max(pair[0], 1e-9)
+        def ratio(pair: tuple[Dimension, float]) -> float:
+            small, large = sorted((float(self.settings[pair[0].name]), float(pair[1])))
+            return large / max(small, 1e-9)
+
+        numbers = [self._dimensions[n] for n in dict.fromkeys(names) if n in self._dimensions]
+        ends = [(d, d.bounds[which]) for d in numbers if not d.choices]
+        return sorted(
+            (e for e in ends if self.settings[e[0].name] != e[1]), key=ratio, reverse=True
+        )
 
     def _at(self, dimension: Dimension, value: Value) -> dict[str, float]:
-        return {**self._names, dimension.name: float(value) * dimension.unit}
-
-    def _keeps(self, rule: Rule, dimension: Dimension, value: Value) -> bool:
-        return rule.holds(self._at(dimension, value))
-
-    def _helps(self, rule: Rule, dimension: Dimension, value: Value) -> bool:
-        return rule.excess(self._at(dimension, value)) < rule.excess(self.names())
+        return {**self.names, dimension.name: float(value) * dimension.unit}
 
     def _nearest(self, rule: Rule, dimension: Dimension, end: float) -> Value:
         """The value nearest to the one asked for that keeps the rule, by bisection.
@@ -116,7 +108,7 @@ class _Repair:
         good, bad = float(end), float(self.settings[dimension.name])
         while abs(bad - good) > (0.5 if dimension.integer else 1e-6 * max(1.0, abs(bad))):
             middle = (good + bad) / 2
-            if self._keeps(rule, dimension, dimension.towards(end, middle)):
+            if rule.holds(self._at(dimension, dimension.towards(end, middle))):
                 good = middle
             else:
                 bad = middle
@@ -124,5 +116,5 @@ class _Repair:
 
     def _set(self, dimension: Dimension, value: Value, rule: str) -> None:
         self.settings[dimension.name] = value
-        self._names[dimension.name] = float(value) * dimension.unit
+        self.names = self._at(dimension, value)
         self._changed[dimension.name] = rule

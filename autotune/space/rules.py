@@ -1,7 +1,7 @@
 """Rules that every trial keeps: those of the target, and those that hold for any stack.
 
 Beside parameters and facts, a rule may name what a tier's services come to (``web.workers``: see
-`services.needs`); such a rule is there once for each of the tier's deployments, over that
+`Needs`); such a rule is there once for each of the tier's deployments, over that
 deployment's own parameters, and holds only while it runs.
 """
 
@@ -10,11 +10,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields
+from functools import reduce
 from itertools import product
-from typing import Literal
 
-from autotune.services.base import Conditions, Needs, Settings, met
-from autotune.services.registry import choice_of, placed
+from autotune.services.base import Conditions, Needs, Settings, Value, met
+from autotune.services.registry import Placed, choice_of, placed
 from autotune.space.dimension import Dimension
 from autotune.space.expression import (
     Comparison,
@@ -24,13 +24,17 @@ from autotune.space.expression import (
     Number,
     Operation,
     parse,
+    parse_comparison,
 )
-from autotune.target.model import Target
+from autotune.space.facts import HostFacts
+from autotune.target.model import Target, Tier
 from autotune.target.units import SIZE
 
 # What of `Needs` a rule may name for a whole tier, and the bytes it all comes to.
 OCCUPIED = "occupied"
 SIZES = ({field.name for field in fields(Needs)} | {OCCUPIED}) - {"rss", "source", "memory"}
+# Of a host's memory; the rest is the kernel's, its buffers' and that of whoever else is there.
+MEMORY_SHARE = "80%"
 _BARE = re.compile(r"[A-Za-z_]\w*")
 
 
@@ -69,20 +73,19 @@ class Rule:
 
     def arithmetic(self, names: Names) -> str:
         """The rule, its numbers, and what its two sides come to."""
-        return (
-            f"{self.text}: {self._side('left', names)} {self.symbol} {self._side('right', names)}"
-        )
 
-    def _side(self, which: Literal["left", "right"], names: Names) -> str:
-        side = getattr(self.comparison, which)
-        total = self._quantity(side.evaluate(names))
-        if not isinstance(side, Operation):
-            return total
-        return f"{side.written(lambda leaf: self._quantity(leaf.evaluate(names)))} = {total}"
+        def quantity(value: float) -> str:
+            # Only what is as large as memory is: in a rule about bytes there are counts too.
+            return figure(value) if self.size and value >= 2**18 else f"{value:.6g}"
 
-    def _quantity(self, value: float) -> str:
-        # Only what is as large as memory is: in a rule about bytes there are counts too.
-        return figure(value) if self.size and value >= 2**18 else f"{value:.6g}"
+        def with_numbers(side: Expression) -> str:
+            total = quantity(side.evaluate(names))
+            if not isinstance(side, Operation):
+                return total
+            return f"{side.written(lambda leaf: quantity(leaf.evaluate(names)))} = {total}"
+
+        left, right = with_numbers(self.comparison.left), with_numbers(self.comparison.right)
+        return f"{self.text}: {left} {self.symbol} {right}"
 
     def names(self) -> frozenset[str]:
         return self.comparison.names()
@@ -96,8 +99,8 @@ class Vocabulary:
     ) -> None:
         self._target, self._facts = target, facts
         self._dimensions = {d.name: d for d in dimensions}
-        self._services = {
-            f"{name}.{place.service.name}": place.when
+        self._conditions = {
+            place.name: place.when
             for name, tier in target.tiers.items()
             for place in placed(name, tier)
         }
@@ -109,73 +112,77 @@ class Vocabulary:
         return frozenset({*self._dimensions, *self._facts, *sizes})
 
     def rules(self, written: Comparison) -> tuple[Rule, ...]:
-        """One rule, or one for each way to deploy the tiers whose sizes it names.
+        """One rule, or one for each choice of deployments of the tiers whose sizes it names.
 
         Raises KeyError with a name that means nothing.
         """
         written = written.replaced(self._over_hosts)
         sized = [t for t in self._target.tiers if any(f"{t}.{s}" in written.names() for s in SIZES)]
-        ways = product(*(self._target.tiers[tier].service for tier in sized))
-        return tuple(self._rule(written, dict(zip(sized, way, strict=True))) for way in ways)
-
-    def _rule(self, written: Comparison, way: Mapping[str, str]) -> Rule:
-        chosen: Conditions = tuple(
-            (choice_of(tier), (deployment,))
-            for tier, deployment in way.items()
-            if len(self._target.tiers[tier].service) > 1
+        choices = product(*(self._target.tiers[tier].service for tier in sized))
+        return tuple(
+            self._rule(written, dict(zip(sized, deployments, strict=True)))
+            for deployments in choices
         )
-        meant = written.replaced(lambda part: self._size(part, way)).replaced(self._derived)
-        for name in sorted(meant.names()):
+
+    def _rule(self, written: Comparison, deployments: Mapping[str, str]) -> Rule:
+        comparison = written.replaced(lambda part: self._size(part, deployments))
+        comparison = comparison.replaced(self._derived)
+        names = sorted(comparison.names())
+        for name in names:
             if name not in self._dimensions and name not in self._facts:
                 raise KeyError(name)
-        own = (self._services[s] for n in meant.names() if (s := _service(n)) in self._services)
-        when = dict.fromkeys(
-            (*chosen, *(condition for conditions in own for condition in conditions))
-        )
-        size = any(n.endswith(".memory") or n.startswith("memory(") for n in meant.names())
-        return Rule(written.text, meant, tuple(when), size)
+        conditions: list[tuple[str, tuple[Value, ...]]] = [
+            (choice_of(tier), (deployment,))
+            for tier, deployment in deployments.items()
+            if len(self._target.tiers[tier].service) > 1
+        ]
+        for name in names:
+            conditions += self._conditions.get(".".join(name.split(".")[:2]), ())
+        size = any(n.endswith(".memory") or n.startswith("memory(") for n in names)
+        return Rule(written.text, comparison, tuple(dict.fromkeys(conditions)), size)
 
     def _over_hosts(self, part: Expression) -> Expression | None:
         """``sum(web.memory)``: a fact of all hosts, or a setting that they share."""
-        if not isinstance(part, Operation) or len(part.operands) != 1:
-            return None
-        name = part.operands[0]
-        if not isinstance(name, Name):
-            return None
-        if f"{part.symbol}({name.name})" in self._facts:
-            return Name(f"{part.symbol}({name.name})")
-        count = Name(f"count({name.name.partition('.')[0]})")
-        return Operation("*", (name, count)) if part.symbol == "sum" else name
+        match part:
+            case Operation(symbol=symbol, operands=(Name(name=name),)):
+                if f"{symbol}({name})" in self._facts:
+                    return Name(f"{symbol}({name})")
+                count = Name(f"count({name.partition('.')[0]})")
+                return Operation("*", (Name(name), count)) if symbol == "sum" else Name(name)
+        return None
 
-    def _size(self, part: Expression, way: Mapping[str, str]) -> Expression | None:
+    def _size(self, part: Expression, deployments: Mapping[str, str]) -> Expression | None:
+        """What a size of a tier comes to for the services of its deployment."""
         if not isinstance(part, Name) or part.name in self._facts:
             return None
-        tier, _, size = part.name.partition(".")
-        if tier not in way or size not in SIZES:
+        name, _, size = part.name.partition(".")
+        if name not in deployments or size not in SIZES:
             return None
-        terms = [parse(text) for text in self._sizes(tier, way[tier], size)]
-        if not any(any(self._sizes(tier, d, size)) for d in self._target.tiers[tier].service):
+        tier = self._target.tiers[name]
+        if not any(sizes(place, size) for place in placed(name, tier)):
             raise KeyError(part.name)
-        total = terms[0] if terms else Number(0)
-        for term in terms[1:]:
-            total = Operation("+", (total, term))
-        return total
-
-    def _sizes(self, tier: str, deployment: str, size: str) -> Iterator[str]:
-        """What one size comes to for each service of a deployment, in full names."""
-        settings = {choice_of(tier): deployment}
-        for place in placed(tier, self._target.tiers[tier]):
-            service = f"{tier}.{place.service.name}"
-            if met(_about(place.when, settings), settings):
-                yield from (
-                    qualified(text, f"{service}.", self._dimensions)
-                    for text in _texts(place.service.needs, size, service)
-                )
+        settings = {choice_of(name): deployments[name]}
+        terms: list[Expression] = [
+            parse(qualified(text, f"{place.name}.", self._dimensions))
+            for place in placed(name, tier)
+            if met(tuple(c for c in place.when if c[0] in settings), settings)
+            for text in sizes(place, size)
+        ]
+        return reduce(lambda total, term: Operation("+", (total, term)), terms or [Number(0)])
 
     def _derived(self, part: Expression) -> Expression | None:
         if isinstance(part, Name) and part.name in self._dimensions:
             return self._dimensions[part.name].derived
         return None
+
+
+def sizes(place: Placed, size: str) -> list[str]:
+    """What a service says of one of `SIZES`, over its own parameters; empty if it says nothing."""
+    needs = place.service.needs
+    if size != OCCUPIED:
+        return [text] if (text := getattr(needs, size)) else []
+    processes = f"({needs.processes}) * rss({place.name})" if needs.processes else ""
+    return [text for text in (processes, needs.memory) if text]
 
 
 def figure(size: float) -> str:
@@ -196,25 +203,6 @@ def qualified(text: str, prefix: str, parameters: Iterable[str]) -> str:
     return _BARE.sub(in_full, text)
 
 
-def _texts(takes: Needs, size: str, service: str) -> Iterator[str]:
-    if size != OCCUPIED:
-        if text := getattr(takes, size):
-            yield text
-        return
-    if takes.processes:
-        yield f"({takes.processes}) * rss({service})"
-    if takes.memory:
-        yield takes.memory
-
-
-def _about(when: Conditions, settings: Settings) -> Conditions:
-    return tuple(condition for condition in when if condition[0] in settings)
-
-
-def _service(parameter: str) -> str:
-    return ".".join(parameter.split(".")[:2])
-
-
 def base_units(settings: Settings, dimensions: Iterable[Dimension]) -> dict[str, float]:
     """Numbers of a configuration by name, in base units."""
     return {
@@ -222,3 +210,83 @@ def base_units(settings: Settings, dimensions: Iterable[Dimension]) -> dict[str,
         for d in dimensions
         if not isinstance(value := settings[d.name], str)
     }
+
+
+# -- rules that hold for any stack, whatever its target says ------------------------------------
+
+
+def facts_of(target: Target, facts: Mapping[str, HostFacts]) -> dict[str, float]:
+    """What rules may say of hosts: their number, memory (bytes), CPUs and descriptors.
+
+    ``web.memory`` is the smallest host's; ``sum``, ``min`` and ``max`` go over all of them.
+    ``rss(web.nginx)`` is the memory of one process, by the service's own account.
+    """
+    names: dict[str, float] = {}
+    for name, tier in target.tiers.items():
+        names[f"count({name})"] = names[f"count({name}.hosts)"] = len(tier.hosts)
+        for fact in ("memory", "cpus", "nofile"):
+            values = [getattr(facts[host], fact) for host in tier.hosts]
+            names[f"{name}.{fact}"] = min(values)
+            for function in (sum, min, max):
+                names[f"{function.__name__}({name}.{fact})"] = function(values)
+        names[f"nofile({name})"] = names[f"{name}.nofile"]
+        for place in placed(name, tier):
+            names[f"rss({place.name})"] = place.service.needs.rss
+    for name, host_facts in facts.items():
+        names[f"memory({name})"] = host_facts.memory
+    return names
+
+
+def orders(target: Target, dimensions: Iterable[Dimension]) -> Iterator[Comparison]:
+    """What software demands of its own values: the order of some, the bounds of derived ones."""
+    by_name = {d.name: d for d in dimensions}
+    for tier_name, tier in target.tiers.items():
+        for place in placed(tier_name, tier):
+            for pair in place.service.at_most:
+                small, large = (qualified(side, f"{place.name}.", by_name) for side in pair)
+                order = parse_comparison(f"{small} <= {large}")
+                if order.names() <= by_name.keys():
+                    yield order
+    for dimension in by_name.values():
+        if dimension.derived is not None and dimension.high is not None:
+            yield parse_comparison(f"{dimension.derived} <= {dimension.high * dimension.unit:.12g}")
+
+
+def limits(target: Target) -> Iterator[Comparison]:
+    """What hosts and the tiers behind can bear: memory, connections, descriptors."""
+    texts = (*_memory(target), *_connections(target), *_descriptors(target))
+    return map(parse_comparison, texts)
+
+
+def _memory(target: Target) -> Iterator[str]:
+    """The worst case of all services on a host within its memory."""
+    for host in target.hosts:
+        tiers = [n for n, t in target.tiers.items() if host in t.hosts and _says(n, t, OCCUPIED)]
+        if tiers:
+            occupied = " + ".join(f"{tier}.{OCCUPIED}" for tier in tiers)
+            yield f"{occupied} <= {MEMORY_SHARE} of memory({host})"
+
+
+def _connections(target: Target) -> Iterator[str]:
+    """Every worker of an application holds a connection to each host of the tiers behind it: one
+    memcached has workers × web hosts of them.
+    """
+    for behind, tier in target.tiers.items():
+        users = [n for n, t in target.tiers.items() if behind in t.uses and _says(n, t, "workers")]
+        if users and _says(behind, tier, "connections"):
+            workers = " + ".join(f"{user}.workers * count({user}.hosts)" for user in users)
+            yield f"{workers} <= {behind}.connections"
+
+
+def _descriptors(target: Target) -> Iterator[str]:
+    """What one process opens within what it may open."""
+    for tier_name, tier in target.tiers.items():
+        for place in placed(tier_name, tier):
+            names = [f"{place.name}.{parameter.name}" for parameter in place.service.parameters]
+            for text in sizes(place, "descriptors"):
+                yield f"{qualified(text, f'{place.name}.', names)} <= nofile({tier_name})"
+
+
+def _says(name: str, tier: Tier, size: str) -> bool:
+    """Whether a deployment of a tier says how much of it there is."""
+    return any(sizes(place, size) for place in placed(name, tier))

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
-from autotune.services.base import Settings, Value, met
-from autotune.space import built_in, choices, declared, derived, kernel
-from autotune.space.catalogue import Facts, dimensions
-from autotune.space.dimension import Dimension
-from autotune.space.expression import parse_comparison
+from autotune.services.base import Bound, Parameter, Role, Settings, Value, met
+from autotune.services.registry import DEPLOYMENTS, Placed, placed
+from autotune.space import derived, kernel
+from autotune.space.declared import declared, known, value_of
+from autotune.space.dimension import Dimension, choice, combinations
+from autotune.space.expression import parse, parse_comparison
+from autotune.space.facts import HostFacts, smallest
 from autotune.space.repair import Binding, Infeasible, repaired
-from autotune.space.rules import Rule, Vocabulary, base_units
-from autotune.space.values import known
+from autotune.space.rules import Rule, Vocabulary, base_units, facts_of, limits, orders
 from autotune.target.messages import nearest
+from autotune.target.model import ParameterRule, Scalar, Tier
 from autotune.target.read import TargetFile
 
+Facts = Mapping[str, HostFacts]
 __all__ = ["Binding", "Candidate", "Infeasible", "Space", "build"]
 
 
@@ -63,7 +67,7 @@ class Space:
 
         Each is the settings that make the choice; a target without one has a single, empty way.
         """
-        return choices.combinations(self.dimensions)
+        return combinations(self.dimensions)
 
     def preset(self, kind: str, deployment: Settings | None = None) -> dict[str, Value]:
         """``recommended`` or ``published`` values over the baseline, inside this space's bounds.
@@ -129,28 +133,19 @@ class Space:
 
 def build(file: TargetFile, facts: Facts) -> Space:
     """The space of a target on hosts with these facts. Raises TargetError."""
-    all_dimensions, left_out = _dimensions(file, facts)
-    named_facts = built_in.facts_of(file.target, facts)
-    vocabulary = Vocabulary(file.target, all_dimensions, named_facts)
-    ordered = built_in.orders(file.target, all_dimensions)
-    rules = [
-        *_written(file, vocabulary),
-        *(rule for comparison in ordered for rule in vocabulary.rules(comparison)),
-    ]
-    first = known(file, all_dimensions)
-    space = Space(all_dimensions, tuple(rules), named_facts, left_out, first)
+    target = file.target
+    if target.command is not None:
+        every, left_out = declared(file), tuple[str, ...]()
+    else:
+        every, left_out = kernel.available(target, dimensions(file, facts), facts)
+    named_facts = facts_of(target, facts)
+    vocabulary = Vocabulary(target, every, named_facts)
+    rules = _written(file, vocabulary)
+    for order in orders(target, every):
+        rules += vocabulary.rules(order)
+    space = Space(every, tuple(rules), named_facts, left_out, known(file, every))
     _check_baseline(file, space)
-    limiting = built_in.limits(file.target)
-    return _limited(
-        space, [rule for comparison in limiting for rule in vocabulary.rules(comparison)]
-    )
-
-
-def _dimensions(file: TargetFile, facts: Facts) -> tuple[tuple[Dimension, ...], tuple[str, ...]]:
-    """All there are, and a line for each that these hosts do not have."""
-    if file.target.command is not None:
-        return declared.dimensions(file), ()
-    return kernel.available(file.target, dimensions(file, facts), facts)
+    return _limited(space, [r for limit in limits(target) for r in vocabulary.rules(limit)])
 
 
 def _check_baseline(file: TargetFile, space: Space) -> None:
@@ -194,3 +189,124 @@ def _written(file: TargetFile, vocabulary: Vocabulary) -> list[Rule]:
                 hint=f"did you mean {meant!r}?" if meant else None,
             ) from None
     return rules
+
+
+# -- dimensions: what services declare, with the target's rules ----------------------------------
+
+
+def dimensions(file: TargetFile, facts: Facts) -> tuple[Dimension, ...]:
+    """Every parameter the target leaves in the study, fixed ones included (low = high = baseline).
+
+    Raises TargetError for an unknown service or parameter, an empty range, a default outside it.
+    """
+    by_name: dict[str, Dimension] = {}
+    for tier_name, tier in file.target.tiers.items():
+        _check_deployments(file, tier_name, tier)
+        for dimension in of_tier(tier_name, tier, smallest(facts[host] for host in tier.hosts)):
+            same = by_name.get(dimension.name)
+            by_name[dimension.name] = _merged(same, dimension) if same else dimension
+    for name, rule in file.target.parameters.items():
+        if name not in by_name:
+            raise file.document.unknown(["parameters", name], "parameter", by_name)
+        if rule.drop:
+            # A dropped parameter keeps its baseline: files still need a value.
+            by_name[name] = by_name[name].fixed_at(by_name[name].baseline)
+        elif rule.derive is not None:
+            by_name[name] = derived.by_rule(file, by_name, by_name[name], rule.derive)
+        else:
+            by_name[name] = _adjusted(file, by_name[name], rule)
+    return derived.settled(file, by_name)
+
+
+def _check_deployments(file: TargetFile, name: str, tier: Tier) -> None:
+    """Raises TargetError for a deployment that does not exist."""
+    is_list = not isinstance(file.document.root["tiers"][name]["service"], str)
+    for index, deployment in enumerate(tier.service):
+        if deployment not in DEPLOYMENTS:
+            raise file.document.error(
+                ["tiers", name, "service", *([index] if is_list else [])],
+                f"there is no service {deployment!r}",
+                hint=f"expected one of: {', '.join(DEPLOYMENTS)}",
+            )
+
+
+def of_tier(name: str, tier: Tier, facts: HostFacts) -> Iterator[Dimension]:
+    """Every parameter of a tier as the catalogue has it, bounded by what its hosts have."""
+    chosen = choice(name, tier)
+    if chosen:
+        yield chosen
+    for place in placed(name, tier):
+        for parameter in place.service.parameters:
+            if parameter.roles is None or place.role in parameter.roles:
+                dimension = _dimension(place, parameter, facts)
+                yield kernel.as_set(dimension, facts) if place.role is Role.HOST else dimension
+
+
+def _merged(first: Dimension, other: Dimension) -> Dimension:
+    """One parameter of a service that plays two roles in a tier: of use in either."""
+    # Both start with the condition of their deployment; what follows is the parameter's own.
+    (name, values), (_, more) = first.when[0], other.when[0]
+    return replace(first, when=((name, (*values, *more)), *first.when[1:]))
+
+
+def _dimension(place: Placed, parameter: Parameter, facts: HostFacts) -> Dimension:
+    prefix = f"{place.name}."
+    own = ((prefix + name, values) for name, values in parameter.when)
+
+    def value(bound: Bound | None) -> Any:
+        """A bound that is an expression over the host's facts, worked out."""
+        if not isinstance(bound, str) or parameter.choices:
+            return bound
+        number = parse(bound).evaluate(facts.names())
+        return int(number) if number == int(number) or number > 100 else number
+
+    dimension = Dimension(
+        name=prefix + parameter.name,
+        parameter=parameter,
+        baseline=value(parameter.stock),
+        low=value(parameter.low),
+        high=value(parameter.high),
+        log=parameter.log,
+        choices=parameter.choices,
+        recommended=value(parameter.recommended),
+        published=parameter.published.get(place.role),
+        when=(*place.when, *own),
+        derived=derived.of_catalogue(parameter, prefix),
+    )
+    if parameter.on_demand:
+        return dimension.fixed_at(dimension.baseline)
+    # Bounds from a small host's facts must still hold the stock value.
+    return dimension.including(dimension.baseline)
+
+
+def _adjusted(file: TargetFile, dimension: Dimension, rule: ParameterRule) -> Dimension:
+    place = ["parameters", dimension.name]
+
+    def read(value: Scalar, key: str) -> Value:
+        return value_of(file, dimension, [*place, key], value)
+
+    if rule.fixed is not None:
+        return dimension.fixed_at(read(rule.fixed, "fixed"))
+    if rule.range is not None:
+        if dimension.choices:
+            raise file.document.error([*place, "range"], f"{dimension.name} has choices, no range")
+        low, high = (dimension.number(read(value, "range")) for value in rule.range)
+        if low >= high:
+            raise file.document.error(
+                [*place, "range"], f"{dimension.name}: the range [{low}, {high}] is empty"
+            )
+        dimension = replace(dimension, low=low, high=high)
+    if rule.choices is not None:
+        values = tuple(read(value, "choices") for value in rule.choices)
+        dimension = replace(dimension, choices=values, low=None, high=None)
+    if rule.log is not None:
+        dimension = replace(dimension, log=rule.log)
+    if rule.default is not None:
+        dimension = replace(dimension, baseline=read(rule.default, "default"))
+    if dimension.holds(dimension.baseline):
+        return dimension
+    raise file.document.error(
+        [*place, *(["default"] if rule.default is not None else [])],
+        f"{dimension.name}: the default {dimension.baseline} is outside {dimension.extent}",
+        hint="widen the range, or set `default:` to where the stack stands today",
+    )

@@ -15,8 +15,7 @@ from autotune.estimate import Estimate
 from autotune.optimize import confirmation
 from autotune.optimize.confirmation import Gain, Measured, gain
 from autotune.services.base import Settings
-from autotune.space.choices import is_choice
-from autotune.space.dimension import BASELINE, NAMED, PRESETS
+from autotune.space.dimension import BASELINE, NAMED, PRESETS, is_choice
 from autotune.space.space import Space
 from autotune.study import trial as trials
 from autotune.study.applying import exported_rss, exported_settings

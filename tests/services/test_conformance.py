@@ -23,9 +23,9 @@ from autotune.services.base import (
 from autotune.services.config_files import Tree
 from autotune.services.diagnosis import Resource
 from autotune.services.registry import ALL, DEPLOYMENTS, SERVICES, placed
-from autotune.space.catalogue import of_tier
 from autotune.space.facts import HostFacts
 from autotune.target import runtimes
+from autotune.space.space import of_tier
 from autotune.target.model import Data, Tier
 
 FIXTURES = Path(__file__).parent / "fixtures"
