@@ -139,6 +139,11 @@ class PlacedDirective:
         return tuple(word.text for word in self.directive.arguments)
 
     @property
+    def end(self) -> tuple[str, int]:
+        """The file, and the place in it behind the last of its words."""
+        return self.path, (self.directive.arguments or (self.directive.name,))[-1].end
+
+    @property
     def block(self) -> str:
         """What the innermost block around it is called; empty outside of any."""
         return self.directive.within[-1][0] if self.directive.within else ""

@@ -11,6 +11,7 @@ from autotune.services.config_files import Config, PlacedDirective
 
 _SECONDS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400}
 _DIGITS = re.compile(r"[0-9]+")
+_KEPT_UNITS = ("", "s", "k", "K", ".0")  # behind a number that a variable takes the place of
 _AMOUNT = re.compile(r"([0-9]+)([A-Za-z]*)")
 
 
@@ -26,7 +27,7 @@ class Notation:
         """How many characters of ``written`` to replace by what, so that at ``value`` the result is
         as it was written."""
         digits = _DIGITS.match(written)
-        if digits and digits[0] == str(value) and _unit_stays(written[digits.end() :]):
+        if digits and digits[0] == str(value) and written[digits.end() :] in _KEPT_UNITS:
             return digits.end(), f"{{{{ {variable} }}}}"
         if isinstance(value, str) and value == written:
             return len(written), f"{{{{ {variable} }}}}"
@@ -39,10 +40,6 @@ def literal(value: Value) -> str:
     if isinstance(value, bool):
         return str(value).lower()
     return f'"{value}"' if isinstance(value, str) else str(value)
-
-
-def _unit_stays(rest: str) -> bool:
-    return rest in ("", "s", "k", "K", ".0")
 
 
 def _number(text: str) -> Value | None:
@@ -105,6 +102,11 @@ class Edit:
     end: int
     text: str
 
+    @classmethod
+    def insertion(cls, position: Position, text: str) -> Edit:
+        """``text`` beside what is there."""
+        return cls(*position, position[1], text)
+
 
 @dataclass(frozen=True)
 class Absent:
@@ -145,69 +147,58 @@ class Adopted:
 
 def map_directives(config: Config, tunables: Iterable[Tunable], accepts: Accepts) -> Adopted:
     """Of a directive that is there more than once the outermost counts, if it says one thing."""
-    adopted = Adopted()
+    parts = []
     for tunable in tunables:
-        places = _outermost(config, tunable)
-        if places:
-            adopted = joined(adopted, _present(tunable, places, accepts))
+        counting = [
+            placed
+            for placed in config.called(tunable.directive)
+            if (tunable.blocks is None or placed.block in tunable.blocks) and tunable.counts(placed)
+        ]
+        depth = min((placed.directive.depth for placed in counting), default=0)
+        outermost = [placed for placed in counting if placed.directive.depth == depth]
+        if outermost:
+            parts.append(_present(tunable, outermost, accepts))
         else:
-            adopted = joined(adopted, _absent(config, tunable, accepts))
+            parts.append(_absent(config, tunable, accepts))
+    return joined(*parts)
+
+
+def joined(*parts: Adopted) -> Adopted:
+    """What several ways of looking at a configuration come to together."""
+    adopted = Adopted(tuple(edit for part in parts for edit in part.edits))
+    for part in parts:
+        adopted.values.update(part.values)
+        adopted.left.update(part.left)
     return adopted
 
 
-def joined(first: Adopted, second: Adopted) -> Adopted:
-    return Adopted(
-        (*first.edits, *second.edits),
-        {**first.values, **second.values},
-        {**first.left, **second.left},
-    )
-
-
-def _outermost(config: Config, tunable: Tunable) -> list[PlacedDirective]:
-    placed = [
-        seen
-        for seen in config.called(tunable.directive)
-        if (tunable.blocks is None or seen.block in tunable.blocks) and tunable.counts(seen)
-    ]
-    depth = min((seen.directive.depth for seen in placed), default=0)
-    return [seen for seen in placed if seen.directive.depth == depth]
-
-
 def _present(tunable: Tunable, places: list[PlacedDirective], accepts: Accepts) -> Adopted:
-    words = {
-        seen.words[tunable.argument] if len(seen.words) > tunable.argument else ""
-        for seen in places
-    }
+    index, name = tunable.argument, tunable.parameter
+    words = {placed.words[index] if len(placed.words) > index else "" for placed in places}
     if len(words) > 1:
-        return _left(tunable, f"`{tunable.directive}` is there with several values")
+        return Adopted(left={name: f"`{tunable.directive}` is there with several values"})
     written = words.pop()
     value = tunable.notation.read(written)
-    if value is None or not accepts(tunable.parameter, value):
-        return _left(tunable, f"`{tunable.directive} {written}` is no value to start from")
-    edits = []
-    for seen in places:
-        word = seen.directive.arguments[tunable.argument]
-        length, text = tunable.notation.expression(tunable.parameter, written, value)
-        edits.append(Edit(seen.path, word.start, word.start + length, text))
-    return Adopted(tuple(edits), {tunable.parameter: value})
+    if value is None or not accepts(name, value):
+        why = f"`{tunable.directive} {written}` is no value to start from"
+        return Adopted(left={name: why})
+    length, text = tunable.notation.expression(name, written, value)
+    starts = [(placed.path, placed.directive.arguments[index].start) for placed in places]
+    edits = tuple(Edit(path, start, start + length, text) for path, start in starts)
+    return Adopted(edits, {name: value})
 
 
 def _absent(config: Config, tunable: Tunable, accepts: Accepts) -> Adopted:
-    absent = tunable.absent
+    absent, name = tunable.absent, tunable.parameter
     position = absent.position(config) if absent else None
     if absent is None or position is None:
-        return _left(tunable, f"there is no `{tunable.directive}`")
-    if not accepts(tunable.parameter, absent.default):
-        return _left(tunable, f"the default of `{tunable.directive}` is out of the catalogue")
-    shown = absent.shown or f"{tunable.parameter} != {literal(absent.default)}"
-    edit = Edit(
-        position[0], position[1], position[1], f'{{{{ {absent.text} if {shown} else "" }}}}'
-    )
-    return Adopted((edit,), {tunable.parameter: absent.default})
-
-
-def _left(tunable: Tunable, why: str) -> Adopted:
-    return Adopted(left={tunable.parameter: why})
+        return Adopted(left={name: f"there is no `{tunable.directive}`"})
+    if not accepts(name, absent.default):
+        why = f"the default of `{tunable.directive}` is out of the catalogue"
+        return Adopted(left={name: why})
+    shown = absent.shown or f"{name} != {literal(absent.default)}"
+    edit = Edit.insertion(position, f'{{{{ {absent.text} if {shown} else "" }}}}')
+    return Adopted((edit,), {name: absent.default})
 
 
 # -- natural places ------------------------------------------------------------------------------
@@ -217,12 +208,11 @@ def inside(block: str) -> Callable[[Config], Position | None]:
     """Right after the brace that opens the first block of that name."""
 
     def position(config: Config) -> Position | None:
-        for seen in config.called(block):
-            directive, text = seen.directive, config.texts[seen.path]
-            end = directive.arguments[-1].end if directive.arguments else directive.name.end
-            brace = text.find("{", end)
-            if brace >= 0 and not text[end:brace].strip():
-                return seen.path, brace + 1
+        for placed in config.called(block):
+            path, end = placed.end
+            brace = config.texts[path].find("{", end)
+            if brace >= 0 and not config.texts[path][end:brace].strip():
+                return path, brace + 1
         return None
 
     return position
@@ -232,10 +222,10 @@ def behind(name: str, argument: int = 0) -> Callable[[Config], Position | None]:
     """Right after the value of the only directive of that name."""
 
     def position(config: Config) -> Position | None:
-        directives = config.called(name)
-        if len(directives) != 1 or len(directives[0].directive.arguments) <= argument:
-            return None
-        return directives[0].path, directives[0].directive.arguments[argument].end
+        match config.called(name):
+            case [placed] if len(placed.words) > argument:
+                return placed.path, placed.directive.arguments[argument].end
+        return None
 
     return position
 
@@ -244,12 +234,10 @@ def before(name: str) -> Callable[[Config], Position | None]:
     """Right before the only directive of that name."""
 
     def position(config: Config) -> Position | None:
-        directives = config.called(name)
-        return (
-            (directives[0].path, directives[0].directive.name.start)
-            if len(directives) == 1
-            else None
-        )
+        match config.called(name):
+            case [placed]:
+                return placed.path, placed.directive.name.start
+        return None
 
     return position
 

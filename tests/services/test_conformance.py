@@ -24,8 +24,8 @@ from autotune.services.config_files import Tree
 from autotune.services.diagnosis import Resource
 from autotune.services.registry import ALL, DEPLOYMENTS, SERVICES, placed
 from autotune.space.facts import HostFacts
-from autotune.target import runtimes
 from autotune.space.space import of_tier
+from autotune.target import runtimes
 from autotune.target.model import Data, Tier
 
 FIXTURES = Path(__file__).parent / "fixtures"

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from autotune.services.adoption import Adoption, RunningHost, RunningService
 from autotune.services.apache import syntax
-from autotune.services.config_files import Config, Directive, PlacedDirective, Tree, Word, gather
+from autotune.services.config_files import Config, Directive, Tree, gather
 from autotune.services.directives import (
     CAPITAL_ON_OFF,
     NUMBER,
@@ -33,33 +33,31 @@ _NAMES = {name.lower(): name for name in (
     "ServerLimit", "ThreadLimit", "MaxRequestWorkers", "LoadModule", "ProxyPass", "BalancerMember",
     "ProxyPassMatch",
 )}  # fmt: skip
-_MPM = re.compile(r"(?P<no>!?)(?:mpm_)?(?P<way>event|worker|prefork)(?:_module|\.c)")
+_MPM = re.compile(r"(?P<no>!?)(?:mpm_)?(?P<mpm>event|worker|prefork)(?:_module|\.c)")
 SERVERS = {"event": 16, "worker": 16, "prefork": 256}  # ServerLimit where nothing is said of it
 
 
 def read(tree: Tree) -> Config:
     config = gather(tree, MAIN, _read, _included)
-    way = mpm(config)
-    return replace(config, seen=tuple(seen for seen in config.seen if _applies(seen, way)))
+    module = mpm(config)
+    return replace(config, seen=tuple(p for p in config.seen if _applies(p.directive, module)))
 
 
 def _read(text: str) -> tuple[Directive, ...]:
     """Directives by the names that the documentation has: Apache takes them in any case."""
     return tuple(
-        replace(directive, name=_canonical(directive.name)) for directive in syntax.read(text)
+        replace(directive, name=replace(name, text=_NAMES.get(name.text.lower(), name.text)))
+        for directive in syntax.read(text)
+        for name in [directive.name]
     )
 
 
-def _canonical(name: Word) -> Word:
-    return replace(name, text=_NAMES.get(name.text.lower(), name.text))
-
-
-def _applies(seen: PlacedDirective, way: str) -> bool:
-    """Not for another way of working than the one that is loaded."""
-    for block in seen.directive.within:
+def _applies(directive: Directive, module: str) -> bool:
+    """Not for another multi-processing module than the one that is loaded."""
+    for block in directive.within:
         if block[0].lower() == "ifmodule" and len(block) > 1:
             other = _MPM.fullmatch(block[1])
-            if other and (other["way"] == way) == bool(other["no"]):
+            if other and (other["mpm"] == module) == bool(other["no"]):
                 return False
     return True
 
@@ -80,18 +78,18 @@ def mpm(config: Config) -> str:
 
 
 def loads(config: Config, module: str) -> bool:
-    return any(seen.words and seen.words[0] == module for seen in config.called("LoadModule"))
+    return any(placed.words[:1] == (module,) for placed in config.called("LoadModule"))
 
 
 def find(host: RunningHost) -> Iterator[RunningService | str]:
     if not host.runs("apache2.service"):
         return
     config = read(host.tree)
-    listening, way, to_proxy = ports(config), mpm(config), passes(config)
-    runs_php = way == "prefork" and loads(config, "php_module")
+    listening, module, to_proxy = ports(config), mpm(config), passes(config)
+    runs_php = module == "prefork" and loads(config, "php_module")
     if not listening:
         yield "Apache listens nowhere without TLS, which autotune's load does not speak"
-    elif runs_php or way == "event":
+    elif runs_php or module == "event":
         yield RunningService(
             host=host,
             key="apache-mod-php" if runs_php else "apache",
@@ -101,39 +99,33 @@ def find(host: RunningHost) -> Iterator[RunningService | str]:
             behind=to_proxy,
         )
     else:
-        yield f"Apache with mpm_{way or 'unknown'} as it is used here is not tuned"
+        yield f"Apache with mpm_{module or 'unknown'} as it is used here is not tuned"
 
 
 def tune(service: RunningService, accepts: Accepts) -> Adopted:
-    """Every parameter of Apache in these files, of the way of working that is in use."""
+    """Every parameter of Apache in these files, of the multi-processing module that is in use."""
     config = service.config
+    prefork = mpm(config) == "prefork"
     tunables = [
         Tunable("KeepAlive", "KeepAlive", CAPITAL_ON_OFF),
         Tunable("KeepAliveTimeout", "KeepAliveTimeout", SECONDS),
-        *(Tunable(name, name, NUMBER) for name in COMMON),
-        *(Tunable(name, name, NUMBER) for name in (PREFORK if mpm(config) == "prefork" else EVENT)),
+        *(Tunable(name, name, NUMBER) for name in (*COMMON, *(PREFORK if prefork else EVENT))),
         Tunable("ListenBacklog", "ListenBacklog", NUMBER, absent=Absent(
             511, _first_listen, r'"\nListenBacklog " ~ ListenBacklog')),
     ]  # fmt: skip
+    if prefork:
+        # Workers are processes; the limit goes up with them.
+        tunables.append(Tunable("MaxRequestWorkers", "MaxRequestWorkers", NUMBER))
     adopted = map_directives(config, tunables, accepts)
-    sized = _processes if mpm(config) == "prefork" else _threads
-    return joined(adopted, sized(config, adopted, accepts))
+    if prefork:
+        return joined(adopted, _limit(config, "ServerLimit", "MaxRequestWorkers", adopted))
+    return joined(adopted, _threads(config, adopted, accepts))
 
 
 def _first_listen(config: Config) -> Position | None:
     """Behind the first `Listen` that is outside of any section."""
-    for seen in config.called("Listen"):
-        if not seen.block and seen.words:
-            return seen.path, seen.directive.arguments[-1].end
-    return None
-
-
-def _processes(config: Config, _: Adopted, accepts: Accepts) -> Adopted:
-    """prefork: workers are processes; the limit goes up with them."""
-    adopted = map_directives(
-        config, [Tunable("MaxRequestWorkers", "MaxRequestWorkers", NUMBER)], accepts
-    )
-    return joined(adopted, _limit(config, "ServerLimit", "MaxRequestWorkers", adopted))
+    listens = (p for p in config.called("Listen") if not p.block and p.words)
+    return next((placed.end for placed in listens), None)
 
 
 def _threads(config: Config, adopted: Adopted, accepts: Accepts) -> Adopted:
@@ -146,23 +138,27 @@ def _threads(config: Config, adopted: Adopted, accepts: Accepts) -> Adopted:
     processes = workers // threads
     if not accepts("ServerLimit", processes):
         return Adopted(left={"ServerLimit": f"{processes} processes are out of the catalogue"})
-    workers_directive = config.called("MaxRequestWorkers")[0]
-    word = workers_directive.directive.arguments[0]
-    written = Edit(workers_directive.path, word.start, word.end, "{{ MaxRequestWorkers }}")
-    sized = Adopted((written,), {"ServerLimit": processes})
-    sized = joined(sized, _limit(config, "ServerLimit", "ServerLimit", sized))
-    return joined(sized, _limit(config, "ThreadLimit", "ThreadsPerChild", adopted))
+    edit = _exchange(config, "MaxRequestWorkers", "{{ MaxRequestWorkers }}")
+    sized = Adopted((edit,), {"ServerLimit": processes})
+    return joined(
+        sized,
+        _limit(config, "ServerLimit", "ServerLimit", sized),
+        _limit(config, "ThreadLimit", "ThreadsPerChild", adopted),
+    )
+
+
+def _exchange(config: Config, name: str, text: str) -> Edit:
+    placed = config.called(name)[0]
+    word = placed.directive.arguments[0]
+    return Edit(placed.path, word.start, word.end, text)
 
 
 def _limit(config: Config, name: str, variable: str, adopted: Adopted) -> Adopted:
     """A limit that goes up, where it has to, and never down."""
     if variable not in adopted.values:
         return Adopted()
-    now = _one_number(config, name)
-    if now:
-        word = config.called(name)[0].directive.arguments[0]
-        text = f"{{{{ [{now}, {variable}] | max }}}}"
-        return Adopted((Edit(config.called(name)[0].path, word.start, word.end, text),))
+    if now := _one_number(config, name):
+        return Adopted((_exchange(config, name, f"{{{{ [{now}, {variable}] | max }}}}"),))
     position = behind("MaxRequestWorkers")(config)
     default = 64 if name == "ThreadLimit" else SERVERS.get(mpm(config), 16)
     if position is None or config.called(name):
@@ -172,7 +168,7 @@ def _limit(config: Config, name: str, variable: str, adopted: Adopted) -> Adopte
         f'{{{{ "\\n{name} " ~ {variable} '
         f'if {variable} > {default} and {variable} != {adopted.values[variable]} else "" }}}}'
     )
-    return Adopted((Edit(*position, position[1], text),))
+    return Adopted((Edit.insertion(position, text),))
 
 
 def _one_number(config: Config, name: str) -> int:
@@ -186,25 +182,25 @@ def _one_number(config: Config, name: str) -> int:
 
 
 def ports(config: Config) -> tuple[int, ...]:
-    numbers = (seen.words[0].rpartition(":")[2] for seen in config.called("Listen")
-             if seen.words and "https" not in seen.words
-             and not any(block[-1:] and "ssl" in " ".join(block).lower()
-                         for block in seen.directive.within))  # fmt: skip
-    return tuple(dict.fromkeys(int(port) for port in numbers if port.isdigit()))
+    """Where plain HTTP is spoken."""
+    ports: dict[int, None] = {}
+    for placed in config.called("Listen"):
+        tls = any(
+            block[1:] and "ssl" in " ".join(block).lower() for block in placed.directive.within
+        )
+        port = (placed.words or ("",))[0].rpartition(":")[2]
+        if port.isdigit() and "https" not in placed.words and not tls:
+            ports[int(port)] = None
+    return tuple(ports)
 
 
 def passes(config: Config) -> tuple[str, ...]:
     """``host:port`` of every web server behind."""
-    return tuple(dict.fromkeys(_behind(config)))
-
-
-def _behind(config: Config) -> Iterator[str]:
-    for name in ("ProxyPass", "BalancerMember", "ProxyPassMatch"):
-        for seen in config.called(name):
-            for word in seen.words:
-                scheme, mark, place = word.strip("\"'").partition("://")
-                if mark and scheme in ("http", "https"):
-                    yield place.partition("/")[0]
+    directives = ("ProxyPass", "BalancerMember", "ProxyPassMatch")
+    words = (word for name in directives for placed in config.called(name) for word in placed.words)
+    urls = (word.strip("\"'").partition("://") for word in words)
+    schemes = ("http", "https")
+    return tuple(dict.fromkeys(p.partition("/")[0] for s, mark, p in urls if mark and s in schemes))
 
 
 ADOPTION = Adoption(

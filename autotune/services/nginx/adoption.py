@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from autotune.services.adoption import Adoption, RunningHost, RunningService
 from autotune.services.base import Role, Value
-from autotune.services.config_files import Config, PlacedDirective, Tree, gather, included
+from autotune.services.config_files import Config, Tree, gather, included
 from autotune.services.directives import (
     KILOBYTES,
     NUMBER,
@@ -18,6 +18,7 @@ from autotune.services.directives import (
     Adopted,
     Edit,
     Notation,
+    Position,
     Tunable,
     automatic,
     before,
@@ -60,26 +61,40 @@ def tune(service: RunningService, accepts: Accepts) -> Adopted:
     """Every parameter of nginx in these files; its `auto` comes to the host's processors."""
     config = service.config
     adopted = map_directives(config, _tunables(service.role, service.host.processors), accepts)
-    for special in (_descriptors, _listening, _access_log):
-        adopted = joined(adopted, special(config, adopted, accepts))
-    return adopted
+    connections = adopted.values.get("worker_connections")
+    return joined(
+        adopted,
+        _descriptors(config, connections) if connections else Adopted(),
+        _listening(config, accepts),
+        _access_log(config, accepts),
+    )
+
+
+# Directives that go to the first of their blocks where they are missing, and nginx' own value.
+_PLAIN: tuple[tuple[str, Notation, tuple[str, ...], Value], ...] = (
+    ("worker_connections", NUMBER, ("events",), 512),
+    ("multi_accept", ON_OFF, ("events",), False),
+    ("accept_mutex", ON_OFF, ("events",), False),
+    ("use", WORD, ("events",), "epoll"),
+    ("keepalive_timeout", SECONDS, OF_CLIENTS, 75),
+    ("keepalive_requests", NUMBER, OF_CLIENTS, 1000),
+)
+# nginx refuses less for busy buffers than the first one, and nearly all that there are.
+_BUFFER_SIZE = (
+    r'"\n    fastcgi_buffer_size " ~ fastcgi_buffer_size ~ "k;\n    fastcgi_busy_buffers_size " ~ '
+    r'([8, fastcgi_buffer_size] | max) ~ "k;"'
+)
+_BUFFERS = r'"\n    fastcgi_buffers " ~ fastcgi_buffers ~ " 4k;"'
+_WORKERS = r'"worker_processes " ~ worker_processes ~ ";\n"'
 
 
 def _tunables(role: Role, processors: int) -> Iterator[Tunable]:
     yield Tunable("worker_processes", "worker_processes", automatic(processors), ("",),
-                  absent=Absent(1, before("events"),
-                                r'"worker_processes " ~ worker_processes ~ ";\n"'))  # fmt: skip
-    yield Tunable("worker_connections", "worker_connections", NUMBER, ("events",),
-                  absent=_line("events", "worker_connections", NUMBER, 512))  # fmt: skip
-    for name, default in (("multi_accept", False), ("accept_mutex", False)):
-        yield Tunable(
-            name, name, ON_OFF, ("events",), absent=_line("events", name, ON_OFF, default)
-        )
-    yield Tunable("use", "use", WORD, ("events",), absent=_line("events", "use", WORD, "epoll"))
-    yield Tunable("keepalive_timeout", "keepalive_timeout", SECONDS, OF_CLIENTS,
-                  absent=_line("http", "keepalive_timeout", SECONDS, 75))  # fmt: skip
-    yield Tunable("keepalive_requests", "keepalive_requests", NUMBER, OF_CLIENTS,
-                  absent=_line("http", "keepalive_requests", NUMBER, 1000))  # fmt: skip
+                  absent=Absent(1, before("events"), _WORKERS))  # fmt: skip
+    for name, notation, blocks, default in _PLAIN:
+        line = rf'"\n    {name} " ~ {notation.write(name)} ~ ";"'
+        absent = Absent(default, inside(blocks[0]), line)
+        yield Tunable(name, name, notation, blocks, absent=absent)
     if role is Role.PROXY:
         yield Tunable("upstream_keepalive", "keepalive", NUMBER, ("upstream",))
         yield Tunable("upstream_keepalive_requests", "keepalive_requests", NUMBER, ("upstream",))
@@ -89,68 +104,50 @@ def _tunables(role: Role, processors: int) -> Iterator[Tunable]:
     yield Tunable("fastcgi_buffer_size", "fastcgi_buffer_size", KILOBYTES,
                   absent=Absent(4, _without_buffers, _BUFFER_SIZE))  # fmt: skip
     yield Tunable("fastcgi_buffers", "fastcgi_buffers", NUMBER,
-                  counts=lambda seen: seen.words[1:] == ("4k",),
-                  absent=Absent(8, _without_buffers,
-                                r'"\n    fastcgi_buffers " ~ fastcgi_buffers ~ " 4k;"'))  # fmt: skip
+                  counts=lambda placed: placed.words[1:] == ("4k",),
+                  absent=Absent(8, _without_buffers, _BUFFERS))  # fmt: skip
 
 
-# nginx refuses less for busy buffers than the first one, and nearly all that there are.
-_BUFFER_SIZE = (
-    r'"\n    fastcgi_buffer_size " ~ fastcgi_buffer_size ~ "k;\n    fastcgi_busy_buffers_size " ~ '
-    r'([8, fastcgi_buffer_size] | max) ~ "k;"'
-)
-
-
-def _line(block: str, name: str, notation: Notation, default: Value) -> Absent:
-    return Absent(default, inside(block), rf'"\n    {name} " ~ {notation.write(name)} ~ ";"')
-
-
-def _without_buffers(config: Config) -> tuple[str, int] | None:
+def _without_buffers(config: Config) -> Position | None:
     """In ``http``, where nothing is said of buffers anywhere: their sizes depend on each other."""
-    if any(seen.name.startswith("fastcgi_b") for seen in config.seen):
+    if any(placed.name.startswith("fastcgi_b") for placed in config.seen):
         return None
     return inside("http")(config)
 
 
-def _descriptors(config: Config, adopted: Adopted, _: Accepts) -> Adopted:
+def _descriptors(config: Config, connections: Value) -> Adopted:
     """More connections than today need more descriptors: two for each, and some for files."""
-    now = adopted.values.get("worker_connections")
-    if now is None or config.called("worker_rlimit_nofile"):
-        return Adopted()
     position = before("events")(config)
-    if position is None:
+    if config.called("worker_rlimit_nofile") or position is None:
         return Adopted()
     text = (
         '{{ "worker_rlimit_nofile " ~ (2 * worker_connections + 64) ~ ";\\n" '
-        f'if worker_connections > {now} else "" }}}}'
+        f'if worker_connections > {connections} else "" }}}}'
     )
-    return Adopted((Edit(*position, position[1], text),))
+    return Adopted((Edit.insertion(position, text),))
 
 
-def _listening(config: Config, _: Adopted, accepts: Accepts) -> Adopted:
+def _listening(config: Config, accepts: Accepts) -> Adopted:
     """``backlog`` and ``reuseport`` where an address is first listened at: nginx takes them once."""
-    places: dict[str, list[PlacedDirective]] = {}
-    for seen in config.called("listen"):
-        if seen.words and not seen.words[0].startswith("unix:"):
-            places.setdefault(_address(seen.words[0]), []).append(seen)
-    options = {word.partition("=")[0] for seen in config.called("listen") for word in seen.words}
-    edits: list[Edit] = []
-    values: dict[str, Value] = {}
-    left: dict[str, str] = {}
-    if not places:
-        return Adopted(left=dict.fromkeys(("backlog", "reuseport"), "there is no `listen`"))
+    listens = [placed for placed in config.called("listen") if placed.words]
+    options = {word.partition("=")[0] for placed in listens for word in placed.words}
+    first: dict[str, Position] = {}
+    for placed in listens:
+        if not placed.words[0].startswith("unix:"):
+            first.setdefault(_address(placed.words[0]), placed.end)
+    adopted = Adopted()
     for name, default, text in (
         ("backlog", BACKLOG, f'{{{{ " backlog=" ~ backlog if backlog != {BACKLOG} else "" }}}}'),
         ("reuseport", False, '{{ " reuseport" if reuseport else "" }}'),
     ):
-        if name in options or not accepts(name, default):
-            left[name] = f"`listen` has `{name}` already"
-            continue
-        values[name] = default
-        for first, *_rest in places.values():
-            end = first.directive.arguments[-1].end
-            edits.append(Edit(first.path, end, end, text))
-    return Adopted(tuple(edits), values, left)
+        if not first:
+            adopted.left[name] = "there is no `listen`"
+        elif name in options or not accepts(name, default):
+            adopted.left[name] = f"`listen` has `{name}` already"
+        else:
+            edits = tuple(Edit.insertion(position, text) for position in first.values())
+            adopted = joined(adopted, Adopted(edits, {name: default}))
+    return adopted
 
 
 def _address(word: str) -> str:
@@ -161,23 +158,20 @@ def _address(word: str) -> str:
     return f"{'*' if host in ('', '0.0.0.0') else host}:{port}"  # noqa: S104  # compared, not bound
 
 
-def _access_log(config: Config, _: Adopted, accepts: Accepts) -> Adopted:
+def _access_log(config: Config, accepts: Accepts) -> Adopted:
     """``buffer=`` behind every access log that is a plain file in a known format."""
     edits = []
-    for seen in config.called("access_log"):
-        words = seen.words
-        plain = (
-            words and not words[0].startswith(("off", "syslog:", "memory:")) and "$" not in words[0]
-        )
-        if not plain or len(words) > 2 or "=" in "".join(words[1:]):
+    for placed in config.called("access_log"):
+        path, *options = placed.words or ("off",)
+        plain = not path.startswith(("off", "syslog:", "memory:")) and "$" not in path
+        if not plain or len(options) > 1 or "=" in "".join(options):
             continue
-        form = "" if len(words) == 2 else " combined"
-        end = seen.directive.arguments[-1].end
+        form = "" if options else " combined"
         text = (
             f'{{{{ "{form} buffer=" ~ access_log_buffer ~ "k flush=5s" '
             'if access_log_buffer else "" }}'
         )
-        edits.append(Edit(seen.path, end, end, text))
+        edits.append(Edit.insertion(placed.end, text))
     if not edits or not accepts("access_log_buffer", BUFFER):
         return Adopted(left={"access_log_buffer": "there is no `access_log` without a buffer"})
     return Adopted(tuple(edits), {"access_log_buffer": BUFFER})
@@ -190,24 +184,25 @@ def ports(config: Config) -> tuple[int, ...]:
     """Where plain HTTP is spoken, the port of a default server first."""
     if config.called("server") and not config.called("listen"):
         return (80,)  # nginx' own, as root
-    numbers = [
-        (("default_server" in seen.words), int(port))
-        for seen in config.called("listen")
-        if seen.words and "ssl" not in seen.words and not seen.words[0].startswith("unix:")
-        and (port := _address(seen.words[0]).rpartition(":")[2]).isdigit()
-    ]  # fmt: skip
-    return tuple(dict.fromkeys(port for _, port in sorted(numbers, key=lambda one: not one[0])))
+    numbers: dict[int, None] = {}
+    listens = [p for p in config.called("listen") if p.words and "ssl" not in p.words]
+    for placed in sorted(listens, key=lambda placed: "default_server" not in placed.words):
+        port = _address(placed.words[0]).rpartition(":")[2]
+        if port.isdigit() and not placed.words[0].startswith("unix:"):
+            numbers[int(port)] = None
+    return tuple(numbers)
 
 
 def passes(config: Config, directive: str) -> tuple[str, ...]:
     """Where ``proxy_pass``, ``fastcgi_pass`` or ``memcached_pass`` lead, upstreams looked up."""
     servers: dict[str, list[str]] = {}
-    for seen in config.called("server"):
-        if seen.block == "upstream" and seen.words:
-            servers.setdefault(seen.directive.within[-1][1], []).append(seen.words[0])
+    for placed in config.called("server"):
+        if placed.block == "upstream" and placed.words:
+            servers.setdefault(placed.directive.within[-1][1], []).append(placed.words[0])
     places: list[str] = []
-    for seen in config.called(directive):
-        place = (seen.words or ("",))[0].partition("://")[2] or (seen.words or ("",))[0]
+    for placed in config.called(directive):
+        word = (placed.words or ("",))[0]
+        place = word.partition("://")[2] or word
         place = place if place.startswith("unix:") else place.partition("/")[0]
         places += servers.get(place, [place])
     return tuple(dict.fromkeys(places))
