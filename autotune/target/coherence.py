@@ -50,16 +50,14 @@ def findings(target: Target) -> Iterator[Finding]:
 
 
 def _load(target: Target) -> Iterator[Finding]:
-    if target.load.command and "generator" in target.load.model_fields_set:
-        message = "`generator` and `command` exclude each other"
-        yield Finding(("load", "command"), message)
+    load = target.load
+    if load.command and "generator" in load.model_fields_set:
+        yield Finding(("load", "command"), "`generator` and `command` exclude each other")
     for key in ("uris", "sessions"):
-        if getattr(target.load, key) is None:
-            continue
-        if target.load.command or target.load.generator != "httperf":
+        if getattr(load, key) is not None and (load.command or load.generator != "httperf"):
             yield Finding(("load", key), f"`{key}` is for httperf alone")
-        if key == "sessions" and target.load.uris is not None:
-            yield Finding(("load", key), "`uris` and `sessions` exclude each other")
+    if load.uris is not None and load.sessions is not None:
+        yield Finding(("load", "sessions"), "`uris` and `sessions` exclude each other")
 
 
 def _hosts(target: Target) -> Iterator[Finding]:
@@ -78,7 +76,8 @@ def _neighbours(target: Target) -> Iterator[Finding]:
             yield Finding((*place, key), f"tier {name!r} cannot have itself behind it")
             continue
         if tier.forwards_to is not None and tier.forwards_to not in others:
-            yield _absent((*place, "forwards_to"), "tier", tier.forwards_to, others)
+            message = f"there is no tier {tier.forwards_to!r}"
+            yield Finding((*place, "forwards_to"), message, instead(tier.forwards_to, others))
         yield from _known((*place, "uses"), "tier", tier.uses, others)
 
 
@@ -87,12 +86,9 @@ def _known(
 ) -> Iterator[Finding]:
     for index, name in enumerate(names):
         if name not in existing:
-            yield _absent((*place, index), what, name, existing)
+            message = f"there is no {what} {name!r}"
+            yield Finding((*place, index), message, instead(name, existing))
     yield from _twice(place, names)
-
-
-def _absent(place: Location, what: str, name: str, existing: Mapping[str, object]) -> Finding:
-    return Finding(place, f"there is no {what} {name!r}", instead(name, existing))
 
 
 def _twice(place: tuple[str, ...], names: tuple[str, ...]) -> Iterator[Finding]:
@@ -133,17 +129,16 @@ def _circle(graph: Mapping[str, Iterable[str]]) -> list[str]:
 
 
 def _ports(target: Target) -> Iterator[Finding]:
-    taken: dict[tuple[str, int], str] = {}
+    users: dict[tuple[str, int], str] = {}
     for name, tier in target.tiers.items():
         for host in tier.hosts:
             if tier.port is None or host not in target.hosts:
                 continue
-            other = taken.setdefault((target.hosts[host].address, tier.port), name)
+            other = users.setdefault((target.hosts[host].address, tier.port), name)
             if other != name:
                 message = f"port {tier.port} on host {host!r} is that of tier {other!r} already"
-                yield Finding(
-                    ("tiers", name, "port"), message, "leave `port:` out to have a free one"
-                )
+                hint = "leave `port:` out to have a free one"
+                yield Finding(("tiers", name, "port"), message, hint)
 
 
 def _objective(target: Target) -> Iterator[Finding]:
@@ -169,10 +164,8 @@ def _stack(target: Target) -> Iterator[Finding]:
     for name, rule in target.parameters.items():
         for key in DECLARING:
             if getattr(rule, key) is not None:
-                message = (
-                    f"`{key}:` is for parameters of a `command:`; the catalogue knows this one"
-                )
-                yield Finding(("parameters", name, key), message)
+                message = f"`{key}:` is for parameters of a `command:`"
+                yield Finding(("parameters", name, key), f"{message}; the catalogue knows this one")
     for key in OF_A_STACK:
         if key not in target.model_fields_set:
             yield Finding((), f"{key!r} is missing", f"such as `{EXAMPLES[key]}`")

@@ -156,10 +156,10 @@ def explain_yaml_error(error: MarkedYAMLError) -> tuple[StreamMark | None, str, 
     if begins and mark and begins.line < mark.line and any(c in context for c in BEGINS_EARLIER):
         mark = begins
     for pattern, words, hint in WORDS:
-        if found := re.search(pattern, problem):
-            return mark, f"not valid YAML: {words.format(**found.groupdict())}", hint
-    said = (problem or context).split("\n", 1)[0]
-    return mark, f"not valid YAML: {said}", None
+        if match := re.search(pattern, problem):
+            return mark, f"not valid YAML: {words.format(**match.groupdict())}", hint
+    first_line = (problem or context).split("\n", 1)[0]
+    return mark, f"not valid YAML: {first_line}", None
 
 
 class _Tree:
@@ -197,7 +197,9 @@ class _Tree:
                 for source in self._merge_sources(item):
                     merged = {**self._entries(source), **merged}
                 continue
-            key = self._key(key_node)
+            if isinstance(key_node.value, list):
+                raise self._error(key_node, "a key must be a word, not a list or a mapping")
+            key = str(key_node.value)
             if key in own:
                 line, _ = _place(own[key][0].start_mark)
                 raise self._error(key_node, f"{key!r} is there twice; first on line {line}")
@@ -215,11 +217,6 @@ class _Tree:
                 message = f"more than {MOST_MERGES} merges (`<<`), so hardly a target"
                 raise self._error(node, message)
             yield source
-
-    def _key(self, node: Node) -> str:
-        if isinstance(node.value, list):
-            raise self._error(node, "a key must be a word, not a list or a mapping")
-        return str(node.value)
 
     def _scalar(self, node: Node) -> Any:
         text: str = node.value

@@ -43,7 +43,7 @@ TEXT = r"^[^\x00-\x1f\x7f]+$"
 WORD = r"^[^\x00]*$"
 
 # What each pattern asks for, in words.
-WANTED = {
+EXPECTED = {
     NAME: "a name: letters, digits, '-' and '_', a letter first",
     TIER: "a tier's name: small letters, digits and '_', a letter first",
     USER: "a user name",
@@ -63,7 +63,7 @@ class Model(BaseModel):
         return [field.alias or name for name, field in cls.model_fields.items()]
 
 
-def _one_or_many(value: object) -> object:
+def one_or_many(value: object) -> object:
     return value if isinstance(value, list | tuple) else [value]
 
 
@@ -71,7 +71,7 @@ def _scalar(value: object) -> bool | int | float | str:
     if isinstance(value, float) and not isfinite(value):
         raise ValueError(f"{format_value(value)} is not a number that can be used")
     if isinstance(value, str) and not re.fullmatch(TEXT, value):
-        raise ValueError(f"{format_value(value)} is not {WANTED[TEXT]}")
+        raise ValueError(f"{format_value(value)} is not {EXPECTED[TEXT]}")
     if isinstance(value, bool | int | float | str):
         return value
     raise ValueError(f"must be one number, word or true/false, this is {format_value(value)}")
@@ -90,15 +90,13 @@ Scalar = Annotated[
     WithJsonSchema({"type": ["boolean", "number", "string"]}),
 ]
 # One of them may be written without the brackets of a list.
+_NOT_EMPTY = Field(min_length=1)
 Some = Annotated[
-    tuple[Text, ...],
-    BeforeValidator(_one_or_many, json_schema_input_type=Text | list[Text]),
+    tuple[Text, ...], BeforeValidator(one_or_many, json_schema_input_type=Text | list[Text])
 ]
 Names = Annotated[
-    Annotated[tuple[Text, ...], Field(min_length=1)],
-    BeforeValidator(
-        _one_or_many, json_schema_input_type=Text | Annotated[list[Text], Field(min_length=1)]
-    ),
+    Annotated[tuple[Text, ...], _NOT_EMPTY],
+    BeforeValidator(one_or_many, json_schema_input_type=Text | Annotated[list[Text], _NOT_EMPTY]),
 ]
 
 
@@ -130,13 +128,13 @@ def at_least(text: str, why: str = "") -> AfterValidator:
     return AfterValidator(check)
 
 
-def _some(value: float) -> float:
+def _positive(value: float) -> float:
     if value <= 0:
         raise ValueError("must be more than nothing")
     return value
 
 
-MoreThanNothing = AfterValidator(_some)
+MoreThanNothing = AfterValidator(_positive)
 
 
 def _schema(kind: str) -> WithJsonSchema:

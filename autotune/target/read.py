@@ -1,4 +1,4 @@
-"""Read and validate a target file; what pydantic found is told in the words of the file."""
+"""Read and validate a target file; errors of pydantic in the words of the file."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pydantic_core import ErrorDetails
 from autotune.errors import TargetError
 from autotune.target.coherence import findings
 from autotune.target.document import Document, Location, load
-from autotune.target.fields import ADDRESS, PATH, USER, WANTED
+from autotune.target.fields import ADDRESS, EXPECTED, PATH, USER
 from autotune.target.messages import format_value, nearest
 from autotune.target.model import Target
 
@@ -22,13 +22,7 @@ SECRET = re.compile(
     r"pass(word|wd|phrase)?$|secret|token|credential|identity|^(api_?|private_?|ssh_?)?key(_?file)?$"
 )
 LOGIN = "logins come from the ssh agent and ~/.ssh/config (User, IdentityFile, ProxyJump)"
-
-LOGINS = (ADDRESS, USER)
-MISSING = {
-    "name": "name: shop",
-    "hosts": "hosts: web1",
-    "service": "service: nginx",
-}
+MISSING = {"name": "name: shop", "hosts": "hosts: web1", "service": "service: nginx"}
 HINTS = {
     "dict_type": "write `name: {…}` for each",
     "tuple_type": "put it in brackets, or each on a line of its own after '- '",
@@ -81,10 +75,9 @@ def read(path: Path) -> TargetFile:
         target = Target.model_validate(document.root)
     except ValidationError as error:
         raise _first(document, error.errors()) from None
-    for finding in sorted(
-        findings(target), key=lambda finding: document.position(finding.location)
-    ):
-        raise document.error(finding.location, finding.message, hint=finding.hint)
+    if misfits := list(findings(target)):
+        first = min(misfits, key=lambda finding: document.position(finding.location))
+        raise document.error(first.location, first.message, hint=first.hint)
     return TargetFile(target, document)
 
 
@@ -99,7 +92,7 @@ def _first(document: Document, problems: list[ErrorDetails]) -> TargetError:
         return _unknown(document, location)
     if problem["type"] == "missing":
         return _missing(document, location)
-    message, name = _message(problem), _name(location)
+    message, name = _message(problem), _key(location)
     if name and not message.startswith((f"{name}:", f"'{name}'")):
         message = f"{name}: {message}"
     return document.error(location, message, hint=_hint(problem, location))
@@ -117,7 +110,7 @@ def _unknown(document: Document, location: Location) -> TargetError:
 def _missing(document: Document, location: Location) -> TargetError:
     key = location[-1]
     if isinstance(key, int):
-        return document.error(location, f"{_name(location)}: a value is missing")
+        return document.error(location, f"{_key(location)}: a value is missing")
     return document.error(location[:-1], f"{key!r} is missing", hint=f"such as `{MISSING[key]}`")
 
 
@@ -136,25 +129,20 @@ def keys_at(location: Location) -> list[str]:
 
 
 def _message(problem: ErrorDetails) -> str:
+    context, value = problem.get("ctx", {}), problem["input"]
     if problem["type"] == "value_error":
-        return str(problem["ctx"]["error"])
+        return str(context["error"])
     if problem["type"] == "string_pattern_mismatch":
-        expected = WANTED[problem["ctx"]["pattern"]]
-        return f"{_got(problem)} is not {expected}"
+        login = context["pattern"] in (ADDRESS, USER)
+        # `root:hunter2@web1`: what may hold a password is not repeated on a screen or in a log.
+        got = "this" if login and re.search("[:@]", value) else format_value(value)
+        return f"{got} is not {EXPECTED[context['pattern']]}"
     words = WORDS.get(problem["type"], "{got} does not fit here")
-    return words.format(**{"got": _got(problem), **problem.get("ctx", {})})
+    return words.format(**{"got": format_value(value), **context})
 
 
-def _got(problem: ErrorDetails) -> str:
-    value = problem["input"]
-    login = problem["type"] == "string_pattern_mismatch" and problem["ctx"]["pattern"] in LOGINS
-    # `root:hunter2@web1`: what may hold a password is not repeated on a screen or in a log.
-    return "this" if login and re.search("[:@]", value) else format_value(value)
-
-
-def _name(location: Location) -> str:
-    names = [step for step in location if isinstance(step, str)]
-    return names[-1] if names else ""
+def _key(location: Location) -> str:
+    return next((step for step in reversed(location) if isinstance(step, str)), "")
 
 
 def _hint(problem: ErrorDetails, location: Location) -> str | None:
@@ -166,8 +154,11 @@ def _hint(problem: ErrorDetails, location: Location) -> str | None:
     if kind == "literal_error" and isinstance(value, str):
         meant = nearest(value, re.findall(r"'([^']*)'", problem["ctx"]["expected"]))
         return f"did you mean {meant!r}?" if meant else None
-    if kind == "string_pattern_mismatch":
-        return _pattern_hint(problem["ctx"]["pattern"], value)
+    pattern = problem["ctx"]["pattern"] if kind == "string_pattern_mismatch" else None
+    if pattern == ADDRESS and "@" in value:
+        return f"write who logs in as `user:`; {LOGIN}"
+    if pattern == PATH and "://" in value:
+        return "load only goes to the target's own entry point: give the path alone"
     return HINTS.get(kind)
 
 
@@ -177,11 +168,3 @@ def _mapping_hint(location: Location, value: object) -> str:
     if location[0] == "parameters" and isinstance(value, bool | int | float | str):
         return f"to hold it at that value: `{{fixed: {value}}}`"
     return f"its keys: {', '.join(keys_at(location))}"
-
-
-def _pattern_hint(pattern: str, value: str) -> str | None:
-    if pattern == ADDRESS and "@" in value:
-        return f"write who logs in as `user:`; {LOGIN}"
-    if pattern == PATH and "://" in value:
-        return "load only goes to the target's own entry point: give the path alone"
-    return None

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, ConfigDict, Field, model_validator
 
-from autotune.target.fields import Model, Scalar, Switch, Text, at
+from autotune.target.fields import Model, Scalar, Switch, Text, at, one_or_many
 from autotune.target.messages import format_value, same
 from autotune.target.units import magnitude
 
@@ -21,8 +21,7 @@ def _only_true(value: object) -> object:
 Conditions = Annotated[
     Annotated[tuple[Scalar, ...], Field(min_length=1)],
     BeforeValidator(
-        lambda value: value if isinstance(value, list | tuple) else [value],
-        json_schema_input_type=Scalar | Annotated[list[Scalar], Field(min_length=1)],
+        one_or_many, json_schema_input_type=Scalar | Annotated[list[Scalar], Field(min_length=1)]
     ),
 ]
 
@@ -78,14 +77,12 @@ class ParameterRule(Model):
     def _has_values(self) -> ParameterRule:
         if self.range is not None:
             self._check_range(*self.range)
-        if self.choices is not None:
-            twice = next(
-                (c for i, c in enumerate(self.choices) if _among(c, self.choices[:i])), None
-            )
-            if twice is not None:
-                raise at("choices", f"{format_value(twice)} is there twice")
-            if self.default is not None and not _among(self.default, self.choices):
-                raise at("default", f"{format_value(self.default)} is not among the choices")
+        choices = self.choices or ()
+        for index, choice in enumerate(choices):
+            if _among(choice, choices[:index]):
+                raise at("choices", f"{format_value(choice)} is there twice")
+        if choices and self.default is not None and not _among(self.default, choices):
+            raise at("default", f"{format_value(self.default)} is not among the choices")
         return self
 
     def _check_range(self, first: Scalar, last: Scalar) -> None:

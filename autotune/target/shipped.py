@@ -27,15 +27,16 @@ def write_example(name: str, out: Path) -> Path:
 
     Raises AutotuneError for an unknown one or a file there.
     """
-    known = examples()
-    if name not in known:
-        raise AutotuneError(f"there is no example {name!r}", hint=instead(name, known))
-    files = {out.parent / own.name: own for own in known[name].parent.glob(f"{name}.*")}
-    files = {place: own for place, own in files.items() if own != known[name]}
-    for place in (out, *files):
-        if place.exists():
-            raise AutotuneError(f"{place} exists already", hint="name another file with --out")
+    shipped_targets = examples()
+    if name not in shipped_targets:
+        raise AutotuneError(f"there is no example {name!r}", hint=instead(name, shipped_targets))
+    source = shipped_targets[name]
+    programs = [path for path in source.parent.glob(f"{name}.*") if path != source]
+    copies = {out: source, **{out.parent / path.name: path for path in programs}}
+    for copy in copies:
+        if copy.exists():
+            raise AutotuneError(f"{copy} exists already", hint="name another file with --out")
     out.parent.mkdir(parents=True, exist_ok=True)
-    for place, own in {**files, out: known[name]}.items():
-        place.write_bytes(own.read_bytes())
+    for copy, path in reversed(copies.items()):
+        copy.write_bytes(path.read_bytes())
     return out
