@@ -54,9 +54,9 @@ def load(part: Part, data: Data, transport: Transport, progress: Progress = unhe
 def _ask(tier: str, transport: Transport, busy: str, argv: Argv) -> str:
     deadline = time.monotonic() + LOADING_SECONDS
     done = transport.run(argv, timeout=120.0)
-    while busy in done.said and time.monotonic() < deadline:
+    while busy in done.error_text and time.monotonic() < deadline:
         time.sleep(0.02)  # a store that was restarted reads its dump first
         done = transport.run(argv, timeout=120.0)
     if not done.ok:
-        raise AutotuneError(f"{tier}: the store refused its data: {done.said}")
+        raise AutotuneError(f"{tier}: the store refused its data: {done.error_text}")
     return done.stdout.strip()

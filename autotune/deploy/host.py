@@ -118,7 +118,7 @@ class ManagedHost:
         for check, done in zip(checks, answers[len(commands) :], strict=True):
             if not done.ok:
                 raise Invalid(
-                    f"{check.part.name}: {done.said or 'its configuration is not accepted'}"
+                    f"{check.part.name}: {done.error_text or 'its configuration is not accepted'}"
                 )
 
     def discard(self, plan: HostPlan) -> None:
@@ -156,7 +156,7 @@ class ManagedHost:
     def complaints(self) -> list[str]:
         """What the units that ought to run and do not have said, with their names."""
         answers = self.ask([("complaint", unit) for unit in sorted(self._started)])
-        return [f"{self.name}: {done.said}" for done in answers if done.said]
+        return [f"{self.name}: {done.error_text}" for done in answers if done.error_text]
 
     def forget(self) -> None:
         """The host is as it was found: the copies of how that was are not needed any more."""
@@ -198,8 +198,12 @@ class ManagedHost:
         fence = self.lock.fence
         answers = ask(self.transport, [fence, *commands], timeout=timeout, alone=True)
         if not answers[0].ok:
-            raise LockedError(f"{self.name}: {answers[0].said}", hint="another tuner took it over")
+            raise LockedError(
+                f"{self.name}: {answers[0].error_text}", hint="another tuner took it over"
+            )
         for command, done in zip(commands, answers[1:], strict=False):
             if command.vital and not done.ok:
-                raise CommandFailed(f"{self.name}: {done.said or ' '.join(command.words[:2])}")
+                raise CommandFailed(
+                    f"{self.name}: {done.error_text or ' '.join(command.words[:2])}"
+                )
         return answers[1:]

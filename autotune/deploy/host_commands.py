@@ -93,7 +93,9 @@ def run_checked(
     answers = ask(transport, batch, timeout=timeout)
     for command, done in zip(batch, answers, strict=False):
         if command.vital and not done.ok:
-            raise CommandFailed(f"{transport.name}: {done.said or ' '.join(command.words[:2])}")
+            raise CommandFailed(
+                f"{transport.name}: {done.error_text or ' '.join(command.words[:2])}"
+            )
     return answers
 
 
@@ -125,7 +127,7 @@ def _answers(commands: list[Command], output: str, mark: str) -> list[Completed]
 def _ended_early(host: str, done: Completed) -> AutotuneError:
     if "sudo" in done.stderr:
         return AutotuneError(
-            f"{host}: root is needed there: {done.said}",
+            f"{host}: root is needed there: {done.error_text}",
             hint="let the account run commands by `sudo -n` there (NOPASSWD), or log in as root",
         )
-    return AutotuneError(f"{host}: its commands ended early: {done.said[:400]}")
+    return AutotuneError(f"{host}: its commands ended early: {done.error_text[:400]}")

@@ -135,7 +135,7 @@ class HostLock:
                 self.record = record
                 return f"{observed.holder or 'somebody'}: {stale}" if observed.record else None
             if done.returncode != _CHANGED:
-                raise AutotuneError(f"{self._transport.name} cannot be locked: {done.said}")
+                raise AutotuneError(f"{self._transport.name} cannot be locked: {done.error_text}")
         raise self._held(look(self._transport).holder)
 
     def left_behind(self) -> bool:
@@ -149,7 +149,7 @@ class HostLock:
         """Raises LockedError where the lock has gone to somebody else."""
         (done,) = ask(self._transport, [self.fence])
         if not done.ok:
-            raise LockedError(f"{self._transport.name}: {done.said}")
+            raise LockedError(f"{self._transport.name}: {done.error_text}")
 
     def release(self) -> None:
         if self.held:
@@ -169,7 +169,7 @@ def look(transport: Transport) -> ObservedLock:
     (done,) = ask(transport, [Command(("lock_state",))])
     lines = done.stdout.split("\n", 3)
     if not done.ok or len(lines) < 3:
-        raise CommandFailed(f"{transport.name} does not say who has locked it: {done.said}")
+        raise CommandFailed(f"{transport.name} does not say who has locked it: {done.error_text}")
     renewed = None
     with contextlib.suppress(ValueError):
         renewed = float(lines[2])

@@ -57,7 +57,7 @@ def validate_all(transport: Transport, cases: Sequence[tuple[Part, Files]]) -> l
     places = sorted({f"{part.site.directory}.judged" for part, _ in cases})
     commands.append(Command(("rm", "-rf", "--", *places)))
     answers = ask(transport, commands, timeout=60.0 + 10.0 * len(cases))
-    return [None if at is None or answers[at].ok else answers[at].said or "it is refused"
+    return [None if at is None or answers[at].ok else answers[at].error_text or "it is refused"
             for at in asked]  # fmt: skip
 
 

@@ -128,7 +128,7 @@ def trivial_server(transport: Transport, *, server: str, port: int) -> Iterator[
     """nginx answering ``return 200`` on the host's loopback, gone when this is left."""
     made = transport.run(("mktemp", "--directory", "--tmpdir", "autotune-headroom.XXXXXXXX"))
     if not made.ok:
-        raise LoadError(f"no temporary directory on the load host: {made.said}")
+        raise LoadError(f"no temporary directory on the load host: {made.error_text}")
     directory = made.stdout.strip()
     argv = (
         "timeout",
@@ -148,7 +148,9 @@ def trivial_server(transport: Transport, *, server: str, port: int) -> Iterator[
             try:
                 pid = _ready(transport, directory, serving)
                 if pid is None:
-                    raise LoadError(f"a trivial server did not start: {serving.result().said}")
+                    raise LoadError(
+                        f"a trivial server did not start: {serving.result().error_text}"
+                    )
                 yield Endpoint("127.0.0.1", port)
             finally:
                 if (pid := _pid(transport, directory)) is not None:

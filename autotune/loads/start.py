@@ -68,6 +68,8 @@ def _compared(transport: Transport, now: Callable[[], float]) -> HostClock:
     said = transport.run(_CLOCK, timeout=10.0)
     after = now()
     if not said.stdout.strip().isdigit():
-        raise AutotuneError(f"{transport.name} does not say what time it is: {said.said[:200]}")
+        raise AutotuneError(
+            f"{transport.name} does not say what time it is: {said.error_text[:200]}"
+        )
     there = int(said.stdout) / 1e9
     return HostClock(there - (before + after) / 2, (after - before) / 2)

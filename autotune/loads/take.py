@@ -98,7 +98,7 @@ def _output(completed: Completed, install: str) -> str:
     """Standard output, or the last words of a program that printed nothing there."""
     if completed.returncode in MISSING:
         raise LoadError(
-            f"the load host cannot make the load: {completed.said}",
+            f"the load host cannot make the load: {completed.error_text}",
             hint=f"install it there: {install}",
         )
-    return completed.stdout if completed.stdout.strip() else completed.said
+    return completed.stdout if completed.stdout.strip() else completed.error_text

@@ -192,7 +192,7 @@ def validate(
         else:
             done = transport.run(how, cwd=str(staging), timeout=20.0)
             if not done.ok:
-                raise Invalid(f"{part.name}: {done.said}")
+                raise Invalid(f"{part.name}: {done.error_text}")
 
 
 def validate_all(transport: Transport, cases: Sequence[tuple[Part, Files]]) -> list[str | None]:

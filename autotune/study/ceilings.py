@@ -159,7 +159,7 @@ def _of_stack(context: TrialContext, meter: LoadMeter, request: CeilingRequest) 
     def run(clients: Clients) -> Ceiling:
         bound = clients.seconds + 2 * clients.timeout + MARGIN
         done = host.run(load.argv(meter.request, clients), timeout=bound)
-        return load.parse(done.stdout or done.said, clients)
+        return load.parse(done.stdout or done.error_text, clients)
 
     run(Clients(request.clients[0], WARM_UP_SECONDS, meter.timeout))
     ceilings = []
@@ -227,7 +227,7 @@ def _alone(
 def _by_memcaslap(servers: tuple[Endpoint, ...], shape: Shape, host: Transport) -> CacheCeiling:
     temporary = host.run(("mktemp", "--tmpdir", "autotune-memcaslap.XXXXXXXX"))
     if not temporary.ok:
-        raise LoadError(f"no temporary file on {host.name}: {temporary.said}")
+        raise LoadError(f"no temporary file on {host.name}: {temporary.error_text}")
     config = temporary.stdout.strip()
     try:
         host.put(shape.config(), config)
@@ -236,6 +236,6 @@ def _by_memcaslap(servers: tuple[Endpoint, ...], shape: Shape, host: Transport) 
         if done.returncode in MISSING:
             hint = f"sudo apt-get install {' '.join(memcaslap.PACKAGES)}"
             raise LoadError(f"{host.name} has no memcaslap", hint=hint)
-        return memcaslap.parse(done.stdout or done.said, shape)
+        return memcaslap.parse(done.stdout or done.error_text, shape)
     finally:
         host.run(("rm", "--force", config))

@@ -26,7 +26,7 @@ class Completed:
         return self.returncode == 0
 
     @property
-    def said(self) -> str:
+    def error_text(self) -> str:
         """Its own words, for an error message: stderr if any, else stdout."""
         return (self.stderr.strip() or self.stdout.strip())[:4000]
 

@@ -94,7 +94,7 @@ class LocalTransport:
         ):
             done = self.run(argv, input=given, sudo=True)
             if not done.ok:
-                raise AutotuneError(f"{target} cannot be written: {done.said}")
+                raise AutotuneError(f"{target} cannot be written: {done.error_text}")
 
     def get(self, path: str, *, sudo: bool = False) -> bytes | None:
         """Raises AutotuneError when this account may not read it."""
@@ -114,7 +114,7 @@ class LocalTransport:
             return None
         done = self.run(["base64", "--", path], sudo=True)
         if not done.ok:
-            raise AutotuneError(f"{path} cannot be read: {done.said}")
+            raise AutotuneError(f"{path} cannot be read: {done.error_text}")
         return base64.b64decode(done.stdout)
 
     def close(self) -> None:

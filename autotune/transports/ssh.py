@@ -229,7 +229,7 @@ class SshTransport:
         done = answer.completed(argv)
         if done.ok:
             return answer.stdout
-        if done.said.endswith(("No such file or directory", "Not a directory")):
+        if done.error_text.endswith(("No such file or directory", "Not a directory")):
             return None
         raise self._refused(f"{path} cannot be read", done)
 
@@ -310,4 +310,4 @@ class SshTransport:
         hint = None
         if done.stderr.startswith("sudo:"):
             hint = f"let {self._live().user} run it by `sudo -n` on {self.name}, or log in as root"
-        return AutotuneError(f"{self.name}: {what}: {done.said}", hint=hint)
+        return AutotuneError(f"{self.name}: {what}: {done.error_text}", hint=hint)

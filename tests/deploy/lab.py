@@ -62,7 +62,7 @@ class Ground:
 
     lab: Path
     directory: Path
-    ways: Mapping[str, Transport]
+    transports: Mapping[str, Transport]
 
     def bed(self, *changes: tuple[str, str]) -> SystemdEnvironment:
         text = TARGET.replace("CONFIG", str(names(self.lab).ssh_config))
@@ -100,16 +100,16 @@ class Ground:
             yield fleet
         finally:
             fleet.restore()
-            for way in bed.transports.values():
-                way.close()
+            for transport in bed.transports.values():
+                transport.close()
         left = differing(before, self.pictures())
         assert not left, left
 
     def pictures(self) -> dict[str, list[str]]:
-        return {name: picture(names(self.lab), name) for name in self.ways}
+        return {name: picture(names(self.lab), name) for name in self.transports}
 
     def sh(self, host: str, script: str, *words: str) -> str:
-        done = self.ways[host].run(["sh", "-c", script, "sh", *words], timeout=240.0)
+        done = self.transports[host].run(["sh", "-c", script, "sh", *words], timeout=240.0)
         return done.stdout.strip()
 
 

@@ -28,10 +28,10 @@ CHOICES = (
 def ground(shared_lab: SharedLab, tmp_path: Path) -> Iterator[Ground]:
     shared_lab.renew()
     lab = shared_lab.directory
-    ways = {host.name: SshTransport(access(lab, host.name)) for host in HOSTS}
-    yield Ground(lab, tmp_path, ways)
-    for way in ways.values():
-        way.close()
+    transports = {host.name: SshTransport(access(lab, host.name)) for host in HOSTS}
+    yield Ground(lab, tmp_path, transports)
+    for transport in transports.values():
+        transport.close()
 
 
 def test_all_four_deployments_answer_and_hosts_are_put_back(ground: Ground) -> None:

@@ -44,13 +44,13 @@ def ground(shared_lab: SharedLab, tmp_path: Path) -> Iterator[Ground]:
     """Hosts some of which have services running already, as the distribution set them up."""
     shared_lab.renew()
     lab = shared_lab.directory
-    ways = {host.name: SshTransport(access(lab, host.name)) for host in HOSTS}
-    ground = Ground(lab, tmp_path, ways)
+    transports = {host.name: SshTransport(access(lab, host.name)) for host in HOSTS}
+    ground = Ground(lab, tmp_path, transports)
     ground.sh("fllb", "systemctl start nginx")
     ground.sh("flstore", "systemctl start redis-server && redis-cli set mine 1")
     yield ground
-    for way in ways.values():
-        way.close()
+    for transport in transports.values():
+        transport.close()
 
 
 def templates(ground: Ground, path: str, line: str) -> tuple[str, str]:
@@ -132,7 +132,7 @@ def test_a_store_that_is_found_as_it_ought_to_be_and_empty(ground: Ground) -> No
         assert second.request() == RIGHT
     finally:
         second.restore()
-        restore_study(ground.directory / "first", ground.ways)
+        restore_study(ground.directory / "first", ground.transports)
 
 
 def test_what_does_not_validate_changes_nothing(ground: Ground) -> None:
@@ -258,7 +258,7 @@ def test_a_host_that_goes_down_during_a_deployment(ground: Ground) -> None:
         fleet.restore()
     up(HOSTS, ground.lab)
     ground.killed(fleet)
-    assert restore_study(ground.directory / "study", ground.ways) != []
+    assert restore_study(ground.directory / "study", ground.transports) != []
     assert differing(_of_files(before), _of_files(ground.pictures())) == []
 
 
@@ -286,7 +286,7 @@ def test_a_host_that_goes_down_between_deployments(ground: Ground) -> None:
         fleet.restore()
     up(HOSTS, ground.lab)
     ground.killed(fleet)
-    assert restore_study(ground.directory / "study", ground.ways) != []
+    assert restore_study(ground.directory / "study", ground.transports) != []
     assert differing(_of_files(before), _of_files(ground.pictures())) == []
 
 
@@ -295,11 +295,11 @@ def test_sshd_killed_again_and_again_while_files_are_uploaded(ground: Ground) ->
 
     def kill_sessions() -> None:
         while not over.wait(0.1):
-            way = SshTransport(access(ground.lab, "flweb"))
+            transport = SshTransport(access(ground.lab, "flweb"))
             with suppress(AutotuneError):
-                way.run(["pkill", "-f", "sshd: root"], timeout=5.0)
+                transport.run(["pkill", "-f", "sshd: root"], timeout=5.0)
             with suppress(AutotuneError):
-                way.close()
+                transport.close()
 
     with ground.opened() as fleet:
         killer = threading.Thread(target=kill_sessions)
@@ -324,9 +324,9 @@ def test_originals_from_the_hosts_alone(ground: Ground) -> None:
     fleet.deploy(settings(fleet, lb__sysctl__net__ipv4__tcp_fin_timeout=31))
     ground.killed(fleet)
     shutil.rmtree(ground.directory / "study")
-    assert restore_hosts(ground.directory / "study", ground.ways) != []
+    assert restore_hosts(ground.directory / "study", ground.transports) != []
     assert differing(before, ground.pictures()) == []
-    assert restore_hosts(ground.directory / "study", ground.ways) == []
+    assert restore_hosts(ground.directory / "study", ground.transports) == []
 
 
 WATCHED = (HOSTS[1].name, HOSTS[3].name)  # hosts of which each exchange is one to be killed at
@@ -344,7 +344,7 @@ def exchanges(
             if line.startswith("exchange"):
                 (_, number, asked) = line.split(" ", 2)
                 first.setdefault(asked, (host, int(number)))
-        restore_study(study, ground.ways)
+        restore_study(study, ground.transports)
     return first
 
 
@@ -363,7 +363,7 @@ def test_killed_at_each_step_of_a_deployment_hosts_can_be_put_back(
         assert code == -signal.SIGKILL
         if number % 2:  # the controller's copy is lost with some studies
             shutil.rmtree(study, ignore_errors=True)
-            restore_hosts(study, ground.ways)
+            restore_hosts(study, ground.transports)
         _put_back(study, ground, before, said)
 
 
@@ -389,12 +389,12 @@ def _deployed(tuners: subprocess.Popen[str], ground: Ground, study: Path) -> Non
 
 
 def _put_back(study: Path, ground: Ground, before: Mapping[str, list[str]], asked: str) -> None:
-    restore_study(study, ground.ways)
+    restore_study(study, ground.transports)
     deadline = time.monotonic() + 60
     while (found := differing(before, ground.pictures())) and asked in ("claim", "lock_state"):
         # The host, left alone with it, took the lock after all; the next one finds it is nobody's.
         assert time.monotonic() < deadline, found
-        restore_study(study, ground.ways)
+        restore_study(study, ground.transports)
     assert found == [], asked
 
 
@@ -433,7 +433,7 @@ def test_a_tuner_killed_at_any_moment_leaves_hosts_that_can_be_put_back(ground: 
         _killed("tune", ground, study, delay)
         again = moments.uniform(0.0, 2.0)
         _killed("restore", ground, study, again)
-        restore_study(study, ground.ways)
+        restore_study(study, ground.transports)
         found = differing(before, ground.pictures())
         assert found == [], f"killed after {delay:.3f} s, its restoring after {again:.3f} s"
 

@@ -87,11 +87,11 @@ def tune(target: Path, study: Path, watched: Watched | None) -> None:
 def restore(target: Path, study: Path, watched: Watched | None) -> None:
     file = read(target)
     used = {host for tier in file.target.tiers.values() for host in tier.hosts}
-    ways = {name: way for name, way in transports(file).items() if name in used}
+    of_hosts = {name: transport for name, transport in transports(file).items() if name in used}
     print("open", flush=True)
     if watched:
         watched.begin()
-    restore_study(study, ways)
+    restore_study(study, of_hosts)
 
 
 def main(what: str, target: str, study: str, *at: str) -> None:

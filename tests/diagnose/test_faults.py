@@ -55,11 +55,11 @@ def parts() -> list[Part]:
 )
 def test_a_host_that_never_answers_right(answers: list[str], found: str | None) -> None:
     pauses: list[float] = []
-    ways: dict[str, Transport] = {
+    transports: dict[str, Transport] = {
         "web1": Curl("web1", "found 100 of 100\n\n200 0.002"),
         "web2": (second := Curl("web2", *answers)),
     }
-    named = faults(parts(), ways, "/kv.php", RIGHT, pauses.append)
+    named = faults(parts(), transports, "/kv.php", RIGHT, pauses.append)
     assert named == ({"web.web2.nginx": found} if found else {})
     assert set(second.asked) == {"http://10.0.0.2:80/kv.php"}
     assert pauses == [PAUSE] * (len(second.asked) - 1)

@@ -145,16 +145,16 @@ def test_a_host_is_read_in_one_exchange_and_its_facts(tmp_path: Path) -> None:
         *) echo 'LISTEN 0 511 0.0.0.0:80 0.0.0.0:*'; echo 'LISTEN 0 128 [::]:80 [::]:*' ;;
     esac"""
     names = "case $1 in -I) echo 10.0.0.1 fd00::1 ;; -f) exit 1 ;; *) echo web-1.example ;; esac"
-    way = Stubbed(tmp_path, {"systemctl": SYSTEMCTL, "ss": sockets, "hostname": names,
+    transport = Stubbed(tmp_path, {"systemctl": SYSTEMCTL, "ss": sockets, "hostname": names,
                              "nproc": "echo 3"})  # fmt: skip
-    found = host_reading.read_host(way, SshHost("login", "10.0.0.1", user="me"))
+    found = host_reading.read_host(transport, SshHost("login", "10.0.0.1", user="me"))
     assert (found.name, found.address, found.user) == ("web-1", "10.0.0.1", "me")
     assert found.units == {"nginx.service": "active", "php8.2-fpm.service": "inactive"}
     assert found.names == {"10.0.0.1", "fd00::1", "web-1.example"}
     assert found.processors == 3
     assert found.backlogs == {"/run/php/php8.2-fpm.sock": 4096, "80": 128}
     assert found.facts.memory > 0
-    assert way.exchanges <= 4
+    assert transport.exchanges <= 4
     for path in found.tree.files:
         assert path.startswith("/etc/")
         assert not path.endswith((".key", ".pem"))
@@ -162,8 +162,8 @@ def test_a_host_is_read_in_one_exchange_and_its_facts(tmp_path: Path) -> None:
 
 def test_a_host_without_systemd_is_told(tmp_path: Path) -> None:
     # A shell that finds nothing is as good as a host that has nothing.
-    way = Stubbed(tmp_path, {})
-    original = way.run
+    transport = Stubbed(tmp_path, {})
+    original = transport.run
 
     def without(argv: Argv, **options: object) -> Completed:
         script = options.get("input")
@@ -171,9 +171,9 @@ def test_a_host_without_systemd_is_told(tmp_path: Path) -> None:
             options["input"] = script.replace(b"command -v systemctl", b"false systemctl")
         return original(argv, **options)
 
-    way.run = without  # type: ignore[method-assign,assignment]  # for this test alone
+    transport.run = without  # type: ignore[method-assign,assignment]  # for this test alone
     with pytest.raises(AutotuneError, match="has no systemd"):
-        host_reading.read_host(way, SshHost("login", "10.0.0.1"))
+        host_reading.read_host(transport, SshHost("login", "10.0.0.1"))
 
 
 def test_the_manifest_is_json_that_says_which_file_comes_from_what(tmp_path: Path) -> None:

@@ -69,15 +69,15 @@ def lab(shared_lab: SharedLab) -> Path:
 
 @pytest.fixture(scope="module")
 def ground(lab: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ground]:
-    ways = {name: SshTransport(access(lab, name)) for name in (NAME, FRONT, BACK)}
-    ground = Ground(lab, tmp_path_factory.mktemp("targets"), ways)
+    transports = {name: SshTransport(access(lab, name)) for name in (NAME, FRONT, BACK)}
+    ground = Ground(lab, tmp_path_factory.mktemp("targets"), transports)
     for name, script in ((NAME, _SITE), (FRONT, _BALANCER), (BACK, _MOD_PHP)):
         print(ground.sh(name, f"exec 2>&1\n{script}"))
     assert served().startswith("site ")
     assert served(FRONT_ADDRESS).startswith("site ")
     yield ground
-    for way in ways.values():
-        way.close()
+    for transport in transports.values():
+        transport.close()
 
 
 @pytest.fixture(scope="module")
@@ -142,8 +142,8 @@ def test_the_baseline_changes_nothing_and_others_are_validated_with_their_includ
         assert served() == page
     finally:
         fleet.restore()
-        for way in bed.transports.values():
-            way.close()
+        for transport in bed.transports.values():
+            transport.close()
     assert differing(before, ground.pictures()) == []
 
 
@@ -178,8 +178,8 @@ def test_a_balancer_with_apache_a_cache_and_a_store_behind_it(ground: Ground) ->
         assert served(FRONT_ADDRESS) == page
     finally:
         fleet.restore()
-        for way in bed.transports.values():
-            way.close()
+        for transport in bed.transports.values():
+            transport.close()
     assert differing(before, ground.pictures()) == []
 
 

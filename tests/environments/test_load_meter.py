@@ -18,10 +18,10 @@ ENTRY = Endpoint("10.0.0.1", 80)
 
 
 def gauge(cpus: float) -> LoadMeter:
-    way = LocalTransport("load1")
+    transport = LocalTransport("load1")
     return LoadMeter(
-        Httperf(), Request(ENTRY, "/"), Slo(), (way,), Stack((), ENTRY), (), timeout=2.0,
-        generators=(WatchedHost("load1", cpus, (), way),),
+        Httperf(), Request(ENTRY, "/"), Slo(), (transport,), Stack((), ENTRY), (), timeout=2.0,
+        generators=(WatchedHost("load1", cpus, (), transport),),
     )  # fmt: skip
 
 

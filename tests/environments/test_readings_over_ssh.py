@@ -87,8 +87,8 @@ def running(path: Path, study: Path) -> Iterator[tuple[SystemdEnvironment, Meter
         yield bed, session.meter
 
 
-def sysctls(way: Transport) -> list[str]:
-    return way.run(["sysctl", "-n", load_host.RANGE, load_host.REUSE]).stdout.split()
+def sysctls(transport: Transport) -> list[str]:
+    return transport.run(["sysctl", "-n", load_host.RANGE, load_host.REUSE]).stdout.split()
 
 
 def climb(bed: SystemdEnvironment, equipment: Meter, first: float) -> Bottleneck | None:
@@ -115,8 +115,10 @@ def test_a_small_load_is_answered_and_watched_all_the_while(lab: Path, tmp_path:
 
 def test_a_reading_with_two_load_hosts(lab: Path, tmp_path: Path) -> None:
     with running(target(lab), tmp_path / "study") as (bed, equipment):
-        ways = bed.transports
-        assert sysctls(ways["load1"]) == sysctls(ways["load2"]) == ["1024", "65535", "1"]
+        transports = bed.transports
+        assert (
+            sysctls(transports["load1"]) == sysctls(transports["load2"]) == ["1024", "65535", "1"]
+        )
         taken = equipment.take(30.0, SECONDS)
         assert taken.reading.intended == 60
         seen = taken.seen
@@ -138,8 +140,8 @@ def test_a_reading_with_two_load_hosts(lab: Path, tmp_path: Path) -> None:
         assert prints["web2"].rss["web.web2.php_fpm"] > 1 << 20
     again = prepare(read(target(lab)))
     assert sysctls(again.transports["load1"])[:2] == ["32768", "60999"]
-    for way in again.transports.values():
-        way.close()
+    for transport in again.transports.values():
+        transport.close()
 
 
 @pytest.mark.parametrize(
@@ -199,5 +201,5 @@ def test_a_generator_that_is_not_there_is_missed_before_anything_is_changed(
             prepare(read(path))
     finally:
         bed.transports["load2"].run(["mv", "/root/httperf", "/usr/bin/httperf"])
-        for way in bed.transports.values():
-            way.close()
+        for transport in bed.transports.values():
+            transport.close()

@@ -42,16 +42,16 @@ def ground(shared_lab: SharedLab, tmp_path_factory: pytest.TempPathFactory) -> I
     """Hosts some of which have services running already, as the distribution set them up."""
     shared_lab.renew()
     lab = shared_lab.directory
-    ways = {host.name: SshTransport(access(lab, host.name)) for host in HOSTS}
+    transports = {host.name: SshTransport(access(lab, host.name)) for host in HOSTS}
     # The path of a socket of ssh, somewhere below, may have a hundred characters and no more.
-    ground = Ground(lab, tmp_path_factory.mktemp("role"), ways)
-    for name in ways:  # the machine below may have labs there, whose directory shows through
+    ground = Ground(lab, tmp_path_factory.mktemp("role"), transports)
+    for name in transports:  # the machine below may have labs there, whose directory shows through
         ground.sh(name, "rmdir /var/lib/autotune 2>&1 || :")
     ground.sh("fllb", "systemctl start nginx")
     ground.sh("flstore", "systemctl start redis-server")
     yield ground
-    for way in ways.values():
-        way.close()
+    for transport in transports.values():
+        transport.close()
 
 
 def autotune(ground: Ground, *words: str) -> str:
@@ -149,8 +149,8 @@ def test_the_role_puts_the_same_in_effect_as_apply(
         assert set(changes.values()) == {0}, changes
         assert differing(after, ground.pictures()) == []
     finally:
-        for way in bed.transports.values():
-            way.close()
+        for transport in bed.transports.values():
+            transport.close()
 
 
 def not_kept(before: Mapping[str, list[str]], after: Mapping[str, list[str]]) -> list[str]:

@@ -67,7 +67,7 @@ class SharedLab:
 
     def _settle(self, hosts: list[str]) -> None:
         """Booted to the end: nothing is written any more by what runs once."""
-        ways = [SshTransport(access(self.directory, name)) for name in hosts]
-        for way in ways:
-            way.run(["systemctl", "is-system-running", "--wait"], timeout=300.0)
-            way.close()
+        transports = [SshTransport(access(self.directory, name)) for name in hosts]
+        for transport in transports:
+            transport.run(["systemctl", "is-system-running", "--wait"], timeout=300.0)
+            transport.close()

@@ -86,20 +86,20 @@ CHANGES = {
 @pytest.fixture
 def host(shared_lab: SharedLab) -> Iterator[SshTransport]:
     shared_lab.renew()
-    way = SshTransport(access(shared_lab.directory, HOST))
-    yield way
-    way.close()
+    transport = SshTransport(access(shared_lab.directory, HOST))
+    yield transport
+    transport.close()
 
 
 def test_every_kind_of_change_shows_and_goes(host: SshTransport, shared_lab: SharedLab) -> None:
     for name, (change, undo, shows) in CHANGES.items():
         before = shared_lab.pictures()[HOST]
         done = host.run(["sh", "-ec", change], timeout=60.0)
-        assert done.ok, (name, done.said)
+        assert done.ok, (name, done.error_text)
         added = {*shared_lab.pictures()[HOST]} - {*before}
         assert any(shows in line for line in added), (name, added)
         done = host.run(["sh", "-ec", undo], timeout=60.0)
-        assert done.ok, (name, done.said)
+        assert done.ok, (name, done.error_text)
         assert shared_lab.pictures()[HOST] == before, name
 
 

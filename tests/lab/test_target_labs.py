@@ -138,14 +138,16 @@ def test_a_lab_by_the_command_line(target: Path, lab_dir: Path, traces: Traces) 
 @pytest.mark.lab
 def test_a_target_reaches_its_lab(target: Path, lab_dir: Path) -> None:
     target_labs.up(target, lab_dir)
-    ways = transports(read(target))
+    reached = transports(read(target))
     try:
-        names = run_on_all(ways.values(), lambda way: way.run(["hostname"]).stdout.strip()).unwrap()
+        names = run_on_all(
+            reached.values(), lambda transport: transport.run(["hostname"]).stdout.strip()
+        ).unwrap()
         assert (names["lb1"], names["web1"]) == ("lb1", "web1")
         assert names["here"] == Path("/proc/sys/kernel/hostname").read_text().strip()
     finally:
-        for way in ways.values():
-            way.close()
+        for transport in reached.values():
+            transport.close()
 
 
 @pytest.mark.lab

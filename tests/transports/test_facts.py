@@ -110,9 +110,9 @@ def test_the_target_narrows_what_a_host_has() -> None:
 
 def test_every_host_that_does_not_say_is_named() -> None:
     hosts: dict[str, dict[str, object]] = {name: {"transport": "local"} for name in ("a", "b", "c")}
-    ways = {"a": Silent("a"), "b": LocalTransport("b"), "c": Silent("c")}
+    transports = {"a": Silent("a"), "b": LocalTransport("b"), "c": Silent("c")}
     with pytest.raises(AutotuneError, match=r"(?s)a does not say .*c does not say"):
-        facts(target(hosts), ways)
+        facts(target(hosts), transports)
 
 
 KERNEL_SAID = """\

@@ -42,10 +42,10 @@ def test_what_the_target_says_is_how_a_host_is_reached(
     expected = config.format(here=tmp_path, home=Path.home()) if config else None
     host = SshHost("lb1", "front.example", user="deploy", port=2222, config=expected)
     assert ssh_host(read(path), "lb1") == host
-    ways = transports(read(path))
-    assert isinstance(ways["lb1"], SshTransport)
-    assert isinstance(ways["here"], LocalTransport)
-    assert [way.name for way in ways.values()] == ["lb1", "here"]
+    reached = transports(read(path))
+    assert isinstance(reached["lb1"], SshTransport)
+    assert isinstance(reached["here"], LocalTransport)
+    assert [transport.name for transport in reached.values()] == ["lb1", "here"]
 
 
 def test_a_configuration_that_is_not_there_is_named(tmp_path: Path) -> None:

@@ -41,7 +41,7 @@ def test_a_program_that_cannot_be_started(tmp_path: Path, mode: int | None, stat
         program.chmod(mode)
     done = HERE.run([str(program)])
     assert done.returncode == status
-    assert str(program) in done.said
+    assert str(program) in done.error_text
 
 
 def test_a_command_out_of_time_is_ended_with_all_it_started(tmp_path: Path) -> None:

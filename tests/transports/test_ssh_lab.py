@@ -174,7 +174,7 @@ def test_an_upload_cut_off_is_not_taken_for_the_whole_file(root: SshTransport) -
     root.put(b"old content", "/etc/cut")
     done = root.run(["sh", "-c", _PUT, "sh", "/etc/cut", "0644", "100"], input=b"half")
     assert not done.ok
-    assert done.said == "only 4 of 100 bytes arrived"
+    assert done.error_text == "only 4 of 100 bytes arrived"
     assert root.get("/etc/cut") == b"old content"
 
 
@@ -191,7 +191,7 @@ def test_root_is_reached_by_sudo(deploy: SshTransport) -> None:
 
 
 def test_without_the_right_to_sudo_nothing_waits_for_a_password(guest: SshTransport) -> None:
-    assert "sudo:" in guest.run(["true"], sudo=True).said
+    assert "sudo:" in guest.run(["true"], sudo=True).error_text
     with pytest.raises(AutotuneError, match="cannot be written: sudo:") as refused:
         guest.put(b"x", "/etc/guest", sudo=True)
     assert "log in as root" in str(refused.value.hint)
