@@ -27,9 +27,9 @@ from autotune.measure.capacity import PeakSearch
 from autotune.monitor.activity import HostUsage
 from autotune.monitor.watch import Observations
 from autotune.report import measured
-from autotune.report.html.timeline import state_of
 from autotune.report.load_curve import hosts_at_capacity
-from autotune.report.progress.plain import verdict_mark
+from autotune.report.progress import verdict_mark
+from autotune.report.timeline import state_of
 from autotune.services.base import Endpoint
 from autotune.simulate.chain import bottleneck, chain, diagnosed
 from autotune.simulate.topology import Topology

@@ -16,8 +16,8 @@ from typer.testing import CliRunner
 from autotune import outcome, terminal
 from autotune.cli import app
 from autotune.errors import AutotuneError
-from autotune.report.progress.live import Live
-from autotune.report.progress.plain import Plain
+from autotune.report.live import Live
+from autotune.report.progress import Plain
 from autotune.report.status import watch
 from autotune.report.studies import open_study
 from autotune.study.records import Phase, State, Trial

@@ -67,18 +67,19 @@ def measure(
         if bounds is not None:
             _print_ceilings(ceilings.measure(environment, bounds, directory, progress), json_=json_)
             return
-        found = measuring.measure(environment, request, directory, progress)
+        measurement = measuring.measure(environment, request, directory, progress)
     study = open_study(directory)
     if json_:
-        print_json(measured.as_json(found, study))
+        print_json(measured.measurement_json(measurement, study))
     else:
-        echo(measured.text(found, study))
+        echo(measured.measurement_text(measurement, study))
 
 
-def _print_ceilings(found: Any, *, json_: bool) -> None:
-    from autotune.report import ceilings
+def _print_ceilings(ceilings: Any, *, json_: bool) -> None:
+    from autotune.report import measured
 
+    record = ceilings.record()
     if json_:
-        print_json(ceilings.as_json(found))
+        print_json(measured.ceilings_json(record))
     else:
-        echo(ceilings.text(found))
+        echo("\n".join(measured.ceiling_lines(record)))

@@ -22,9 +22,9 @@ def params(
     json_: Json = False,
 ) -> None:
     """The catalogue of parameters: meaning, unit, range, stock and recommended values, source."""
-    from autotune.report import catalogue
+    from autotune.report.parameters import catalogue_json, catalogue_text
 
     if json_:
-        print_json(catalogue.as_json(service))
+        print_json(catalogue_json(service))
     else:
-        echo(catalogue.as_text(service), end="")
+        echo(catalogue_text(service), end="")

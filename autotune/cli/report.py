@@ -39,7 +39,7 @@ def report(
 
 
 def _html(directory: Path, path: Path, *, shown: bool) -> None:
-    from autotune.report.html.page import write_page
+    from autotune.report.page import write_page
     from autotune.report.studies import open_study
 
     echo(f"wrote {write_page(open_study(directory), path)}", err=True)

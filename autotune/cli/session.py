@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TextIO
 
 import typer
 
@@ -17,8 +17,11 @@ from autotune.terminal import echo
 
 if TYPE_CHECKING:
     from autotune.environments.base import Environment
+    from autotune.report.progress import Progress
     from autotune.study.context import ProgressReporter
+    from autotune.study.records import State
     from autotune.sweep.plan import Plan
+    from autotune.target.model import Target
 
 
 def prepared(target: Path) -> Environment:
@@ -33,13 +36,33 @@ def reporting(
     environment: Environment, directory: Path, *, verbose: bool, paged: bool = True
 ) -> AbstractContextManager[ProgressReporter]:
     """Progress on standard error and, if ``paged``, in the study's own page."""
-    from autotune.report.progress.page import WithPage
-    from autotune.report.progress.reporter import reporter
+    from autotune.report.progress import WithPage
     from autotune.study.store import Follow
 
     target = environment.file.target
     progress = reporter(target, Follow(directory), sys.stderr, os.environ, verbose=verbose)
     return WithPage(progress, directory) if paged else progress
+
+
+def reporter(
+    target: Target,
+    state: Callable[[], State],
+    stream: TextIO,
+    environment: Mapping[str, str],
+    *,
+    verbose: bool = False,
+) -> Progress:
+    """A live panel where ``stream`` is a terminal that can be redrawn, plain lines otherwise.
+
+    ``TERM=dumb`` and ``verbose`` ask for lines; ``NO_COLOR`` for a panel without colours.
+    """
+    if verbose or not stream.isatty() or environment.get("TERM") == "dumb":
+        from autotune.report.progress import Plain
+
+        return Plain(target, state, stream, verbose=verbose)
+    from autotune.report.live import Live
+
+    return Live(target, state, stream)
 
 
 def sit(

@@ -21,12 +21,11 @@ from collections.abc import Iterator, Mapping
 from hashlib import sha256
 from typing import Any
 
-from autotune.report.conclusion import Conclusion
 from autotune.report.parameters import Declared, changes, declared
 from autotune.report.studies import Study
 from autotune.report.summary import slo
 from autotune.report.trials import WARM_UP
-from autotune.report.view import StudyView, study_view
+from autotune.report.view import Conclusion, StudyView, study_view
 from autotune.study.records import Phase, Trial
 from autotune.study.store import CALL
 

@@ -12,10 +12,10 @@ from autotune.errors import AutotuneError
 from autotune.export.ansible import ansible
 from autotune.export.manifest import manifest
 from autotune.export.shell import shell
-from autotune.report.conclusion import conclusion
 from autotune.report.diff import Files, file_diff, rendered, trial_named
 from autotune.report.parameters import Declared, active, declared, described
 from autotune.report.studies import Study
+from autotune.report.view import conclusion
 from autotune.study.records import Trial
 from autotune.target.messages import instead
 

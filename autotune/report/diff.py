@@ -8,9 +8,9 @@ from pathlib import Path
 
 from autotune.errors import AutotuneError
 from autotune.report import format as fmt
-from autotune.report.conclusion import conclusion
 from autotune.report.parameters import NONE, Declared, changes, declared
 from autotune.report.studies import Study
+from autotune.report.view import conclusion
 from autotune.study.records import State, Trial
 from autotune.target.messages import nearest
 from autotune.terminal import Line
@@ -41,17 +41,17 @@ def trial_named(state: State, name: str) -> Trial:
     if name in ("baseline", "best"):
         side = conclusion(state).sides.get(name)
         if side is None:
-            raise AutotuneError(f"this study has no {name} yet", hint=_known(state))
+            raise AutotuneError(f"this study has no {name} yet", hint=_names(state))
         return side.trial
     for trial in state.trials:
         if str(trial.number) == name.removeprefix("#"):
             return trial
     meant = nearest(name, ("baseline", "best"))
-    hint = f"did you mean {meant!r}? {_known(state)}" if meant else _known(state)
+    hint = f"did you mean {meant!r}? {_names(state)}" if meant else _names(state)
     raise AutotuneError(f"there is no trial {name!r}", hint=hint)
 
 
-def _known(state: State) -> str:
+def _names(state: State) -> str:
     numbers = [trial.number for trial in state.trials]
     if not numbers:
         return "it has no trials yet"
@@ -77,17 +77,18 @@ def rendered(directory: Path, trial: Trial) -> dict[str, bytes]:
 
 def file_diff(before: Files, after: Files, a: str, b: str) -> str:
     """A unified diff of two trees, file by file in the order of their paths."""
-    parts = (
-        _one(before.get(path), after.get(path), f"{a}/{path}", f"{b}/{path}")
-        for path in sorted({*before, *after})
-    )
-    return "".join(line for part in parts for line in part)
-
-
-def _one(before: bytes | None, after: bytes | None, a: str, b: str) -> Iterator[str]:
-    labels = a if before is not None else "/dev/null", b if after is not None else "/dev/null"
-    for line in difflib.unified_diff(_lines(before), _lines(after), *labels):
-        yield line if line.endswith("\n") else f"{line}\n{NO_END}"
+    diff: list[str] = []
+    for path in sorted({*before, *after}):
+        old, new = before.get(path), after.get(path)
+        labels = (
+            "/dev/null" if old is None else f"{a}/{path}",
+            "/dev/null" if new is None else f"{b}/{path}",
+        )
+        diff += [
+            line if line.endswith("\n") else f"{line}\n{NO_END}"
+            for line in difflib.unified_diff(_lines(old), _lines(new), *labels)
+        ]
+    return "".join(diff)
 
 
 def _lines(content: bytes | None) -> list[str]:
@@ -97,7 +98,7 @@ def _lines(content: bytes | None) -> list[str]:
 
 
 def parameter_diff(before: Trial, after: Trial, own: Declared = NONE) -> str:
-    """The settings that differ and have an effect in ``after``, as lines taken out and put in."""
+    """The settings that differ and have an effect in ``after``, as lines removed and added."""
     lines = []
     for change in changes(before.settings, after.settings, own):
         if change.before is not None:

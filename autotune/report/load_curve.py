@@ -24,15 +24,14 @@ PERCENTILES = (50.0, 90.0, 95.0, 99.0, 99.9)
 WIDTH = 0.04
 HOST_FIGURES = ("cpu", "steal", "load", "memory", "sockets", "time_wait", "network")
 NEAREST = 3  # readings below the capacity that say what hosts did there
-DISTURBED = "disturbed"
 
 
 @dataclass(frozen=True)
 class LoadStep:
     """So many ``readings`` at about one rate, ``pooled``.
 
-    Readings that were cut short on clear failure share no step with whole ones, nor do those that say
-    nothing about the server; neither have goodput or percentiles.
+    Readings that were cut short on clear failure share no step with complete ones, nor do those that
+    are invalid for the server; neither have goodput or percentiles.
     """
 
     readings: int
@@ -61,24 +60,21 @@ class LoadStep:
 
 def load_curve(readings: Readings) -> tuple[LoadStep, ...]:
     """The load steps of recorded readings, from the lowest rate up; warm-up is none."""
-    by_kind: dict[tuple[int, bool, str], list[Mapping[str, Any]]] = {}
-    for reading in readings:
-        if reading.get("purpose") == WARM_UP or not reading["intended"]:
+    by_kind: dict[tuple[int, bool, str], list[Reading]] = {}
+    for record in readings:
+        if record.get("purpose") == WARM_UP or not record["intended"]:
             continue
-        place = round(log(reading["rate"]) / WIDTH)
-        invalid = reading.get("limited") or (DISTURBED if reading.get("disturbed") else "")
-        kind = (place, bool(reading.get("truncated")), invalid)
-        by_kind.setdefault(kind, []).append(reading)
-    return tuple(sorted(map(_load_step, by_kind.values()), key=lambda step: step.pooled.rate))
+        place = round(log(record["rate"]) / WIDTH)
+        invalid = record.get("limited") or ("disturbed" if record.get("disturbed") else "")
+        kind = (place, bool(record.get("truncated")), invalid)
+        by_kind.setdefault(kind, []).append(reading_of(record))
+    steps = [LoadStep(len(alike), Reading.pooled(alike)) for alike in by_kind.values()]
+    return tuple(sorted(steps, key=lambda step: step.pooled.rate))
 
 
 def milliseconds(seconds: float | None) -> float | None:
     """As histograms are recorded: without what dividing and multiplying by a thousand adds."""
     return None if seconds is None else round(1000 * seconds, 9)
-
-
-def _load_step(readings: list[Mapping[str, Any]]) -> LoadStep:
-    return LoadStep(len(readings), Reading.pooled([reading_of(reading) for reading in readings]))
 
 
 def hosts_at_capacity(readings: Readings, slo: Slo) -> dict[str, dict[str, float]]:
@@ -87,26 +83,27 @@ def hosts_at_capacity(readings: Readings, slo: Slo) -> dict[str, dict[str, float
     ``cpu``, ``steal`` and ``memory`` are fractions, ``load`` the load average, ``network`` bytes/s.
     Empty where nothing was recorded of the hosts, or no reading met the SLO.
     """
-    met = [reading for reading in readings if _met(reading, slo)]
+    met = [
+        reading
+        for reading in readings
+        if reading.get("purpose") != WARM_UP
+        and reading.get("hosts")
+        and slo.met(reading_of(reading))
+    ]
     nearest = sorted(met, key=lambda reading: -float(reading["rate"]))[:NEAREST]
     hosts = sorted({host for reading in nearest for host in reading["hosts"]})
     return {host: _means([r["hosts"][host] for r in nearest if host in r["hosts"]])
             for host in hosts}  # fmt: skip
 
 
+def _means(usages: list[Mapping[str, float]]) -> dict[str, float]:
+    return {
+        key: round(fmean(usage[key] for usage in usages), 3)
+        for key in HOST_FIGURES
+        if all(key in usage for usage in usages)
+    }
+
+
 def hosts_watched(readings: Readings) -> bool:
     """Whether anything was recorded of the hosts, whether the SLO was met or not."""
     return any(reading.get("hosts") for reading in readings)
-
-
-def _met(reading: Mapping[str, Any], slo: Slo) -> bool:
-    measured = reading.get("purpose") != WARM_UP and bool(reading.get("hosts"))
-    return measured and slo.met(reading_of(reading))
-
-
-def _means(of_host: list[Mapping[str, float]]) -> dict[str, float]:
-    return {
-        key: round(fmean(usage[key] for usage in of_host), 3)
-        for key in HOST_FIGURES
-        if all(key in usage for usage in of_host)
-    }

@@ -1,27 +1,28 @@
-"""What `autotune measure` found, as one JSON object and in words."""
+"""What `autotune measure` has measured, as one JSON object and in words: capacities and ceilings."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict
 from typing import Any
 
 from autotune.environments.peak import Peak
+from autotune.loads.closed import LABEL
 from autotune.report import format as fmt
 from autotune.report.load_curve import PERCENTILES, LoadStep, hosts_at_capacity, load_curve
 from autotune.report.objective import Requests, Units, units_of
 from autotune.report.studies import Study
-from autotune.report.text import describe_finding
-from autotune.report.trials import VERDICTS
+from autotune.report.trials import VERDICTS, describe_finding
 from autotune.report.view import capacity
 from autotune.space.dimension import BASELINE
 from autotune.study.measuring import Measurement
-from autotune.study.records import Trial
+from autotune.study.records import CACHES, Trial
 
 SCHEMA = 1
+Record = Mapping[str, Any]
 
 
-def as_json(found: Measurement, study: Study) -> dict[str, Any]:
+def measurement_json(measurement: Measurement, study: Study) -> dict[str, Any]:
     """``peaks`` and ``spread`` of repeats; with another side, both sides' and the ``gain``.
 
     ``against`` names the other side; its measurements are under ``baseline`` where it is that, and
@@ -35,92 +36,24 @@ def as_json(found: Measurement, study: Study) -> dict[str, Any]:
     those of all repeats. See ``load_curve.hosts_at_capacity`` for the hosts.
     """
     units = units_of(study.target, study.state)
-    said: dict[str, Any] = {"schema": SCHEMA, "study": found.study}
-    if found.gain is not None and found.against is not None:
-        other = BASELINE if found.against.name == BASELINE else "other"
+    measured = [_measurement(trial, study, units) for trial in measurement.measured]
+    envelope = {"schema": SCHEMA, "study": measurement.study}
+    if measurement.gain is not None and measurement.against is not None:
+        other = BASELINE if measurement.against.name == BASELINE else "other"
         return {
-            **said,
-            "against": found.against.name,
-            other: [_measurement(trial, study, units) for trial in found.other],
-            "configuration": [_measurement(trial, study, units) for trial in found.measured],
-            "gain": units.gain(found.gain, _first_peak(found)),
+            **envelope,
+            "against": measurement.against.name,
+            other: [_measurement(trial, study, units) for trial in measurement.other],
+            "configuration": measured,
+            "gain": units.gain(measurement.gain, _peaks(measurement.other)[0].peak),
         }
     return {
-        **said,
-        "peaks": [_measurement(trial, study, units) for trial in found.measured],
-        "peak": units.of(found.peak) if found.peak else 0.0,
-        "spread": found.spread,
-        "ladder": _load_curve(found.measured, study),
+        **envelope,
+        "peaks": measured,
+        "peak": units.of(measurement.peak) if measurement.peak else 0.0,
+        "spread": measurement.spread,
+        "ladder": _load_curve(measurement.measured, study),
     }
-
-
-def text(found: Measurement, study: Study) -> str:
-    """The result for a person."""
-    units = units_of(study.target, study.state)
-    parts = [*_lines(found, units)]
-    other = {found.against.name: found.other} if found.against else {}
-    sides = {**other, "configuration": found.measured}
-    for label, measured in sides.items():
-        if of_side := list(_side(measured, study)):
-            parts += ["", *([label] if other else []), *of_side]
-    return "\n".join([*parts, "", f"every reading is in study {found.study}"])
-
-
-def _lines(found: Measurement, units: Units) -> Iterator[str]:
-    if found.gain is not None and found.against is not None:
-        gain = units.gained(units.gain(found.gain, _first_peak(found)))
-        yield f"{gain}{units.at} against {found.against.called}, {found.gain.pairs} alternating pairs"
-        return
-    for peak in _peaks(found.measured):
-        if not peak.feasible and isinstance(units, Requests):
-            yield f"{units.nothing} ({units.objective})"
-            continue
-        interval = units.interval(units.of(peak.low), units.of(peak.high))
-        verdict = VERDICTS.get(peak.verdict) or peak.verdict
-        yield f"{units.amount(units.of(peak.peak))} {interval}, {verdict}"
-    if found.spread is not None:
-        yield f"spread between repeats: {100 * found.spread:.1f} %"
-
-
-def _side(measured: Iterable[Trial], study: Study) -> Iterator[str]:
-    """One configuration's readings, all its measurements together: a line each step and host."""
-    trials = list(measured)
-    readings = _readings(trials, study)
-    steps = load_curve(readings)
-    slo = study.target.slo.slo
-    if steps:
-        heads = "".join(f"{_name(percent):>9}" for percent in PERCENTILES)
-        yield f"{'offered':>9}{'goodput':>11}{heads}  late or failed"
-    for step in steps:
-        mark = "✓" if slo.met(step.pooled) else "?" if step.limited else "✗"
-        yield f"{_step_line(step)} {mark}{_remark(step)}"
-    for bent in dict.fromkeys(line for trial in trials for line in trial.bindings):
-        yield f"changed to keep a rule: {bent}"
-    for host, did in hosts_at_capacity(readings, slo).items():
-        yield f"{host}: CPU {100 * did['cpu']:.0f} %, load average {did['load']:.2f}"
-    findings = (study.state.bottlenecks.get(trial.number) for trial in reversed(trials))
-    if (finding := next(filter(None, findings), None)) is not None:
-        yield f"limited by {describe_finding(finding)}"
-
-
-def _step_line(step: LoadStep) -> str:
-    rate = f"{fmt.rate(step.pooled.rate)}/s"
-    good = "–" if step.goodput is None else f"{fmt.rate(step.goodput)}/s"
-    latencies = [_seconds(step.percentile(percent)) for percent in PERCENTILES]
-    columns = "".join(f"{fmt.latency(latency):>9}" for latency in latencies)
-    bad = 100 * step.pooled.violations / step.pooled.intended
-    return f"{rate:>9}{good:>11}{columns}  {bad:.2f} %"
-
-
-def _remark(step: LoadStep) -> str:
-    if step.limited:
-        return f"  invalid sample: {step.limited}"
-    errors = ", ".join(f"{count} {kind}" for kind, count in _errors(step).items())
-    return ("  cut short" if step.pooled.truncated else "") + (f"  {errors}" if errors else "")
-
-
-def _errors(step: LoadStep) -> dict[str, int]:
-    return {kind: count for kind, count in sorted(step.pooled.errors.items()) if count}
 
 
 def _measurement(trial: Trial, study: Study, units: Units) -> dict[str, Any]:
@@ -150,7 +83,7 @@ def _load_curve(trials: Iterable[Trial], study: Study) -> list[dict[str, Any]]:
             "violations": step.pooled.violations,
             "errors": _errors(step),
             "goodput": None if step.goodput is None else round(step.goodput, 2),
-            **{_name(percent): _seconds(step.percentile(percent)) for percent in PERCENTILES},
+            **{f"p{percent:g}": _seconds(step, percent) for percent in PERCENTILES},
             "met": slo.met(step.pooled),
             "cut_short": step.pooled.truncated,
             "limited": step.limited,
@@ -159,22 +92,171 @@ def _load_curve(trials: Iterable[Trial], study: Study) -> list[dict[str, Any]]:
     ]
 
 
+def measurement_text(measurement: Measurement, study: Study) -> str:
+    """The result for a person."""
+    parts = [*_result(measurement, units_of(study.target, study.state))]
+    sides = {"configuration": measurement.measured}
+    if measurement.against:
+        sides = {measurement.against.name: measurement.other, **sides}
+    for name, trials in sides.items():
+        if lines := list(_side(trials, study)):
+            parts += ["", *([name] if measurement.against else []), *lines]
+    return "\n".join([*parts, "", f"every reading is in study {measurement.study}"])
+
+
+def _result(measurement: Measurement, units: Units) -> Iterator[str]:
+    gain, against = measurement.gain, measurement.against
+    if gain is not None and against is not None:
+        gained = units.gained(units.gain(gain, _peaks(measurement.other)[0].peak))
+        yield f"{gained}{units.at} against {against.called}, {gain.pairs} alternating pairs"
+        return
+    for peak in _peaks(measurement.measured):
+        if not peak.feasible and isinstance(units, Requests):
+            yield f"{units.nothing} ({units.objective})"
+            continue
+        interval = units.interval(units.of(peak.low), units.of(peak.high))
+        verdict = VERDICTS.get(peak.verdict) or peak.verdict
+        yield f"{units.amount(units.of(peak.peak))} {interval}, {verdict}"
+    if measurement.spread is not None:
+        yield f"spread between repeats: {100 * measurement.spread:.1f} %"
+
+
+def _side(trials: tuple[Trial, ...], study: Study) -> Iterator[str]:
+    """One configuration's readings, all its measurements together: a line each step and host."""
+    slo = study.target.slo.slo
+    readings = _readings(trials, study)
+    steps = load_curve(readings)
+    if steps:
+        heads = "".join(f"{f'p{percent:g}':>9}" for percent in PERCENTILES)
+        yield f"{'offered':>9}{'goodput':>11}{heads}  late or failed"
+    for step in steps:
+        mark = "✓" if slo.met(step.pooled) else "?" if step.limited else "✗"
+        yield f"{_step_line(step)} {mark}{_remark(step)}"
+    for binding in dict.fromkeys(line for trial in trials for line in trial.bindings):
+        yield f"changed to keep a rule: {binding}"
+    for host, usage in hosts_at_capacity(readings, slo).items():
+        yield f"{host}: CPU {100 * usage['cpu']:.0f} %, load average {usage['load']:.2f}"
+    findings = (study.state.bottlenecks.get(trial.number) for trial in reversed(trials))
+    if (finding := next(filter(None, findings), None)) is not None:
+        yield f"limited by {describe_finding(finding)}"
+
+
+def _step_line(step: LoadStep) -> str:
+    rate = f"{fmt.rate(step.pooled.rate)}/s"
+    goodput = "–" if step.goodput is None else f"{fmt.rate(step.goodput)}/s"
+    columns = "".join(f"{fmt.latency(_seconds(step, percent)):>9}" for percent in PERCENTILES)
+    violations = 100 * step.pooled.violations / step.pooled.intended
+    return f"{rate:>9}{goodput:>11}{columns}  {violations:.2f} %"
+
+
+def _remark(step: LoadStep) -> str:
+    if step.limited:
+        return f"  invalid sample: {step.limited}"
+    errors = ", ".join(f"{count} {kind}" for kind, count in _errors(step).items())
+    return ("  cut short" if step.pooled.truncated else "") + (f"  {errors}" if errors else "")
+
+
+def _errors(step: LoadStep) -> dict[str, int]:
+    return {kind: count for kind, count in sorted(step.pooled.errors.items()) if count}
+
+
 def _readings(trials: Iterable[Trial], study: Study) -> list[Any]:
-    numbers_ = {trial.number for trial in trials}
-    return [reading for reading in study.readings if reading["trial"] in numbers_]
+    numbers = {trial.number for trial in trials}
+    return [reading for reading in study.readings if reading["trial"] in numbers]
 
 
 def _peaks(trials: Iterable[Trial]) -> list[Peak]:
     return [trial.peak for trial in trials if trial.peak is not None]
 
 
-def _first_peak(found: Measurement) -> float:
-    return _peaks(found.other)[0].peak
-
-
-def _name(percent: float) -> str:
-    return f"p{percent:g}"
-
-
-def _seconds(milliseconds: float | None) -> float | None:
+def _seconds(step: LoadStep, percent: float) -> float | None:
+    milliseconds = step.percentile(percent)
     return None if milliseconds is None else round(milliseconds / 1000, 6)
+
+
+def ceilings_json(record: Record) -> dict[str, Any]:
+    """``ceilings``, one for each number of clients or object size, as `study.ceilings` records them."""
+    return {"schema": SCHEMA, **record}
+
+
+def ceiling_lines(record: Record) -> Iterator[str]:
+    """The same for a person: who measured them, then a line each."""
+    yield _title(record)
+    of_caches = record["of"] == CACHES
+    for ceiling in record["ceilings"]:
+        name = (
+            f"{ceiling['objects']:>16}" if of_caches else f"{ceiling['concurrency']:>4} at a time"
+        )
+        if ceiling["failed"]:
+            yield f"{name}  {ceiling['failed']}"
+        elif of_caches:
+            yield (
+                f"{name}  {fmt.rate(ceiling['rate']):>9} ops/s  {ceiling['gigabits']:.2f} Gb/s  "
+                f"{100 * ceiling['hits']:.1f} % of gets hit  ({ceiling['how']})"
+            )
+        else:
+            rate, errors = f"{fmt.rate(ceiling['rate']):>7}/s", _error_counts(ceiling)
+            yield "  ".join([name, rate, _latencies(ceiling), *errors])
+    if note := _note(record):
+        yield note
+
+
+def ceilings_table(record: Record) -> dict[str, Any]:
+    """The same for a page: ``title``, ``heads``, ``rows`` of text and what to make of them."""
+    if record["of"] == CACHES:
+        heads = ["objects", "ceiling", "traffic", "gets that hit", "how"]
+        rows = [
+            [
+                ceiling["objects"],
+                ceiling["failed"] or f"{fmt.rate(ceiling['rate'])} ops/s",
+                f"{ceiling['gigabits']:.2f} Gb/s",
+                f"{100 * ceiling['hits']:.1f} %",
+                ceiling["how"],
+            ]
+            for ceiling in record["ceilings"]
+        ]
+    else:
+        heads = ["clients at a time", "ceiling", "latency", "errors"]
+        rows = [
+            [
+                str(ceiling["concurrency"]),
+                ceiling["failed"] or f"{fmt.rate(ceiling['rate'])} requests/s",
+                _latencies(ceiling),
+                ", ".join(_error_counts(ceiling)),
+            ]
+            for ceiling in record["ceilings"]
+        ]
+    return {"title": _title(record), "heads": heads, "rows": rows, "note": _note(record)}
+
+
+def _title(record: Record) -> str:
+    if record["of"] == CACHES:
+        return f"{', '.join(record['servers'])} alone"
+    return f"{record['generator']}, {LABEL}"
+
+
+def _note(record: Record) -> str:
+    """What the whole stack asks of its caches, beside the ceiling that was asked in the same way.
+
+    The last ceiling is the one with as many keys at once as the application asks for, if any is.
+    """
+    if record["of"] != CACHES:
+        return ""
+    asked, ceiling = "when asked as it asks", record["ceilings"][-1]
+    if ceiling["together"] == 1:
+        asked, ceiling = "when asked for one key at a time", record["ceilings"][0]
+    if not ceiling["rate"]:
+        return ""
+    return (
+        f"the whole stack asks {fmt.rate(record['chain'])} keys/s of them at its capacity: "
+        f"{fmt.share(record['chain'], ceiling['rate'])} of what they answer by themselves {asked}"
+    )
+
+
+def _latencies(ceiling: Record) -> str:
+    percentiles = ceiling["percentiles"]
+    return ", ".join(f"{name} {fmt.latency(value)}" for name, value in percentiles.items())
+
+
+def _error_counts(ceiling: Record) -> list[str]:
+    return [f"{count} {kind}" for kind, count in ceiling["errors"].items()]

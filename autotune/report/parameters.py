@@ -1,19 +1,100 @@
-"""What a full parameter name stands for, and which of two configurations' settings differ."""
+"""Parameters as users read them: the catalogue, what a full name stands for, which settings differ."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import textwrap
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
+from typing import Any
 
+from autotune.errors import AutotuneError
 from autotune.report import format as fmt
 from autotune.services.base import Action, Parameter, Role, Service, Settings, Value
-from autotune.services.registry import ALL, DEPLOYMENTS, choice_of, parts
+from autotune.services.registry import ALL, APPS, DEPLOYMENTS, SERVICES, choice_of, parts
 from autotune.space.dimension import CHOICE, is_choice
-from autotune.target.messages import same
+from autotune.target.messages import instead, same
 from autotune.target.model import ParameterRule, Target
 
 Declared = Mapping[str, ParameterRule]
+NOTHING: Settings = {}
+NONE: Declared = {}
+INDENT = 6 * " "
+
+
+def services(name: str | None) -> tuple[Service, ...]:
+    """One service, or all that have parameters. Raises AutotuneError with the nearest name."""
+    by_name = {service.name: service for service in (*SERVICES.values(), *APPS.values())}
+    if name is None:
+        return tuple(service for service in by_name.values() if service.parameters)
+    known = by_name | SERVICES
+    if name not in known:
+        raise AutotuneError(f"there is no service {name!r}", hint=instead(name, sorted(by_name)))
+    return (known[name],)
+
+
+def catalogue_json(name: str | None = None) -> dict[str, Any]:
+    """``services`` → parameters, each with everything the catalogue knows. Raises AutotuneError."""
+    return {
+        "schema": 1,
+        "services": {
+            service.name: [_entry(parameter) for parameter in service.parameters]
+            for service in services(name)
+        },
+    }
+
+
+def _entry(parameter: Parameter) -> dict[str, Any]:
+    return {
+        "name": parameter.name,
+        "meaning": parameter.meaning,
+        "unit": parameter.unit,
+        "stock": parameter.stock,
+        "recommended": parameter.recommended,
+        "published": {str(role): value for role, value in parameter.published.items()},
+        "low": parameter.low,
+        "high": parameter.high,
+        "log": parameter.log,
+        "choices": list(parameter.choices),
+        "when": {other: list(values) for other, values in parameter.when},
+        "roles": sorted(map(str, parameter.roles)) if parameter.roles else None,
+        "action": parameter.action.name.lower(),
+        "source": parameter.source,
+    }
+
+
+def catalogue_text(name: str | None = None, width: int = 100) -> str:
+    """The same for a person: a few lines a parameter. Raises AutotuneError."""
+    lines: list[str] = []
+    for service in services(name):
+        lines += [service.name, "=" * len(service.name)]
+        for parameter in service.parameters:
+            lines += _lines(parameter, width)
+        lines.append("")
+    return "\n".join(lines)
+
+
+def _lines(parameter: Parameter, width: int) -> Iterator[str]:
+    unit, action = parameter.unit, parameter.action.name.lower()
+    if parameter.choices:
+        values = " | ".join(map(fmt.setting, parameter.choices))
+    else:
+        scale = ", log scale" if parameter.log else ""
+        values = f"{parameter.low} … {parameter.high}{f' {unit}' if unit else ''}{scale}"
+    yield f"  {parameter.name}: {values}"
+    yield from textwrap.wrap(
+        parameter.meaning, width, initial_indent=INDENT, subsequent_indent=INDENT
+    )
+    presets = [f"stock {fmt.setting(parameter.stock, unit)}"]
+    if parameter.recommended is not None:
+        presets.append(f"recommended {fmt.setting(parameter.recommended, unit)}")
+    for role, value in parameter.published.items():
+        presets.append(f"published for {role} {fmt.setting(value, unit)}")
+    yield f"{INDENT}{', '.join(presets)}; a change needs a {action}"
+    conditions = [f"{other} is {' or '.join(map(fmt.setting, vs))}" for other, vs in parameter.when]
+    if conditions:
+        yield f"{INDENT}has an effect when {' and '.join(conditions)}"
+    yield f"{INDENT}source: {parameter.source}"
 
 
 @dataclass(frozen=True)
@@ -30,30 +111,19 @@ class Change:
         return self.parameter.unit if self.parameter else ""
 
     @property
+    def meaning(self) -> str:
+        return self.parameter.meaning if self.parameter else ""
+
+    @property
     def texts(self) -> tuple[str, str]:
         """What it was and what it becomes, for people."""
         before = "–" if self.before is None else fmt.setting(self.before, self.unit)
         return before, fmt.setting(self.after, self.unit)
 
 
-NOTHING: Settings = {}
-NONE: Declared = {}
-
-
 def declared(target: Target) -> Declared:
     """The parameters that a target declares itself, for a command of the user's own."""
     return target.parameters if target.command is not None else NONE
-
-
-@cache
-def _catalogue() -> dict[str, tuple[Service, ...]]:
-    """``service.parameter`` → the services that have it: one may be there in two kinds."""
-    services: dict[str, tuple[Service, ...]] = {}
-    for service in ALL:
-        for parameter in service.parameters:
-            name = f"{service.name}.{parameter.name}"
-            services[name] = (*services.get(name, ()), service)
-    return services
 
 
 def described(name: str, settings: Settings = NOTHING, own: Declared = NONE) -> Parameter | None:
@@ -63,10 +133,17 @@ def described(name: str, settings: Settings = NOTHING, own: Declared = NONE) -> 
     one that ``settings`` are about.
     """
     if name in own:
-        return _own(name, own[name])
+        return Parameter(
+            name=name,
+            stock="",
+            action=Action.NONE,
+            meaning=own[name].meaning or "",
+            source="the target",
+            unit=own[name].unit or "",
+        )
     if is_choice(name):
         return CHOICE
-    kinds = _catalogue().get(name.partition(".")[2])
+    kinds = _kinds().get(name.partition(".")[2])
     if not kinds:
         return None
     prefix = ".".join(name.split(".")[:2]) + "."
@@ -74,21 +151,22 @@ def described(name: str, settings: Settings = NOTHING, own: Declared = NONE) -> 
     return next(p for p in kind.parameters if name == prefix + p.name)
 
 
-def _own(name: str, rule: ParameterRule) -> Parameter:
-    return Parameter(
-        name=name,
-        stock="",
-        action=Action.NONE,
-        meaning=rule.meaning or "",
-        source="the target",
-        unit=rule.unit or "",
-    )
+@cache
+def _kinds() -> dict[str, tuple[Service, ...]]:
+    """``service.parameter`` → the services that have it: one may be there in two kinds."""
+    kinds: dict[str, tuple[Service, ...]] = {}
+    for service in ALL:
+        for parameter in service.parameters:
+            name = f"{service.name}.{parameter.name}"
+            kinds[name] = (*kinds.get(name, ()), service)
+    return kinds
 
 
 def active(settings: Settings, own: Declared = NONE) -> frozenset[str]:
     """Names of the parameters that have any effect under ``settings``."""
-    acts = _acts_by_rule if own else _acts
-    return frozenset(name for name in settings if acts(name, settings, own))
+    if own:
+        return frozenset(name for name in settings if _acts_by_rule(name, settings, own))
+    return frozenset(name for name in settings if _acts(name, settings))
 
 
 def _acts_by_rule(name: str, settings: Settings, own: Declared) -> bool:
@@ -99,29 +177,29 @@ def _acts_by_rule(name: str, settings: Settings, own: Declared) -> bool:
     )
 
 
-def _acts(name: str, settings: Settings, _: Declared) -> bool:
+def _acts(name: str, settings: Settings) -> bool:
+    """Its own conditions hold, and its service is part of the deployment chosen for its tier."""
     parameter = described(name, settings)
     if parameter is None or is_choice(name):
         return True
     prefix = name.removesuffix(parameter.name)
-    own = all(settings.get(prefix + other) in values for other, values in parameter.when)
-    return own and _runs(name, parameter, settings)
-
-
-def _runs(name: str, parameter: Parameter, settings: Settings) -> bool:
-    """Whether the parameter's service is part of the deployment chosen for its tier."""
+    if any(settings.get(prefix + other) not in values for other, values in parameter.when):
+        return False
     tier, service = name.split(".")[:2]
-    chosen = settings.get(choice_of(tier))
-    if chosen not in DEPLOYMENTS or not any(
-        _roles(service, deployment) for deployment in DEPLOYMENTS
-    ):
+    roles = _roles(service).get(str(settings.get(choice_of(tier))))
+    if roles is None:
         return True
-    roles = _roles(service, str(chosen))
     return bool(roles if parameter.roles is None else roles & parameter.roles)
 
 
-def _roles(service: str, deployment: str) -> set[Role]:
-    return {role for part, role in parts(deployment) if part.name == service}
+@cache
+def _roles(service: str) -> dict[str, set[Role]]:
+    """Deployment → the roles of the service in it; empty for one that is in no deployment."""
+    roles = {
+        deployment: {role for part, role in parts(deployment) if part.name == service}
+        for deployment in DEPLOYMENTS
+    }
+    return roles if any(roles.values()) else {}
 
 
 def changes(before: Settings, after: Settings, own: Declared = NONE) -> tuple[Change, ...]:

@@ -9,12 +9,11 @@ from typing import Any, TextIO
 
 from autotune import terminal
 from autotune.report import format as fmt
-from autotune.report.conclusion import Conclusion, Configuration
-from autotune.report.headline import headline
 from autotune.report.objective import Requests, Units, Values
 from autotune.report.studies import Study, open_study
+from autotune.report.text import headline
 from autotune.report.trials import describe_counts
-from autotune.report.view import StudyView, capacity, study_view
+from autotune.report.view import Configuration, StudyView, capacity, study_view
 from autotune.study.records import Phase
 
 SCHEMA = 1
@@ -31,15 +30,14 @@ def status(view: StudyView) -> dict[str, Any]:
     ``seconds.left`` an estimate.
     """
     state, budget = view.state, view.target.budget
-    sides = view.conclusion.sides
-    baseline, best = (_side(sides.get(label), view.units) for label in ("baseline", "best"))
-    holder = view.study.holder
+    baseline, best = (_side(view.conclusion.sides.get(side), view.units)
+                      for side in ("baseline", "best"))  # fmt: skip
     over = state.verdict or state.finished(Phase.MEASURE)
-    stopped = "finished" if over else "stopped"
+    holder = view.study.holder
     return {
         "schema": SCHEMA,
         "study": view.name,
-        "state": "running" if holder else stopped,
+        "state": "running" if holder else "finished" if over else "stopped",
         "holder": holder,
         "verdict": state.verdict["verdict"] if state.verdict else None,
         "trial": _under_way(view.study),
@@ -50,8 +48,10 @@ def status(view: StudyView) -> dict[str, Any]:
         },
         "baseline": baseline,
         "best": best,
-        "ratio": _ratio(best, baseline),
-        "change": _change(view.conclusion, view.units),
+        "ratio": round(best["peak"] / baseline["peak"], 4)
+        if best and baseline and baseline["peak"]
+        else None,
+        "change": _change(view),
         "seconds": {
             "elapsed": round(state.elapsed, 1),
             "left": None if over else round(view.outlook.seconds_left, 1),
@@ -80,25 +80,19 @@ def _under_way(study: Study) -> dict[str, Any] | None:
 def _side(side: Configuration | None, units: Units) -> dict[str, Any] | None:
     if side is None:
         return None
-    estimate = side.fresh or side.own
-    nothing = isinstance(units, Requests) and estimate is None
-    numbers = dict.fromkeys(("peak", "low", "high"), 0.0) if nothing else capacity(estimate, units)
+    nothing = isinstance(units, Requests) and side.estimate is None
+    numbers = (
+        dict.fromkeys(("peak", "low", "high"), 0.0) if nothing else capacity(side.estimate, units)
+    )
     return {"trial": side.trial.number, **numbers}
 
 
-def _change(conclusion: Conclusion, units: Units) -> str | None:
+def _change(view: StudyView) -> str | None:
     """The best against the baseline, in words."""
-    sides = [conclusion.baseline, conclusion.best]
-    estimates = [side.fresh or side.own if side else None for side in sides]
+    sides = (view.conclusion.baseline, view.conclusion.best)
+    estimates = [side.estimate if side else None for side in sides]
     before, after = (estimate.peak if estimate else 0.0 for estimate in estimates)
-    return units.change(after / before, before) if before and after else None
-
-
-def _ratio(best: Mapping[str, Any] | None, baseline: Mapping[str, Any] | None) -> float | None:
-    if not best or not baseline or not baseline["peak"]:
-        return None
-    ratio: float = best["peak"] / baseline["peak"]
-    return round(ratio, 4)
+    return view.units.change(after / before, before) if before and after else None
 
 
 def render_status(view: StudyView) -> str:
@@ -107,7 +101,7 @@ def render_status(view: StudyView) -> str:
 
 
 def watch(directory: Path, out: TextIO, sleep: Callable[[float], None] = time.sleep) -> None:
-    """Say how the study stands whenever that has changed; on a terminal, in the same place.
+    """Print how the study stands whenever that has changed; on a terminal, in the same place.
 
     Returns when it is finished or stopped. Raises AutotuneError for a damaged study.
     """
@@ -125,52 +119,47 @@ def watch(directory: Path, out: TextIO, sleep: Callable[[float], None] = time.sl
 
 
 def _lines(view: StudyView, now: Mapping[str, Any]) -> Iterator[str]:
-    units = view.units
-    yield f"{view.name}: {_what(now)}"
+    units, trials, proof = view.units, now["trials"], now["proof"]
+    state = "stopped (no process holds the lock)" if now["state"] == "stopped" else now["state"]
+    yield f"{view.name}: {state}" + (f", {now['holder']}" if now["holder"] else "")
     if now["verdict"]:
         yield f"  verdict   {headline(view)}"
     if now["trial"]:
-        yield f"  now       {_doing(now, units)}"
-    trials, proof = now["trials"], now["proof"]
+        yield f"  now       {_trial(now['trial'], units, running=now['state'] == 'running')}"
     kinds = ", ".join(describe_counts(view.trials))
     yield f"  trials    {trials['done']} of {trials['budget']}: {kinds}"
     if any(proof.values()):
-        yield f"  proof     {_proof(proof)}"
+        finals = f"{fmt.plural(proof['finalists'], 'finalist')} measured again"
+        confirmed = fmt.plural(proof["confirmations"], "confirmation reading")
+        yield f"  proof     {finals}, {confirmed}"
     yield f"  baseline  {_peak(now['baseline'], units)}"
     if now["best"] or not now["verdict"]:
-        yield f"  best      {_peak(now['best'], units)}{_so_far(now)}"
-    yield f"  time      {_time(now)}"
-    if now["state"] == "stopped":
-        yield f"  next      autotune resume {view.name}"
-    if now["state"] == "finished":
-        yield f"  next      autotune report {view.name}"
-
-
-def _what(now: Mapping[str, Any]) -> str:
-    if now["holder"]:
-        return f"running, {now['holder']}"
-    return "finished" if now["state"] == "finished" else "stopped (no process holds the lock)"
-
-
-def _doing(now: Mapping[str, Any], units: Units) -> str:
-    trial = now["trial"]
-    what = f"trial {trial['trial']} ({trial['phase']}"
-    what += f" of trial {trial['of']})" if trial["of"] is not None else ")"
+        change = f", {now['change']} over the baseline" if now["change"] else ""
+        claim = f"{change}: not yet a claim" if now["best"] and not now["verdict"] else ""
+        yield f"  best      {_peak(now['best'], units)}{claim}"
+    spent, left = fmt.duration(now["seconds"]["elapsed"]), now["seconds"]["left"]
+    yield f"  time      {spent} spent" + (
+        "" if left is None else f", about {fmt.duration(left)} left"
+    )
     if now["state"] != "running":
-        return f"{what} was interrupted; `resume` repeats it"
+        command = "report" if now["state"] == "finished" else "resume"
+        yield f"  next      autotune {command} {view.name}"
+
+
+def _trial(trial: Mapping[str, Any], units: Units, *, running: bool) -> str:
+    """What the trial under way is doing."""
+    of = f" of trial {trial['of']}" if trial["of"] is not None else ""
+    name = f"trial {trial['trial']} ({trial['phase']}{of})"
+    if not running:
+        return f"{name} was interrupted; `resume` repeats it"
     if isinstance(units, Values):
-        return f"{what} is being asked for, {fmt.plural(trial['readings'], 'answer')} so far"
+        return f"{name} is being asked for, {fmt.plural(trial['readings'], 'answer')} so far"
     if not trial["deployed"]:
-        return f"{what} is being deployed"
+        return f"{name} is being deployed"
     if not trial["readings"]:
-        return f"{what} is warming up, {fmt.plural(trial['windows'], 'window')} so far"
+        return f"{name} is warming up, {fmt.plural(trial['windows'], 'window')} so far"
     readings = fmt.plural(trial["readings"], "reading")
-    return f"{what} is being measured: {readings}, the last at {fmt.rate(trial['rate'])}/s"
-
-
-def _proof(proof: Mapping[str, int]) -> str:
-    finals = f"{fmt.plural(proof['finalists'], 'finalist')} measured again"
-    return f"{finals}, {fmt.plural(proof['confirmations'], 'confirmation reading')}"
+    return f"{name} is being measured: {readings}, the last at {fmt.rate(trial['rate'])}/s"
 
 
 def _peak(side: Mapping[str, Any] | None, units: Units) -> str:
@@ -180,16 +169,3 @@ def _peak(side: Mapping[str, Any] | None, units: Units) -> str:
         return f"{units.nothing} (trial {side['trial']})"
     interval = units.interval(side["low"], side["high"])
     return f"{units.amount(side['peak'])} {interval} (trial {side['trial']})"
-
-
-def _so_far(now: Mapping[str, Any]) -> str:
-    if now["best"] is None or now["verdict"]:
-        return ""
-    change = f", {now['change']} over the baseline" if now["change"] else ""
-    return f"{change}: not yet a claim"
-
-
-def _time(now: Mapping[str, Any]) -> str:
-    spent = fmt.duration(now["seconds"]["elapsed"])
-    left = now["seconds"]["left"]
-    return f"{spent} spent" + ("" if left is None else f", about {fmt.duration(left)} left")

@@ -42,20 +42,20 @@ class Study:
     @cached_property
     def readings(self) -> tuple[Mapping[str, Any], ...]:
         """Every reading of load, in the order taken. Raises AutotuneError."""
-        return tuple(record for record in self._taken if record.get("purpose") != CALL)
+        return tuple(record for record in self._recorded if record.get("purpose") != CALL)
 
     @cached_property
     def calls(self) -> tuple[Mapping[str, Any], ...]:
         """Every call of a benchmark command, in order. Raises AutotuneError."""
-        return tuple(record for record in self._taken if record.get("purpose") == CALL)
+        return tuple(record for record in self._recorded if record.get("purpose") == CALL)
 
     @cached_property
-    def _taken(self) -> tuple[Mapping[str, Any], ...]:
+    def _recorded(self) -> tuple[Mapping[str, Any], ...]:
         return tuple(_records(self.directory / "readings.jsonl"))
 
     @cached_property
     def counts(self) -> dict[int, ReadingCounts]:
-        return count_readings(self._taken)
+        return count_readings(self._recorded)
 
     @property
     def holder(self) -> str | None:

@@ -17,7 +17,7 @@
   ``slo`` is ``null``.
 - ``bottleneck``: the findings for ``baseline`` and ``best``, or ``null`` when there are none.
 - ``ceilings``: only where some were measured (`autotune measure --closed`, `--tier`), as
-  ``report.ceilings.as_json`` has them.
+  ``study.ceilings`` records them.
 - ``warnings``: ``code``, ``value``, ``threshold``, ``text``, ``remedy`` each.
 """
 
@@ -31,25 +31,32 @@ from autotune.report.warnings import warnings
 from autotune.target.model import Target
 
 SCHEMA = 1
+SIDES = ("baseline", "best")
 
 
 def summary(view: StudyView) -> dict[str, Any]:
     """The object described above."""
-    return {
+    goal, findings, ceilings = view.target.goal, view.bottlenecks, view.state.ceilings
+    document: dict[str, Any] = {
         "schema": SCHEMA,
         "study": view.name,
         "verdict": view.verdict,
         "slo": slo(view.target),
-        **_goal(view.target),
+    }
+    if goal is not None:
+        direction = "maximize" if goal.maximize else "minimize"
+        document["goal"] = {"direction": direction, "name": goal.name, "unit": goal.unit}
+    document |= {
         "baseline": _side(view, "baseline"),
         "best": _side(view, "best"),
         "gain": view.gain,
         "trials": dict(view.trials),
         "seconds": dict(view.seconds),
-        "bottleneck": _bottleneck(view),
-        **({"ceilings": list(map(dict, view.state.ceilings))} if view.state.ceilings else {}),
-        "warnings": [asdict(warning) for warning in warnings(view)],
+        "bottleneck": {side: findings.get(side) for side in SIDES} if findings else None,
     }
+    if ceilings:
+        document["ceilings"] = list(map(dict, ceilings))
+    return document | {"warnings": [asdict(warning) for warning in warnings(view)]}
 
 
 def slo(target: Target) -> dict[str, float] | None:
@@ -60,22 +67,9 @@ def slo(target: Target) -> dict[str, float] | None:
     return {"percentile": round(100 * slo.quantile, 6), "limit": slo.limit, "errors": slo.errors}
 
 
-def _goal(target: Target) -> dict[str, Any]:
-    goal = target.goal
-    if goal is None:
-        return {}
-    direction = "maximize" if goal.maximize else "minimize"
-    return {"goal": {"direction": direction, "name": goal.name, "unit": goal.unit}}
-
-
 def _side(view: StudyView, label: str) -> dict[str, Any] | None:
     side = view.conclusion.sides.get(label)
     if side is None:
         return None
     parameters = dict(sorted(side.trial.settings.items()))
     return {"trial": side.trial.number, **view.capacities[label], "parameters": parameters}
-
-
-def _bottleneck(view: StudyView) -> dict[str, Any] | None:
-    labels = ("baseline", "best")
-    return {label: view.bottlenecks.get(label) for label in labels} if view.bottlenecks else None

@@ -2,23 +2,88 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterator
 
-from autotune.report import ceilings as ceilings_
 from autotune.report import format as fmt
-from autotune.report.conclusion import Configuration
-from autotune.report.headline import headline
-from autotune.report.parameters import Change, active
-from autotune.report.trials import describe_counts, describe_errors, failures, label, outcome
-from autotune.report.view import StudyView
+from autotune.report.measured import ceiling_lines
+from autotune.report.objective import Requests, Values
+from autotune.report.parameters import active
+from autotune.report.trials import (
+    describe_counts,
+    describe_errors,
+    describe_finding,
+    failures,
+    label,
+    outcome,
+)
+from autotune.report.view import STOPPED, StudyView
 from autotune.report.warnings import warnings
 from autotune.study.records import Phase
-from autotune.target.model import Target
 from autotune.terminal import Line
 
-MARKS = {"improved": ("✓", "green"), "unmeetable": ("✗", "red"), "stopped": ("…", "yellow")}
+MARKS = {"improved": ("✓", "green"), "unmeetable": ("✗", "red"), STOPPED: ("…", "yellow")}
 UNDECIDED = ("=", "yellow")
+
+
+def headline(view: StudyView) -> str:
+    """``+41 % [36, 47] requests/s at p99 ≤ 50 ms, 6 alternating pairs``, or what is true.
+
+    The verdict in one line, with no more in it than was proven.
+    """
+    match view.verdict:
+        case "improved":
+            text = _improved(view)
+        case "no-improvement":
+            text = _not_improved(view)
+        case "unmeetable":
+            text = _unmeetable(view)
+        case _ if view.conclusion.baseline is None and not sum(view.trials.values()):
+            text = f"no verdict: {view.name} has compared nothing{view.units.at}"
+        case _:
+            text = f"unfinished: no verdict on {view.name} yet"
+    return f"{text}, of a model: no host was touched" if view.target.simulated else text
+
+
+def _improved(view: StudyView) -> str:
+    if view.gain:
+        return _gain(view)
+    # No ratio to nothing: the baseline does not meet the SLO at any rate.
+    requests = isinstance(view.units, Requests)
+    lacking = "cannot meet it at any rate" if requests else "cannot be used"
+    best = view.units.amount(view.capacities["best"]["peak"])
+    return f"{best}{view.units.at}, where the baseline {lacking}"
+
+
+def _not_improved(view: StudyView) -> str:
+    units = view.units
+    if view.gain is not None:
+        if units.worse(view.gain):
+            return f"no improvement: the best found is worse, {_gain(view)}"
+        return f"no distinguishable improvement: {_gain(view)}"
+    if sum(view.trials.values()) <= 1:
+        reason = "the time was up before anything but the baseline was tried"
+    elif view.conclusion.best:
+        reason = "no other configuration was confirmed"
+    else:
+        met = "met the SLO" if isinstance(units, Requests) else "gave a value"
+        reason = f"no other configuration {met}"
+    return f"no improvement{units.at}: {reason}"
+
+
+def _unmeetable(view: StudyView) -> str:
+    if isinstance(view.units, Values):
+        return "no configuration gave a value that was reproduced"
+    if best := view.conclusion.best:
+        return (
+            f"{view.units.objective} not met: trial {best.trial.number} met it once, not reproduced"
+        )
+    return f"{view.units.objective} not attainable at any rate with any configuration tried"
+
+
+def _gain(view: StudyView) -> str:
+    assert view.gain is not None
+    pairs = fmt.plural(view.gain["pairs"], "alternating pair")
+    return f"{view.units.gained(view.gain)}{view.units.at}, {pairs}"
 
 
 def report_lines(view: StudyView, width: int | None = None) -> Iterator[Line]:
@@ -28,78 +93,43 @@ def report_lines(view: StudyView, width: int | None = None) -> Iterator[Line]:
     """
     mark, style = MARKS.get(view.verdict, UNDECIDED)
     yield f"{mark} {headline(view)}", style
-    sections = {
-        **report_sections(view),
-        "Measured": measurements(view),
-        "Ceilings": ceilings(view),
-        change_title(view): changes(view, width),
-        "Warnings": (line for warning in warnings(view) for line in
-                     (f"! {warning.text}", f"  → {warning.remedy}")),
-        "Next": next_commands(view),
-    }  # fmt: skip
-    order = ("Capacity", "Now", "Measured", "Ceilings", change_title(view), "What limits it", "Trials",
-             "Time", "Warnings", "Not checked", "Next")  # fmt: skip
-    for title in order:
-        lines = list(sections[title])
-        if lines:
-            yield "", ""
-            if title not in ("Capacity", "Now"):
-                yield title, "bold"
-            yield from ((f"  {line}".rstrip(), "") for line in lines)
+    for title, lines in sections(view, width).items():
+        yield "", ""
+        if title not in ("Capacity", "Now"):
+            yield title, "bold"
+        yield from ((f"  {line}".rstrip(), "") for line in lines)
 
 
-def report_sections(view: StudyView) -> dict[str, Iterator[str]]:
-    """The parts of a report that are the same on a terminal and on a page, by their titles."""
-    return {
-        "Capacity": capacities(view),
-        "Now": under_way(view),
-        "What limits it": bottlenecks(view),
-        "Trials": trials(view),
-        "Time": time(view),
-        "Not checked": not_checked(view),
+def sections(view: StudyView, width: int | None = None) -> dict[str, list[str]]:
+    """The parts of a report by their titles, in order; those that have nothing to say are left out."""
+    state = view.state
+    measured = state.finished(
+        Phase.MEASURE
+    )  # by `autotune measure`, which keeps what a study keeps
+    parts = {
+        "Capacity": _capacities(view),
+        "Now": _under_way(view),
+        "Measured": (f"{label(trial):12}{outcome(trial, view.units)}" for trial in measured),
+        "Ceilings": (line for record in state.ceilings for line in ceiling_lines(record)),
+        change_title(view): _changes(view, width),
+        "What limits it": (
+            f"{name:9}{describe_finding(finding)}" for name, finding in view.bottlenecks.items()
+        ),
+        "Trials": _trials(view),
+        "Time": _time(view),
+        "Warnings": (
+            line
+            for warning in warnings(view)
+            for line in (f"! {warning.text}", f"  → {warning.remedy}")
+        ),
+        "Not checked": _not_checked(view),
+        "Next": _next_commands(view),
     }
-
-
-def capacities(view: StudyView) -> Iterator[str]:
-    units = view.units
-    for name, side in view.conclusion.sides.items():
-        known = view.capacities[name]
-        where = f"trial {side.trial.number}"
-        if units.shows(known["peak"]):
-            interval = units.interval(known["low"], known["high"])
-            again = f", re-measured {side.measured_again}×" if side.fresh else ""
-            yield f"{name:9}{units.amount(known['peak'])} {interval}  {where}{again}"
-        elif side.own is not None and side.own.feasible:
-            yield f"{name:9}{units.amount(units.of(side.own.peak))} in the search  {where}"
-        else:
-            why = side.trial.failure or describe_errors(view.study.counts.get(side.trial.number))
-            yield f"{name:9}{units.nothing}  {where}" + (f": {why}" if why else "")
-
-
-def under_way(view: StudyView) -> Iterator[str]:
-    if view.verdict != "stopped" or view.state.finished(Phase.MEASURE):
-        return
-    if view.outlook.lead and view.conclusion.best:
-        yield f"{view.outlook.lead} over the baseline so far: not yet a claim"
-    last = view.state.trials[-1] if view.state.trials else None
-    if last is not None and not last.over:
-        yield f"trial {last.number} ({last.phase}) is under way, or was when the study stopped"
-    yield f"about {fmt.duration(view.outlook.seconds_left)} to go"
-
-
-def measurements(view: StudyView) -> Iterator[str]:
-    """What `autotune measure` found, for it keeps its readings as a study does."""
-    for trial in view.state.finished(Phase.MEASURE):
-        yield f"{label(trial):12}{outcome(trial, view.units)}"
-
-
-def ceilings(view: StudyView) -> Iterator[str]:
-    """What `autotune measure --closed` and `--tier` found."""
-    for record in view.state.ceilings:
-        yield from ceilings_.lines(record)
+    return {title: lines for title, part in parts.items() if (lines := list(part))}
 
 
 def change_title(view: StudyView) -> str:
+    """The title of what is to be changed."""
     number = view.conclusion.best.trial.number if view.conclusion.best else None
     count = fmt.plural(len(view.changes), "setting")
     match view.verdict:
@@ -111,29 +141,51 @@ def change_title(view: StudyView) -> str:
             return f"Best so far: {count} changed (trial {number})"
 
 
-def changes(view: StudyView, width: int | None) -> Iterator[str]:
+def _capacities(view: StudyView) -> Iterator[str]:
+    units = view.units
+    for name, side in view.conclusion.sides.items():
+        capacity = view.capacities[name]
+        where = f"trial {side.trial.number}"
+        if units.shows(capacity["peak"]):
+            interval = units.interval(capacity["low"], capacity["high"])
+            again = f", re-measured {side.measured_again}×" if side.fresh else ""
+            yield f"{name:9}{units.amount(capacity['peak'])} {interval}  {where}{again}"
+        elif side.own is not None and side.own.feasible:
+            yield f"{name:9}{units.amount(units.of(side.own.peak))} in the search  {where}"
+        else:
+            why = side.trial.failure or describe_errors(view.study.counts.get(side.trial.number))
+            yield f"{name:9}{units.nothing}  {where}" + (f": {why}" if why else "")
+
+
+def _under_way(view: StudyView) -> Iterator[str]:
+    if view.verdict != STOPPED or view.state.finished(Phase.MEASURE):
+        return
+    if view.outlook.lead and view.conclusion.best:
+        yield f"{view.outlook.lead} over the baseline so far: not yet a claim"
+    last = view.state.trials[-1] if view.state.trials else None
+    if last is not None and not last.over:
+        yield f"trial {last.number} ({last.phase}) is under way, or was when the study stopped"
+    yield f"about {fmt.duration(view.outlook.seconds_left)} to go"
+
+
+def _changes(view: StudyView, width: int | None) -> Iterator[str]:
     """What the best has otherwise than the baseline; only how much where it is no better."""
     if view.verdict == "no-improvement":
         if view.changes and view.conclusion.best:
-            count, number = (
-                fmt.plural(len(view.changes), "setting"),
-                view.conclusion.best.trial.number,
+            count, trial = fmt.plural(len(view.changes), "setting"), view.conclusion.best.trial
+            yield (
+                f"trial {trial.number}, the best found, differs in {count} and is not shown to "
+                "carry more"
             )
-            yield f"trial {number}, the best found, differs in {count} and is not shown to carry more"
         return
-    rows = [
-        (change.name, _values(change), change.parameter.meaning if change.parameter else "")
-        for change in view.changes
-    ]
+    rows = []
+    for change in view.changes:
+        before = "–" if change.before is None else fmt.setting(change.before)
+        rows.append((change.name, f"{before} → {change.texts[1]}", change.meaning))
     columns = [max((len(row[column]) for row in rows), default=0) for column in (0, 1)]
     for name, values, meaning in rows:
         text = meaning if width is None else _shortened(meaning, width - sum(columns) - 6)
         yield f"{name:{columns[0]}}  {values:{columns[1]}}  {text}"
-
-
-def _values(change: Change) -> str:
-    before = "–" if change.before is None else fmt.setting(change.before)
-    return f"{before} → {fmt.setting(change.after, change.unit)}"
 
 
 def _shortened(text: str, room: int) -> str:
@@ -142,19 +194,7 @@ def _shortened(text: str, room: int) -> str:
     return text[: room - 1].rstrip(" ,;:.") + "…" if room > 20 else ""
 
 
-def bottlenecks(view: StudyView) -> Iterator[str]:
-    for name, finding in view.bottlenecks.items():
-        yield f"{name:9}{describe_finding(finding)}"
-
-
-def describe_finding(finding: Mapping[str, Any]) -> str:
-    """``web.php_fpm: workers: …``, by whatever of it is on record."""
-    place = ".".join(str(finding[key]) for key in ("tier", "service") if finding.get(key))
-    rest = [str(finding[key]) for key in ("resource", "evidence") if finding.get(key)]
-    return ": ".join(filter(None, [place, *rest]))
-
-
-def trials(view: StudyView) -> Iterator[str]:
+def _trials(view: StudyView) -> Iterator[str]:
     done = sum(view.trials.values())
     if not done:
         return
@@ -167,47 +207,40 @@ def trials(view: StudyView) -> Iterator[str]:
         yield f"{len(failure.trials)} × {failure.cause}{example} ({which} {numbers})"
 
 
-def time(view: StudyView) -> Iterator[str]:
+def _time(view: StudyView) -> Iterator[str]:
     total = view.seconds["total"]
     if total:
         parts = [f"{k} {fmt.share(v, total)}" for k, v in view.seconds.items() if k != "total"]
         yield f"{fmt.duration(total)}: {', '.join(parts)}"
 
 
-def not_checked(view: StudyView) -> Iterator[str]:
-    best = view.conclusion.best
+def _not_checked(view: StudyView) -> Iterator[str]:
+    best, target = view.conclusion.best, view.target
     if best is None:
         return
-    if view.target.goal is None:
-        yield from _not_read_back(best, view.target)
-    else:
+    if target.goal is not None:
         yield "whether the command's value is what matters to you, and any other machine"
+    else:
+        settings = active(best.latest.settings)
+        unread = sorted(settings - set(best.latest.effective))
+        if unread:
+            names = ", ".join(unread[:3]) + (", …" if unread[3:] else "")
+            yield (
+                f"{len(unread)} of {len(settings)} values cannot be read back from the software: "
+                f"{names}"
+            )
+        if target.simulated is None:
+            load = target.load.command[0] if target.load.command else target.load.generator
+            yield f"other load than {load} on {target.load.path}, and any other machine"
+        else:
+            yield "any real machine"
     if len(view.changes) > 1 and view.verdict != "no-improvement":
         yield "which of the changes matter: they were measured together"
 
 
-def _not_read_back(best: Configuration, target: Target) -> Iterator[str]:
-    settings, effective = active(best.latest.settings), best.latest.effective
-    unseen = sorted(settings - set(effective))
-    if unseen:
-        yield (
-            f"{len(unseen)} of {len(settings)} values cannot be read back from the software: "
-            f"{_some(unseen)}"
-        )
-    if target.simulated is None:
-        load = target.load.command[0] if target.load.command else target.load.generator
-        yield f"other load than {load} on {target.load.path}, and any other machine"
-    else:
-        yield "any real machine"
-
-
-def _some(names: Sequence[str]) -> str:
-    return ", ".join(names[:3]) + (", …" if names[3:] else "")
-
-
-def next_commands(view: StudyView) -> Iterator[str]:
+def _next_commands(view: StudyView) -> Iterator[str]:
     name = view.name
-    if view.verdict == "stopped" and view.conclusion.baseline:
+    if view.verdict == STOPPED and view.conclusion.baseline:
         yield f"autotune resume {name}"
         yield f"autotune status {name}"
     if view.verdict == "improved":

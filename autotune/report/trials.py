@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -24,8 +24,8 @@ VERDICTS = {"measured": "", "screened": "pruned", "unsettled": "not converged"}
 class ReadingCounts:
     """Readings of one trial. ``errors`` are requests that failed outright, by kind.
 
-    ``warmed`` counts the warm-up's windows, and ``disturbed`` the readings that did not count for
-    what was taken of the hosts' CPU time; neither is in any other count. ``last`` is the newest
+    ``warmed`` counts the warm-up's windows, and ``disturbed`` the readings discarded for CPU steal
+    on the hosts; neither is in any other count. ``last`` is the newest
     reading as it was recorded.
     """
 
@@ -46,7 +46,7 @@ class ReadingCounts:
 
 @dataclass(frozen=True)
 class Failure:
-    """Trials that ended the same way. ``example`` is what the first of them showed, if anything."""
+    """Trials that ended the same way. ``example``: the errors of the first of them, if any."""
 
     cause: str
     trials: tuple[int, ...]
@@ -96,13 +96,15 @@ def failures(state: State, counts: Mapping[int, ReadingCounts]) -> tuple[Failure
     by_cause: dict[str, list[Trial]] = {}
     for trial in filter(unusable, state.trials):
         by_cause.setdefault(_cause(trial, counts.get(trial.number)), []).append(trial)
-    causes = [_failure(cause, trials, counts) for cause, trials in by_cause.items()]
+    causes = [
+        Failure(
+            cause,
+            tuple(trial.number for trial in trials),
+            describe_errors(counts.get(trials[0].number)) if trials[0].peak else "",
+        )
+        for cause, trials in by_cause.items()
+    ]
     return tuple(sorted(causes, key=lambda failure: -len(failure.trials)))
-
-
-def _failure(cause: str, trials: Sequence[Trial], counts: Mapping[int, ReadingCounts]) -> Failure:
-    example = describe_errors(counts.get(trials[0].number)) if trials[0].peak else ""
-    return Failure(cause, tuple(trial.number for trial in trials), example)
 
 
 def _cause(trial: Trial, counts: ReadingCounts | None) -> str:
@@ -113,6 +115,13 @@ def _cause(trial: Trial, counts: ReadingCounts | None) -> str:
     if counts is not None and counts.failed >= MOSTLY_ERRORS:
         return "requests were answered wrongly or not at all"
     return "the SLO was not met at any rate tried"
+
+
+def describe_finding(finding: Mapping[str, Any]) -> str:
+    """``web.php_fpm: workers: …``, by whatever of it is on record."""
+    place = ".".join(str(finding[key]) for key in ("tier", "service") if finding.get(key))
+    rest = [str(finding[key]) for key in ("resource", "evidence") if finding.get(key)]
+    return ": ".join(filter(None, [place, *rest]))
 
 
 def describe_errors(counts: ReadingCounts | None) -> str:
@@ -128,24 +137,24 @@ def count_readings(readings: Iterable[Mapping[str, Any]]) -> dict[int, ReadingCo
     """Trial number → its counts, from the records of ``readings.jsonl`` (any order)."""
     counts: dict[int, ReadingCounts] = {}
     for reading in readings:
-        number = reading["trial"]
-        counts[number] = _after(counts.get(number, ReadingCounts()), reading)
+        before = counts.get(reading["trial"], ReadingCounts())
+        counts[reading["trial"]] = _counted(before, reading)
     return counts
 
 
-def _after(so_far: ReadingCounts, reading: Mapping[str, Any]) -> ReadingCounts:
+def _counted(counts: ReadingCounts, reading: Mapping[str, Any]) -> ReadingCounts:
     if reading.get("disturbed"):
-        return replace(so_far, disturbed=so_far.disturbed + 1, last=reading)
+        return replace(counts, disturbed=counts.disturbed + 1, last=reading)
     if reading.get("purpose") == WARM_UP:
-        return replace(so_far, warmed=so_far.warmed + 1, last=reading)
+        return replace(counts, warmed=counts.warmed + 1, last=reading)
     if reading.get("purpose") == CALL:
-        return replace(so_far, readings=so_far.readings + 1)
+        return replace(counts, readings=counts.readings + 1)
     return replace(
-        so_far,
-        readings=so_far.readings + 1,
-        limited=so_far.limited + (reading.get("limited") is not None),
-        intended=so_far.intended + reading["intended"],
-        violations=so_far.violations + reading["violations"],
-        errors=dict(Counter(so_far.errors) + Counter(reading.get("errors") or {})),
+        counts,
+        readings=counts.readings + 1,
+        limited=counts.limited + (reading.get("limited") is not None),
+        intended=counts.intended + reading["intended"],
+        violations=counts.violations + reading["violations"],
+        errors=dict(Counter(counts.errors) + Counter(reading.get("errors") or {})),
         last=reading,
     )

@@ -2,20 +2,176 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from autotune.environments.clock import KINDS
 from autotune.environments.peak import Peak
-from autotune.report.conclusion import Conclusion, Configuration, conclusion
-from autotune.report.objective import Units
-from autotune.report.outlook import Outlook, outlook
+from autotune.estimate import Estimate
+from autotune.optimize.confirmation import LEAST_PAIRS, Gain
+from autotune.report import format as fmt
+from autotune.report.objective import Requests, Units, units_of
 from autotune.report.parameters import Change, changes, declared
 from autotune.report.studies import Study
 from autotune.report.trials import count_by_outcome
-from autotune.study.records import State
-from autotune.target.model import Target
+from autotune.study import ranking, schedule
+from autotune.study.records import COUNTED, Phase, State, Trial
+from autotune.target.model import Budget, Target
+
+STOPPED = "stopped"
+
+
+@dataclass(frozen=True)
+class Configuration:
+    """One of the two that are compared; ``repeats`` measured it after it was selected."""
+
+    trial: Trial
+    repeats: tuple[Trial, ...]
+
+    @property
+    def own(self) -> Peak | None:
+        """The measurement that it was selected by: the best of many, which overstates itself."""
+        return self.trial.peak
+
+    @property
+    def fresh(self) -> Peak | None:
+        """Its capacity from repeats alone; ``None`` when none of them met the SLO."""
+        return pooled(self._repeated)
+
+    @property
+    def estimate(self) -> Peak | None:
+        """From repeats if there are any: no claim where it was selected by its own measurement."""
+        return self.fresh or self.own
+
+    @property
+    def measured_again(self) -> int:
+        """How many measurements ``fresh`` pools."""
+        return len(self._repeated)
+
+    @property
+    def _repeated(self) -> list[Peak]:
+        return [trial.peak for trial in self.repeats if trial.peak and trial.peak.feasible]
+
+    @property
+    def numbers(self) -> tuple[int, ...]:
+        """The trials that measured it: the first, then its repeats."""
+        return (self.trial.number, *(trial.number for trial in self.repeats))
+
+    @property
+    def latest(self) -> Trial:
+        """Its newest deployment on record: what was in effect when the gain was measured."""
+        deployed = [t for t in (self.trial, *self.repeats) if t.effective or t.differences]
+        return deployed[-1] if deployed else self.trial
+
+
+@dataclass(frozen=True)
+class Conclusion:
+    """``verdict``: improved, no-improvement, unmeetable; stopped while there is none."""
+
+    verdict: str
+    baseline: Configuration | None
+    best: Configuration | None
+    gain: Gain | None
+
+    @property
+    def sides(self) -> Mapping[str, Configuration]:
+        """``baseline`` and ``best``, as far as there are any."""
+        sides = {"baseline": self.baseline, "best": self.best}
+        return {label: side for label, side in sides.items() if side is not None}
+
+
+def conclusion(state: State) -> Conclusion:
+    """The study's conclusion, or what a study without a verdict has so far."""
+    verdict = state.verdict or {"verdict": STOPPED, "best": ranking.best(state), "gain": None}
+    baseline, gain = ranking.baseline(state), verdict["gain"]
+    return Conclusion(
+        verdict["verdict"],
+        _configuration(state, baseline.number if baseline else None),
+        _configuration(state, verdict["best"]),
+        Gain(**{key: gain[key] for key in Gain.__dataclass_fields__}) if gain else None,
+    )
+
+
+def _configuration(state: State, number: int | None) -> Configuration | None:
+    if number is None:
+        return None
+    return Configuration(state.by_number(number), repeats(state, number))
+
+
+def repeats(state: State, number: int) -> tuple[Trial, ...]:
+    """Finished measurements of a trial's settings after it was selected: finals, confirmation."""
+    later = state.finished(Phase.FINALIST, Phase.CONFIRM)
+    return tuple(trial for trial in later if trial.of == number)
+
+
+def pooled(peaks: Sequence[Peak]) -> Peak | None:
+    """One peak for several (`Estimate.pool`); a single one keeps its own interval, none is ``None``."""
+    if len(peaks) < 2:
+        return peaks[0] if peaks else None
+    return Peak.of(Estimate.pool([peak.estimate for peak in peaks]))
+
+
+@dataclass(frozen=True)
+class Outlook:
+    """A study while it runs. ``leader`` carries the most so far, the baseline included: no claim yet.
+
+    ``counted`` are the finished trials that the budget counts, ``seconds_left`` about how long the
+    study still takes, going by its trials so far; never beyond its time.
+    """
+
+    units: Units
+    baseline: Trial | None
+    leader: Trial | None
+    counted: int
+    seconds_left: float
+
+    @property
+    def lead(self) -> str:
+        """By how much the leader beats the baseline so far; empty while the baseline leads."""
+        before, best = _peak(self.baseline), _peak(self.leader)
+        if not before or not best or self.leader == self.baseline:
+            return ""
+        return self.units.change(best / before, before)
+
+    def __str__(self) -> str:
+        """The best so far, by how much it beats the baseline, and the time left."""
+        requests = isinstance(self.units, Requests)
+        best = "nothing meets the SLO yet" if requests else "no value yet"
+        if self.leader is not None and self.leader.peak is not None and self.leader.peak.feasible:
+            lead = f", {self.lead}" if self.lead else ""
+            amount = self.units.brief(self.units.of(self.leader.peak.peak))
+            best = f"best {amount} (#{self.leader.number}{lead})"
+        return f"{best}   {fmt.duration(self.seconds_left)} left"
+
+
+def outlook(target: Target, state: State) -> Outlook:
+    """The baseline, and the best of it and the configuration that leads the ranking."""
+    baseline, number = ranking.baseline(state), ranking.best(state)
+    best = None if number is None else state.by_number(number)
+    return Outlook(
+        units=units_of(target, state),
+        baseline=baseline,
+        leader=best if _peak(best) > _peak(baseline) else baseline,
+        counted=len(state.finished(*COUNTED)),
+        seconds_left=_seconds_left(state, target.budget),
+    )
+
+
+def _peak(trial: Trial | None) -> float:
+    return trial.peak.peak if trial and trial.peak and trial.peak.feasible else 0.0
+
+
+def _seconds_left(state: State, budget: Budget) -> float:
+    rest = max(0.0, budget.time - state.elapsed)
+    each = schedule.trial_seconds(state)
+    if not each:
+        return rest
+    finalists, confirmed = state.finished(Phase.FINALIST), state.finished(Phase.CONFIRM)
+    finals = max(0, schedule.FINALISTS - len(finalists))
+    proof = max(0, 2 * LEAST_PAIRS - len(confirmed))
+    searched = budget.trials if finalists or confirmed else len(state.finished(*COUNTED))
+    return min(rest, each * (max(0, budget.trials - searched) + finals + proof))
 
 
 @dataclass(frozen=True)
@@ -72,50 +228,50 @@ class StudyView:
 
 def study_view(study: Study) -> StudyView:
     """Everything but the readings is looked at here; those are read when something asks for them."""
-    now, concluded = outlook(study.target, study.state), conclusion(study.state)
-    estimates = {"baseline": concluded.baseline_estimate, "best": concluded.best_estimate}
-    findings = {label: _finding(study.state, side) for label, side in concluded.sides.items()}
+    state, now, concluded = study.state, outlook(study.target, study.state), conclusion(study.state)
+    baseline, best, gain = concluded.baseline, concluded.best, concluded.gain
+    estimates = {
+        "baseline": baseline.estimate if baseline else None,
+        "best": best.fresh if best else None,
+    }
+    before = estimates["baseline"]
+    findings = {label: _newest_finding(state, side) for label, side in concluded.sides.items()}
+    own = declared(study.target)
     return StudyView(
         study=study,
         conclusion=concluded,
         outlook=now,
         capacities={label: capacity(estimate, now.units) for label, estimate in estimates.items()},
-        gain=_gain(concluded, now.units),
+        gain=now.units.gain(gain, before.peak) if gain and before else None,
         bottlenecks={label: finding for label, finding in findings.items() if finding},
-        trials=count_by_outcome(study.state),
-        changes=_changes(study, concluded),
-        seconds=_seconds(study.state),
+        trials=count_by_outcome(state),
+        changes=changes(baseline.trial.settings, best.trial.settings, own)
+        if baseline and best
+        else (),
+        seconds=_seconds(state),
     )
 
 
-def capacity(known: Peak | None, units: Units) -> dict[str, float | None]:
+def capacity(peak: Peak | None, units: Units) -> dict[str, float | None]:
     """A peak and the ends of its interval, the lower one first, in the user's own terms."""
-    if known is None:
+    if peak is None:
         return {"peak": None, "low": None, "high": None}
-    if known.peak == 0:
-        return {"peak": 0.0, "low": 0.0, "high": units.rounded(known.high)}
-    low, high = sorted((units.of(known.low), units.of(known.high)))
-    peak = units.of(known.peak)
-    return {"peak": units.rounded(peak), "low": units.rounded(low), "high": units.rounded(high)}
+    if peak.peak == 0:
+        return {"peak": 0.0, "low": 0.0, "high": units.rounded(peak.high)}
+    low, high = sorted((units.of(peak.low), units.of(peak.high)))
+    numbers = {"peak": units.of(peak.peak), "low": low, "high": high}
+    return {key: units.rounded(number) for key, number in numbers.items()}
 
 
-def _gain(concluded: Conclusion, units: Units) -> dict[str, Any] | None:
-    if concluded.gain is None or concluded.baseline_estimate is None:
-        return None
-    return units.gain(concluded.gain, concluded.baseline_estimate.peak)
+def capacity_of(trial: Trial, units: Units) -> dict[str, float | None]:
+    """The capacity that a trial measured; nothing where it met the SLO at no rate."""
+    return capacity(trial.peak if trial.peak and trial.peak.feasible else None, units)
 
 
-def _finding(state: State, side: Configuration) -> dict[str, Any] | None:
+def _newest_finding(state: State, side: Configuration) -> dict[str, Any] | None:
     """The newest finding about a configuration, whichever of its measurements it came from."""
     findings = [state.bottlenecks[number] for number in side.numbers if number in state.bottlenecks]
     return {k: v for k, v in findings[-1].items() if k != "event"} if findings else None
-
-
-def _changes(study: Study, concluded: Conclusion) -> tuple[Change, ...]:
-    if concluded.best is None or concluded.baseline is None:
-        return ()
-    before, after = concluded.baseline.trial.settings, concluded.best.trial.settings
-    return changes(before, after, declared(study.target))
 
 
 def _seconds(state: State) -> dict[str, float]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from autotune.report.html.document import embed, plotly, templates, write_whole
+from autotune.report.page import embed, plotly, templates, write_whole
 from autotune.sweep import figures, text
 from autotune.sweep.figures import Panel, Series
 from autotune.sweep.results import SweepResults

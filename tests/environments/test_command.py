@@ -20,7 +20,7 @@ from autotune.cli import app
 from autotune.environments.command import prepare
 from autotune.errors import TargetError
 from autotune.outcome import end
-from autotune.report.html.page import data
+from autotune.report.charts import data
 from autotune.report.studies import open_study
 from autotune.report.view import study_view
 from autotune.study import journal

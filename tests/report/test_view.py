@@ -1,14 +1,19 @@
 from __future__ import annotations
 
+import random
 from collections.abc import Callable
+from math import exp, log
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from autotune.environments.peak import Peak
 from autotune.measure.objective_scale import Scale
 from autotune.report.objective import Requests, Values
 from autotune.report.studies import Study
-from autotune.report.view import capacity, study_view
+from autotune.report.view import Configuration, capacity, pooled, repeats, study_view
+from autotune.study.records import Phase, State, Trial
 
 Opened = Callable[[str], Study]
 
@@ -43,3 +48,74 @@ def test_the_parts_of_the_time_add_up(name: str, study: Opened) -> None:
     seconds = dict(study_view(study(name)).seconds)
     total = seconds.pop("total")
     assert sum(seconds.values()) == pytest.approx(total, abs=0.3)
+
+
+def peak(value: float, sd: float = 0.02, verdict: str = "measured") -> Peak:
+    half = 1.645 * sd
+    return Peak(value, value * exp(-half), value * exp(half), sd, verdict)
+
+
+def test_nothing_measured_is_no_estimate() -> None:
+    assert pooled([]) is None
+
+
+def test_a_single_measurement_keeps_its_own_interval() -> None:
+    found = pooled([Peak(100.0, 80.0, 130.0, 0.1, "measured")])
+    assert found is not None
+    assert (found.peak, found.low, found.high) == (100.0, 80.0, 130.0)
+
+
+def test_measurements_that_agree_narrow_the_interval() -> None:
+    found = pooled([peak(1000)] * 4)
+    assert found is not None
+    assert found.peak == pytest.approx(1000)
+    assert log(found.high / found.low) / 2 == pytest.approx(1.645 * 0.02 / 2)
+
+
+def test_measurements_that_scatter_widen_it() -> None:
+    apart = pooled([peak(900), peak(1000), peak(1111)])
+    assert apart is not None
+    # 10 % apart with an sd of 2 % each: the scale factor is (0.105 / 0.02) √(2 / 2).
+    assert log(apart.high / apart.low) / 2 == pytest.approx(
+        1.645 * 0.02 / 3**0.5 * (log(1000 / 900) / 0.02), rel=0.01
+    )
+
+
+@given(st.lists(st.tuples(st.floats(1, 1e5), st.floats(0, 0.3)), min_size=1, max_size=12))
+def test_the_pooled_peak_lies_among_the_measured(measured: list[tuple[float, float]]) -> None:
+    found = pooled([peak(value, sd) for value, sd in measured])
+    assert found is not None
+    values = [value for value, _ in measured]
+    assert min(values) * 0.999999 <= found.peak <= max(values) * 1.000001
+    assert found.low <= found.peak <= found.high
+
+
+def test_the_interval_holds_the_truth_nine_times_in_ten() -> None:
+    rng = random.Random(5)
+    trials, held = 2000, 0
+    for _ in range(trials):
+        found = pooled([peak(1000 * exp(rng.gauss(0, 0.02))) for _ in range(4)])
+        assert found is not None
+        held += found.low <= 1000 <= found.high
+    # The scale factor only ever widens, so a little more than 90 % are expected.
+    assert 0.88 <= held / trials <= 0.97
+
+
+def test_only_what_was_measured_after_selection_is_fresh() -> None:
+    state = State(
+        trials=(
+            Trial(0, Phase.BASELINE, {}, peak=peak(500)),
+            Trial(1, Phase.SEARCH, {}, peak=peak(2000)),
+            Trial(2, Phase.FINALIST, {}, of=1, peak=peak(1000)),
+            Trial(3, Phase.CONFIRM, {}, of=1, peak=peak(1000)),
+            Trial(4, Phase.CONFIRM, {}, of=1, failure="did not start"),
+            Trial(5, Phase.CONFIRM, {}, of=0, peak=peak(600)),
+            Trial(6, Phase.CONFIRM, {}, of=1),
+        )
+    )
+    assert [trial.number for trial in repeats(state, 1)] == [2, 3, 4]
+    found = Configuration(state.trials[1], repeats(state, 1)).fresh
+    assert found is not None
+    assert round(found.peak) == 1000
+    assert log(found.high / found.low) / 2 == pytest.approx(1.645 * 0.02 / 2**0.5)  # of two
+    assert Configuration(state.trials[6], repeats(state, 7)).fresh is None

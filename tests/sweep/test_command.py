@@ -14,7 +14,7 @@ from typer.testing import CliRunner, Result
 from autotune.cli import app
 from autotune.environments.registry import prepare
 from autotune.errors import AutotuneError
-from autotune.report.html.document import plotly
+from autotune.report.page import plotly
 from autotune.study.start import unfinished
 from autotune.study.store import readings_of, state_of
 from autotune.sweep import request, results, runner

@@ -18,7 +18,7 @@ from autotune.sweep.page import page, panel_data, write
 from autotune.sweep.plan import Axis, Choice, Plan
 from autotune.sweep.results import Mean, Result, SweepResults
 from autotune.target.read import read
-from tests.report.html.test_browser import drawn
+from tests.report.test_browser import drawn
 
 NASTY = "<img src=x onerror=alert(1)> & <b>bold</b>"
 PAPER = Path(__file__).parents[2] / "targets" / "paper.yaml"

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from autotune.report.html.page import write_page
+from autotune.report.page import write_page
 from autotune.report.studies import open_study
-from tests.report.html.recorded import grown, lab_study
+from tests.report.recorded_lab import grown, lab_study
 
 pytestmark = pytest.mark.browser
-STUDIES = Path(__file__).parents[1] / "studies"
+STUDIES = Path(__file__).with_name("studies")
 SECTIONS = {
     "latency", "progress", "readings", "importance", "slices", "coordinates", "hosts",
 }  # fmt: skip

@@ -13,14 +13,14 @@ from typing import Any
 
 import pytest
 
-from autotune.report.html.page import data as page_data
-from autotune.report.html.page import page as whole_page
-from autotune.report.html.page import write_page
-from autotune.report.html.timeline import study_time
+from autotune.report.charts import data as page_data
+from autotune.report.page import page as whole_page
+from autotune.report.page import write_page
 from autotune.report.studies import Study, open_study
+from autotune.report.timeline import study_time
 from autotune.report.view import study_view
 
-STUDIES = Path(__file__).parents[1] / "studies"
+STUDIES = Path(__file__).with_name("studies")
 NAMES = sorted(path.name for path in STUDIES.iterdir())
 MOST_BYTES = 8_000_000
 

@@ -6,10 +6,9 @@ from typing import Any
 
 import pytest
 
-from autotune.report.conclusion import Conclusion, Configuration
-from autotune.report.headline import headline
 from autotune.report.studies import Study
-from autotune.report.view import study_view
+from autotune.report.text import headline
+from autotune.report.view import Conclusion, Configuration, study_view
 from autotune.study.records import Phase, State, Trial
 from autotune.target.model import Simulated, Target
 from autotune.target.read import read

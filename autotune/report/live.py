@@ -14,22 +14,28 @@ from rich.console import Group, RenderableType
 from rich.live import Live as Redrawn
 from rich.panel import Panel
 from rich.table import Table
-from rich.text import Text
 
 from autotune.deploy.deployed import Deployed
 from autotune.measure.reading import Reading
 from autotune.measure.warmup import WarmUpResult
 from autotune.report import format as fmt
-from autotune.report.outlook import Outlook, outlook
-from autotune.report.progress import plain
-from autotune.report.progress.base import ignore_errors
+from autotune.report.progress import (
+    deployed_line,
+    error_line,
+    ignore_errors,
+    reading_line,
+    verdict_mark,
+    warm_line,
+)
 from autotune.report.trials import WARM_UP, label, outcome
+from autotune.report.view import Outlook, outlook
 from autotune.study.records import State, Trial
 from autotune.target.model import Target
 from autotune.terminal import console, styled
 
 STEPS = 10  # readings of the trial under way that are shown
 ROWS = 8  # finished trials that are shown
+STYLES = {"✓": "green", "✗": "red", "?": "yellow"}
 
 
 class Live:
@@ -44,14 +50,14 @@ class Live:
         self._readings: list[Reading] = []
         self._failed = False
 
+    def __enter__(self) -> Self:
+        self._start()
+        return self
+
     @ignore_errors
     def _start(self) -> None:
         self._redrawn.start()
         self._redraw()
-
-    def __enter__(self) -> Self:
-        self._start()
-        return self
 
     def __exit__(self, *_: object) -> None:
         with suppress(Exception):
@@ -64,11 +70,11 @@ class Live:
 
     @ignore_errors
     def deployed(self, trial: Trial, deployed: Deployed) -> None:
-        self._now(f"{plain.deployed_line(deployed)}; warming up")
+        self._now(f"{deployed_line(deployed)}; warming up")
 
     @ignore_errors
     def warm(self, trial: Trial, warm_up: WarmUpResult) -> None:
-        self._now(f"{plain.warm_line(warm_up)}; searching for the capacity")
+        self._now(f"{warm_line(warm_up)}; searching for the capacity")
 
     @ignore_errors
     def reading(self, trial: Trial, reading: Reading, purpose: str) -> None:
@@ -92,7 +98,7 @@ class Live:
         if not self._failed:
             self._failed = True
             with suppress(Exception):
-                self._console.print(styled(plain.not_shown(error)))
+                self._console.print(styled(error_line(error)))
 
     def _now(self, step: str) -> None:
         self._step = step
@@ -104,25 +110,19 @@ class Live:
     def _panel(self) -> Panel:
         state, budget = self._state(), self._target.budget
         now = outlook(self._target, state)
+        slo = self._target.slo.slo
         trial = label(self._trial) + ": " if self._trial else ""
+        latest = sorted(self._readings[-STEPS:], key=lambda reading: reading.rate)
         parts: list[RenderableType] = [
             _table(state, now),
             styled(trial + self._step, "bold"),
-            *self._load_steps(),
+            *(styled("  " + reading_line(reading, "peak", slo), STYLES[verdict_mark(reading, slo)])
+              for reading in latest),
             styled(str(now), "cyan"),
-        ]
+        ]  # fmt: skip
         counted = f"trial {now.counted} of {budget.trials}"
         title = styled(f"{self._target.name} · {now.units.objective} · {counted}")
         return Panel(Group(*parts), title=title, title_align="left")
-
-    def _load_steps(self) -> list[Text]:
-        """The latest readings, from the lowest rate to the highest."""
-        slo = self._target.slo.slo
-        styles = {"✓": "green", "✗": "red", "?": "yellow"}
-        return [
-            styled("  " + plain.reading_line(r, "peak", slo), styles[plain.verdict_mark(r, slo)])
-            for r in sorted(self._readings[-STEPS:], key=lambda reading: reading.rate)
-        ]
 
 
 def _table(state: State, now: Outlook) -> Table:

@@ -1,27 +1,62 @@
-"""Progress in plain lines: a line per trial, more of them on request."""
+"""Progress of a study while it runs, in plain lines; and its page, kept up to date for a browser."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Self, TextIO
+from functools import wraps
+from pathlib import Path
+from typing import Concatenate, ParamSpec, Protocol, Self, TextIO, TypeVar
 
 from autotune import terminal
 from autotune.deploy.deployed import Deployed
 from autotune.measure.reading import Reading
 from autotune.measure.warmup import WarmUpResult
 from autotune.report import format as fmt
-from autotune.report.outlook import Outlook, outlook
-from autotune.report.progress.base import ignore_errors
 from autotune.report.trials import WARM_UP, label, outcome
+from autotune.report.view import Outlook, outlook
 from autotune.services.base import Action
+from autotune.study.context import ProgressReporter
 from autotune.study.records import Phase, State, Trial
 from autotune.target.model import Budget, Target
 from autotune.target.slo import Slo
 
+PAGE_EVERY = 15.0  # seconds at least between two pages
+PAGE_SHARE = 0.02  # of a study's time that its pages may take, those written at its end aside
+
+
+class Progress(ProgressReporter, Protocol):
+    """A display that is closed with the run, and says once where it has failed."""
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(self, *_: object) -> None: ...
+
+    def report_error(self, error: Exception) -> None:
+        """Say that progress cannot be shown."""
+        ...
+
+
+P = ParamSpec("P")
+T = TypeVar("T", bound=Progress)
+
+
+def ignore_errors(method: Callable[Concatenate[T, P], None]) -> Callable[Concatenate[T, P], None]:
+    """Pass whatever ``method`` raises to ``report_error``."""
+
+    @wraps(method)
+    def wrapped(self: T, /, *args: P.args, **kwargs: P.kwargs) -> None:
+        try:
+            method(self, *args, **kwargs)
+        except Exception as error:  # noqa: BLE001  a study is worth more than its display
+            self.report_error(error)
+
+    return wrapped
+
 
 class Plain:
-    """For logs, pipes and terminals that are not to be redrawn."""
+    """A line per trial, more of them on request: for logs, pipes and terminals not to be redrawn."""
 
     def __init__(
         self, target: Target, state: Callable[[], State], stream: TextIO, *, verbose: bool = False
@@ -64,11 +99,63 @@ class Plain:
         if not self._failed:
             self._failed = True
             with suppress(Exception):
-                terminal.write(self._stream, not_shown(error))
+                terminal.write(self._stream, error_line(error))
 
     def _detail(self, text: str) -> None:
         if self._verbose:
             terminal.write(self._stream, f"      {text}")
+
+
+class WithPage:
+    """Passes everything to another display, and writes ``report.html`` after a trial now and then."""
+
+    def __init__(self, display: Progress, directory: Path) -> None:
+        self._display, self._directory = display, directory
+        self._due = time.monotonic() + PAGE_EVERY
+
+    def __enter__(self) -> Self:
+        self._display.__enter__()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._display.__exit__(*error)
+        self._page()
+
+    def trial_begins(self, trial: Trial) -> None:
+        self._display.trial_begins(trial)
+
+    def deployed(self, trial: Trial, deployed: Deployed) -> None:
+        self._display.deployed(trial, deployed)
+
+    def warm(self, trial: Trial, warm_up: WarmUpResult) -> None:
+        self._display.warm(trial, warm_up)
+
+    def reading(self, trial: Trial, reading: Reading, purpose: str) -> None:
+        self._display.reading(trial, reading, purpose)
+
+    def trial_ends(self, trial: Trial) -> None:
+        self._display.trial_ends(trial)
+        begun = time.monotonic()
+        if begun >= self._due:
+            self._page()
+            ended = time.monotonic()
+            self._due = ended + max(PAGE_EVERY, (ended - begun) / PAGE_SHARE)
+
+    def note(self, text: str) -> None:
+        self._display.note(text)
+
+    def report_error(self, error: Exception) -> None:
+        """A page that cannot be written is no reason to stop measuring."""
+        self._display.note(f"(report.html cannot be written: {error!r}; the study goes on)")
+
+    @ignore_errors
+    def _page(self) -> None:
+        from autotune.report.page import write_page
+        from autotune.report.studies import open_study
+        from autotune.study.directory import EVENTS
+
+        if (self._directory / EVENTS).exists():
+            write_page(open_study(self._directory), self._directory / "report.html")
 
 
 def trial_line(trial: Trial, outlook: Outlook, budget: Budget) -> str:
@@ -79,13 +166,13 @@ def trial_line(trial: Trial, outlook: Outlook, budget: Budget) -> str:
     return f"[{outlook.counted:>{len(str(budget.trials))}}/{budget.trials}] {ended}   {outlook}"
 
 
-def not_shown(error: Exception) -> str:
+def error_line(error: Exception) -> str:
     """That the display itself failed."""
     return f"(progress cannot be shown: {error!r}; the study goes on)"
 
 
 def deployed_line(deployed: Deployed) -> str:
-    """What had to be reloaded or restarted, and what took effect otherwise than asked."""
+    """What had to be reloaded or restarted, and where the effective value is not the requested."""
     done = [f"{a.name.lower()} {n}" for n, a in deployed.actions.items() if a is not Action.NONE]
     differing = [str(difference) for difference in deployed.differences]
     return "deployed: " + "; ".join([", ".join(done) or "nothing to do", *differing])
@@ -104,21 +191,16 @@ def reading_line(reading: Reading, purpose: str, slo: Slo) -> str:
     if (why := reading.limited or reading.disturbed) is not None:
         return f"{rate}  invalid sample: {why}"
     late = fmt.latency(reading.percentile(slo.quantile))
-    bad = f"{_percent(reading.fraction)} % late or failed"
+    percent = 100 * reading.fraction  # in two digits that mean something: 0.33, 4.2, 100
+    bad = f"{percent:.0f}" if percent >= 9.95 else f"{percent:.2g}"
     errors = ", ".join(f"{kind} {count}" for kind, count in reading.errors.items() if count)
     tail = ("  cut short" if reading.truncated else "") + (f"  ({errors})" if errors else "")
     mark = "·" if purpose == WARM_UP else verdict_mark(reading, slo)
-    return f"{rate} {mark} {fmt.percentile(slo)} {late:>7}  {bad}{tail}"
+    return f"{rate} {mark} {fmt.percentile(slo)} {late:>7}  {bad} % late or failed{tail}"
 
 
 def verdict_mark(reading: Reading, slo: Slo) -> str:
-    """Whether a reading met the SLO; ``?`` where it says nothing of the server."""
+    """Whether a reading met the SLO; ``?`` where it is invalid for the server."""
     if not reading.is_valid:
         return "?"
     return "✓" if slo.met(reading) else "✗"
-
-
-def _percent(fraction: float) -> str:
-    """Two digits that mean something: ``0.33``, ``4.2``, ``100``."""
-    percent = 100 * fraction
-    return f"{percent:.0f}" if percent >= 9.95 else f"{percent:.2g}"

@@ -6,14 +6,13 @@ from dataclasses import replace
 
 import pytest
 
+from autotune.cli.session import reporter
 from autotune.deploy.deployed import Deployed, Difference
 from autotune.environments.peak import Peak
 from autotune.measure.reading import Reading
 from autotune.measure.warmup import WarmUpResult, Window
-from autotune.report.progress.base import Progress
-from autotune.report.progress.live import Live
-from autotune.report.progress.plain import Plain
-from autotune.report.progress.reporter import reporter
+from autotune.report.live import Live
+from autotune.report.progress import Plain, Progress
 from autotune.report.studies import Study
 from autotune.services.base import Action
 from autotune.study.records import Phase, State, Trial

@@ -1,0 +1,121 @@
+"""The report as one HTML file that needs nothing else: words, and data that its script draws."""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import json
+from collections.abc import Mapping
+from functools import cache
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+from autotune import durable
+from autotune.deploy.render import shipped_templates
+from autotune.report import text
+from autotune.report.charts import data
+from autotune.report.load_curve import hosts_watched
+from autotune.report.measured import ceilings_table
+from autotune.report.studies import Study
+from autotune.report.view import StudyView, study_view
+from autotune.report.warnings import warnings
+
+REFRESH = 20  # seconds, while the study runs
+SETTINGS_SHOWN = 12  # of what to change; the rest is folded away
+# The sections that the page has in words.
+IN_WORDS = ("Capacity", "Now", "What limits it", "Trials", "Time", "Warnings", "Not checked")
+
+
+@cache
+def templates() -> Environment:
+    """The templates of reports; whatever is put into one is text, not markup."""
+    return Environment(
+        loader=FileSystemLoader(str(shipped_templates() / "report")),
+        undefined=StrictUndefined,
+        autoescape=True,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+
+
+def embed(data: Mapping[str, Any]) -> str:
+    """JSON, gzip, base64: a long study's diffs say the same thing over and over.
+
+    Whatever a configuration holds, it cannot end the element that this stands in.
+    """
+    text = json.dumps(data, ensure_ascii=False, separators=(",", ":"))
+    return base64.b64encode(gzip.compress(text.encode(), mtime=0)).decode()
+
+
+@cache
+def plotly() -> str:
+    """Plotly's own JavaScript, as its Python package carries it: nothing is fetched from outside."""
+    script = files("plotly").joinpath("package_data", "plotly.min.js").read_text(encoding="utf-8")
+    return script.replace("</script", "<\\/script")
+
+
+def write_whole(path: Path, document: str) -> Path:
+    """Write a document, whole or not at all: a browser may be reading the last one."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    durable.write(path, document.encode(), sync=False)
+    return path
+
+
+def write_page(study: Study, path: Path) -> Path:
+    """Write a study's page, whole or not at all."""
+    return write_whole(path, page(study_view(study)))
+
+
+def page(view: StudyView) -> str:
+    """One self-contained HTML document; it refreshes itself while the study is not finished."""
+    charts = data(view)
+    warned = [f"{warning.text} → {warning.remedy}" for warning in warnings(view)]
+    words = text.sections(view) | {"Warnings": warned}
+    without_hosts = [
+        side
+        for side, readings in view.readings().items()
+        if side not in charts["hosts"] and hosts_watched(readings)
+    ]
+    template = templates().get_template("page.html.j2")
+    return template.render(
+        name=view.name,
+        mark=text.MARKS.get(view.verdict, text.UNDECIDED)[0],
+        verdict=view.verdict,
+        headline=text.headline(view),
+        refresh=None if view.state.verdict else REFRESH,
+        parts=[(title, words[title]) for title in IN_WORDS if words.get(title)],
+        settings=_settings(view),
+        settings_shown=SETTINGS_SHOWN,
+        settings_title=text.change_title(view),
+        data=embed(charts),
+        plotly=plotly(),
+        trials=len(view.state.trials),
+        readings=len(view.study.readings),
+        ceilings=[ceilings_table(record) for record in view.state.ceilings],
+        unit=view.units.unit,
+        quantity=view.units.quantity,
+        without_hosts=without_hosts,
+    )
+
+
+def _settings(view: StudyView) -> list[dict[str, str]]:
+    """What to change, row by row, what mattered most first; nothing where nothing was proved."""
+    best = view.conclusion.best
+    if view.verdict == "no-improvement" or best is None:
+        return []
+    importance = (view.state.model or {}).get("importance", ())
+    rank = {row["parameter"]: place for place, row in enumerate(importance)}
+    rank |= {name: -1 for name in best.trial.settings if name.endswith(".service")}
+    return [
+        {
+            "name": change.name,
+            "before": change.texts[0],
+            "after": change.texts[1],
+            "meaning": change.meaning,
+            "source": change.parameter.source if change.parameter else "",
+        }
+        for change in sorted(view.changes, key=lambda change: rank.get(change.name, len(rank)))
+    ]

@@ -1,0 +1,162 @@
+"""The study over time: when things happened, each trial's capacity, the best so far, each reading.
+
+Time is the wall's, or of a model its own.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from itertools import accumulate, pairwise
+from typing import Any
+
+from autotune.report.load_curve import milliseconds
+from autotune.report.trials import WARM_UP, label, outcome
+from autotune.report.view import StudyView, capacity_of
+from autotune.study.records import COUNTED, Phase, Trial
+from autotune.study.store import reading_of
+from autotune.target.slo import Slo
+
+# A reading that violated the SLO this far below its trial's interval was disturbed: one-sided
+# noise, which the posterior discounts. In log units; 0.1 is about 10 %.
+DISTURBED = 0.1
+Records = Iterable[Mapping[str, Any]]
+
+
+@dataclass(frozen=True)
+class Time:
+    """``axis`` says what its seconds count; ``seconds`` are those until a moment (ISO 8601, as the
+    journals have it)."""
+
+    axis: str
+    seconds: Callable[[str], float]
+
+
+def time_of(view: StudyView) -> Time:
+    """A model's own where the study is of one."""
+    if view.target.simulated is not None:
+        return load_time(view.study.readings)
+    return study_time(view.study.records, view.study.readings)
+
+
+def load_time(readings: Records) -> Time:
+    """Seconds of load that had been sent until then: all the time a model has.
+
+    ``readings`` are those of a study, in the order taken.
+    """
+    in_order = list(readings)
+    # A wall clock may be set back meanwhile.
+    moments = [*accumulate((datetime.fromisoformat(r["at"]) for r in in_order), max)]
+    loads = [*accumulate(float(reading["seconds"]) for reading in in_order)]
+
+    def seconds(at: str) -> float:
+        count = bisect_right(moments, datetime.fromisoformat(at))
+        return round(loads[count - 1], 1) if count else 0.0
+
+    return Time("minutes of load, by the model's clock", seconds)
+
+
+def study_time(events: Records, readings: Records) -> Time:
+    """Wall-clock seconds since the study began, without pauses between its sessions; never negative.
+
+    From a study's journals: a session lasts from its record to the last record that has a date.
+    """
+    moments = sorted(
+        (datetime.fromisoformat(str(record.get("at") or record["started"])), kind)
+        for kind, record in (
+            *((str(event["event"]), event) for event in events),
+            *(("reading", reading) for reading in readings),
+        )
+        if record.get("at") or record.get("started")
+    )
+    pauses = [
+        (before, moment) for (before, _), (moment, kind) in pairwise(moments) if kind == "session"
+    ]
+
+    def seconds(at: str) -> float:
+        moment = datetime.fromisoformat(at)
+        began = moments[0][0] if moments else moment
+        lost = sum(
+            (min(moment, ended) - begun).total_seconds()
+            for begun, ended in pauses
+            if begun < moment
+        )
+        return max(0.0, round((moment - began).total_seconds() - lost, 1))
+
+    return Time("minutes of study", seconds)
+
+
+def peaks(view: StudyView, time: Time) -> list[dict[str, Any]]:
+    """Every measured trial: when it ended, its capacity with its interval, its phase, its outcome."""
+    ended = _ended(view, "measured", "failed")
+    return [
+        {
+            "trial": trial.number,
+            "of": trial.of,
+            "phase": str(trial.phase),
+            "at": time.seconds(ended[trial.number]),
+            **capacity_of(trial, view.units),
+            "says": f"{label(trial)}: {outcome(trial, view.units)}",
+        }
+        for trial in view.state.finished()
+        if ended.get(trial.number)
+    ]
+
+
+def best_so_far(view: StudyView, time: Time) -> list[dict[str, Any]]:
+    """The highest first measurement of any configuration, whenever it rose: steps, not a claim."""
+    ended, units = _ended(view, "measured"), view.units
+    steps: list[dict[str, Any]] = []
+    highest = 0.0
+    for trial in view.state.finished(*COUNTED, Phase.MEASURE):
+        peak = trial.peak
+        if peak is None or not peak.feasible or peak.peak <= highest or not ended[trial.number]:
+            continue
+        highest = peak.peak
+        at, amount = time.seconds(ended[trial.number]), units.rounded(units.of(highest))
+        steps.append({"at": at, "peak": amount, "trial": trial.number})
+    return steps
+
+
+def _ended(view: StudyView, *events: str) -> dict[int, str]:
+    return {r["trial"]: r["at"] for r in view.study.records if r["event"] in events}
+
+
+def readings(view: StudyView, time: Time) -> dict[str, list[Any]]:
+    """Every reading as columns: seconds, trial, purpose, rate, latency, violations, state.
+
+    ``state`` is ``met``, ``broken``, ``disturbed`` or ``limited``; ``late`` the latency at the
+    SLO's percentile in milliseconds, ``None`` beyond anything observed.
+    """
+    slo = view.target.slo.slo
+    trials = {trial.number: trial for trial in view.state.trials}
+    rows = []
+    for record in view.study.readings:
+        reading = reading_of(record)
+        row = {
+            "at": time.seconds(record["at"]),
+            "trial": record["trial"],
+            "warm": record.get("purpose") == WARM_UP,
+            "rate": round(record["rate"], 1),
+            "late": milliseconds(reading.percentile(slo.quantile)),
+            "bad": round(100 * reading.fraction, 3),
+            "state": state_of(record, trials.get(record["trial"]), slo),
+        }
+        rows.append(row)
+    columns = ("at", "trial", "warm", "rate", "late", "bad", "state")
+    return {column: [row[column] for row in rows] for column in columns}
+
+
+def state_of(reading: Mapping[str, Any], trial: Trial | None, slo: Slo) -> str:
+    """Whether a reading met the SLO, and if not, whether that was the server."""
+    if reading.get("limited"):
+        return "limited"
+    if reading.get("disturbed"):
+        return "disturbed"
+    if slo.met(reading_of(reading)):
+        return "met"
+    peak = trial.peak if trial else None
+    below = peak is not None and peak.feasible and reading["rate"] < peak.low * (1 - DISTURBED)
+    return "disturbed" if below else "broken"
