@@ -37,7 +37,7 @@ SERVICE_NAMES = {
     "loads/mutilate.py": "the protocol it speaks",
     "export/ansible.py": "the licence of the project",
     "lab/disk.py": "directories that a lab's hosts do not share with this machine",
-    "sweep/axes.py": "an example in a hint",
+    "sweep/request.py": "an example in a hint",
     "target/read.py": "an example in a hint",
     "target/coherence.py": "`local_cache:` is a key of target files",
     "target/model.py": "`local_cache:` is a key of target files",

@@ -37,12 +37,12 @@ def print_study(directory: Path, *, json_: bool, exit_code: bool) -> None:
 
 def print_sweep(directory: Path, html: Path | None, *, json_: bool) -> None:
     """What a sweep has found so far; drawn into ``html`` if that is named."""
-    from autotune.sweep import page, results, text
+    from autotune.sweep import output, results
 
     sweep = results.load(directory)
     if html is not None:
-        echo(f"wrote {page.write(sweep, html)}", err=True)
+        echo(f"wrote {output.write_page(sweep, html)}", err=True)
     if json_:
-        print_json(text.document(sweep))
+        print_json(output.as_json(sweep))
     else:
-        echo(text.render(sweep), end="")
+        echo(output.as_text(sweep), end="")

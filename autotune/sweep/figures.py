@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 
 from autotune.services.base import Value
-from autotune.sweep.axes import SERVICE
+from autotune.sweep.plan import SERVICE
 from autotune.sweep.results import Mean, Result, SweepResults
 
-Quantity = Callable[[Result], Mean | None]
 OVERLOADED = 0.5  # fraction of violations
 
 
@@ -40,27 +40,29 @@ class Panel:
     main: bool = True
 
 
+@dataclass(frozen=True)
+class _Quantity:
+    title: str
+    unit: str
+    of: Callable[[Result], Mean | None]
+    main: bool = True
+
+
 def panels(sweep: SweepResults) -> tuple[Panel, ...]:
-    """Response time first (or the peak), then the load average of each tier.
+    """Response time first (or the capacity), then the load average of each tier.
 
     A parameter that is a number is what the diagrams are drawn over; where only services and host
     counts vary, they are drawn over the throughput, one for each combination of hosts, as the
     reference figures are.
     """
+    combinations = sweep.plan.combinations
+    each_alone = over(sweep) is None and len(combinations) > 1
     charts = [
         _panel(sweep, quantity, hosts)
         for quantity in _quantities(sweep)
-        for hosts in _shares(sweep)
+        for hosts in (combinations if each_alone else (None,))
     ]
     return tuple(panel for panel in charts if any(series.dots for series in panel.series))
-
-
-def _shares(sweep: SweepResults) -> Iterator[Mapping[str, int] | None]:
-    """The combinations of hosts that have a diagram of their own; ``None``: all in one."""
-    if over(sweep) is None and len(sweep.plan.combinations) > 1:
-        yield from sweep.plan.combinations
-    else:
-        yield None
 
 
 def over(sweep: SweepResults) -> str | None:
@@ -75,8 +77,8 @@ def over(sweep: SweepResults) -> str | None:
 
 
 def best(sweep: SweepResults) -> Result | None:
-    """The highest peak. Over a parameter, the least mean response time at the highest rate that any
-    point bore; over the throughput, the highest rate within the objective, and the quickest there.
+    """The highest capacity. Over a parameter, the least mean response time at the highest rate that
+    any point carried; over the throughput, the highest rate within the SLO, and the fastest there.
     """
     if not sweep.plan.rates:
         peaks = [r for r in sweep.results if r.peak]
@@ -89,62 +91,44 @@ def best(sweep: SweepResults) -> Result | None:
     return min(highest, key=lambda r: r.response.value if r.response else 0.0, default=None)
 
 
-@dataclass(frozen=True)
-class _Quantity:
-    title: str
-    unit: str
-    of: Quantity
-    main: bool
-
-
 def _quantities(sweep: SweepResults) -> Iterator[_Quantity]:
     if not sweep.plan.rates:
-        yield _Quantity("Peak within the objective", "requests/s", lambda r: r.peak, main=True)
+        yield _Quantity("Capacity within the SLO", "requests/s", lambda result: result.peak)
         return
-    yield _Quantity("Response time", "ms", lambda r: _scaled(r.response, 1000.0), main=True)
+    yield _Quantity("Response time", "ms", lambda r: r.response and r.response.scaled(1000.0))
     for tier in sweep.target.tiers:
-        yield _Quantity(f"Load average, {tier}", "load average", _load(tier), main=False)
+        yield _Quantity(f"Load average, {tier}", "load average", partial(_load, tier), main=False)
 
 
-def _load(tier: str) -> Quantity:
-    return lambda result: result.load.get(tier)
+def _load(tier: str, result: Result) -> Mean | None:
+    return result.load.get(tier)
 
 
 def _panel(sweep: SweepResults, quantity: _Quantity, hosts: Mapping[str, int] | None) -> Panel:
     horizontal = over(sweep)
-    grouped: dict[str, list[Dot]] = {}
+    dots: dict[str, list[Dot]] = {}
     for result in sweep.results:
         if hosts is not None and result.point.hosts != hosts:
             continue
-        dots = grouped.setdefault(series_name(sweep, result, horizontal, alone=bool(hosts)), [])
-        dot = (
-            _dot(sweep, result, horizontal, quantity.of(result))
-            if _drawn(result, horizontal)
-            else None
-        )
-        if dot is not None:
-            dots.append(dot)
+        series = dots.setdefault(series_name(sweep, result, horizontal, alone=bool(hosts)), [])
+        if (dot := _dot(sweep, result, horizontal, quantity.of(result))) is not None:
+            series.append(dot)
     x = horizontal or ("keys/s" if sweep.plan.keys > 1 else "requests/s answered")
     title = f"{quantity.title}: {_hosts(_varied(sweep, hosts))}" if hosts else quantity.title
-    series = tuple(Series(name, tuple(dots)) for name, dots in grouped.items())
-    return Panel(title, x, quantity.unit, series, quantity.main)
-
-
-def _drawn(result: Result, horizontal: str | None) -> bool:
-    """Over the throughput a line ends where a stack no longer answers what it is offered."""
-    if result.failure:
-        return False
-    return horizontal is not None or (result.violations or 0.0) <= OVERLOADED
+    named = tuple(Series(name, tuple(of_series)) for name, of_series in dots.items())
+    return Panel(title, x, quantity.unit, named, quantity.main)
 
 
 def _dot(sweep: SweepResults, result: Result, horizontal: str | None, y: Mean | None) -> Dot | None:
-    if y is None:
+    if y is None or result.failure:
         return None
     if horizontal is not None:
         label = result.point.labels.get(horizontal, _hosts(result.point.hosts))
         return Dot(label, y.value, y.low, y.high)
-    x = _scaled(result.throughput, float(sweep.plan.keys))
-    return Dot(x.value, y.value, y.low, y.high) if x else None
+    # Over the throughput a line ends where a stack no longer answers what it is offered.
+    if result.throughput is None or (result.violations or 0.0) > OVERLOADED:
+        return None
+    return Dot(result.throughput.value * sweep.plan.keys, y.value, y.low, y.high)
 
 
 def series_name(
@@ -173,11 +157,3 @@ def _varied(sweep: SweepResults, hosts: Mapping[str, int]) -> dict[str, int]:
 
 def _hosts(hosts: Mapping[str, int]) -> str:
     return ", ".join(f"{count} {tier}" for tier, count in hosts.items())
-
-
-def _scaled(mean: Mean | None, factor: float) -> Mean | None:
-    if mean is None:
-        return None
-    low = mean.low * factor if mean.low is not None else None
-    high = mean.high * factor if mean.high is not None else None
-    return Mean(mean.value * factor, low, high, mean.count)

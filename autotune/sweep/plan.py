@@ -14,11 +14,13 @@ from autotune.services.base import Settings, Value
 from autotune.study import journal
 
 Hosts = Mapping[str, int]
+SERVICE = "service"  # the axis of all tiers' deployments
+PURPOSE = "sweep"  # of the readings that count
 
 
 @dataclass(frozen=True)
 class Choice:
-    """One value on an axis: how it is called, and the settings it stands for."""
+    """One value on an axis: its label, and the settings it stands for."""
 
     label: Value
     settings: Settings
@@ -41,7 +43,7 @@ class Axis:
 @dataclass(frozen=True)
 class Plan:
     """``settings`` hold at every point. ``rates`` (requests/s) are offered at each; without any its
-    peak is looked for. ``hosts`` are the numbers of hosts to use, by tier. Every point is measured
+    capacity is searched for. ``hosts`` are the numbers of hosts to use, by tier. Every point is measured
     ``repeat`` times; a reading lasts ``seconds``. ``keys`` are looked up by each request.
     """
 
@@ -93,7 +95,7 @@ class Point:
 
 @dataclass(frozen=True)
 class Measurement:
-    """One measurement of a point, the ``turn``-th."""
+    """One measurement of a point: which of its repeats, from 0."""
 
     point: int
     repeat: int
@@ -115,22 +117,17 @@ def plan_of(record: Mapping[str, Any]) -> Plan:
 def blocks(plan: Plan) -> Iterator[tuple[Hosts, tuple[Measurement, ...]]]:
     """The order of measurements, in blocks that share their host counts.
 
-    All points have had a turn before any has its next, so that drift is spread over the whole
-    figure; within a turn the order is by chance, so that no neighbours on an axis are neighbours in
-    time. Changing the number of hosts is costly: it is the outer order.
+    Every point is measured once before any is measured again, so that drift is spread over the
+    whole figure; within a repeat the order is random, so that no neighbours on an axis are
+    neighbours in time. Changing the number of hosts is costly: it is the outer order.
     """
     chance = random.Random(plan.seed)  # noqa: S311  # an order, no secret
     points = plan.points
-    for turn in range(plan.repeat):
+    for repeat in range(plan.repeat):
         for hosts in chance.sample(plan.combinations, len(plan.combinations)):
-            mine = [point.number for point in points if point.hosts == hosts]
-            yield (
-                hosts,
-                tuple(Measurement(number, turn) for number in chance.sample(mine, len(mine))),
-            )
-
-
-PURPOSE = "sweep"  # of the readings that count
+            numbers = [point.number for point in points if point.hosts == hosts]
+            order = chance.sample(numbers, len(numbers))
+            yield hosts, tuple(Measurement(number, repeat) for number in order)
 
 
 def recorded(directory: Path) -> Plan:

@@ -1,34 +1,39 @@
-"""A sweep that is kept in a file: a target, what to vary, what to hold."""
+"""What to sweep, as options or a sweep file say it, and the grid that it asks for."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from autotune.errors import AutotuneError
+from autotune.services.base import Value
+from autotune.space.dimension import Dimension
 from autotune.space.space import Space
-from autotune.sweep import axes
-from autotune.sweep.plan import Axis, Plan
+from autotune.sweep.plan import SERVICE, Axis, Choice, Plan
 from autotune.target.document import Document, load
+from autotune.target.messages import instead
 from autotune.target.read import TargetFile, read
-from autotune.target.units import duration, rate
+from autotune.target.units import duration, in_unit, rate
 
 KEYS = ("title", "target", "over", "hosts", "with", "rates", "repeat", "seconds")
+MOST = 1000  # values on one axis
+SPELT = {"on": True, "true": True, "yes": True, "off": False, "false": False, "no": False}
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
 class Request:
     """What to sweep, as a user wrote it: values are not yet those of parameters.
 
-    ``rates`` in requests/s, none for peaks; ``seconds`` of one reading.
+    ``rates`` in requests/s, none for capacities; ``seconds`` of one reading.
     """
 
-    title: str
-    over: tuple[tuple[str, tuple[object, ...]], ...]
-    hosts: dict[str, tuple[int, ...]]
-    settings: dict[str, object]
+    title: str = ""
+    over: Mapping[str, tuple[object, ...]] = field(default_factory=dict)
+    hosts: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    settings: Mapping[str, object] = field(default_factory=dict)
     rates: tuple[float, ...] = ()
     repeat: int = 3
     seconds: float = 5.0
@@ -46,119 +51,53 @@ def sweep_file(path: Path) -> tuple[TargetFile, Request | None]:
     return target, _request(document)
 
 
-def plan_of_request(file: TargetFile, request: Request, space: Space) -> Plan:
-    """The grid of a request. Raises AutotuneError for what the target does not have."""
-    if not request.over and not request.hosts:
-        raise AutotuneError("nothing varies", hint="give --over NAME=LOW:HIGH:STEP or --hosts")
-    for tier, counts in request.hosts.items():
-        _enough(file, tier, counts)
-    settings = {
-        name: value for name, given in request.settings.items()
-        for value in [axes.of(name, [given], space).choices[0].label]
-    }  # fmt: skip
-    plan = Plan(
-        title=request.title,
-        axes=tuple(axes.of(name, values, space) for name, values in request.over),
-        hosts=request.hosts,
-        settings=settings,
-        rates=request.rates,
-        repeat=request.repeat,
-        seconds=request.seconds,
-        seed=file.target.search.seed,
-        keys=_keys(file),
-    )
-    for axis in plan.axes:
-        _check_effect(axis, plan, space)
-    return plan
-
-
-def _enough(file: TargetFile, tier: str, counts: tuple[int, ...]) -> None:
-    tiers = file.target.tiers
-    if tier not in tiers:
-        raise AutotuneError(
-            f"there is no tier {tier!r}", hint=f"expected one of: {', '.join(tiers)}"
-        )
-    most = len(tiers[tier].hosts)
-    if not counts or min(counts) < 1 or max(counts) > most:
-        raise AutotuneError(f"tier {tier} has {most} hosts: give numbers from 1 to {most}")
-
-
-def _check_effect(axis: Axis, plan: Plan, space: Space) -> None:
-    """A parameter without effect anywhere in the sweep would draw a flat line and prove nothing."""
-    if axis.name == axes.SERVICE:
-        return
-    for point in plan.points:
-        if axis.name in space.active({**space.baseline, **point.settings}):
-            return
-    conditions = next(d.when for d in space.dimensions if d.name == axis.name)
-    needed = ", ".join(f"{name}={'|'.join(map(str, values))}" for name, values in conditions)
-    raise AutotuneError(
-        f"{axis.name} has no effect under these settings", hint=f"it has with: --with {needed}"
-    )
-
-
-def _keys(file: TargetFile) -> int:
-    """Keys each request looks up, where the application is one whose requests are known."""
-    reference = any(tier.app == "reference" for tier in file.target.tiers.values())
-    return file.target.data.keys_per_request if reference else 1
-
-
 def _request(document: Document) -> Request:
-    root = document.root
-    over = _mapping(document, "over")
-    hosts = _mapping(document, "hosts")
+    def entries(key: str) -> dict[str, Any]:
+        mapping = document.root.get(key, {})
+        if not isinstance(mapping, dict):
+            raise document.error([key], f"{key}: must have keys of its own")
+        return mapping
+
+    def value(key: str, parse: Callable[[Any], T], default: object) -> T:
+        try:
+            return parse(document.root.get(key, default))
+        except ValueError as error:
+            raise document.error([key], f"{key}: {error}") from None
+
+    over = entries("over")
     return Request(
-        title=str(root.get("title", document.path.stem)),
-        over=tuple((name, _values(document, name, over[name])) for name in over),
-        hosts={tier: _counts(document, tier, hosts[tier]) for tier in hosts},
-        settings=_mapping(document, "with"),
-        rates=_rates(document),
-        repeat=_whole(document, "repeat", 3),
-        seconds=_seconds(document),
+        title=str(document.root.get("title", document.path.stem)),
+        over={name: _values(document, name, written) for name, written in over.items()},
+        hosts={tier: _counts(document, tier, counts) for tier, counts in entries("hosts").items()},
+        settings=entries("with"),
+        rates=value("rates", lambda written: tuple(map(rate, _listed(written))), []),
+        repeat=value("repeat", _repeat, 3),
+        seconds=value("seconds", duration, "5s"),
     )
 
 
-def _mapping(document: Document, key: str) -> dict[str, Any]:
-    mapping = document.root.get(key, {})
-    if not isinstance(mapping, dict):
-        raise document.error([key], f"{key}: must have keys of its own")
-    return mapping
+def _listed(written: Any) -> list[Any]:
+    return written if isinstance(written, list) else [written]
 
 
 def _values(document: Document, name: str, written: object) -> tuple[object, ...]:
     try:
-        return tuple(written) if isinstance(written, list) else tuple(axes.spread(str(written)))
+        return tuple(written) if isinstance(written, list) else tuple(expand(str(written)))
     except AutotuneError as error:
         raise document.error(["over", name], error.message, hint=error.hint) from None
 
 
 def _counts(document: Document, tier: str, written: object) -> tuple[int, ...]:
-    listed = written if isinstance(written, list) else [written]
-    if any(isinstance(n, bool) or not isinstance(n, int) for n in listed):
+    counts = _listed(written)
+    if any(isinstance(count, bool) or not isinstance(count, int) for count in counts):
         raise document.error(["hosts", tier], f"{tier}: numbers of hosts, such as [1, 2, 3]")
-    return tuple(listed)
+    return tuple(counts)
 
 
-def _rates(document: Document) -> tuple[float, ...]:
-    written = document.root.get("rates", [])
-    try:
-        return tuple(rate(text) for text in (written if isinstance(written, list) else [written]))
-    except ValueError as error:
-        raise document.error(["rates"], f"rates: {error}") from None
-
-
-def _whole(document: Document, key: str, default: int) -> int:
-    number = document.root.get(key, default)
-    if isinstance(number, bool) or not isinstance(number, int) or not 1 <= number <= 100:
-        raise document.error([key], f"{key}: a whole number from 1 to 100")
-    return number
-
-
-def _seconds(document: Document) -> float:
-    try:
-        return duration(document.root.get("seconds", "5s"))
-    except ValueError as error:
-        raise document.error(["seconds"], f"seconds: {error}") from None
+def _repeat(written: object) -> int:
+    if isinstance(written, bool) or not isinstance(written, int) or not 1 <= written <= 100:
+        raise ValueError("a whole number from 1 to 100")
+    return written
 
 
 def from_options(
@@ -176,12 +115,13 @@ def from_options(
     Raises TargetError for the file and AutotuneError for options that make no sense.
     """
     file, written = sweep_file(path)
-    base = written or Request(title="", over=(), hosts={}, settings={})
+    base = written or Request()
+    ranges = _named("--over", over, "no values", "NAME=LOW:HIGH:STEP or NAME=A,B,C")
     request = replace(
         base,
-        over=_over(base, over or ()),
-        hosts=base.hosts | dict(_host_counts(text) for text in hosts or ()),
-        settings=base.settings | dict(_setting(text) for text in with_ or ()),
+        over={**base.over, **{name: tuple(expand(values)) for name, values in ranges}},
+        hosts={**base.hosts, **dict(map(_host_counts, hosts or ()))},
+        settings={**base.settings, **dict(_named("--with", with_, "no value", "NAME=VALUE"))},
         rates=tuple(rates) if rates else base.rates,
         repeat=repeat or base.repeat,
     )
@@ -196,32 +136,15 @@ def from_options(
     return file, request if request.title else replace(request, title=_title(request))
 
 
-def directory_name(path: Path, file: TargetFile) -> str:
-    """What the sweep's directory is called."""
-    return f"{file.target.name}-sweep" if path.resolve() == file.path.resolve() else path.stem
-
-
-def size_text(plan: Plan) -> str:
-    """The size of it, before it begins."""
-    measurements = len(plan.points) * plan.repeat
-    what = (
-        f"{len(plan.rates)} readings of {plan.seconds:g} s"
-        if plan.rates
-        else "a search for its peak"
-    )
-    return f"{len(plan.points)} points, each measured {plan.repeat} times: {measurements} × {what}."
-
-
-def _over(base: Request, texts: Iterable[str]) -> tuple[tuple[str, tuple[object, ...]], ...]:
-    chosen = dict(base.over)
-    for text in texts:
-        key, _, values = text.partition("=")
-        if not values:
-            raise AutotuneError(
-                f"--over {text}: no values", hint="write NAME=LOW:HIGH:STEP or NAME=A,B,C"
-            )
-        chosen[key] = tuple(axes.spread(values))
-    return tuple(chosen.items())
+def _named(
+    option: str, texts: Iterable[str] | None, lacking: str, form: str
+) -> Iterator[tuple[str, str]]:
+    """The name and the value of each ``NAME=VALUE``. Raises AutotuneError for one without value."""
+    for text in texts or ():
+        name, _, value = text.partition("=")
+        if not value:
+            raise AutotuneError(f"{option} {text}: {lacking}", hint=f"write {form}")
+        yield name, value
 
 
 def _host_counts(text: str) -> tuple[str, tuple[int, ...]]:
@@ -232,13 +155,130 @@ def _host_counts(text: str) -> tuple[str, tuple[int, ...]]:
         raise AutotuneError(f"--hosts {text}: no numbers", hint="write TIER=1,2,3") from None
 
 
-def _setting(text: str) -> tuple[str, object]:
-    key, _, given = text.partition("=")
-    if not given:
-        raise AutotuneError(f"--with {text}: no value", hint="write NAME=VALUE")
-    return key, given
-
-
 def _title(request: Request) -> str:
-    varied = [*(key for key, _ in request.over), *(f"hosts of {tier}" for tier in request.hosts)]
-    return f"{'Response time' if request.rates else 'Peak'} over {' and '.join(varied)}"
+    varied = [*request.over, *(f"hosts of {tier}" for tier in request.hosts)]
+    return f"{'Response time' if request.rates else 'Capacity'} over {' and '.join(varied)}"
+
+
+def expand(text: str) -> list[str]:
+    """The values that ``low:high:step`` or a list with commas stands for."""
+    low, *rest = text.split(":")
+    if not rest:
+        return [part.strip() for part in text.split(",") if part.strip()]
+    try:
+        start, (end, step) = float(low), map(float, rest)
+    except ValueError:
+        raise AutotuneError(f"{text!r} is no range", hint="write LOW:HIGH:STEP") from None
+    if step <= 0 or end < start or (end - start) / step > MOST:
+        raise AutotuneError(f"the range {text} has no values or more than {MOST}")
+    count = int((end - start) / step + 1e-9) + 1
+    return [f"{start + index * step:.12g}" for index in range(count)]
+
+
+def plan_of_request(file: TargetFile, request: Request, space: Space) -> Plan:
+    """The grid of a request. Raises AutotuneError for what the target does not have."""
+    tiers, data = file.target.tiers, file.target.data
+    if not request.over and not request.hosts:
+        raise AutotuneError("nothing varies", hint="give --over NAME=LOW:HIGH:STEP or --hosts")
+    for tier, counts in request.hosts.items():
+        if tier not in tiers:
+            hint = f"expected one of: {', '.join(tiers)}"
+            raise AutotuneError(f"there is no tier {tier!r}", hint=hint)
+        most = len(tiers[tier].hosts)
+        if not counts or min(counts) < 1 or max(counts) > most:
+            raise AutotuneError(f"tier {tier} has {most} hosts: give numbers from 1 to {most}")
+    # Keys that a request looks up are known of one application.
+    reference = any(tier.app == "reference" for tier in tiers.values())
+    plan = Plan(
+        title=request.title,
+        axes=tuple(axis_of(name, values, space) for name, values in request.over.items()),
+        hosts=request.hosts,
+        settings={name: axis_of(name, [value], space).choices[0].label
+                  for name, value in request.settings.items()},
+        rates=request.rates,
+        repeat=request.repeat,
+        seconds=request.seconds,
+        seed=file.target.search.seed,
+        keys=data.keys_per_request if reference else 1,
+    )  # fmt: skip
+    for axis in plan.axes:
+        _check_effect(axis, plan, space)
+    return plan
+
+
+def _check_effect(axis: Axis, plan: Plan, space: Space) -> None:
+    """A parameter without effect anywhere in the sweep would draw a flat line and prove nothing."""
+    if axis.name == SERVICE:
+        return
+    for point in plan.points:
+        if axis.name in space.active({**space.baseline, **point.settings}):
+            return
+    conditions = next(d.when for d in space.dimensions if d.name == axis.name)
+    needed = ", ".join(f"{name}={'|'.join(map(str, values))}" for name, values in conditions)
+    raise AutotuneError(
+        f"{axis.name} has no effect under these settings", hint=f"it has with: --with {needed}"
+    )
+
+
+def axis_of(name: str, values: Sequence[object], space: Space) -> Axis:
+    """The axis of a parameter with these values; of ``service``, ``all`` are all deployments.
+
+    Raises AutotuneError for a name the target does not have, and for values that do not fit it.
+    """
+    if name == SERVICE:
+        return Axis(SERVICE, _deployments(values, space))
+    dimensions = {dimension.name: dimension for dimension in space.dimensions}
+    if name not in dimensions:
+        raise AutotuneError(f"the target has no parameter {name!r}", hint=instead(name, dimensions))
+    typed = [value_of(dimensions[name], value) for value in values]
+    return Axis(name, tuple(Choice(value, {name: value}) for value in typed))
+
+
+def value_of(dimension: Dimension, written: object) -> Value:
+    """``written`` (text, or a YAML scalar) as a value of this parameter. Raises AutotuneError."""
+    if dimension.choices:
+        choices = dimension.parameter.choices or dimension.choices
+        for choice in choices:
+            switch = isinstance(choice, bool) and SPELT.get(str(written).lower()) is choice
+            if switch or str(choice) == str(written):
+                return choice
+        allowed = f"expected one of: {', '.join(map(str, choices))}"
+        raise AutotuneError(f"{dimension.name} cannot be {written}", hint=allowed)
+    try:
+        number = float(str(in_unit(written, dimension.parameter.unit)))
+    except ValueError:
+        raise AutotuneError(f"{dimension.name}: {written!r} is not a number") from None
+    try:
+        return dimension.typed(number)
+    except ValueError as error:
+        raise AutotuneError(str(error)) from None
+
+
+def _deployments(values: Sequence[object], space: Space) -> tuple[Choice, ...]:
+    by_label = {", ".join(map(str, services.values())): services for services in space.deployments}
+    if len(by_label) < 2:
+        raise AutotuneError(
+            "the target leaves no choice of services",
+            hint="list them: `service: [nginx, apache]`",
+        )
+    every = list(values) == ["all"]
+    labels = list(by_label) if every else [str(v).replace("/", ", ") for v in values]
+    if unknown := [label for label in labels if label not in by_label]:
+        expected = ", ".join(label.replace(", ", "/") for label in by_label)
+        raise AutotuneError(
+            f"there is no deployment {unknown[0]!r}", hint=f"expected one of: {expected}"
+        )
+    return tuple(Choice(label, by_label[label]) for label in labels)
+
+
+def directory_name(path: Path, file: TargetFile) -> str:
+    """What the sweep's directory is called."""
+    return f"{file.target.name}-sweep" if path.resolve() == file.path.resolve() else path.stem
+
+
+def size_text(plan: Plan) -> str:
+    """The size of it, before it begins."""
+    readings = f"{len(plan.rates)} readings of {plan.seconds:g} s"
+    what = readings if plan.rates else "a search for its capacity"
+    measurements = f"{len(plan.points) * plan.repeat} × {what}"
+    return f"{len(plan.points)} points, each measured {plan.repeat} times: {measurements}."

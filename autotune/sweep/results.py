@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from math import sqrt
 from pathlib import Path
@@ -32,10 +32,15 @@ class Mean:
     high: float | None = None
     count: int = 1
 
+    def scaled(self, factor: float) -> Mean:
+        """The same in another unit."""
+        low, high = (None if end is None else end * factor for end in (self.low, self.high))
+        return Mean(self.value * factor, low, high, self.count)
+
 
 @dataclass(frozen=True)
 class Result:
-    """A point at one rate (``None``: its peak).
+    """A point at one rate (``None``: its capacity, ``peak``).
 
     ``response`` is the mean time of right answers in seconds, ``throughput`` their number per
     second, ``p50`` and ``p99`` percentiles (seconds) of all repeats together, ``violations`` their
@@ -72,24 +77,26 @@ class SweepResults:
 def load(directory: Path) -> SweepResults:
     """Everything a sweep's directory holds."""
     records = list(journal.read(directory / "events.jsonl"))
-    plan = recorded(directory)
-    target = read(directory / "target.yaml").target
-    swept = [r for r in records if r["event"] == "swept"]
-    trials: dict[int, list[int]] = defaultdict(list)
-    for record in swept:
-        trials[record["point"]].append(record["trial"])
+    plan, target = recorded(directory), read(directory / "target.yaml").target
+    measured: dict[int, list[int]] = defaultdict(list)
+    for record in records:
+        if record["event"] == "swept":
+            measured[record["point"]].append(record["trial"])
     failures = {r["trial"]: r["why"] for r in records if r["event"] == "failed"}
     if plan.rates:
-        readings = _by_trial(journal.read(directory / "readings.jsonl"))
+        readings: dict[int, list[Record]] = defaultdict(list)
+        for record in journal.read(directory / "readings.jsonl"):
+            if record["purpose"] == PURPOSE and not record.get("disturbed"):
+                readings[record["trial"]].append(record)
         results = [
-            _at_rate(point, rate, trials[point.number], readings, failures, target)
+            _at_rate(point, rate, measured[point.number], readings, failures, target)
             for point in plan.points
             for rate in plan.rates
         ]
     else:
         peaks = {r["trial"]: r["peak"] for r in records if r["event"] == "measured"}
-        results = [_peak(point, trials[point.number], peaks, failures) for point in plan.points]
-    left = len(plan.points) * plan.repeat - len(swept)
+        results = [_capacity(p, measured[p.number], peaks, failures) for p in plan.points]
+    left = len(plan.points) * plan.repeat - sum(map(len, measured.values()))
     return SweepResults(directory.name, plan, target, tuple(results), left)
 
 
@@ -102,14 +109,6 @@ def mean(values: Sequence[float]) -> Mean | None:
     return Mean(centre, centre - half, centre + half, count)
 
 
-def _by_trial(records: Iterable[Record]) -> dict[int, list[Record]]:
-    readings: dict[int, list[Record]] = defaultdict(list)
-    for record in records:
-        if record["purpose"] == PURPOSE and not record.get("disturbed"):
-            readings[record["trial"]].append(record)
-    return readings
-
-
 def _at_rate(
     point: Point,
     rate: float,
@@ -118,46 +117,43 @@ def _at_rate(
     failures: Mapping[int, str],
     target: Target,
 ) -> Result:
-    mine = [r for trial in trials for r in readings.get(trial, ()) if r["rate"] == rate]
-    if not mine:
-        why = next((failures[trial] for trial in trials if trial in failures), None)
-        return Result(point, rate, failure=why)
-    responses = [time for r in mine if (time := response(r)) is not None]
-    pooled = Reading.pooled([reading_of(r) for r in mine])
+    at_rate = [r for trial in trials for r in readings.get(trial, ()) if r["rate"] == rate]
+    if not at_rate:
+        return Result(point, rate, failure=_first(failures, trials))
+    responses = [time for record in at_rate if (time := response(record)) is not None]
+    failure = None
+    if not responses:
+        failure = "no request was answered right"
+    elif any(record["truncated"] for record in at_rate):
+        failure = "overloaded: readings were cut short"
+    pooled = Reading.pooled([reading_of(record) for record in at_rate])
     return Result(
         point,
         rate,
         response=mean(responses),
-        throughput=mean([sum(r["histogram"].values()) / r["seconds"] for r in mine]),
+        throughput=mean([sum(r["histogram"].values()) / r["seconds"] for r in at_rate]),
         p50=pooled.percentile(0.5),
         p99=pooled.percentile(0.99),
         violations=pooled.fraction,
         met=target.slo.slo.met(pooled),
-        load=_of_tiers(mine, target, "load"),
-        cpu=_of_tiers(mine, target, "cpu"),
-        failure=_no_value(mine, responses),
+        load=_by_tier(at_rate, target, "load"),
+        cpu=_by_tier(at_rate, target, "cpu"),
+        failure=failure,
     )
 
 
-def _no_value(readings: Sequence[Record], responses: Sequence[float]) -> str | None:
-    """Why the times of a point are not those of its rate; ``None`` where they are."""
-    if not responses:
-        return "no request was answered right"
-    cut = any(reading["truncated"] for reading in readings)
-    return "overloaded: readings were cut short" if cut else None
-
-
-def _peak(
-    point: Point,
-    trials: Sequence[int],
-    peaks: Mapping[int, float],
-    failures: Mapping[int, str],
+def _capacity(
+    point: Point, trials: Sequence[int], peaks: Mapping[int, float], failures: Mapping[int, str]
 ) -> Result:
     measured = [peaks[trial] for trial in trials if peaks.get(trial)]
-    why = next((failures[trial] for trial in trials if trial in failures), None)
-    if not measured and trials and why is None:
-        why = "no rate meets the objective"
-    return Result(point, None, peak=mean(measured), failure=None if measured else why)
+    failure = _first(failures, trials)
+    if trials and failure is None:
+        failure = "the SLO is not met at any rate"
+    return Result(point, None, peak=mean(measured), failure=None if measured else failure)
+
+
+def _first(failures: Mapping[int, str], trials: Sequence[int]) -> str | None:
+    return next((failures[trial] for trial in trials if trial in failures), None)
 
 
 def response(reading: Record) -> float | None:
@@ -169,18 +165,14 @@ def response(reading: Record) -> float | None:
     return float(spent / answered / 1000.0)
 
 
-def _of_tiers(readings: Sequence[Record], target: Target, what: str) -> dict[str, Mean]:
+def _by_tier(readings: Sequence[Record], target: Target, figure: str) -> dict[str, Mean]:
     """A figure of each tier's hosts (their mean within a reading), over the repeats."""
     tiers: dict[str, Mean] = {}
     for name, tier in target.tiers.items():
-        values = []
-        for reading in readings:
-            figures = [
-                reading["hosts"][host][what] for host in tier.hosts if host in reading["hosts"]
-            ]
-            if figures:
-                values.append(fmean(figures))
-        over = mean(values)
-        if over is not None:
+        by_reading = [
+            [r["hosts"][host][figure] for host in tier.hosts if host in r["hosts"]]
+            for r in readings
+        ]
+        if (over := mean([fmean(values) for values in by_reading if values])) is not None:
             tiers[name] = over
     return tiers

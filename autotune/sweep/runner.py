@@ -1,4 +1,4 @@
-"""Doing a sweep: every measurement on record before the next begins, whatever happens in between."""
+"""Run a sweep: every measurement is on record before the next begins, whatever happens."""
 
 from __future__ import annotations
 
@@ -32,19 +32,18 @@ def sweep(file: TargetFile, plan: Plan | None, directory: Path, progress: Progre
     plan = plan or recorded(directory)
     done = measured(directory)
     points = plan.points
-    # With one combination of hosts, one opening serves all turns.
+    # With one combination of hosts, one opening serves all repeats.
     for hosts, together in groupby(blocks(plan), key=lambda block: block[0]):
-        left = [
-            measurement
-            for _, measurements in together
-            for measurement in measurements
-            if measurement not in done
-        ]
-        if left:
-            with opened(prepare(narrowed(file, hosts)), directory, progress) as context:
-                _open(file, context, plan, directory)
-                for measurement in left:
-                    _measure(context, plan, points[measurement.point], measurement)
+        left = [measurement for _, block in together for measurement in block
+                if measurement not in done]  # fmt: skip
+        if not left:
+            continue
+        with opened(prepare(narrowed(file, hosts)), directory, progress) as context:
+            if context.store.state.started is None:
+                open_study(prepare(file), context, directory)
+                context.store.sweep(plan.record())
+            for measurement in left:
+                _measure(context, plan, points[measurement.point], measurement)
 
 
 def narrowed(file: TargetFile, hosts: Hosts) -> TargetFile:
@@ -56,44 +55,37 @@ def narrowed(file: TargetFile, hosts: Hosts) -> TargetFile:
     return replace(file, target=file.target.model_copy(update={"tiers": tiers}))
 
 
-def _open(file: TargetFile, context: TrialContext, plan: Plan, directory: Path) -> None:
-    if context.store.state.started is None:
-        open_study(prepare(file), context, directory)
-        context.store.sweep(plan.record())
-
-
 def _measure(context: TrialContext, plan: Plan, point: Point, measurement: Measurement) -> None:
     if plan.rates:
-        trial = _offered(context, plan, point, measurement)
+        trial = _offer_rates(context, plan, point, measurement)
     else:
         trial = trials.run(Measure(Phase.MEASURE, {**context.space.baseline, **point.settings}),
                            context, None, None)  # fmt: skip
     context.store.swept(trial, measurement.point, measurement.repeat)
-    context.progress.note(_line(plan, point, measurement, trial.failure))
+    labels = [f"{name} {label}" for name, label in point.labels.items()]
+    labels += [f"{count} {tier}" for tier, count in point.hosts.items()]
+    failure = f": {trial.failure}" if trial.failure else ""
+    repeat = f"repeat {measurement.repeat + 1}/{plan.repeat}"
+    context.progress.note(f"[{repeat}] {', '.join(labels)}{failure}")
     context.store.spent(context.clock.collect())
 
 
-def _line(plan: Plan, point: Point, measurement: Measurement, failure: str | None) -> str:
-    where = [f"{name} {label}" for name, label in point.labels.items()]
-    where += [f"{count} {tier}" for tier, count in point.hosts.items()]
-    done = f"[turn {measurement.repeat + 1}/{plan.repeat}] {', '.join(where)}"
-    return f"{done}: {failure}" if failure else done
-
-
-def _offered(context: TrialContext, plan: Plan, point: Point, measurement: Measurement) -> Trial:
+def _offer_rates(
+    context: TrialContext, plan: Plan, point: Point, measurement: Measurement
+) -> Trial:
     """Deploy the point and offer it every rate, in an order of its own."""
     store = context.store
     try:
         candidate = context.space.candidate({**context.space.baseline, **point.settings})
         changed = [b for b in candidate.bindings if b.parameter in point.settings]
-        why = f"not possible: {changed[0]}" if changed else None
+        failure = f"not possible: {changed[0]}" if changed else None
     except Infeasible as error:
-        candidate, why = context.space.candidate({}), f"not possible: {error}"
+        candidate, failure = context.space.candidate({}), f"not possible: {error}"
     trial = store.begin(Phase.MEASURE, candidate)
-    if why is None:
-        why = _deploy(context, trial)
-    if why is not None:
-        store.failed(trial, why)
+    if failure is None:
+        failure = _deploy(context, trial)
+    if failure is not None:
+        store.failed(trial, failure)
     else:
         _load(context, plan, trial, measurement)
     return store.state.by_number(trial.number)

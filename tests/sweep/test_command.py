@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import re
-import sys
 from pathlib import Path
 
 import pytest
@@ -19,15 +17,10 @@ from autotune.study.start import unfinished
 from autotune.study.store import readings_of, state_of
 from autotune.sweep import request, results, runner
 from autotune.sweep.plan import measured
+from tests.sweep import modelled
 
 pytestmark = pytest.mark.long
 
-_spec = importlib.util.spec_from_file_location("modelled", Path(__file__).parent / "modelled.py")
-assert _spec is not None
-assert _spec.loader is not None
-modelled = importlib.util.module_from_spec(_spec)
-sys.modules["modelled"] = modelled
-_spec.loader.exec_module(modelled)
 
 OVER = ("--over", "web.php_fpm.max_children=10,40", "--over", "web.nginx.use=epoll,poll")
 

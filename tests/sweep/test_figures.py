@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
-import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,15 +10,10 @@ import pytest
 from autotune.environments.registry import prepare
 from autotune.sweep import figures, request, results, runner
 from autotune.sweep.results import SweepResults
+from tests.sweep import modelled
 
 pytestmark = pytest.mark.long
 
-_spec = importlib.util.spec_from_file_location("modelled", Path(__file__).parent / "modelled.py")
-assert _spec is not None
-assert _spec.loader is not None
-modelled = importlib.util.module_from_spec(_spec)
-sys.modules["modelled"] = modelled
-_spec.loader.exec_module(modelled)
 
 SWEEPS = Path(__file__).parents[2] / "targets" / "sweeps"
 LB, WEB = "lb.nginx.worker_connections", "web.nginx.worker_connections"

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from autotune.sweep.figures import Dot, Panel, Series
-from autotune.sweep.page import page, panel_data, write
+from autotune.sweep.output import page, panel_data, write_page
 from autotune.sweep.plan import Axis, Choice, Plan
 from autotune.sweep.results import Mean, Result, SweepResults
 from autotune.target.read import read
@@ -111,7 +111,7 @@ def test_what_is_embedded_is_what_the_panels_hold() -> None:
 def test_a_browser_draws_it(
     values: tuple[Any, ...], responses: list[float], shown: set[str], tmp_path: Path
 ) -> None:
-    path = write(found(values, "nginx", NASTY, responses=responses), tmp_path / "sweep.html")
+    path = write_page(found(values, "nginx", NASTY, responses=responses), tmp_path / "sweep.html")
     document, console = drawn(path, tmp_path / "profile")
     assert console == []
     assert 'data-drawn="yes"' in document

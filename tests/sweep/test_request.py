@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
-import sys
 from pathlib import Path
 
 import pytest
@@ -12,15 +10,9 @@ from autotune.environments.registry import prepare
 from autotune.errors import AutotuneError
 from autotune.space import space as spaces
 from autotune.space.facts import HostFacts
-from autotune.sweep import axes, request
+from autotune.sweep import request
 from autotune.sweep.plan import Plan
-
-_spec = importlib.util.spec_from_file_location("modelled", Path(__file__).parent / "modelled.py")
-assert _spec is not None
-assert _spec.loader is not None
-modelled = importlib.util.module_from_spec(_spec)
-sys.modules["modelled"] = modelled
-_spec.loader.exec_module(modelled)
+from tests.sweep import modelled
 
 SWEEPS = Path(__file__).parents[2] / "targets" / "sweeps"
 
@@ -44,13 +36,13 @@ def planned(tmp_path: Path, *over: str, **more: list[str]) -> Plan:
     ],
 )
 def test_values_are_spread(text: str, values: list[str]) -> None:
-    assert axes.spread(text) == values
+    assert request.expand(text) == values
 
 
 @pytest.mark.parametrize("text", ["1:2", "2:1:1", "1:2:0", "a:b:c", "1:9999999:1", "1:2:3:4"])
 def test_a_range_that_is_none_is_refused(text: str) -> None:
     with pytest.raises(AutotuneError, match="range"):
-        axes.spread(text)
+        request.expand(text)
 
 
 def test_values_are_those_of_their_parameter(tmp_path: Path) -> None:
