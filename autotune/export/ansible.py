@@ -1,7 +1,7 @@
-"""An Ansible role that makes a trial's configuration so: validated files, least action.
+"""An Ansible role that applies a trial's configuration: validated files, least action.
 
 ``ansible/`` holds ``README.md``, ``site.yml``, ``inventory.yml`` and the role ``autotune``. For hosts
-that are alike: units of other deployments are stopped, files are copied (each judged by its own
+that are alike: units of other deployments are stopped, files are copied (each validated by its own
 software before it replaces anything, each with the owner and bits of the one it replaces), handlers
 restart what read a changed file, and chosen units are enabled and run. Modules are those of
 ansible-core alone.
@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import io
 import shlex
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +19,14 @@ from ruamel.yaml import YAML
 from ruamel.yaml.scalarstring import DoubleQuotedScalarString
 
 from autotune.deploy.stack import start_order
-from autotune.export.host_files import SYSCTL_FILE, HostFile, Hosts, hosts_of, kernel_file
-from autotune.export.templates import filled
+from autotune.export.host_files import (
+    SYSCTL_FILE,
+    HostFile,
+    Hosts,
+    filled,
+    hosts_of,
+    kernel_file,
+)
 from autotune.report.studies import Study
 from autotune.study.records import Trial
 from autotune.target.model import Host, Target
@@ -29,7 +35,6 @@ ROLE = "ansible/roles/autotune"
 HERE = "{{ inventory_hostname }}"
 FOUND = "autotune_found"  # what there is of the paths that are written
 LOAD_KERNEL = "Load kernel values"
-Tasks = list[dict[str, Any]]
 
 
 def ansible(study: Study, trial: Trial) -> dict[str, bytes]:
@@ -42,13 +47,27 @@ def ansible(study: Study, trial: Trial) -> dict[str, bytes]:
         for host, values in hosts.sysctls.items()
         if values
     }
-    documents: dict[str, Any] = {
-        f"{ROLE}/tasks/{name}.yml": list(_tasks(names[0], hosts)) for name, names in alike.items()
+    tasks = {f"{ROLE}/tasks/{name}.yml": list(_tasks(names[0], hosts))
+             for name, names in alike.items()}  # fmt: skip
+    playbook = {
+        "name": f"Configuration of trial {trial.number} of study {study.name}",
+        "hosts": ":".join(study.target.tiers),
+        "become": True,
+        "gather_facts": False,  # the role asks what it needs to know itself
+        "roles": [{"role": "autotune"}],
     }
-    documents |= {
+    includes = [
+        {
+            "name": f"Configure {name}",
+            "ansible.builtin.include_tasks": f"{name}.yml",
+            "when": f"inventory_hostname in {list(names)}",
+        }
+        for name, names in alike.items()
+    ]
+    documents: dict[str, Any] = tasks | {
         "ansible/inventory.yml": _inventory(study),
-        "ansible/site.yml": _playbook(study, trial),
-        f"{ROLE}/tasks/main.yml": [_include(name, names) for name, names in alike.items()],
+        "ansible/site.yml": [playbook],
+        f"{ROLE}/tasks/main.yml": includes,
         f"{ROLE}/handlers/main.yml": list(_handlers(hosts)),
         f"{ROLE}/meta/main.yml": _meta(study),
     }
@@ -58,8 +77,11 @@ def ansible(study: Study, trial: Trial) -> dict[str, bytes]:
 
 
 def _alike(target: Target, hosts: Hosts) -> dict[str, list[str]]:
-    """Hosts that the same tasks are for, by what they are called: what is needed comes first."""
-    kinds: dict[Any, list[str]] = {}
+    """Hosts that the same tasks are for, by name: what others depend on comes first.
+
+    The name is the tier's, where these are all of its hosts and of no other; else the first host's.
+    """
+    kinds: dict[str, list[str]] = {}
     for tier in start_order(target):
         for host in target.tiers[tier].hosts:
             files = [(f.path, f.mode, f.check, sorted(f.units.items())) for f in hosts.of(host)]
@@ -68,22 +90,19 @@ def _alike(target: Target, hosts: Hosts) -> dict[str, list[str]]:
             names = kinds.setdefault(repr(kind), [])
             if host not in names:
                 names.append(host)
-    return {_called(target, names): names for names in kinds.values()}
+    return {_name(target, names): names for names in kinds.values()}
 
 
-def _called(target: Target, names: list[str]) -> str:
-    """The tier, where these are all of its hosts and of no other; else the first host."""
-    for tier, of in target.tiers.items():
-        others = [o for name, o in target.tiers.items() if name != tier]
-        if set(of.hosts) == set(names) and not any(set(o.hosts) & set(names) for o in others):
-            return tier
-    return names[0]
+def _name(target: Target, names: list[str]) -> str:
+    tiers = [tier for tier, of in target.tiers.items() if set(of.hosts) & set(names)]
+    alone = len(tiers) == 1 and set(target.tiers[tiers[0]].hosts) == set(names)
+    return tiers[0] if alone else names[0]
 
 
 def _inventory(study: Study) -> dict[str, Any]:
     target = study.target
     groups = {
-        tier: {"hosts": {host: _reached(target.hosts[host]) for host in of.hosts}}
+        tier: {"hosts": {host: _connection(target.hosts[host]) for host in of.hosts}}
         for tier, of in target.tiers.items()
     }
     every: dict[str, Any] = {"children": groups}
@@ -93,31 +112,11 @@ def _inventory(study: Study) -> dict[str, Any]:
     return {"all": every}
 
 
-def _reached(host: Host) -> dict[str, Any]:
+def _connection(host: Host) -> dict[str, Any]:
     if host.transport == "local":
         return {"ansible_connection": "local"}
     variables = {"ansible_host": host.address, "ansible_user": host.user, "ansible_port": host.port}
     return {name: value for name, value in variables.items() if value is not None}
-
-
-def _playbook(study: Study, trial: Trial) -> Tasks:
-    return [
-        {
-            "name": f"Configuration of trial {trial.number} of study {study.name}",
-            "hosts": ":".join(study.target.tiers),
-            "become": True,
-            "gather_facts": False,  # the role asks what it needs to know itself
-            "roles": [{"role": "autotune"}],
-        }
-    ]
-
-
-def _include(name: str, names: Iterable[str]) -> dict[str, Any]:
-    return {
-        "name": f"Configure {name}",
-        "ansible.builtin.include_tasks": f"{name}.yml",
-        "when": f"inventory_hostname in {list(names)}",
-    }
 
 
 def _tasks(host: str, hosts: Hosts) -> Iterator[dict[str, Any]]:
@@ -129,11 +128,20 @@ def _tasks(host: str, hosts: Hosts) -> Iterator[dict[str, Any]]:
         task = _unit(f"Stop {unit}, which another deployment needs", unit, "stopped", enabled=False)
         yield task | {"when": f"'{unit}' in ansible_facts.services"}
     yield from _written(files)
+    running = sorted(unit for unit, runs in units.items() if runs)
     if hosts.sysctls[host]:
-        yield _kernel(units)
+        yield {
+            "name": "Write kernel values",
+            "ansible.builtin.copy": {
+                "src": f"{HERE}{SYSCTL_FILE}", "dest": SYSCTL_FILE, "owner": "root",
+                "group": "root", "mode": _octal(0o644),
+            },
+            # A listening socket keeps the backlog that the kernel allowed when it was opened.
+            "notify": [LOAD_KERNEL, *(f"Restart {unit}" for unit in running)],
+        }  # fmt: skip
     # What is about to run finds its limits and its kernel as they are to be.
     yield {"name": "Act on what has changed", "ansible.builtin.meta": "flush_handlers"}
-    for unit in sorted(unit for unit, runs in units.items() if runs):
+    for unit in running:
         yield _unit(f"Run {unit}", unit, "started", enabled=True)
 
 
@@ -174,19 +182,6 @@ def _copy(file: HostFile, stat: str) -> dict[str, Any]:
     # A role does not know what ran before: what a reload cannot change may have changed too.
     notified = [f"Restart {unit}" for unit in sorted(file.units)]
     return task | ({"notify": notified} if notified else {})
-
-
-def _kernel(units: Mapping[str, bool]) -> dict[str, Any]:
-    running = sorted(unit for unit, runs in units.items() if runs)
-    return {
-        "name": "Write kernel values",
-        "ansible.builtin.copy": {
-            "src": f"{HERE}{SYSCTL_FILE}", "dest": SYSCTL_FILE, "owner": "root", "group": "root",
-            "mode": _octal(0o644),
-        },
-        # A listening socket keeps the backlog that the kernel allowed when it was opened.
-        "notify": [LOAD_KERNEL, *(f"Restart {unit}" for unit in running)],
-    }  # fmt: skip
 
 
 def _handlers(hosts: Hosts) -> Iterator[dict[str, Any]]:

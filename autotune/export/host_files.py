@@ -1,11 +1,21 @@
-"""The files, units and kernel values of each host in a trial, as the study recorded them."""
+"""The files, units and kernel values of each host in a trial; and a shell script that sets them.
+
+The script is for those who have nothing but a shell there. Contents travel as base64 and every name
+is quoted, so that nothing in a configuration is run.
+"""
 
 from __future__ import annotations
 
+import base64
+import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+from autotune.deploy.render import shipped_templates
 from autotune.errors import AutotuneError
 from autotune.report.diff import rendered
 from autotune.report.studies import Study
@@ -13,6 +23,7 @@ from autotune.study.records import Trial
 from autotune.target import runtimes
 
 SYSCTL_FILE = "/etc/sysctl.d/99-autotune.conf"
+STAGED = ".autotune-new"  # after the path of a file that is validated before it replaces anything
 
 
 @dataclass(frozen=True)
@@ -42,8 +53,13 @@ class Hosts:
 
 
 def hosts_of(study: Study, trial: Trial) -> Hosts:
-    """Raises AutotuneError where the study ran private processes, which no other tool can have."""
-    recorded = _recorded(study, trial)
+    """As the study recorded them.
+
+    Raises AutotuneError where it ran private processes, which no other tool can have.
+    """
+    numbers = (trial.number, trial.of)
+    deployed = [r for r in study.records if r["event"] == "deployed" and r["trial"] in numbers]
+    recorded: Mapping[str, Any] = deployed[-1].get("hosts", {}) if deployed else {}
     if not recorded:
         having = runtimes.names(installed=True)
         raise AutotuneError(
@@ -59,8 +75,8 @@ def hosts_of(study: Study, trial: Trial) -> Hosts:
         files.append(HostFile(host, tier, f"/{path}", content, file["mode"], check, file["units"]))
     return Hosts(
         tuple(files),
-        {host: deployed["units"] for host, deployed in recorded.items()},
-        {host: deployed["sysctls"] for host, deployed in recorded.items()},
+        {host: of_host["units"] for host, of_host in recorded.items()},
+        {host: of_host["sysctls"] for host, of_host in recorded.items()},
     )
 
 
@@ -70,7 +86,50 @@ def kernel_file(sysctls: Mapping[str, str]) -> bytes:
     return "".join(["# Written by autotune.\n", *lines]).encode()
 
 
-def _recorded(study: Study, trial: Trial) -> Mapping[str, Any]:
-    numbers = (trial.number, trial.of)
-    deployed = [r for r in study.records if r["event"] == "deployed" and r["trial"] in numbers]
-    return deployed[-1].get("hosts", {}) if deployed else {}
+def shell(study: Study, trial: Trial) -> dict[str, bytes]:
+    """``shell/HOST.sh`` for each host. Raises AutotuneError where there are none to configure."""
+    hosts = hosts_of(study, trial)
+    scripts = {}
+    for host, units in hosts.units.items():
+        files, sysctls = list(hosts.of(host)), hosts.sysctls[host]
+        if sysctls:
+            files.append(HostFile(host, "", SYSCTL_FILE, kernel_file(sysctls), 0o644, None, {}))
+        scripts[f"shell/{host}.sh"] = filled(
+            "host.sh.j2",
+            study=study.name,
+            trial=trial.number,
+            host=host,
+            files=files,
+            running=[unit for unit, runs in units.items() if runs],
+            stopped=[unit for unit, runs in units.items() if not runs],
+            sysctls=SYSCTL_FILE if sysctls else None,
+        ).encode()
+    return scripts
+
+
+def filled(template: str, **values: Any) -> str:
+    """A template of ``templates/export`` with these values in it."""
+    return _templates().get_template(template).render(**values)
+
+
+@cache
+def _templates() -> Environment:
+    environment = Environment(
+        loader=FileSystemLoader(str(shipped_templates() / "export")),
+        undefined=StrictUndefined,
+        autoescape=False,  # noqa: S701  scripts and plain text; a script quotes for the shell
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+    environment.filters |= {
+        "quoted": shlex.quote,
+        "base64": lambda content: base64.encodebytes(content).decode().strip(),
+        "directory": lambda path: path.rpartition("/")[0],
+        "command": _command,
+    }
+    return environment
+
+
+def _command(check: tuple[str, ...], path: str) -> str:
+    return shlex.join(f"{path}{STAGED}" if word == "%s" else word for word in check)

@@ -25,9 +25,11 @@ from autotune.report.parameters import Declared, changes, declared
 from autotune.report.studies import Study
 from autotune.report.summary import slo
 from autotune.report.trials import WARM_UP
-from autotune.report.view import Conclusion, StudyView, study_view
+from autotune.report.view import StudyView, study_view
+from autotune.services.base import Settings
 from autotune.study.records import Phase, Trial
 from autotune.study.store import CALL
+from autotune.target.model import Target
 
 SCHEMA = 1
 VERIFY = "autotune measure target.yaml --config . --against baseline"
@@ -42,6 +44,10 @@ def manifest(study: Study, trial: Trial, files: Mapping[str, bytes]) -> dict[str
     is_best = "best" in sides and sides["best"].trial == trial
     side = sides.get("best" if is_best else "baseline")
     latest = side.latest if side and side.trial == trial else trial
+    baseline = sides["baseline"].trial if "baseline" in sides else None
+    command = study.target.command is not None
+    # A command runs where its own target file is, not beside this copy of it.
+    source = _records(study, "study")[0].get("source") if command else None
     return {
         "schema": SCHEMA,
         "kind": "autotune-export",
@@ -51,11 +57,12 @@ def manifest(study: Study, trial: Trial, files: Mapping[str, bytes]) -> dict[str
         **({"simulated": True} if study.target.simulated else {}),
         **_origin(study),
         "slo": slo(study.target),
-        **_measured_with(study),
-        "claim": _claim(view, trial),
+        **_measured_with(study.target, source),
+        "claim": _claim(view) if is_best else None,
         "parameters": dict(sorted(trial.settings.items())),
-        "baseline": _baseline(view.conclusion),
-        "changes": _changes(view.conclusion, trial, declared(study.target)),
+        "baseline": baseline
+        and {"trial": baseline.number, "parameters": dict(sorted(baseline.settings.items()))},
+        "changes": _changes(baseline.settings if baseline else {}, trial, declared(study.target)),
         "rss": dict(sorted(study.state.rss.items())),
         "effective": dict(sorted(latest.effective.items())),
         "differences": list(latest.differences),
@@ -64,62 +71,43 @@ def manifest(study: Study, trial: Trial, files: Mapping[str, bytes]) -> dict[str
             {"path": path, "bytes": len(content), "sha256": sha256(content).hexdigest()}
             for path, content in sorted(files.items())
         ],
-        "verify": _verify(study),
+        "verify": VERIFY.replace("target.yaml", shlex.quote(source)) if source else VERIFY,
     }
 
 
-def _measured_with(study: Study) -> dict[str, Any]:
-    target = study.target
+def _records(study: Study, event: str) -> list[Mapping[str, Any]]:
+    """The records of a kind; an empty one where there are none."""
+    return [record for record in study.records if record["event"] == event] or [{}]
+
+
+def _origin(study: Study) -> dict[str, Any]:
+    """Which autotune, which programs, when."""
+    begun, session = _records(study, "study")[0], _records(study, "session")[-1]
+    return {
+        "autotune": begun.get("autotune"),
+        "versions": dict(sorted(session.get("versions", {}).items())),
+        "started": begun.get("started"),
+        "concluded": _records(study, "verdict")[-1].get("at"),
+    }
+
+
+def _measured_with(target: Target, source: str | None) -> dict[str, Any]:
     if target.command is not None:
-        begun = next((r for r in study.records if r["event"] == "study"), {})
-        return {"command": list(target.command), "source": begun.get("source")}
+        return {"command": list(target.command), "source": source}
     return {
         "load": target.load.model_dump(mode="json", exclude={"hosts"}),
         "data": target.data.model_dump(mode="json"),
     }
 
 
-def _verify(study: Study) -> str:
-    """A command runs where its own target file is, not beside this copy of it."""
-    source = _measured_with(study).get("source")
-    return VERIFY.replace("target.yaml", shlex.quote(source)) if source else VERIFY
+def _claim(view: StudyView) -> dict[str, Any]:
+    """What the study says of the winner; nothing else is claimed to be better."""
+    baseline = view.capacities["baseline"] if "baseline" in view.conclusion.sides else None
+    best = view.capacities["best"]
+    return {"verdict": view.verdict, "gain": view.gain, "best": best, "baseline": baseline}
 
 
-def _origin(study: Study) -> dict[str, Any]:
-    """Which autotune, which programs, when."""
-    begun = next((r for r in study.records if r["event"] == "study"), {})
-    sessions = [r for r in study.records if r["event"] == "session"]
-    ended = [r for r in study.records if r["event"] == "verdict"]
-    return {
-        "autotune": begun.get("autotune"),
-        "versions": dict(sorted(sessions[-1]["versions"].items())) if sessions else {},
-        "started": begun.get("started"),
-        "concluded": ended[-1].get("at") if ended else None,
-    }
-
-
-def _claim(view: StudyView, trial: Trial) -> dict[str, Any] | None:
-    """What the study says of this trial; nothing but the winner is claimed to be better."""
-    sides = view.conclusion.sides
-    if "best" not in sides or sides["best"].trial != trial:
-        return None
-    return {
-        "verdict": view.verdict,
-        "gain": view.gain,
-        "best": view.capacities["best"],
-        "baseline": view.capacities["baseline"] if "baseline" in sides else None,
-    }
-
-
-def _baseline(conclusion: Conclusion) -> dict[str, Any] | None:
-    if conclusion.baseline is None:
-        return None
-    trial = conclusion.baseline.trial
-    return {"trial": trial.number, "parameters": dict(sorted(trial.settings.items()))}
-
-
-def _changes(conclusion: Conclusion, trial: Trial, own: Declared) -> list[dict[str, Any]]:
-    before = conclusion.baseline.trial.settings if conclusion.baseline else {}
+def _changes(before: Settings, trial: Trial, own: Declared) -> list[dict[str, Any]]:
     return [
         {
             "parameter": change.name,

@@ -10,8 +10,8 @@ from pathlib import Path
 
 from autotune.errors import AutotuneError
 from autotune.export.ansible import ansible
+from autotune.export.host_files import shell
 from autotune.export.manifest import manifest
-from autotune.export.shell import shell
 from autotune.report.diff import Files, file_diff, rendered, trial_named
 from autotune.report.parameters import Declared, active, declared, described
 from autotune.report.studies import Study
@@ -33,7 +33,9 @@ def write_export(
     """
     if fmt not in FORMATS:
         raise AutotuneError(f"there is no format {fmt!r}", hint=instead(fmt, FORMATS))
-    _refuse_occupied(out)
+    if out.exists() and not (out.is_dir() and not any(out.iterdir())):
+        state = "is not empty" if out.is_dir() else "is a file"
+        raise AutotuneError(f"{out} {state}", hint="name a directory that is empty or new")
     content = export_files(study, chosen(study, trial), fmt)
     _write_whole(content, out)
     return tuple(Path(path) for path in sorted(content))
@@ -67,29 +69,23 @@ def minimal_trial(study: Study) -> str:
 def export_files(study: Study, trial: Trial, fmt: str = "files") -> dict[str, bytes]:
     """Relative path → content of an export; the same bytes every time."""
     files = rendered(study.directory, trial)
-    as_files = {f"files/{path}": data for path, data in files.items()}
-    own = declared(study.target)
     if fmt in SETTINGS:
-        content = SETTINGS[fmt](trial, own)
+        content = SETTINGS[fmt](trial, declared(study.target))
     elif fmt in HOSTS:
         content = HOSTS[fmt](study, trial)
     else:
-        content = as_files
-    content["changes.diff"] = _against_baseline(study, files)
+        content = {f"files/{path}": data for path, data in files.items()}
+    baseline = conclusion(study.state).baseline
+    before = rendered(study.directory, baseline.trial) if baseline else {}
+    diff = file_diff(before, files, "baseline", "files")
+    content["changes.diff"] = diff.encode("utf-8", "surrogateescape")
     content["target.yaml"] = (study.directory / "target.yaml").read_bytes()
-    document = manifest(study, trial, content)
-    content["manifest.json"] = _json(document)
+    content["manifest.json"] = _json(manifest(study, trial, content))
     return content
 
 
-def _against_baseline(study: Study, files: Files) -> bytes:
-    baseline = conclusion(study.state).baseline
-    before = rendered(study.directory, baseline.trial) if baseline else {}
-    return file_diff(before, files, "baseline", "files").encode("utf-8", "surrogateescape")
-
-
 def _as_json(trial: Trial, own: Declared) -> dict[str, bytes]:
-    # A command is told only what has an effect; a stack's files have a place for every value.
+    # A command gets only what has an effect; a stack's files have a place for every value.
     acting = active(trial.settings, own) if own else trial.settings
     parameters = {name: value for name, value in sorted(trial.settings.items()) if name in acting}
     return {"settings.json": _json({"parameters": parameters})}
@@ -119,13 +115,6 @@ FORMATS = ("files", *HOSTS, *SETTINGS)
 
 def _json(document: object) -> bytes:
     return (json.dumps(document, indent=2, ensure_ascii=False) + "\n").encode()
-
-
-def _refuse_occupied(out: Path) -> None:
-    if out.exists() and not out.is_dir():
-        raise AutotuneError(f"{out} is a file", hint="name a directory that is empty or new")
-    if out.is_dir() and any(out.iterdir()):
-        raise AutotuneError(f"{out} is not empty", hint="name a directory that is empty or new")
 
 
 def _write_whole(content: Files, out: Path) -> None:
