@@ -1,4 +1,4 @@
-"""The command line. Each module parses, calls and prints; the work is done by the packages it calls.
+"""The command line. Each command parses, calls and prints; the work is done by the packages it calls.
 
 Every import that costs time is inside the command that needs it.
 """
@@ -12,20 +12,11 @@ import typer
 
 from autotune import __version__, outcome
 from autotune.cli import lab
-from autotune.cli.apply import apply
-from autotune.cli.check import check
-from autotune.cli.diff import diff
-from autotune.cli.explain import explain
-from autotune.cli.export import export
-from autotune.cli.init import init
-from autotune.cli.measure import measure
-from autotune.cli.params import params
-from autotune.cli.plan import plan
-from autotune.cli.report import report
-from autotune.cli.restore import restore
+from autotune.cli.export import apply, export, restore
+from autotune.cli.measure import measure, sweep
+from autotune.cli.results import diff, explain, report, status
 from autotune.cli.run import resume, run
-from autotune.cli.status import status
-from autotune.cli.sweep import sweep
+from autotune.cli.targets import check, init, params, plan
 from autotune.terminal import echo
 
 # In the order that `--help` lists them in.
@@ -47,8 +38,8 @@ for command in COMMANDS:
 app.add_typer(lab.app, name="lab")
 
 
-def _version(wanted: bool) -> None:
-    if wanted:
+def _version(requested: bool) -> None:
+    if requested:
         echo(f"autotune {__version__}")
         raise typer.Exit
 

@@ -105,8 +105,8 @@ def cache_tiers(ctx: typer.Context, incomplete: str) -> Iterable[str]:
 
 
 @_quietly
-def opponents(ctx: typer.Context, incomplete: str) -> Iterable[str]:
-    """Settings that have a name."""
+def references(ctx: typer.Context, incomplete: str) -> Iterable[str]:
+    """Named settings to compare with."""
     from autotune.space.dimension import NAMED
 
     return NAMED

@@ -1,4 +1,4 @@
-"""`autotune export`: a configuration to take away."""
+"""Commands that hand a configuration over: `export`, `apply`; and `restore`, what was there before."""
 
 from __future__ import annotations
 
@@ -8,7 +8,9 @@ from typing import Annotated
 import typer
 
 from autotune.cli import completion
-from autotune.cli.options import STUDIES, Studies, StudyName
+from autotune.cli.options import STUDIES, Json, Studies, StudyName, TargetPath, Yes
+from autotune.cli.output import print_json
+from autotune.cli.session import confirm, prepared, reporting
 from autotune.terminal import echo
 
 
@@ -44,3 +46,56 @@ def export(
     chosen = minimal_trial(opened) if minimal else trial
     for path in write_export(opened, out, format_, chosen):
         echo(str(out / path))
+
+
+def apply(
+    export_: Annotated[
+        Path, typer.Argument(metavar="EXPORT", help="What `autotune export` wrote.")
+    ],
+    target: TargetPath,
+    yes: Yes = False,
+    json_: Json = False,
+    studies: Studies = STUDIES,
+) -> None:
+    """Put an exported configuration on a target's hosts, in one transaction."""
+    from autotune.study import applying
+    from autotune.study.directory import new_directory
+
+    environment = prepared(target)
+    settings = applying.settings_of(environment, export_)
+    confirm(f"{len(settings)} settings go to {', '.join(environment.file.target.hosts)}.", yes=yes)
+    directory = new_directory(studies, f"{environment.file.target.name}-applied")
+    with reporting(environment, directory, verbose=False) as progress:
+        deployed = applying.apply(environment, settings, directory, progress)
+    if json_:
+        actions = {part: action.name.lower() for part, action in deployed.actions.items()}
+        differing = [str(difference) for difference in deployed.differences]
+        print_json(
+            {"schema": 1, "study": directory.name, "actions": actions, "differences": differing}
+        )
+    else:
+        echo(applying.text(deployed, directory))
+
+
+def restore(
+    what: Annotated[
+        str,
+        typer.Argument(
+            help="A target file or a study.",
+            show_default=False,
+            autocompletion=completion.targets_and_studies,
+        ),
+    ],
+    studies: Studies = STUDIES,
+) -> None:
+    """Restore what a killed study left behind: the hosts' own files; end its private servers."""
+    from autotune.study import restore as restores
+    from autotune.study.directory import find
+
+    path = Path(what)
+    if path.is_file():
+        lines = restores.restore_target(path, studies)
+    else:
+        lines = restores.restore_study(find(what, studies))
+    for line in lines or [f"{what}: nothing was left behind"]:
+        echo(line)

@@ -1,4 +1,4 @@
-"""`autotune measure`: what a configuration carries."""
+"""Commands that measure without searching: `measure` a configuration, `sweep` a grid of them."""
 
 from __future__ import annotations
 
@@ -10,8 +10,7 @@ import typer
 from autotune.cli import completion
 from autotune.cli.options import STUDIES, Json, Studies, TargetPath, Verbose, Yes
 from autotune.cli.output import print_json
-from autotune.cli.prompt import confirm
-from autotune.cli.session import prepared, reporting
+from autotune.cli.session import confirm, prepared, reporting, run_sweep_session
 from autotune.terminal import echo
 
 Config = Annotated[Path | None, typer.Option(help="An export whose settings are measured.")]
@@ -20,7 +19,7 @@ Against = Annotated[
     typer.Option(
         help="Alternate with it and give the gain: `baseline`, `recommended`, `published`, or "
         "another export.",
-        autocompletion=completion.opponents,
+        autocompletion=completion.references,
     ),
 ]
 Repeat = Annotated[int, typer.Option(min=1, max=100, help="Measure this many times.")]
@@ -37,6 +36,41 @@ Closed = Annotated[
 Concurrency = Annotated[
     str, typer.Option(help="With --closed: comma-separated numbers of concurrent clients.")
 ]
+SweepTarget = Annotated[
+    Path,
+    typer.Argument(
+        help="A target, or a sweep file that names one.",
+        show_default=False,
+        autocompletion=completion.targets,
+    ),
+]
+Over = Annotated[
+    list[str] | None,
+    typer.Option(
+        help="What varies: NAME=LOW:HIGH:STEP or NAME=A,B,C; service=all is every deployment.",
+        autocompletion=completion.parameters,
+    ),
+]
+HostCounts = Annotated[
+    list[str] | None,
+    typer.Option(help="Numbers of hosts to use: TIER=1,2,3.", autocompletion=completion.hosts),
+]
+With = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--with",
+        help="What holds at every point: NAME=VALUE.",
+        autocompletion=completion.parameters,
+    ),
+]
+Rates = Annotated[list[float] | None, typer.Option(help="Requests/s to offer at every point.")]
+Capacity = Annotated[
+    bool, typer.Option("--peak", help="Search for the capacity of every point instead.")
+]
+SweepRepeat = Annotated[
+    int | None, typer.Option(min=1, max=100, help="Measurements of a point (3).")
+]
+SweepHtml = Annotated[Path | None, typer.Option(help="Where to draw it (STUDY/sweep.html).")]
 
 
 def measure(
@@ -83,3 +117,30 @@ def _print_ceilings(ceilings: Any, *, json_: bool) -> None:
         print_json(measured.ceilings_json(record))
     else:
         echo("\n".join(measured.ceiling_lines(record)))
+
+
+def sweep(
+    target: SweepTarget,
+    over: Over = None,
+    hosts: HostCounts = None,
+    with_: With = None,
+    rate: Rates = None,
+    peak: Capacity = False,
+    repeat: SweepRepeat = None,
+    html: SweepHtml = None,
+    yes: Yes = False,
+    json_: Json = False,
+    verbose: Verbose = False,
+    studies: Studies = STUDIES,
+) -> None:
+    """Measure a grid of settings or host counts in shuffled order, and draw it."""
+    from autotune.environments.registry import prepare
+    from autotune.study.directory import new_directory
+    from autotune.sweep import request
+
+    file, wanted = request.from_options(target, over, hosts, with_, rate, repeat, peak=peak)
+    environment = prepare(file)
+    plan = request.plan_of_request(file, wanted, environment.space)
+    confirm(f"{environment.announce()}\n{request.size_text(plan)}", yes=yes)
+    directory = new_directory(studies, request.directory_name(target, file))
+    run_sweep_session(environment, plan, directory, html, json_=json_, verbose=verbose)

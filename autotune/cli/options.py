@@ -19,6 +19,12 @@ StudyName = Annotated[
         help="A study's name or directory.", show_default=False, autocompletion=completion.studies
     ),
 ]
+TrialName = Annotated[
+    str,
+    typer.Argument(
+        help="A trial: its number, `baseline` or `best`.", autocompletion=completion.trials
+    ),
+]
 Studies = Annotated[Path, typer.Option("--studies", help="Directory that studies live in.")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object on standard output.")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask before sending load.")]

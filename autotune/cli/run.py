@@ -1,4 +1,4 @@
-"""`autotune run` and `autotune resume`: the sittings of a study."""
+"""`autotune run` and `autotune resume`: sessions of a study."""
 
 from __future__ import annotations
 
@@ -19,8 +19,7 @@ from autotune.cli.options import (
     Yes,
 )
 from autotune.cli.output import print_study
-from autotune.cli.prompt import confirm
-from autotune.cli.session import prepared, sit, sit_sweep
+from autotune.cli.session import confirm, prepared, run_session, run_sweep_session
 
 
 def run(
@@ -51,7 +50,7 @@ def run(
     earlier = find(from_, studies) if from_ else None
     confirm(environment.announce(), yes=yes)
     directory = new_directory(studies, environment.file.target.name)
-    sit(
+    run_session(
         partial(start.start, keep=keep, earlier=earlier),
         environment,
         directory,
@@ -78,7 +77,7 @@ def resume(
     environment = start.unfinished(directory)
     confirm(environment.announce(), yes=yes)
     if is_sweep(directory):
-        sit_sweep(environment, None, directory, None, json_=json_, verbose=verbose)
+        run_sweep_session(environment, None, directory, None, json_=json_, verbose=verbose)
         return
-    sit(start.resume, environment, directory, json_=json_, verbose=verbose)
+    run_session(start.resume, environment, directory, json_=json_, verbose=verbose)
     print_study(directory, json_=json_, exit_code=exit_code)

@@ -1,4 +1,4 @@
-"""Run a study or a sweep from the command line: progress, results, and how to go on."""
+"""From a target file to a session of a study or a sweep: confirmation, progress, results."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ import typer
 
 from autotune import errors
 from autotune.cli.output import print_study, print_sweep
+from autotune.errors import AutotuneError
 from autotune.terminal import echo
 
 if TYPE_CHECKING:
@@ -25,11 +26,24 @@ if TYPE_CHECKING:
 
 
 def prepared(target: Path) -> Environment:
-    """A target file understood on its hosts. Raises TargetError, AutotuneError."""
+    """The environment of a target file. Raises TargetError, AutotuneError."""
     from autotune.environments.registry import prepare
     from autotune.target.read import read
 
     return prepare(read(target))
+
+
+def confirm(what: str, *, yes: bool) -> None:
+    """Say what is about to be done and ask whether to. Raises AutotuneError, Exit."""
+    echo(what, err=True)
+    if yes:
+        return
+    if not sys.stdin.isatty():
+        raise AutotuneError(
+            "refusing to continue without confirmation (stdin is not a terminal)", hint="pass --yes"
+        )
+    if not typer.confirm("Go ahead?", err=True):
+        raise typer.Exit(errors.OPERATIONAL)
 
 
 def reporting(
@@ -65,7 +79,7 @@ def reporter(
     return Live(target, state, stream)
 
 
-def sit(
+def run_session(
     act: Callable[[Environment, Path, ProgressReporter], None],
     environment: Environment,
     directory: Path,
@@ -73,7 +87,7 @@ def sit(
     json_: bool,
     verbose: bool,
 ) -> None:
-    """A sitting of a study; with ``json_``, one that is stopped says what it has found too."""
+    """Run a study's session; with ``json_``, one that is stopped prints its results so far too."""
     with _resumable(directory):
         try:
             with reporting(environment, directory, verbose=verbose) as progress:
@@ -84,7 +98,7 @@ def sit(
             raise
 
 
-def sit_sweep(
+def run_sweep_session(
     environment: Environment,
     plan: Plan | None,
     directory: Path,
@@ -93,7 +107,7 @@ def sit_sweep(
     json_: bool,
     verbose: bool,
 ) -> None:
-    """A sitting of a sweep, which is drawn at its end; without a plan, what is left of its own."""
+    """Run a sweep's session, and draw it at the end; without a plan, what is left of its own."""
     from autotune.sweep import runner
 
     with (
@@ -106,12 +120,12 @@ def sit_sweep(
 
 @contextmanager
 def _resumable(directory: Path) -> Iterator[None]:
-    """Whoever stops it hears how to go on."""
+    """Say how to continue what is stopped."""
     try:
         yield
     except KeyboardInterrupt:
         echo(
-            f"stopped, and everything is put back; continue with: autotune resume {directory.name}",
+            f"stopped, the hosts are restored; continue with: autotune resume {directory.name}",
             err=True,
         )
         raise typer.Exit(errors.INTERRUPTED) from None

@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from autotune.cli.prompt import confirm
+from autotune.cli.session import confirm
 from autotune.errors import AutotuneError
 
 

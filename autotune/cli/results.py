@@ -1,0 +1,152 @@
+"""Commands about a study: `status`, `report`, `diff` and `explain`."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from autotune.cli import completion
+from autotune.cli.options import STUDIES, Json, Studies, StudyName, TrialName, Verbose, Yes
+from autotune.cli.output import print_json, print_study, print_sweep
+from autotune.cli.session import confirm, reporting
+from autotune.errors import AutotuneError
+from autotune.terminal import echo, show_patch
+
+if TYPE_CHECKING:
+    from autotune.report.studies import Study
+
+
+def status(
+    study: Annotated[
+        str | None,
+        typer.Argument(help="A study; all of them without one.", autocompletion=completion.studies),
+    ] = None,
+    watch: Annotated[bool, typer.Option("--watch", help="Follow until finished.")] = False,
+    json_: Json = False,
+    studies: Studies = STUDIES,
+) -> None:
+    """Where a study stands, also while it runs."""
+    from autotune.report import status as statuses
+    from autotune.report.studies import open_study
+    from autotune.report.view import study_view
+    from autotune.study.directory import find
+
+    if watch:
+        _watch(study, studies, json_=json_)
+        return
+    opened = [open_study(find(study, studies))] if study else _readable(studies)
+    views = [study_view(each) for each in opened]
+    if json_:
+        print_json({"schema": 1, "studies": [statuses.status(view) for view in views]})
+        return
+    if not views:
+        echo(f"no studies in {studies}: `autotune run TARGET` makes one", err=True)
+    for view in views:
+        echo(statuses.render_status(view))
+
+
+def _readable(root: Path) -> Iterator[Study]:
+    """All studies but the damaged ones; those are named on standard error."""
+    from autotune.report.studies import open_study
+    from autotune.study.directory import names
+
+    for name in names(root):
+        try:
+            yield open_study(root / name)
+        except AutotuneError as error:
+            echo(f"{name}: {error.message}", err=True)
+
+
+def _watch(study: str | None, studies: Path, *, json_: bool) -> None:
+    from autotune.report.status import watch
+    from autotune.study.directory import find
+
+    if study is None or json_:
+        raise AutotuneError("--watch follows one study, for people", hint="status STUDY --watch")
+    watch(find(study, studies), sys.stdout)
+
+
+def report(
+    study: StudyName,
+    html: Annotated[
+        Path | None, typer.Option(help="Write the report as one HTML file that needs no network.")
+    ] = None,
+    open_: Annotated[
+        bool, typer.Option("--open", help="Open the HTML report (STUDY/report.html).")
+    ] = False,
+    json_: Json = False,
+    studies: Studies = STUDIES,
+) -> None:
+    """The verdict of a study and what stands behind it; of a sweep, its figures."""
+    from autotune.study.directory import find
+    from autotune.sweep.plan import is_sweep
+
+    directory = find(study, studies)
+    if is_sweep(directory):
+        print_sweep(directory, html, json_=json_)
+        return
+    if html or open_:
+        _html(directory, html or directory / "report.html", shown=open_)
+    if json_ or not html:
+        print_study(directory, json_=json_, exit_code=False)
+
+
+def _html(directory: Path, path: Path, *, shown: bool) -> None:
+    from autotune.report.page import write_page
+    from autotune.report.studies import open_study
+
+    echo(f"wrote {write_page(open_study(directory), path)}", err=True)
+    if shown and typer.launch(path.resolve().as_uri()):
+        raise AutotuneError("no browser could be opened", hint=f"open {path} yourself")
+
+
+def diff(
+    study: StudyName,
+    a: TrialName = "baseline",
+    b: Annotated[
+        str, typer.Argument(help="The trial to compare it with.", autocompletion=completion.trials)
+    ] = "best",
+    parameters: Annotated[
+        bool, typer.Option("--parameters", help="Compare the settings, not the files.")
+    ] = False,
+    studies: Studies = STUDIES,
+) -> None:
+    """Diff two configurations of a study, file by file."""
+    from autotune.report.diff import diff_lines, diff_text
+    from autotune.report.studies import open_study
+    from autotune.study.directory import find
+
+    opened = open_study(find(study, studies))
+    show_patch(diff_lines(diff_text(opened, a, b, parameters=parameters)))
+
+
+def explain(
+    study: StudyName,
+    measure: Annotated[
+        bool, typer.Option("--measure", help="Spend measurements on the smallest set of changes.")
+    ] = False,
+    most: Annotated[int, typer.Option(min=10, help="Measurements that may be spent.")] = 60,
+    yes: Yes = False,
+    json_: Json = False,
+    verbose: Verbose = False,
+    studies: Studies = STUDIES,
+) -> None:
+    """Why the winner wins: what matters, what depends on what, which changes carry the gain."""
+    from autotune.study import explaining, start
+    from autotune.study.directory import find
+
+    directory = find(study, studies)
+    environment = start.finished(directory)
+    if measure:
+        confirm(environment.announce(), yes=yes)
+        with reporting(environment, directory, verbose=verbose) as progress:
+            explaining.reduce(environment, directory, progress, most)
+    explanation = explaining.explain(environment, directory)
+    if json_:
+        print_json(explanation)
+    else:
+        echo(explaining.text(explanation))

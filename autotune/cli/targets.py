@@ -1,0 +1,130 @@
+"""Commands about a target: `init`, `check`, `plan`; and `params`, what a target may tune."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from autotune import errors
+from autotune.cli import completion
+from autotune.cli.options import Json, TargetPath
+from autotune.cli.output import print_json
+from autotune.cli.session import prepared
+from autotune.errors import AutotuneError
+from autotune.terminal import echo
+
+
+def init(
+    example: Annotated[
+        str | None,
+        typer.Option(
+            help="Which shipped target to start from (local).", autocompletion=completion.examples
+        ),
+    ] = None,
+    from_: Annotated[
+        str | None,
+        typer.Option(
+            "--from",
+            metavar="USER@HOST,…",
+            help="Adopt what runs on these hosts: their own files become templates.",
+        ),
+    ] = None,
+    out: Annotated[Path | None, typer.Option(help="Where to write it (targets/NAME.yaml).")] = None,
+    ssh_config: Annotated[
+        Path | None, typer.Option(help="With --from: an ssh_config in place of ~/.ssh/config.")
+    ] = None,
+    path: Annotated[
+        str | None, typer.Option(help="With --from: what to request (/index.php or /).")
+    ] = None,
+) -> None:
+    """Write a target file to start from: a shipped one, or one of a stack that runs already."""
+    if from_ is not None and example is not None:
+        raise AutotuneError("--example and --from exclude each other", hint="give one of them")
+    if from_ is not None:
+        _adopt(from_, out, ssh_config, path)
+        return
+    from autotune.target.shipped import write_example
+
+    example = example or "local"
+    written = write_example(example, out or Path("targets") / f"{example}.yaml")
+    echo(f"wrote {written}")
+    echo(f"next: autotune check {written}", err=True)
+
+
+def _adopt(hosts: str, out: Path | None, ssh_config: Path | None, path: str | None) -> None:
+    from autotune.discovery.adopting import adopt
+
+    written = adopt([host for host in hosts.split(",") if host.strip()], out, ssh_config, path)
+    for line in written.tiers:
+        echo(line)
+    for line in written.notes:
+        echo(f"  left as it is: {line}")
+    echo(f"wrote {written.target} and {written.templates}: {written.parameters} parameters")
+    echo(f"next: look it through, then autotune check {written.target}", err=True)
+
+
+def check(
+    target: TargetPath,
+    headroom: Annotated[
+        bool,
+        typer.Option(
+            "--headroom", help="Also load a private server, to see what load can be made."
+        ),
+    ] = False,
+    json_: Json = False,
+) -> None:
+    """Read, render and natively validate a target; changes nothing."""
+    environment = prepared(target)
+    result = environment.check()
+    load = environment.headroom() if headroom else None
+    if json_:
+        print_json({"schema": 1, **asdict(result), "headroom": load})
+        return
+    if load:
+        echo(f"  generator: {load}")
+    lists = {"✓ ": result.held, "  left out: ": result.left_out,
+             "  not checked: ": result.not_checked}  # fmt: skip
+    for mark, lines in lists.items():
+        for line in lines:
+            echo(f"{mark}{line}")
+
+
+def plan(
+    target: TargetPath,
+    json_: Json = False,
+    exit_code: Annotated[
+        bool, typer.Option("--exit-code", help="End with 6 when a run would change anything.")
+    ] = False,
+) -> None:
+    """Show what a run would do: files, restarts, memory, load and time. Changes nothing."""
+    from autotune.study.plan import plan as plans
+    from autotune.study.plan import text
+
+    planned = plans(prepared(target))
+    if json_:
+        print_json(planned)
+    else:
+        echo(text(planned))
+    if exit_code and planned["diff"]:
+        raise typer.Exit(errors.CHANGES_PRESENT)
+
+
+def params(
+    service: Annotated[
+        str | None,
+        typer.Argument(
+            help="A service; all of them without one.", autocompletion=completion.services
+        ),
+    ] = None,
+    json_: Json = False,
+) -> None:
+    """The catalogue of parameters: meaning, unit, range, stock and recommended values, source."""
+    from autotune.report.parameters import catalogue_json, catalogue_text
+
+    if json_:
+        print_json(catalogue_json(service))
+    else:
+        echo(catalogue_text(service), end="")
