@@ -8,7 +8,8 @@ from statistics import fmean
 
 from autotune.deploy.stack import Part
 from autotune.monitor.counters import Counters, query_of
-from autotune.monitor.sample import Processes, Queue, Sample
+from autotune.monitor.process_table import Processes
+from autotune.monitor.procfs import Queue, Sample
 from autotune.monitor.watch import Observations, WatchedHost
 from autotune.services.base import Endpoint
 from autotune.services.diagnosis import WORKING, PartActivity

@@ -3,13 +3,30 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-
-from autotune.monitor.sample import Processes
 
 TICKS = 100.0
 PAGE = os.sysconf("SC_PAGE_SIZE")
+# Where a stream shows what stands in no file: a line for each process.
+OPEN = "open"  # /proc/PID/fd and how many descriptors are in it: as its size, since Linux 6.2
+ALLOWED = "allowed"  # the line of /proc/PID/limits about them
+
+
+@dataclass(frozen=True)
+class Processes:
+    """The processes of one service. ``workers`` leaves out masters; ``cpu`` is seconds since they
+    started, those that have ended included; ``delay`` is seconds they waited for a CPU; ``rss`` is
+    the largest, in bytes; ``descriptors`` is the largest number open in one process."""
+
+    workers: int = 0
+    running: int = 0
+    threads: int = 0
+    cpu: float = 0.0
+    delay: float | None = None
+    rss: int = 0
+    descriptors: int | None = None
+    descriptor_limit: int | None = None
 
 
 @dataclass(frozen=True)
@@ -24,17 +41,6 @@ class Owners:
         if self.sessions:
             return self.sessions.get(process.session)
         return self.programs.get(process.program)
-
-
-@dataclass(frozen=True)
-class ProcessFiles:
-    """What was read about one process: ``/proc/PID/stat`` and ``schedstat``, how many descriptors
-    it has open and how many it may (``None``: not seen)."""
-
-    stat: str
-    schedstat: str = ""
-    descriptors: int | None = None
-    descriptor_limit: int | None = None
 
 
 @dataclass(frozen=True)
@@ -74,22 +80,27 @@ def process(text: str) -> Process | None:
     )
 
 
-def group(files: Iterable[ProcessFiles], owners: Owners) -> dict[str, Processes]:
-    """The processes of each service, summed up."""
-    members: dict[str, list[tuple[Process, ProcessFiles]]] = {}
-    for read in files:
-        if (found := process(read.stat)) and (name := owners.of(found)):
-            members.setdefault(name, []).append((found, read))
-    return {name: _sum(those) for name, those in members.items()}
+def by_service(files: Mapping[str, str], owners: Owners) -> dict[str, Processes]:
+    """The processes of each service, summed up, out of all files that were read at one instant."""
+    members: dict[str, list[tuple[Process, str]]] = {}
+    for path, text in files.items():
+        directory = path.removesuffix("/stat")
+        if directory in (path, "/proc"):
+            continue
+        if (read := process(text)) and (name := owners.of(read)):
+            members.setdefault(name, []).append((read, directory))
+    return {name: _sum(those, files) for name, those in members.items()}
 
 
-def _sum(members: list[tuple[Process, ProcessFiles]]) -> Processes:
-    processes = [found for found, _ in members]
+def _sum(members: list[tuple[Process, str]], files: Mapping[str, str]) -> Processes:
+    processes = [read for read, _ in members]
     parents = {p.parent for p in processes}
     workers = [p for p in processes if p.pid not in parents] or processes
-    fullest = max((read for _, read in members), key=lambda read: read.descriptors or 0)
-    scheduled = [_scheduled(read.schedstat) for _, read in members]
+    scheduled = [_scheduled(files.get(f"{path}/schedstat", "")) for _, path in members]
     delays = [times[1] for times in scheduled if times]
+    opened, allowed = dict(_numbers(files, OPEN, " ")), dict(_numbers(files, ALLOWED, ":"))
+    # Before Linux 6.2 the directory has no size.
+    fullest = max((path for _, path in members), key=lambda path: opened.get(f"{path}/fd", 0))
     return Processes(
         workers=len(workers),
         running=sum(p.state == "R" for p in processes),
@@ -97,9 +108,18 @@ def _sum(members: list[tuple[Process, ProcessFiles]]) -> Processes:
         cpu=sum(map(_cpu, processes, scheduled)),
         delay=sum(delays) if delays else None,
         rss=max(p.rss for p in processes),
-        descriptors=fullest.descriptors,
-        descriptor_limit=fullest.descriptor_limit,
+        descriptors=opened.get(f"{fullest}/fd") or None,
+        descriptor_limit=allowed.get(f"{fullest}/limits"),
     )
+
+
+def _numbers(files: Mapping[str, str], name: str, between: str) -> Iterator[tuple[str, int]]:
+    """``path 12`` or ``path:Max open files  1024  4096  files``: each path and its first number."""
+    for line in files.get(name, "").splitlines():
+        path, _, rest = line.partition(between)
+        words = rest.removeprefix("Max open files").split()
+        if words and words[0].isdigit():
+            yield path, int(words[0])
 
 
 def _scheduled(text: str) -> tuple[float, float] | None:

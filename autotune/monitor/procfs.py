@@ -6,14 +6,12 @@ differ in what they show, and a probe must never fail a reading.
 
 from __future__ import annotations
 
-import contextlib
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 
-from autotune.monitor.process_table import Owners, ProcessFiles, group
-from autotune.monitor.sample import Queue, Sample
+from autotune.monitor.process_table import Owners, Processes, by_service
 
 TICKS = 100.0  # USER_HZ, which Linux fixes at 100 for what it shows to programs
 CPU_KINDS = ("user", "nice", "system", "idle", "iowait", "irq", "softirq", "steal")
@@ -42,6 +40,7 @@ FILES = (
     "/sys/fs/cgroup/memory/memory.limit_in_bytes",
     "/sys/fs/cgroup/memory/memory.stat",
 )
+SS = "ss -ltnH"  # where what it printed stands
 _SPEED = re.compile(r"^/sys/class/net/([^/]+)/speed$")
 _UNLIMITED = 1 << 60  # bytes; without a limit version 1 shows nearly 2⁶³
 _LISTENS = "00010000"  # __SO_ACCEPTCON
@@ -49,18 +48,46 @@ _CONNECTED = "03"  # SS_CONNECTED; what waits to be accepted is shown as SS_CONN
 
 
 @dataclass(frozen=True)
-class Look:
-    """All that was read at one instant, not yet parsed: files by path, those about processes, and
-    the listening TCP sockets, which are found otherwise."""
+class Queue:
+    """A listening socket: connections ``waiting`` to be accepted, its backlog (``None``: not
+    shown) and, for a unix socket, how many are ``accepted`` and still open."""
 
-    texts: Mapping[str, str]
-    processes: tuple[ProcessFiles, ...] = ()
+    place: str
+    waiting: int
+    backlog: int | None = None
+    accepted: int = 0
+
+
+@dataclass(frozen=True)
+class Sample:
+    """One look at one host, ``at`` seconds on its own monotonic clock (time since boot).
+
+    ``cpu`` holds seconds by kind, summed over the CPUs that the kernel shows, which in a container
+    are the whole machine's; ``used`` those of the host's own control group, if that has a quota;
+    ``throttled`` how long this kept it waiting. ``memory`` holds bytes, ``Group…`` those of the
+    group; ``tcp`` the kernel's counters by their own names; ``network`` bytes in and out by
+    interface, ``link`` its bytes/s.
+    """
+
+    at: float
+    cpu: Mapping[str, float] = field(default_factory=dict)
+    running: int = 0
+    switches: int = 0
+    load: float = 0.0
+    memory: Mapping[str, int] = field(default_factory=dict)
+    tcp: Mapping[str, int] = field(default_factory=dict)
+    sockets: Mapping[str, int] = field(default_factory=dict)
+    network: Mapping[str, int] = field(default_factory=dict)
+    link: Mapping[str, float] = field(default_factory=dict)
+    files: tuple[int, int] | None = None
+    used: float | None = None
+    throttled: float | None = None
     queues: tuple[Queue, ...] = ()
+    processes: Mapping[str, Processes] = field(default_factory=dict)
 
 
-def parse(look: Look, owners: Owners) -> Sample:
-    """One sample of what was read."""
-    texts = look.texts
+def sample(texts: Mapping[str, str], owners: Owners) -> Sample:
+    """One sample of all that was read at one instant: files by path, and what `ss` printed."""
     stat = _rows(texts.get("/proc/stat", ""))
     return Sample(
         at=_first_number(texts.get("/proc/uptime", "")),
@@ -76,16 +103,18 @@ def parse(look: Look, owners: Owners) -> Sample:
         files=_files(texts.get("/proc/sys/fs/file-nr", "")),
         used=_used(texts),
         throttled=_throttled(texts),
-        queues=(*look.queues, *unix_queues(texts.get("/proc/net/unix", ""))),
-        processes=group(look.processes, owners),
+        queues=(*parse_ss(texts.get(SS, "")), *unix_queues(texts.get("/proc/net/unix", ""))),
+        processes=by_service(texts, owners),
     )
 
 
-def parsed(looks: Iterable[Look], owners: Owners) -> Iterator[Sample]:
-    """The samples that can be read: one that was cut short or garbled is a missing sample."""
-    for look in looks:
-        with contextlib.suppress(ValueError, IndexError):
-            yield parse(look, owners)
+def parse_ss(text: str) -> Iterator[Queue]:
+    """``ss -ltnH``: state, Recv-Q (waiting), Send-Q (backlog), local address and port, peer."""
+    for line in text.splitlines():
+        fields = line.split()
+        numeric = all(field.isdigit() for field in fields[1:3])
+        if len(fields) >= 5 and fields[0] == "LISTEN" and numeric:
+            yield Queue(":" + fields[3].rpartition(":")[2], int(fields[1]), int(fields[2]))
 
 
 def unix_queues(text: str) -> Iterator[Queue]:

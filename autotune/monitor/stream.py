@@ -1,38 +1,36 @@
 """Samples of a host over a transport: one small command of POSIX shell, nothing is installed.
 
-It prints once a second what a host shows of itself, and is told when the reading is over. Programs
+It prints at intervals what a host shows of itself, and is told when the reading is over. Programs
 are what costs most: where there is bash, which can read files and wait by itself, `ss` is the only
-one a second. Processes are looked at less often where there are many, and what hardly changes only
+one each time. Processes are looked at less often where there are many, and what hardly changes only
 before and after the load.
 """
 
 from __future__ import annotations
 
+import contextlib
 import secrets
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from autotune.monitor.listening import parse_ss
-from autotune.monitor.process_table import Owners, ProcessFiles
-from autotune.monitor.procfs import FILES, Look, parsed
-from autotune.monitor.sample import Sample
-from autotune.monitor.server_log import LARGEST
+from autotune.monitor.process_table import ALLOWED, OPEN, Owners
+from autotune.monitor.procfs import FILES, SS, Sample, sample
 from autotune.transports.base import Transport
 
+LARGEST = 1 << 20  # bytes of a log: an overloaded server writes thousands of lines, all alike
 SPARE = 15.0  # s beyond its own end until it is killed
 _SAMPLE, _TIMES, _LOGS = "== sample ==", "== times ==", "== logs =="
 _HEADER = "==> "
 _NEEDED = {"/proc/uptime", "/proc/stat"}  # without them it is no sample
-_SS, _OPEN, _ALLOWED = "ss -ltnH", "open", "allowed"
 
-# No value ever becomes part of this text: how many samples, the programs whose processes matter,
-# where it says who it is, the logs and the files are arguments. `tail` prints each file below a line
-# with its name, as bash does here. A signal cuts `wait` short, and `read` if bash obeys POSIX, which
-# it would not do with a `sleep` in the foreground. What is not POSIX is hidden from other shells.
-# What the servers logged comes last, behind a blank, for a log may hold anything.
+# No value ever becomes part of this text: how many samples and how often, the programs whose
+# processes matter, where it says who it is, the logs and the files are arguments. `tail` prints each
+# file below a line with its name, as bash does here. A signal cuts `wait` short, and `read` if bash
+# obeys POSIX, which it would not do with a `sleep` in the foreground. What is not POSIX is hidden
+# from other shells. What the servers logged comes last, behind a blank, for a log may hold anything.
 _STREAM = f"""
-count=$1 pause=$2 programs=" $3 " whoami=$4 logs=$5
-shift 5
+count=$1 pause=$2 interval=$3 programs=" $4 " whoami=$5 logs=$6
+shift 6
 if [ -n "$BASH_VERSION" ]; then
     eval 'exec 9<> <(:)' # nothing ever arrives there
     rest() {{ read -rt "$1" -u 9; }}
@@ -98,22 +96,22 @@ while :; do
         of_each stat schedstat
     fi
     show "$@" $files
-    printf '\n==> {_SS} <==\n'
-    {_SS}
+    printf '\n==> {SS} <==\n'
+    {SS}
     if [ -n "$end" ] || [ "$turn" -eq 0 ]; then
         show /sys/class/net/*/speed
         of_each fd
-        printf '\n==> {_OPEN} <==\n'
+        printf '\n==> {OPEN} <==\n'
         [ -z "$files" ] || stat -c '%n %s' -- $files
         of_each limits
-        printf '\n==> {_ALLOWED} <==\n'
+        printf '\n==> {ALLOWED} <==\n'
         grep '^Max open files' -- $files /dev/null
     fi
     [ -z "$end" ] || break
     count=$((count - 1)) turn=$((turn + 1))
     if [ -z "$over" ]; then
         rest "$pause"
-        pause=1
+        pause=$interval
     fi
 done 2>/dev/null
 echo '{_TIMES}'
@@ -148,7 +146,7 @@ class Streamed:
 
 
 class Stream:
-    """A host's samples, one a second for ``seconds`` at most, or until it is stopped.
+    """A host's samples, every ``interval`` seconds for ``seconds`` at most, or until it is stopped.
 
     The second one comes ``later`` by so many seconds: hosts that share a machine, as containers and
     guests do, are not to look at themselves all at once, or it stands still meanwhile. Sampling
@@ -163,18 +161,20 @@ class Stream:
         owners: Owners,
         seconds: int,
         logs: Sequence[str] = (),
+        *,
+        interval: float = 1.0,
         later: float = 0.0,
     ) -> None:
         self._transport, self._owners, self._seconds = transport, owners, seconds
-        self._logs, self._later = logs, later
+        self._logs, self._interval, self._later = logs, interval, later
         self._whoami = f"/tmp/autotune-watch.{secrets.token_hex(8)}"  # noqa: S108  # O_EXCL, random
 
     def run(self) -> Streamed:
         """All of it, once it has ended. Raises ``HostUnreachable``."""
         argv = (
-            "sh", "-c", _START, "sh", _STREAM, "sh", str(self._seconds),
-            f"{1.0 + self._later:.3f}", " ".join(self._owners.programs), self._whoami,
-            "\n".join(self._logs), *FILES,
+            "sh", "-c", _START, "sh", _STREAM, "sh", str(round(self._seconds / self._interval)),
+            f"{self._interval + self._later:.3f}", str(self._interval),
+            " ".join(self._owners.programs), self._whoami, "\n".join(self._logs), *FILES,
         )  # fmt: skip
         done = self._transport.run(argv, timeout=self._seconds + SPARE, env={"LC_ALL": "C"})
         return read(done.stdout, self._owners)
@@ -189,44 +189,18 @@ def read(text: str, owners: Owners) -> Streamed:
     looked, _, ended = text.partition(f"\n{_TIMES}\n")
     times, _, logs = ended.partition(f"{_LOGS}\n")
     blocks = [dict(_files(block)) for block in looked.split(f"{_SAMPLE}\n")[1:]]
-    looks = (_look(files) for files in blocks if not _NEEDED - files.keys())
     cost = sum(_minutes(word) for word in times.split())
     written = {name: "\n".join(line[1:] for line in text.splitlines())
                for name, text in _files(logs)}  # fmt: skip
-    return Streamed(tuple(parsed(looks, owners)), cost, written)
+    return Streamed(tuple(_samples(blocks, owners)), cost, written)
 
 
-def _look(files: Mapping[str, str]) -> Look:
-    number = {p: int(n) for p, n in _pairs(files.get(_OPEN, "")) if n.isdigit()}
-    allowed = dict(_pairs(files.get(_ALLOWED, ""), ":Max open files"))
-    processes = tuple(
-        _process(path.removesuffix("/stat"), text, files, number, allowed)
-        for path, text in files.items()
-        if path.endswith("/stat") and path != "/proc/stat"
-    )
-    return Look(files, processes, tuple(parse_ss(files.get(_SS, ""))))
-
-
-def _process(
-    path: str,
-    stat: str,
-    files: Mapping[str, str],
-    number: Mapping[str, int],
-    allowed: Mapping[str, str],
-) -> ProcessFiles:
-    limit = allowed.get(f"{path}/limits", "").split()
-    return ProcessFiles(
-        stat,
-        files.get(f"{path}/schedstat", ""),
-        number.get(f"{path}/fd") or None,  # before Linux 6.2 the directory has no size
-        int(limit[0]) if limit and limit[0].isdigit() else None,
-    )
-
-
-def _pairs(text: str, between: str = " ") -> Iterator[tuple[str, str]]:
-    for line in text.splitlines():
-        name, _, rest = line.partition(between)
-        yield name, rest.strip()
+def _samples(blocks: Iterable[Mapping[str, str]], owners: Owners) -> Iterator[Sample]:
+    """Those that can be read: one that was cut short or garbled is a missing sample."""
+    for files in blocks:
+        with contextlib.suppress(ValueError, IndexError):
+            if not _NEEDED - files.keys():
+                yield sample(files, owners)
 
 
 def _files(block: str) -> Iterator[tuple[str, str]]:

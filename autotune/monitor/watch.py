@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -14,20 +15,21 @@ from autotune.deploy.private_servers import PID_SUFFIX
 from autotune.deploy.stack import Part, Stack
 from autotune.monitor.counters import CounterReader, Counters, query_of
 from autotune.monitor.process_table import Owners
-from autotune.monitor.sample import Sample
-from autotune.monitor.samplers import LocalSampler
-from autotune.monitor.server_log import LogPosition, complaints, log_of, position, since
+from autotune.monitor.procfs import Sample
 from autotune.monitor.stream import Stream
+from autotune.services.registry import diagnosis
 from autotune.transports.base import Transport
 from autotune.transports.local import LocalTransport
 
-INTERVAL = 0.25  # seconds between samples of this machine: queues come and go
-SHARE = 0.005  # of one CPU that sampling may take: what costs more is done less often
-CREDIT = 0.005  # CPU seconds: a reading that is cut short is over before its share would allow much
-PROCESSES_EVERY = 1.0  # seconds: there may be hundreds
+HERE = 0.5  # seconds between samples of this machine; of other hosts, one a second
 COUNTERS_EVERY = 1.0  # seconds
 PATIENCE = 3.0  # seconds that a host's last look may take to arrive
 _COMM = 15  # letters the kernel keeps of a program's name
+# What any program says where the kernel refuses it something.
+COMPLAINTS = {
+    "open_files": re.compile(r"Too many open files"),
+    "no_ports": re.compile(r"Cannot assign requested address"),
+}
 T = TypeVar("T")
 
 
@@ -84,7 +86,6 @@ class Watch:
         self._over = threading.Event()
         self._threads: list[threading.Thread] = []
         self._streams: dict[str, Stream] = {}
-        self._logs: dict[str, tuple[Part, LogPosition]] = {}
         self._samples: dict[str, tuple[Sample, ...]] = {}
         self._cost: dict[str, float] = {}
         self._counters: dict[str, list[Counters | None]] = {}
@@ -92,16 +93,11 @@ class Watch:
         self._failures: list[str] = []
 
     def __enter__(self) -> Self:
-        elsewhere = [host for host in self._hosts if host.transport is not None]
-        for host in self._hosts:
-            if host.transport is None:
-                self._guarded(self._note_logs, host)
-                self._start(self._sample_here, host)
-            else:
-                # Known from here on, so that leaving at once still tells it to end.
-                self._guarded(self._prepare, (host, elsewhere.index(host) / len(elsewhere)))
-                if host.name in self._streams:
-                    self._start(self._sample_there, host)
+        for index, host in enumerate(self._hosts):
+            # Known from here on, so that leaving at once still tells it to end.
+            self._guarded(self._prepare, (host, index / len(self._hosts)))
+            if host.name in self._streams:
+                self._start(self._sample, host)
         for host in self._hosts:
             for part in host.parts:
                 if query_of(part):
@@ -116,14 +112,12 @@ class Watch:
     ) -> None:
         self._over.set()
         for stream in list(self._streams.values()):
-            self._start(_stop, stream)
+            self._start(Stream.stop, stream)
         deadline = time.monotonic() + PATIENCE
         for thread in self._threads:
             thread.join(max(0.0, deadline - time.monotonic()))
         for host in self._streams:
             self._failures.append(f"{host} did not tell in time what it saw")
-        for part, begun in self._logs.values():
-            self._guarded(self._read_log, (part, begun))
 
     @property
     def seen(self) -> Observations:
@@ -147,36 +141,24 @@ class Watch:
         except Exception as error:  # noqa: BLE001 - whatever fails here must not fail the reading
             self._failures.append(f"{act.__name__.strip('_')}: {type(error).__name__}: {error}")
 
-    def _sample_here(self, host: WatchedHost) -> None:
-        sampler = LocalSampler(owners(host))
-        begun = due = time.monotonic()
-        try:
-            while not self._over.is_set():
-                now = time.monotonic()
-                full = now >= due
-                if full:
-                    due = now + PROCESSES_EVERY
-                sampler.look(processes=full)
-                self._over.wait(max(INTERVAL, pause(sampler.cost, now - begun)))
-            sampler.look(processes=True)
-        finally:
-            self._samples[host.name], self._cost[host.name] = sampler.samples(), sampler.cost
-
     def _prepare(self, what: tuple[WatchedHost, float]) -> None:
         host, later = what
-        assert host.transport is not None
         logs = tuple(dict.fromkeys(log for part in host.parts if (log := log_of(part))))
-        self._streams[host.name] = Stream(host.transport, owners(host), self._seconds, logs, later)
+        interval = 1.0 if host.transport else HERE
+        self._streams[host.name] = Stream(
+            host.transport or LocalTransport(), owners(host), self._seconds, logs,
+            interval=interval, later=later * interval,
+        )  # fmt: skip
 
-    def _sample_there(self, host: WatchedHost) -> None:
+    def _sample(self, host: WatchedHost) -> None:
         try:
-            found = self._streams[host.name].run()
+            streamed = self._streams[host.name].run()
         finally:
             del self._streams[host.name]
-        self._samples[host.name], self._cost[host.name] = found.samples, found.cost
+        self._samples[host.name], self._cost[host.name] = streamed.samples, streamed.cost
         for part in host.parts:
             if log := log_of(part):
-                self._complaints[part.name] = complaints(found.logs.get(log, ""), part)
+                self._complaints[part.name] = complaints(streamed.logs.get(log, ""), part)
 
     def _count(self, what: tuple[Part, Transport | None]) -> None:
         part, transport = what
@@ -191,24 +173,22 @@ class Watch:
         finally:
             reader.close()
 
-    def _note_logs(self, host: WatchedHost) -> None:
-        for part in host.parts:
-            if path := log_of(part):
-                self._logs[part.name] = part, position(path)
 
-    def _read_log(self, what: tuple[Part, LogPosition]) -> None:
-        part, begun = what
-        self._complaints[part.name] = complaints(since(begun), part)
+def log_of(part: Part) -> str | None:
+    """The path of a service's log, or the unit of systemd that tells the journal; else ``None``."""
+    log = diagnosis(part.service.name).log
+    return log(part.site) if log else None
 
 
-def _stop(stream: Stream) -> None:
-    stream.stop()
-
-
-def pause(cost: float, elapsed: float) -> float:
-    """Seconds until ``cost`` CPU seconds of sampling are no more than its share of the time since
-    it began, ``elapsed`` seconds ago, and the credit it starts with."""
-    return (cost - CREDIT) / SHARE - elapsed
+def complaints(text: str, part: Part) -> Mapping[str, int]:
+    """Lines of each kind of complaint in the log of a part."""
+    patterns = {**COMPLAINTS, **diagnosis(part.service.name).complaints}
+    counts: dict[str, int] = {}
+    for line in text.splitlines():
+        for name, pattern in patterns.items():
+            if pattern.search(line):
+                counts[name] = counts.get(name, 0) + 1
+    return counts
 
 
 def owners(host: WatchedHost) -> Owners:

@@ -8,7 +8,7 @@ from autotune.deploy.stack import Stack
 from autotune.environments.load_meter import LoadMeter
 from autotune.loads.base import LoadSpec, Request
 from autotune.loads.httperf import Httperf
-from autotune.monitor.sample import Sample
+from autotune.monitor.procfs import Sample
 from autotune.monitor.watch import Observations, WatchedHost
 from autotune.services.base import Endpoint
 from autotune.target.slo import Slo

@@ -16,7 +16,8 @@ from autotune.monitor.activity import (
     within,
 )
 from autotune.monitor.counters import Counters
-from autotune.monitor.sample import Processes, Queue, Sample
+from autotune.monitor.process_table import Processes
+from autotune.monitor.procfs import Queue, Sample
 from autotune.monitor.watch import Observations, WatchedHost
 from autotune.services.base import Endpoint, Role, Service, Site
 from autotune.services.nginx.service import Nginx

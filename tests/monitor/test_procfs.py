@@ -9,12 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from autotune.monitor.listening import parse_ss, tcp_queues
-from autotune.monitor.process_table import Owners, ProcessFiles, group, process
-from autotune.monitor.procfs import unix_queues
-from autotune.monitor.sample import Queue
-from autotune.monitor.samplers import LocalSampler
+from autotune.monitor.process_table import Owners, by_service, process
+from autotune.monitor.procfs import SS, Queue, parse_ss, unix_queues
 from autotune.monitor.stream import read
+from autotune.transports.local import LocalTransport
 
 RECORDED = (Path(__file__).parent / "fixtures" / "stream.txt").read_text()
 # Another stack ran on that machine: the same programs in sessions of their own.
@@ -83,13 +81,14 @@ def test_process_names_may_hold_anything(line: str, program: str, session: int) 
 
 def test_a_process_that_was_waited_for_still_counts() -> None:
     stat = "1 (x) S 0 1 1 0 -1 0 0 0 0 0 100 50 30 20 20 0 4 0 7 0 3 0"
-    assert group([ProcessFiles(stat)], Owners(programs={"x": "x"}))["x"].cpu == 2.0
+    assert by_service({"/proc/1/stat": stat}, Owners(programs={"x": "x"}))["x"].cpu == 2.0
 
 
 def test_the_scheduler_knows_better_than_hundredths_of_a_second() -> None:
     stat = "{0} (x) S 9 9 9 0 -1 0 0 0 0 0 0 0 0 0 20 0 1 0 7 0 3 0"
-    files = [ProcessFiles(stat.format(pid), "4000000 2000000 9\n") for pid in (1, 2)]
-    found = group(files, Owners(programs={"x": "x"}))["x"]
+    files = {f"/proc/{pid}/stat": stat.format(pid) for pid in (1, 2)}
+    files |= {f"/proc/{pid}/schedstat": "4000000 2000000 9\n" for pid in (1, 2)}
+    found = by_service(files, Owners(programs={"x": "x"}))["x"]
     assert found.cpu == pytest.approx(0.008)
     assert found.delay == pytest.approx(0.004)
 
@@ -97,7 +96,8 @@ def test_the_scheduler_knows_better_than_hundredths_of_a_second() -> None:
 def test_sessions_come_before_names() -> None:
     owners = Owners(sessions={7: "lb"}, programs={"nginx": "web"})
     stat = "12 (nginx) S 7 7 {} 0 -1 0 0 0 0 0 0 0 0 0 20 0 1 0 7 0 3 0"
-    assert set(group([ProcessFiles(stat.format(n)) for n in (7, 8)], owners)) == {"lb"}
+    files = {f"/proc/{n}/stat": stat.format(n) for n in (7, 8)}
+    assert set(by_service(files, owners)) == {"lb"}
 
 
 @pytest.mark.parametrize(
@@ -121,7 +121,8 @@ def test_this_kernel_shows_what_waits_at_a_tcp_port() -> None:
     with socket.create_server(("127.0.0.1", 0), backlog=8) as server:
         port = server.getsockname()[1]
         clients = [socket.create_connection(("127.0.0.1", port)) for _ in range(3)]
-        found = next(q for q in tcp_queues() if q.place == f":{port}")
+        printed = LocalTransport().run(SS.split()).stdout
+        found = next(q for q in parse_ss(printed) if q.place == f":{port}")
         for client in clients:
             client.close()
     assert (found.waiting, found.backlog) == (3, 8)
@@ -140,15 +141,3 @@ def test_this_kernel_shows_what_waits_at_a_unix_socket(tmp_path: Path) -> None:
         for each in (*clients, accepted):
             each.close()
     assert found[place] == Queue(place, waiting=2, accepted=1)
-
-
-def test_this_machine() -> None:
-    sampler = LocalSampler(Owners(programs={Path("/proc/self/comm").read_text().strip(): "me"}))
-    sampler.look(processes=True)
-    sampler.look(processes=False)
-    full, quick = sampler.samples()
-    assert full.processes["me"].workers >= 1
-    assert full.processes["me"].descriptors is not None
-    assert full.processes["me"].descriptor_limit is not None
-    assert quick.processes == {}
-    assert quick.at >= full.at > 0

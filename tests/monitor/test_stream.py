@@ -11,7 +11,7 @@ import pytest
 
 from autotune.monitor import stream
 from autotune.monitor.process_table import Owners
-from autotune.monitor.stream import Stream, read
+from autotune.monitor.stream import LARGEST, Stream, read
 from autotune.transports.local import LocalTransport
 
 NAME = Path("/proc/self/comm").read_text().strip()
@@ -58,6 +58,28 @@ def test_only_what_was_logged_meanwhile(tmp_path: Path) -> None:
     assert found.logs[str(absent)] == ""
     assert all(sample.at > 0 for sample in found.samples)
     assert not Path(running._whoami).exists()
+
+
+def test_no_more_of_a_log_than_can_be_handled(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    log.touch()
+    running = Stream(LocalTransport(), Owners(), 1, [str(log)])
+
+    def meanwhile() -> None:
+        while not Path(running._whoami).exists():
+            time.sleep(0.01)
+        log.write_text("after\n" * LARGEST)
+
+    thread = threading.Thread(target=meanwhile)
+    thread.start()
+    written = running.run().logs[str(log)]
+    thread.join()
+    assert 0 < len(written) <= LARGEST
+    assert set(written.splitlines()[:-1]) == {"after"}
+
+
+def test_samples_may_be_asked_for_more_often() -> None:
+    assert len(Stream(LocalTransport(), OWNERS, 1, interval=0.25).run().samples) == 5
 
 
 def test_it_can_be_told_to_end_before_it_has_begun() -> None:
