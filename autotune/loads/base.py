@@ -5,14 +5,23 @@ A generator is a way to write command lines and to read what they print. Nothing
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import ceil
-from typing import Protocol
+from typing import TypeVar
 
 from autotune.errors import AutotuneError
 from autotune.services.base import Argv, Endpoint
+
+Key = TypeVar("Key", str, float)
+
+# What makes a reading of an open loop valid, whatever the generator.
+ACHIEVED = 0.99  # of the intended requests, or rate
+STALL = 0.1  # of a reading; a generator off the CPU for longer made another load than specified
+PROVEN = 0.05  # fraction of requests that failed beyond what a starved generator can explain
+BEHIND = "the load generator fell behind: give the load host more CPU, or add load hosts"
 
 
 class LoadError(AutotuneError):
@@ -78,6 +87,11 @@ class LoadResult:
     truncated: bool = False
     limited: str | None = None
 
+    @classmethod
+    def nothing(cls, intended: int, why: str) -> LoadResult:
+        """Of a generator that failed: it sent nothing that is known of."""
+        return cls(intended, errors={"not sent": intended}, limited=why[:300])
+
     @property
     def replies_ok(self) -> int:
         return sum(self.histogram.values())
@@ -100,10 +114,17 @@ class LoadResult:
         if wrong <= 0:
             return self
         errors = dict(Counter(self.errors) + Counter({kind: wrong}))
-        kept = without_fastest(self.histogram, wrong)
-        return LoadResult(
-            self.intended, self.sent, errors, kept, self.duration, self.truncated, self.limited
-        )
+        return replace(self, errors=errors, histogram=without_fastest(self.histogram, wrong))
+
+
+def in_order(counts: Mapping[Key, int]) -> dict[Key, int]:
+    """Counts by kind or by bin, without those that are zero."""
+    return {key: counts[key] for key in sorted(counts) if counts[key]}
+
+
+def last_line(printed: str) -> str:
+    """The end of what a program printed, which says best why there is no result in it."""
+    return (printed.strip().splitlines() or ["nothing"])[-1][:200]
 
 
 def without_fastest(histogram: Mapping[float, int], wrong: int) -> dict[float, int]:
@@ -130,8 +151,8 @@ def total(results: Iterable[LoadResult]) -> LoadResult:
     return LoadResult(
         intended=sum(part.intended for part in parts),
         sent=sum(part.sent for part in parts),
-        errors={kind: errors[kind] for kind in sorted(errors) if errors[kind]},
-        histogram={edge: histogram[edge] for edge in sorted(histogram) if histogram[edge]},
+        errors=in_order(errors),
+        histogram=in_order(histogram),
         duration=max((part.duration for part in parts), default=0.0),
         truncated=any(part.truncated for part in parts),
         limited="; ".join(sorted(reasons)) or None,
@@ -166,37 +187,30 @@ class Process:
     input: bytes | None = None
 
 
-class Load(Protocol):
-    """A generator of load at a set rate."""
+class Load(ABC):
+    """A generator of load at a set rate, and what it needs to run.
 
-    @property
-    def name(self) -> str: ...
+    ``packages`` are the distribution's (Debian's names) that bring it; ``elsewhere`` says who has it
+    where the distribution does not.
+    """
+
+    name: str
+    limits: Limits
+    packages: tuple[str, ...] = ()
+    elsewhere: str = ""
 
     @property
     def programs(self) -> Mapping[str, tuple[str, ...]]:
         """Name → executables that will do, as for services."""
-        ...
+        return {self.name: (self.name,)}
 
-    @property
-    def packages(self) -> tuple[str, ...]:
-        """Distribution packages (Debian's names) that bring the programs."""
-        ...
-
-    @property
-    def elsewhere(self) -> str:
-        """Who has the programs where the distribution does not; empty where it does."""
-        ...
-
-    @property
-    def limits(self) -> Limits: ...
-
+    @abstractmethod
     def processes(self, request: Request, spec: LoadSpec, hosts: int = 1) -> tuple[Process, ...]:
         """What to start together for one reading, at least one process per load host."""
-        ...
 
+    @abstractmethod
     def parse(self, process: Process, printed: str, request: Request, spec: LoadSpec) -> LoadResult:
         """What one process printed; what cannot be read is a generator that failed (``limited``)."""
-        ...
 
 
 FINE = 100.0  # bins that the objective's limit spans at least …

@@ -8,12 +8,12 @@ set beside those of an open loop, and their rate must not be taken for what the 
 from __future__ import annotations
 
 import re
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from math import ceil
-from typing import Protocol
 
-from autotune.loads.base import Request
+from autotune.loads.base import Request, last_line
 from autotune.services.base import Argv
 
 LABEL = "closed loop: a ceiling, not what would be carried"
@@ -52,28 +52,23 @@ class Ceiling:
         return (self.requests - self.wrong) / self.seconds if self.seconds > 0 else 0.0
 
 
-class ClosedLoad(Protocol):
-    """A generator of closed-loop load."""
+class ClosedLoad(ABC):
+    """A generator of closed-loop load; ``packages`` are the distribution's (Debian's names)."""
 
-    @property
-    def name(self) -> str: ...
+    name: str
+    packages: tuple[str, ...]
 
-    @property
-    def packages(self) -> tuple[str, ...]:
-        """Distribution packages (Debian's names) that bring it."""
-        ...
-
+    @abstractmethod
     def argv(self, request: Request, clients: Clients) -> Argv:
         """One process, which ends by itself."""
-        ...
 
-    def parse(self, printed: str, clients: Clients) -> Ceiling: ...
+    @abstractmethod
+    def parse(self, printed: str, clients: Clients) -> Ceiling:
+        """What it printed; ``failed`` where there is no result in it."""
 
-
-def no_result(name: str, printed: str, clients: Clients) -> Ceiling:
-    """For output that has none in it: its last words say why."""
-    said = (printed.strip().splitlines() or ["nothing"])[-1]
-    return Ceiling(clients.concurrency, failed=f"{name} printed no result: {said[:200]}")
+    def no_result(self, printed: str, clients: Clients) -> Ceiling:
+        why = f"{self.name} printed no result: {last_line(printed)}"
+        return Ceiling(clients.concurrency, failed=why)
 
 
 MOST = 50_000_000  # requests; the time is what ends it
@@ -84,12 +79,16 @@ _FAILED = re.compile(r"\(Connect: (\d+), Receive: (\d+), Length: (\d+), Exceptio
 _TIME = re.compile(r"^Time taken for tests:\s+([\d.]+) seconds$", re.M)
 
 
-@dataclass(frozen=True)
-class Ab:
-    """Debian's ab 2.3 (httpd.apache.org/docs/2.4/programs/ab.html)."""
+class Ab(ClosedLoad):
+    """Debian's ab 2.3 (httpd.apache.org/docs/2.4/programs/ab.html): a new connection per request.
 
-    name: str = "ab"
-    packages: tuple[str, ...] = ("apache2-utils",)
+    It writes every percentile to 99, in milliseconds, as CSV to a file; standard output is one too.
+    Its time limit (``-t``) implies a number of requests, so both are given. A refused connection
+    counts as a failed request (twice, in the total).
+    """
+
+    name = "ab"
+    packages = ("apache2-utils",)
 
     def argv(self, request: Request, clients: Clients) -> Argv:
         bound = ceil(clients.seconds + 2 * clients.timeout + 2)
@@ -104,7 +103,7 @@ class Ab:
         counts = {name: int(count) for name, count in _COUNT.findall(printed)}
         time = _TIME.search(printed)
         if time is None or "Complete requests" not in counts:
-            return no_result(self.name, printed, clients)
+            return self.no_result(printed, clients)
         failed = _FAILED.search(printed)
         kinds = {"status": counts.get("Non-2xx responses", 0)}
         if failed:
@@ -127,12 +126,11 @@ _STATUS = re.compile(r"^\s+Non-2xx or 3xx responses: (\d+)$", re.M)
 _SOCKETS = re.compile(r"Socket errors: connect (\d+), read (\d+), write (\d+), timeout (\d+)")
 
 
-@dataclass(frozen=True)
-class Wrk:
-    """Debian's wrk 4.1 (github.com/wg/wrk), one thread."""
+class Wrk(ClosedLoad):
+    """Debian's wrk 4.1 (github.com/wg/wrk), one thread, over connections that stay open."""
 
-    name: str = "wrk"
-    packages: tuple[str, ...] = ("wrk",)
+    name = "wrk"
+    packages = ("wrk",)
 
     def argv(self, request: Request, clients: Clients) -> Argv:
         bound = ceil(clients.seconds + 2 * clients.timeout + 2)
@@ -146,7 +144,7 @@ class Wrk:
     def parse(self, printed: str, clients: Clients) -> Ceiling:
         total = _TOTAL.search(printed)
         if total is None:
-            return no_result(self.name, printed, clients)
+            return self.no_result(printed, clients)
         errors = {}
         if status := _STATUS.search(printed):
             errors["status"] = int(status[1])

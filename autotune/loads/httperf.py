@@ -13,6 +13,12 @@ A request that was due is never forgotten, but a starved httperf sends it later,
 others that were due (``Maximum connect burst length``). As long as it has caught up in the end the
 reading stands. If it has not, or the heap was a good part of the reading, the load that was ordered
 was not made (``limited``), unless the server failed what was made of it (``truncated``).
+
+When it sends is known beforehand: ``--period=e<mean>`` draws exponential gaps with ``erand48``, whose
+state httperf 0.9 sets from the client's number alone (``rate_generator_start`` in ``gen/rate.c``). The
+arrivals are the same for every reading of the same client number, and the *achieved* mean rate of n
+arrivals strays from the nominal one by 1/√n (1.8 % for 3000). So the mean gap is scaled such that
+exactly n requests go out in the time they should: a Poisson process given its count.
 """
 
 from __future__ import annotations
@@ -23,7 +29,19 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from math import ceil, log
 
-from autotune.loads.base import Limits, LoadResult, LoadSpec, Process, Request
+from autotune.loads.base import (
+    ACHIEVED,
+    BEHIND,
+    PROVEN,
+    STALL,
+    Limits,
+    Load,
+    LoadResult,
+    LoadSpec,
+    Process,
+    Request,
+    last_line,
+)
 from autotune.services.base import Argv
 
 CLIENTS = 1 << 16  # client numbers with different arrivals: the state takes 16 bits of them
@@ -98,8 +116,10 @@ _ERROR_COUNT = re.compile(r"([a-z][a-z-]*) (\d+)")
 
 @dataclass(frozen=True)
 class Printed:
-    """One process's result. ``lifetimes`` maps upper edges in seconds to counts of all statuses.
+    """One process's result, as httperf 0.9.0 prints it with ``-v -v``.
 
+    ``lifetimes`` maps upper edges in seconds to counts of every connection with a complete answer,
+    whatever its status; ``connections`` leaves out those never opened for want of a descriptor.
     ``content`` is the mean body size in bytes, ``longest`` the longest answered request and
     ``duration`` that of the whole test (seconds), ``burst`` the most connections opened in one go.
     """
@@ -167,17 +187,13 @@ PATIENCE = 5.0  # latency limits that a process's connections must last …
 ENOUGH = 10.0  # … and how many of them it may hold connections for, where it has so many
 LEAST_OPEN = 64
 OTHER_DESCRIPTORS = 16
-ACHIEVED = 0.99  # of the intended rate, as a valid reading must have
-STALL = 0.1  # of a reading; a generator off the CPU for longer made another load than ordered
-PROVEN = 0.05  # fraction of requests that failed beyond what a starved generator can explain
-BEHIND = "the load generator fell behind: give the load host more CPU, or add load hosts"
 STOPPED = "the load generator was stopped before it had sent the load"
 NO_PORTS = "the load host ran out of ports: widen net.ipv4.ip_local_port_range or add load hosts"
 NO_FILES = "the load host ran out of open files: raise fs.file-max there"
 
 
 @dataclass(frozen=True)
-class Httperf:
+class Httperf(Load):
     """Debian's httperf 0.9.0 (httperf.github.io), each process bounded by ``timeout``.
 
     With ``uris``, these are asked for in turn instead of the request's path, each process beginning
@@ -185,14 +201,9 @@ class Httperf:
     """
 
     uris: tuple[str, ...] = ()
-    name: str = "httperf"
-    packages: tuple[str, ...] = ("httperf",)
-    elsewhere: str = ""
-    limits: Limits = LIMITS
-
-    @property
-    def programs(self) -> Mapping[str, tuple[str, ...]]:
-        return {"httperf": ("httperf",)}
+    name = "httperf"
+    packages = ("httperf",)
+    limits = LIMITS
 
     def processes(self, request: Request, spec: LoadSpec, hosts: int = 1) -> tuple[Process, ...]:
         lasting = min(PATIENCE * spec.limit, spec.timeout)
@@ -217,13 +228,8 @@ class Httperf:
         span = (requests - 1) / rate
         bound = ceil(1.5 * span + 2 * spec.timeout + 2)  # a timeout each to connect and to answer
         argv = (
-            "prlimit", f"--nofile={held + OTHER_DESCRIPTORS}",
-            # It ends by itself even if nobody is left to end it; told INT, it prints what it has.
-            "timeout", "--signal=INT", "--kill-after=1", str(bound),
-            "httperf", "-v", "-v", f"--client={client}/{CLIENTS}",
-            "--server", request.endpoint.host, "--port", str(request.endpoint.port),
-            "--uri", request.path, f"--period=e{gap:.12f}", f"--num-conns={requests}",
-            "--num-calls=1", f"--timeout={spec.timeout:g}",
+            *command(request, spec, client, gap, held, bound), "--uri", request.path,
+            f"--num-conns={requests}", "--num-calls=1",
         )  # fmt: skip
         plain = Process(argv, requests, span, bound + 1.0, held)
         if not self.uris:
@@ -242,14 +248,24 @@ class Httperf:
         return judged(result, found, process, spec)
 
 
+def command(
+    request: Request, spec: LoadSpec, client: int, gap: float, held: int, bound: int
+) -> Argv:
+    """httperf as ``client``, with exponential gaps of the mean ``gap`` and ``held`` connections.
+
+    It ends by itself even if nobody is left to end it; told INT, it prints what it has.
+    """
+    return (
+        "prlimit", f"--nofile={held + OTHER_DESCRIPTORS}",
+        "timeout", "--signal=INT", "--kill-after=1", str(bound),
+        "httperf", "-v", "-v", f"--client={client}/{CLIENTS}",
+        "--server", request.endpoint.host, "--port", str(request.endpoint.port),
+        f"--period=e{gap:.12f}", f"--timeout={spec.timeout:g}",
+    )  # fmt: skip
+
+
 def no_result(process: Process, printed: str) -> LoadResult:
-    """For output that cannot be read: its last words say why."""
-    said = (printed.strip().splitlines() or ["nothing"])[-1]
-    return LoadResult(
-        intended=process.requests,
-        errors={"not sent": process.requests},
-        limited=f"httperf printed no result: {said[:200]}",
-    )
+    return LoadResult.nothing(process.requests, f"httperf printed no result: {last_line(printed)}")
 
 
 def counted(found: Printed, intended: int) -> LoadResult:

@@ -13,17 +13,24 @@ from __future__ import annotations
 import re
 import secrets
 from collections import Counter
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from math import ceil
 
-from autotune.loads.base import Limits, LoadResult, LoadSpec, Process, Request, without_fastest
+from autotune.loads.base import (
+    Load,
+    LoadResult,
+    LoadSpec,
+    Process,
+    Request,
+    in_order,
+    without_fastest,
+)
 from autotune.loads.httperf import (
     CLIENTS,
     LIMITS,
-    OTHER_DESCRIPTORS,
     PATIENCE,
     Printed,
+    command,
     judged,
     mean_gap,
     no_result,
@@ -47,18 +54,13 @@ class Sessions(Process):
 
 
 @dataclass(frozen=True)
-class HttperfSessions:
+class HttperfSessions(Load):
     """Debian's httperf 0.9.0 with ``--wsesslog``, a process at least for each kind and load host."""
 
     kinds: tuple[Kind, ...]
-    name: str = "httperf"
-    packages: tuple[str, ...] = ("httperf",)
-    elsewhere: str = ""
-    limits: Limits = LIMITS
-
-    @property
-    def programs(self) -> Mapping[str, tuple[str, ...]]:
-        return {"httperf": ("httperf",)}
+    name = "httperf"
+    packages = ("httperf",)
+    limits = LIMITS
 
     def processes(self, request: Request, spec: LoadSpec, hosts: int = 1) -> tuple[Process, ...]:
         calls = sum(kind.calls * kind.count for kind in self.kinds)
@@ -92,15 +94,8 @@ def _process(
     longest = kind.think + kind.calls * spec.timeout
     held = LIMITS.open_connections
     bound = ceil(1.5 * span + longest + 2 * spec.timeout + 2)
-    argv = (
-        "prlimit", f"--nofile={held + OTHER_DESCRIPTORS}",
-        "timeout", "--signal=INT", "--kill-after=1", str(bound),
-        "httperf", "-v", "-v", f"--client={client}/{CLIENTS}",
-        "--server", request.endpoint.host, "--port", str(request.endpoint.port),
-        f"--period=e{gap:.12f}", f"--timeout={spec.timeout:g}",
-    )  # fmt: skip
     return Sessions(
-        with_file(argv, f"--wsesslog={sessions},0,"),
+        with_file(command(request, spec, client, gap, held, bound), f"--wsesslog={sessions},0,"),
         sessions * kind.calls,
         span,
         bound + 1.0,
@@ -130,7 +125,7 @@ def _counted(found: Printed, good: int, process: Sessions) -> LoadResult:
     unsent = min(missing, max(0, process.count - found.connections) * kind.calls)
     errors["not sent"] += unsent
     errors[GIVEN_UP] += missing - unsent
-    return replace(whole, errors={name: n for name, n in sorted(errors.items()) if n})
+    return replace(whole, errors=in_order(errors))
 
 
 def _per_call(lasted: float, kind: Kind) -> float:

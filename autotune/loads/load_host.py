@@ -1,7 +1,9 @@
-"""What a load host's kernel should allow while it makes load. Pure.
+"""What a load host's kernel should allow while it makes load, and the client ports it has left.
 
-Each request is a new connection, so client ports come first: the stock range has 28 232, and each is
-kept for a minute after its use. Backlogs are a server's concern: nobody connects to a load host.
+Each request is a new connection, which keeps its port for a minute after its use (TIME-WAIT): an
+address with the stock range of 28 232 ports opens 470 new connections/s for good, unless the kernel
+may use such a port again after a second: ``tcp_tw_reuse`` 1, or 2 (the default since Linux 4.19) for
+loopback alone. Backlogs are a server's concern: nobody connects to a load host.
 """
 
 from __future__ import annotations

@@ -11,6 +11,7 @@ import re
 from dataclasses import dataclass
 from math import ceil
 
+from autotune.loads.base import last_line
 from autotune.services.base import Argv, Endpoint
 
 PROTOCOL = "memcached"  # as services declare it
@@ -101,8 +102,8 @@ def parse(printed: str, shape: Shape) -> CacheCeiling:
     counts = {name: int(count) for name, count in _COUNT.findall(printed)}
     total = _TOTAL.search(printed)
     if total is None or not {"cmd_get", "read_bytes", "written_bytes"} <= counts.keys():
-        said = (printed.strip().splitlines() or ["nothing"])[-1]
-        return CacheCeiling(shape.name, failed=f"memcaslap printed no result: {said[:200]}")
+        why = f"memcaslap printed no result: {last_line(printed)}"
+        return CacheCeiling(shape.name, failed=why)
     return CacheCeiling(
         shape.name,
         float(total[1]),

@@ -22,23 +22,29 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from math import ceil, sqrt
 
-from autotune.loads.base import LoadResult, LoadSpec, binned
+from autotune.loads.base import (
+    ACHIEVED,
+    BEHIND,
+    PROVEN,
+    STALL,
+    LoadResult,
+    LoadSpec,
+    binned,
+    in_order,
+    last_line,
+)
 from autotune.services.base import Argv, Endpoint
 
 RECORDS = 10_000
 CONNECTIONS = 8  # to each server
 DEPTH = 100  # requests under way on a connection, at most
 GETS = 0.9
-ACHIEVED = 0.99  # of the intended requests that a valid reading must have made
-PROVEN = 0.05  # fraction of answers that are late beyond what a starved generator explains
-STALL = 0.1  # of a reading; a generator off the CPU for longer made another load than ordered
 BEYOND = 10.0  # latency limits: the bin of sets that may have been late
 CRASHED = 139  # as a shell says that a program died of a segmentation fault
-BEHIND = "mutilate fell behind: give the load host more CPU, or add load hosts"
 _MARK = "<autotune samples>"
 _CODE = re.compile(r"^<autotune code (\d+)>$", re.M)
 _TOTAL = re.compile(r"^Total QPS = [\d.]+ \((\d+) / ([\d.]+)s\)$", re.M)
@@ -137,9 +143,7 @@ def parse(printed: str, spec: LoadSpec) -> Sampled:
     total, misses = _TOTAL.search(said), _MISSES.search(said)
     times = [line.split() for line in samples.splitlines() if line.strip()]
     if total is None or misses is None or any(len(time) != 2 for time in times):
-        return Sampled(
-            LoadResult(intended, errors={"not sent": intended}, limited=_no_result(said.strip()))
-        )
+        return Sampled(LoadResult.nothing(intended, _no_result(said.strip())))
     made = int(total[1])
     sets_late = _most_later_than(said, "update", spec.limit)
     gets = [float(micro) / 1e6 for _, micro in times]
@@ -183,8 +187,8 @@ def _counted(
     return LoadResult(
         intended=intended,
         sent=made,
-        errors=dict(errors),
-        histogram={edge: histogram[edge] for edge in sorted(histogram) if histogram[edge]},
+        errors=in_order(errors),
+        histogram=in_order(histogram),
         duration=spec.seconds,
     )
 
@@ -202,8 +206,8 @@ def _judged(result: LoadResult, starts: Sequence[float], spec: LoadSpec) -> Load
         return result
     late = result.later_than(spec.limit + (2 * gap if starved else 0.0))
     if late > PROVEN * result.intended:
-        return LoadResult(**{**vars(result), "truncated": True})
-    return LoadResult(**{**vars(result), "limited": BEHIND})
+        return replace(result, truncated=True)
+    return replace(result, limited=BEHIND)
 
 
 def _most_later_than(said: str, kind: str, limit: float) -> float:
@@ -224,8 +228,7 @@ def _no_result(said: str) -> str:
             f"mutilate crashed with a segmentation fault ({CRASHED}): its default arrivals do that; "
             "-i exponential:1 or -i fb_ia does not"
         )
-    words = [line for line in said.splitlines() if line and not _CODE.match(line)]
-    return f"mutilate printed no result: {(words or ['nothing'])[-1][:200]}"
+    return f"mutilate printed no result: {last_line(_CODE.sub('', said))}"
 
 
 def _servers(servers: Sequence[Endpoint]) -> Argv:

@@ -20,22 +20,32 @@ import json
 import sqlite3
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import ceil
 from typing import Any
 
-from autotune.loads.base import Limits, LoadResult, LoadSpec, Process, Request, binned
+from autotune.loads.base import (
+    ACHIEVED,
+    BEHIND,
+    PROVEN,
+    STALL,
+    Limits,
+    Load,
+    LoadResult,
+    LoadSpec,
+    Process,
+    Request,
+    binned,
+    in_order,
+    last_line,
+)
 
 LIMITS = Limits(
     open_connections=900, rate=12_000.0, kept=True
 )  # 1024 descriptors are the common limit
 PATIENCE = 5.0  # latency limits that all connections together must last
 LEAST_OPEN = 16
-STALL = 0.1  # of a reading; a generator off the CPU for longer made another load than ordered
-ACHIEVED = 0.99  # of the requests that were due, as a valid reading must have noticed
 GRACE = 0.02  # s beyond a reading: what is due at its very end is noticed a timer's tick later
-PROVEN = 0.05  # fraction of answers that are late by more than a starved generator explains
-BEHIND = "the load generator fell behind: give the load host more CPU, or add load hosts"
 _MARK = "<autotune sqlite>"
 _SQLITE = b"SQLite format 3\0"
 # Words are arguments: what to run. oha before 1.9 wants its JSON asked for by another name, and takes
@@ -82,18 +92,12 @@ class Answer:
     size: int
 
 
-@dataclass(frozen=True)
-class Oha:
+class Oha(Load):
     """oha 1.4.7 and later (github.com/hatoo/oha), each process bounded by ``timeout``."""
 
-    name: str = "oha"
-    packages: tuple[str, ...] = ()
-    elsewhere: str = "cargo install oha --locked, or a binary from github.com/hatoo/oha/releases"
-    limits: Limits = LIMITS
-
-    @property
-    def programs(self) -> Mapping[str, tuple[str, ...]]:
-        return {"oha": ("oha",)}
+    name = "oha"
+    elsewhere = "cargo install oha --locked, or a binary from github.com/hatoo/oha/releases"
+    limits = LIMITS
 
     def processes(self, request: Request, spec: LoadSpec, hosts: int = 1) -> tuple[Process, ...]:
         """One for each load host, more where connections would not suffice."""
@@ -121,12 +125,8 @@ class Oha:
             errors = failures(json.loads(said[said.index("{") :]))
             answers = stored_answers(stored)
         except (ValueError, KeyError, TypeError, AttributeError, sqlite3.Error) as error:
-            last = (said.strip().splitlines() or ["nothing"])[-1]
-            return LoadResult(
-                process.requests,
-                errors={"not sent": process.requests},
-                limited=f"oha gave no result ({error!r}): {last[:200]}",
-            )
+            why = f"oha gave no result ({error!r}): {last_line(said)}"
+            return LoadResult.nothing(process.requests, why)
         return _judged(_counted(answers, errors, process, request, spec), answers, process, spec)
 
 
@@ -187,7 +187,7 @@ def _counted(
     return LoadResult(
         intended=max(process.requests, known),
         sent=len(kept) + sum(n for kind, n in failed.items() if kind not in _OWN),
-        errors={kind: errors[kind] for kind in sorted(errors) if errors[kind]},
+        errors=in_order(errors),
         histogram=binned(right, spec.limit),
         duration=max((answer.end for answer in kept), default=spec.seconds),
     )
@@ -199,7 +199,7 @@ def _judged(
     """The result with the reason why it says nothing about the server, if there is one."""
     for kind, why in _OWN.items():
         if result.errors.get(kind):
-            return LoadResult(**{**vars(result), "limited": why})
+            return replace(result, limited=why)
     lag = _behind(answers, process)
     idle = _waited_idly(answers, process.open_connections)
     late = max(lag, idle)
@@ -210,8 +210,8 @@ def _judged(
         return result
     proven = result.later_than(spec.limit + 2 * late) + result.failed
     if proven - result.errors.get("not sent", 0) > PROVEN * result.intended:
-        return LoadResult(**{**vars(result), "truncated": True})
-    return LoadResult(**{**vars(result), "limited": BEHIND})
+        return replace(result, truncated=True)
+    return replace(result, limited=BEHIND)
 
 
 def _behind(answers: Sequence[Answer], process: Process) -> float:

@@ -17,11 +17,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from math import ceil
 from typing import Any
 
-from autotune.loads.base import Limits, LoadResult, LoadSpec, Process, Request
+from autotune.loads.base import Limits, Load, LoadResult, LoadSpec, Process, Request, in_order
 from autotune.services.base import Argv
 
 SCHEMA = 1
@@ -31,15 +31,16 @@ BEYOND = 10.0  # latency limits: the bin of what came late, where no histogram i
 
 
 @dataclass(frozen=True)
-class OwnLoad:
+class OwnLoad(Load):
     """``argv`` is run as it is on each load host, with its share of the rate."""
 
     argv: Argv
-    name: str = "command"
-    packages: tuple[str, ...] = ()
-    elsewhere: str = ""
-    limits: Limits = UNKNOWN
-    programs: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    name = "command"
+    limits = UNKNOWN
+
+    @property
+    def programs(self) -> Mapping[str, tuple[str, ...]]:
+        return {}
 
     def processes(self, request: Request, spec: LoadSpec, hosts: int = 1) -> tuple[Process, ...]:
         rate, bound = spec.rate / hosts, ceil(spec.seconds + 2 * spec.timeout + 2)
@@ -64,7 +65,9 @@ class OwnLoad:
     def parse(self, process: Process, printed: str, request: Request, spec: LoadSpec) -> LoadResult:
         found = _answer(printed)
         if isinstance(found, str):
-            return _nothing(process, f"the generator's answer cannot be read: {found}")
+            return LoadResult.nothing(
+                process.requests, f"the generator's answer cannot be read: {found}"
+            )
         intended, errors, latencies = found["requests"], found["errors"], found["latencies"]
         if latencies is None:
             late = min(found["late"], intended - sum(errors.values()))
@@ -76,15 +79,11 @@ class OwnLoad:
         return LoadResult(
             intended=intended,
             sent=intended,
-            errors={kind: count for kind, count in sorted(errors.items()) if count},
-            histogram={edge: count for edge, count in sorted(latencies.items()) if count},
+            errors=in_order(errors),
+            histogram=in_order(latencies),
             duration=spec.seconds,
             limited=limited,
         )
-
-
-def _nothing(process: Process, why: str) -> LoadResult:
-    return LoadResult(process.requests, errors={"not sent": process.requests}, limited=why[:300])
 
 
 def _answer(printed: str) -> dict[str, Any] | str:

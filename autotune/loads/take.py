@@ -37,7 +37,7 @@ def take(load: Load, request: Request, spec: LoadSpec, *transports: Transport) -
     """
     short = None if load.limits.kept else load_host.shortage(transports, request, spec)
     if short:
-        return LoadResult(spec.requests, errors={"not sent": spec.requests}, limited=short)
+        return LoadResult.nothing(spec.requests, short)
     if spec.ramp > 0:
         gentle = min(spec.timeout, GIVEN_UP * spec.limit)
         ramp = replace(spec, seconds=spec.ramp, timeout=gentle)

@@ -3,6 +3,10 @@
 It gets ``{"schema": 1, "trial": n, "parameters": {…}}`` on standard input, runs in the target's
 directory with autotune's own environment and ``AUTOTUNE_STUDY`` and ``AUTOTUNE_TRIAL`` beside it,
 and leads a process group of its own. Whatever it started in that group ends with it.
+
+The last line it prints is its answer, one JSON object: ``{"value": 41.2}``, with ``"sd"`` where it
+knows its own standard deviation, or ``{"infeasible": "why"}`` for a configuration that cannot be
+used. Other keys are left to the user.
 """
 
 from __future__ import annotations
@@ -102,7 +106,11 @@ _WATCH = 'while read -r group; do last=$group; done; [ "$last" -eq 0 ] || kill -
 
 
 class Lifeline:
-    """One group at a time; ``close`` when there is nothing more to hold."""
+    """Ends a process group when this process does, even if it is killed.
+
+    A shell waits at the other end of a pipe, which the kernel closes when this process is gone,
+    however it went. Until then it only remembers which group was named last.
+    """
 
     def __init__(self) -> None:
         self._shell = subprocess.Popen(

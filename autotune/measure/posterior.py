@@ -1,4 +1,10 @@
-"""What the readings say of the peak: a posterior over log peak, shape of onset, and noise."""
+"""What the readings say of the peak: a posterior over log peak, shape of onset, and noise.
+
+Requests of one reading share its fate: a busy period makes many of them late together. Counts are
+beta-binomial, with the fraction that a server is expected to violate and the ``likeness``, the
+correlation of any two requests of the reading: 0 for requests independent of each other, 1 for all
+or nothing.
+"""
 
 from __future__ import annotations
 
