@@ -171,7 +171,7 @@ class Ablation:
             # Sets measured too seldom to verify are dropped if that is likely to be right.
             likely = [s for s in self._regression.sets if self._probability(s) > EVEN]
             self._reverted = max((self._reverted, *likely), key=len)
-        return self._result(self._reverted)
+        return self._result()
 
     def _screen(self) -> list[str]:
         """The changes that may be reverted at all: each that is in doubt is measured by itself.
@@ -210,7 +210,8 @@ class Ablation:
 
     def _verify(self, removable: Sequence[str]) -> None:
         """The largest set, least loss first, that was measured to cost no more than the limit."""
-        chosen = self._cheapest(removable)
+        affords = affordable([self._loss(name) for name in removable], self._limit)
+        chosen = frozenset(n for n, inside in zip(removable, affords, strict=True) if inside)
         refused: set[str] = set()
         while chosen and not self._verified(chosen):
             costliest = max(chosen, key=self._loss)
@@ -240,10 +241,6 @@ class Ablation:
                 self._take(wider, regress=False)
             if wider not in self._failed and self._measured(wider)[0] <= self._limit:
                 self._reverted = wider
-
-    def _cheapest(self, removable: Sequence[str]) -> Reverted:
-        chosen = affordable([self._loss(name) for name in removable], self._limit)
-        return frozenset(name for name, inside in zip(removable, chosen, strict=True) if inside)
 
     def _verified(self, reverted: Reverted) -> bool:
         """Whether the winner without all of these was measured to lose no more than the limit."""
@@ -283,7 +280,8 @@ class Ablation:
             if regress:
                 self._regression.add(reverted, log_peak)
 
-    def _result(self, reverted: Reverted) -> AblationResult:
+    def _result(self) -> AblationResult:
+        reverted = self._reverted
         effects = self._regression.effects()
         loss, sd = effects.of(reverted) if reverted else (0.0, 0.0)
         if reverted in self._log_peaks and reverted:

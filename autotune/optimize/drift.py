@@ -60,18 +60,22 @@ def drift(reference: Mapping[int, Estimate], places: Sequence[int], noise: float
     heights = np.array([estimate.log_mean for estimate in reference.values()])
     variances = np.array([estimate.sd**2 + noise**2 for estimate in reference.values()])
     first, last = float(at.min()), float(max(places))
-    wanted = np.array([*places, *at, first, last])
-    span = max(float(wanted.max() - wanted.min()), 1.0)
-    beside = np.zeros(len(wanted))
+    queried = np.array([*places, *at, first, last])
+    span = max(float(queried.max() - queried.min()), 1.0)
+    beside = np.zeros(len(queried))
     beside[len(places) : -2] = 1.0 / len(at)
     evidence, means, squares, totals = [], [], [], []
     for strength in STRENGTHS:
         prior = NO_DRIFT if strength == 0.0 else (1 - NO_DRIFT) / (len(STRENGTHS) - 1)
-        found = _with(strength, at / span, heights, variances, wanted / span)
-        likelihood, mean, covariance = found
+        likelihood, mean, covariance = _posterior(
+            strength, at / span, heights, variances, queried / span
+        )
         evidence.append(log(prior) + likelihood)
         means.append(mean)
-        squares.append(_variance(covariance, beside) + (mean - beside @ mean) ** 2)
+        # Of each place's drift less the mean that ``beside`` weighs.
+        shared = covariance @ beside
+        variance = np.maximum(covariance.diagonal() - 2 * shared + beside @ shared, 0.0)
+        squares.append(variance + (mean - beside @ mean) ** 2)
         change = covariance[-1, -1] - 2 * covariance[-1, -2] + covariance[-2, -2]
         totals.append(change + (mean[-1] - mean[-2]) ** 2)
     weights = np.exp(np.array(evidence) - max(evidence))
@@ -87,24 +91,18 @@ def drift(reference: Mapping[int, Estimate], places: Sequence[int], noise: float
     return Drift(shifts, 1.0 - float(weights[0]), Estimate(changed, unsure))
 
 
-def _with(
-    strength: float, at: Array, heights: Array, variances: Array, wanted: Array
+def _posterior(
+    strength: float, at: Array, heights: Array, variances: Array, queried: Array
 ) -> tuple[float, Array, Array]:
-    """Log evidence of one strength, and mean and covariance of the drift at the places wanted."""
+    """Log evidence of one strength, and mean and covariance of the drift at the places ``queried``."""
     total = _LEVEL + _covariance(strength, at, at) + np.diag(variances)
     centred = heights - heights.mean()
     inverse = np.linalg.inv(total)
     alpha = inverse @ centred
     likelihood = -0.5 * float(centred @ alpha) - 0.5 * float(np.linalg.slogdet(total)[1])
-    across = _covariance(strength, wanted, at)
-    own = _covariance(strength, wanted, wanted)
+    across = _covariance(strength, queried, at)
+    own = _covariance(strength, queried, queried)
     return likelihood, across @ alpha, own - across @ inverse @ across.T
-
-
-def _variance(covariance: Array, beside: Array) -> Array:
-    """Of each place's drift less the mean that ``beside`` weighs."""
-    shared = covariance @ beside
-    return np.asarray(np.maximum(covariance.diagonal() - 2 * shared + beside @ shared, 0.0))
 
 
 def _covariance(strength: float, left: Array, right: Array) -> Array:

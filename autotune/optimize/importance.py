@@ -7,7 +7,7 @@ measured says how much each has to do with the differences between them.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from itertools import combinations
 from math import exp
@@ -52,25 +52,18 @@ class Edge:
 
 def effects(surrogate: Surrogate) -> dict[str, float]:
     """Parameter → standard deviation of its effect over what was measured, as a log ratio."""
-    process, points = surrogate.log_peak, surrogate.observations.points
-    names = [axis.dimension.name for axis in surrogate.grid.axes]
-    parts = [_part(surrogate, d, points) for d in range(len(names))]
-    deviations = {
-        name: float((part.T @ process.alpha).std()) for name, part in zip(names, parts, strict=True)
-    }
+    alpha = surrogate.log_peak.alpha
+    deviations = {name: float((part.T @ alpha).std()) for name, part in _parts(surrogate)}
     return dict(sorted(deviations.items(), key=lambda item: -item[1]))
 
 
 def pairs(surrogate: Surrogate, most: int = PAIRS) -> tuple[Pair, ...]:
     """The strongest interactions, those with an effect of at least one percent."""
-    process, points = surrogate.log_peak, surrogate.observations.points
-    names = [axis.dimension.name for axis in surrogate.grid.axes]
-    parts = [_part(surrogate, d, points) for d in range(len(names))]
+    process = surrogate.log_peak
     interactions = [
-        Pair(names[c], names[d],
-             process.beta * float(((parts[c] * parts[d]).T @ process.alpha).std()))
-        for c, d in combinations(range(len(names)), 2)
-    ]  # fmt: skip
+        Pair(first, second, process.beta * float(((left * right).T @ process.alpha).std()))
+        for (first, left), (second, right) in combinations(_parts(surrogate), 2)
+    ]
     ranked = sorted(interactions, key=lambda pair: -pair.effect)[:most]
     return tuple(pair for pair in ranked if pair.effect >= 0.01)
 
@@ -83,18 +76,15 @@ def edges(surrogate: Surrogate, best: Points) -> tuple[Edge, ...]:
             continue
         place = float(axis.units[best[d]])
         for end, near in (("low", place <= EDGE), ("high", place >= 1 - EDGE)):
-            if near and _climbs(surrogate, best, d, end):
+            if not near:
+                continue
+            inner, size = best.copy(), len(axis.values)
+            step = max(1, round(SLOPE * size))
+            inner[d] = np.clip(best[d] + (step if end == "low" else -step), 0, size - 1)
+            mean, _ = surrogate.predict(np.array([best, inner]))
+            if mean[0] > mean[1]:
                 too_narrow.append(_wider(axis, best[d], end))
     return tuple(too_narrow)
-
-
-def _climbs(surrogate: Surrogate, best: Points, d: int, end: str) -> bool:
-    inner = best.copy()
-    size = len(surrogate.grid.axes[d].values)
-    step = max(1, round(SLOPE * size))
-    inner[d] = np.clip(best[d] + (step if end == "low" else -step), 0, size - 1)
-    mean, _ = surrogate.predict(np.array([best, inner]))
-    return bool(mean[0] > mean[1])
 
 
 def _wider(axis: Axis, level: int, end: str) -> Edge:
@@ -110,11 +100,14 @@ def _wider(axis: Axis, level: int, end: str) -> Edge:
     return Edge(dimension.name, axis.values[level], end, (numbers[0], numbers[1]))
 
 
-def _part(surrogate: Surrogate, d: int, points: Points) -> Array:
-    """Covariance that parameter ``d`` alone brings between what was measured and ``points``."""
-    process = surrogate.log_peak
-    left, right = process.points[:, d], points[:, d]
-    return np.asarray(process.amplitudes[d] * process.tables[d][left[:, None], right[None, :]])
+def _parts(surrogate: Surrogate) -> Iterator[tuple[str, Array]]:
+    """Each parameter, with the covariance that it alone brings between what was learned from and
+    what was measured."""
+    process, points = surrogate.log_peak, surrogate.observations.points
+    for d, axis in enumerate(surrogate.grid.axes):
+        left, right = process.points[:, d], points[:, d]
+        part = process.amplitudes[d] * process.tables[d][left[:, None], right[None, :]]
+        yield axis.dimension.name, part
 
 
 def view(surrogate: Surrogate, anova: Mapping[str, float]) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import optuna
 from optuna.storages import RDBStorage
-from optuna.trial import FrozenTrial, TrialState
+from optuna.trial import TrialState
 from sqlalchemy import event
 
 from autotune.estimate import Estimate
@@ -143,53 +143,39 @@ class Searcher:
     def record(self, asked: int | None, values: Settings, outcome: Outcome) -> None:
         """What came of a configuration, suggested (``asked``) or not; the second time is free.
 
-        A configuration that the sampler never suggested, or whose suggestion was taken back, enters
+        A configuration that the sampler never suggested, or whose suggestion was discarded, enters
         as a finished trial of its own: the sampler learns from it all the same.
         """
         trials = self._study.get_trials(deepcopy=False)
-        if any(_is_recorded(trial, outcome) for trial in trials):
+        # Notes alone are not enough: a kill may have come between them and the value.
+        complete = [trial for trial in trials if trial.state is TrialState.COMPLETE]
+        if any(t.user_attrs.get("trial") == outcome.notes["trial"] for t in complete):
             return
-        value = self._worst() if outcome.peak is None else outcome.peak
+        peaks = [t.value for t in complete if t.value is not None and works(t)]
+        worst = INFEASIBLE_SHARE * min(peaks, default=0.0)
+        value, violation = (worst, 1.0) if outcome.peak is None else (outcome.peak, -1.0)
         if asked is None or asked >= len(trials) or trials[asked].state.is_finished():
-            self._study.add_trial(self._finished(values, outcome, value))
+            finished = optuna.trial.create_trial(
+                params=inside(values, self._dimensions),
+                distributions=self._distributions,
+                value=value,
+                user_attrs=dict(outcome.notes),
+            )
+            finished.set_constraint(FEASIBLE, violation)
+            self._study.add_trial(finished)
             return
         trial = optuna.trial.Trial(self._study, trials[asked]._trial_id)  # noqa: SLF001  # by number
         for name, note in outcome.notes.items():
             trial.set_user_attr(name, note)
         # It cannot be set twice, and is when a kill came between it and the value.
         if FEASIBLE not in trials[asked].constraints:
-            trial.set_constraint(FEASIBLE, _violation(outcome))
+            trial.set_constraint(FEASIBLE, violation)
         self._study.tell(trial, value)
 
     def discard_pending(self) -> None:
         """After a kill: suggestions that nobody is measuring any more."""
         for trial in self._study.get_trials(deepcopy=False, states=(TrialState.RUNNING,)):
             self._study.tell(trial.number, state=TrialState.FAIL)
-
-    def _finished(self, values: Settings, outcome: Outcome, value: float) -> FrozenTrial:
-        trial = optuna.trial.create_trial(
-            params=inside(values, self._dimensions),
-            distributions=self._distributions,
-            value=value,
-            user_attrs=dict(outcome.notes),
-        )
-        trial.set_constraint(FEASIBLE, _violation(outcome))
-        return trial
-
-    def _worst(self) -> float:
-        done = self._study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
-        peaks = [t.value for t in done if t.value is not None and works(t)]
-        return INFEASIBLE_SHARE * min(peaks, default=0.0)
-
-
-def _is_recorded(trial: FrozenTrial, outcome: Outcome) -> bool:
-    # Notes alone are not enough: a kill may have come between them and the value.
-    complete = trial.state is TrialState.COMPLETE
-    return complete and trial.user_attrs.get("trial") == outcome.notes["trial"]
-
-
-def _violation(outcome: Outcome) -> float:
-    return 1.0 if outcome.peak is None else -1.0
 
 
 # Optuna commits once for each parameter of each trial. With a write-ahead log those commits need not
@@ -203,13 +189,13 @@ def sqlite(path: Path) -> RDBStorage:
     can open it meanwhile."""
     # Tables are made on the first connection, and a file stays in the mode it was put to.
     storage = RDBStorage(f"sqlite:///{path.resolve()}")
-    event.listen(storage.engine, "connect", _set)
+
+    def set_pragmas(connection: Any, _: object) -> None:
+        cursor = connection.cursor()
+        for pragma in PRAGMAS:
+            cursor.execute(f"PRAGMA {pragma}")
+        cursor.close()
+
+    event.listen(storage.engine, "connect", set_pragmas)
     storage.engine.dispose()
     return storage
-
-
-def _set(connection: Any, _: object) -> None:
-    cursor = connection.cursor()
-    for pragma in PRAGMAS:
-        cursor.execute(f"PRAGMA {pragma}")
-    cursor.close()

@@ -39,12 +39,18 @@ class Axis:
             return cls(dimension, dimension.choices, np.arange(count, dtype=float))
         assert dimension.low is not None
         assert dimension.high is not None
-        units = np.linspace(0.0, 1.0, LEVELS)
         if _every_integer(dimension):
             integers = range(int(dimension.low), int(dimension.high) + 1)
             places = np.array([to_unit(dimension, value) for value in integers])
             return cls(dimension, tuple(integers), places)
-        return cls(dimension, _level_values(dimension, units), units)
+        units = np.linspace(0.0, 1.0, LEVELS)
+        values = [from_unit(dimension, unit) for unit in units]
+        # Preset values stay exact: rounding a setting that a suggestion does not change would
+        # restart its service for nothing.
+        for preset in (dimension.published, dimension.recommended, dimension.baseline):
+            if preset is not None and dimension.clip(preset) == preset:
+                values[round(to_unit(dimension, preset) * (LEVELS - 1))] = preset
+        return cls(dimension, tuple(values), units)
 
     @property
     def ordered(self) -> bool:
@@ -58,16 +64,6 @@ class Axis:
         if _every_integer(self.dimension):
             return int(clipped) - int(self.dimension.low or 0)
         return round(to_unit(self.dimension, clipped) * (len(self.values) - 1))
-
-
-def _level_values(dimension: Dimension, units: npt.NDArray[np.float64]) -> tuple[Value, ...]:
-    """The value of each level. Preset values stay exact: rounding a setting that a suggestion does
-    not change would restart its service for nothing."""
-    values = [from_unit(dimension, unit) for unit in units]
-    for preset in (dimension.published, dimension.recommended, dimension.baseline):
-        if preset is not None and dimension.clip(preset) == preset:
-            values[round(to_unit(dimension, preset) * (len(units) - 1))] = preset
-    return tuple(values)
 
 
 def _every_integer(dimension: Dimension) -> bool:

@@ -14,7 +14,7 @@ lengths); they are set to their most probable values with the exact gradient.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import cached_property, lru_cache
 
 import numpy as np
 import numpy.typing as npt
@@ -93,8 +93,19 @@ class Process:
     level: float
     variances: Array
     values: Array
-    factor: tuple[Array, bool]
-    alpha: Array
+
+    @cached_property
+    def factor(self) -> tuple[Array, bool]:
+        """Cholesky's, of the covariance of the observations."""
+        total = self.covariance(self.points, self.points)
+        total[np.diag_indices_from(total)] += self.variances
+        factor: tuple[Array, bool] = cho_factor(total, lower=True)
+        return factor
+
+    @cached_property
+    def alpha(self) -> Array:
+        """The weights of the observations."""
+        return np.asarray(cho_solve(self.factor, self.values))
 
     def covariance(self, left: Points, right: Points) -> Array:
         first = np.zeros((len(left), len(right)))
@@ -106,15 +117,11 @@ class Process:
         return CONSTANT + first + self.beta * 0.5 * (first * first - squares)
 
     def diagonal(self, points: Points) -> Array:
-        parts = np.stack(
-            [a * t.diagonal()[points[:, d]] for d, (a, t) in enumerate(self._weighted())]
-        )
+        weighted = enumerate(zip(self.amplitudes.tolist(), self.tables, strict=True))
+        parts = np.stack([a * t.diagonal()[points[:, d]] for d, (a, t) in weighted])
         first = parts.sum(axis=0)
         squares = (parts * parts).sum(axis=0)
         return np.asarray(CONSTANT + first + self.beta * 0.5 * (first * first - squares))
-
-    def _weighted(self) -> list[tuple[float, Array]]:
-        return list(zip(self.amplitudes.tolist(), self.tables, strict=True))
 
     def predict(self, points: Points) -> tuple[Array, Array]:
         """Mean and sd of the noiseless function."""
@@ -137,13 +144,11 @@ class Process:
         if not len(points):
             return self
         mean, _ = self.predict(points)
-        return _factored(
-            replace(
-                self,
-                points=np.vstack([self.points, points]),
-                values=np.concatenate([self.values, mean - self.level]),
-                variances=np.concatenate([self.variances, np.full(len(points), self.noise)]),
-            )
+        return replace(
+            self,
+            points=np.vstack([self.points, points]),
+            values=np.concatenate([self.values, mean - self.level]),
+            variances=np.concatenate([self.variances, np.full(len(points), self.noise)]),
         )
 
     def left_out(self) -> tuple[Array, Array]:
@@ -170,13 +175,18 @@ def fit(
     )
     optimum = minimize(
         problem.loss,
-        problem.opening(),
+        np.concatenate([np.full(len(tables), -1.0), problem.middle]),
         jac=True,
         method="L-BFGS-B",
         bounds=problem.bounds(),
         options={"maxiter": steps},
     )
-    return _process(optimum.x, tables, points, values - level, variances, level)
+    relative, (scale, beta, noise) = optimum.x[: len(tables)], optimum.x[len(tables) :]
+    variance = float(np.exp(noise))
+    return Process(
+        tables, points, np.exp(relative + scale), float(np.exp(beta - scale)), variance, level,
+        variances + variance, values - level,
+    )  # fmt: skip
 
 
 def _learned_from(values: Array) -> npt.NDArray[np.intp]:
@@ -196,29 +206,20 @@ class _Problem:
     """
 
     def __init__(
-        self, tables: tuple[Array, ...], points: Points, values: Array, variances: Array, b: Beliefs
-    ) -> None:
-        self.tables, self.points, self.values, self.variances, self.b = (
-            tables, points, values, variances, b,
-        )  # fmt: skip
-        count = len(points)
+        self, tables: tuple[Array, ...], points: Points, values: Array, variances: Array,
+        beliefs: Beliefs,
+    ) -> None:  # fmt: skip
+        self.tables, self.values, self.variances = tables, values, variances
         self.flat = np.stack(
             [t[points[:, d][:, None], points[:, d][None, :]].ravel() for d, t in enumerate(tables)]
         )
         self.flat2 = self.flat**2
-        self.shape = (count, count)
-
-    def opening(self) -> Array:
-        size = len(self.tables)
-        return np.concatenate(
-            [
-                np.full(size, -1.0),
-                [2 * np.log(self.b.effect), np.log(0.1), 2 * np.log(self.b.noise)],
-            ]
-        )
+        self.shape = (len(points), len(points))
+        # Of the priors on what is behind the amplitudes in θ, and where the search for it begins.
+        self.middle = np.array([2 * np.log(beliefs.effect), np.log(0.1), 2 * np.log(beliefs.noise)])
 
     def bounds(self) -> list[tuple[float, float]]:
-        scale, noise = 2 * np.log(self.b.effect), 2 * np.log(self.b.noise)
+        scale, _, noise = self.middle
         return [
             *[(LEAST, 6.0)] * len(self.tables),
             (scale - 5, scale + 4),
@@ -249,12 +250,8 @@ class _Problem:
             self.flat2 @ slope.ravel()
         )
         pairs = share * float((slope * second).sum())
-        gradient = np.concatenate(
-            [
-                each,
-                [each.sum() - pairs, pairs, float(np.exp(noise) * slope.trace())],
-            ]
-        )
+        others = [each.sum() - pairs, pairs, float(np.exp(noise) * slope.trace())]
+        gradient = np.concatenate([each, others])
         prior, prior_gradient = self._prior(theta)
         return float(fit_ + prior), gradient + prior_gradient
 
@@ -264,31 +261,6 @@ class _Problem:
         relative = theta[:size]
         loss = np.log1p(np.exp(relative)) - 0.5 * relative
         gradient = 1.0 / (1.0 + np.exp(-relative)) - 0.5
-        middle = np.array([2 * np.log(self.b.effect), np.log(0.1), 2 * np.log(self.b.noise)])
         width = np.array([1.5, 1.5, 0.8])
-        rest = (theta[size:] - middle) / width
+        rest = (theta[size:] - self.middle) / width
         return float(loss.sum() + 0.5 * rest @ rest), np.concatenate([gradient, rest / width])
-
-
-def _process(
-    theta: Array, tables: tuple[Array, ...], points: Points, values: Array, variances: Array,
-    level: float,
-) -> Process:  # fmt: skip
-    size = len(tables)
-    amplitudes = np.exp(theta[:size] + theta[size])
-    share, noise = float(np.exp(theta[size + 1] - theta[size])), float(np.exp(theta[size + 2]))
-    return _factored(
-        Process(
-            tables, points, amplitudes, share, noise, level, variances + noise, values,
-            (np.eye(1), True), np.zeros(0),
-        )
-    )  # fmt: skip
-
-
-def _factored(process: Process) -> Process:
-    """With the factor of its covariance and the weights of its observations."""
-    total = process.covariance(process.points, process.points)
-    total[np.diag_indices_from(total)] += process.variances
-    factor = cho_factor(total, lower=True)
-    alpha = np.asarray(cho_solve(factor, process.values))
-    return replace(process, factor=factor, alpha=alpha)

@@ -63,7 +63,9 @@ class GpSampler(SpaceSampler):
         rng = np.random.default_rng((self._task.seed, trial.number))
         surrogate = Surrogate.of(grid, observations)
         guided = begun % EXPLORE_EVERY != 0
-        current = _current(grid, trials)
+        # What was deployed last, as far as the sampler knows.
+        deployed = [t.params for t in trials if t.params and t.state.is_finished()]
+        current = grid.canonical(grid.encode_all(deployed[-1:]))[0] if deployed else None
         point, runners_up = propose(surrogate, self._repaired, rng, current, guided=guided)
         # Guided candidates are too few to say what else there may be.
         conclusive = begun >= SURE and not guided
@@ -83,12 +85,6 @@ class GpSampler(SpaceSampler):
                 continue
             repaired.append(grid.encode(settings))
         return np.array(repaired) if repaired else points
-
-
-def _current(grid: Grid, trials: Sequence[FrozenTrial]) -> Points | None:
-    """What was deployed last, as far as the sampler knows."""
-    deployed = [t.params for t in trials if t.params and t.state.is_finished()]
-    return grid.canonical(grid.encode_all(deployed[-1:]))[0] if deployed else None
 
 
 Array = npt.NDArray[np.float64]
@@ -126,7 +122,10 @@ class _Acquisition:
         feasibility = self.surrogate.feasibility(points)
         scores += CAREFUL * np.log(np.maximum(feasibility, 1e-12)) - 5.0 * (feasibility < LIKELY)
         reach = max(LEAST_REACH, len(grid.axes) // 4)
-        distance = _changed(grid, points, self.incumbents)
+        # How many parameters differ clearly from those of the nearest incumbent.
+        near = np.array([NEARBY * len(axis.values) if axis.ordered else 0.0 for axis in grid.axes])
+        apart = np.abs(points[:, None, :] - self.incumbents[None, :, :]) > near
+        distance = apart.sum(axis=2).min(axis=1).astype(float)
         scores -= DISTANCE_PENALTY * np.maximum(distance - reach, 0)
         tried = np.array([point.tobytes() in self.tried for point in points])
         return np.where(tried, TRIED, scores)
@@ -199,13 +198,6 @@ def _first_new(
         if scores.max() > TRIED:
             break
     return batch, scores
-
-
-def _changed(grid: Grid, points: Points, incumbents: Points) -> Array:
-    """How many parameters of each point differ clearly from those of the nearest incumbent."""
-    near = np.array([NEARBY * len(axis.values) if axis.ordered else 0.0 for axis in grid.axes])
-    apart = np.abs(points[:, None, :] - incumbents[None, :, :]) > near
-    return np.asarray(apart.sum(axis=2).min(axis=1).astype(float))
 
 
 def mutations(

@@ -154,12 +154,15 @@ class Surrogate:
     @classmethod
     def of(cls, grid: Grid, observations: Observations) -> Surrogate:
         leader = observations.points[int(observations.log_peaks.argmax())]
-        anchored = tuple(
-            table(axis, int(level)) for axis, level in zip(grid.axes, leader, strict=True)
-        )
-        tables = tuple(table(axis) for axis in grid.axes)
-        log_peak = _fit_log_peak(anchored, observations)
-        return cls(grid, observations, log_peak, _fit_feasible(tables, observations))
+        levels = zip(grid.axes, leader, strict=True)
+        log_peak = _fit_log_peak(tuple(table(a, int(level)) for a, level in levels), observations)
+        feasible = None
+        if len(observations.failed):
+            points = np.vstack([observations.points, observations.failed])
+            values = np.array([1.0] * len(observations.points) + [-1.0] * len(observations.failed))
+            tables = tuple(table(axis) for axis in grid.axes)
+            feasible = fit(tables, points, values, np.zeros(len(points)), FAILING, level=0.5)
+        return cls(grid, observations, log_peak, feasible)
 
     def with_pending(self) -> Surrogate:
         """As if each pending measurement had come out as predicted."""
@@ -209,14 +212,6 @@ def _fit_log_peak(tables: tuple[Array, ...], observations: Observations) -> Proc
         return process
     variances = sds**2 + np.where(void, np.maximum(residual**2, sd**2) * 4.0, 0.0)
     return fit(tables, observations.points, values, variances, Beliefs())
-
-
-def _fit_feasible(tables: tuple[Array, ...], observations: Observations) -> Process | None:
-    if not len(observations.failed):
-        return None
-    points = np.vstack([observations.points, observations.failed])
-    values = np.array([1.0] * len(observations.points) + [-1.0] * len(observations.failed))
-    return fit(tables, points, values, np.zeros(len(points)), FAILING, level=0.5)
 
 
 def log_improvement(mean: Array, sd: Array, best: float) -> Array:
