@@ -70,8 +70,8 @@ def gain(measured: Sequence[Measured], coverage: float = COVERAGE) -> Gain | Non
 
 def proven(measured: Sequence[Measured]) -> bool:
     """Whether the winner is better than what it is compared with."""
-    found = gain(measured, CLAIM_COVERAGE)
-    return found is not None and found.low > 1.0
+    claim = gain(measured, CLAIM_COVERAGE)
+    return claim is not None and claim.low > 1.0
 
 
 def decided(measured: Sequence[Measured]) -> bool:

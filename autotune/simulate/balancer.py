@@ -69,7 +69,7 @@ def _nginx(hosts: Hosts, settings: Settings, *, web_epoll: bool) -> Balancer:
     slots = workers * min(connections, hosts.nofile) / 2.0
     needs = NGINX_NEEDS * (WEB_EPOLL if web_epoll else 1.0) * hosts.cpus / 8.0
     table = 1.0 + connections * NGINX_SLOT + SCANNING[use] * connections / 1000.0
-    evenness = held(needs, slots) / table / NGINX_BEST * _habits(hosts, settings)
+    evenness = held(needs, slots) / table / NGINX_BEST * _minor_effects(hosts, settings)
     work = NGINX_WORK * table / 1.09
     active = min(workers, hosts.cpus) / (1.0 + 0.02 * max(0.0, workers / hosts.cpus - 1.0))
     refused = use == "select" and connections > SELECT_LIMIT
@@ -82,14 +82,14 @@ def _nginx(hosts: Hosts, settings: Settings, *, web_epoll: bool) -> Balancer:
     )
 
 
-def _habits(hosts: Hosts, settings: Settings) -> float:
-    """The small ones, each worth a per cent or so."""
+def _minor_effects(hosts: Hosts, settings: Settings) -> float:
+    """Parameters with an effect of about 1 % each."""
 
     def on(name: str, *, stock: bool = False) -> bool:
         return bool(settings.get(f"{hosts.tier}.nginx.{name}", stock))
 
-    kept = hosts.number(settings, "nginx.upstream_keepalive", 0)
-    reuse = 0.03 * (1.0 - exp(-kept / 16.0)) - 0.02 * (kept / 512.0)
+    idle = hosts.number(settings, "nginx.upstream_keepalive", 0)
+    reuse = 0.03 * (1.0 - exp(-idle / 16.0)) - 0.02 * (idle / 512.0)
     share = 1.0 + reuse + 0.006 * on("multi_accept") - 0.012 * on("accept_mutex")
     share += 0.01 * on("reuseport")
     share += 0.008 * (hosts.number(settings, "nginx.access_log_buffer", 0) > 0)

@@ -16,7 +16,7 @@ from autotune.services.base import Settings
 from autotune.services.diagnosis import Resource
 from autotune.simulate.balancer import balancer
 from autotune.simulate.station import BURST, Moments, Station
-from autotune.simulate.topology import Hosts, Topology
+from autotune.simulate.topology import Topology
 from autotune.simulate.web import backing, misses, spare, takes_epoll, web
 from autotune.target.slo import Slo
 
@@ -94,7 +94,6 @@ class Chain:
 
         0.0 where none does: the configuration is infeasible.
         """
-
         if self.refused or self._strain(1.0, slo) > 0.0:
             return 0.0
         return _root(lambda rate: self._strain(rate, slo), 1.0, self.slowest.rate)
@@ -112,11 +111,11 @@ def _root(f: Callable[[float], float], low: float, high: float) -> float:
     while high - low > 1e-4 * high:
         middle = (low * above - high * below) / (above - below)
         middle = min(max(middle, low + 1e-5 * high), high - 1e-5 * high)
-        found = f(middle)
-        if found <= 0.0:
-            low, below, above = middle, min(found, -1e-9), above / 2.0
+        value = f(middle)
+        if value <= 0.0:
+            low, below, above = middle, min(value, -1e-9), above / 2.0
         else:
-            high, above, below = middle, found, below / 2.0
+            high, above, below = middle, value, below / 2.0
     return low
 
 
@@ -148,14 +147,14 @@ def chain(topology: Topology, settings: Settings) -> Chain:
     )
 
 
-# What fails at any rate: the part of the topology it is short in, and of what.
+# What fails at any rate: the station of the chain that is short, of what, and how to say it.
 LOSSES = {
-    "killed": ("web", Resource.MEMORY, "processes need more memory than there is and are killed"),
+    "killed": (1, Resource.MEMORY, "processes need more memory than there is and are killed"),
     "no connection to the cache": (
-        "cache", Resource.CONNECTIONS, "web processes find no connection left",
+        2, Resource.CONNECTIONS, "web processes find no connection left",
     ),
     "connection refused": (
-        "lb", Resource.CONNECTIONS, "bursts overrun the connections that may wait",
+        0, Resource.CONNECTIONS, "bursts overrun the connections that may wait",
     ),
 }  # fmt: skip
 
@@ -170,25 +169,22 @@ def diagnosed(
     return bottleneck(topology, chain(topology, settings), rate, slo)
 
 
-def bottleneck(topology: Topology, made: Chain, rate: float, slo: Slo) -> Bottleneck:
+def bottleneck(topology: Topology, loaded: Chain, rate: float, slo: Slo) -> Bottleneck:
     """The verdict near a peak of ``rate`` requests/s, with the model's own figures as evidence."""
-    failing = made.errors(rate)
+    failing = loaded.errors(rate)
+    tiers = (topology.lb, topology.web, topology.cache, topology.store)
     if sum(failing.values()) > slo.errors:
         kind = max(failing, key=lambda name: failing[name])
-        field, resource, words = LOSSES[kind]
-        hosts: Hosts = getattr(topology, field)
+        place, resource, words = LOSSES[kind]
+        hosts, station = tiers[place], loaded.stations[place]
         evidence = f"{words}: {100 * failing[kind]:.1f} % of the requests fail (modelled)"
-        service = (
-            hosts.service if field == "web" else made.stations[0 if field == "lb" else 2].service
+        service = hosts.service if hosts is topology.web else station.service
+    else:
+        station = loaded.slowest
+        hosts = next(tier for tier in tiers if tier.tier == station.tier)
+        service, resource = station.service, station.resource
+        evidence = (
+            f"{station.why}: {100 * min(1.0, station.use(rate)):.0f} % of the "
+            f"{station.rate:.0f} requests/s it carries at most (modelled)"
         )
-        return Bottleneck(hosts.tier, service, hosts.hosts[0], resource, evidence, 1.0)
-    slowest = made.slowest
-    tiers = (topology.lb, topology.web, topology.cache, topology.store)
-    hosts = next(one for one in tiers if one.tier == slowest.tier)
-    evidence = (
-        f"{slowest.why}: {100 * min(1.0, slowest.use(rate)):.0f} % of the "
-        f"{slowest.rate:.0f} requests/s it carries at most (modelled)"
-    )
-    return Bottleneck(
-        slowest.tier, slowest.service, hosts.hosts[0], slowest.resource, evidence, 1.0
-    )
+    return Bottleneck(hosts.tier, service, hosts.hosts[0], resource, evidence, 1.0)

@@ -11,9 +11,9 @@ from math import log, pi, sin, sqrt
 
 import numpy as np
 
-SWELL = 45.0  # seconds over which the correlated half of the noise comes and goes
-TIDE = 2400.0  # seconds of one slow rise and fall
-LEAST, MOST = 0.45, 0.80  # what a disturbed reading finds left of the capacity
+CORRELATION = 45.0  # seconds over which the correlated half of the noise comes and goes
+SWING_PERIOD = 2400.0  # seconds of one slow rise and fall
+LEAST, MOST = 0.45, 0.80  # share of the capacity left to a disturbed reading
 
 
 @dataclass(frozen=True)
@@ -31,20 +31,20 @@ class NoiseModel:
 
     def capacity(self, at: float, rng: np.random.Generator) -> float:
         """The factor on the capacity for a reading ``at`` seconds into the study."""
-        loose, swell = self.noise / sqrt(2.0) * rng.standard_normal(), self._swell(at)
+        loose, shared = self.noise / sqrt(2.0) * rng.standard_normal(), self._correlated(at)
         disturbed = rng.random() < self.outliers
         left = rng.uniform(LEAST, MOST)
-        tide = self.drift * sin(2.0 * pi * at / TIDE + 2.4 * self.seed)
-        found = loose + self.noise / sqrt(2.0) * swell + log(max(1.0 + tide, 0.05))
-        return float(np.exp(found + (log(left) if disturbed else 0.0)))
+        swing = self.drift * sin(2.0 * pi * at / SWING_PERIOD + 2.4 * self.seed)
+        log_factor = loose + self.noise / sqrt(2.0) * shared + log(max(1.0 + swing, 0.05))
+        return float(np.exp(log_factor + (log(left) if disturbed else 0.0)))
 
     def reading(self, number: int) -> np.random.Generator:
-        """The dice of one reading."""
+        """The random numbers of one reading."""
         return np.random.default_rng((self.seed, 1, number))
 
-    def _swell(self, at: float) -> float:
+    def _correlated(self, at: float) -> float:
         """Standard normal at each moment, and alike at near ones."""
-        whole, part = divmod(max(0.0, at) / SWELL, 1.0)
+        whole, part = divmod(max(0.0, at) / CORRELATION, 1.0)
         before, after = (
             np.random.default_rng((self.seed, 2, int(whole) + k)).standard_normal() for k in (0, 1)
         )

@@ -52,10 +52,10 @@ class SimulatedStack:
 
     def deploy(self, settings: Settings) -> str | None:
         """Put ``settings`` in place; why the software refuses them, if it does."""
-        made = chain(self.topology, settings)
-        if made.refused is None:
-            self._chain = made
-        return made.refused
+        deployed = chain(self.topology, settings)
+        if deployed.refused is None:
+            self._chain = deployed
+        return deployed.refused
 
     def take(self, rate: float, seconds: float) -> tuple[Reading, dict[str, HostUsage]]:
         """One reading, and what the hosts showed meanwhile."""
@@ -74,7 +74,7 @@ class SimulatedStack:
         missed = round(reading.intended * self._chain.missed)
         self.misses += missed
         self.hits += reading.intended * self.topology.data.keys_per_request - missed
-        return reading, shown(self.topology, self._chain, offered, counted)
+        return reading, _usage(self.topology, self._chain, offered, counted)
 
     @property
     def _at_limit(self) -> int:
@@ -119,27 +119,23 @@ class SimulatedStack:
         )
 
 
-def shown(topology: Topology, made: Chain, offered: float, seconds: float) -> dict[str, HostUsage]:
+def _usage(
+    topology: Topology, loaded: Chain, offered: float, seconds: float
+) -> dict[str, HostUsage]:
     """What a reading takes of each host, as its own counters would show it."""
-    found = {}
+    usage: dict[str, HostUsage] = {}
     tiers = (topology.lb, topology.web, topology.cache, topology.store)
-    for hosts, station in zip(tiers, made.stations, strict=True):
+    for hosts, station in zip(tiers, loaded.stations, strict=True):
         backlog = max(0.0, station.use(offered) - 1.0) * station.rate * seconds / 2.0
         inside = min(offered, station.rate) * station.time(offered, 0.995).mean
         busy = min(1.0, offered * station.work / hosts.all_cpus, station.use(offered))
         load = (inside + backlog) / hosts.count
-        usage = HostUsage(
-            cpu=round(busy, 4),
-            steal=0.0,
-            load=round(load, 2),
-            running=round(load, 2),
-            memory=0.0,
-            sockets=round(load),
-            time_wait=0,
-            network=0.0,
-        )
-        found.update(dict.fromkeys(hosts.hosts, usage))
-    return found
+        each = HostUsage(
+            cpu=round(busy, 4), steal=0.0, load=round(load, 2), running=round(load, 2), memory=0.0,
+            sockets=round(load), time_wait=0, network=0.0,
+        )  # fmt: skip
+        usage |= dict.fromkeys(hosts.hosts, each)
+    return usage
 
 
 # Virtual seconds that an action takes: a reload, a restart until the tier answers again.

@@ -69,30 +69,30 @@ WORDS = {"lb": "load balancer", "web": "web server", "cache": "cache", "store": 
 
 def topology(file: TargetFile, facts: Mapping[str, HostFacts]) -> Topology:
     """The chain of a target. Raises TargetError unless it has one tier of each kind."""
-    found: dict[str, Hosts] = {}
+    tiers: dict[str, Hosts] = {}
     for name, tier in file.target.tiers.items():
         roles = {role for _, role in DEPLOYMENTS[tier.service[0]]}
         field = next((f for role, f in FIELDS.items() if role in roles), None)
-        if field is None or field in found:
+        if field is None or field in tiers:
             what = "a second one of its kind" if field else "of no kind it knows"
             raise file.document.error(
                 ["tiers", name], f"the model has no place for tier {name}: {what}"
             )
-        smallest = [facts[host] for host in tier.hosts]
-        found[field] = Hosts(
+        machines = [facts[host] for host in tier.hosts]
+        tiers[field] = Hosts(
             tier=name,
             service=tier.service[0],
             count=len(tier.hosts),
-            cpus=min(one.cpus for one in smallest),
-            memory=min(one.memory for one in smallest),
-            nofile=min(one.nofile for one in smallest),
+            cpus=min(machine.cpus for machine in machines),
+            memory=min(machine.memory for machine in machines),
+            nofile=min(machine.nofile for machine in machines),
             names=tier.hosts,
         )
-    if missing := [words for field, words in WORDS.items() if field not in found]:
+    if missing := [words for field, words in WORDS.items() if field not in tiers]:
         raise file.document.error(
             ["tiers"], f"a simulated stack needs a tier of each kind; there is no {missing[0]}"
         )
-    return Topology(**found, data=file.target.data)
+    return Topology(**tiers, data=file.target.data)
 
 
 ANSWERED = {

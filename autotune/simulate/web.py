@@ -163,8 +163,8 @@ def misses(cache: Hosts, data: Data, settings: Settings) -> float:
     """Keys of a request that are not cached: popularity falls as rank to the power of −skew, so
     the most popular part f of all keys draws f ** (1 − skew) of the gets."""
     megabytes = cache.number(settings, "memcached.memory", 64)
-    kept = min(1.0, cache.count * megabytes * 2**20 / (ITEM_BYTES * data.pairs))
-    return float(data.keys_per_request * (1.0 - kept ** (1.0 - data.skew)))
+    cached = min(1.0, cache.count * megabytes * 2**20 / (ITEM_BYTES * data.pairs))
+    return float(data.keys_per_request * (1.0 - cached ** (1.0 - data.skew)))
 
 
 def backing(topology: Topology, settings: Settings, *, processes: float, missed: float) -> Backing:
@@ -184,9 +184,3 @@ def backing(topology: Topology, settings: Settings, *, processes: float, missed:
         missed,
         max(0.0, 1.0 - allowed / processes) if processes else 0.0,
     )
-
-
-def ceiling(topology: Topology, settings: Settings) -> float:
-    """Ops/s (keys/s) of the cache tier alone, driven by clients that hold few connections."""
-    station = backing(topology, settings, processes=100.0, missed=0.0).cache
-    return station.rate * topology.data.keys_per_request

@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from autotune.simulate.noise import SWELL, NoiseModel
+from autotune.simulate.noise import CORRELATION, NoiseModel
 
 
 def logs(noise: NoiseModel, times: np.ndarray) -> np.ndarray:
@@ -20,7 +20,7 @@ def test_the_noise_has_its_sd_and_near_readings_share_half_of_it() -> None:
     found = logs(NoiseModel(seed=3, noise=0.04, outliers=0.0), times)
     assert found.std() == pytest.approx(0.04, rel=0.1)
     assert np.corrcoef(found[:-1], found[1:])[0, 1] == pytest.approx(0.5, abs=0.07)
-    far = round(3 * SWELL / 3.0)
+    far = round(3 * CORRELATION / 3.0)
     assert np.corrcoef(found[:-far], found[far:])[0, 1] == pytest.approx(0.0, abs=0.12)
 
 

@@ -175,7 +175,7 @@ def fit(
     )
     optimum = minimize(
         problem.loss,
-        np.concatenate([np.full(len(tables), -1.0), problem.middle]),
+        problem.opening,
         jac=True,
         method="L-BFGS-B",
         bounds=problem.bounds(),
@@ -215,8 +215,9 @@ class _Problem:
         )
         self.flat2 = self.flat**2
         self.shape = (len(points), len(points))
-        # Of the priors on what is behind the amplitudes in θ, and where the search for it begins.
+        # Of the priors on what follows the amplitudes in θ.
         self.middle = np.array([2 * np.log(beliefs.effect), np.log(0.1), 2 * np.log(beliefs.noise)])
+        self.opening = np.concatenate([np.full(len(tables), -1.0), self.middle])
 
     def bounds(self) -> list[tuple[float, float]]:
         scale, _, noise = self.middle

@@ -32,7 +32,7 @@ def test_tables_are_covariances_of_effects_without_a_mean() -> None:
 
 def test_the_gradient_is_the_slope_of_the_loss() -> None:
     problem = model._Problem(TABLES, POINTS, NOISY, np.full(40, 1e-4), Beliefs())
-    theta = problem.opening() + RNG.normal(0, 0.5, len(problem.opening()))
+    theta = problem.opening + RNG.normal(0, 0.5, len(problem.opening))
     slope = approx_fprime(theta, lambda t: problem.loss(t)[0], 1e-6)
     assert problem.loss(theta)[1] == pytest.approx(slope, rel=1e-3, abs=1e-3)
 
