@@ -11,6 +11,7 @@ import time
 from datetime import UTC, datetime
 from pathlib import Path
 
+from autotune import durable
 from autotune.errors import AutotuneError, LockedError
 from autotune.target.messages import nearest
 
@@ -58,7 +59,7 @@ class Lock:
 
     def acquire(self) -> None:
         """Raises LockedError, naming the holder, when another process has it."""
-        self.path.parent.mkdir(parents=True, exist_ok=True)
+        durable.make_directory(self.path.parent)
         handle = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         for attempt in range(ATTEMPTS):
             time.sleep(PAUSE if attempt else 0.0)

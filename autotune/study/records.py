@@ -119,7 +119,7 @@ def replay(records: Iterable[Record]) -> State:
     for record in records:
         try:
             state = after(state, record)
-        except (KeyError, TypeError) as error:
+        except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
             raise AutotuneError(
                 f"a record of kind {record.get('event')!r} makes no sense ({error}): the study is "
                 "damaged, or of another version of autotune",

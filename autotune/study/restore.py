@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -11,7 +10,7 @@ from pathlib import Path
 from autotune.deploy import restoring
 from autotune.deploy.private_servers import end_left_behind, remove_run_directory
 from autotune.errors import AutotuneError, LockedError, joined
-from autotune.study.directory import holder, is_held
+from autotune.study.directory import EVENTS, holder, is_held
 from autotune.study.store import first_record, state_of
 from autotune.target.read import TargetFile, read
 from autotune.transports.base import Transport
@@ -36,9 +35,12 @@ def restore_target(target: Path, root: Path) -> list[str]:
     as ``restore_study`` does.
     """
     file = read(target)
-    studies = _studies_of(target, file.target.name, root)
+    studies = [s for s in root.glob(f"{file.target.name}*") if _source(s) == target.resolve()]
+    # What was changed last is restored first: it began with what an earlier one had left on purpose.
+    studies.sort(key=lambda study: (study / EVENTS).stat().st_mtime, reverse=True)
     _refuse_living(studies)
-    return _each([*(partial(_restore, study) for study in studies), partial(_by_own_copies, file)])
+    own = partial(_by_transports, file, Path(file.target.name), restoring.restore_hosts)
+    return _each([*(partial(_restore, study) for study in studies), own])
 
 
 def _each(steps: Sequence[Callable[[], list[str]]]) -> list[str]:
@@ -64,17 +66,12 @@ def _refuse_living(studies: Sequence[Path]) -> None:
             )
 
 
-def _studies_of(target: Path, name: str, root: Path) -> list[Path]:
-    studies = [study for study in root.glob(f"{name}*") if _is_of(study, target)]
-    # What was changed last is put back first: it found what an earlier one had left on purpose.
-    return sorted(studies, key=lambda study: (study / "target.yaml").stat().st_mtime, reverse=True)
-
-
-def _is_of(study: Path, target: Path) -> bool:
+def _source(study: Path) -> Path | None:
+    """The target file that the study was begun with; ``None`` where nothing says so."""
     try:
-        return Path(first_record(study)["source"]) == target.resolve()
-    except AutotuneError:
-        return False
+        return Path(first_record(study)["source"])
+    except (AutotuneError, KeyError, TypeError):
+        return None
 
 
 def _restore(study: Path) -> list[str]:
@@ -87,50 +84,38 @@ def _end_private_servers(study: Path) -> list[str]:
         return []
     ended = end_left_behind(run.resolve())
     remove_run_directory(study)
-    return [
-        *(f"{study.name}: ended {name}" for name in ended),
-        f"{study.name}: run directory removed",
-    ]
+    lines = [*(f"ended {name}" for name in ended), "run directory removed"]
+    return [f"{study.name}: {line}" for line in lines]
 
 
 def _restore_hosts(study: Path) -> list[str]:
-    state = state_of(study)
-    if not (study / "originals").exists() and (state.verdict is not None or not state.started):
-        return []
-    file = _as_run(study)
-    if not _changes_hosts(file):
-        return []
-    with _transports(file) as reached:
-        return [f"{study.name}: {line}" for line in restoring.restore_study(study, reached)]
+    # With originals there is something to restore, whatever the journal says or has lost.
+    if not (study / "originals").exists():
+        state = state_of(study)
+        if state.verdict is not None or not state.started:
+            return []
+    file = read(study / "target.yaml")
+    # Paths in the target are relative to where it was read from.
+    source = _source(study) or study / "target.yaml"
+    as_run = TargetFile(file.target, replace(file.document, path=source))
+    return [
+        f"{study.name}: {line}" for line in _by_transports(as_run, study, restoring.restore_study)
+    ]
 
 
-def _by_own_copies(file: TargetFile) -> list[str]:
-    if not _changes_hosts(file):
-        return []
-    with _transports(file) as reached:
-        return restoring.restore_hosts(Path(file.target.name), reached)
-
-
-def _changes_hosts(file: TargetFile) -> bool:
-    return all(tier.installed for tier in file.target.tiers.values())
-
-
-@contextmanager
-def _transports(file: TargetFile) -> Iterator[dict[str, Transport]]:
-    """The transport of every host that a study changes: those of tiers, and those that make load."""
+def _by_transports(
+    file: TargetFile, study: Path, restore: Callable[[Path, Mapping[str, Transport]], list[str]]
+) -> list[str]:
+    """``restore``, with the transports of the hosts that a study of this target changes: those of
+    tiers, and those that make load."""
     target = file.target
+    if {tier.runtime for tier in target.tiers.values()} != {"systemd"}:
+        return []
     loading = (name for name in target.load.hosts if target.hosts[name].transport != "local")
     changed = {*loading, *(host for tier in target.tiers.values() for host in tier.hosts)}
     every = transports(file)
     try:
-        yield {name: transport for name, transport in every.items() if name in changed}
+        return restore(study, {name: every[name] for name in every if name in changed})
     finally:
         for transport in every.values():
             transport.close()
-
-
-def _as_run(study: Path) -> TargetFile:
-    """The target as the study ran it; paths in it are relative to where it was read from."""
-    kept = read(study / "target.yaml")
-    source = Path(first_record(study)["source"])
-    return TargetFile(kept.target, replace(kept.document, path=source))

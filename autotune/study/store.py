@@ -192,9 +192,8 @@ def state_of(directory: Path) -> State:
 
 def first_record(directory: Path) -> dict[str, Any]:
     """How a study began. Raises AutotuneError where there is none."""
-    records = list(journal.read(find(str(directory), directory.parent) / EVENTS))
-    if records:
-        return records[0]
+    for record in journal.read(find(str(directory), directory.parent) / EVENTS):
+        return record
     raise AutotuneError(
         f"study {directory.name} was stopped before anything was done",
         hint="start it again with `autotune run TARGET`",

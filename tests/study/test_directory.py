@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from autotune import durable
 from autotune.errors import LOCKED, LockedError
 from autotune.study.directory import Lock, holder, is_held
 
@@ -79,3 +80,12 @@ def test_a_lock_that_cannot_be_opened_counts_as_held(tmp_path: Path) -> None:
     path = tmp_path / "lock"
     path.symlink_to(path)  # as one of root's that nobody else may read: this holds for root, too
     assert is_held(path)
+
+
+def test_the_name_of_a_new_study_survives_a_loss_of_power(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced: list[Path] = []
+    monkeypatch.setattr(durable, "sync_directory", synced.append)
+    with Lock(tmp_path / "studies" / "shop" / "lock"):
+        assert synced == [tmp_path, tmp_path / "studies"]

@@ -155,3 +155,28 @@ def test_a_damaged_study_does_not_keep_hosts_from_their_own_copies(killed: Kille
     assert code != 0  # the study stays as it is, and is named
     assert "target.yaml" in output
     assert killed.restored == set(HOSTS)
+
+
+def test_a_study_that_has_lost_its_target_does_not_keep_hosts_from_their_own_copies(
+    killed: Killed,
+) -> None:
+    for name in HOSTS:
+        home = killed.directory / name / "autotune"
+        home.mkdir()
+        (home / "originals.json").write_bytes(encode(killed.backup(name)))
+    (killed.study / "target.yaml").unlink()
+    code, output = killed.autotune_restore(str(killed.target))
+    assert code != 0
+    assert "target.yaml" in output
+    assert killed.restored == set(HOSTS)
+
+
+@pytest.mark.parametrize("named", ["study", "target"])
+def test_a_damaged_journal_does_not_keep_originals_from_being_restored(
+    killed: Killed, named: str
+) -> None:
+    with (killed.study / "events.jsonl").open("ab") as events:
+        events.write(b'{"event":"measured","trial":0}\nno record\n')
+    code, output = killed.autotune_restore(what(killed)[named])
+    assert code == 0, output
+    assert killed.restored == set(HOSTS)

@@ -1,0 +1,48 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from autotune.errors import AutotuneError
+from autotune.study.records import Phase, State, replay
+
+TRIAL = {"event": "trial", "trial": 0, "phase": "baseline", "settings": {}, "of": None,
+         "asked": None, "suggested": {}, "bindings": []}  # fmt: skip
+
+
+def test_records_change_the_trial_they_name_or_the_study() -> None:
+    state = replay([
+        {"event": "study", "started": "now"},
+        TRIAL,
+        {"event": "failed", "trial": 0, "why": "it does not start"},
+        {"event": "spent", "seconds": {"load": 1.5}},
+        {"event": "spent", "seconds": {"load": 1.0, "search": 0.5}},
+        {"event": "of a later version", "trial": 0},
+    ])  # fmt: skip
+    assert state.started == "now"
+    assert state.by_number(0).failure == "it does not start"
+    assert state.finished(Phase.BASELINE) == state.trials
+    assert state.elapsed == 3.0
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        {},
+        {"event": "failed"},
+        TRIAL | {"phase": "of a later version"},
+        {"event": "standings", "peaks": {"0": [-1.0, 0.1]}, "noise": 0.1},
+        {"event": "standings", "peaks": {"first": [1.0, 0.1]}, "noise": 0.1},
+        {"event": "standings", "peaks": [], "noise": 0.1},
+        {"event": "spent", "seconds": 3},
+        {"event": ["study"]},
+    ],
+)
+def test_a_garbled_record_is_damage_and_no_bug(record: dict[str, Any]) -> None:
+    with pytest.raises(AutotuneError, match="makes no sense"):
+        replay([record])
+
+
+def test_nothing_recorded_is_an_empty_state() -> None:
+    assert replay([]) == State()
