@@ -41,7 +41,8 @@ class Interrupted(KeyboardInterrupt):
 def end(act: Callable[[], Any], *, as_json: bool) -> int:  # noqa: PLR0911  # a line per ending
     """Run a command; its exit code. Tells the user what went wrong, never with a traceback."""
     for number in (signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, _interrupt)
+        if signal.getsignal(number) is not signal.SIG_IGN:  # as `nohup` has it
+            signal.signal(number, _interrupt)
     try:
         result = act()
     except AutotuneError as error:

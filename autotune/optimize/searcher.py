@@ -6,17 +6,21 @@ All of it is in Optuna's storage, so that a killed tuner loses nothing.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import optuna
+from optuna.exceptions import StorageInternalError
 from optuna.storages import RDBStorage
 from optuna.trial import TrialState
 from sqlalchemy import event
+from sqlalchemy.exc import SQLAlchemyError
 
+from autotune.errors import AutotuneError
 from autotune.estimate import Estimate
 from autotune.optimize.base import Task, distributions, inside, plain
 from autotune.optimize.drift import NONE, Drift
@@ -182,6 +186,20 @@ class Searcher:
 # wait for the disk: a killed process loses nothing, and a machine that loses power at most the last
 # trials, which the study's own journal has and tells again. Neither harms the file.
 PRAGMAS = ("journal_mode = WAL", "synchronous = NORMAL")
+
+
+@contextmanager
+def storage_errors(path: Path) -> Iterator[None]:
+    """What goes wrong with the storage at ``path`` meanwhile, as an AutotuneError."""
+    try:
+        yield
+    except (SQLAlchemyError, StorageInternalError) as error:
+        reason = getattr(error.__cause__ or error, "orig", None) or error
+        raise AutotuneError(
+            f"{path} cannot be used: {reason}",
+            hint="close what else has it open, or remove it: `autotune resume` makes it again from "
+            "the study's journal",
+        ) from error
 
 
 def sqlite(path: Path) -> RDBStorage:

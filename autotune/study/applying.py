@@ -15,6 +15,8 @@ from autotune.study.context import ProgressReporter, open_study, opened
 from autotune.target import runtimes
 from autotune.target.messages import format_value
 
+LARGEST_RSS = 2**60
+
 
 def settings_of(environment: Environment, export: Path) -> Settings:
     """The settings of an export that keep the target's rules as they are.
@@ -96,8 +98,13 @@ def exported_rss(export: Path) -> dict[str, int]:
     """What processes were measured to occupy in the study of an export, in bytes.
 
     Rules about memory that it kept then it keeps now: what is not known yet is assumed larger.
+    Raises AutotuneError.
     """
-    return _of_manifest(export, "rss", {})
+    sizes = _of_manifest(export, "rss", {})
+    for name, size in sizes.items():
+        if not isinstance(size, int) or not 0 <= size < LARGEST_RSS:
+            raise _no_manifest(export, f"{name} cannot occupy {format_value(size)} bytes")
+    return sizes
 
 
 def _of_manifest(export: Path, key: str, otherwise: dict[str, Any] | None = None) -> dict[str, Any]:
@@ -106,7 +113,7 @@ def _of_manifest(export: Path, key: str, otherwise: dict[str, Any] | None = None
         document = json.loads(manifest.read_text(encoding="utf-8"))
     except OSError as error:
         raise _no_manifest(manifest, (error.strerror or str(error)).lower()) from error
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise _no_manifest(manifest, "it is no JSON") from error
     entries = document.get(key, otherwise) if isinstance(document, dict) else None
     if not isinstance(entries, dict):

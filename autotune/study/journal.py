@@ -54,17 +54,18 @@ def read(path: Path) -> Iterator[dict[str, Any]]:
     with path.open("rb") as lines:
         for number, line in enumerate(lines, start=1):
             if line.endswith(b"\n"):
-                yield _record(path, number, line)
+                yield parse(f"{path}:{number}", line)
 
 
-def _record(path: Path, number: int, line: bytes) -> dict[str, Any]:
+def parse(where: str, line: bytes) -> dict[str, Any]:
+    """The record on a line of a journal. Raises AutotuneError, which says ``where`` it is, for none."""
     try:
         record = json.loads(line)
-    except ValueError:
+    except (ValueError, RecursionError):
         record = None
     if not isinstance(record, dict):
         raise AutotuneError(
-            f"{path}:{number}: this line is no record: the study is damaged",
+            f"{where}: this line is no record: the study is damaged",
             hint="put the file back from a copy, or move the study's directory away",
         )
     return record

@@ -110,12 +110,12 @@ class State:
         return next(trial for trial in self.trials if trial.number == number)
 
 
-def replay(records: Iterable[Record]) -> State:
-    """The state after these records, in the order they were written.
+def replay(records: Iterable[Record], state: State | None = None) -> State:
+    """The state after these records, in the order they were written; from ``state`` on, if given.
 
     Raises AutotuneError for one that does not say what its kind has to.
     """
-    state = State()
+    state = state or State()
     for record in records:
         try:
             state = after(state, record)

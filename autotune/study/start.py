@@ -9,13 +9,15 @@ from autotune.environments.base import Environment
 from autotune.environments.registry import prepare
 from autotune.errors import AutotuneError, TargetError
 from autotune.optimize.ranking import transferred
-from autotune.optimize.searcher import Searcher, sqlite
+from autotune.optimize.searcher import Searcher, sqlite, storage_errors
 from autotune.study import loop, ranking
 from autotune.study.context import ProgressReporter, TrialContext, open_study, opened, versions
 from autotune.study.ranking import Verdict
 from autotune.study.store import first_record, state_of
 from autotune.target.read import TargetFile, read
 from autotune.target.write import differences
+
+STORAGE = "study.db"
 
 
 def start(
@@ -101,23 +103,25 @@ def resume(environment: Environment, directory: Path, progress: ProgressReporter
 
 
 def searcher(environment: Environment, directory: Path) -> Searcher:
-    """The search of the study in ``directory``, with all that it has been told."""
-    target = environment.file.target
-    return Searcher(
-        sqlite(directory / "study.db"),
-        directory.name,
-        environment.space,
-        target.search.sampler,
-        target.search.seed,
-        target.budget.trials,
-    )
+    """The search of the study in ``directory``, with all that it has recorded. Raises AutotuneError."""
+    target, path = environment.file.target, directory / STORAGE
+    with storage_errors(path):
+        return Searcher(
+            sqlite(path),
+            directory.name,
+            environment.space,
+            target.search.sampler,
+            target.search.seed,
+            target.budget.trials,
+        )
 
 
 def _run(environment: Environment, context: TrialContext, directory: Path) -> Verdict:
     with context.clock.on("search"):
         search = searcher(environment, directory)
     context.progress.note(f"sampler {search.chosen.name}: {search.chosen.why}")
-    return loop.tune(context, search, environment.file.target.budget)
+    with storage_errors(directory / STORAGE):
+        return loop.tune(context, search, environment.file.target.budget)
 
 
 def _keep(context: TrialContext, verdict: Verdict) -> None:

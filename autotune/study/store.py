@@ -7,7 +7,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -229,7 +228,8 @@ def reading_of(record: Mapping[str, Any]) -> Reading:
 
 
 class Follow:
-    """Called, it gives the state as of the last whole record on disk."""
+    """Called, it gives the state as of the last whole record on disk; what was read before is not
+    read again. Raises AutotuneError where the journal is damaged."""
 
     def __init__(self, directory: Path) -> None:
         self._path = directory / EVENTS
@@ -243,6 +243,7 @@ class Follow:
             events.seek(self._read)
             for line in events:
                 if line.endswith(b"\n"):
-                    self._state = after(self._state, json.loads(line))
+                    record = journal.parse(f"{self._path}, byte {self._read}", line)
+                    self._state = replay([record], self._state)
                     self._read += len(line)
         return self._state

@@ -5,16 +5,20 @@ import signal
 import sqlite3
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
 
 import optuna
+import pytest
 
-from autotune.optimize.searcher import sqlite
+from autotune.errors import AutotuneError
+from autotune.optimize.searcher import sqlite, storage_errors
 
 TELLS = """
 import os, signal, sys
 from pathlib import Path
 import optuna
+import pytest
 from autotune.optimize.searcher import sqlite
 optuna.logging.set_verbosity(optuna.logging.ERROR)
 study = optuna.create_study(storage=sqlite(Path(sys.argv[1])), study_name="s")
@@ -37,3 +41,24 @@ def test_commits_do_not_wait_for_the_disk(tmp_path: Path) -> None:
         assert connection.exec_driver_sql("PRAGMA synchronous").scalar() == 1
     with sqlite3.connect(tmp_path / "study.db") as other:
         assert other.execute("PRAGMA journal_mode").fetchone() == ("wal",)
+
+
+@pytest.mark.parametrize("content", [b"no database", b"SQLite format 3\x00" + 200 * b"\xff"])
+def test_a_file_that_is_no_database_is_named_with_what_to_do(
+    tmp_path: Path, content: bytes
+) -> None:
+    path = tmp_path / "study.db"
+    path.write_bytes(content)
+    with pytest.raises(AutotuneError) as caught, storage_errors(path):
+        optuna.create_study(storage=sqlite(path), study_name="s")
+    assert caught.value.message.startswith(f"{path} cannot be used: ")
+    assert "autotune resume" in (caught.value.hint or "")
+
+
+def test_a_database_that_somebody_keeps_locked_is_no_bug(tmp_path: Path) -> None:
+    path = tmp_path / "study.db"
+    study = optuna.create_study(storage=sqlite(path), study_name="s")
+    with closing(sqlite3.connect(path)) as other:
+        other.execute("BEGIN EXCLUSIVE")
+        with pytest.raises(AutotuneError, match="database is locked"), storage_errors(path):
+            study.ask()

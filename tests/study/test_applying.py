@@ -32,7 +32,20 @@ def test_older_exports_know_nothing(tmp_path: Path, text: str, found: dict[str, 
     assert exported_rss(tmp_path) == found
 
 
-@pytest.mark.parametrize("text", ["[]", "no JSON", '{"rss": 5}'])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "[]",
+        "no JSON",
+        '{"rss": 5}',
+        '{"rss": ' + 9999 * "[" + 9999 * "]" + "}",
+        '{"rss": {"lb.nginx": "5"}}',
+        '{"rss": {"lb.nginx": [5]}}',
+        '{"rss": {"lb.nginx": 1e400}}',
+        '{"rss": {"lb.nginx": -5}}',
+        '{"rss": {"lb.nginx": 1' + 400 * "0" + "}}",
+    ],
+)
 def test_what_is_no_manifest_is_said(tmp_path: Path, text: str) -> None:
     (tmp_path / "manifest.json").write_text(text)
     with pytest.raises(AutotuneError, match="is not the manifest of an export"):

@@ -1,0 +1,33 @@
+"""How a command ends when it is told to."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+
+import pytest
+
+from autotune import errors
+from autotune.outcome import end
+
+SIGNALS = (signal.SIGTERM, signal.SIGHUP)
+
+
+@pytest.fixture(autouse=True)
+def handlers() -> Iterator[None]:
+    before = {number: signal.getsignal(number) for number in SIGNALS}
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
+@pytest.mark.parametrize("number", SIGNALS)
+def test_a_signal_ends_a_command_as_an_interrupt_does(number: int) -> None:
+    signal.signal(number, signal.SIG_DFL)
+    assert end(lambda: os.kill(os.getpid(), number), as_json=False) == errors.INTERRUPTED
+
+
+def test_a_command_started_by_nohup_outlives_its_terminal() -> None:
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    assert end(lambda: os.kill(os.getpid(), signal.SIGHUP), as_json=False) == 0
