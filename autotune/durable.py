@@ -42,12 +42,11 @@ def sync_directory(directory: Path) -> None:
 
 
 def make_directory(directory: Path) -> None:
-    """With all above it that is missing, each on disk under its name."""
-    if directory.is_dir():
-        return
-    make_directory(directory.parent)
-    directory.mkdir(exist_ok=True)
-    sync_directory(directory.parent)
+    """With all above it that is missing, each on disk under its name. Raises OSError."""
+    missing = [path for path in (directory, *directory.parents) if not path.is_dir()]
+    directory.mkdir(parents=True, exist_ok=True)
+    for path in reversed(missing):
+        sync_directory(path.parent)
 
 
 def _write(path: Path, content: bytes, mode: int, *, sync: bool) -> None:

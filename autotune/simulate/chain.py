@@ -122,23 +122,15 @@ def _root(f: Callable[[float], float], low: float, high: float) -> float:
 def chain(topology: Topology, settings: Settings) -> Chain:
     """The chain that ``settings`` (by the catalogue's names) make of ``topology``."""
     missed = misses(topology.cache, topology.data, settings)
-    pages = web(topology.web, settings, caches=topology.cache.count, misses=missed)
     front = balancer(topology.lb, settings, web_epoll=takes_epoll(topology.web, settings))
+    caches, evenness = topology.cache.count, front.evenness
+    pages = web(topology.web, settings, caches=caches, misses=missed, evenness=evenness)
     processes = pages.processes * topology.web.count
     behind = backing(topology, settings, processes=processes, missed=missed)
-    station = Station(
-        topology.web.tier,
-        pages.service,
-        topology.web.all_cpus,
-        pages.rate * front.evenness,
-        pages.work,
-        Resource.WORKERS if pages.limit else Resource.CPU,
-        pages.limit or "CPUs busy",
-    )
     killed = 1.0 - spare(topology.web, pages.memory) * spare(topology.lb, front.memory)
     lost = {"killed": killed, "no connection to the cache": behind.unconnected}
     return Chain(
-        (front.station, station, behind.cache, behind.store),
+        (front.station, pages.station, behind.cache, behind.store),
         3 * HOP + (topology.data.store_latency if missed >= 0.5 else 0.0),
         front.backlog,
         missed,

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from math import exp
 
 from autotune.services.base import Settings
+from autotune.services.diagnosis import Resource
 from autotune.simulate.balancer import SCANNING, SELECT_LIMIT
 from autotune.simulate.station import Station, held
 from autotune.simulate.topology import Hosts, Topology
@@ -40,18 +41,15 @@ CONNECTIONS = 0.012
 
 @dataclass(frozen=True)
 class Web:
-    """Requests/s that the tier carries, ``work`` seconds each, and what that takes elsewhere.
+    """The tier's station, and what it takes elsewhere.
 
     ``processes`` on each host may hold a connection to each cache host. ``memory`` is the worst case
-    per host in bytes, ``limit`` what the capacity is short of (``None``: CPU).
+    per host in bytes; ``refused`` is why the software would not start.
     """
 
-    service: str
-    rate: float
-    work: float
+    station: Station
     processes: float
     memory: float
-    limit: str | None = None
     refused: str | None = None
 
 
@@ -63,11 +61,18 @@ def takes_epoll(hosts: Hosts, settings: Settings) -> bool:
     )
 
 
-def web(hosts: Hosts, settings: Settings, *, caches: int, misses: float) -> Web:
-    """``caches``: number of cache hosts; ``misses``: keys of a request that the store answers."""
+def web(hosts: Hosts, settings: Settings, *, caches: int, misses: float, evenness: float) -> Web:
+    """``caches``: number of cache hosts; ``misses``: keys of a request that the store answers;
+    ``evenness``: the share of the capacity that the balancer leaves."""
     if hosts.deployment(settings).startswith("apache"):
-        return _prefork(hosts, settings, caches, misses)
-    return _fpm(hosts, settings, caches, misses)
+        return _prefork(hosts, settings, caches, misses, evenness)
+    return _fpm(hosts, settings, caches, misses, evenness)
+
+
+def _station(hosts: Hosts, service: str, rate: float, work: float, limit: str | None) -> Station:
+    """``limit`` says what the rate is short of; ``None``: CPU."""
+    resource = Resource.WORKERS if limit else Resource.CPU
+    return Station(hosts.tier, service, hosts.all_cpus, rate, work, resource, limit or "CPUs busy")
 
 
 def _work(hosts: Hosts, caches: int, processes: float, misses: float) -> float:
@@ -78,22 +83,18 @@ def _work(hosts: Hosts, caches: int, processes: float, misses: float) -> float:
     return work * hosts.count / together
 
 
-def _prefork(hosts: Hosts, settings: Settings, caches: int, misses: float) -> Web:
+def _prefork(hosts: Hosts, settings: Settings, caches: int, misses: float, evenness: float) -> Web:
     processes = hosts.number(settings, "apache.MaxRequestWorkers", 150)
     replaced = hosts.number(settings, "apache.MaxConnectionsPerChild", 0)
     enough = held(PREFORK_NEEDS * hosts.cpus / 4.0, processes, PREFORK_SHARPNESS)
     work = _work(hosts, caches, processes, misses) * _replacement(replaced)
-    return Web(
-        "apache",
-        hosts.all_cpus * enough / work,
-        work,
-        processes,
-        processes * CHILD_BYTES,
-        "prefork processes taken" if enough < 0.9 else None,
-    )
+    rate = hosts.all_cpus * enough / work * evenness
+    limit = "prefork processes taken" if enough < 0.9 else None
+    station = _station(hosts, "apache", rate, work, limit)
+    return Web(station, processes, processes * CHILD_BYTES)
 
 
-def _fpm(hosts: Hosts, settings: Settings, caches: int, misses: float) -> Web:
+def _fpm(hosts: Hosts, settings: Settings, caches: int, misses: float, evenness: float) -> Web:
     children = hosts.number(settings, "php_fpm.max_children", 5)
     workers = hosts.number(settings, "nginx.worker_processes", hosts.cpus)
     connections = hosts.number(settings, "nginx.worker_connections", 768)
@@ -111,13 +112,11 @@ def _fpm(hosts: Hosts, settings: Settings, caches: int, misses: float) -> Web:
     refused = use == "select" and connections > SELECT_LIMIT
     limits = {"FPM children taken": fed, "connections taken": accepted}
     shortest = min(limits, key=lambda name: limits[name])
+    rate = hosts.all_cpus * fed * accepted * manager / work / FPM_BEST * evenness
     return Web(
-        "php_fpm",
-        hosts.all_cpus * fed * accepted * manager / work / FPM_BEST,
-        work,
+        _station(hosts, "php_fpm", rate, work, shortest if limits[shortest] < 0.9 else None),
         children,
         children * CHILD_BYTES + workers * connections * 1024.0,
-        shortest if limits[shortest] < 0.9 else None,
         f"the maximum number of files supported by select() is {SELECT_LIMIT}" if refused else None,
     )
 
