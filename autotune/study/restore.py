@@ -109,7 +109,7 @@ def _by_transports(
     """``restore``, with the transports of the hosts that a study of this target changes: those of
     tiers, and those that make load."""
     target = file.target
-    if {tier.runtime for tier in target.tiers.values()} != {"systemd"}:
+    if not all(tier.installed for tier in target.tiers.values()):
         return []
     loading = (name for name in target.load.hosts if target.hosts[name].transport != "local")
     changed = {*loading, *(host for tier in target.tiers.values() for host in tier.hosts)}
