@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -10,9 +11,8 @@ from pathlib import Path
 from autotune.deploy import manifest, render
 from autotune.discovery import adoption, target_text
 from autotune.discovery.adoption import AdoptedTier
-from autotune.discovery.host_reading import read_host
-from autotune.discovery.instances import DiscoveredHost, Instance, instances
-from autotune.discovery.tiers import DiscoveredTier, tiers
+from autotune.discovery.host_reading import DiscoveredHost, read_host
+from autotune.discovery.tiers import DiscoveredTier, instances, tiers
 from autotune.errors import AutotuneError
 from autotune.services.registry import adoptions
 from autotune.target.fields import NAME
@@ -73,7 +73,8 @@ def write(
         ssh_config=str(ssh_config.expanduser().resolve()) if ssh_config else None,
         notes=notes,
     )
-    _check(adopted)
+    for tier in adopted:
+        _check(tier)
     _write(templates, adopted)
     out.write_text(target_text.text(stack), encoding="utf-8")
     parameters = sum(len(tier.values) for tier in adopted)
@@ -87,16 +88,13 @@ def _tiers(hosts: Sequence[DiscoveredHost]) -> tuple[Sequence[DiscoveredTier], l
     discovered = tiers(instance for of_host, _ in per_host for instance in of_host)
     if not discovered:
         idle = [f"{host.name}: nothing that autotune tunes is running" for host in hosts]
-        raise AutotuneError("\n".join(notes or idle), hint=_nothing())
+        *others, last = dict.fromkeys(adoption.known_as for adoption in adoptions().values())
+        raise AutotuneError(
+            "\n".join(notes or idle),
+            hint=f"{', '.join(others)} and {last} are known, as Debian's units; start them, or write"
+            " a target by hand: `autotune init`",
+        )
     return discovered, notes
-
-
-def _nothing() -> str:
-    *others, last = dict.fromkeys(adoption.known_as for adoption in adoptions().values())
-    return (
-        f"{', '.join(others)} and {last} are known, as Debian's units; start them, or write a "
-        "target by hand: `autotune init`"
-    )
 
 
 def _hosts(logins: Sequence[str], ssh_config: Path | None) -> list[DiscoveredHost]:
@@ -115,7 +113,7 @@ def _hosts(logins: Sequence[str], ssh_config: Path | None) -> list[DiscoveredHos
     finally:
         for transport in transports.values():
             transport.close()
-    return _distinct(list(read.values()))
+    return _distinct(read.values())
 
 
 def _login(login: str, ssh_config: Path | None) -> SshHost:
@@ -131,14 +129,14 @@ def _login(login: str, ssh_config: Path | None) -> SshHost:
     )
 
 
-def _distinct(hosts: list[DiscoveredHost]) -> list[DiscoveredHost]:
+def _distinct(hosts: Iterable[DiscoveredHost]) -> list[DiscoveredHost]:
     """Names that the target can have, each once."""
-    taken: dict[str, int] = {}
+    times = Counter[str]()
     named = []
     for host in hosts:
-        taken[host.name] = taken.get(host.name, 0) + 1
-        times = taken[host.name]
-        named.append(replace(host, name=host.name if times == 1 else f"{host.name}-{times}"))
+        times[host.name] += 1
+        number = times[host.name]
+        named.append(host if number == 1 else replace(host, name=f"{host.name}-{number}"))
     return named
 
 
@@ -163,28 +161,24 @@ def _path(discovered: Sequence[DiscoveredTier]) -> str:
     """What is answered: PHP's own page before one that may be a file."""
     behind = {name for tier in discovered for name in (tier.forwards_to, *tier.uses)}
     entry = next((tier for tier in discovered if tier.name not in behind), discovered[0])
-    instance: Instance = entry.instances[0]
-    here = LocalTransport()
+    address = f"http://{entry.instances[0].host.address}:{entry.port}"
     for path in ("/index.php", "/"):
-        got = curl.answer(here, f"http://{instance.host.address}:{entry.port}{path}")
-        if not isinstance(got, str) and got.ok:
+        answer = curl.answer(LocalTransport(), f"{address}{path}")
+        if not isinstance(answer, str) and answer.ok:
             return path
     return "/"
 
 
-def _check(adopted: Iterable[AdoptedTier]) -> None:
-    """Nothing is written that does not give the files back as they were found."""
-    for tier in adopted:
-        for instance in tier.found.instances:
-            for service, config in instance.configs.items():
-                own = tier.own[f"{tier.found.name}.{instance.host.name}.{service}"]
-                values = _baseline(tier, service)
-                for file in own.files:
-                    if (
-                        render.of_text(tier.templates[file.template], values)
-                        != config.texts[file.path]
-                    ):
-                        raise AutotuneError(f"{file.path} cannot be made into a template exactly")
+def _check(tier: AdoptedTier) -> None:
+    """Nothing is written that does not give the files back as they were."""
+    for instance in tier.discovered.instances:
+        for service, config in instance.configs.items():
+            own = tier.own[f"{tier.discovered.name}.{instance.host.name}.{service}"]
+            values = _baseline(tier, service)
+            for file in own.files:
+                text = render.of_text(tier.templates[file.template], values)
+                if text != config.texts[file.path]:
+                    raise AutotuneError(f"{file.path} cannot be made into a template exactly")
 
 
 def _baseline(tier: AdoptedTier, service: str) -> Mapping[str, object]:
@@ -210,9 +204,9 @@ def _write(directory: Path, adopted: Iterable[AdoptedTier]) -> None:
 
 
 def _summary(tier: AdoptedTier) -> str:
-    discovered = tier.found
+    discovered = tier.discovered
     hosts = ", ".join(instance.host.name for instance in discovered.instances)
-    onward = [*([f"forwards to {discovered.forwards_to}"] if discovered.forwards_to else []),
-              *([f"uses {', '.join(discovered.uses)}"] if discovered.uses else [])]  # fmt: skip
-    behind = f"; {', '.join(onward)}" if onward else ""
-    return f"{discovered.name}: {discovered.deployment} on {hosts}, port {discovered.port}{behind}"
+    onward = f", forwards to {discovered.forwards_to}" if discovered.forwards_to else ""
+    onward += f", uses {', '.join(discovered.uses)}" if discovered.uses else ""
+    line = f"{discovered.name}: {discovered.deployment} on {hosts}, port {discovered.port}"
+    return line + onward.replace(", ", "; ", 1)

@@ -1,4 +1,4 @@
-"""The tiers that were found made tunable: templates, baselines, and what stays as it is."""
+"""Discovered tiers made tunable: templates, baselines, and what stays as it is."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class AdoptedTier:
     ``values`` is the baseline and ``left`` why a parameter is not tuned, both by ``SERVICE.NAME``.
     """
 
-    found: DiscoveredTier
+    discovered: DiscoveredTier
     dimensions: tuple[Dimension, ...]
     templates: Mapping[str, str]
     own: Mapping[str, Own]
@@ -43,20 +43,19 @@ def adopt(tier: DiscoveredTier) -> AdoptedTier:
     adopted = AdoptedTier(tier, dimensions, {}, {}, {}, {})
     for place in placed(tier.name, model):
         if place.service.per_deployment:
-            adopted = _joined(adopted, _untouched(tier, place.service))
+            part = _untouched(tier, place.service)
         elif place.service.name in tier.instances[0].services:
-            adopted = _joined(adopted, _of_service(tier, place.service.name, dimensions))
+            part = _of_service(tier, place.service.name, dimensions)
+        else:
+            continue
+        adopted = replace(
+            adopted,
+            templates={**adopted.templates, **part.templates},
+            own={**adopted.own, **part.own},
+            values={**adopted.values, **part.values},
+            left={**adopted.left, **part.left},
+        )
     return adopted
-
-
-def _joined(one: AdoptedTier, other: AdoptedTier) -> AdoptedTier:
-    return replace(
-        one,
-        templates={**one.templates, **other.templates},
-        own={**one.own, **other.own},
-        values={**one.values, **other.values},
-        left={**one.left, **other.left},
-    )
 
 
 def _untouched(tier: DiscoveredTier, service: Service) -> AdoptedTier:

@@ -5,12 +5,14 @@ from __future__ import annotations
 import base64
 import re
 import tarfile
+from dataclasses import dataclass
 
 from autotune.deploy.host_commands import Command, ask
-from autotune.discovery.instances import DiscoveredHost
 from autotune.errors import AutotuneError
+from autotune.services.adoption import RunningHost
 from autotune.services.config_files import Tree, unpacked
 from autotune.services.registry import adoptions
+from autotune.space.facts import HostFacts
 from autotune.transports.base import SshHost, Transport
 from autotune.transports.facts import host_facts
 
@@ -29,17 +31,8 @@ done | while read -r unit; do
     esac
 done
 """
-_NAMES = """
-hostname
-hostname -I
-hostname -f 2>/dev/null
-:
-"""
-_SEEN = """
-nproc
-ss -lxH
-ss -ltnH
-"""
+_NAMES = "hostname; hostname -I; hostname -f 2>/dev/null; :"
+_SOCKETS = "nproc; ss -lxH; ss -ltnH"
 _LISTENING = re.compile(r"LISTEN\s+\d+\s+(\d+)\s+(\S+)")
 _RUNS = 'runs() { systemctl -q is-active -- "$1"; }'
 # Configurations are small text: what is large is none, and keys are nobody's business.
@@ -56,6 +49,20 @@ find "$@" \\( -type l -o -type f -size -512k ! -name '*.key' ! -name '*.pem' ! -
 """
 
 
+@dataclass(frozen=True, kw_only=True)
+class DiscoveredHost(RunningHost):
+    """``address`` is where it was reached. ``names``: its own names and addresses, by which other
+    hosts' configurations may speak of it."""
+
+    name: str
+    address: str
+    facts: HostFacts
+    user: str | None = None
+    port: int | None = None
+    versions: tuple[str, ...] = ()
+    names: frozenset[str] = frozenset()
+
+
 def read_host(transport: Transport, host: SshHost) -> DiscoveredHost:
     """Ask ``host``; its name is its own short one, if it has a usable one.
 
@@ -65,12 +72,12 @@ def read_host(transport: Transport, host: SshHost) -> DiscoveredHost:
     scripts = (
         (_UNITS, *(unit for adoption in every for unit in adoption.units)),
         (_NAMES,),
-        (_SEEN,),
+        (_SOCKETS,),
         ("\n".join([_RUNS, *(adoption.version for adoption in every), ":"]),),
         (_FILES, *(path for adoption in every for path in adoption.paths)),
     )
     asked = [Command(("sh", "-c", script, "sh", *arguments)) for script, *arguments in scripts]
-    units, names, seen, versions, files = ask(transport, asked, timeout=READING)
+    units, names, sockets, versions, files = ask(transport, asked, timeout=READING)
     if not units.ok:
         raise AutotuneError(
             f"{host.name} has no systemd, which autotune needs to reload its services",
@@ -87,8 +94,8 @@ def read_host(transport: Transport, host: SshHost) -> DiscoveredHost:
         units=dict(line.split(" ", 1) for line in units.stdout.splitlines() if " " in line),
         versions=tuple(line for line in versions.stdout.splitlines() if line),
         names=frozenset({host.address, *own}),
-        processors=int(seen.stdout.partition("\n")[0]),
-        backlogs=_backlogs(seen.stdout),
+        processors=int(sockets.stdout.partition("\n")[0]),
+        backlogs=_backlogs(sockets.stdout),
     )
 
 
@@ -101,8 +108,8 @@ def _backlogs(printed: str) -> dict[str, int]:
     return backlogs
 
 
-def _short(own: list[str], address: str) -> str:
-    for name in (*own[:1], address):
+def _short(names: list[str], address: str) -> str:
+    for name in (*names[:1], address):
         short = re.sub(r"[^A-Za-z0-9_-]", "", name.partition(".")[0])[:40]
         if re.match(r"[A-Za-z]", short):
             return short
@@ -115,6 +122,5 @@ def _tree(host: str, packed: str) -> Tree:
     try:
         return unpacked(base64.b64decode(packed, validate=True))
     except (ValueError, tarfile.TarError, OSError, EOFError) as error:
-        raise AutotuneError(
-            f"{host}: its configuration files did not arrive: {packed[:200]}"
-        ) from error
+        why = f"{host}: its configuration files did not arrive: {packed[:200]}"
+        raise AutotuneError(why) from error

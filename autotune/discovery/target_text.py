@@ -1,4 +1,4 @@
-"""The target file for a stack that was found, as a person would write it: every line explained."""
+"""The target file of a discovered stack, as a person would write it: every line explained."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from autotune.discovery.adoption import AdoptedTier
-from autotune.discovery.instances import DiscoveredHost
+from autotune.discovery.host_reading import DiscoveredHost
 from autotune.services.base import Value
 from autotune.space.dimension import Dimension
 
@@ -61,7 +61,7 @@ def _hosts(stack: Stack) -> Iterator[str]:
 def _tiers(stack: Stack) -> Iterator[str]:
     yield "tiers:"
     for tier in stack.tiers:
-        discovered = tier.found
+        discovered = tier.discovered
         for other in discovered.assumed:
             yield f"  # No file of {discovered.name} speaks of {other}: that it uses it is a guess."
         yield f"  {discovered.name}:"

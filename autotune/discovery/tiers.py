@@ -1,15 +1,37 @@
-"""From what runs on hosts to tiers: which belong together, and which call which."""
+"""Deployments that run on hosts, the tiers they form, and which of these call which."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from autotune.discovery.instances import Instance
+from autotune.discovery.host_reading import DiscoveredHost
+from autotune.services.adoption import RunningService
+from autotune.services.config_files import Config, guarded
+from autotune.services.registry import DEPLOYMENTS, SERVICES, adoptions
 
 _ADDRESS = re.compile(r"(?:[a-z]+://)?(\[[0-9a-fA-F:]+\]|[A-Za-z0-9_.-]+):([0-9]{2,5})")
-_HERE = frozenset({"127.0.0.1", "localhost", "[::1]", "::1"})
+_LOOPBACK = frozenset({"127.0.0.1", "localhost", "[::1]", "::1"})
+_ORDER = ("lb", "web", "cache", "store")
+
+
+@dataclass(frozen=True)
+class Instance:
+    """A deployment on a host. ``services`` are what runs in it, by the services' names, without
+    files that hold a password; ``behind`` is where it sends requests on, ``host:port``.
+    """
+
+    host: DiscoveredHost
+    kind: str  # lb, web, cache or store
+    deployment: str
+    port: int
+    services: Mapping[str, RunningService]
+    behind: tuple[str, ...] = ()
+
+    @property
+    def configs(self) -> Mapping[str, Config]:
+        return {name: service.config for name, service in self.services.items()}
 
 
 @dataclass(frozen=True)
@@ -35,6 +57,41 @@ class DiscoveredTier:
         return self.instances[0].kind
 
 
+def instances(host: DiscoveredHost) -> tuple[tuple[Instance, ...], tuple[str, ...]]:
+    """What runs on a host, and a line for each thing there that autotune does not tune."""
+    running: list[RunningService] = []
+    notes: list[str] = []
+    for adoption in dict.fromkeys(adoptions().values()):
+        for result in adoption.find(host):
+            if isinstance(result, str):
+                notes.append(f"{host.name}: {result}")
+            else:
+                running.append(replace(result, config=guarded(result.config)))
+    servers = {gateway: s for s in running if (gateway := SERVICES[s.key].gateway)}
+    fronts = [service for service in running if not SERVICES[service.key].gateway]
+    for front in fronts:
+        if front.gateway and front.gateway not in servers:
+            titles = [s.title for s in SERVICES.values() if s.gateway == front.gateway]
+            notes.append(
+                f"{host.name}: {SERVICES[front.key].title} hands requests on to another host, "
+                f"whose {' or '.join(titles)} is not adopted"
+            )
+    deployed = (_instance(host, front, servers.get(front.gateway)) for front in fronts)
+    return tuple(deployed), tuple(notes)
+
+
+def _instance(
+    host: DiscoveredHost, front: RunningService, server: RunningService | None
+) -> Instance:
+    if server is None:
+        deployment, kind, running = SERVICES[front.key].deployment, front.kind, [front]
+    else:
+        deployment, kind, running = f"{front.key}+{server.key}", "web", [front, server]
+    roles = dict(DEPLOYMENTS[deployment])
+    services = {SERVICES[s.key].name: replace(s, role=roles[s.key]) for s in running}
+    return Instance(host, kind, deployment, front.port, services, front.behind)
+
+
 def tiers(instances: Iterable[Instance]) -> tuple[DiscoveredTier, ...]:
     """Tiers with their connections, from the load balancer to the store.
 
@@ -44,9 +101,8 @@ def tiers(instances: Iterable[Instance]) -> tuple[DiscoveredTier, ...]:
     grouped: dict[tuple[str, str, int], list[Instance]] = {}
     for instance in instances:
         grouped.setdefault((instance.kind, instance.deployment, instance.port), []).append(instance)
-    order = ("lb", "web", "cache", "store")
     discovered: list[DiscoveredTier] = []
-    for key in sorted(grouped, key=lambda key: order.index(key[0])):
+    for key in sorted(grouped, key=lambda key: _ORDER.index(key[0])):
         same = sum(tier.kind == key[0] for tier in discovered)
         name = key[0] if not same else f"{key[0]}{same + 1}"
         discovered.append(DiscoveredTier(name, tuple(grouped[key])))
@@ -56,16 +112,15 @@ def tiers(instances: Iterable[Instance]) -> tuple[DiscoveredTier, ...]:
 def _connected(tier: DiscoveredTier, every: Sequence[DiscoveredTier]) -> DiscoveredTier:
     others = [other for other in every if other.name != tier.name]
     if tier.kind == "lb":
-        next_one = [other for other in others if other.kind == "web" and _sends(tier, other)]
-        return replace(tier, forwards_to=next_one[0].name if next_one else None)
+        behind = (other.name for other in others if other.kind == "web" and _sends(tier, other))
+        return replace(tier, forwards_to=next(behind, None))
     if tier.kind != "web":
         return tier
-    behind = [other for other in others if other.kind in ("cache", "store")]
-    named = tuple(other.name for other in behind if _speaks_of(tier, other))
+    backing = [other for other in others if other.kind in ("cache", "store")]
+    named = tuple(other.name for other in backing if _names(tier, other))
+    web = [other for other in every if other.kind == "web"]
     unnamed = tuple(
-        other.name
-        for other in behind
-        if not any(_speaks_of(one, other) for one in every if one.kind == "web")
+        other.name for other in backing if not any(_names(caller, other) for caller in web)
     )
     return replace(tier, uses=(*named, *unnamed), assumed=unnamed)
 
@@ -78,23 +133,25 @@ def _sends(tier: DiscoveredTier, other: DiscoveredTier) -> bool:
     )
 
 
-def _speaks_of(tier: DiscoveredTier, other: DiscoveredTier) -> bool:
+def _names(tier: DiscoveredTier, other: DiscoveredTier) -> bool:
+    """Whether a file of ``tier`` has an address of ``other``."""
     return any(
-        _is_at(f"{found[1]}:{found[2]}", instance, other)
+        _is_at(f"{address[1]}:{address[2]}", instance, other)
         for instance in tier.instances
         for config in instance.configs.values()
-        for seen in config.seen
-        for word in seen.words
-        for found in _ADDRESS.finditer(word)
+        for directive in config.seen
+        for word in directive.words
+        for address in _ADDRESS.finditer(word)
     )
 
 
-def _is_at(place: str, speaker: Instance, tier: DiscoveredTier) -> bool:
-    """Whether ``host:port``, as ``speaker`` has it, is a host of ``tier``."""
+def _is_at(place: str, caller: Instance, tier: DiscoveredTier) -> bool:
+    """Whether ``host:port``, as ``caller`` has it, is a host of ``tier``."""
     host, _, port = place.rpartition(":")
     if port != str(tier.port):
         return False
     return any(
-        host in instance.host.names or (host in _HERE and instance.host.name == speaker.host.name)
+        host in instance.host.names
+        or (host in _LOOPBACK and instance.host.name == caller.host.name)
         for instance in tier.instances
     )

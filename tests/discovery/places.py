@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from autotune.discovery.instances import DiscoveredHost
+from autotune.discovery.host_reading import DiscoveredHost
 from autotune.services.config_files import Tree
 from autotune.space.facts import HostFacts
 

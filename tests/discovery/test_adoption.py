@@ -12,8 +12,8 @@ import pytest
 
 from autotune.deploy.render import of_text
 from autotune.discovery.adoption import AdoptedTier, adopt
-from autotune.discovery.instances import DiscoveredHost, Instance, instances
-from autotune.discovery.tiers import DiscoveredTier, tiers
+from autotune.discovery.host_reading import DiscoveredHost
+from autotune.discovery.tiers import DiscoveredTier, Instance, instances, tiers
 from autotune.services.adoption import RunningService
 from autotune.services.base import Role, Value
 from autotune.services.config_files import Tree, unpacked
@@ -58,7 +58,7 @@ def test_a_web_host() -> None:
     found = web()
     tier = adopted(found)["web"]
     given_back(tier, found)
-    assert tier.found.deployment == "nginx+php-fpm"
+    assert tier.discovered.deployment == "nginx+php-fpm"
     assert tier.values == {
         "nginx.worker_processes": 2,
         "nginx.worker_connections": 768,
@@ -219,7 +219,7 @@ def test_apache_as_a_load_balancer() -> None:
     tiers_found = adopted(web(), found)
     tier = tiers_found["lb"]
     given_back(tier, found)
-    assert tier.found.forwards_to == "web"
+    assert tier.discovered.forwards_to == "web"
     assert (tier.values["apache.ServerLimit"], tier.values["apache.StartServers"]) == (6, 2)
     assert tier.values["apache.KeepAlive"] is True
     text = rendered(tier, {"ServerLimit": 40, "KeepAlive": False})["lb1/etc/apache2/apache2.conf"]
@@ -287,4 +287,4 @@ def test_what_the_distribution_installs() -> None:
     for tier in every.values():
         made = rendered(tier)
         assert made == {path: tree.files[path.removeprefix("here")].decode() for path in made}
-    assert {tier.found.deployment for tier in every.values()} >= {"memcached", "redis"}
+    assert {tier.discovered.deployment for tier in every.values()} >= {"memcached", "redis"}

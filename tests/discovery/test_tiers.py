@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from autotune.discovery.instances import DiscoveredHost, instances
-from autotune.discovery.tiers import DiscoveredTier, tiers
+from autotune.discovery.host_reading import DiscoveredHost
+from autotune.discovery.tiers import DiscoveredTier, instances, tiers
 from tests.discovery.places import LB, SITE, cache, host, store, web
 
 
