@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -57,8 +57,10 @@ def write(
     """
     discovered, notes = _tiers(hosts)
     adopted = [adoption.adopt(tier) for tier in discovered]
-    notes += _unread(discovered)
-    name = _name(out, hosts)
+    name = out.stem if out else hosts[0].name
+    if not re.match(NAME, name):
+        hint = "--out with letters, digits, _ and -"
+        raise AutotuneError(f"{name!r} cannot be a target's name", hint=hint)
     out = out or Path("targets") / f"{name}.yaml"
     templates = out.parent / "templates" / name
     for place in (out, templates):
@@ -73,12 +75,19 @@ def write(
         ssh_config=str(ssh_config.expanduser().resolve()) if ssh_config else None,
         notes=notes,
     )
+    texts = {
+        manifest.NAME: manifest.text({k: own for tier in adopted for k, own in tier.own.items()})
+    }
     for tier in adopted:
         _check(tier)
-    _write(templates, adopted)
+        texts |= tier.templates
+    for relative, text in texts.items():
+        place = templates / relative
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.write_bytes(text.encode())
     out.write_text(target_text.text(stack), encoding="utf-8")
     parameters = sum(len(tier.values) for tier in adopted)
-    return Written(out, templates, tuple(map(_summary, adopted)), parameters, tuple(notes))
+    return Written(out, templates, tuple(map(_summary, discovered)), parameters, tuple(notes))
 
 
 def _tiers(hosts: Sequence[DiscoveredHost]) -> tuple[Sequence[DiscoveredTier], list[str]]:
@@ -94,26 +103,39 @@ def _tiers(hosts: Sequence[DiscoveredHost]) -> tuple[Sequence[DiscoveredTier], l
             hint=f"{', '.join(others)} and {last} are known, as Debian's units; start them, or write"
             " a target by hand: `autotune init`",
         )
-    return discovered, notes
+    unread = (
+        f"{instance.host.name}: {path}: {why}"
+        for tier in discovered
+        for instance in tier.instances
+        for config in instance.configs.values()
+        for path, why in config.unread.items()
+    )
+    return discovered, [*notes, *dict.fromkeys(unread)]
 
 
 def _hosts(logins: Sequence[str], ssh_config: Path | None) -> list[DiscoveredHost]:
+    """What was read of each, by names that the target can have, each once."""
     if ssh_config and not ssh_config.expanduser().exists():
         raise AutotuneError(f"there is no {ssh_config}", hint="--ssh-config takes an ssh_config(5)")
     # Its libraries take a second to load.
     from autotune.transports.ssh import SshTransport
 
-    hosts = [_login(login, ssh_config) for login in logins]
-    transports: dict[str, Transport] = {host.name: SshTransport(host) for host in hosts}
-    by_name = {host.name: host for host in hosts}
+    by_name = {login.strip(): _login(login, ssh_config) for login in logins}
+    transports: dict[str, Transport] = {name: SshTransport(h) for name, h in by_name.items()}
     try:
-        read = run_on_all(
+        hosts = run_on_all(
             transports.values(), lambda transport: read_host(transport, by_name[transport.name])
         ).unwrap()
     finally:
         for transport in transports.values():
             transport.close()
-    return _distinct(read.values())
+    times = Counter[str]()
+    named = []
+    for host in hosts.values():
+        times[host.name] += 1
+        number = times[host.name]
+        named.append(host if number == 1 else replace(host, name=f"{host.name}-{number}"))
+    return named
 
 
 def _login(login: str, ssh_config: Path | None) -> SshHost:
@@ -127,34 +149,6 @@ def _login(login: str, ssh_config: Path | None) -> SshHost:
         port=int(match["port"]) if match["port"] else None,
         config=str(ssh_config.expanduser()) if ssh_config else None,
     )
-
-
-def _distinct(hosts: Iterable[DiscoveredHost]) -> list[DiscoveredHost]:
-    """Names that the target can have, each once."""
-    times = Counter[str]()
-    named = []
-    for host in hosts:
-        times[host.name] += 1
-        number = times[host.name]
-        named.append(host if number == 1 else replace(host, name=f"{host.name}-{number}"))
-    return named
-
-
-def _name(out: Path | None, hosts: Iterable[DiscoveredHost]) -> str:
-    name = out.stem if out else next(iter(hosts)).name
-    if not re.match(NAME, name):
-        raise AutotuneError(
-            f"{name!r} cannot be a target's name", hint="--out with letters, digits, _ and -"
-        )
-    return name
-
-
-def _unread(discovered: Iterable[DiscoveredTier]) -> list[str]:
-    return list(dict.fromkeys(
-        f"{instance.host.name}: {path}: {why}"
-        for tier in discovered for instance in tier.instances
-        for config in instance.configs.values() for path, why in config.unread.items()
-    ))  # fmt: skip
 
 
 def _path(discovered: Sequence[DiscoveredTier]) -> str:
@@ -194,19 +188,9 @@ def _baseline(tier: AdoptedTier, service: str) -> Mapping[str, object]:
     return values
 
 
-def _write(directory: Path, adopted: Iterable[AdoptedTier]) -> None:
-    own = {part: files for tier in adopted for part, files in tier.own.items()}
-    texts = {path: text for tier in adopted for path, text in tier.templates.items()}
-    for path, text in {**texts, manifest.NAME: manifest.text(own)}.items():
-        place = directory / path
-        place.parent.mkdir(parents=True, exist_ok=True)
-        place.write_bytes(text.encode())
-
-
-def _summary(tier: AdoptedTier) -> str:
-    discovered = tier.discovered
-    hosts = ", ".join(instance.host.name for instance in discovered.instances)
-    onward = f", forwards to {discovered.forwards_to}" if discovered.forwards_to else ""
-    onward += f", uses {', '.join(discovered.uses)}" if discovered.uses else ""
-    line = f"{discovered.name}: {discovered.deployment} on {hosts}, port {discovered.port}"
-    return line + onward.replace(", ", "; ", 1)
+def _summary(tier: DiscoveredTier) -> str:
+    hosts = ", ".join(instance.host.name for instance in tier.instances)
+    onward = [f"forwards to {tier.forwards_to}"] if tier.forwards_to else []
+    onward += [f"uses {', '.join(tier.uses)}"] if tier.uses else []
+    behind = f"; {', '.join(onward)}" if onward else ""
+    return f"{tier.name}: {tier.deployment} on {hosts}, port {tier.port}{behind}"

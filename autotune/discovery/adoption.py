@@ -10,7 +10,7 @@ from autotune.discovery.tiers import DiscoveredTier
 from autotune.services.adoption import RunningService
 from autotune.services.base import ConfigFile, Own, Service, Value
 from autotune.services.config_files import Config
-from autotune.services.directives import Accepts, Adopted, Edit
+from autotune.services.directives import Adopted, Edit
 from autotune.services.registry import adoptions, placed
 from autotune.space.dimension import Dimension
 from autotune.space.facts import smallest
@@ -100,7 +100,10 @@ def _of_hosts(
 ) -> list[Adopted]:
     """What is tuned on each host; hosts of a tier share their settings, so they must agree now."""
     tune = adoptions()[services[0].key].tune
-    accepts = _accepting(dimensions)
+
+    def accepts(name: str, value: Value) -> bool:
+        return name in dimensions and _can_start_at(dimensions[name], value)
+
     first = [tune(service, accepts) for service in services]
     differing = {
         name
@@ -109,32 +112,19 @@ def _of_hosts(
     }
     if not differing:
         return first
-
-    def agreed(name: str, value: Value) -> bool:
-        return name not in differing and accepts(name, value)
-
-    again = [tune(service, agreed) for service in services]
+    again = [tune(s, lambda name, v: name not in differing and accepts(name, v)) for s in services]
     for adopted in again:
         adopted.left.update(dict.fromkeys(differing, "the hosts have different values"))
     return again
 
 
-def _accepting(dimensions: Mapping[str, Dimension]) -> Accepts:
+def _can_start_at(dimension: Dimension, value: Value) -> bool:
     """Whether a value can be the baseline of a dimension; ranges can be widened to hold it."""
-
-    def accepts(name: str, value: Value) -> bool:
-        dimension = dimensions.get(name)
-        if dimension is None:
-            return False
-        if dimension.choices:
-            return any(
-                value == choice and type(value) is type(choice) for choice in dimension.choices
-            )
-        if isinstance(value, bool | str) or (dimension.log and value <= 0):
-            return False
-        return not dimension.integer or value == int(value)
-
-    return accepts
+    if dimension.choices:
+        return any(value == choice and type(value) is type(choice) for choice in dimension.choices)
+    if isinstance(value, bool | str) or (dimension.log and value <= 0):
+        return False
+    return not dimension.integer or value == int(value)
 
 
 def _templates(config: Config, edits: Iterable[Edit]) -> dict[str, str]:
@@ -152,16 +142,14 @@ def exchanged(text: str, pieces: Iterable[tuple[int, int, str]]) -> str:
     """
     literals, place = [], 0
     for start, end, own in sorted(pieces, key=lambda piece: piece[:2]):
-        literals += [_apart(_literal(text[place:start])), own]
+        literal = _literal(text[place:start])
+        bare = literal.rstrip("{")
+        if braces := literal[len(bare) :]:
+            # They would be taken for part of the variable after them: the template says them.
+            literal = f'{bare}{{{{ "{braces}" }}}}'
+        literals += [literal, own]
         place = end
     return "".join([*literals, _literal(text[place:])])
-
-
-def _apart(literal: str) -> str:
-    """Braces that would be taken for part of the variable after them, said by the template."""
-    bare = literal.rstrip("{")
-    braces = literal[len(bare) :]
-    return f'{bare}{{{{ "{braces}" }}}}' if braces else literal
 
 
 def _literal(text: str) -> str:

@@ -81,37 +81,30 @@ def _parameters(stack: Stack) -> Iterator[str]:
     yield "# a parameter alone give it `{drop: true}`. `autotune params` has the whole catalogue."
     yield "parameters:"
     for tier in stack.tiers:
-        for name, dimension in _of(tier):
-            key = name.partition(".")[2]
-            if key in tier.values:
-                yield _tuned(name, dimension, tier.values[key])
         left: dict[str, list[str]] = {}
-        for name, _ in _of(tier):
-            if why := tier.left.get(name.partition(".")[2]):
-                left.setdefault(why, []).append(name)
+        for dimension in tier.dimensions:
+            key = dimension.name.partition(".")[2]
+            if dimension.derived is not None:
+                continue
+            if key in tier.values:
+                yield _tuned(dimension, tier.values[key])
+            if key in tier.left:
+                left.setdefault(tier.left[key], []).append(dimension.name)
         for why, names in left.items():
             yield f"  # Not tuned, as {why}:"
             yield from (f"  {name}: {{drop: true}}" for name in names)
 
 
-def _of(tier: AdoptedTier) -> Iterator[tuple[str, Dimension]]:
-    for dimension in tier.dimensions:
-        if dimension.derived is None:
-            yield dimension.name, dimension
-
-
-def _tuned(name: str, dimension: Dimension, value: Value) -> str:
+def _tuned(dimension: Dimension, value: Value) -> str:
     if dimension.choices:
         keys = {"choices": f"[{', '.join(map(scalar, dimension.choices))}]"}
     else:
-        assert dimension.low is not None
-        assert dimension.high is not None
         assert isinstance(value, int | float)
-        low, high = min(dimension.low, value), max(dimension.high, value)
-        keys = {"range": f"[{scalar(low)}, {scalar(high)}]"}
+        low, high = dimension.bounds
+        keys = {"range": f"[{scalar(min(low, value))}, {scalar(max(high, value))}]"}
     unit = dimension.parameter.unit
     counted = f" ({unit})" if unit else ""
-    line = f"  {name}: {_flow({**keys, 'default': scalar(value)})}"
+    line = f"  {dimension.name}: {_flow({**keys, 'default': scalar(value)})}"
     return f"  # {dimension.parameter.meaning}{counted}\n{line}"
 
 
