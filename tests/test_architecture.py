@@ -54,7 +54,7 @@ SERVICE_NAMES = {
 }
 GENERATOR_NAMES = {
     "target/": "the default of `load:`, and keys that only one generator has",
-    "discovery/target_text.py": "the default, written into a new target",
+    "discovery/adopting.py": "the default, written into a new target",
     "environments/": "ceilings of caches are those of two particular generators",
     "study/ceilings.py": "ceilings of caches are those of two particular generators",
 }

@@ -9,17 +9,15 @@ from itertools import product
 
 from autotune.services.base import Action, Conditions, Parameter, Value
 from autotune.services.registry import choice_of
-from autotune.space.expression import Expression
+from autotune.space.expression import UNITS, Expression
 from autotune.target.messages import format_value, same
 from autotune.target.model import Tier
-from autotune.target.units import DURATION, SIZE
 
 BASELINE = "baseline"
 # Settings that are known by a name in any target, each an attribute of a dimension: `Space.preset`.
 PRESETS = ("recommended", "published")
 NAMED = (BASELINE, *PRESETS)
 LARGEST = 2.0**63  # nothing that is tuned counts further
-UNITS = {name: float(size) for name, size in {**SIZE, **DURATION}.items()}
 # What holds for the choice between the deployments of any tier.
 CHOICE = Parameter(
     "service", "Which software does the job of this tier.",

@@ -37,9 +37,9 @@ _SYMBOLS: dict[type[ast.AST], str] = {
     ast.Add: "+", ast.Sub: "-", ast.Mult: "*", ast.Div: "/", ast.Pow: "*",
     ast.LtE: "<=", ast.GtE: ">=", ast.Lt: "<", ast.Gt: ">", ast.Eq: "==",
 }  # fmt: skip
-_UNITS = {**{name: float(size) for name, size in SIZE.items()}, **DURATION}
+UNITS = {name: float(size) for name, size in {**SIZE, **DURATION}.items()}
 _NAME = r"[A-Za-z_][\w+-]*(?:\.\w+)*"
-_UNIT = "|".join(sorted(_UNITS, key=len, reverse=True))
+_UNIT = "|".join(sorted(UNITS, key=len, reverse=True))
 _WORD = re.compile(
     rf"""\s*(?:
        (?P<number>\d+(?:\.\d+)?)\s*(?:(?P<unit>{_UNIT})(?![\w.+-])|%\s*(?P<share>of(?![\w.+-]))?)?
@@ -98,16 +98,17 @@ class Operation:
 
     def written(self, leaf: Callable[[Number | Name], str]) -> str:
         """The operation as people write it, each number and name as ``leaf`` has it."""
-        texts = [self._operand(operand, leaf) for operand in self.operands]
+        texts = []
+        for operand in self.operands:
+            if isinstance(operand, Operation):
+                looser = operand.symbol in "+-" and self.symbol in ("*", "/", "-")
+                text = operand.written(leaf)
+                texts.append(f"({text})" if looser else text)
+            else:
+                texts.append(leaf(operand))
         if self.symbol in FUNCTIONS:
             return f"{self.symbol}({', '.join(texts)})"
         return f" {self.symbol} ".join(texts) if len(texts) > 1 else f"{self.symbol}{texts[0]}"
-
-    def _operand(self, operand: Expression, leaf: Callable[[Number | Name], str]) -> str:
-        if not isinstance(operand, Operation):
-            return leaf(operand)
-        looser = operand.symbol in "+-" and self.symbol in ("*", "/", "-")
-        return f"({operand.written(leaf)})" if looser else operand.written(leaf)
 
 
 Expression = Number | Name | Operation
@@ -189,7 +190,7 @@ def _parsed(text: str) -> tuple[ast.expr, list[str]]:
 
 def _python(word: re.Match[str], index: int) -> str:
     if word["number"]:
-        number = float(word["number"]) * _UNITS.get(word["unit"], 1.0)
+        number = float(word["number"]) * UNITS.get(word["unit"], 1.0)
         number = number / 100 if "%" in word[0] else number
         # Only shares are powers: they bind more tightly than a division does.
         return f"{number!r} **" if word["share"] else repr(number)

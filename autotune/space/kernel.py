@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 
-from autotune.services.base import Value
 from autotune.services.readback import number
 from autotune.services.sysctl.service import CHOICES_IN, NARROWED_TO, WHOLE_MACHINE, Sysctl
 from autotune.space.dimension import Dimension
@@ -22,18 +21,13 @@ def as_set(dimension: Dimension, facts: HostFacts) -> Dimension:
     current = number(text) if isinstance(dimension.parameter.stock, int) else text
     if not dimension.choices:
         return replace(dimension.including(int(current)), baseline=int(current))
-    choices = dict.fromkeys((current, *_offered(dimension, facts)))
-    return replace(dimension, baseline=current, choices=tuple(choices))
-
-
-def _offered(dimension: Dimension, facts: HostFacts) -> tuple[Value, ...]:
-    """What may be chosen: what the kernel has, and lets this host have."""
-    key = dimension.parameter.name
+    # What may be chosen: what the kernel has, and lets this host have.
     offered = facts.kernel.get(CHOICES_IN.get(key, ""), "").split()
     if WHOLE_MACHINE not in facts.kernel and NARROWED_TO.get(key) in facts.kernel:
         allowed = facts.kernel[NARROWED_TO[key]].split()
         offered = [choice for choice in offered if choice in allowed]
-    return tuple(offered) or dimension.choices
+    choices = dict.fromkeys((current, *(offered or dimension.choices)))
+    return replace(dimension, baseline=current, choices=tuple(choices))
 
 
 def available(
@@ -47,15 +41,17 @@ def available(
     for name, tier in target.tiers.items():
         for host in tier.hosts:
             owners.setdefault(host, name)
-    kept, dropped = list[Dimension](), list[tuple[Dimension, str]]()
+    remaining, left_out = list[Dimension](), dict[tuple[str, str], list[str]]()
     for dimension in dimensions:
         if not _is_kernels(dimension):
-            kept.append(dimension)
+            remaining.append(dimension)
         elif why := next(_reasons(target, dimension, owners, facts), None):
-            dropped.append((dimension, why))
+            service = dimension.name.removesuffix(f".{dimension.parameter.name}")
+            left_out.setdefault((service, why), []).append(dimension.parameter.name)
         elif not dimension.parameter.on_demand or dimension.name in target.parameters:
-            kept.append(dimension)
-    return tuple(kept), (*_briefly(dropped), *_differing(target, kept, facts))
+            remaining.append(dimension)
+    lines = (f"{name}: left out {', '.join(k)}: {why}" for (name, why), k in left_out.items())
+    return tuple(remaining), (*lines, *_differing(target, remaining, facts))
 
 
 def _is_kernels(dimension: Dimension) -> bool:
@@ -80,10 +76,10 @@ def _reasons(
 
 
 def _differing(
-    target: Target, kept: Iterable[Dimension], facts: Mapping[str, HostFacts]
+    target: Target, dimensions: Iterable[Dimension], facts: Mapping[str, HostFacts]
 ) -> Iterator[str]:
     """Settings that the hosts of a tier have otherwise today: in a study they share them."""
-    for dimension in filter(_is_kernels, kept):
+    for dimension in filter(_is_kernels, dimensions):
         first, *others = target.tiers[dimension.name.partition(".")[0]].hosts
         key = dimension.parameter.name
         for host in others:
@@ -92,13 +88,3 @@ def _differing(
                     f"{dimension.name}: {first} has {facts[first].kernel[key]}, {host} has "
                     f"{facts[host].kernel[key]}; the baseline is that of {first}"
                 )
-
-
-def _briefly(dropped: Iterable[tuple[Dimension, str]]) -> Iterator[str]:
-    """All settings of a tier with the same reason in one line."""
-    grouped: dict[tuple[str, str], list[str]] = {}
-    for dimension, reason in dropped:
-        tier = dimension.name.partition(".")[0]
-        grouped.setdefault((tier, reason), []).append(dimension.parameter.name)
-    for (tier, reason), keys in grouped.items():
-        yield f"{tier}.{Sysctl.name}: left out {', '.join(keys)}: {reason}"

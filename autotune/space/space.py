@@ -144,33 +144,26 @@ def build(file: TargetFile, facts: Facts) -> Space:
     for order in orders(target, every):
         rules += vocabulary.rules(order)
     space = Space(every, tuple(rules), named_facts, left_out, known(file, every))
-    _check_baseline(file, space)
-    return _limited(space, [r for limit in limits(target) for r in vocabulary.rules(limit)])
-
-
-def _check_baseline(file: TargetFile, space: Space) -> None:
     try:
         broken = space.candidate({}).bindings
     except Infeasible as error:
         raise file.document.error(["constraints"], f"nothing can satisfy {error}") from None
     if broken:
-        raise file.document.error(
-            ["constraints"], f"the baseline itself breaks a constraint: {broken[0].rule}"
-        )
+        why = f"the baseline itself breaks a constraint: {broken[0].rule}"
+        raise file.document.error(["constraints"], why)
+    return _limited(space, [r for limit in limits(target) for r in vocabulary.rules(limit)])
 
 
 def _limited(space: Space, rules: list[Rule]) -> Space:
     """With rules that no target wrote, but for those that its baseline does not keep."""
-    kept, dropped = list[Rule](), list[str]()
+    constraints, dropped = [*space.constraints], [*space.dropped]
     for rule in rules:
         if rule.applies(space.baseline) and not space.keeps(rule, space.baseline):
             arithmetic = space.arithmetic(rule, space.baseline)
             dropped.append(f"a rule is left out, for the baseline itself breaks it: {arithmetic}")
         else:
-            kept.append(replace(rule, built_in=True))
-    return replace(
-        space, constraints=(*space.constraints, *kept), dropped=(*space.dropped, *dropped)
-    )
+            constraints.append(replace(rule, built_in=True))
+    return replace(space, constraints=tuple(constraints), dropped=tuple(dropped))
 
 
 def _written(file: TargetFile, vocabulary: Vocabulary) -> list[Rule]:
@@ -183,11 +176,9 @@ def _written(file: TargetFile, vocabulary: Vocabulary) -> list[Rule]:
         except KeyError as error:
             name = str(error.args[0])
             meant = nearest(name, vocabulary.known)
-            raise file.document.error(
-                ["constraints", index],
-                f"unknown name {name!r}",
-                hint=f"did you mean {meant!r}?" if meant else None,
-            ) from None
+            hint = f"did you mean {meant!r}?" if meant else None
+            place = ("constraints", index)
+            raise file.document.error(place, f"unknown name {name!r}", hint=hint) from None
     return rules
 
 
@@ -203,8 +194,13 @@ def dimensions(file: TargetFile, facts: Facts) -> tuple[Dimension, ...]:
     for tier_name, tier in file.target.tiers.items():
         _check_deployments(file, tier_name, tier)
         for dimension in of_tier(tier_name, tier, smallest(facts[host] for host in tier.hosts)):
-            same = by_name.get(dimension.name)
-            by_name[dimension.name] = _merged(same, dimension) if same else dimension
+            same = by_name.setdefault(dimension.name, dimension)
+            if same is not dimension:
+                # Of a service that plays two roles in the tier: of use in either. Both start with
+                # the condition of their deployment; what follows is the parameter's own.
+                (choice_name, values), (_, more) = same.when[0], dimension.when[0]
+                when = ((choice_name, (*values, *more)), *same.when[1:])
+                by_name[dimension.name] = replace(same, when=when)
     for name, rule in file.target.parameters.items():
         if name not in by_name:
             raise file.document.unknown(["parameters", name], "parameter", by_name)
@@ -240,13 +236,6 @@ def of_tier(name: str, tier: Tier, facts: HostFacts) -> Iterator[Dimension]:
             if parameter.roles is None or place.role in parameter.roles:
                 dimension = _dimension(place, parameter, facts)
                 yield kernel.as_set(dimension, facts) if place.role is Role.HOST else dimension
-
-
-def _merged(first: Dimension, other: Dimension) -> Dimension:
-    """One parameter of a service that plays two roles in a tier: of use in either."""
-    # Both start with the condition of their deployment; what follows is the parameter's own.
-    (name, values), (_, more) = first.when[0], other.when[0]
-    return replace(first, when=((name, (*values, *more)), *first.when[1:]))
 
 
 def _dimension(place: Placed, parameter: Parameter, facts: HostFacts) -> Dimension:

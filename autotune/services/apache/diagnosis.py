@@ -7,7 +7,6 @@ import re
 from collections.abc import Mapping
 
 from autotune.services.apache.service import STATUS_HOST, asking
-from autotune.services.base import Site
 from autotune.services.diagnosis import (
     FULL,
     INFERRED,
@@ -23,7 +22,7 @@ from autotune.services.diagnosis import (
     Resource,
 )
 
-SEEN = 0.25  # of the looks found connections waiting: less is a burst
+QUEUED = 0.25  # of the looks found connections waiting: less is a burst
 AROUND = 2  # times it is asked in any reading: before there is load and after
 BUSY = 0.75  # of the workers, which are asked for once a second
 # Waiting connections per worker: they add less than a tenth of a request's time (Little's law).
@@ -44,63 +43,58 @@ def doing(text: str) -> Mapping[str, float]:
     return {WORKING: max(0.0, count[WORKING] - 1.0), KEPT: float(count[KEPT])}
 
 
-def _log(site: Site) -> str:
-    return site.place(f"{site.directory}/apache2-error.log", "/var/log/apache2/error.log")
-
-
 def workers(part: PartReading) -> Finding | None:
     """All its workers are taken and connections wait to be accepted. What is behind comes first:
     a load balancer whose web servers lack workers runs out of its own."""
-    seen, most = part.activity, part.setting("MaxRequestWorkers")
-    if most is None or seen.queued < SEEN or not seen.workers:
+    activity, most = part.activity, part.setting("MaxRequestWorkers")
+    if most is None or activity.queued < QUEUED or not activity.workers:
         return None
     threads = part.setting("ThreadsPerChild") or 1
-    there = min(seen.workers * threads, most)
-    logged, taken = "max_workers" in seen.complaints, _taken(seen, there)
+    there = min(activity.workers * threads, most)
+    kept = activity.counters.get(KEPT, 0.0)
+    logged = "max_workers" in activity.complaints
+    # A server that leaves the question about its state waiting has nobody to answer it.
+    taken = bool(activity.unanswered) or activity.occupied + kept >= BUSY * there
     # A reading cut short ends before anybody was asked; but whoever is free accepts at once,
     # unless the machine keeps it from running for a moment.
-    unasked = seen.answers + seen.unanswered <= AROUND
-    inferred = unasked and there >= FULL * most and seen.waiting >= FLEETING * there
+    unasked = activity.answers + activity.unanswered <= AROUND
+    inferred = unasked and there >= FULL * most and activity.waiting >= FLEETING * there
     if not (logged or taken or inferred):
         return None
     return Finding(
         Resource.WORKERS,
-        f"{_shown(seen, logged=logged)} of {there} workers, {most} allowed;"
-        f" {seen.waiting:.0f} connections waited at its socket (up to {seen.waiting_max}):"
-        f" {_remedy(seen, there, most, threads)}",
+        f"{_observed(activity, kept, logged=logged)} of {there} workers, {most} allowed;"
+        f" {activity.waiting:.0f} connections waited at its socket (up to {activity.waiting_max}):"
+        f" {_move(there, most, threads, kept)}",
         TOLD if logged else MEASURED if taken else INFERRED,
     )
 
 
-def _taken(part: PartActivity, there: int) -> bool:
-    # A server that leaves the question about its state waiting has nobody to answer it.
-    return bool(part.unanswered) or part.occupied + _kept(part) >= BUSY * there
-
-
-def _shown(part: PartActivity, *, logged: bool) -> str:
+def _observed(part: PartActivity, kept: float, *, logged: bool) -> str:
     if logged:
         return "“server reached MaxRequestWorkers setting” in its log"
     if part.unanswered:
         return f"none free to tell of its state, {part.unanswered} times,"
     if part.answers <= AROUND and not part.occupied:
         return "not one free"
-    kept = f" and {_kept(part):.0f} held by kept connections" if _kept(part) else ""
-    return f"{part.occupied:.0f} busy{kept}"
+    return f"{part.occupied:.0f} busy" + (
+        f" and {kept:.0f} held by kept connections" if kept else ""
+    )
 
 
-def _remedy(part: PartActivity, there: int, most: int, threads: int) -> str:
+def _move(there: int, most: int, threads: int, kept: float) -> str:
     if there < FULL * most:
         spare = "MinSpareServers" if threads == 1 else "MinSpareThreads"
         return f"they are started too slowly: raise StartServers and {spare}"
-    if _kept(part) > 0.5 * there:
+    if kept > 0.5 * there:
         return "lower KeepAliveTimeout"
     return "raise MaxRequestWorkers" if threads == 1 else "raise ServerLimit or ThreadsPerChild"
 
 
-def _kept(part: PartActivity) -> float:
-    return part.counters.get(KEPT, 0.0)
-
-
+MORE_WORKERS = (
+    "MaxRequestWorkers+", "ServerLimit+", "ThreadsPerChild+", "StartServers+",
+    "MinSpareServers+", "MinSpareThreads+", "KeepAliveTimeout-",
+)  # fmt: skip
 DIAGNOSIS = Diagnosis(
     counters=CounterQuery(
         question=f"GET /server-status?auto HTTP/1.0\r\nHost: {STATUS_HOST}\r\n\r\n".encode(),
@@ -111,7 +105,9 @@ DIAGNOSIS = Diagnosis(
         more=doing,
         at_home=True,
     ),
-    log=_log,
+    log=lambda site: site.place(
+        f"{site.directory}/apache2-error.log", "/var/log/apache2/error.log"
+    ),
     complaints={
         # Apache says so once, until it is restarted.
         "max_workers": re.compile(r"reached MaxRequestWorkers|scoreboard is full"),
@@ -120,15 +116,7 @@ DIAGNOSIS = Diagnosis(
         "upstream_refused": re.compile(r"\(111\)Connection refused"),
     },
     moves={
-        Resource.WORKERS: (
-            "MaxRequestWorkers+",
-            "ServerLimit+",
-            "ThreadsPerChild+",
-            "StartServers+",
-            "MinSpareServers+",
-            "MinSpareThreads+",
-            "KeepAliveTimeout-",
-        ),
+        Resource.WORKERS: MORE_WORKERS,
         Resource.CONNECTIONS: ("MaxRequestWorkers+", "ServerLimit+", "ListenBacklog+"),
         Resource.MEMORY: ("MaxRequestWorkers-", "ServerLimit-"),
     },

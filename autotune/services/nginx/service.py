@@ -86,6 +86,8 @@ def _connections(part: PartReading) -> Finding | None:
     )
 
 
+MORE_CONNECTIONS = ("worker_connections+", "worker_processes+", "backlog+", "upstream_keepalive+")
+
 DIAGNOSIS = Diagnosis(
     counters=None,
     log=lambda site: site.place(f"{site.directory}/nginx-error.log", "/var/log/nginx/error.log"),
@@ -98,12 +100,7 @@ DIAGNOSIS = Diagnosis(
     },
     moves={
         Resource.WORKERS: ("worker_processes+",),
-        Resource.CONNECTIONS: (
-            "worker_connections+",
-            "worker_processes+",
-            "backlog+",
-            "upstream_keepalive+",
-        ),
+        Resource.CONNECTIONS: MORE_CONNECTIONS,
     },
     threads="worker_processes",
     refusal_rules=(_connections,),

@@ -45,10 +45,10 @@ def tune(service: RunningService, accepts: Accepts) -> Adopted:
     config = service.config
     # What the socket has now: without the directive that depends on PHP's version.
     backlog = service.host.backlogs.get(service.listen, BACKLOG)
+    pm = next((placed.words[0] for placed in config.called("pm") if placed.words), "")
     tunables = [
         Tunable("pm", "pm", WORD),
         Tunable("max_children", "pm.max_children", NUMBER),
-        *(_spare(name, default, _pm(config)) for name, default in SPARE.items()),
         Tunable("process_idle_timeout", "pm.process_idle_timeout", SECONDS_S, absent=Absent(
             10, _AFTER, r'"\npm.process_idle_timeout = " ~ process_idle_timeout ~ "s"')),
         Tunable("max_requests", "pm.max_requests", NUMBER, absent=Absent(
@@ -56,23 +56,18 @@ def tune(service: RunningService, accepts: Accepts) -> Adopted:
         Tunable("listen_backlog", "listen.backlog", NUMBER, absent=Absent(
             backlog, behind("listen"), r'"\nlisten.backlog = " ~ listen_backlog')),
     ]  # fmt: skip
+    for name, default in SPARE.items():
+        # FPM wants these with `dynamic`: they come with it where `pm` is something else today.
+        absent = Absent(default, _AFTER, rf'"\npm.{name} = " ~ {name}', 'pm == "dynamic"')
+        tunables.append(
+            Tunable(name, f"pm.{name}", NUMBER, absent=absent if pm != "dynamic" else None)
+        )
     return map_directives(config, tunables, accepts)
-
-
-def _pm(config: Config) -> str:
-    return next((seen.words[0] for seen in config.called("pm") if seen.words), "")
-
-
-def _spare(name: str, default: int, pm: str) -> Tunable:
-    """FPM wants these with `dynamic`: they come with it where another way is in use today."""
-    text = rf'"\npm.{name} = " ~ {name}'
-    absent = Absent(default, _AFTER, text, 'pm == "dynamic"') if pm != "dynamic" else None
-    return Tunable(name, f"pm.{name}", NUMBER, absent=absent)
 
 
 def listens(config: Config) -> str:
     """A socket's path, or a port; empty for pools that listen at several places."""
-    places = {seen.words[0] for seen in config.called("listen") if seen.words}
+    places = {placed.words[0] for placed in config.called("listen") if placed.words}
     place = places.pop() if len(places) == 1 else ""
     return place if place.startswith("/") else place.rpartition(":")[2]
 

@@ -20,7 +20,7 @@ from autotune.services.base import (
 )
 from autotune.services.diagnosis import FULL, MEASURED, Diagnosis, Finding, PartReading, Resource
 from autotune.services.php_fpm.syntax import assignments
-from autotune.services.readback import Parser, listen_backlog
+from autotune.services.readback import listen_backlog
 
 SOURCE = "php.net, FPM configuration"
 on_reload = partial(base.on_reload, source=SOURCE)
@@ -102,18 +102,18 @@ class PhpFpm(Service):
         return site.socket_name
 
     def effective(self, site: Site) -> tuple[Readback, ...]:
+        def own_backlog(text: str) -> Settings:
+            lines = (line for line in text.splitlines() if site.socket_name in line)
+            return listen_backlog("listen_backlog")("\n".join(lines))
+
         return (
             Readback((*self._command(site), "-tt"), assignments(IN_EFFECT)),
-            Readback(("ss", "-lxH"), _backlog_of(site.socket_name)),
+            Readback(("ss", "-lxH"), own_backlog),
         )
 
     def _command(self, site: Site) -> Argv:
-        return (
-            site.programs["php-fpm"],
-            *site.place(("-p", "."), ()),
-            "-y",
-            self.config_path(site),
-        )
+        place = (*site.place(("-p", "."), ()), "-y", self.config_path(site))
+        return (site.programs["php-fpm"], *place)
 
 
 SERVICES = (PhpFpm(),)
@@ -124,30 +124,21 @@ def _version(site: Site) -> str:
     return site.programs["php-fpm"].rpartition("php-fpm")[2]
 
 
-def _backlog_of(socket: str) -> Parser:
-    parse = listen_backlog("listen_backlog")
-
-    def of_own(text: str) -> Settings:
-        return parse("\n".join(line for line in text.splitlines() if socket in line))
-
-    return of_own
-
-
 def _children(part: PartReading) -> Finding | None:
     """All children have a request in hand and more requests wait at the socket."""
-    seen = part.activity
-    limit = part.setting("max_children") or seen.workers
-    if not seen.workers or seen.queued < 0.25 or seen.occupied < 0.75 * seen.workers:
+    pool = part.activity
+    limit = part.setting("max_children") or pool.workers
+    if not pool.workers or pool.queued < 0.25 or pool.occupied < 0.75 * pool.workers:
         return None
     meanwhile = f" while {part.idle:.0%} of the CPU was idle" if part.idle is not None else ""
-    remedy = "raise max_children"
-    if seen.workers < FULL * limit:
-        remedy = "children are forked too slowly: raise start_servers, or pm = static"
+    move = "raise max_children"
+    if pool.workers < FULL * limit:
+        move = "children are forked too slowly: raise start_servers, or pm = static"
     return Finding(
         Resource.WORKERS,
-        f"{seen.occupied:.1f} of {seen.workers} children busy, {limit} allowed,"
-        f" {seen.waiting:.0f} requests waiting at its socket (up to {seen.waiting_max})"
-        f"{meanwhile}: {remedy}",
+        f"{pool.occupied:.1f} of {pool.workers} children busy, {limit} allowed,"
+        f" {pool.waiting:.0f} requests waiting at its socket (up to {pool.waiting_max})"
+        f"{meanwhile}: {move}",
         MEASURED,
     )
 
