@@ -50,7 +50,7 @@ SERVICE_NAMES = {
     "services/local_cache/": "it is a memcached beside the application",
     "services/php_fpm/service.py": "PHP's clients of a cache and a store are packages of their own",
     "services/apache/service.py": "PHP's clients of a cache and a store are packages of their own",
-    "services/nginx/parameters.py": "what a parameter means to the application server behind it",
+    "services/nginx/service.py": "what a parameter means to the application server behind it",
 }
 GENERATOR_NAMES = {
     "target/": "the default of `load:`, and keys that only one generator has",

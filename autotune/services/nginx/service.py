@@ -1,25 +1,82 @@
-"""nginx, as a load balancer or in front of PHP-FPM."""
+"""nginx, as a load balancer or in front of PHP-FPM: its parameters, how it is run and diagnosed."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from functools import partial
 from typing import ClassVar
 
 from autotune.services.base import (
     Argv,
     ConfigFile,
+    Needs,
     Programs,
     Readback,
     Role,
     Service,
     Settings,
     Site,
+    on_reload,
+    on_restart,
 )
 from autotune.services.diagnosis import TOLD, Diagnosis, Finding, PartReading, Resource
-from autotune.services.nginx.parameters import NEEDS, PARAMETERS
 from autotune.services.nginx.syntax import directives
 from autotune.services.readback import backlog_in_force
+
+CORE = "nginx.org, ngx_core_module"
+HTTP = "nginx.org, ngx_http_core_module"
+UPSTREAM = "nginx.org, ngx_http_upstream_module"
+FASTCGI = "nginx.org, ngx_http_fastcgi_module"
+PROXY = frozenset({Role.PROXY})
+WEB = frozenset({Role.WEB})
+core = partial(on_reload, source=CORE)
+
+PARAMETERS = (
+    core("worker_processes", "Worker processes; `auto`, the stock value, is one per CPU.",
+        low=1, high="4 * cpus", stock="cpus", recommended="cpus"),
+    core("worker_connections", "Connections one worker may hold, those to its upstreams included.",
+        low=64, high="min(16384, nofile / 2 - 64)", log=True, stock=768, recommended=4096,
+        published={Role.PROXY: 1500, Role.WEB: 1800}),
+    core("multi_accept",
+        "Whether a worker accepts all waiting connections at once or one at a time.",
+        choices=(False, True), stock=False, recommended=True),
+    core("accept_mutex", "Whether workers take turns to accept, instead of all waking up.",
+        choices=(False, True), stock=False, recommended=False),
+    on_restart("use", "How workers wait for events.",
+        choices=("epoll", "poll", "select"), stock="epoll", recommended="epoll",
+        published={Role.PROXY: "epoll", Role.WEB: "epoll"}, built_in=True, source=CORE),
+    on_restart("backlog",
+        "Connections that may wait to be accepted; the kernel caps it at somaxconn.",
+        low=64, high=65535, log=True, stock=511, recommended=4096, source=HTTP),
+    on_restart("reuseport",
+        "One listening socket per worker, so that the kernel spreads connections.",
+        choices=(False, True), stock=False, recommended=True, source=HTTP),
+    on_reload("keepalive_timeout",
+        "How long an idle client connection stays open; 0 closes at once.",
+        low=0, high=120, stock=75, unit="s", source=HTTP),
+    on_reload("keepalive_requests", "Requests a client may send over one connection.",
+        low=1, high=100_000, log=True, stock=1000, source=HTTP),
+    on_reload("access_log_buffer",
+        "Buffer before the access log is written; 0 writes a line per request.",
+        choices=(0, 16, 64, 256), stock=0, recommended=64, unit="KB",
+        source="nginx.org, ngx_http_log_module"),
+    on_reload("upstream_keepalive",
+        "Idle connections to the web tier each worker keeps; 0 opens one per request.",
+        low=0, high=512, stock=0, recommended=32, roles=PROXY, source=UPSTREAM),
+    on_reload("upstream_keepalive_requests", "Requests sent over one kept upstream connection.",
+        low=10, high=100_000, log=True, stock=1000, roles=PROXY, source=UPSTREAM),
+    on_reload("fastcgi_keep_conn",
+        "Whether connections to PHP-FPM are kept; each one occupies a child.",
+        choices=(False, True), stock=False, roles=WEB, source=FASTCGI),
+    on_reload("fastcgi_keepalive", "Idle connections to PHP-FPM each worker keeps.",
+        low=1, high=64, log=True, stock=8, when=(("fastcgi_keep_conn", (True,)),), roles=WEB,
+        source=UPSTREAM),
+    on_reload("fastcgi_buffer_size", "Buffer for the first part of PHP's answer, its headers.",
+        choices=(4, 8, 16), stock=4, unit="KB", roles=WEB, source=FASTCGI),
+    on_reload("fastcgi_buffers", "Number of 4 KB buffers for the rest of PHP's answer.",
+        low=8, high=64, log=True, stock=8, roles=WEB, source=FASTCGI),
+)  # fmt: skip
 
 IN_EFFECT = {name: name for name in (
     "worker_processes", "worker_connections", "multi_accept", "accept_mutex", "use",
@@ -42,7 +99,13 @@ class Nginx(Service):
     programs: ClassVar[Programs] = {"nginx": ("nginx",)}
     parameters = PARAMETERS
     reload_signal = "HUP"
-    needs = NEEDS
+    needs = Needs(
+        processes="worker_processes + 1",
+        rss=12 * 2**20,
+        source="resident size of a worker of nginx 1.22 under load, shared pages included",
+        # One for the client and one for the upstream.
+        descriptors="worker_connections * 2",
+    )
 
     def files(self, site: Site) -> tuple[ConfigFile, ...]:
         return (ConfigFile(self.config_path(site), f"nginx/{site.role}.conf.j2"),)
