@@ -139,7 +139,7 @@ def _names(tier: DiscoveredTier, other: DiscoveredTier) -> bool:
         _is_at(f"{address[1]}:{address[2]}", instance, other)
         for instance in tier.instances
         for config in instance.configs.values()
-        for directive in config.seen
+        for directive in config.directives
         for word in directive.words
         for address in _ADDRESS.finditer(word)
     )

@@ -51,7 +51,7 @@ class Adoption:
     ``known_as`` is for people. ``units`` are systemd's, patterns too; ``paths`` the files and
     directories below ``/`` it is configured in; ``version`` a line of sh that prints name and
     version, run where ``runs UNIT`` holds. ``find`` yields what runs, or a reason why that is not
-    tuned. ``tune`` maps the directives of a service that was found.
+    tuned. ``tune`` maps the directives of such a service.
     """
 
     known_as: str

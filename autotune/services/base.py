@@ -304,7 +304,7 @@ class Service:
         return self.unit_name or None
 
     def validate(self, site: Site, files: Mapping[str, bytes]) -> Argv | TrialStart | None:
-        """How the software itself judges the files in the working directory."""
+        """How the software itself validates the files in the working directory."""
         return None
 
     def start(self, site: Site, files: Mapping[str, bytes]) -> Argv | None:

@@ -155,11 +155,11 @@ class Config:
 
     main: str
     texts: Mapping[str, str] = field(default_factory=dict)
-    seen: tuple[PlacedDirective, ...] = ()
+    directives: tuple[PlacedDirective, ...] = ()
     unread: Mapping[str, str] = field(default_factory=dict)
 
     def called(self, name: str) -> tuple[PlacedDirective, ...]:
-        return tuple(seen for seen in self.seen if seen.name == name)
+        return tuple(placed for placed in self.directives if placed.name == name)
 
 
 def included(directive: Directive) -> str | None:
@@ -170,27 +170,27 @@ def included(directive: Directive) -> str | None:
 
 def guarded(config: Config) -> Config:
     """Without files that hold a password: what is in a template is in every study's records."""
-    secret = {seen.path for seen in config.seen if _tells(seen)}
+    secret = {p.path for p in config.directives if _has_secret(p)}
     return replace(
         config,
         texts={path: text for path, text in config.texts.items() if path not in secret},
-        seen=tuple(seen for seen in config.seen if seen.path not in secret),
+        directives=tuple(p for p in config.directives if p.path not in secret),
         unread={**config.unread, **dict.fromkeys(secret, "it holds a password or the like")},
     )
 
 
-def _tells(seen: PlacedDirective) -> bool:
-    name = seen.name.lower()
+def _has_secret(directive: PlacedDirective) -> bool:
+    name = directive.name.lower()
     if name.endswith("file"):
         return False
     return bool(_SECRET.search(name)) or (
         name in ("env", "setenv", "user", "fastcgi_param", "proxy_set_header", "requestheader")
-        and any(_SECRET.search(word) for word in seen.words)
+        and any(_SECRET.search(word) for word in directive.words)
     )
 
 
 def gather(tree: Tree, main: str, read: Reader, includes: Includes) -> Config:
-    """Follow the includes of ``main``. A file that cannot be read is told of, not raised."""
+    """Follow the includes of ``main``. What cannot be read is in `unread`."""
     texts, unread = dict[str, str](), dict[str, str]()
 
     def follow(
@@ -200,13 +200,13 @@ def gather(tree: Tree, main: str, read: Reader, includes: Includes) -> Config:
             return
         try:
             text = tree.files[path].decode()
-            directives = read(text)
+            parsed = read(text)
         except (UnicodeDecodeError, Unreadable) as error:
             unread[path] = str(error)
             return
         texts[path] = text
-        for parsed in directives:
-            directive = replace(parsed, within=(*within, *parsed.within))
+        for bare in parsed:
+            directive = replace(bare, within=(*within, *bare.within))
             yield PlacedDirective(path, directive)
             if (pattern := includes(directive)) is not None:
                 place = join(dirname(main), pattern)
@@ -218,5 +218,5 @@ def gather(tree: Tree, main: str, read: Reader, includes: Includes) -> Config:
 
     if tree.real(main) not in tree.files:
         return Config(main, unread={main: "it is not there"})
-    seen = tuple(follow(tree.real(main), (), 0))
-    return Config(tree.real(main), texts, seen, unread)
+    directives = tuple(follow(tree.real(main), (), 0))
+    return Config(tree.real(main), texts, directives, unread)

@@ -37,7 +37,7 @@ class PartActivity:
     """A service on a host over a reading: ``cpu`` in CPUs; ``delay`` seconds/s its processes were
     runnable and had no CPU; ``waiting`` and ``accepted`` the mean connections at its socket, and
     ``queued`` the fraction of looks that found some waiting, ``occupied`` the accepted then.
-    Of a server that tells what its workers do, ``accepted`` is the mean number of those with a
+    Of a server that shows what its workers do, ``accepted`` is the mean number of those with a
     request in hand, and ``occupied`` the most. ``answers`` and ``unanswered`` count the times it was
     asked for its counters, ``refused`` is the refusal it gave instead."""
 

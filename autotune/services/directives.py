@@ -164,7 +164,7 @@ def map_directives(config: Config, tunables: Iterable[Tunable], accepts: Accepts
 
 
 def joined(*parts: Adopted) -> Adopted:
-    """What several ways of looking at a configuration come to together."""
+    """The edits, values and reasons of all of them."""
     adopted = Adopted(tuple(edit for part in parts for edit in part.edits))
     for part in parts:
         adopted.values.update(part.values)

@@ -26,7 +26,7 @@ def _declared() -> Iterator[Service]:
             yield from import_module(f"{services.__name__}.{folder.name}.service").SERVICES
 
 
-# Along the way of a request, as the roles are.
+# In the order that a request passes them, as the roles are.
 ALL: tuple[Service, ...] = tuple(
     sorted(_declared(), key=lambda s: (list(Role).index(s.role), s.key))
 )
@@ -49,7 +49,7 @@ def _deployments() -> Iterator[tuple[str, int, tuple[tuple[str, Role], ...]]]:
 
 
 # What a tier's ``service`` may say, and the role each part of it plays there, in starting order.
-DEPLOYMENTS: dict[str, tuple[tuple[str, Role], ...]] = {d: made for d, _, made in _deployments()}
+DEPLOYMENTS: dict[str, tuple[tuple[str, Role], ...]] = {d: some for d, _, some in _deployments()}
 
 # Where a deployment listens under its distribution's units, unless the tier says otherwise.
 PORTS: dict[str, int] = {deployment: port for deployment, port, _ in _deployments()}

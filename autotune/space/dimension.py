@@ -27,7 +27,7 @@ CHOICE = Parameter(
 
 @dataclass(frozen=True)
 class Dimension:
-    """``name`` is ``tier.service.parameter``; ``baseline`` is its value unless told otherwise.
+    """``name`` is ``tier.service.parameter``; ``baseline`` is its value unless the target says otherwise.
 
     Either ``low`` and ``high`` are numbers (inclusive) or ``choices`` is not empty. ``when`` holds
     the settings under which it has any effect. A value that follows from others is ``derived``, an
@@ -146,7 +146,7 @@ def is_choice(parameter: str) -> bool:
 
 
 def combinations(dimensions: Iterable[Dimension]) -> tuple[dict[str, Value], ...]:
-    """Every way to choose the deployments of all tiers, the baseline's own first."""
+    """Every choice of deployments for all tiers, the baseline's own first."""
     chosen = [d for d in dimensions if is_choice(d.name)]
     ordered = [(d.baseline, *(c for c in d.choices if c != d.baseline)) for d in chosen]
     return tuple(

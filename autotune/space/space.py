@@ -63,9 +63,9 @@ class Space:
 
     @property
     def deployments(self) -> tuple[dict[str, Value], ...]:
-        """Every way to choose the software of the tiers, the baseline's own first.
+        """Every choice of the software of the tiers, the baseline's own first.
 
-        Each is the settings that make the choice; a target without one has a single, empty way.
+        Each is the settings that make the choice; a target without one has a single, empty choice.
         """
         return combinations(self.dimensions)
 

@@ -34,13 +34,15 @@ _NAMES = {name.lower(): name for name in (
     "ProxyPassMatch",
 )}  # fmt: skip
 _MPM = re.compile(r"(?P<no>!?)(?:mpm_)?(?P<mpm>event|worker|prefork)(?:_module|\.c)")
-SERVERS = {"event": 16, "worker": 16, "prefork": 256}  # ServerLimit where nothing is said of it
+SERVERS = {"event": 16, "worker": 16, "prefork": 256}  # ServerLimit unless it is set
 
 
 def read(tree: Tree) -> Config:
     config = gather(tree, MAIN, _read, _included)
     module = mpm(config)
-    return replace(config, seen=tuple(p for p in config.seen if _applies(p.directive, module)))
+    return replace(
+        config, directives=tuple(p for p in config.directives if _applies(p.directive, module))
+    )
 
 
 def _read(text: str) -> tuple[Directive, ...]:
@@ -178,7 +180,7 @@ def _one_number(config: Config, name: str) -> int:
     return int(words[0]) if len(words) == 1 and words[0].isdigit() else 0
 
 
-# -- what is said of the stack --------------------------------------------------------------------
+# -- the stack around it --------------------------------------------------------------------------
 
 
 def ports(config: Config) -> tuple[int, ...]:

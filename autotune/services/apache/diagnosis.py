@@ -1,4 +1,4 @@
-"""What Apache tells of its workers, and when it lacks them: processes where it runs PHP itself,
+"""What Apache shows of its workers, and when it lacks them: processes where it runs PHP itself,
 threads of processes elsewhere."""
 
 from __future__ import annotations

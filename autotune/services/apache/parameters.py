@@ -1,4 +1,4 @@
-"""Parameters of Apache: common to both ways of working, and of each."""
+"""Parameters of Apache: common to both multi-processing modules, and of each."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ from autotune.services.apache.parameters import (
 from autotune.services.base import Argv, Programs, Readback, Role, Service, Settings, Site, Value
 from autotune.services.readback import Parser, backlog_in_force, number
 
-# The name under which a server tells of itself (templates/apache/status.conf.j2).
+# The name under which a server shows its state (templates/apache/status.conf.j2).
 STATUS_HOST = "status.autotune.internal"
 _TAG = re.compile(r"<[^>]*>")
 # mod_info: `<dd><tt>&nbsp;18:&nbsp;ServerLimit <i>10</i></tt></dd>`
@@ -44,7 +44,7 @@ class Running:
 
 
 class ApacheServer(Service):
-    """A role is one template, its parameters, and the limits that its way of working has."""
+    """A role is one template, its parameters, and the limits of its multi-processing module."""
 
     name = "apache"
     title = "Apache"
@@ -53,7 +53,7 @@ class ApacheServer(Service):
     unit_name = "apache2.service"
     limits_template = "limits/apache2.conf.j2"
     reload_signal = "USR1"
-    # It tells of itself over HTTP alone: curl asks it on its own host. Under systemd its
+    # It shows its state over HTTP alone: curl asks it on its own host. Under systemd its
     # environment is Debian's, which apache2ctl knows.
     programs: ClassVar[Programs] = {
         "apache2": ("apache2",),
@@ -141,7 +141,7 @@ SERVICES = (Apache(), ApacheModPhp())
 
 
 def asking(site: Site, *pages: str) -> Argv:
-    """The command that fetches what a server tells of itself, to be run on its host."""
+    """The command that fetches the pages on a server's state, to be run on its host."""
     urls = (f"http://{site.listen}/server-{page}" for page in pages)
     return (site.programs["curl"], "-sS", "--max-time", "5", "-H", f"Host: {STATUS_HOST}", *urls)
 

@@ -86,7 +86,7 @@ IN_EFFECT = {
     "ext_wbuf_size": "ext_wbuf_size",
     "ext_recache_rate": "ext_recache_rate",
 }
-BYTES = ("memory", "ext_wbuf_size")  # told in bytes, set in MB
+BYTES = ("memory", "ext_wbuf_size")  # shown in bytes, set in MB
 
 
 class Memcached(Service):

@@ -110,7 +110,7 @@ def _tunables(role: Role, processors: int) -> Iterator[Tunable]:
 
 def _without_buffers(config: Config) -> Position | None:
     """In ``http``, where nothing is said of buffers anywhere: their sizes depend on each other."""
-    if any(placed.name.startswith("fastcgi_b") for placed in config.seen):
+    if any(placed.name.startswith("fastcgi_b") for placed in config.directives):
         return None
     return inside("http")(config)
 
@@ -177,7 +177,7 @@ def _access_log(config: Config, accepts: Accepts) -> Adopted:
     return Adopted(tuple(edits), {"access_log_buffer": BUFFER})
 
 
-# -- what is said of the stack --------------------------------------------------------------------
+# -- the stack around it --------------------------------------------------------------------------
 
 
 def ports(config: Config) -> tuple[int, ...]:

@@ -43,7 +43,7 @@ PARAMETERS = (
         choices=(False, True), stock=True),
 )  # fmt: skip
 
-# Every one is an option of its file, and told by `CONFIG GET`.
+# Every one is an option of its file, and shown by `CONFIG GET`.
 OPTIONS = {parameter.name.replace("_", "-"): parameter.name for parameter in PARAMETERS}
 
 
@@ -80,7 +80,7 @@ class Redis(RedisProtocolServer):
         argv = (*self.start(site, files), "--port", "0",
                 "--dir", site.place(".", site.directory), "--dbfilename", "trial.rdb",
                 "--unixsocket", "trial.sock",
-                # As Debian's unit has it; and what goes wrong is told here, not in the log.
+                # As Debian's unit has it; and errors are printed here, not in the log.
                 "--daemonize", "no", "--supervised", "no", "--pidfile", "trial.pid",
                 "--logfile", "")  # fmt: skip
         return TrialStart(argv, "trial.sock")
