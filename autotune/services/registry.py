@@ -165,6 +165,12 @@ def placed(name: str, tier: Tier) -> tuple[Placed, ...]:
     )
 
 
+def places(target: Target) -> Iterator[Placed]:
+    """The services of all tiers."""
+    for name, tier in target.tiers.items():
+        yield from placed(name, tier)
+
+
 def _services(tier: Tier) -> Iterator[tuple[Service, Role, str]]:
     """With the deployment that each is of; empty for what is there in any case."""
     of_host = of_role(Role.HOST) if tier.installed else ()

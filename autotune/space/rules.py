@@ -14,7 +14,7 @@ from functools import reduce
 from itertools import product
 
 from autotune.services.base import Conditions, Needs, Settings, Value, met
-from autotune.services.registry import Placed, choice_of, placed
+from autotune.services.registry import Placed, choice_of, placed, places
 from autotune.space.dimension import Dimension
 from autotune.space.expression import (
     Comparison,
@@ -99,11 +99,7 @@ class Vocabulary:
     ) -> None:
         self._target, self._facts = target, facts
         self._dimensions = {d.name: d for d in dimensions}
-        self._conditions = {
-            place.name: place.when
-            for name, tier in target.tiers.items()
-            for place in placed(name, tier)
-        }
+        self._conditions = {place.name: place.when for place in places(target)}
 
     @property
     def known(self) -> frozenset[str]:
@@ -230,8 +226,8 @@ def facts_of(target: Target, facts: Mapping[str, HostFacts]) -> dict[str, float]
             for function in (sum, min, max):
                 names[f"{function.__name__}({name}.{fact})"] = function(values)
         names[f"nofile({name})"] = names[f"{name}.nofile"]
-        for place in placed(name, tier):
-            names[f"rss({place.name})"] = place.service.needs.rss
+    for place in places(target):
+        names[f"rss({place.name})"] = place.service.needs.rss
     for name, host_facts in facts.items():
         names[f"memory({name})"] = host_facts.memory
     return names
@@ -240,13 +236,12 @@ def facts_of(target: Target, facts: Mapping[str, HostFacts]) -> dict[str, float]
 def orders(target: Target, dimensions: Iterable[Dimension]) -> Iterator[Comparison]:
     """What software demands of its own values: the order of some, the bounds of derived ones."""
     by_name = {d.name: d for d in dimensions}
-    for tier_name, tier in target.tiers.items():
-        for place in placed(tier_name, tier):
-            for pair in place.service.at_most:
-                small, large = (qualified(side, f"{place.name}.", by_name) for side in pair)
-                order = parse_comparison(f"{small} <= {large}")
-                if order.names() <= by_name.keys():
-                    yield order
+    for place in places(target):
+        for pair in place.service.at_most:
+            small, large = (qualified(side, f"{place.name}.", by_name) for side in pair)
+            order = parse_comparison(f"{small} <= {large}")
+            if order.names() <= by_name.keys():
+                yield order
     for dimension in by_name.values():
         if dimension.derived is not None and dimension.high is not None:
             yield parse_comparison(f"{dimension.derived} <= {dimension.high * dimension.unit:.12g}")
@@ -254,8 +249,13 @@ def orders(target: Target, dimensions: Iterable[Dimension]) -> Iterator[Comparis
 
 def limits(target: Target) -> Iterator[Comparison]:
     """What hosts and the tiers behind can bear: memory, connections, descriptors."""
-    texts = (*_memory(target), *_connections(target), *_descriptors(target))
-    return map(parse_comparison, texts)
+    yield from map(parse_comparison, (*_memory(target), *_connections(target)))
+    # What one process opens within what it may open.
+    for place in places(target):
+        names = [f"{place.name}.{parameter.name}" for parameter in place.service.parameters]
+        for text in sizes(place, "descriptors"):
+            opened = qualified(text, f"{place.name}.", names)
+            yield parse_comparison(f"{opened} <= nofile({place.tier})")
 
 
 def _memory(target: Target) -> Iterator[str]:
@@ -276,15 +276,6 @@ def _connections(target: Target) -> Iterator[str]:
         if users and _says(behind, tier, "connections"):
             workers = " + ".join(f"{user}.workers * count({user}.hosts)" for user in users)
             yield f"{workers} <= {behind}.connections"
-
-
-def _descriptors(target: Target) -> Iterator[str]:
-    """What one process opens within what it may open."""
-    for tier_name, tier in target.tiers.items():
-        for place in placed(tier_name, tier):
-            names = [f"{place.name}.{parameter.name}" for parameter in place.service.parameters]
-            for text in sizes(place, "descriptors"):
-                yield f"{qualified(text, f'{place.name}.', names)} <= nofile({tier_name})"
 
 
 def _says(name: str, tier: Tier, size: str) -> bool:

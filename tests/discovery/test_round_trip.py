@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from autotune.deploy.render import _environment
 from autotune.discovery.adoption import exchanged
-from autotune.services.apache import syntax as apache
+from autotune.services.apache.adoption import directives as apache_directives
 from autotune.services.config_files import Directive, Reader, Unreadable, Word
 from autotune.services.nginx import syntax as nginx
 from autotune.services.php_fpm import syntax as ini
@@ -85,10 +85,10 @@ def rendered(made: Adopted, **changed: str) -> str:
         ("nginx-maps-and-tls.conf", nginx.read, NGINX,
          {"worker_processes": "4", "worker_connections": "4096", "keepalive_requests": "2000"}),
         ("nginx-windows-line-ends.conf", nginx.read, NGINX, {"worker_connections": "768"}),
-        ("apache-vhosts.conf", apache.read, APACHE,
+        ("apache-vhosts.conf", apache_directives, APACHE,
          {"StartServers": "5", "MaxRequestWorkers": "150", "MaxConnectionsPerChild": "0",
           "KeepAliveTimeout": "5"}),
-        ("apache-macros-and-proxy.conf", apache.read, APACHE,
+        ("apache-macros-and-proxy.conf", apache_directives, APACHE,
          {"ServerLimit": "16", "ThreadsPerChild": "25", "KeepAliveTimeout": "15"}),
         ("fpm-two-pools.conf", ini.read, FPM, {"max_children": "50", "start_servers": "5"}),
         ("php-ini-windows.ini", ini.read, FPM, {"opcache": "128"}),
@@ -114,8 +114,8 @@ def installed() -> Iterable[tuple[Path, Reader, dict[str, str]]]:
         ("nginx/snippets/*", nginx.read, NGINX),
         ("nginx/*_params", nginx.read, NGINX),
         ("nginx/mime.types", nginx.read, NGINX),
-        ("apache2/*.conf", apache.read, APACHE),
-        ("apache2/*-available/*", apache.read, APACHE),
+        ("apache2/*.conf", apache_directives, APACHE),
+        ("apache2/*-available/*", apache_directives, APACHE),
         ("php/*/fpm/php-fpm.conf", ini.read, FPM),
         ("php/*/fpm/pool.d/*.conf", ini.read, FPM),
         ("php/*/fpm/php.ini", ini.read, FPM),
@@ -146,9 +146,9 @@ def test_what_the_distribution_installs() -> None:
         (nginx.read, "a;\n}", "line 2: `}` where none belongs"),
         (nginx.read, 'a "b;\n', "line 1: a quote or an escape has no end"),
         (nginx.read, ";", "line 1: `;` without a directive"),
-        (apache.read, "<IfModule x>\nA 1\n", "<IfModule> is not closed"),
-        (apache.read, "<A>\n</B>\n", "line 2: </B> closes nothing"),
-        (apache.read, "<A x\n</A>\n", "line 1: <A lacks its `>`"),
+        (apache_directives, "<IfModule x>\nA 1\n", "<IfModule> is not closed"),
+        (apache_directives, "<A>\n</B>\n", "line 2: </B> closes nothing"),
+        (apache_directives, "<A x\n</A>\n", "line 1: <A lacks its `>`"),
         (ini.read, "[a]\n= 5\n", "line 2: '= 5' assigns nothing"),
     ],
 )
@@ -169,9 +169,11 @@ def test_any_text_survives(text: str) -> None:
     assert rendered(adopt(text, (), {})) == text
 
 
-@given(st.text(alphabet="{}%#\r\n \"';\\5k", max_size=40), st.sampled_from([nginx, apache, ini]))
-def test_whatever_can_be_read_is_given_back(text: str, syntax: object) -> None:
-    read: Reader = getattr(syntax, "read")  # noqa: B009
+@given(
+    st.text(alphabet="{}%#\r\n \"';\\5k", max_size=40),
+    st.sampled_from([nginx.read, apache_directives, ini.read]),
+)
+def test_whatever_can_be_read_is_given_back(text: str, read: Reader) -> None:
     try:
         directives = read(text)
     except Unreadable:

@@ -1,4 +1,4 @@
-"""Which directives of Apache are parameters, and what its files say of the stack."""
+"""Apache's files: their syntax, which directives are parameters, and the stack around it."""
 
 from __future__ import annotations
 
@@ -7,8 +7,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from autotune.services.adoption import Adoption, RunningHost, RunningService
-from autotune.services.apache import syntax
-from autotune.services.config_files import Config, Directive, Tree, gather
+from autotune.services.config_files import Config, Directive, Tree, Word, gather, unreadable
 from autotune.services.directives import (
     CAPITAL_ON_OFF,
     NUMBER,
@@ -37,6 +36,11 @@ _MPM = re.compile(r"(?P<no>!?)(?:mpm_)?(?P<mpm>event|worker|prefork)(?:_module|\
 SERVERS = {"event": 16, "worker": 16, "prefork": 256}  # ServerLimit unless it is set
 
 
+# A line goes on where a backslash ends it, in a comment too.
+_LINE = re.compile(r"(?:\\\r?\n|[^\n])*(?:\n|$)")
+_WORD = re.compile(r""""(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])*'|(?:(?!\\\r?\n)\S)+""", re.DOTALL)
+
+
 def read(tree: Tree) -> Config:
     config = gather(tree, MAIN, _read, _included)
     module = mpm(config)
@@ -49,7 +53,7 @@ def _read(text: str) -> tuple[Directive, ...]:
     """Directives by the names that the documentation has: Apache takes them in any case."""
     return tuple(
         replace(directive, name=replace(name, text=_NAMES.get(name.text.lower(), name.text)))
-        for directive in syntax.read(text)
+        for directive in directives(text)
         for name in [directive.name]
     )
 
@@ -203,6 +207,48 @@ def passes(config: Config) -> tuple[str, ...]:
     urls = (word.strip("\"'").partition("://") for word in words)
     schemes = ("http", "https")
     return tuple(dict.fromkeys(p.partition("/")[0] for s, mark, p in urls if mark and s in schemes))
+
+
+# -- the syntax of its files: a directive a line, sections in angle brackets ----------------------
+
+
+def directives(text: str) -> tuple[Directive, ...]:
+    """Every directive, a section's own before what is in it. Raises Unreadable."""
+    parsed: list[Directive] = []
+    sections: list[tuple[str, ...]] = []
+    place = 0
+    while place < len(text):
+        line = _LINE.match(text, place)
+        assert line is not None
+        words = [Word(word[0], word.start()) for word in _WORD.finditer(text, place, line.end())]
+        place = line.end()
+        if not words or words[0].text.startswith("#"):
+            continue
+        if not words[0].text.startswith("<"):
+            parsed.append(Directive(words[0], tuple(words[1:]), tuple(sections)))
+            continue
+        words = _without_brackets(text, words)
+        if not words[0].text.startswith("/"):
+            parsed.append(Directive(words[0], tuple(words[1:]), tuple(sections)))
+            sections.append(tuple(word.text for word in words))
+        elif not sections or sections.pop()[0].lower() != words[0].text[1:].lower():
+            raise unreadable(text, words[0].start, f"<{words[0].text}> closes nothing")
+    if sections:
+        raise unreadable(text, place, f"<{sections[-1][0]}> is not closed")
+    return tuple(parsed)
+
+
+def _without_brackets(text: str, words: list[Word]) -> list[Word]:
+    """The words between ``<`` and the ``>`` that ends the line."""
+    first, last = words[0], words[-1]
+    if not last.text.endswith(">"):
+        raise unreadable(text, first.start, f"{first.text} lacks its `>`")
+    words[-1] = Word(last.text[:-1], last.start)
+    words[0] = Word(words[0].text[1:], first.start + 1)
+    inner = [word for word in words if word.text]
+    if not inner:
+        raise unreadable(text, first.start, "a section without a name")
+    return inner
 
 
 ADOPTION = Adoption(
