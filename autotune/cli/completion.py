@@ -1,7 +1,7 @@
 """What a shell offers for a word that is half typed: studies, trials, parameters and other names.
 
-It is asked at every press of a key: nothing heavy is imported, and where nothing can be said (no
-study yet, a file that is broken) nothing is offered, so that the shell completes files instead.
+It is asked at every press of a key: nothing heavy is imported, and where there is nothing to offer (no
+study yet, a file that is broken) nothing is printed, so that the shell completes files instead.
 """
 
 from __future__ import annotations
@@ -14,20 +14,20 @@ from typing import Any
 
 import typer
 
-Offered = list[str | tuple[str, str]]
-"""Values, or values with what to say of them."""
+Offer = str | tuple[str, str]
+"""A value, or one with its description."""
 
 # Of `report.export`, which takes a second to import; a test holds them together.
 FORMATS = ("files", "ansible", "shell", "yaml", "json")
 
 
 def _quietly(
-    offers: Callable[[typer.Context, str], Iterable[str | tuple[str, str]]],
-) -> Callable[[typer.Context, str], Offered]:
-    """Whatever is wrong is said when the command runs, not while it is typed."""
+    offers: Callable[[typer.Context, str], Iterable[Offer]],
+) -> Callable[[typer.Context, str], list[Offer]]:
+    """Errors are for when the command runs, not while it is typed."""
 
     @wraps(offers)
-    def complete(ctx: typer.Context, incomplete: str) -> Offered:
+    def complete(ctx: typer.Context, incomplete: str) -> list[Offer]:
         try:
             return list(offers(ctx, incomplete))
         except Exception:  # noqa: BLE001  # broken files break in many ways
@@ -45,7 +45,7 @@ def studies(ctx: typer.Context, incomplete: str) -> Iterable[str]:
 
 
 @_quietly
-def trials(ctx: typer.Context, incomplete: str) -> Iterable[str | tuple[str, str]]:
+def trials(ctx: typer.Context, incomplete: str) -> Iterable[Offer]:
     """Trials of the study that is named before, with their phase and peak."""
     from autotune.study import journal
     from autotune.study.directory import EVENTS, find
@@ -54,8 +54,8 @@ def trials(ctx: typer.Context, incomplete: str) -> Iterable[str | tuple[str, str
     state = replay(journal.read(find(_first(ctx, "study"), _root(ctx)) / EVENTS))
     yield from ("baseline", "best")
     for trial in state.finished():
-        came = f"{trial.peak.peak:.5g}" if trial.peak else "failed"
-        yield str(trial.number), f"{trial.phase}, {came}"
+        outcome = f"{trial.peak.peak:.5g}" if trial.peak else "failed"
+        yield str(trial.number), f"{trial.phase}, {outcome}"
 
 
 @_quietly
@@ -72,13 +72,13 @@ def targets(ctx: typer.Context, incomplete: str) -> Iterable[str]:
 
 
 @_quietly
-def targets_and_studies(ctx: typer.Context, incomplete: str) -> Iterable[str | tuple[str, str]]:
+def targets_and_studies(ctx: typer.Context, incomplete: str) -> Iterable[Offer]:
     """What `restore` takes."""
     return [*studies(ctx, incomplete), *targets(ctx, incomplete)]
 
 
 @_quietly
-def parameters(ctx: typer.Context, incomplete: str) -> Iterator[str | tuple[str, str]]:
+def parameters(ctx: typer.Context, incomplete: str) -> Iterator[Offer]:
     """Parameters of the target that is named before, with what they mean."""
     root = _target(Path(_first(ctx, "target")))
     written = root.get("parameters") or {}
@@ -157,19 +157,18 @@ class _Tier:
 
 
 def _tiers(root: Mapping[str, Any]) -> dict[str, _Tier]:
-    return {name: _tier(written) for name, written in (root.get("tiers") or {}).items()}
-
-
-def _tier(written: Mapping[str, Any]) -> _Tier:
     from autotune.target import runtimes
 
-    service = written["service"]
-    return _Tier(
-        (service,) if isinstance(service, str) else tuple(service),
-        runtimes.is_installed(written.get("runtime", runtimes.DEFAULT)),
-        written.get("app"),
-        bool(written.get("local_cache")),
-    )
+    tiers = {}
+    for name, tier in (root.get("tiers") or {}).items():
+        services = tier["service"]
+        tiers[name] = _Tier(
+            (services,) if isinstance(services, str) else tuple(services),
+            runtimes.is_installed(tier.get("runtime", runtimes.DEFAULT)),
+            tier.get("app"),
+            bool(tier.get("local_cache")),
+        )
+    return tiers
 
 
 def _target(path: Path) -> Mapping[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -56,8 +57,8 @@ def up(
         )
         return
     for host in raised.lab.hosts:
-        how = "started" if host.name in raised.started else "is up already"
-        echo(f"{host.name} ({host.address}) {how}")
+        state = "started" if host.name in raised.started else "is up already"
+        echo(f"{host.name} ({host.address}) {state}")
     if raised.started:
         echo(f"{len(raised.started)} hosts started in {raised.seconds:.1f} s", err=True)
     if raised.unnamed:
@@ -117,16 +118,7 @@ def _print(lab: Lab, **more: Any) -> None:
         "lab": lab.name,
         "directory": str(lab.directory),
         "ssh_config": str(lab.ssh_config),
-        "hosts": [
-            {
-                "name": host.name,
-                "address": host.address,
-                "pid": host.pid,
-                "running": host.running,
-                "ssh": host.ssh,
-            }
-            for host in lab.hosts
-        ],
+        "hosts": [asdict(host) | {"running": host.running} for host in lab.hosts],
         **more,
     }
     print_json(document)

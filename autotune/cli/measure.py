@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -99,7 +99,11 @@ def measure(
     directory = new_directory(studies, f"{environment.file.target.name}-measured")
     with reporting(environment, directory, verbose=verbose) as progress:
         if bounds is not None:
-            _print_ceilings(ceilings.measure(environment, bounds, directory, progress), json_=json_)
+            record = ceilings.measure(environment, bounds, directory, progress).record()
+            if json_:
+                print_json(measured.ceilings_json(record))
+            else:
+                echo("\n".join(measured.ceiling_lines(record)))
             return
         measurement = measuring.measure(environment, request, directory, progress)
     study = open_study(directory)
@@ -107,16 +111,6 @@ def measure(
         print_json(measured.measurement_json(measurement, study))
     else:
         echo(measured.measurement_text(measurement, study))
-
-
-def _print_ceilings(ceilings: Any, *, json_: bool) -> None:
-    from autotune.report import measured
-
-    record = ceilings.record()
-    if json_:
-        print_json(measured.ceilings_json(record))
-    else:
-        echo("\n".join(measured.ceiling_lines(record)))
 
 
 def sweep(
@@ -138,9 +132,9 @@ def sweep(
     from autotune.study.directory import new_directory
     from autotune.sweep import request
 
-    file, wanted = request.from_options(target, over, hosts, with_, rate, repeat, peak=peak)
+    file, requested = request.from_options(target, over, hosts, with_, rate, repeat, peak=peak)
     environment = prepare(file)
-    plan = request.plan_of_request(file, wanted, environment.space)
+    plan = request.plan_of_request(file, requested, environment.space)
     confirm(f"{environment.announce()}\n{request.size_text(plan)}", yes=yes)
     directory = new_directory(studies, request.directory_name(target, file))
     run_sweep_session(environment, plan, directory, html, json_=json_, verbose=verbose)

@@ -36,7 +36,11 @@ def status(
     from autotune.study.directory import find
 
     if watch:
-        _watch(study, studies, json_=json_)
+        if study is None or json_:
+            raise AutotuneError(
+                "--watch follows one study, for people", hint="status STUDY --watch"
+            )
+        statuses.watch(find(study, studies), sys.stdout)
         return
     opened = [open_study(find(study, studies))] if study else _readable(studies)
     views = [study_view(each) for each in opened]
@@ -61,15 +65,6 @@ def _readable(root: Path) -> Iterator[Study]:
             echo(f"{name}: {error.message}", err=True)
 
 
-def _watch(study: str | None, studies: Path, *, json_: bool) -> None:
-    from autotune.report.status import watch
-    from autotune.study.directory import find
-
-    if study is None or json_:
-        raise AutotuneError("--watch follows one study, for people", hint="status STUDY --watch")
-    watch(find(study, studies), sys.stdout)
-
-
 def report(
     study: StudyName,
     html: Annotated[
@@ -90,18 +85,15 @@ def report(
         print_sweep(directory, html, json_=json_)
         return
     if html or open_:
-        _html(directory, html or directory / "report.html", shown=open_)
+        from autotune.report.page import write_page
+        from autotune.report.studies import open_study
+
+        path = html or directory / "report.html"
+        echo(f"wrote {write_page(open_study(directory), path)}", err=True)
+        if open_ and typer.launch(path.resolve().as_uri()):
+            raise AutotuneError("no browser could be opened", hint=f"open {path} yourself")
     if json_ or not html:
         print_study(directory, json_=json_, exit_code=False)
-
-
-def _html(directory: Path, path: Path, *, shown: bool) -> None:
-    from autotune.report.page import write_page
-    from autotune.report.studies import open_study
-
-    echo(f"wrote {write_page(open_study(directory), path)}", err=True)
-    if shown and typer.launch(path.resolve().as_uri()):
-        raise AutotuneError("no browser could be opened", hint=f"open {path} yourself")
 
 
 def diff(

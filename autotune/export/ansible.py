@@ -40,7 +40,7 @@ LOAD_KERNEL = "Load kernel values"
 def ansible(study: Study, trial: Trial) -> dict[str, bytes]:
     """Relative path → content. Raises AutotuneError where there are no hosts to configure."""
     hosts = hosts_of(study, trial)
-    alike = _alike(study.target, hosts)
+    kinds = _alike(study.target, hosts)
     content = {f"{ROLE}/files/{file.host}{file.path}": file.content for file in hosts.files}
     content |= {
         f"{ROLE}/files/{host}{SYSCTL_FILE}": kernel_file(values)
@@ -48,7 +48,7 @@ def ansible(study: Study, trial: Trial) -> dict[str, bytes]:
         if values
     }
     tasks = {f"{ROLE}/tasks/{name}.yml": list(_tasks(names[0], hosts))
-             for name, names in alike.items()}  # fmt: skip
+             for name, names in kinds.items()}  # fmt: skip
     playbook = {
         "name": f"Configuration of trial {trial.number} of study {study.name}",
         "hosts": ":".join(study.target.tiers),
@@ -62,7 +62,7 @@ def ansible(study: Study, trial: Trial) -> dict[str, bytes]:
             "ansible.builtin.include_tasks": f"{name}.yml",
             "when": f"inventory_hostname in {list(names)}",
         }
-        for name, names in alike.items()
+        for name, names in kinds.items()
     ]
     documents: dict[str, Any] = tasks | {
         "ansible/inventory.yml": _inventory(study),
@@ -71,7 +71,7 @@ def ansible(study: Study, trial: Trial) -> dict[str, bytes]:
         f"{ROLE}/handlers/main.yml": list(_handlers(hosts)),
         f"{ROLE}/meta/main.yml": _meta(study),
     }
-    read_me = filled("role.md.j2", study=study.name, trial=trial.number, alike=alike)
+    read_me = filled("role.md.j2", study=study.name, trial=trial.number, alike=kinds)
     written = {path: _yaml(document) for path, document in documents.items()}
     return content | written | {"ansible/README.md": read_me.encode()}
 

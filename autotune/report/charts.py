@@ -27,7 +27,7 @@ def data(view: StudyView) -> dict[str, Any]:
     sides, readings = view.conclusion.sides, view.readings()
     time = timeline.time_of(view)
     # Neither side is there without a reading that met the SLO.
-    hosts = {side: hosts_at_capacity(of_side, slo) for side, of_side in readings.items()}
+    hosts = {side: hosts_at_capacity(records, slo) for side, records in readings.items()}
     return {
         "slo": {
             "percentile": fmt.percentile(slo),
@@ -46,7 +46,7 @@ def data(view: StudyView) -> dict[str, Any]:
         "peaks": timeline.peaks(view, time),
         "steps": timeline.best_so_far(view, time),
         "readings": timeline.readings(view, time),
-        "latency": {side: _percentile_curve(of_side) for side, of_side in readings.items()},
+        "latency": {side: _percentile_curve(records) for side, records in readings.items()},
         "hosts": {side: means for side, means in hosts.items() if means},
         "parameters": _columns(view),
         "trials": _rows(view),

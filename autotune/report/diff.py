@@ -46,8 +46,8 @@ def trial_named(state: State, name: str) -> Trial:
     for trial in state.trials:
         if str(trial.number) == name.removeprefix("#"):
             return trial
-    meant = nearest(name, ("baseline", "best"))
-    hint = f"did you mean {meant!r}? {_names(state)}" if meant else _names(state)
+    similar = nearest(name, ("baseline", "best"))
+    hint = f"did you mean {similar!r}? {_names(state)}" if similar else _names(state)
     raise AutotuneError(f"there is no trial {name!r}", hint=hint)
 
 

@@ -42,14 +42,19 @@ def duration(seconds: float) -> str:
 
 def change(ratio: float) -> str:
     """A ratio as a change: 1.41 is ``+41 %``."""
-    return f"{_signed(100 * (ratio - 1), _digits(ratio))} %"
+    text = f"{100 * (ratio - 1):+.{_digits(ratio)}f} %"
+    return text.replace("-", "+") if not float(text[:-2]) else text
 
 
 def change_between(ratio: float, low: float, high: float) -> str:
     """A ratio and its interval as changes: ``+41 % [36, 47]``."""
-    digits = _digits(ratio)
-    ends = [f"{100 * (end - 1):.{digits}f}" for end in (low, high)]
+    ends = [f"{100 * (end - 1):.{_digits(ratio)}f}" for end in (low, high)]
     return f"{change(ratio)} [{', '.join(ends)}]"
+
+
+def _digits(ratio: float) -> int:
+    """Of a change in per cent: a small one needs a decimal."""
+    return 0 if abs(ratio - 1) >= 0.0995 else 1
 
 
 def share(part: float, whole: float) -> str:
@@ -74,22 +79,12 @@ def setting(value: Value, unit: str = "") -> str:
     return f"{text} {unit}" if unit else text
 
 
-def plural(count: int, what: str) -> str:
+def plural(count: int, noun: str) -> str:
     """``1 trial``, ``3 trials``."""
-    return f"{count} {what}" if count == 1 else f"{count} {what}s"
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
 def listed(numbers: Sequence[int]) -> str:
     """The first few of them: ``1, 2, 3``."""
-    shown = ", ".join(map(str, numbers[:8]))
-    return f"{shown}, …" if len(numbers) > 8 else shown
-
-
-def _digits(ratio: float) -> int:
-    """Small changes need a decimal to be told from none."""
-    return 0 if abs(ratio - 1) >= 0.0995 else 1
-
-
-def _signed(number: float, digits: int) -> str:
-    text = f"{number:+.{digits}f}"
-    return text.replace("-", "+") if float(text) == 0 else text
+    first = ", ".join(map(str, numbers[:8]))
+    return f"{first}, …" if len(numbers) > 8 else first

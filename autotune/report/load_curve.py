@@ -39,7 +39,7 @@ class LoadStep:
 
     @property
     def limited(self) -> str | None:
-        """Why it says nothing about the server: the generator, or what disturbed the hosts."""
+        """Why it is invalid for the server: the generator, or what disturbed the hosts."""
         return self.pooled.limited or self.pooled.disturbed
 
     @property
@@ -68,7 +68,7 @@ def load_curve(readings: Readings) -> tuple[LoadStep, ...]:
         invalid = record.get("limited") or ("disturbed" if record.get("disturbed") else "")
         kind = (place, bool(record.get("truncated")), invalid)
         by_kind.setdefault(kind, []).append(reading_of(record))
-    steps = [LoadStep(len(alike), Reading.pooled(alike)) for alike in by_kind.values()]
+    steps = [LoadStep(len(pooled), Reading.pooled(pooled)) for pooled in by_kind.values()]
     return tuple(sorted(steps, key=lambda step: step.pooled.rate))
 
 

@@ -131,7 +131,7 @@ def _side(trials: tuple[Trial, ...], study: Study) -> Iterator[str]:
         yield f"{'offered':>9}{'goodput':>11}{heads}  late or failed"
     for step in steps:
         mark = "✓" if slo.met(step.pooled) else "?" if step.limited else "✗"
-        yield f"{_step_line(step)} {mark}{_remark(step)}"
+        yield _step_line(step, mark)
     for binding in dict.fromkeys(line for trial in trials for line in trial.bindings):
         yield f"changed to keep a rule: {binding}"
     for host, usage in hosts_at_capacity(readings, slo).items():
@@ -141,19 +141,18 @@ def _side(trials: tuple[Trial, ...], study: Study) -> Iterator[str]:
         yield f"limited by {describe_finding(finding)}"
 
 
-def _step_line(step: LoadStep) -> str:
+def _step_line(step: LoadStep, mark: str) -> str:
     rate = f"{fmt.rate(step.pooled.rate)}/s"
     goodput = "–" if step.goodput is None else f"{fmt.rate(step.goodput)}/s"
     columns = "".join(f"{fmt.latency(_seconds(step, percent)):>9}" for percent in PERCENTILES)
     violations = 100 * step.pooled.violations / step.pooled.intended
-    return f"{rate:>9}{goodput:>11}{columns}  {violations:.2f} %"
-
-
-def _remark(step: LoadStep) -> str:
+    remarks = ["cut short"] if step.pooled.truncated else []
+    if errors := ", ".join(f"{count} {kind}" for kind, count in _errors(step).items()):
+        remarks.append(errors)
     if step.limited:
-        return f"  invalid sample: {step.limited}"
-    errors = ", ".join(f"{count} {kind}" for kind, count in _errors(step).items())
-    return ("  cut short" if step.pooled.truncated else "") + (f"  {errors}" if errors else "")
+        remarks = [f"invalid sample: {step.limited}"]
+    line = f"{rate:>9}{goodput:>11}{columns}  {violations:.2f} % {mark}"
+    return "  ".join([line, *remarks])
 
 
 def _errors(step: LoadStep) -> dict[str, int]:

@@ -181,15 +181,15 @@ def deployed_line(deployed: Deployed) -> str:
 def warm_line(warm_up: WarmUpResult) -> str:
     """Whether the warm-up settled, after how many windows, at which hit rate."""
     hits = "" if warm_up.hits is None else f", {100 * warm_up.hits:.1f} % of gets hit"
-    how = "warm" if warm_up.settled else "not settled, going on all the same"
-    return f"{how} after {fmt.plural(len(warm_up.windows), 'window')}{hits}"
+    state = "warm" if warm_up.settled else "not settled, going on all the same"
+    return f"{state} after {fmt.plural(len(warm_up.windows), 'window')}{hits}"
 
 
 def reading_line(reading: Reading, purpose: str, slo: Slo) -> str:
     """One load step."""
     rate = f"{fmt.rate(reading.rate):>6}/s"
-    if (why := reading.limited or reading.disturbed) is not None:
-        return f"{rate}  invalid sample: {why}"
+    if (reason := reading.limited or reading.disturbed) is not None:
+        return f"{rate}  invalid sample: {reason}"
     late = fmt.latency(reading.percentile(slo.quantile))
     percent = 100 * reading.fraction  # in two digits that mean something: 0.33, 4.2, 100
     bad = f"{percent:.0f}" if percent >= 9.95 else f"{percent:.2g}"

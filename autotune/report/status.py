@@ -25,7 +25,7 @@ def status(view: StudyView) -> dict[str, Any]:
     """One JSON object. Peaks are pooled from later measurements where there are any, else the
     search's own: no claim before the verdict.
 
-    ``state`` is ``running`` (somebody holds the lock), ``stopped`` (resume goes on with it) or
+    ``state`` is ``running`` (a process holds the lock), ``stopped`` (`resume` continues it) or
     ``finished``, as what `autotune measure` keeps always is. ``trial`` is the one under way,
     ``seconds.left`` an estimate.
     """

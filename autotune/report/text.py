@@ -31,8 +31,14 @@ def headline(view: StudyView) -> str:
     The verdict in one line, with no more in it than was proven.
     """
     match view.verdict:
+        case "improved" if view.gain:
+            text = _gain(view)
         case "improved":
-            text = _improved(view)
+            # No ratio to nothing: the baseline does not meet the SLO at any rate.
+            requests = isinstance(view.units, Requests)
+            lacking = "cannot meet it at any rate" if requests else "cannot be used"
+            best = view.units.amount(view.capacities["best"]["peak"])
+            text = f"{best}{view.units.at}, where the baseline {lacking}"
         case "no-improvement":
             text = _not_improved(view)
         case "unmeetable":
@@ -44,22 +50,14 @@ def headline(view: StudyView) -> str:
     return f"{text}, of a model: no host was touched" if view.target.simulated else text
 
 
-def _improved(view: StudyView) -> str:
-    if view.gain:
-        return _gain(view)
-    # No ratio to nothing: the baseline does not meet the SLO at any rate.
-    requests = isinstance(view.units, Requests)
-    lacking = "cannot meet it at any rate" if requests else "cannot be used"
-    best = view.units.amount(view.capacities["best"]["peak"])
-    return f"{best}{view.units.at}, where the baseline {lacking}"
-
-
 def _not_improved(view: StudyView) -> str:
     units = view.units
     if view.gain is not None:
-        if units.worse(view.gain):
-            return f"no improvement: the best found is worse, {_gain(view)}"
-        return f"no distinguishable improvement: {_gain(view)}"
+        worse = units.worse(view.gain)
+        kind = (
+            "improvement: the best found is worse, " if worse else "distinguishable improvement: "
+        )
+        return f"no {kind}{_gain(view)}"
     if sum(view.trials.values()) <= 1:
         reason = "the time was up before anything but the baseline was tried"
     elif view.conclusion.best:
@@ -153,8 +151,9 @@ def _capacities(view: StudyView) -> Iterator[str]:
         elif side.own is not None and side.own.feasible:
             yield f"{name:9}{units.amount(units.of(side.own.peak))} in the search  {where}"
         else:
-            why = side.trial.failure or describe_errors(view.study.counts.get(side.trial.number))
-            yield f"{name:9}{units.nothing}  {where}" + (f": {why}" if why else "")
+            counts = view.study.counts.get(side.trial.number)
+            reason = side.trial.failure or describe_errors(counts)
+            yield f"{name:9}{units.nothing}  {where}" + (f": {reason}" if reason else "")
 
 
 def _under_way(view: StudyView) -> Iterator[str]:

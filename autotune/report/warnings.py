@@ -36,7 +36,7 @@ class StudyWarning:
 
 def warnings(view: StudyView) -> tuple[StudyWarning, ...]:
     """All that apply, those that touch the conclusion first."""
-    checks = (_model, _proof, _convergence, _scatter, _drift, _settings, _readings, _trials, _time)
+    checks = (_model, _proof, _noise, _drift, _settings, _readings, _trials, _time)
     return tuple(warning for check in checks for warning in check(view))
 
 
@@ -88,7 +88,8 @@ def _behind_verdict(view: StudyView) -> list[Trial]:
     return [trial for side in sides for trial in (side.repeats or (side.trial,))]
 
 
-def _convergence(view: StudyView) -> Iterator[StudyWarning]:
+def _noise(view: StudyView) -> Iterator[StudyWarning]:
+    """Measurements behind the verdict that did not converge, or do not agree."""
     trials = _behind_verdict(view)
     numbers = [trial.number for trial in trials if trial.peak and trial.peak.verdict == "unsettled"]
     if numbers:
@@ -98,9 +99,6 @@ def _convergence(view: StudyView) -> Iterator[StudyWarning]:
             f"not converge (trials {fmt.listed(numbers)})",
             "reduce background load on the hosts; the interval is wider but still valid",
         )  # fmt: skip
-
-
-def _scatter(view: StudyView) -> Iterator[StudyWarning]:
     for label, side in view.conclusion.sides.items():
         peaks = [t.peak.peak for t in side.repeats if t.peak and t.peak.feasible]
         spread = stdev(map(log, peaks)) if len(peaks) >= LEAST_PAIRS else 0.0

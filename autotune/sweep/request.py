@@ -279,6 +279,6 @@ def directory_name(path: Path, file: TargetFile) -> str:
 def size_text(plan: Plan) -> str:
     """The size of it, before it begins."""
     readings = f"{len(plan.rates)} readings of {plan.seconds:g} s"
-    what = readings if plan.rates else "a search for its capacity"
-    measurements = f"{len(plan.points) * plan.repeat} × {what}"
+    kind = readings if plan.rates else "a search for its capacity"
+    measurements = f"{len(plan.points) * plan.repeat} × {kind}"
     return f"{len(plan.points)} points, each measured {plan.repeat} times: {measurements}."
