@@ -13,7 +13,7 @@ from autotune.report.load_curve import PERCENTILES, hosts_at_capacity, load_curv
 from autotune.report.objective import Requests
 from autotune.report.parameters import Declared, active, changes, declared, described
 from autotune.report.studies import Study
-from autotune.report.trials import describe_finding, outcome
+from autotune.report.trials import VERDICTS, describe_finding, outcome
 from autotune.report.view import StudyView, capacity_of
 from autotune.services.base import Value
 from autotune.study.records import COUNTED, Trial
@@ -155,7 +155,7 @@ def _rows(view: StudyView) -> list[dict[str, Any]]:
             "of": trial.of,
             **capacity_of(trial, view.units),
             "outcome": outcome(trial, view.units) if trial.over else "under way",
-            "verdict": "failed" if trial.failure else trial.peak.verdict if trial.peak else "",
+            "verdict": "failed" if trial.failure else _verdict(trial),
             "bottleneck": describe_finding(view.state.bottlenecks.get(trial.number, {})),
             "rules": list(trial.bindings),
             "differences": list(trial.differences),
@@ -167,6 +167,11 @@ def _rows(view: StudyView) -> list[dict[str, Any]]:
             row["diff"] = file_diff(before, after, "baseline", f"trial-{trial.number}")
         rows.append(row)
     return rows
+
+
+def _verdict(trial: Trial) -> str:
+    verdict = trial.peak.verdict if trial.peak else ""
+    return VERDICTS.get(verdict) or verdict
 
 
 def _files(study: Study, trial: Trial) -> Files:

@@ -37,9 +37,20 @@ function drawLatency() {
   }
   draw("latency", traces, layout({
     xaxis: { title: { text: "offered rate, requests/s" }, rangemode: "tozero" },
-    yaxis: { title: { text: "latency, ms" }, type: "log", dtick: "D2" },
+    yaxis: { title: { text: "latency, ms" }, ...logAxis([data.slo.limit, ...traces.flatMap((trace) => trace.y)], 4) },
     shapes: [limitLine()], annotations: [limitLabel()],
   }));
+}
+
+// Labels in full, and no more of them than there is room for: 2 and 5 only between few decades.
+function logAxis(values, mostDecades) {
+  const exponents = values.filter((value) => value > 0).map(Math.log10);
+  if (!exponents.length) return { type: "log" };
+  const from = Math.floor(exponents.reduce((a, b) => Math.min(a, b)));
+  const to = Math.ceil(exponents.reduce((a, b) => Math.max(a, b)));
+  const steps = to - from <= mostDecades ? [1, 2, 5] : [1];
+  const tickvals = Array.from({ length: to - from + 1 }, (_, decade) => steps.map((step) => step * 10 ** (from + decade))).flat();
+  return { type: "log", tickvals, ticktext: tickvals.map((value) => value.toLocaleString("en", { maximumSignificantDigits: 3 })) };
 }
 
 function limitLine() {
@@ -124,7 +135,7 @@ function drawReadings() {
   draw("readings", traces, layout({
     xaxis: { title: { text: data.time }, anchor: "y3", rangemode: "tozero" },
     yaxis: { title: { text: "offered, 1/s" }, domain: [0.7, 1], rangemode: "tozero" },
-    yaxis2: { ...axis, title: { text: `${data.slo.percentile}, ms` }, domain: [0.36, 0.64], type: "log", dtick: "D1" },
+    yaxis2: { ...axis, title: { text: `${data.slo.percentile}, ms` }, domain: [0.36, 0.64], ...logAxis(all.late, 1) },
     yaxis3: { ...axis, title: { text: "SLO violations, %" }, domain: [0, 0.3], rangemode: "tozero" },
   }));
 }
@@ -195,7 +206,7 @@ function drawCoordinates() {
   const chosen = [...parameters].sort((a, b) => place(a) - place(b)).slice(0, 12);
   const axes = [...chosen.map(scaled), scaled({ name: data.quantity, unit: data.unit.name, values: peaks })];
   const section = by("coordinates");
-  section.querySelector(".plot").style.minWidth = `${axes.length * 90}px`;
+  section.querySelector(".plot").style.minWidth = `${axes.length * 80}px`;
   if (!chosen.length) { draw("coordinates", [], layout({})); return; }
   const low = Math.min(...peaks), span = Math.max(...peaks) - low || 1;
   const shade = peaks.map((peak) => Math.min(SHADES.length - 1, Math.floor(SHADES.length * (peak - low) / span)));
@@ -234,7 +245,7 @@ function scaled(p) {
   const low = Math.min(...known), high = Math.max(...known);
   const bend = p.log && low > 0 ? Math.log : (v) => v;
   const places = p.values.map((v) => (v === null ? null : (bend(v) - bend(low)) / (bend(high) - bend(low) || 1)));
-  const said1 = (v) => Number(v.toPrecision(3)).toLocaleString("en");
+  const said1 = (v) => (Number.isInteger(v) ? v : Number(v.toPrecision(3))).toLocaleString("en");
   return { name: short, said, from: said1(low), to: said1(high), places };
 }
 
@@ -243,18 +254,22 @@ const FIGURES = [["cpu", "CPU in use", ".0%"], ["load", "load average", ".2f"], 
 function drawHosts() {
   const traces = [];
   const axes = {};
-  FIGURES.forEach(([figure, title, format], column) => {
-    const suffix = column ? column + 1 : "";
-    const left = column / FIGURES.length;
+  // What nothing was recorded of has no panel: a model has no memory to look at.
+  const figures = FIGURES.filter(([figure]) => SIDES.some(([side]) => Object.values(data.hosts[side] || {}).some((host) => host[figure])));
+  const columns = matchMedia("(max-width: 40rem)").matches ? Math.min(2, figures.length) : figures.length;
+  const rows = Math.ceil(figures.length / columns);
+  figures.forEach(([figure, title, format], index) => {
+    const suffix = index ? index + 1 : "";
+    const left = (index % columns) / columns, bottom = 1 - (Math.floor(index / columns) + 1) / rows;
     const axis = { gridcolor: colour("line"), zerolinecolor: colour("line") };
-    axes[`xaxis${suffix}`] = { ...axis, domain: [left, left + 0.8 / FIGURES.length], title: { text: title }, anchor: `y${suffix}` };
-    axes[`yaxis${suffix}`] = { ...axis, tickformat: format, anchor: `x${suffix}`, rangemode: "tozero" };
+    axes[`xaxis${suffix}`] = { ...axis, domain: [left, left + 0.8 / columns], title: { text: title }, anchor: `y${suffix}` };
+    axes[`yaxis${suffix}`] = { ...axis, domain: [bottom + (rows > 1 ? 0.4 / rows : 0), bottom + 1 / rows], tickformat: format, anchor: `x${suffix}`, rangemode: "tozero" };
     for (const [side, paint] of SIDES) {
       const hosts = data.hosts[side];
       if (!hosts) continue;
       const names = Object.keys(hosts);
       traces.push({
-        type: "bar", name: side, legendgroup: side, showlegend: column === 0, x: names, y: names.map((n) => hosts[n][figure]),
+        type: "bar", name: side, legendgroup: side, showlegend: index === 0, x: names, y: names.map((n) => hosts[n][figure]),
         xaxis: `x${suffix}`, yaxis: `y${suffix}`, marker: { color: colour(paint) }, hovertemplate: `${side}, %{x}: %{y:${format}}<extra></extra>`,
       });
     }

@@ -80,3 +80,39 @@ def test_a_study_of_the_lab_has_every_chart(trials: int | None, tmp_path: Path) 
     assert sections(document) == dict.fromkeys(SECTIONS, True)
     assert document.count('class="trial"') == len(study.state.trials) >= (trials or 1)
     assert "+148 % [104, 201]" in document
+
+
+def chart(document: str, section: str) -> str:
+    """What is drawn in a section."""
+    rest = document[document.index(f'id="{section}"') :]
+    return rest[: rest.index("</section>")]
+
+
+def labels(document: str, section: str, axis: str) -> list[float]:
+    """The numbers at the ticks of an axis."""
+    ticks = re.findall(rf'class="{axis}tick"><text.*?>([^<]*)</text>', chart(document, section))
+    return [float(tick.replace(",", "")) for tick in ticks]
+
+
+def test_nothing_is_drawn_over_anything_else(tmp_path: Path) -> None:
+    study = open_study(lab_study(tmp_path))
+    document, _ = drawn(write_page(study, tmp_path / "report.html"), tmp_path / "profile")
+    for section, axis, room in (("latency", "y", 20), ("readings", "y2", 8)):
+        numbers = labels(document, section, axis)
+        assert 0 < len(numbers) <= room
+        assert numbers == sorted(set(numbers))  # in full, not the last digit of each decade's
+    (width,) = re.findall(r"min-width: (\d+)px", chart(document, "coordinates"))
+    assert int(width) <= 1088  # of the page's column
+
+
+def test_what_was_not_recorded_of_hosts_has_no_panel(tmp_path: Path) -> None:
+    directory = lab_study(tmp_path)
+    readings = directory / "readings.jsonl"
+    for recorded in (True, False):
+        if not recorded:
+            text = readings.read_text(encoding="utf-8")
+            readings.write_text(re.sub(r'"memory": ?[\d.e-]+', '"memory": 0', text), "utf-8")
+        page = write_page(open_study(directory), tmp_path / f"{recorded}.html")
+        hosts = chart(drawn(page, tmp_path / "profile")[0], "hosts")
+        assert ("memory in use" in hosts) is recorded
+        assert "load average" in hosts
