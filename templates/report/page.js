@@ -219,7 +219,7 @@ function drawCoordinates() {
   }
   const ends = axes.flatMap((axis, x) => [[-0.04, axis.from], [1.04, axis.to]].map(([y, text]) => ({ x, y, text, showarrow: false, font: { size: 11, color: colour("soft") } })));
   draw("coordinates", traces.filter((trace) => trace.x.length), layout({
-    margin: { l: 30, r: 30, t: 10, b: 120 }, annotations: ends, showlegend: true,
+    margin: { l: 170, r: 30, t: 10, b: 160 }, annotations: ends, showlegend: true,
     xaxis: { tickvals: axes.map((_, i) => i), ticktext: axes.map((a) => a.name), tickangle: -35, zeroline: false },
     yaxis: { visible: false, range: [-0.1, 1.1] },
   }));
@@ -235,18 +235,17 @@ function lines(mine, axes, more) {
 }
 
 function scaled(p) {
-  const short = p.name.split(".").slice(-2).join(".");
   const known = p.values.filter((v) => v !== null);
   const said = (i) => (p.values[i] === null ? "without effect" : String(p.values[i]));
   if (p.choices) {
     const last = Math.max(1, p.choices.length - 1);
-    return { name: short, said, from: p.choices[0], to: p.choices[last], places: p.values.map((v) => (v === null ? null : p.choices.indexOf(v) / last)) };
+    return { name: p.name, said, from: p.choices[0], to: p.choices[last], places: p.values.map((v) => (v === null ? null : p.choices.indexOf(v) / last)) };
   }
   const low = Math.min(...known), high = Math.max(...known);
   const bend = p.log && low > 0 ? Math.log : (v) => v;
   const places = p.values.map((v) => (v === null ? null : (bend(v) - bend(low)) / (bend(high) - bend(low) || 1)));
   const said1 = (v) => (Number.isInteger(v) ? v : Number(v.toPrecision(3))).toLocaleString("en");
-  return { name: short, said, from: said1(low), to: said1(high), places };
+  return { name: p.name, said, from: said1(low), to: said1(high), places };
 }
 
 const FIGURES = [["cpu", "CPU in use", ".0%"], ["load", "load average", ".2f"], ["sockets", "sockets", ",.0f"], ["memory", "memory in use", ".0%"]];
@@ -274,6 +273,7 @@ function drawHosts() {
       });
     }
   });
+  by("hosts").querySelector(".plot").style.height = rows > 1 ? `${rows * 240}px` : "";
   draw("hosts", traces, layout({ ...axes, barmode: "group" }));
 }
 

@@ -103,6 +103,8 @@ def test_nothing_is_drawn_over_anything_else(tmp_path: Path) -> None:
         assert numbers == sorted(set(numbers))  # in full, not the last digit of each decade's
     (width,) = re.findall(r"min-width: (\d+)px", chart(document, "coordinates"))
     assert int(width) <= 1088  # of the page's column
+    axes = re.findall(r'class="xtick"><text.*?>([^<]*)</text>', chart(document, "coordinates"))
+    assert len(axes) == len(set(axes)) == 13  # twelve settings by their full names, the capacity
 
 
 def test_what_was_not_recorded_of_hosts_has_no_panel(tmp_path: Path) -> None:
