@@ -46,26 +46,26 @@ def test_each_measurement_has_its_ladder_hosts_and_bottleneck(study: Opened) -> 
             for r in opened.readings
             if r["trial"] == one["trial"] and r.get("purpose") != "warm-up"
         ]
-        assert sum(rung["intended"] for rung in one["ladder"]) == sum(r["intended"] for r in mine)
+        assert sum(step["intended"] for step in one["ladder"]) == sum(r["intended"] for r in mine)
         assert {"hosts", "bottleneck"} <= one.keys()
-    assert sum(rung["readings"] for rung in said["ladder"]) == sum(
-        rung["readings"] for one in said["peaks"] for rung in one["ladder"]
+    assert sum(step["readings"] for step in said["ladder"]) == sum(
+        step["readings"] for one in said["peaks"] for step in one["ladder"]
     )
-    for rung in said["ladder"]:
-        known = [rung[p] for p in ("p50", "p90", "p95", "p99", "p99.9") if rung[p] is not None]
+    for step in said["ladder"]:
+        known = [step[p] for p in ("p50", "p90", "p95", "p99", "p99.9") if step[p] is not None]
         assert known == sorted(known)
         assert all(0 < seconds < 10 for seconds in known)
 
 
-def test_the_text_has_a_line_for_each_rung(study: Opened) -> None:
+def test_the_text_has_a_line_for_each_load_step(study: Opened) -> None:
     opened = study("improved")
     trials = repeats(opened)
     said = measured.measurement_text(Measurement(opened.name, trials), opened)
     numbers = {trial.number for trial in trials}
-    rungs = load_curve(r for r in opened.readings if r["trial"] in numbers)
+    steps = load_curve(r for r in opened.readings if r["trial"] in numbers)
     lines = said.splitlines()
     head = next(i for i, line in enumerate(lines) if "offered" in line)
-    assert all("/s" in line for line in lines[head + 1 : head + 1 + len(rungs)])
+    assert all("/s" in line for line in lines[head + 1 : head + 1 + len(steps)])
     assert "p99.9" in lines[head]
     assert "spread between repeats" in said
 
