@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import gzip
 import json
+import re
 from collections.abc import Mapping
 from functools import cache
 from importlib.resources import files
@@ -12,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup, escape
 
 from autotune import durable
 from autotune.deploy.render import shipped_templates
@@ -32,13 +34,20 @@ IN_WORDS = ("Capacity", "Now", "What limits it", "Trials", "Time", "Warnings", "
 @cache
 def templates() -> Environment:
     """The templates of reports; whatever is put into one is text, not markup."""
-    return Environment(
+    environment = Environment(
         loader=FileSystemLoader(str(shipped_templates() / "report")),
         undefined=StrictUndefined,
         autoescape=True,
         trim_blocks=True,
         lstrip_blocks=True,
     )
+    environment.filters["code"] = code
+    return environment
+
+
+def code(text: str) -> Markup:
+    """Text in which what stands between backticks is marked up as code; nothing else is markup."""
+    return Markup(re.sub(r"`([^`]+)`", r"<code>\1</code>", str(escape(text))))  # noqa: S704  escaped
 
 
 def embed(data: Mapping[str, Any]) -> str:

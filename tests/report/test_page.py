@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 from autotune.report.charts import data as page_data
+from autotune.report.page import code, write_page
 from autotune.report.page import page as whole_page
-from autotune.report.page import write_page
 from autotune.report.studies import Study, open_study
 from autotune.report.timeline import study_time
 from autotune.report.view import study_view
@@ -94,6 +94,12 @@ def test_what_a_configuration_says_is_text(copied: Callable[[str], Path]) -> Non
     document = page(open_study(directory))
     assert "alert(1)" not in document
     assert "alert(1)" in json.dumps(embedded(document))
+
+
+def test_what_stands_between_backticks_is_code_and_nothing_else_is_markup() -> None:
+    text = "take `simulated:` out, <b>&amp; `a<b`"
+    marked = "take <code>simulated:</code> out, &lt;b&gt;&amp;amp; <code>a&lt;b</code>"
+    assert code(text) == marked
 
 
 def test_readings_and_trials_are_all_there() -> None:
