@@ -88,7 +88,7 @@ def restore(
     ],
     studies: Studies = STUDIES,
 ) -> None:
-    """Restore what a killed study left behind: the hosts' own files; end its private servers."""
+    """Restore the hosts of a killed study, and end its private servers."""
     from autotune.study import restore as restores
     from autotune.study.directory import find
 
