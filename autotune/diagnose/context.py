@@ -97,12 +97,12 @@ def context_of(
     slo: Slo,
 ) -> ReadingContext:
     """A watched reading, summed up."""
-    found = {host.name: host_activity(host, seen, reading.seconds) for host in hosts}
+    activities = {host.name: host_activity(host, seen, reading.seconds) for host in hosts}
     return ReadingContext(
         reading,
         slo,
         settings,
-        {name: activity for name, activity in found.items() if activity is not None},
+        {name: activity for name, activity in activities.items() if activity is not None},
         tuple(part_activity(part, seen, reading.seconds) for part in stack.parts),
     )
 

@@ -38,7 +38,7 @@ def diagnose(
     slo: Slo,
 ) -> Bottleneck | None:
     """What limits the peak, by the readings around it; ``None`` when nothing seen explains it."""
-    return judge(
+    return bottleneck_of(
         [
             context_of(w.reading, w.seen, stack=stack, hosts=hosts, settings=settings, slo=slo)
             for w in watched
@@ -46,7 +46,7 @@ def diagnose(
     )
 
 
-def judge(contexts: Sequence[ReadingContext]) -> Bottleneck | None:
+def bottleneck_of(contexts: Sequence[ReadingContext]) -> Bottleneck | None:
     """The verdict of the readings just above the peak: what most of them show, by confidence, and
     among equals what the nearest shows.
 
@@ -60,15 +60,15 @@ def judge(contexts: Sequence[ReadingContext]) -> Bottleneck | None:
     limited = [s for s in contexts if s.reading.limited]
     if not failed and limited:
         return explain(max(limited, key=lambda s: s.reading.rate))
-    found = [finding for s in failed or real[-1:] if (finding := explain(s))]
-    if not found:
+    findings = [finding for s in failed or real[-1:] if (finding := explain(s))]
+    if not findings:
         return None
     weights: dict[tuple[str, str, str], float] = {}
-    for finding in found:
+    for finding in findings:
         named = (finding.tier, finding.service, finding.resource)
         weights[named] = weights.get(named, 0.0) + finding.confidence
     chosen = max(weights, key=lambda named: weights[named])  # the nearest of equals
-    first = next(f for f in found if (f.tier, f.service, f.resource) == chosen)
+    first = next(f for f in findings if (f.tier, f.service, f.resource) == chosen)
     return replace(first, confidence=weights[chosen] / max(1, len(failed)))
 
 
@@ -80,8 +80,8 @@ def explain(context: ReadingContext) -> Bottleneck | None:
 def worst_rss(watched: Iterable[WatchedReading]) -> dict[str, int]:
     """The largest resident size of one process, in bytes by `tier.service`, over these readings."""
     worst: dict[str, int] = {}
-    for one in watched:
-        for usage in one.hosts.values():
+    for reading in watched:
+        for usage in reading.hosts.values():
             for part, size in usage.rss.items():
                 tier, _, rest = part.partition(".")
                 name = f"{tier}.{rest.rpartition('.')[2]}"

@@ -21,41 +21,41 @@ KINDS = frozenset({"1xx", "3xx", "4xx", "5xx", "wrong body", "reset", "refused"}
 SUSPECT = 0.01  # of the requests; fewer errors of such kinds are nobody's fault alone
 TRIES = 4
 PAUSE = 0.5  # s between them: a queue of a second or two is gone at the last one
-_SHOWN = 60  # characters of a body that are told
+_SHOWN = 60  # characters of a body that are shown
 
 
 def suspected(reading: Reading) -> bool:
     """Whether the failures of a reading may come from a host that answers wrong."""
-    found = sum(count for kind, count in reading.errors.items() if kind in KINDS)
-    return found > SUSPECT * reading.intended
+    failures = sum(count for kind, count in reading.errors.items() if kind in KINDS)
+    return failures > SUSPECT * reading.intended
 
 
 def faults(
     parts: Sequence[Part],
-    ways: Mapping[str, Transport],
+    transports: Mapping[str, Transport],
     path: str,
     expect: bytes | None,
     pause: Callable[[float], object] = time.sleep,
 ) -> dict[str, str]:
     """Part → what is wrong with its answer, for every web server that never answers right.
 
-    ``ways`` leads to the hosts by their names; one that cannot be reached is not judged.
+    ``transports`` leads to the hosts by their names; one that cannot be reached is not judged.
     """
-    web = {ways[part.site.host].name: part for part in parts if part.site.role is Role.WEB}
+    web = {transports[part.site.host].name: part for part in parts if part.site.role is Role.WEB}
 
-    def look(way: Transport) -> str | None:
-        url = f"http://{web[way.name].site.listen}{path}"
+    def look(transport: Transport) -> str | None:
+        url = f"http://{web[transport.name].site.listen}{path}"
         wrong = None
         for turn in range(TRIES):
             if turn:
                 pause(PAUSE)
-            wrong = wrong_with(answer(way, url), expect)
+            wrong = wrong_with(answer(transport, url), expect)
             if wrong is None:
                 break
         return wrong
 
-    asked = run_on_all([ways[part.site.host] for part in web.values()], look)
-    return {web[name].name: wrong for name, wrong in asked.results.items() if wrong}
+    answers = run_on_all([transports[part.site.host] for part in web.values()], look)
+    return {web[name].name: wrong for name, wrong in answers.results.items() if wrong}
 
 
 def wrong_with(got: Answer | str, expect: bytes | None) -> str | None:
@@ -65,6 +65,6 @@ def wrong_with(got: Answer | str, expect: bytes | None) -> str | None:
     if not got.ok:
         return f"status {got.status}"
     if expect is not None and got.body != expect:
-        shown = got.body.decode(errors="replace")
-        return f"status {got.status} with a wrong body, {shown[:_SHOWN]!r}"
+        body = got.body.decode(errors="replace")
+        return f"status {got.status} with a wrong body, {body[:_SHOWN]!r}"
     return None

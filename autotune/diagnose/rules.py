@@ -86,20 +86,17 @@ def descriptors(context: ReadingContext) -> Bottleneck | None:
     that hold thousands of requests for something slow: then most violations are late, not failed.
     """
     for part in _complaining(context, "open_files"):
+        limit = part.descriptor_limit
+        allowed = "an unknown number" if limit is None else str(limit)
         return _at(
             part,
             Resource.DESCRIPTORS,
             f"it logged “Too many open files” {part.complaints['open_files']} times,"
-            f" {_or_unknown(part.descriptor_limit)} are allowed a process, {context.reading.failed}"
-            " requests failed: raise the limit (LimitNOFILE, worker_rlimit_nofile)",
+            f" {allowed} are allowed a process, {context.reading.failed} requests failed:"
+            " raise the limit (LimitNOFILE, worker_rlimit_nofile)",
             TOLD,
         )
     return None
-
-
-def refusals(context: ReadingContext) -> Bottleneck | None:
-    """What services tell of requests that they turned away."""
-    return _own(context, lambda service: service.refusal_rules)
 
 
 def ports(context: ReadingContext) -> Bottleneck | None:
@@ -233,10 +230,8 @@ def network(context: ReadingContext) -> Bottleneck | None:
 def store(context: ReadingContext) -> Bottleneck | None:
     """Every request waits in PHP for much of the objective although nothing there is short, at the
     lowest rate too: more processes would carry more of them, none of them in time."""
-    inside, fastest = (
-        time_inside(context),
-        context.fastest if context.fastest is not None else floor(context),
-    )
+    inside = time_inside(context)
+    fastest = context.fastest if context.fastest is not None else floor(context)
     if inside is None or fastest is None or inside < 0.5 * fastest:
         return None
     work = sum(part.cpu for part in context.pools) / context.answered
@@ -270,14 +265,17 @@ def _slow_one(context: ReadingContext) -> tuple[PartActivity | None, str]:
     return stores[0], f"{share}, which answers at once: what misses waits for the store"
 
 
-def workers(context: ReadingContext) -> Bottleneck | None:
-    """All workers of a service have a request in hand and more wait."""
-    return _own(context, lambda service: service.worker_rules)
+def own(rules: Callable[[Diagnosis], Iterable[ServiceRule]]) -> Rule:
+    """The first finding of services' own rules, the parts behind first."""
 
+    def finding(context: ReadingContext) -> Bottleneck | None:
+        for part in context.parts:
+            for rule in rules(diagnosis(part.service)):
+                if found := rule(context.of_part(part)):
+                    return _at(part, found.resource, found.evidence, found.confidence)
+        return None
 
-def small_cache(context: ReadingContext) -> Bottleneck | None:
-    """A cache forgets what it is asked for again."""
-    return _own(context, lambda service: service.cache_rules)
+    return finding
 
 
 def backlog(context: ReadingContext) -> Bottleneck | None:
@@ -301,7 +299,7 @@ RULES: tuple[Rule, ...] = (
     wrong_answers,
     clients_refused,
     descriptors,
-    refusals,
+    own(lambda service: service.refusal_rules),  # requests that they turned away
     ports,
     memory,
     network,
@@ -309,30 +307,15 @@ RULES: tuple[Rule, ...] = (
     one_thread,
     store,
     crowded,
-    workers,
-    small_cache,
+    own(lambda service: service.worker_rules),  # all workers have a request in hand and more wait
+    own(lambda service: service.cache_rules),  # a cache forgets what it is asked for again
     backlog,
 )
-
-
-def _own(
-    context: ReadingContext, rules: Callable[[Diagnosis], Iterable[ServiceRule]]
-) -> Bottleneck | None:
-    """The first finding of services' own rules, the parts behind first."""
-    for part in context.parts:
-        for rule in rules(diagnosis(part.service)):
-            if finding := rule(context.of_part(part)):
-                return _at(part, finding.resource, finding.evidence, finding.confidence)
-    return None
 
 
 def _complaining(context: ReadingContext, about: str) -> Iterable[PartActivity]:
     if context.mostly_errors:
         yield from (part for part in context.parts if part.complaints.get(about))
-
-
-def _or_unknown(value: int | None) -> str:
-    return "an unknown number" if value is None else str(value)
 
 
 def _at(part: PartActivity, resource: Resource, evidence: str, confidence: float) -> Bottleneck:

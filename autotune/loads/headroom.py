@@ -28,17 +28,13 @@ BOUND = 60  # seconds after which the server ends by itself
 _BODY = "found 0000 of 0000\n"
 
 
-@dataclass(frozen=True)
 class TrivialServer:
     """Answers from its configuration and so costs next to nothing: a load host's own nginx."""
 
-    program: str = "nginx"
-    packages: tuple[str, ...] = ("nginx",)
-    elsewhere: str = ""
-
-    @property
-    def programs(self) -> Mapping[str, tuple[str, ...]]:
-        return {self.program: (self.program,)}
+    program = "nginx"
+    packages = ("nginx",)
+    elsewhere = ""
+    programs: Mapping[str, tuple[str, ...]] = {program: (program,)}
 
 
 SERVER = TrivialServer()
@@ -76,19 +72,19 @@ def of_hosts(load: Load, transports: Sequence[Transport], used: Mapping[str, str
     ``used``: the server's program on each, by the name of the host. Each is looked at by itself,
     since hosts that share a machine would be in each other's way. Raises LoadError.
     """
-    found = [
+    headrooms = [
         calibrate(load, transport, server=used[transport.name], port=free_port(transport))
         for transport in transports
     ]
-    weakest = min(found, key=lambda one: one.rate)
-    return Headroom(weakest.rate * len(found), weakest.stopped)
+    weakest = min(headrooms, key=lambda headroom: headroom.rate)
+    return Headroom(weakest.rate * len(headrooms), weakest.stopped)
 
 
 def free_port(transport: Transport) -> int:
     """A port that nobody listens at on that host, below those that clients are given."""
     listening = transport.run(("ss", "-ltnH")).stdout
-    taken = {line.split()[3].rpartition(":")[2] for line in listening.splitlines() if line}
-    return next(port for port in range(21_000, 32_768) if str(port) not in taken)
+    in_use = {line.split()[3].rpartition(":")[2] for line in listening.splitlines() if line}
+    return next(port for port in range(21_000, 32_768) if str(port) not in in_use)
 
 
 def calibrate(
@@ -100,14 +96,14 @@ def calibrate(
     """
     with trivial_server(transport, server=server, port=port) as endpoint:
         request = Request(endpoint, "/", _BODY.encode())
-        made = 0.0
+        reached = 0.0
         for rate in RATES:
             spec = LoadSpec(rate, SECONDS, limit=LIMIT, ramp=0.25)
             stopped = shortfall(take(load, request, spec, transport), spec)
             if stopped:
-                return Headroom(made, stopped)
-            made = rate
-        return Headroom(made)
+                return Headroom(reached, stopped)
+            reached = rate
+        return Headroom(reached)
 
 
 def shortfall(result: LoadResult, spec: LoadSpec) -> str | None:
@@ -126,20 +122,12 @@ def shortfall(result: LoadResult, spec: LoadSpec) -> str | None:
 @contextmanager
 def trivial_server(transport: Transport, *, server: str, port: int) -> Iterator[Endpoint]:
     """nginx answering ``return 200`` on the host's loopback, gone when this is left."""
-    made = transport.run(("mktemp", "--directory", "--tmpdir", "autotune-headroom.XXXXXXXX"))
-    if not made.ok:
-        raise LoadError(f"no temporary directory on the load host: {made.error_text}")
-    directory = made.stdout.strip()
-    argv = (
-        "timeout",
-        "--kill-after=1",
-        str(BOUND),
-        server,
-        "-p",
-        f"{directory}/",
-        "-c",
-        "server.conf",
-    )
+    temporary = transport.run(("mktemp", "--directory", "--tmpdir", "autotune-headroom.XXXXXXXX"))
+    if not temporary.ok:
+        raise LoadError(f"no temporary directory on the load host: {temporary.error_text}")
+    directory = temporary.stdout.strip()
+    argv = ("timeout", "--kill-after=1", str(BOUND), server,
+            "-p", f"{directory}/", "-c", "server.conf")  # fmt: skip
     try:
         transport.put(_CONFIG.format(port=port, body=_BODY.replace("\n", "\\n")).encode(),
                       f"{directory}/server.conf")  # fmt: skip

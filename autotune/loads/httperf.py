@@ -25,6 +25,7 @@ from __future__ import annotations
 
 import re
 import secrets
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from math import ceil, log
@@ -41,6 +42,7 @@ from autotune.loads.base import (
     Process,
     Request,
     last_line,
+    without_fastest,
 )
 from autotune.services.base import Argv
 
@@ -138,48 +140,30 @@ class Printed:
     @classmethod
     def read(cls, printed: str) -> Printed | None:
         """``None`` when there is no result in it: httperf was killed, or never got to start."""
-        found = _TOTAL.search(printed)
-        errors = _errors(printed)
-        if found is None or errors is None:
+        total, error_lines = _TOTAL.search(printed), _ERROR_LINE.findall(printed)
+        if total is None or len(error_lines) < 2:  # two lines of errors end a whole result
             return None
-        longest = _LONGEST.search(printed)
-        content = _CONTENT.search(printed)
-        status = _STATUS.search(printed)
-        burst = _BURST.search(printed)
+        errors: Counter[str] = Counter()
+        for name, count in _ERROR_COUNT.findall(" ".join(error_lines)):
+            if kind := ERRORS.get(name):
+                errors[kind] += int(count)
+        histogram, status = _HISTOGRAM.search(printed), _STATUS.search(printed)
+        longest, content, burst = (
+            pattern.search(printed) for pattern in (_LONGEST, _CONTENT, _BURST)
+        )
+        bins = _BIN.findall(histogram[1]) if histogram else []
         return cls(
-            connections=int(found[1]),
-            requests=int(found[2]),
-            replies=int(found[3]),
-            duration=float(found[4]),
-            lifetimes=_lifetimes(printed),
+            connections=int(total[1]),
+            requests=int(total[2]),
+            replies=int(total[3]),
+            duration=float(total[4]),
+            lifetimes={round((float(at) + 0.5) / 1000, 6): int(count) for at, count in bins},
             statuses={k: int(n) for k, n in _STATUS_COUNT.findall(status[1])} if status else {},
             errors=errors,
             longest=float(longest[1]) / 1000 if longest else 0.0,
             content=float(content[1]) if content else None,
             burst=int(burst[1]) if burst else 0,
         )
-
-
-def _lifetimes(printed: str) -> dict[float, int]:
-    block = _HISTOGRAM.search(printed)
-    if block is None:
-        return {}
-    return {
-        round((float(middle) + 0.5) / 1000, 6): int(count)
-        for middle, count in _BIN.findall(block[1])
-    }
-
-
-def _errors(printed: str) -> dict[str, int] | None:
-    """By kind; ``None`` without the two lines that end a whole result."""
-    lines = _ERROR_LINE.findall(printed)
-    if len(lines) < 2:
-        return None
-    found: dict[str, int] = {}
-    for name, count in _ERROR_COUNT.findall(" ".join(lines)):
-        if kind := ERRORS.get(name):
-            found[kind] = found.get(kind, 0) + int(count)
-    return found
 
 
 LIMITS = Limits(open_connections=1000, rate=6000.0)  # FD_SETSIZE is 1024; about 12 000/s at most
@@ -239,13 +223,13 @@ class Httperf(Load):
         return replace(plain, argv=with_file(argv, "--wlog=y,"), input=listed.encode())
 
     def parse(self, process: Process, printed: str, request: Request, spec: LoadSpec) -> LoadResult:
-        found = Printed.read(printed)
-        if found is None:
+        output = Printed.read(printed)
+        if output is None:
             return no_result(process, printed)
-        result = counted(found, process.requests)
+        result = counted(output, process.requests)
         if request.expect is not None:
-            result = result.reclassify("wrong body", wrong_by_size(found, len(request.expect)))
-        return judged(result, found, process, spec)
+            result = result.reclassify("wrong body", wrong_by_size(output, len(request.expect)))
+        return judged(result, output, process, spec)
 
 
 def command(
@@ -268,54 +252,45 @@ def no_result(process: Process, printed: str) -> LoadResult:
     return LoadResult.nothing(process.requests, f"httperf printed no result: {last_line(printed)}")
 
 
-def counted(found: Printed, intended: int) -> LoadResult:
+def counted(output: Printed, intended: int) -> LoadResult:
     """Every intended request either answered right or an error of one kind."""
-    errors = {kind: n for kind, n in found.errors.items() if n}
-    statuses = {kind: n for kind, n in found.statuses.items() if kind != "2xx" and n}
-    ok = min(
-        found.statuses.get("2xx", 0), max(0, sum(found.lifetimes.values()) - sum(statuses.values()))
-    )
-    missing = intended - ok - sum(statuses.values()) - sum(errors.values())
-    if missing < 0:  # an answer was complete and its connection failed after it: it is an answer
-        errors = _fewer(errors, -missing)
-    unsent = max(0, min(missing, intended - found.connections - errors.get("fd-unavailable", 0)))
-    extra = {"not sent": unsent, "unanswered": max(0, missing - unsent)}
-    answered = LoadResult(
-        intended=intended,
-        sent=found.requests,
-        histogram=found.lifetimes,
-        duration=found.duration,
-    )
-    kept = answered.reclassify("", answered.replies_ok - ok).histogram
-    everything = {**errors, **statuses, **extra}
-    return replace(answered, histogram=kept, errors={k: n for k, n in everything.items() if n})
-
-
-def _fewer(errors: Mapping[str, int], surplus: int) -> dict[str, int]:
-    left = dict(errors)
+    errors = Counter(output.errors)
+    statuses = {kind: n for kind, n in output.statuses.items() if kind != "2xx"}
+    answers, wrong = sum(output.lifetimes.values()), sum(statuses.values())
+    ok = min(output.statuses.get("2xx", 0), max(0, answers - wrong))
+    missing = intended - ok - wrong - sum(errors.values())
     for kind in ("reset", "other", "timeout"):
-        taken = min(surplus, left.get(kind, 0))
-        surplus -= taken
-        left[kind] = left.get(kind, 0) - taken
-    return {kind: n for kind, n in left.items() if n}
+        # An answer was complete and its connection failed after it: it is an answer.
+        surplus = min(max(0, -missing), errors[kind])
+        errors[kind] -= surplus
+        missing += surplus
+    unsent = max(0, min(missing, intended - output.connections - errors["fd-unavailable"]))
+    errors.update({**statuses, "not sent": unsent, "unanswered": max(0, missing - unsent)})
+    return LoadResult(
+        intended=intended,
+        sent=output.requests,
+        errors={kind: n for kind, n in errors.items() if n},
+        histogram=without_fastest(output.lifetimes, answers - ok),
+        duration=output.duration,
+    )
 
 
-def wrong_by_size(found: Printed, expected: int) -> int:
+def wrong_by_size(output: Printed, expected: int) -> int:
     """How many bodies were wrong, going by the mean size of all of them; 0 when it is as expected.
 
     An estimate: it takes a wrong body for an empty one (or one of twice the size). The mean covers
     answers of all kinds and has one decimal, so it says nothing once there are error pages.
     """
-    right = found.statuses.get("2xx", 0)
-    if found.content is None or right == 0 or right != found.replies:
+    right = output.statuses.get("2xx", 0)
+    if output.content is None or right == 0 or right != output.replies:
         return 0
-    off = abs(found.content - expected)
+    off = abs(output.content - expected)
     if off <= 0.051:
         return 0
     return max(1, ceil(right * min(1.0, off / max(1, expected))))
 
 
-def judged(result: LoadResult, found: Printed, process: Process, spec: LoadSpec) -> LoadResult:
+def judged(result: LoadResult, output: Printed, process: Process, spec: LoadSpec) -> LoadResult:
     """The result with the reason why it says nothing about the server, if there is one.
 
     On a machine that it shares with overloaded servers httperf starves with them. Then the answers
@@ -326,20 +301,20 @@ def judged(result: LoadResult, found: Printed, process: Process, spec: LoadSpec)
         return replace(result, limited=NO_PORTS)
     if result.errors.get("file table full"):
         return replace(result, limited=NO_FILES)
-    lag = max(0, found.burst - 1) * process.span / max(1, process.requests - 1)
-    if not _fell_short(result, found, process, spec, lag):
+    lag = max(0, output.burst - 1) * process.span / max(1, process.requests - 1)
+    if not _fell_short(result, output, process, spec, lag):
         return replace(result, truncated="unanswered" in result.errors)
     unmade = sum(
         result.errors.get(kind, 0) for kind in ("fd-unavailable", "not sent", "unanswered")
     )
     if result.later_than(spec.limit + 2 * lag) + result.failed - unmade > PROVEN * result.intended:
         return replace(result, truncated=True)
-    stopped = result.errors.get("not sent") and found.duration < process.span
+    stopped = result.errors.get("not sent") and output.duration < process.span
     return replace(result, limited=STOPPED if stopped else BEHIND)
 
 
 def _fell_short(
-    result: LoadResult, found: Printed, process: Process, spec: LoadSpec, lag: float
+    result: LoadResult, output: Printed, process: Process, spec: LoadSpec, lag: float
 ) -> bool:
     """Whether the load ordered was not made: not all, not in time, or in one heap.
 
@@ -348,8 +323,8 @@ def _fell_short(
     """
     if result.errors.get("not sent") or lag > STALL * process.span + spec.limit:
         return True
-    if result.errors.get("fd-unavailable") and found.burst > process.open_connections / 2:
+    if result.errors.get("fd-unavailable") and output.burst > process.open_connections / 2:
         return True
     timed_out = result.errors.get("timeout", 0) > 0
-    longest = 2 * spec.timeout if timed_out else found.longest
-    return found.duration - longest > process.span / ACHIEVED + 0.010
+    longest = 2 * spec.timeout if timed_out else output.longest
+    return output.duration - longest > process.span / ACHIEVED + 0.010

@@ -65,7 +65,7 @@ class HttperfSessions(Load):
     def processes(self, request: Request, spec: LoadSpec, hosts: int = 1) -> tuple[Process, ...]:
         calls = sum(kind.calls * kind.count for kind in self.kinds)
         first = secrets.randbelow(CLIENTS) if spec.seed is None else spec.seed
-        found: list[Process] = []
+        processes: list[Process] = []
         for kind in self.kinds:
             rate = spec.rate * kind.count / calls  # sessions/s
             lasting = kind.think + kind.calls * min(PATIENCE * spec.limit, spec.timeout)
@@ -73,17 +73,17 @@ class HttperfSessions(Load):
             sessions = max(1, round(rate * spec.seconds))
             for index in range(min(count, sessions)):
                 mine = sessions // count + (index < sessions % count)
-                client = (first + len(found)) % CLIENTS
-                found.append(_process(request, spec, kind, client, mine, rate / count))
-        return tuple(found)
+                client = (first + len(processes)) % CLIENTS
+                processes.append(_process(request, spec, kind, client, mine, rate / count))
+        return tuple(processes)
 
     def parse(self, process: Process, printed: str, request: Request, spec: LoadSpec) -> LoadResult:
-        found, good = Printed.read(printed), _GOOD.search(printed)
-        if found is None or good is None or not isinstance(process, Sessions):
+        output, good = Printed.read(printed), _GOOD.search(printed)
+        if output is None or good is None or not isinstance(process, Sessions):
             return no_result(process, printed)
-        result = _counted(found, int(good[1]), process)
+        result = _counted(output, int(good[1]), process)
         # Arrivals, bursts and stalls are those of sessions.
-        return judged(result, found, replace(process, requests=process.count), spec)
+        return judged(result, output, replace(process, requests=process.count), spec)
 
 
 def _process(
@@ -105,29 +105,26 @@ def _process(
     )
 
 
-def _counted(found: Printed, good: int, process: Sessions) -> LoadResult:
+def _counted(output: Printed, good: int, process: Sessions) -> LoadResult:
     """Sessions that succeeded as their requests, each with the mean latency of its session."""
     kind = process.kind
     # Failed sessions are in the histogram too, if they had an answer at all.
-    lasted = without_fastest(found.lifetimes, sum(found.lifetimes.values()) - good)
+    lasted = without_fastest(output.lifetimes, sum(output.lifetimes.values()) - good)
     histogram: Counter[float] = Counter()
     for edge, sessions in lasted.items():
-        histogram[_per_call(edge, kind)] += sessions * kind.calls
-    whole = LoadResult(process.requests, found.requests, {}, dict(histogram), found.duration)
-    wrong = {k: n for k, n in found.statuses.items() if k != "2xx" and n}
+        # Upper edge of a request's latency, to the microsecond.
+        per_call = round(max(0.001, edge - kind.think) / kind.calls, 6)
+        histogram[per_call] += sessions * kind.calls
+    whole = LoadResult(process.requests, output.requests, {}, dict(histogram), output.duration)
+    wrong = {k: n for k, n in output.statuses.items() if k != "2xx" and n}
     for status, count in wrong.items():
         whole = whole.reclassify(status, count)
     errors = Counter(whole.errors)
     missing = process.requests - whole.replies_ok - whole.failed
-    for name, count in found.errors.items():
+    for name, count in output.errors.items():
         errors[name] += min(missing, count)
         missing -= min(missing, count)
-    unsent = min(missing, max(0, process.count - found.connections) * kind.calls)
+    unsent = min(missing, max(0, process.count - output.connections) * kind.calls)
     errors["not sent"] += unsent
     errors[GIVEN_UP] += missing - unsent
     return replace(whole, errors=in_order(errors))
-
-
-def _per_call(lasted: float, kind: Kind) -> float:
-    """Upper edge of a request's latency, to the microsecond, where a session lasted so long."""
-    return round(max(0.001, lasted - kind.think) / kind.calls, 6)

@@ -104,7 +104,8 @@ class Oha(Load):
         lasting = min(PATIENCE * spec.limit, spec.timeout)
         open_ = self.limits.open_connections
         count = max(hosts, ceil(spec.rate / self.limits.rate), ceil(spec.rate * lasting / open_))
-        rates = _dealt(max(count, round(spec.rate)), count)
+        whole = max(count, round(spec.rate))
+        rates = (whole // count + (index < whole % count) for index in range(count))
         return tuple(self._process(request, spec, rate, lasting) for rate in rates)
 
     def _process(self, request: Request, spec: LoadSpec, rate: int, lasting: float) -> Process:
@@ -200,10 +201,14 @@ def _judged(
     for kind, why in _OWN.items():
         if result.errors.get(kind):
             return replace(result, limited=why)
-    lag = _behind(answers, process)
-    idle = _waited_idly(answers, process.open_connections)
-    late = max(lag, idle)
-    unnoticed = result.errors.get("not sent", 0) and _in_hand(answers) < process.open_connections
+    # How much later than it was due by the rate oha noticed a request, at worst. Those without an
+    # answer are not in the file: the next that is was due no earlier than this.
+    gap = process.span / process.requests
+    late = max((answer.due - index * gap for index, answer in enumerate(answers)), default=0.0)
+    free = _in_hand(answers) < process.open_connections
+    if free:  # what waited for its turn waited for oha
+        late = max([late, *(answer.sent - answer.due for answer in answers)])
+    unnoticed = result.errors.get("not sent", 0) and free
     if late <= STALL * process.span + spec.limit and not (
         unnoticed and result.errors["not sent"] > (1 - ACHIEVED) * result.intended
     ):
@@ -214,22 +219,6 @@ def _judged(
     return replace(result, limited=BEHIND)
 
 
-def _behind(answers: Sequence[Answer], process: Process) -> float:
-    """Seconds by which oha noticed a request later than it was due by the rate, at worst.
-
-    Requests without an answer are not in the file: the next that is was due no earlier than this.
-    """
-    gap = process.span / process.requests
-    return max((answer.due - index * gap for index, answer in enumerate(answers)), default=0.0)
-
-
-def _waited_idly(answers: Sequence[Answer], connections: int) -> float:
-    """Seconds that a request waited for its turn, at worst, where connections were free for it."""
-    if _in_hand(answers) >= connections:
-        return 0.0
-    return max((answer.sent - answer.due for answer in answers), default=0.0)
-
-
 def _in_hand(answers: Sequence[Answer]) -> int:
     """The most requests that were under way at a time."""
     moments = sorted([(a.sent, 1) for a in answers] + [(a.end, -1) for a in answers])
@@ -238,7 +227,3 @@ def _in_hand(answers: Sequence[Answer]) -> int:
         now += step
         most = max(most, now)
     return most
-
-
-def _dealt(whole: int, among: int) -> list[int]:
-    return [whole // among + (index < whole % among) for index in range(among)]

@@ -43,8 +43,18 @@ class HostClock:
 
 def clock(transport: Transport, now: Callable[[], float] = time.time) -> HostClock:
     """Compare clocks. Raises ``HostUnreachable``, or ``AutotuneError`` for a host without one."""
-    compared = [_compared(transport, now) for _ in range(ASKED)]
-    return min(compared, key=lambda one: one.error)
+    clocks = []
+    for _ in range(ASKED):
+        before = now()
+        answer = transport.run(_CLOCK, timeout=10.0)
+        after = now()
+        if not answer.stdout.strip().isdigit():
+            raise AutotuneError(
+                f"{transport.name} does not say what time it is: {answer.error_text[:200]}"
+            )
+        ahead = int(answer.stdout) / 1e9 - (before + after) / 2
+        clocks.append(HostClock(ahead, (after - before) / 2))
+    return min(clocks, key=lambda clock: clock.error)
 
 
 def together(transports: Sequence[Transport]) -> dict[str, int]:
@@ -53,23 +63,11 @@ def together(transports: Sequence[Transport]) -> dict[str, int]:
     Raises ``HostUnreachable`` and ``AutotuneError`` as ``clock`` does.
     """
     clocks = run_on_all(transports, clock).unwrap()
-    slowest = max(2 * one.error for one in clocks.values())
+    slowest = max(2 * clock.error for clock in clocks.values())
     start = time.time() + min(LEAD + TRIPS * slowest, LONGEST)
-    return {name: round((start + one.ahead) * 1e9) for name, one in clocks.items()}
+    return {name: round((start + clock.ahead) * 1e9) for name, clock in clocks.items()}
 
 
 def at(moment: int, argv: Argv) -> Argv:
     """``argv``, begun at ``moment`` on the host's clock, or at once if that is over."""
     return ("sh", "-c", _WAIT, "sh", str(moment), *argv)
-
-
-def _compared(transport: Transport, now: Callable[[], float]) -> HostClock:
-    before = now()
-    said = transport.run(_CLOCK, timeout=10.0)
-    after = now()
-    if not said.stdout.strip().isdigit():
-        raise AutotuneError(
-            f"{transport.name} does not say what time it is: {said.error_text[:200]}"
-        )
-    there = int(said.stdout) / 1e9
-    return HostClock(there - (before + after) / 2, (after - before) / 2)

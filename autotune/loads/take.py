@@ -13,14 +13,13 @@ build up (``httperf``), and ``spec.seconds`` the time.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from math import ceil
 
 from autotune.loads import bodies, load_host, start
 from autotune.loads.base import Load, LoadError, LoadResult, LoadSpec, Request, total
-from autotune.services.base import Argv
 from autotune.transports.base import Completed, Transport
 
 ERRORS = 0.25  # fraction of a ramp-in's requests in error that ends the reading …
@@ -48,7 +47,7 @@ def take(load: Load, request: Request, spec: LoadSpec, *transports: Transport) -
         return _offer(load, request, spec, transports)
     with ThreadPoolExecutor(1) as pool:
         bound = ceil(spec.seconds + spec.timeout) + 1.0
-        looking = pool.submit(_run, transports[0], bodies.argv(request, spec), bound)
+        looking = pool.submit(transports[0].run, bodies.argv(request, spec), timeout=bound + MARGIN)
         result = _offer(load, request, spec, transports)
         seen = bodies.parse(
             _output(looking.result(), f"sudo apt-get install {bodies.PACKAGE}"), request.expect
@@ -68,30 +67,23 @@ def _offer(
     """All processes of ``spec``, dealt out to the hosts in turn and started together."""
     processes = load.processes(request, spec, len(transports))
     hosts = itertools.cycle(transports)
+    install = load.elsewhere or f"sudo apt-get install {' '.join(load.packages)}"
     # Processes on one host start within a millisecond of each other anyway.
     moments = start.together(transports) if len(transports) > 1 else {}
     with ThreadPoolExecutor(len(processes)) as pool:
         running = [
-            pool.submit(_run, host, _begun(host, moments, p.argv), p.bound, p.input)
+            pool.submit(
+                host.run,
+                start.at(moments[host.name], p.argv) if moments else p.argv,
+                input=p.input,
+                timeout=p.bound + MARGIN,
+            )
             for p, host in zip(processes, hosts, strict=False)
         ]
         return total(
-            load.parse(process, _output(future.result(), _install(load)), request, spec)
+            load.parse(process, _output(future.result(), install), request, spec)
             for process, future in zip(processes, running, strict=True)
         )
-
-
-def _begun(host: Transport, moments: Mapping[str, int], argv: Argv) -> Argv:
-    return start.at(moments[host.name], argv) if moments else argv
-
-
-def _run(transport: Transport, argv: Argv, bound: float, told: bytes | None = None) -> Completed:
-    return transport.run(argv, input=told, timeout=bound + MARGIN)
-
-
-def _install(load: Load) -> str:
-    """How to come by the generator."""
-    return load.elsewhere or f"sudo apt-get install {' '.join(load.packages)}"
 
 
 def _output(completed: Completed, install: str) -> str:

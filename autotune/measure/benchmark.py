@@ -62,15 +62,15 @@ def parse(printed: str) -> Answer:
     if not lines:
         return Fault("it printed no answer")
     try:
-        found = json.loads(lines[-1])
+        answer = json.loads(lines[-1])
     except ValueError:
-        return Fault(f"its last line is no JSON: {_shown(lines[-1])}")
-    if not isinstance(found, dict) or ("value" in found) == ("infeasible" in found):
+        return Fault(f"its last line is no JSON: {_shortened(lines[-1])}")
+    if not isinstance(answer, dict) or ("value" in answer) == ("infeasible" in answer):
         return Fault(
             f'its last line is neither {{"value": …}} nor {{"infeasible": "why"}}: '
-            f"{_shown(lines[-1])}"
+            f"{_shortened(lines[-1])}"
         )
-    return _unusable(found["infeasible"]) if "infeasible" in found else _value(found)
+    return _unusable(answer["infeasible"]) if "infeasible" in answer else _value(answer)
 
 
 def _unusable(why: object) -> Answer:
@@ -79,12 +79,12 @@ def _unusable(why: object) -> Answer:
     return Unusable(why if isinstance(why, str) and why.strip() else "no reason given")
 
 
-def _value(found: dict[str, Any]) -> Answer:
-    value, sd = _number(found["value"]), _number(found.get("sd"))
+def _value(answer: dict[str, Any]) -> Answer:
+    value, sd = _number(answer["value"]), _number(answer.get("sd"))
     if value is None:
-        return Fault(f'"value" is no finite number: {_shown(json.dumps(found["value"]))}')
-    if found.get("sd") is not None and (sd is None or sd < 0):
-        return Fault(f'"sd" is no number of 0 or more: {_shown(json.dumps(found["sd"]))}')
+        return Fault(f'"value" is no finite number: {_shortened(json.dumps(answer["value"]))}')
+    if answer.get("sd") is not None and (sd is None or sd < 0):
+        return Fault(f'"sd" is no number of 0 or more: {_shortened(json.dumps(answer["sd"]))}')
     return Value(value, sd)
 
 
@@ -98,7 +98,7 @@ def _number(value: object) -> float | None:
     return number if isfinite(number) else None
 
 
-def _shown(text: str) -> str:
+def _shortened(text: str) -> str:
     return text if len(text) <= 120 else f"{text[:119]}…"
 
 

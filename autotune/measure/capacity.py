@@ -31,8 +31,13 @@ from autotune.measure.posterior import Posterior, Summary
 from autotune.measure.reading import Reading
 
 if TYPE_CHECKING:
-    from autotune.measure.reading import Reading
     from autotune.target.slo import Slo
+
+__all__ = ["Capacity", "Limits", "Probe", "search"]
+
+UNKNOWN_SD = 0.35  # of the log of a peak that is expected without saying how surely
+Probe = Callable[[float, float], Reading]
+"""``probe(rate, seconds)``: offer ``rate`` requests/s and count for ``seconds``."""
 
 
 @dataclass(frozen=True)
@@ -163,9 +168,9 @@ class PeakSearch:
     def next_rate(self) -> float:
         """The rate worth trying next: a point of the lattice that may be offered."""
         origin = self.posterior.origin
-        wanted = round((self._next_log_rate() - origin) / STEP)
+        nearest = round((self._next_log_rate() - origin) / STEP)
         top = floor((log(max(self.ceiling, self.limits.min_rate)) - origin) / STEP + 1e-9)
-        return exp(origin + STEP * min(wanted, top))
+        return exp(origin + STEP * min(nearest, top))
 
     def _next_log_rate(self) -> float:
         if not self.valid:
@@ -173,20 +178,17 @@ class PeakSearch:
         median = self.summary.quantile(0.5)
         passes, failures = self.passes, self.failures
         if not failures:
-            return self._above(max(passes))
+            # Where the peak hardly lies any higher, but no leap.
+            best, step = log(max(passes)), min(_STEP_UP * 2.0 ** (len(passes) - 1), _STRIDE)
+            return min(max(self.summary.quantile(_HARDLY), best + STEP), best + step)
         if not passes:
             down = _STEP_DOWN * 2.0 ** (len(failures) - 1)
             if self.summary.unmeetable > 0.3:
                 down = max(down, _LEAP)
             lowest = log(min(failures))
-            wanted = max(min(median, lowest - down), lowest - max(down, _LEAP))
-            return max(wanted, log(self.limits.min_rate))
+            lower = max(min(median, lowest - down), lowest - max(down, _LEAP))
+            return max(lower, log(self.limits.min_rate))
         return median
-
-    def _above(self, best: float) -> float:
-        """Beyond the highest rate that passed: where the peak hardly lies any higher, but no leap."""
-        step = min(_STEP_UP * 2.0 ** (len(self.passes) - 1), _STRIDE)
-        return min(max(self.summary.quantile(_HARDLY), log(best) + STEP), log(best) + step)
 
     def seconds(self, rate: float) -> float:
         """Long enough to see a queue of the limit's length build up, and for some violations."""
@@ -229,22 +231,13 @@ class PeakSearch:
     def _settled(self) -> bool:
         if not self.passes or not self.failures or len(self.valid) < 3:
             return False
-        return self.summary.sd <= max(self.target_sd, _SETTLE * self._spread())
-
-    def _spread(self) -> float:
-        """Expected sd of the log peak that a single reading shows: varying capacity, few counts."""
+        # Expected sd of the log peak that one reading shows: varying capacity, few counts.
         rate = exp(self.summary.quantile(0.5))
         grain = onset.grain(max(self.slo.allowed, 1e-6) * rate * self.seconds(rate))
         squares = np.square(SIGMAS)[:, None] + np.minimum(grain, _COARSEST)[None, :] ** 2
         weights = self.summary.noises
-        return float(np.sum(weights * np.sqrt(squares)) / weights.sum())
-
-
-__all__ = ["Capacity", "Limits", "Probe", "search"]
-
-UNKNOWN_SD = 0.35  # of the log of a peak that is expected without saying how surely
-Probe = Callable[[float, float], Reading]
-"""``probe(rate, seconds)``: offer ``rate`` requests/s and count for ``seconds``."""
+        spread = float(np.sum(weights * np.sqrt(squares)) / weights.sum())
+        return self.summary.sd <= max(self.target_sd, _SETTLE * spread)
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ or nothing.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import exp, floor, log
 from typing import TYPE_CHECKING
 
@@ -49,9 +49,9 @@ def flat_chance(violations: float, intended: float, allowed: float) -> Array:
 
 def at_least(violations: float, intended: float, fraction: Array) -> Array:
     """Likelihood of ``fraction`` given only that it would not have come out below the counts."""
-    seen = min(max(violations / intended, 1e-9), 1.0 - 0.5 / (intended + 1.0))
+    shown = min(max(violations / intended, 1e-9), 1.0 - 0.5 / (intended + 1.0))
     part = np.clip(np.where(np.isnan(fraction), 1.0, fraction), 1e-9, 1.0 - 1e-9)
-    excess = np.log(part / (1.0 - part)) - log(seen / (1.0 - seen))
+    excess = np.log(part / (1.0 - part)) - log(shown / (1.0 - shown))
     return _LAPSE + (1.0 - _LAPSE) / (1.0 + np.exp(-np.clip(2.0 * excess, -60.0, 60.0)))
 
 
@@ -60,9 +60,11 @@ def _counted(violations: float, intended: float, fraction: Array, likeness: Arra
     fraction = np.clip(fraction, _LEAST, 1.0 - _LEAST)
     weight = 1.0 / np.clip(likeness, _LEAST, 1.0 - _LEAST) - 1.0
     bad, good = weight * fraction, weight * (1.0 - fraction)
-    ways = gammaln(intended + 1.0) - gammaln(violations + 1.0) - gammaln(intended - violations + 1)
+    orders = (
+        gammaln(intended + 1.0) - gammaln(violations + 1.0) - gammaln(intended - violations + 1)
+    )
     chances = betaln(violations + bad, intended - violations + good) - betaln(bad, good)
-    return np.asarray(np.exp(np.maximum(ways + chances, -600.0)))
+    return np.asarray(np.exp(np.maximum(orders + chances, -600.0)))
 
 
 _TAIL = 3.0  # degrees of freedom of the prior: a peak three times the expected one is no surprise
@@ -85,7 +87,7 @@ class Counts:
     allowed: float
 
 
-def judge(reading: Reading, slo: Slo) -> Counts:
+def closest_to_breaking(reading: Reading, slo: Slo) -> Counts:
     """``reading`` against the part of ``slo`` that it comes closest to breaking."""
     late, broken = max(slo.allowed, 1e-6), max(slo.errors, 1e-6)
     n = max(reading.intended, 1)
@@ -142,17 +144,27 @@ class Posterior:
         """With one more reading. One that was limited or disturbed says nothing of the server."""
         if not reading.is_valid:
             return self
-        counts = _as_failure(judge(reading, slo)) if reading.truncated else judge(reading, slo)
+        counts = closest_to_breaking(reading, slo)
         grain = round(log(max(reading.seconds, 0.05)) / _TIME_GRAIN)
-        table = _log_likelihood(counts, slo.limit, exp(grain * _TIME_GRAIN), reading)
+        shown = onset.onset(counts.allowed, slo.limit, exp(grain * _TIME_GRAIN))
+        if reading.truncated:  # it failed, however few violations it had time to count
+            least = min(3.0 * counts.allowed, 0.5) * counts.intended
+            violations = max(counts.violations, least)
+            flat = at_least(
+                violations, counts.intended, np.minimum(onset.FLAT * counts.allowed, 1.0)
+            )
+            fits = at_least(violations, counts.intended, shown.fraction)
+        else:
+            flat = flat_chance(counts.violations, counts.intended, counts.allowed)
+            fits = chance(counts.violations, counts.intended, shown)
+        flat = self.flat + np.log(flat)
+        table = np.log(np.maximum(blur(fits), 1e-300))  # noise averaged out
         offset = round((log(reading.rate) - self.origin) / STEP)
-        score = _flat_at_least if reading.truncated else flat_chance
-        flat = self.flat + np.log(score(counts.violations, counts.intended, counts.allowed))
         live = _added(self.live, table, offset)
         best = live.max(axis=(0, 1))
         top = max(float(best.max()), float(flat.max()))
-        kept = np.flatnonzero(best > top - _NEGLIGIBLE)
-        first, last = (int(kept[0]), int(kept[-1]) + 1) if kept.size else (0, best.size)
+        likely = np.flatnonzero(best > top - _NEGLIGIBLE)
+        first, last = (int(likely[0]), int(likely[-1]) + 1) if likely.size else (0, best.size)
         origin = self.origin + STEP * first
         return Posterior(origin, live[:, :, first:last] - top, flat - top)
 
@@ -202,16 +214,6 @@ class Summary:
         return (self.quantile(0.95) - self.quantile(0.05)) / (2 * WITHIN_90)
 
 
-def _log_likelihood(counts: Counts, limit: float, seconds: float, reading: Reading) -> Array:
-    """``[sigma, shape, offset]``: log likelihood of one reading, noise averaged out."""
-    shown = onset.onset(counts.allowed, limit, seconds)
-    if reading.truncated:
-        fits = at_least(counts.violations, counts.intended, shown.fraction)
-    else:
-        fits = chance(counts.violations, counts.intended, shown)
-    return np.asarray(np.log(np.maximum(blur(fits), 1e-300)))
-
-
 def _added(live: Array, table: Array, offset: int) -> Array:
     """``live`` plus ``table[..., offset]`` of each of its lattice points, for a reading ``offset``
     steps above the first of them; beyond its ends the table keeps its last values.
@@ -225,13 +227,3 @@ def _added(live: Array, table: Array, offset: int) -> Array:
     np.add(live[:, :, over:end], faced, out=summed[:, :, over:end])
     np.add(live[:, :, end:], table[:, :, :1], out=summed[:, :, end:])
     return summed
-
-
-def _flat_at_least(violations: float, intended: float, allowed: float) -> Array:
-    return at_least(violations, intended, np.minimum(onset.FLAT * allowed, 1.0))
-
-
-def _as_failure(counts: Counts) -> Counts:
-    """A reading that was cut short failed, however few violations it had time to count."""
-    least = min(3.0 * counts.allowed, 0.5) * counts.intended
-    return replace(counts, violations=max(counts.violations, least))

@@ -32,11 +32,6 @@ class Reading:
     disturbed: str | None = None
 
     @classmethod
-    def from_counts(cls, *, rate: float, seconds: float, intended: int, violations: int) -> Reading:
-        """A reading known only by its counts, as a simulator or a user's own generator gives it."""
-        return cls(rate=rate, seconds=seconds, intended=intended, violations=violations)
-
-    @classmethod
     def pooled(cls, readings: Sequence[Reading]) -> Reading:
         """Readings at about one rate as one: counts, seconds and histograms summed.
 

@@ -80,8 +80,5 @@ class StealGuard:
 
 def worst(hosts: Mapping[str, HostUsage]) -> tuple[str, float]:
     """The host that most was stolen from, and the fraction; of no host nothing was."""
-    return max(
-        ((name, usage.steal) for name, usage in hosts.items()),
-        key=lambda found: found[1],
-        default=("", 0.0),
-    )
+    stolen = {name: usage.steal for name, usage in hosts.items()}
+    return max(stolen.items(), key=lambda item: item[1], default=("", 0.0))

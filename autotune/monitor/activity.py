@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from statistics import fmean
 
 from autotune.deploy.stack import Part
@@ -90,51 +90,65 @@ def host_activity(host: WatchedHost, seen: Observations, seconds: float) -> Host
 
 def part_activity(part: Part, seen: Observations, seconds: float) -> PartActivity:
     """What is known of one service; what could not be seen stays zero or ``None``."""
-    samples = within(seen.samples.get(part.site.host, ()), seconds)
-    at = _looks(samples, part.name)
+    every = seen.samples.get(part.site.host, ())
+    samples = within(every, seconds)
+    at = {s.at: s.processes[part.name] for s in samples if part.name in s.processes}
     if len(at) < 2:  # a host short of CPU is looked at late
-        at = _looks(seen.samples.get(part.site.host, ()), part.name)
-    groups = tuple(at.values())
-    queues = [queue for s in samples if (queue := queue_of(part, s.queues))]
-    # The first look is taken before there is load, the last one after.
-    queues = queues[1:-1] or queues
-    crowded = [queue for queue in queues if queue.waiting]
+        at = {s.at: s.processes[part.name] for s in every if part.name in s.processes}
     answers = seen.counters.get(part.name, ())
-    working = [a.values[WORKING] for a in answers if a and WORKING in a.values]
-    working = working[1:-1] or working
-    in_hand = [float(queue.accepted) for queue in queues]
-    return PartActivity(
+    query = query_of(part)
+    activity = PartActivity(
         name=part.name,
         tier=part.site.tier,
         host=part.site.host,
         service=part.service.name,
         role=part.site.role,
         runs_application=part.service.runs_application,
+        counters=counted(
+            [answer for answer in answers if answer and answer.values],
+            query.levels if query else frozenset(),
+        ),
+        answers=sum(answer is not None for answer in answers),
+        unanswered=sum(answer is None for answer in answers),
+        refused=next((a.refused for a in answers if a and a.refused), None),
+        complaints=seen.complaints.get(part.name, {}),
+        fault=seen.faults.get(part.name),
+    )
+    queues = [queue for s in samples if (queue := queue_of(part, s.queues))]
+    working = [a.values[WORKING] for a in answers if a and WORKING in a.values]
+    # The first look is taken before there is load, the last one after.
+    return _at_socket(_of_processes(activity, at), queues[1:-1] or queues, working[1:-1] or working)
+
+
+def _of_processes(activity: PartActivity, at: Mapping[float, Processes]) -> PartActivity:
+    groups = tuple(at.values())
+    limits = [g.descriptor_limit for g in groups if g.descriptor_limit]
+    return replace(
+        activity,
         workers=max((g.workers for g in groups), default=0),
         threads=max((g.threads for g in groups), default=0),
         cpu=_rate(at, lambda g: g.cpu) or 0.0,
         delay=_rate(at, lambda g: g.delay),
         rss=max((g.rss for g in groups), default=0),
         descriptors=max((g.descriptors for g in groups if g.descriptors), default=None),
-        descriptor_limit=min((g.descriptor_limit for g in groups if g.descriptor_limit),
-                             default=None),
+        descriptor_limit=min(limits, default=None),
+    )
+
+
+def _at_socket(
+    activity: PartActivity, queues: Sequence[Queue], working: Sequence[float]
+) -> PartActivity:
+    """``working``: requests in hand as the service itself counts them, where it does."""
+    crowded = [queue for queue in queues if queue.waiting]
+    return replace(
+        activity,
         waiting=fmean(q.waiting for q in queues) if queues else 0.0,
         waiting_max=max((q.waiting for q in queues), default=0),
         backlog=queues[-1].backlog if queues else None,
-        accepted=fmean(working or in_hand or [0.0]),
+        accepted=fmean(working or [float(q.accepted) for q in queues] or [0.0]),
         queued=len(crowded) / len(queues) if queues else 0.0,
         occupied=max(working) if working else fmean([q.accepted for q in crowded] or [0]),
-        counters=counted([answer for answer in answers if answer and answer.values], _levels(part)),
-        answers=sum(answer is not None for answer in answers),
-        unanswered=sum(answer is None for answer in answers),
-        refused=next((a.refused for a in answers if a and a.refused), None),
-        complaints=seen.complaints.get(part.name, {}),
-        fault=seen.faults.get(part.name),
-    )  # fmt: skip
-
-
-def _looks(samples: Sequence[Sample], part: str) -> dict[float, Processes]:
-    return {s.at: s.processes[part] for s in samples if part in s.processes}
+    )
 
 
 def within(samples: Sequence[Sample], seconds: float) -> Sequence[Sample]:
@@ -163,11 +177,6 @@ def queue_of(part: Part, queues: Sequence[Queue]) -> Queue | None:
         sum(backlogs) if backlogs else None,
         sum(q.accepted for q in mine),
     )
-
-
-def _levels(part: Part) -> frozenset[str]:
-    query = query_of(part)
-    return query.levels if query else frozenset()
 
 
 def counted(answers: Sequence[Counters], levels: frozenset[str]) -> dict[str, float]:
@@ -237,24 +246,22 @@ def host_usages(
     hosts: Sequence[WatchedHost], seen: Observations, seconds: float
 ) -> dict[str, HostUsage]:
     """Host → its usage, for every host that was seen at all."""
-    found = {host.name: _host_usage(host, seen, seconds) for host in hosts}
-    return {name: usage for name, usage in found.items() if usage}
-
-
-def _host_usage(host: WatchedHost, seen: Observations, seconds: float) -> HostUsage | None:
-    whole = host_activity(host, seen, seconds)
-    if whole is None:
-        return None
-    parts = [part_activity(part, seen, seconds) for part in host.parts]
-    return HostUsage(
-        cpu=round(whole.busy, 4),
-        steal=round(whole.cpu.get("steal", 0.0), 4),
-        load=round(whole.load, 2),
-        running=round(whole.running, 2),
-        memory=round(whole.memory, 4),
-        sockets=whole.sockets,
-        time_wait=whole.time_wait,
-        network=round(whole.network),
-        rss={part.name: part.rss for part in parts if part.rss},
-        workers={part.name: part.workers for part in parts if part.workers},
-    )
+    usages = {}
+    for host in hosts:
+        whole = host_activity(host, seen, seconds)
+        if whole is None:
+            continue
+        parts = [part_activity(part, seen, seconds) for part in host.parts]
+        usages[host.name] = HostUsage(
+            cpu=round(whole.busy, 4),
+            steal=round(whole.cpu.get("steal", 0.0), 4),
+            load=round(whole.load, 2),
+            running=round(whole.running, 2),
+            memory=round(whole.memory, 4),
+            sockets=whole.sockets,
+            time_wait=whole.time_wait,
+            network=round(whole.network),
+            rss={part.name: part.rss for part in parts if part.rss},
+            workers={part.name: part.workers for part in parts if part.workers},
+        )
+    return usages

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from autotune.monitor.process_table import Owners, Processes, by_service
 
 TICKS = 100.0  # USER_HZ, which Linux fixes at 100 for what it shows to programs
+MEMORY = ("MemTotal", "MemAvailable", "SwapTotal", "SwapFree")
 CPU_KINDS = ("user", "nice", "system", "idle", "iowait", "irq", "softirq", "steal")
 TCP_COUNTERS = frozenset(
     {"ListenOverflows", "ListenDrops", "RetransSegs", "OutSegs", "TCPReqQFullDrop", "CurrEstab"}
@@ -88,24 +89,28 @@ class Sample:
 
 def sample(texts: Mapping[str, str], owners: Owners) -> Sample:
     """One sample of all that was read at one instant: files by path, and what `ss` printed."""
-    stat = _rows(texts.get("/proc/stat", ""))
+    stat, memory = (_rows(texts.get(path, "")) for path in ("/proc/stat", "/proc/meminfo"))
+    interfaces = _rows(texts.get("/proc/net/dev", "").replace(":", ": "))
+    files = texts.get("/proc/sys/fs/file-nr", "").split()
     return Sample(
         at=_first_number(texts.get("/proc/uptime", "")),
-        cpu=_cpu(stat),
+        cpu={k: int(v) / TICKS for k, v in zip(CPU_KINDS, stat.get("cpu", ()), strict=False)},
         running=_single(stat, "procs_running"),
         switches=_single(stat, "ctxt"),
         load=_first_number(texts.get("/proc/loadavg", "")),
-        memory=_memory(texts.get("/proc/meminfo", "")) | _group_memory(texts),
+        memory={name: int(memory[name][0]) * 1024 for name in MEMORY if memory.get(name)}
+        | _group_memory(texts),
         tcp=_counters(texts.get("/proc/net/snmp", "") + texts.get("/proc/net/netstat", "")),
         sockets=_sockets(texts.get("/proc/net/sockstat", ""), texts.get("/proc/net/sockstat6", "")),
-        network=_network(texts.get("/proc/net/dev", "")),
+        network={name: int(row[0]) + int(row[8]) for name, row in interfaces.items()
+                 if len(row) >= 9 and row[0].isdigit()},
         link=_links(texts),
-        files=_files(texts.get("/proc/sys/fs/file-nr", "")),
+        files=(int(files[0]), int(files[2])) if len(files) == 3 else None,
         used=_used(texts),
         throttled=_throttled(texts),
         queues=(*parse_ss(texts.get(SS, "")), *unix_queues(texts.get("/proc/net/unix", ""))),
         processes=by_service(texts, owners),
-    )
+    )  # fmt: skip
 
 
 def parse_ss(text: str) -> Iterator[Queue]:
@@ -155,57 +160,34 @@ def _single(rows: Mapping[str, list[str]], name: str) -> int:
     return int(row[0]) if row else 0
 
 
-def _cpu(rows: Mapping[str, list[str]]) -> dict[str, float]:
-    return {k: int(v) / TICKS for k, v in zip(CPU_KINDS, rows.get("cpu", ()), strict=False)}
-
-
-def _memory(text: str) -> dict[str, int]:
-    rows = _rows(text)
-    wanted = ("MemTotal", "MemAvailable", "SwapTotal", "SwapFree")
-    return {name: int(rows[name][0]) * 1024 for name in wanted if rows.get(name)}
-
-
 def _counters(text: str) -> dict[str, int]:
     """Pairs of lines, names then values, as /proc/net/snmp and /proc/net/netstat have them."""
-    found: dict[str, int] = {}
+    counters: dict[str, int] = {}
     lines = text.splitlines()
     for names, values in zip(lines[::2], lines[1::2], strict=False):
         if names.startswith(("Tcp:", "TcpExt:")):
             pairs = zip(names.split()[1:], values.split()[1:], strict=False)
-            found |= {name: int(value) for name, value in pairs if name in TCP_COUNTERS}
-    return found
+            counters |= {name: int(value) for name, value in pairs if name in TCP_COUNTERS}
+    return counters
 
 
 def _sockets(four: str, six: str) -> dict[str, int]:
     """TCP sockets by state: in use, orphaned, in TIME-WAIT."""
-    found: Counter[str] = Counter()
+    sockets: Counter[str] = Counter()
     for row in (_rows(four).get("TCP", []), _rows(six).get("TCP6", [])):
         for name, value in zip(row[::2], row[1::2], strict=False):
             if name in ("inuse", "orphan", "tw"):
-                found[name] += int(value)
-    return dict(found)
-
-
-def _network(text: str) -> dict[str, int]:
-    found = {}
-    for name, row in _rows(text.replace(":", ": ")).items():
-        if len(row) >= 9 and row[0].isdigit():
-            found[name] = int(row[0]) + int(row[8])
-    return found
+                sockets[name] += int(value)
+    return dict(sockets)
 
 
 def _links(texts: Mapping[str, str]) -> dict[str, float]:
     """Bytes/s of each interface whose speed (Mb/s) is known; virtual ones say -1 or nothing."""
-    found = {}
-    for path, text in texts.items():
-        if (match := _SPEED.match(path)) and (speed := _first_number(text)) > 0:
-            found[match[1]] = speed * 1e6 / 8
-    return found
-
-
-def _files(text: str) -> tuple[int, int] | None:
-    fields = text.split()
-    return (int(fields[0]), int(fields[2])) if len(fields) == 3 else None
+    return {
+        match[1]: speed * 1e6 / 8
+        for path, text in texts.items()
+        if (match := _SPEED.match(path)) and (speed := _first_number(text)) > 0
+    }
 
 
 def _used(texts: Mapping[str, str]) -> float | None:

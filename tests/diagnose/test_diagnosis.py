@@ -10,7 +10,7 @@ import pytest
 from ruamel.yaml import YAML
 
 from autotune.diagnose.context import Bottleneck, ReadingContext
-from autotune.diagnose.diagnosis import explain, judge, recommended_moves
+from autotune.diagnose.diagnosis import bottleneck_of, explain, recommended_moves
 from autotune.measure.reading import Reading
 from autotune.monitor.activity import HostActivity
 from autotune.services import registry
@@ -116,12 +116,15 @@ def resource(found: Bottleneck | None) -> str | None:
     ],
 )
 def test_readings_around_the_peak(readings: list[ReadingContext], verdict: str | None) -> None:
-    assert resource(judge(readings)) == verdict
-    assert resource(judge(readings[::-1])) == verdict
+    assert resource(bottleneck_of(readings)) == verdict
+    assert resource(bottleneck_of(readings[::-1])) == verdict
 
 
 def test_confidence_is_shared_by_readings_that_disagree() -> None:
-    alone, apart = judge([at(WORKERS, 900)]), judge([at(WORKERS, 900), at(SILENT, 950)])
+    alone, apart = (
+        bottleneck_of([at(WORKERS, 900)]),
+        bottleneck_of([at(WORKERS, 900), at(SILENT, 950)]),
+    )
     assert alone is not None
     assert apart is not None
     assert apart.confidence == pytest.approx(alone.confidence / 2)

@@ -7,7 +7,14 @@ import pytest
 
 from autotune.measure import Estimate, Noise, Reading, Slo
 from autotune.measure.onset import FLAT, Onset
-from autotune.measure.posterior import Counts, Posterior, at_least, chance, flat_chance, judge
+from autotune.measure.posterior import (
+    Counts,
+    Posterior,
+    at_least,
+    chance,
+    closest_to_breaking,
+    flat_chance,
+)
 
 SLO = Slo(quantile=0.99, limit=0.050, errors=0.001)
 
@@ -32,7 +39,7 @@ def reading(violations: int, *, rate: float = 1000.0, truncated: bool = False) -
 def test_a_reading_is_judged_by_what_it_comes_closest_to_breaking(
     errors: dict[str, int], violations: int, counts: Counts
 ) -> None:
-    got = judge(Reading(500.0, 2.0, 1000, violations, errors=errors), SLO)
+    got = closest_to_breaking(Reading(500.0, 2.0, 1000, violations, errors=errors), SLO)
     assert (got.violations, got.intended) == (counts.violations, counts.intended)
     assert got.allowed == pytest.approx(counts.allowed)
 
