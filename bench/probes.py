@@ -58,7 +58,7 @@ def main(_: Sequence[str] = ()) -> None:
                 with Watch([host], SECONDS) as watch:
                     time.sleep(SECONDS)
                 spent = time.process_time() - before
-                seen = watch.seen
+                seen = watch.observations
         here = 100 * seen.cost["a"] / SECONDS
         print(f"{count:>9} {here:>7.2f} {100 * spent / SECONDS:>9.2f} {len(seen.samples['a']):>7}")
 

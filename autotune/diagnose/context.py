@@ -89,7 +89,7 @@ class ReadingContext:
 
 def context_of(
     reading: Reading,
-    seen: Observations,
+    observations: Observations,
     *,
     stack: Stack,
     hosts: tuple[WatchedHost, ...],
@@ -97,13 +97,13 @@ def context_of(
     slo: Slo,
 ) -> ReadingContext:
     """A watched reading, summed up."""
-    activities = {host.name: host_activity(host, seen, reading.seconds) for host in hosts}
+    activities = {host.name: host_activity(host, observations, reading.seconds) for host in hosts}
     return ReadingContext(
         reading,
         slo,
         settings,
         {name: activity for name, activity in activities.items() if activity is not None},
-        tuple(part_activity(part, seen, reading.seconds) for part in stack.parts),
+        tuple(part_activity(part, observations, reading.seconds) for part in stack.parts),
     )
 
 

@@ -22,10 +22,10 @@ NEAREST = 3  # failed readings that have a say: those far above the peak show an
 
 @dataclass(frozen=True)
 class WatchedReading:
-    """A reading, what was seen while it ran, and what that comes to host by host."""
+    """A reading, what was observed while it ran, and what that comes to host by host."""
 
     reading: Reading
-    seen: Observations
+    observations: Observations
     hosts: Mapping[str, HostUsage] = field(default_factory=dict)
 
 
@@ -40,7 +40,9 @@ def diagnose(
     """What limits the peak, by the readings around it; ``None`` when nothing seen explains it."""
     return bottleneck_of(
         [
-            context_of(w.reading, w.seen, stack=stack, hosts=hosts, settings=settings, slo=slo)
+            context_of(
+                w.reading, w.observations, stack=stack, hosts=hosts, settings=settings, slo=slo
+            )
             for w in watched
         ]
     )

@@ -39,7 +39,7 @@ def faults(
 ) -> dict[str, str]:
     """Part → what is wrong with its answer, for every web server that never answers right.
 
-    ``transports`` leads to the hosts by their names; one that cannot be reached is not judged.
+    ``transports`` leads to the hosts by their names; one that cannot be reached is left out.
     """
     web = {transports[part.site.host].name: part for part in parts if part.site.role is Role.WEB}
 

@@ -1,4 +1,4 @@
-"""How the bottleneck is told, rule by rule.
+"""How the bottleneck is found, rule by rule.
 
 Everything queues once a stack is overloaded, so order decides: what was *refused* comes before what
 was slow, what a service waits *for* before the service that waits, a machine that is full before
@@ -271,8 +271,10 @@ def own(rules: Callable[[Diagnosis], Iterable[ServiceRule]]) -> Rule:
     def finding(context: ReadingContext) -> Bottleneck | None:
         for part in context.parts:
             for rule in rules(diagnosis(part.service)):
-                if found := rule(context.of_part(part)):
-                    return _at(part, found.resource, found.evidence, found.confidence)
+                if own_finding := rule(context.of_part(part)):
+                    return _at(
+                        part, own_finding.resource, own_finding.evidence, own_finding.confidence
+                    )
         return None
 
     return finding

@@ -55,13 +55,15 @@ class LoadMeter:
         hosts = self._hosts(self.in_place())
         with Watch((*hosts, *self.generators), spec.ramp + seconds) as watch:
             result = take(self.load, self.request, spec, *self.load_hosts)
-        measured, seen = reading(result, spec), watch.seen
-        if not self.slo.met(measured) and (why := self._starved(seen, spec)):
+        measured, observations = reading(result, spec), watch.observations
+        if not self.slo.met(measured) and (why := self._starved(observations, spec)):
             measured = replace(measured, limited=why)
         if suspected(measured):
-            seen = replace(seen, faults=self._faults())
+            observations = replace(observations, faults=self._faults())
         return WatchedReading(
-            measured, seen, host_usages((*hosts, *self.generators), seen, spec.ramp + seconds)
+            measured,
+            observations,
+            host_usages((*hosts, *self.generators), observations, spec.ramp + seconds),
         )
 
     def diagnose(self, settings: Settings, watched: Sequence[WatchedReading]) -> Bottleneck | None:
@@ -69,12 +71,12 @@ class LoadMeter:
         stack = replace(self.stack, parts=self.stack.active(settings))
         return diagnose(stack, settings, watched, hosts=self._hosts(settings), slo=self.slo)
 
-    def _starved(self, seen: Observations, spec: LoadSpec) -> str | None:
+    def _starved(self, observations: Observations, spec: LoadSpec) -> str | None:
         """Why a load host could not be trusted with this load: its own quota kept it waiting."""
         rate = spec.rate / len(self.load_hosts)
         for host in self.generators:
             able = TRUSTED * host.cpus * self.load.limits.rate
-            activity = host_activity(host, seen, spec.seconds + spec.ramp)
+            activity = host_activity(host, observations, spec.seconds + spec.ramp)
             if rate <= able or (activity and activity.throttled <= THROTTLED):
                 continue
             why = (

@@ -131,10 +131,10 @@ def without_fastest(histogram: Mapping[float, int], wrong: int) -> dict[float, i
     """The histogram without its ``wrong`` fastest answers."""
     kept = {}
     for edge in sorted(histogram):
-        taken = min(histogram[edge], wrong)
-        wrong -= taken
-        if histogram[edge] > taken:
-            kept[edge] = histogram[edge] - taken
+        removed = min(histogram[edge], wrong)
+        wrong -= removed
+        if histogram[edge] > removed:
+            kept[edge] = histogram[edge] - removed
     return kept
 
 
@@ -221,8 +221,8 @@ def binned(latencies: Iterable[float], limit: float) -> dict[float, int]:
     """Upper edge → count, all in seconds. What was within ``limit`` is in a bin that ends by then,
     so the late ones are counted exactly."""
     width = min(WIDEST, limit / FINE)
-    found: Counter[float] = Counter()
+    bins: Counter[float] = Counter()
     for latency in latencies:
         edge = round(max(1, ceil(latency / width - 1e-9)) * width, 9)
-        found[min(edge, limit) if latency <= limit else max(edge, latency)] += 1
-    return dict(sorted(found.items()))
+        bins[min(edge, limit) if latency <= limit else max(edge, latency)] += 1
+    return dict(sorted(bins.items()))

@@ -30,16 +30,16 @@ _GLOB = re.compile(r"([\[\]{}\\])")
 class Look:
     """Answers with a 2xx status that were looked at, and how many of them had a wrong body."""
 
-    seen: int
+    looked_at: int
     wrong: int
 
     def reclassify(self, result: LoadResult) -> LoadResult:
         """``result`` with its share of wrong bodies, beyond those found otherwise."""
         if not self.wrong:
             return result
-        known = result.errors.get("wrong body", 0)
-        wrong = ceil(self.wrong / self.seen * (result.replies_ok + known))
-        return result.reclassify("wrong body", wrong - known)
+        already = result.errors.get("wrong body", 0)
+        wrong = ceil(self.wrong / self.looked_at * (result.replies_ok + already))
+        return result.reclassify("wrong body", wrong - already)
 
 
 def count(spec: LoadSpec) -> int:

@@ -109,13 +109,13 @@ class Ab(ClosedLoad):
         if failed:
             # An exception is the same request's broken connection, counted once more.
             kinds |= {"refused": int(failed[1]), "broken off": int(failed[2])}
-        found = {float(at): float(ms) / 1000 for at, ms in _LINE.findall(printed)}
+        percentiles = {float(at): float(ms) / 1000 for at, ms in _LINE.findall(printed)}
         return Ceiling(
             clients.concurrency,
             float(time[1]),
             counts["Complete requests"],
             {kind: count for kind, count in kinds.items() if count},
-            {at: found[at] for at in WANTED if at in found},
+            {at: percentiles[at] for at in WANTED if at in percentiles},
         )
 
 

@@ -24,19 +24,19 @@ LOWEST, HIGHEST = 1024, 65535  # ports that are nobody's by custom
 ENOUGH = 65_536  # descriptors: a process holds a thousand connections at most
 
 
-def fit(found: Mapping[str, str | None]) -> dict[str, str]:
+def fit(current: Mapping[str, str | None]) -> dict[str, str]:
     """Values for ``NAMES`` where those ``found`` are too tight; ``None``: there is no such value."""
-    wanted: dict[str, str] = {}
-    span = (found.get(RANGE) or "").split()
+    values: dict[str, str] = {}
+    span = (current.get(RANGE) or "").split()
     if len(span) == 2 and all(word.isdigit() for word in span):
         low, high = min(int(span[0]), LOWEST), max(int(span[1]), HIGHEST)
-        wanted[RANGE] = f"{low} {high}"
-    if found.get(REUSE) is not None:
-        wanted[REUSE] = "1"  # 2, the default since Linux 4.19, is for loopback alone
-    files = found.get(OPEN_FILES) or ""
+        values[RANGE] = f"{low} {high}"
+    if current.get(REUSE) is not None:
+        values[REUSE] = "1"  # 2, the default since Linux 4.19, is for loopback alone
+    files = current.get(OPEN_FILES) or ""
     if files.isdigit() and int(files) < ENOUGH:
-        wanted[OPEN_FILES] = str(ENOUGH)
-    return {name: value for name, value in wanted.items() if value != found.get(name)}
+        values[OPEN_FILES] = str(ENOUGH)
+    return {name: value for name, value in values.items() if value != current.get(name)}
 
 
 FILES = (
@@ -93,8 +93,8 @@ def shortage(transports: Sequence[Transport], request: Request, spec: LoadSpec) 
     loopback = request.endpoint.host == "localhost" or request.endpoint.host.startswith("127.")
     asked = run_on_all(transports, lambda transport: transport.run(("cat", *FILES)).stdout)
     rate, seconds = spec.rate / len(transports), spec.seconds + spec.ramp
-    for name, said in asked.unwrap().items():
-        ports = Ports.read(said)
+    for name, text in asked.unwrap().items():
+        ports = Ports.read(text)
         short = ports.shortage(rate, seconds, loopback=loopback) if ports else None
         if short:
             return f"{name}: {short}"

@@ -138,47 +138,52 @@ def measuring(
 
 def parse(printed: str, spec: LoadSpec) -> Sampled:
     """What ``measuring`` printed, its file of samples behind it."""
-    said, _, samples = printed.partition(_MARK)
+    text, _, samples = printed.partition(_MARK)
     intended = round(max(1, round(spec.rate)) * ceil(spec.seconds))
-    total, misses = _TOTAL.search(said), _MISSES.search(said)
+    total, misses = _TOTAL.search(text), _MISSES.search(text)
     times = [line.split() for line in samples.splitlines() if line.strip()]
     if total is None or misses is None or any(len(time) != 2 for time in times):
-        return Sampled(LoadResult.nothing(intended, _no_result(said.strip())))
-    made = int(total[1])
-    sets_late = _most_later_than(said, "update", spec.limit)
+        return Sampled(LoadResult.nothing(intended, _no_result(text.strip())))
+    operations = int(total[1])
+    sets_late = _most_later_than(text, "update", spec.limit)
     gets = [float(micro) / 1e6 for _, micro in times]
-    result = _counted(made, gets, sets_late, intended, spec, said)
+    result = _counted(operations, gets, sets_late, intended, spec, text)
     starts = sorted(float(start) for start, _ in times)
     return Sampled(
         _judged(result, starts, spec),
         float(total[2]),
-        made,
+        operations,
         len(gets),
         0 if "nan" in misses[1] else round(len(gets) * float(misses[1]) / 100),
-        sum(map(int, _BYTES.findall(said))),
+        sum(map(int, _BYTES.findall(text))),
     )
 
 
 def _counted(
-    made: int, gets: Sequence[float], sets_late: float, intended: int, spec: LoadSpec, said: str
+    operations: int,
+    gets: Sequence[float],
+    sets_late: float,
+    intended: int,
+    spec: LoadSpec,
+    text: str,
 ) -> LoadResult:
     """Gets stand for themselves, sets and what agents did for as many answers of their kind.
 
     Random arrivals make a few requests more or less than the rate says: that many were intended.
     """
     stray = 3 * sqrt(intended)
-    if made >= ACHIEVED * intended - stray:
-        intended = made
-    skipped = _SKIPPED.search(said)
+    if operations >= ACHIEVED * intended - stray:
+        intended = operations
+    skipped = _SKIPPED.search(text)
     errors: Counter[str] = Counter()
-    if intended > made:
-        errors["not sent"] = intended - made
+    if intended > operations:
+        errors["not sent"] = intended - operations
     elif skipped and int(skipped[1]):
         errors["not sent"] = int(skipped[1])
         intended += int(skipped[1])
     histogram: Counter[float] = Counter(binned(gets, spec.limit))
-    if made > len(gets):
-        others = made - len(gets)
+    if operations > len(gets):
+        others = operations - len(gets)
         share = max(sets_late, sum(n for e, n in histogram.items() if e > spec.limit)
                     / max(1, len(gets)))  # fmt: skip
         late = min(others, ceil(share * others))
@@ -186,7 +191,7 @@ def _counted(
         histogram[spec.limit] += others - late
     return LoadResult(
         intended=intended,
-        sent=made,
+        sent=operations,
         errors=in_order(errors),
         histogram=in_order(histogram),
         duration=spec.seconds,
@@ -210,25 +215,25 @@ def _judged(result: LoadResult, starts: Sequence[float], spec: LoadSpec) -> Load
     return replace(result, limited=BEHIND)
 
 
-def _most_later_than(said: str, kind: str, limit: float) -> float:
+def _most_later_than(text: str, kind: str, limit: float) -> float:
     """The largest share of these operations that can have been later than ``limit``, by the
     percentiles printed (in microseconds)."""
-    row = next((values for name, values in _ROW.findall(said) if name == kind), "")
-    known = [float(value) / 1e6 for value in row.split()[2:]]
-    if not any(known):
+    row = next((values for name, values in _ROW.findall(text) if name == kind), "")
+    percentiles = [float(value) / 1e6 for value in row.split()[2:]]
+    if not any(percentiles):
         return 0.0  # there were none
-    within = [at for at, value in zip(_COLUMNS, known, strict=True) if value <= limit]
+    within = [at for at, value in zip(_COLUMNS, percentiles, strict=True) if value <= limit]
     return 1.0 - max(within, default=0.0)
 
 
-def _no_result(said: str) -> str:
-    code = _CODE.search(said)
+def _no_result(text: str) -> str:
+    code = _CODE.search(text)
     if code is not None and int(code[1]) == CRASHED:
         return (
             f"mutilate crashed with a segmentation fault ({CRASHED}): its default arrivals do that; "
             "-i exponential:1 or -i fb_ia does not"
         )
-    return f"mutilate printed no result: {last_line(_CODE.sub('', said))}"
+    return f"mutilate printed no result: {last_line(_CODE.sub('', text))}"
 
 
 def _servers(servers: Sequence[Endpoint]) -> Argv:

@@ -121,21 +121,21 @@ class Oha(Load):
         return Process(argv, requests, spec.seconds, bound + 1.0, held)
 
     def parse(self, process: Process, printed: str, request: Request, spec: LoadSpec) -> LoadResult:
-        said, _, stored = printed.partition(_MARK)
+        text, _, stored = printed.partition(_MARK)
         try:
-            errors = failures(json.loads(said[said.index("{") :]))
+            errors = failures(json.loads(text[text.index("{") :]))
             answers = stored_answers(stored)
         except (ValueError, KeyError, TypeError, AttributeError, sqlite3.Error) as error:
-            why = f"oha gave no result ({error!r}): {last_line(said)}"
+            why = f"oha gave no result ({error!r}): {last_line(text)}"
             return LoadResult.nothing(process.requests, why)
         return _judged(_counted(answers, errors, process, request, spec), answers, process, spec)
 
 
-def failures(found: Mapping[str, Any]) -> dict[str, int]:
+def failures(report: Mapping[str, Any]) -> dict[str, int]:
     """Requests without an answer, by kind, as oha's JSON has them."""
     kinds: Counter[str] = Counter()
-    for said, count in found["errorDistribution"].items():
-        kind = next((kind for word, kind in _KINDS if word in said.lower()), "other")
+    for message, count in report["errorDistribution"].items():
+        kind = next((kind for word, kind in _KINDS if word in message.lower()), "other")
         kinds[kind] += int(count)
     return dict(kinds)
 
@@ -181,12 +181,12 @@ def _counted(
             errors["wrong body"] += 1
         else:
             right.append(answer.end - answer.due)
-    known = len(right) + sum(errors.values())
-    unsent = process.requests - known
+    counted = len(right) + sum(errors.values())
+    unsent = process.requests - counted
     if unsent > 0:
         errors["not sent"] += unsent
     return LoadResult(
-        intended=max(process.requests, known),
+        intended=max(process.requests, counted),
         sent=len(kept) + sum(n for kind, n in failed.items() if kind not in _OWN),
         errors=in_order(errors),
         histogram=binned(right, spec.limit),

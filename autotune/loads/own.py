@@ -44,7 +44,7 @@ class OwnLoad(Load):
 
     def processes(self, request: Request, spec: LoadSpec, hosts: int = 1) -> tuple[Process, ...]:
         rate, bound = spec.rate / hosts, ceil(spec.seconds + 2 * spec.timeout + 2)
-        told = {
+        question = {
             "schema": SCHEMA,
             "url": request.url,
             "rate": rate,
@@ -52,28 +52,28 @@ class OwnLoad(Load):
             "timeout": spec.timeout,
             "limit": spec.limit,
         }
-        one = Process(
+        process = Process(
             ("timeout", "--kill-after=1", str(bound), *self.argv),
             max(1, round(rate * spec.seconds)),
             spec.seconds,
             bound + 1.0,
             self.limits.open_connections,
-            input=json.dumps(told).encode() + b"\n",
+            input=json.dumps(question).encode() + b"\n",
         )
-        return (one,) * hosts
+        return (process,) * hosts
 
     def parse(self, process: Process, printed: str, request: Request, spec: LoadSpec) -> LoadResult:
-        found = _answer(printed)
-        if isinstance(found, str):
+        answer = _answer(printed)
+        if isinstance(answer, str):
             return LoadResult.nothing(
-                process.requests, f"the generator's answer cannot be read: {found}"
+                process.requests, f"the generator's answer cannot be read: {answer}"
             )
-        intended, errors, latencies = found["requests"], found["errors"], found["latencies"]
+        intended, errors, latencies = answer["requests"], answer["errors"], answer["latencies"]
         if latencies is None:
-            late = min(found["late"], intended - sum(errors.values()))
+            late = min(answer["late"], intended - sum(errors.values()))
             right = intended - sum(errors.values()) - late
             latencies = {spec.limit: right, BEYOND * spec.limit: late}
-        limited = found["limited"]
+        limited = answer["limited"]
         if intended < (1.0 - MISSED) * process.requests and not limited:
             limited = f"the generator set out to send {intended} of {process.requests} requests"
         return LoadResult(
@@ -90,20 +90,20 @@ def _answer(printed: str) -> dict[str, Any] | str:
     """The answer with each part in its kind, or what is wrong with it."""
     last = (printed.strip().splitlines() or [""])[-1]
     try:
-        found = json.loads(last)
-        requests = _count(found["requests"])
-        errors = {str(kind): _count(n) for kind, n in (found.get("errors") or {}).items()}
-        bins = found.get("latencies")
+        answer = json.loads(last)
+        requests = _count(answer["requests"])
+        errors = {str(kind): _count(n) for kind, n in (answer.get("errors") or {}).items()}
+        bins = answer.get("latencies")
         latencies = None if bins is None else {float(at): _count(n) for at, n in bins.items()}
-        late = _count(found.get("late", 0))
-        limited = str(found["limited"]) if found.get("limited") else None
+        late = _count(answer.get("late", 0))
+        limited = str(answer["limited"]) if answer.get("limited") else None
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         return f"{error!r} in {last[:120]!r}"
-    if latencies is None and "late" not in found:
+    if latencies is None and "late" not in answer:
         return "there is neither `latencies` nor `late`"
-    known = sum(errors.values()) + (late if latencies is None else sum(latencies.values()))
-    if known > requests or (latencies is not None and known != requests):
-        return f"{known} answers and errors of {requests} requests"
+    counted = sum(errors.values()) + (late if latencies is None else sum(latencies.values()))
+    if counted > requests or (latencies is not None and counted != requests):
+        return f"{counted} answers and errors of {requests} requests"
     return {"requests": requests, "errors": errors, "latencies": latencies, "late": late,
             "limited": limited}  # fmt: skip
 

@@ -40,19 +40,19 @@ def take(load: Load, request: Request, spec: LoadSpec, *transports: Transport) -
     if spec.ramp > 0:
         gentle = min(spec.timeout, GIVEN_UP * spec.limit)
         ramp = replace(spec, seconds=spec.ramp, timeout=gentle)
-        warm = _offer(load, request, ramp, transports)
-        if warm.limited is None and ran_away(warm, spec.limit):
-            return replace(warm, truncated=True)
+        ramped = _offer(load, request, ramp, transports)
+        if ramped.limited is None and ran_away(ramped, spec.limit):
+            return replace(ramped, truncated=True)
     if request.expect is None:
         return _offer(load, request, spec, transports)
     with ThreadPoolExecutor(1) as pool:
         bound = ceil(spec.seconds + spec.timeout) + 1.0
         looking = pool.submit(transports[0].run, bodies.argv(request, spec), timeout=bound + MARGIN)
         result = _offer(load, request, spec, transports)
-        seen = bodies.parse(
+        look = bodies.parse(
             _output(looking.result(), f"sudo apt-get install {bodies.PACKAGE}"), request.expect
         )
-        return seen.reclassify(result)
+        return look.reclassify(result)
 
 
 def ran_away(result: LoadResult, limit: float) -> bool:

@@ -31,12 +31,12 @@ class Kind:
 
 def uris(text: str) -> tuple[str, ...]:
     """Paths, one a line or with NUL between. Raises Unusable."""
-    found = tuple(word.strip() for word in text.replace("\0", "\n").splitlines() if word.strip())
-    if not found:
+    paths = tuple(word.strip() for word in text.replace("\0", "\n").splitlines() if word.strip())
+    if not paths:
         raise Unusable("there is no path in it")
-    for path in found:
+    for path in paths:
         _path(path)
-    return found
+    return paths
 
 
 def kinds(text: str) -> tuple[Kind, ...]:
@@ -53,24 +53,24 @@ def kinds(text: str) -> tuple[Kind, ...]:
         )
     if longest := next((think for _, think in alike if think > LONGEST_THINK), None):
         raise Unusable(f"a session pauses for {longest:g} s: {LONGEST_THINK:g} s are the most")
-    found = [
-        Kind(calls, think, len(made), "\n\n".join(made) + "\n")
-        for (calls, think), made in alike.items()
+    kinds = [
+        Kind(calls, think, len(sessions), "\n\n".join(sessions) + "\n")
+        for (calls, think), sessions in alike.items()
     ]
-    return tuple(sorted(found, key=lambda kind: -kind.count))
+    return tuple(sorted(kinds, key=lambda kind: -kind.count))
 
 
 def _sessions(text: str) -> list[list[str]]:
-    found: list[list[str]] = [[]]
+    sessions: list[list[str]] = [[]]
     for line in text.splitlines():
         if not line.strip():
-            found.append([])
+            sessions.append([])
         elif not line.lstrip().startswith("#"):
             _path(line.split()[0])
-            if line[0].isspace() and not found[-1]:
+            if line[0].isspace() and not sessions[-1]:
                 raise Unusable(f"a session begins with {line.strip()!r}, which belongs to a burst")
-            found[-1].append(line.rstrip())
-    return [session for session in found if session]
+            sessions[-1].append(line.rstrip())
+    return [session for session in sessions if session]
 
 
 def _think(session: list[str]) -> float:

@@ -162,36 +162,36 @@ class Benchmark:
         """Call the command once. However it ends, nothing of its process group is left."""
         question = {"schema": SCHEMA, "trial": trial, "parameters": dict(parameters)}
         with (
-            tempfile.TemporaryFile() as asked,
+            tempfile.TemporaryFile() as question_file,
             tempfile.TemporaryFile() as printed,
-            tempfile.TemporaryFile() as said,
+            tempfile.TemporaryFile() as stderr,
         ):
             # Files and not pipes: what the command leaves unread, or a process it leaves behind
             # with its output open, never makes anybody wait.
-            asked.write(json.dumps(question).encode() + b"\n")
-            asked.seek(0)
+            question_file.write(json.dumps(question).encode() + b"\n")
+            question_file.seek(0)
             try:
-                code = self._call(trial, asked, printed, said)
+                code = self._call(trial, question_file, printed, stderr)
             except OSError as error:
                 return Fault(f"it cannot be started: {error.strerror}: {self._argv[0]}")
             if code is None:
-                return Fault(f"it gave no answer within {self._timeout:g} s", _last_words(said))
+                return Fault(f"it gave no answer within {self._timeout:g} s", _last_words(stderr))
             if code:
-                return Fault(_ending(code), _last_words(said))
+                return Fault(_ending(code), _last_words(stderr))
             answer = parse(_text(printed))
-            return Fault(answer.why, _last_words(said)) if isinstance(answer, Fault) else answer
+            return Fault(answer.why, _last_words(stderr)) if isinstance(answer, Fault) else answer
 
     def _call(
-        self, trial: int, asked: IO[bytes], printed: IO[bytes], said: IO[bytes]
+        self, trial: int, question_file: IO[bytes], printed: IO[bytes], stderr: IO[bytes]
     ) -> int | None:
         """Its exit code; ``None`` when it took too long."""
         process = subprocess.Popen(
             self._argv,
             cwd=self._directory,
             env={**self._environment, "AUTOTUNE_TRIAL": str(trial)},
-            stdin=asked,
+            stdin=question_file,
             stdout=printed,
-            stderr=said,
+            stderr=stderr,
             start_new_session=True,
         )
         self._lifeline.hold(process.pid)

@@ -1,6 +1,6 @@
 """The peak of a configuration at a latency objective, with an interval.
 
-Method: a posterior over log peak on a lattice, together with the shape of the onset of violations
+Method: a posterior over log peak on a grid, together with the shape of the onset of violations
 and the noise of the capacity, none of which is known. Each reading's *fraction* of violations says
 how far its rate was from the peak (graded, not pass or fail); capacity noise blurs that, and a
 one-sided term lets a reading be disturbed and look worse than the server is. The next rate is where
@@ -166,7 +166,7 @@ class PeakSearch:
         return self.noise.learned(self.summary.noises, len(self.valid))
 
     def next_rate(self) -> float:
-        """The rate worth trying next: a point of the lattice that may be offered."""
+        """The rate worth trying next: a point of the grid that may be offered."""
         origin = self.posterior.origin
         nearest = round((self._next_log_rate() - origin) / STEP)
         top = floor((log(max(self.ceiling, self.limits.min_rate)) - origin) / STEP + 1e-9)

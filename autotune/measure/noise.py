@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 Array = NDArray[np.float64]
 
 STEP: Final = 0.005
-"""Lattice step of every log rate in the posterior."""
+"""Grid step of every log rate in the posterior."""
 REACH: Final = 500
 """Likelihoods are tabulated up to this many steps (a factor of 12) either side of the peak."""
 SIGMAS: Final = (0.008, 0.014, 0.023, 0.036, 0.055, 0.085, 0.13, 0.2, 0.3)

@@ -29,14 +29,14 @@ _LOOSE = 0.8  # how far overload, the more of it fails, may look unlike any of t
 _LEAST = 1e-9  # fractions and likenesses are kept this far from none and all
 
 
-def chance(violations: float, intended: float, shown: onset.Onset) -> Array:
+def chance(violations: float, intended: float, expected: onset.Onset) -> Array:
     """``[shape, offset]``: likelihood of what each shape shows given the counts."""
     anything = 1.0 / (intended + 1.0)
     failing = 2.5 * anything * ((violations + 0.5) * anything) ** 1.5  # density 2.5 f**1.5
-    left_open = np.isnan(shown.fraction)
-    open_ended = np.where(left_open, 1.0, _LOOSE * shown.fraction)
-    fraction = np.where(left_open, 0.5, shown.fraction)
-    fitted = _counted(violations, intended, fraction, np.where(left_open, 0.5, shown.likeness))
+    left_open = np.isnan(expected.fraction)
+    open_ended = np.where(left_open, 1.0, _LOOSE * expected.fraction)
+    fraction = np.where(left_open, 0.5, expected.fraction)
+    fitted = _counted(violations, intended, fraction, np.where(left_open, 0.5, expected.likeness))
     fitted = (1.0 - open_ended) * fitted + open_ended * failing
     return np.asarray((1.0 - _LAPSE) * fitted + _LAPSE * anything)
 
@@ -49,9 +49,9 @@ def flat_chance(violations: float, intended: float, allowed: float) -> Array:
 
 def at_least(violations: float, intended: float, fraction: Array) -> Array:
     """Likelihood of ``fraction`` given only that it would not have come out below the counts."""
-    shown = min(max(violations / intended, 1e-9), 1.0 - 0.5 / (intended + 1.0))
+    counted = min(max(violations / intended, 1e-9), 1.0 - 0.5 / (intended + 1.0))
     part = np.clip(np.where(np.isnan(fraction), 1.0, fraction), 1e-9, 1.0 - 1e-9)
-    excess = np.log(part / (1.0 - part)) - log(shown / (1.0 - shown))
+    excess = np.log(part / (1.0 - part)) - log(counted / (1.0 - counted))
     return _LAPSE + (1.0 - _LAPSE) / (1.0 + np.exp(-np.clip(2.0 * excess, -60.0, 60.0)))
 
 
@@ -101,7 +101,7 @@ def closest_to_breaking(reading: Reading, slo: Slo) -> Counts:
 
 @dataclass(frozen=True)
 class Posterior:
-    """Log weights ``[sigma, shape, log peak]`` on a lattice that starts at ``origin``, and those of
+    """Log weights ``[sigma, shape, log peak]`` on a grid that starts at ``origin``, and those of
     the servers without a peak, ``onset.FLAT``.
     """
 
@@ -146,17 +146,17 @@ class Posterior:
             return self
         counts = closest_to_breaking(reading, slo)
         grain = round(log(max(reading.seconds, 0.05)) / _TIME_GRAIN)
-        shown = onset.onset(counts.allowed, slo.limit, exp(grain * _TIME_GRAIN))
+        expected = onset.onset(counts.allowed, slo.limit, exp(grain * _TIME_GRAIN))
         if reading.truncated:  # it failed, however few violations it had time to count
             least = min(3.0 * counts.allowed, 0.5) * counts.intended
             violations = max(counts.violations, least)
             flat = at_least(
                 violations, counts.intended, np.minimum(onset.FLAT * counts.allowed, 1.0)
             )
-            fits = at_least(violations, counts.intended, shown.fraction)
+            fits = at_least(violations, counts.intended, expected.fraction)
         else:
             flat = flat_chance(counts.violations, counts.intended, counts.allowed)
-            fits = chance(counts.violations, counts.intended, shown)
+            fits = chance(counts.violations, counts.intended, expected)
         flat = self.flat + np.log(flat)
         table = np.log(np.maximum(blur(fits), 1e-300))  # noise averaged out
         offset = round((log(reading.rate) - self.origin) / STEP)
@@ -183,7 +183,7 @@ class Posterior:
 
 @dataclass(frozen=True)
 class Summary:
-    """Marginals of a posterior: ``below`` is the distribution function of log peak on its lattice,
+    """Marginals of a posterior: ``below`` is the distribution function of log peak on its grid,
     ``noises`` the weights ``[sigma, shape]``; ``unmeetable`` the chance that there is no peak,
     which the others leave out.
     """
@@ -215,7 +215,7 @@ class Summary:
 
 
 def _added(live: Array, table: Array, offset: int) -> Array:
-    """``live`` plus ``table[..., offset]`` of each of its lattice points, for a reading ``offset``
+    """``live`` plus ``table[..., offset]`` of each of its grid points, for a reading ``offset``
     steps above the first of them; beyond its ends the table keeps its last values.
     """
     size, first = live.shape[2], offset + REACH  # first: its column; those of the others go down

@@ -87,14 +87,14 @@ def warm_up(
     return WarmUpResult(settled=False, windows=tuple(windows))
 
 
-def agree(one: Window, other: Window) -> bool:
+def agree(earlier: Window, later: Window) -> bool:
     """Whether nothing moved from one window to the next."""
-    if one.overloaded or other.overloaded or one.median is None or other.median is None:
+    if earlier.overloaded or later.overloaded or earlier.median is None or later.median is None:
         return False
-    still = abs(other.median - one.median) <= max(SAME_LATENCY * one.median, 0.001)
-    if one.hits is None or other.hits is None:
+    still = abs(later.median - earlier.median) <= max(SAME_LATENCY * earlier.median, 0.001)
+    if earlier.hits is None or later.hits is None:
         return still
-    return still and abs(other.hits - one.hits) < SAME_HITS
+    return still and abs(later.hits - earlier.hits) < SAME_HITS
 
 
 def climbing(windows: Sequence[Window]) -> bool:
@@ -104,12 +104,12 @@ def climbing(windows: Sequence[Window]) -> bool:
     is settled goes up and down. Too few windows to tell count as climbing.
     """
     hits = [window.hits for window in windows[-STEPS - 1 :]]
-    known = [hit for hit in hits if hit is not None]
-    if len(known) < len(hits):
+    rates = [hit for hit in hits if hit is not None]
+    if len(rates) < len(hits):
         return False
-    if len(known) <= STEPS:
+    if len(rates) <= STEPS:
         return True
-    return known[-1] - known[0] > LEAST_RISE and all(a <= b for a, b in pairwise(known))
+    return rates[-1] - rates[0] > LEAST_RISE and all(a <= b for a, b in pairwise(rates))
 
 
 def carried(reading: Reading) -> bool:

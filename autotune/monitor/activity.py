@@ -54,9 +54,11 @@ class HostActivity:
         return 1.0 - self.cpu.get("idle", 1.0) - self.cpu.get("iowait", 0.0)
 
 
-def host_activity(host: WatchedHost, seen: Observations, seconds: float) -> HostActivity | None:
+def host_activity(
+    host: WatchedHost, observations: Observations, seconds: float
+) -> HostActivity | None:
     """``None`` when the host gave fewer than two samples within ``seconds`` of the first."""
-    samples = within(seen.samples.get(host.name, ()), seconds)
+    samples = within(observations.samples.get(host.name, ()), seconds)
     if len(samples) < 2:
         return None
     first, last = samples[0], samples[-1]
@@ -88,14 +90,14 @@ def host_activity(host: WatchedHost, seen: Observations, seconds: float) -> Host
     )
 
 
-def part_activity(part: Part, seen: Observations, seconds: float) -> PartActivity:
+def part_activity(part: Part, observations: Observations, seconds: float) -> PartActivity:
     """What is known of one service; what could not be seen stays zero or ``None``."""
-    every = seen.samples.get(part.site.host, ())
+    every = observations.samples.get(part.site.host, ())
     samples = within(every, seconds)
     at = {s.at: s.processes[part.name] for s in samples if part.name in s.processes}
     if len(at) < 2:  # a host short of CPU is looked at late
         at = {s.at: s.processes[part.name] for s in every if part.name in s.processes}
-    answers = seen.counters.get(part.name, ())
+    answers = observations.counters.get(part.name, ())
     query = query_of(part)
     activity = PartActivity(
         name=part.name,
@@ -111,8 +113,8 @@ def part_activity(part: Part, seen: Observations, seconds: float) -> PartActivit
         answers=sum(answer is not None for answer in answers),
         unanswered=sum(answer is None for answer in answers),
         refused=next((a.refused for a in answers if a and a.refused), None),
-        complaints=seen.complaints.get(part.name, {}),
-        fault=seen.faults.get(part.name),
+        complaints=observations.complaints.get(part.name, {}),
+        fault=observations.faults.get(part.name),
     )
     queues = [queue for s in samples if (queue := queue_of(part, s.queues))]
     working = [a.values[WORKING] for a in answers if a and WORKING in a.values]
@@ -243,15 +245,15 @@ class HostUsage:
 
 
 def host_usages(
-    hosts: Sequence[WatchedHost], seen: Observations, seconds: float
+    hosts: Sequence[WatchedHost], observations: Observations, seconds: float
 ) -> dict[str, HostUsage]:
     """Host → its usage, for every host that was seen at all."""
     usages = {}
     for host in hosts:
-        whole = host_activity(host, seen, seconds)
+        whole = host_activity(host, observations, seconds)
         if whole is None:
             continue
-        parts = [part_activity(part, seen, seconds) for part in host.parts]
+        parts = [part_activity(part, observations, seconds) for part in host.parts]
         usages[host.name] = HostUsage(
             cpu=round(whole.busy, 4),
             steal=round(whole.cpu.get("steal", 0.0), 4),

@@ -74,11 +74,11 @@ def hosts_of(
 
 
 class Watch:
-    """``with Watch(hosts, seconds) as watch: reading = take(…)``, then ``watch.seen``.
+    """``with Watch(hosts, seconds) as watch: reading = take(…)``, then ``watch.observations``.
 
     ``seconds`` is how long the reading is going to take at most. Leaving tells the streams of other
     hosts to end with one last look; one that does not come within ``PATIENCE`` is done without.
-    Whatever goes wrong is listed in ``seen.failures``.
+    Whatever goes wrong is listed in ``observations.failures``.
     """
 
     def __init__(self, hosts: Sequence[WatchedHost], seconds: float) -> None:
@@ -120,8 +120,8 @@ class Watch:
             self._failures.append(f"{host} did not tell in time what it saw")
 
     @property
-    def seen(self) -> Observations:
-        counters = {part: tuple(found) for part, found in self._counters.items()}
+    def observations(self) -> Observations:
+        counters = {part: tuple(answers) for part, answers in self._counters.items()}
         return Observations(
             dict(self._samples),
             dict(self._cost),
@@ -163,13 +163,13 @@ class Watch:
     def _count(self, what: tuple[Part, Transport | None]) -> None:
         part, transport = what
         reader = CounterReader(part, transport)
-        found = self._counters.setdefault(part.name, [])
+        answers = self._counters.setdefault(part.name, [])
         try:
-            found.append(reader.read(by_command=True))
+            answers.append(reader.read(by_command=True))
             while not self._over.wait(COUNTERS_EVERY):
                 if reader.cheap:
-                    found.append(reader.read())
-            found.append(reader.read(by_command=True))
+                    answers.append(reader.read())
+            answers.append(reader.read(by_command=True))
         finally:
             reader.close()
 

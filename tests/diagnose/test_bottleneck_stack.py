@@ -205,4 +205,4 @@ def test_the_shortage_is_named(shortage: Shortage, tmp_path: Path) -> None:
     print(f"\n{found} (confidence {found.confidence:.2f})")
     assert (found.tier, found.service, found.resource) == shortage.verdict, found
     assert found.host == "here"
-    assert all(not w.seen.failures for w in readings)
+    assert all(not w.observations.failures for w in readings)

@@ -110,7 +110,7 @@ def test_a_small_load_is_answered_and_watched_all_the_while(lab: Path, tmp_path:
     with running(target(lab), tmp_path / "study") as (_, equipment):
         taken = equipment.take(30.0, SECONDS)
         assert (taken.reading.intended, taken.reading.errors) == (60, {})
-        assert all(len(samples) >= 2 for samples in taken.seen.samples.values())
+        assert all(len(samples) >= 2 for samples in taken.observations.samples.values())
 
 
 def test_a_reading_with_two_load_hosts(lab: Path, tmp_path: Path) -> None:
@@ -121,7 +121,7 @@ def test_a_reading_with_two_load_hosts(lab: Path, tmp_path: Path) -> None:
         )
         taken = equipment.take(30.0, SECONDS)
         assert taken.reading.intended == 60
-        seen = taken.seen
+        seen = taken.observations
         assert not seen.failures
         assert set(seen.samples) == {"load1", "load2", "lb1", "web1", "web2", "data1"}
         for host, samples in seen.samples.items():

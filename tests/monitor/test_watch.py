@@ -64,7 +64,7 @@ def test_a_host_ends_with_a_last_look_when_it_is_left(
         while not whoami.exists():
             time.sleep(0.01)
         (tmp_path / "nginx-error.log").write_text("8 worker_connections are not enough\n")
-    seen = watch.seen
+    seen = watch.observations
     assert len(seen.samples["a"]) >= 1
     assert seen.cost["a"] > 0
     assert not whoami.exists()
@@ -86,7 +86,7 @@ def test_a_host_that_hangs_is_not_waited_for(
 
     with Watch([host(tmp_path, Hanging())], 1.0) as watch:
         pass
-    assert "a did not tell in time what it saw" in watch.seen.failures
+    assert "a did not tell in time what it saw" in watch.observations.failures
     over.set()
 
 
@@ -106,7 +106,7 @@ def test_a_host_that_fails_is_a_host_without_samples(tmp_path: Path, transport: 
     with Watch([host(tmp_path, transport)], 1.0) as watch:
         reading = "taken"
     assert reading == "taken"
-    assert watch.seen.samples.get("a", ()) == ()
+    assert watch.observations.samples.get("a", ()) == ()
 
 
 def test_what_the_reading_raises_comes_through(tmp_path: Path) -> None:
