@@ -110,7 +110,7 @@ class Sampled:
 
 def loading(servers: Sequence[Endpoint], shape: Shape) -> Argv:
     """Puts every object of the shape in place, and ends."""
-    return ("timeout", "--kill-after=1", "60", "mutilate", *_servers(servers), *shape.data,
+    return ("timeout", "--kill-after=1", "60", "mutilate", *_each("-s", servers), *shape.data,
             "--loadonly")  # fmt: skip
 
 
@@ -130,7 +130,7 @@ def measuring(
     bound = ceil(spec.seconds) + ceil(spec.ramp) + 10 + 2 * len(agents)
     return (
         "sh", "-c", _SCRIPT, "sh", "timeout", "--kill-after=1", str(bound),
-        "mutilate", *_servers(servers), *shape.data, "--noload", "-u", f"{shape.updates:g}",
+        "mutilate", *_each("-s", servers), *shape.data, "--noload", "-u", f"{shape.updates:g}",
         "-i", shape.arrivals, "-q", str(max(1, round(spec.rate))), "-t", str(ceil(spec.seconds)),
         *warm, "-c", str(CONNECTIONS), "-d", str(DEPTH), *_each("-a", agents),
     )  # fmt: skip
@@ -236,9 +236,5 @@ def _no_result(text: str) -> str:
     return f"mutilate printed no result: {last_line(_CODE.sub('', text))}"
 
 
-def _servers(servers: Sequence[Endpoint]) -> Argv:
-    return _each("-s", [str(server) for server in servers])
-
-
-def _each(option: str, values: Sequence[str]) -> Argv:
-    return tuple(word for value in values for word in (option, value))
+def _each(option: str, values: Sequence[object]) -> Argv:
+    return tuple(word for value in values for word in (option, str(value)))

@@ -57,8 +57,10 @@ class CounterReader:
         except OSError:
             self.close()
             data = b""
-        if not data and by_command:
-            data = self._command()
+        if not data and by_command and self._transport is not None:
+            with contextlib.suppress(KeyError):  # a target without that program's path
+                answer = self._transport.run(self._query.command(self.part.site), timeout=5.0)
+                data = answer.stdout.encode() if answer.ok else b""
         if not data:
             return None
         return parse(data.decode(errors="replace"), self._query, time.monotonic() - begun)
@@ -69,8 +71,13 @@ class CounterReader:
             self._connection = None
 
     def _ask(self) -> bytes:
-        if self._connection is None:
-            self._connection = self._connected()
+        site = self.part.site
+        if self._connection is None and self._query.socket:
+            path = self._query.socket(site)
+            self._connection = unix_connection(Path(site.directory), path, TIMEOUT)
+        elif self._connection is None:
+            place = (site.listen.host, site.listen.port)
+            self._connection = socket.create_connection(place, TIMEOUT)
         self._connection.sendall(self._query.question)
         data = b""
         while not self._query.complete(data):
@@ -80,20 +87,6 @@ class CounterReader:
                 self.close()
                 break
         return data
-
-    def _connected(self) -> socket.socket:
-        site = self.part.site
-        if self._query.socket:
-            return unix_connection(Path(site.directory), self._query.socket(site), TIMEOUT)
-        return socket.create_connection((site.listen.host, site.listen.port), TIMEOUT)
-
-    def _command(self) -> bytes:
-        if self._transport is None:
-            return b""
-        with contextlib.suppress(KeyError):  # a target without that program's path
-            done = self._transport.run(self._query.command(self.part.site), timeout=5.0)
-            return done.stdout.encode() if done.ok else b""
-        return b""
 
 
 def parse(text: str, query: CounterQuery, seconds: float) -> Counters:

@@ -9,8 +9,9 @@ before and after the load.
 from __future__ import annotations
 
 import contextlib
+import re
 import secrets
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from autotune.monitor.process_table import ALLOWED, OPEN, Owners
@@ -21,6 +22,7 @@ LARGEST = 1 << 20  # bytes of a log: an overloaded server writes thousands of li
 SPARE = 15.0  # s beyond its own end until it is killed
 _SAMPLE, _TIMES, _LOGS = "== sample ==", "== times ==", "== logs =="
 _HEADER = "==> "
+_CPU_TIME = re.compile(r"(\d+)m(\d+(?:\.\d+)?)s")  # 0m1.250000s
 _NEEDED = {"/proc/uptime", "/proc/stat"}  # without them it is no sample
 
 # No value ever becomes part of this text: how many samples and how often, the programs whose
@@ -188,31 +190,20 @@ def read(text: str, owners: Owners) -> Streamed:
     """What the command printed."""
     looked, _, ended = text.partition(f"\n{_TIMES}\n")
     times, _, logs = ended.partition(f"{_LOGS}\n")
-    blocks = [dict(_files(block)) for block in looked.split(f"{_SAMPLE}\n")[1:]]
-    cost = sum(_minutes(word) for word in times.split())
-    written = {name: "\n".join(line[1:] for line in text.splitlines())
-               for name, text in _files(logs)}  # fmt: skip
-    return Streamed(tuple(_samples(blocks, owners)), cost, written)
-
-
-def _samples(blocks: Iterable[Mapping[str, str]], owners: Owners) -> Iterator[Sample]:
-    """Those that can be read: one that was cut short or garbled is a missing sample."""
-    for files in blocks:
+    samples = []
+    for block in looked.split(f"{_SAMPLE}\n")[1:]:
+        files = dict(_files(block))
+        # One that was cut short or garbled is a missing sample.
         with contextlib.suppress(ValueError, IndexError):
             if not _NEEDED - files.keys():
-                yield sample(files, owners)
+                samples.append(sample(files, owners))
+    cost = sum(int(m) * 60 + float(s) for m, s in _CPU_TIME.findall(times))
+    written = {name: "\n".join(line[1:] for line in text.splitlines())
+               for name, text in _files(logs)}  # fmt: skip
+    return Streamed(tuple(samples), cost, written)
 
 
 def _files(block: str) -> Iterator[tuple[str, str]]:
     for part in ("\n" + block).split(f"\n{_HEADER}")[1:]:
         name, _, content = part.partition(" <==\n")
         yield name, content
-
-
-def _minutes(word: str) -> float:
-    """``0m1.250000s`` in seconds."""
-    minutes, _, seconds = word.removesuffix("s").partition("m")
-    try:
-        return int(minutes) * 60 + float(seconds)
-    except ValueError:
-        return 0.0

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
-from typing import Self, TypeVar
+from typing import Self
 
 from autotune.deploy.private_servers import PID_SUFFIX
 from autotune.deploy.stack import Part, Stack
@@ -30,13 +30,12 @@ COMPLAINTS = {
     "open_files": re.compile(r"Too many open files"),
     "no_ports": re.compile(r"Cannot assign requested address"),
 }
-T = TypeVar("T")
 
 
 @dataclass(frozen=True)
 class WatchedHost:
-    """A host, the CPUs it may use, the parts of the stack on it, and the way to it (``None``: it is
-    this machine)."""
+    """A host, the CPUs it may use, the parts of the stack on it, and the transport to it (``None``:
+    it is this machine)."""
 
     name: str
     cpus: float
@@ -95,13 +94,13 @@ class Watch:
     def __enter__(self) -> Self:
         for index, host in enumerate(self._hosts):
             # Known from here on, so that leaving at once still tells it to end.
-            self._guarded(self._prepare, (host, index / len(self._hosts)))
+            self._guarded(self._prepare, host, index / len(self._hosts))
             if host.name in self._streams:
                 self._start(self._sample, host)
         for host in self._hosts:
             for part in host.parts:
                 if query_of(part):
-                    self._start(self._count, (part, host.transport))
+                    self._start(self._count, part, host.transport)
         return self
 
     def __exit__(
@@ -130,19 +129,18 @@ class Watch:
             tuple(self._failures),
         )
 
-    def _start(self, act: Callable[[T], None], what: T) -> None:
-        thread = threading.Thread(target=self._guarded, args=(act, what), daemon=True)
+    def _start(self, act: Callable[..., None], *args: object) -> None:
+        thread = threading.Thread(target=self._guarded, args=(act, *args), daemon=True)
         self._threads.append(thread)
         thread.start()
 
-    def _guarded(self, act: Callable[[T], None], what: T) -> None:
+    def _guarded(self, act: Callable[..., None], *args: object) -> None:
         try:
-            act(what)
+            act(*args)
         except Exception as error:  # noqa: BLE001 - whatever fails here must not fail the reading
             self._failures.append(f"{act.__name__.strip('_')}: {type(error).__name__}: {error}")
 
-    def _prepare(self, what: tuple[WatchedHost, float]) -> None:
-        host, later = what
+    def _prepare(self, host: WatchedHost, later: float) -> None:
         logs = tuple(dict.fromkeys(log for part in host.parts if (log := log_of(part))))
         interval = 1.0 if host.transport else HERE
         self._streams[host.name] = Stream(
@@ -160,8 +158,7 @@ class Watch:
             if log := log_of(part):
                 self._complaints[part.name] = complaints(streamed.logs.get(log, ""), part)
 
-    def _count(self, what: tuple[Part, Transport | None]) -> None:
-        part, transport = what
+    def _count(self, part: Part, transport: Transport | None) -> None:
         reader = CounterReader(part, transport)
         answers = self._counters.setdefault(part.name, [])
         try:

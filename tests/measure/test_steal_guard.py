@@ -27,9 +27,9 @@ def hosts(*stolen: float) -> dict[str, HostUsage]:
     [
         ((), (0.01, 0.02), None),
         ((), (0.01, 0.30), "30% of the CPU time of web2 was taken by the machine below it"),
-        # Once calm, always judged by calm; what is disturbed most of the time is still disturbed …
+        # Where little is ever stolen, that is usual, and most readings may be disturbed …
         ((0.0, 0.3, 0.3, 0.3, 0.3), (0.3,), "30% of the CPU time of web1"),
-        # … but a machine that never is calm is what it is.
+        # … but a machine that always loses time is what it is.
         ((0.3, 0.2, 0.2, 0.25, 0.2), (0.22,), None),
         ((0.2,) * 9, (0.4,), "40% of the CPU time of web1"),
         # Nothing was seen, so nothing is known.
