@@ -21,7 +21,7 @@ class Notation:
     expression of templates for the value of a variable."""
 
     read: Callable[[str], Value | None]
-    write: Callable[[str], str]
+    write: Callable[[str], str] = str
 
     def expression(self, variable: str, written: str, value: Value) -> tuple[int, str]:
         """How many characters of ``written`` to replace by what, so that at ``value`` the result is
@@ -46,10 +46,6 @@ def _number(text: str) -> Value | None:
     return int(text) if _DIGITS.fullmatch(text) else None
 
 
-def _real(text: str) -> Value | None:
-    return float(text) if re.fullmatch(r"[0-9]+(\.[0-9]+)?", text) else None
-
-
 def _seconds(text: str) -> Value | None:
     amount = _AMOUNT.fullmatch(text)
     return int(amount[1]) * _SECONDS[amount[2]] if amount and amount[2] in _SECONDS else None
@@ -72,12 +68,12 @@ def switch(on: str, off: str) -> Notation:
     )
 
 
-NUMBER = Notation(_number, lambda name: name)
-REAL = Notation(_real, lambda name: name)
-SECONDS = Notation(_seconds, lambda name: name)
+NUMBER = Notation(_number)
+REAL = Notation(lambda text: float(text) if re.fullmatch(r"[0-9]+(\.[0-9]+)?", text) else None)
+SECONDS = Notation(_seconds)
 SECONDS_S = Notation(_seconds, lambda name: f'{name} ~ "s"')
 KILOBYTES = Notation(_kilobytes, lambda name: f'{name} ~ "k"')
-WORD = Notation(lambda text: text, lambda name: name)
+WORD = Notation(str)
 ON_OFF = switch("on", "off")
 CAPITAL_ON_OFF = Notation(ON_OFF.read, lambda name: f'("On" if {name} else "Off")')
 YES_NO = switch("yes", "no")
@@ -85,7 +81,7 @@ YES_NO = switch("yes", "no")
 
 def automatic(value: int) -> Notation:
     """A number, or ``auto`` where that comes to ``value``."""
-    return Notation(lambda text: value if text == "auto" else _number(text), lambda name: name)
+    return Notation(lambda text: value if text == "auto" else _number(text))
 
 
 # Whether a value is one that the catalogue's parameter can have.
@@ -125,13 +121,12 @@ class Absent:
 
 @dataclass(frozen=True)
 class Tunable:
-    """``blocks``: those it counts in, by name, if not in all. ``argument``: which of its words."""
+    """``blocks``: those it counts in, by name, if not in all."""
 
     parameter: str
     directive: str
     notation: Notation
     blocks: tuple[str, ...] | None = None
-    argument: int = 0
     absent: Absent | None = None
     counts: Callable[[PlacedDirective], bool] = lambda _: True
 
@@ -173,8 +168,8 @@ def joined(*parts: Adopted) -> Adopted:
 
 
 def _present(tunable: Tunable, places: list[PlacedDirective], accepts: Accepts) -> Adopted:
-    index, name = tunable.argument, tunable.parameter
-    words = {placed.words[index] if len(placed.words) > index else "" for placed in places}
+    name = tunable.parameter
+    words = {placed.words[0] if placed.words else "" for placed in places}
     if len(words) > 1:
         return Adopted(left={name: f"`{tunable.directive}` is there with several values"})
     written = words.pop()
@@ -183,7 +178,7 @@ def _present(tunable: Tunable, places: list[PlacedDirective], accepts: Accepts) 
         why = f"`{tunable.directive} {written}` is no value to start from"
         return Adopted(left={name: why})
     length, text = tunable.notation.expression(name, written, value)
-    starts = [(placed.path, placed.directive.arguments[index].start) for placed in places]
+    starts = [(placed.path, placed.directive.arguments[0].start) for placed in places]
     edits = tuple(Edit(path, start, start + length, text) for path, start in starts)
     return Adopted(edits, {name: value})
 
@@ -218,13 +213,13 @@ def inside(block: str) -> Callable[[Config], Position | None]:
     return position
 
 
-def behind(name: str, argument: int = 0) -> Callable[[Config], Position | None]:
+def behind(name: str) -> Callable[[Config], Position | None]:
     """Right after the value of the only directive of that name."""
 
     def position(config: Config) -> Position | None:
         match config.called(name):
-            case [placed] if len(placed.words) > argument:
-                return placed.path, placed.directive.arguments[argument].end
+            case [placed] if placed.words:
+                return placed.path, placed.directive.arguments[0].end
         return None
 
     return position

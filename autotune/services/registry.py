@@ -30,10 +30,8 @@ def _declared() -> Iterator[Service]:
 ALL: tuple[Service, ...] = tuple(
     sorted(_declared(), key=lambda s: (list(Role).index(s.role), s.key))
 )
-
 # What deployments are made of, by their keys.
 SERVICES: dict[str, Service] = {s.key: s for s in ALL if s.deployment or s.gateway}
-
 # What a tier's ``app`` may say.
 APPS: dict[str, Service] = {s.application: s for s in ALL if s.application}
 
@@ -49,10 +47,9 @@ def _deployments() -> Iterator[tuple[str, int, tuple[tuple[str, Role], ...]]]:
 
 
 # What a tier's ``service`` may say, and the role each part of it plays there, in starting order.
-DEPLOYMENTS: dict[str, tuple[tuple[str, Role], ...]] = {d: some for d, _, some in _deployments()}
-
+DEPLOYMENTS = {deployment: services for deployment, _, services in _deployments()}
 # Where a deployment listens under its distribution's units, unless the tier says otherwise.
-PORTS: dict[str, int] = {deployment: port for deployment, port, _ in _deployments()}
+PORTS = {deployment: port for deployment, port, _ in _deployments()}
 
 
 def parts(deployment: str) -> tuple[tuple[Service, Role], ...]:

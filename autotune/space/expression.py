@@ -179,22 +179,19 @@ def _parsed(text: str) -> tuple[ast.expr, list[str]]:
             raise ValueError(f"{rest[0]!r} has no meaning in {text!r}")
         if len(words) == MOST_WORDS:
             raise ValueError(f"more than {MOST_WORDS} words are too many: {text[:60]!r} …")
-        python.append(_python(word, len(words)))
+        if word["number"]:
+            number = float(word["number"]) * UNITS.get(word["unit"], 1.0)
+            number = number / 100 if "%" in word[0] else number
+            # Only shares are powers: they bind more tightly than a division does.
+            python.append(f"{number!r} **" if word["share"] else repr(number))
+        else:
+            python.append(f"_{len(words)}" if word["name"] else word[0].strip())
         words.append(word[0].strip())
         place = word.end()
     try:
         return ast.parse(" ".join(python), mode="eval").body, words
     except (SyntaxError, MemoryError):
         raise _misplaced(text, words) from None
-
-
-def _python(word: re.Match[str], index: int) -> str:
-    if word["number"]:
-        number = float(word["number"]) * UNITS.get(word["unit"], 1.0)
-        number = number / 100 if "%" in word[0] else number
-        # Only shares are powers: they bind more tightly than a division does.
-        return f"{number!r} **" if word["share"] else repr(number)
-    return f"_{index}" if word["name"] else word[0].strip()
 
 
 def _expression(node: ast.AST, text: str, words: list[str]) -> Expression:

@@ -47,17 +47,14 @@ def assignments(names: Mapping[str, str]) -> Parser:
 
     def parse(text: str) -> Settings:
         values: dict[str, Value] = {}
-        for assignment in _logged(text):
+        try:
+            logged = read(_STAMP.sub("", text))
+        except Unreadable:
+            return values
+        for assignment in logged:
             name = names.get(assignment.name.text)
             if name and assignment.arguments:
                 values.setdefault(name, number(assignment.arguments[0].text))
         return values
 
     return parse
-
-
-def _logged(text: str) -> tuple[Directive, ...]:
-    try:
-        return read(_STAMP.sub("", text))
-    except Unreadable:
-        return ()
