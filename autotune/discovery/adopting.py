@@ -317,7 +317,7 @@ def scalar(value: Value) -> str:
 
 
 def quoted(word: str) -> str:
-    """Text in YAML: in quotes unless it is plainly a word."""
+    """Text in YAML: in quotes unless it is a plain word."""
     plain = word.replace("_", "a").replace("-", "a").replace("+", "a")
     special = word.lower() in ("on", "off", "yes", "no", "true", "false", "null", "y", "n")
     if plain.isalnum() and word[0].isalpha() and not special:

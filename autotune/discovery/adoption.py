@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field
 
 from autotune.discovery.tiers import DiscoveredTier
 from autotune.services.adoption import RunningService
-from autotune.services.base import ConfigFile, Own, Service, Value
+from autotune.services.base import ConfigFile, Own, Value
 from autotune.services.config_files import Config
 from autotune.services.directives import Adopted, Edit
 from autotune.services.registry import adoptions, placed
@@ -30,69 +30,51 @@ class AdoptedTier:
 
     discovered: DiscoveredTier
     dimensions: tuple[Dimension, ...]
-    templates: Mapping[str, str]
-    own: Mapping[str, Own]
-    values: Mapping[str, Value]
-    left: Mapping[str, str]
+    templates: dict[str, str] = field(default_factory=dict)
+    own: dict[str, Own] = field(default_factory=dict)
+    values: dict[str, Value] = field(default_factory=dict)
+    left: dict[str, str] = field(default_factory=dict)
 
 
 def adopt(tier: DiscoveredTier) -> AdoptedTier:
     """Variables in the files of every host of a tier, where the hosts have the same values."""
     model = Tier(hosts=tuple(i.host.name for i in tier.instances), service=(tier.deployment,))
     dimensions = tuple(of_tier(tier.name, model, smallest(i.host.facts for i in tier.instances)))
-    adopted = AdoptedTier(tier, dimensions, {}, {}, {}, {})
+    adopted = AdoptedTier(tier, dimensions)
     for place in placed(tier.name, model):
-        if place.service.per_deployment:
-            part = _untouched(tier, place.service)
-        elif place.service.name in tier.instances[0].services:
-            part = _of_service(tier, place.service.name, dimensions)
-        else:
-            continue
-        adopted = replace(
-            adopted,
-            templates={**adopted.templates, **part.templates},
-            own={**adopted.own, **part.own},
-            values={**adopted.values, **part.values},
-            left={**adopted.left, **part.left},
-        )
+        service = place.service
+        if service.per_deployment:
+            # What units may open is theirs: a drop-in would be a file that was not there.
+            hosts = (instance.host.name for instance in tier.instances)
+            adopted.own.update({f"{tier.name}.{host}.{service.name}": Own() for host in hosts})
+            names = (f"{service.name}.{parameter.name}" for parameter in service.parameters)
+            adopted.left.update(dict.fromkeys(names, "units keep theirs"))
+        elif service.name in tier.instances[0].services:
+            _add(adopted, service.name)
     return adopted
 
 
-def _untouched(tier: DiscoveredTier, service: Service) -> AdoptedTier:
-    """What units may open is theirs: a drop-in would be a file that was not there."""
-    own = {f"{tier.name}.{i.host.name}.{service.name}": Own() for i in tier.instances}
-    left = {f"{service.name}.{p.name}": "units keep theirs" for p in service.parameters}
-    return AdoptedTier(tier, (), {}, own, {}, left)
-
-
-def _of_service(tier: DiscoveredTier, service: str, dimensions: Iterable[Dimension]) -> AdoptedTier:
+def _add(adopted: AdoptedTier, service: str) -> None:
+    """The files of one service on every host."""
+    tier = adopted.discovered
     prefix = f"{tier.name}.{service}."
-    own_dimensions = {d.name.removeprefix(prefix): d for d in dimensions
-                      if d.name.startswith(prefix)}  # fmt: skip
-    per_host = _of_hosts([i.services[service] for i in tier.instances], own_dimensions)
-    templates: dict[str, str] = {}
-    own: dict[str, Own] = {}
-    for instance, adopted in zip(tier.instances, per_host, strict=True):
+    dimensions = {d.name.removeprefix(prefix): d for d in adopted.dimensions
+                  if d.name.startswith(prefix)}  # fmt: skip
+    per_host = _of_hosts([i.services[service] for i in tier.instances], dimensions)
+    for instance, of_host in zip(tier.instances, per_host, strict=True):
         running, host = instance.services[service], instance.host
-        texts = _templates(running.config, adopted.edits)
-        templates |= {f"{host.name}{path}.j2": text for path, text in texts.items()}
-        files = tuple(
-            ConfigFile(path, f"{host.name}{path}.j2", host.tree.modes.get(path, 0o644))
-            for path in texts
-        )
-        own[f"{tier.name}.{host.name}.{service}"] = Own(files, running.listen)
+        files = []
+        for path, text in _templates(running.config, of_host.edits).items():
+            template = f"{host.name}{path}.j2"
+            adopted.templates[template] = text
+            files.append(ConfigFile(path, template, host.tree.modes.get(path, 0o644)))
+        adopted.own[f"{tier.name}.{host.name}.{service}"] = Own(tuple(files), running.listen)
     first = per_host[0]
-    nowhere = dict.fromkeys(own_dimensions, "it has no place in these files")
-    left = {name: why for name, why in {**nowhere, **first.left}.items()
-            if name in first.left or name not in first.values}  # fmt: skip
-    return AdoptedTier(
-        tier,
-        (),
-        templates,
-        own,
-        {f"{service}.{name}": value for name, value in first.values.items()},
-        {f"{service}.{name}": why for name, why in left.items()},
-    )
+    adopted.values.update({f"{service}.{name}": value for name, value in first.values.items()})
+    for name in dict.fromkeys((*dimensions, *first.left)):
+        if name in first.left or name not in first.values:
+            why = first.left.get(name, "it has no place in these files")
+            adopted.left[f"{service}.{name}"] = why
 
 
 def _of_hosts(

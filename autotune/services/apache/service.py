@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import html
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -20,7 +20,7 @@ from autotune.services.apache.parameters import (
     PROXY_PARAMETERS,
 )
 from autotune.services.base import Argv, Programs, Readback, Role, Service, Settings, Site, Value
-from autotune.services.readback import Parser, backlog_in_force, number
+from autotune.services.readback import backlog_in_force, number
 
 # The name under which a server shows its state (templates/apache/status.conf.j2).
 STATUS_HOST = "status.autotune.internal"
@@ -72,12 +72,19 @@ class ApacheServer(Service):
         return (*self._command(site), "-DFOREGROUND")
 
     def effective(self, site: Site) -> tuple[Readback, ...]:
-        names = frozenset(parameter.name for parameter in self.parameters) - {"ListenBacklog"}
         pages = asking(site, "status?auto", "info?config")
-        return (
-            Readback(pages, in_effect(names, self.limits)),
-            backlog_in_force(site, "ListenBacklog"),
-        )
+        return (Readback(pages, self._in_effect), backlog_in_force(site, "ListenBacklog"))
+
+    def _in_effect(self, text: str) -> Settings:
+        """From both pages, one after the other: parameters, with what Apache made of them. Nothing
+        unless both are there."""
+        scoreboard = re.search(r"(?m)^Scoreboard: (\S+)$", text)
+        directives = dict(_directives(text))
+        if not scoreboard or not directives:
+            return {}
+        names = {parameter.name for parameter in self.parameters} - {"ListenBacklog"}
+        values = {name: value for name, value in directives.items() if name in names}
+        return {**values, **self.limits(Running(directives, len(scoreboard[1])))}
 
     def _command(self, site: Site) -> Argv:
         program = site.programs[site.place("apache2", "apache2ctl")]
@@ -144,26 +151,6 @@ def asking(site: Site, *pages: str) -> Argv:
     """The command that fetches the pages on a server's state, to be run on its host."""
     urls = (f"http://{site.listen}/server-{page}" for page in pages)
     return (site.programs["curl"], "-sS", "--max-time", "5", "-H", f"Host: {STATUS_HOST}", *urls)
-
-
-def in_effect(names: frozenset[str], limits: Callable[[Running], Settings]) -> Parser:
-    """Parser of both pages, one after the other: the parameters called ``names``, with what Apache
-    made of them where ``limits`` says so. Nothing unless both are there."""
-
-    def parse(text: str) -> Settings:
-        running = understood(text)
-        if running is None:
-            return {}
-        values = {name: running.directives[name] for name in names if name in running.directives}
-        return {**values, **limits(running)}
-
-    return parse
-
-
-def understood(text: str) -> Running | None:
-    scoreboard = re.search(r"(?m)^Scoreboard: (\S+)$", text)
-    directives = dict(_directives(text))
-    return Running(directives, len(scoreboard[1])) if scoreboard and directives else None
 
 
 def _directives(page: str) -> Iterator[tuple[str, Value]]:
