@@ -35,7 +35,7 @@ ENVIRONMENT: dict[int, str | None] = {
 
 
 class Interrupted(KeyboardInterrupt):
-    """SIGTERM or SIGHUP: ends a command just as Ctrl-C does, with everything put back."""
+    """SIGTERM or SIGHUP: ends a command just as Ctrl-C does, with everything restored."""
 
 
 def end(act: Callable[[], Any], *, as_json: bool) -> int:  # noqa: PLR0911  # a line per ending

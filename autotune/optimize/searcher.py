@@ -41,8 +41,8 @@ from autotune.optimize.samplers import choose
 from autotune.services.base import Settings, Value
 from autotune.space.space import Space
 
-# Where an infeasible trial is placed, relative to the worst feasible one: a trial told as
-# failed would teach the sampler nothing, and it would suggest the same place again.
+# Where an infeasible trial is placed, relative to the worst feasible one: a trial reported
+# as failed would teach the sampler nothing, and it would suggest the same place again.
 INFEASIBLE_SHARE = 0.8
 
 

@@ -42,7 +42,7 @@ class TrialContext:
 def opened(
     environment: Environment, directory: Path, progress: ProgressReporter
 ) -> Iterator[TrialContext]:
-    """The study's lock held, its store open and its environment ready; all given back at the end.
+    """The study's lock held, its store open and its environment ready; all released at the end.
 
     Raises LockedError when another tuner has the study.
     """

@@ -28,7 +28,7 @@ from autotune.study.schedule import Measure
 from autotune.study.store import state_of
 
 PED_ANOVA = "PED-ANOVA: share in what tells the best trials from the rest (Watanabe et al., 2023)"
-MOST = 60  # measurements that a reduction takes unless told otherwise
+MOST = 60  # measurements that a reduction takes by default
 
 
 def explain(environment: Environment, directory: Path) -> dict[str, Any]:
@@ -151,13 +151,13 @@ def _predicted(surrogate: Surrogate, space: Space, state: State) -> dict[str, Pr
 def text(explanation: dict[str, Any]) -> str:
     """The explanation for a person."""
     study, trial, effects = (explanation[key] for key in ("study", "trial", "importance"))
-    shown = [e for e in effects if e["effect"] >= 0.005] or effects[:3]
+    listed = [e for e in effects if e["effect"] >= 0.005] or effects[:3]
     lines = [f"Study {study}, trial {trial}.", "", "What matters, by the model:"]
-    for effect in shown:
+    for effect in listed:
         share = effect["ped_anova"]
         extra = f"   PED-ANOVA {share:.0%}" if share is not None else ""
         lines.append(f"  {effect['parameter']:40} ±{100 * effect['effect']:.1f} %{extra}")
-    if any(effect["ped_anova"] is not None for effect in shown):
+    if any(effect["ped_anova"] is not None for effect in listed):
         lines.append(f"  {PED_ANOVA}")
     if explanation["interactions"]:
         lines += ["", "What depends on each other:"]

@@ -128,7 +128,7 @@ def tell(searcher: Searcher, done: Trial, advised: Sequence[str] = ()) -> None:
 
 
 def catch_up(searcher: Searcher, state: State) -> None:
-    """After a kill: tell what was measured and not told, discard suggestions never measured."""
+    """After a kill: record what was measured and not recorded, discard suggestions never measured."""
     for trial in state.finished(*COUNTED):
         tell(searcher, trial, recommended_moves(state.bottlenecks.get(trial.number)))
     searcher.discard_pending()

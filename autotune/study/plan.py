@@ -42,7 +42,7 @@ def plan(environment: Environment) -> dict[str, Any]:
 
 
 def _of_command(environment: Environment) -> dict[str, Any]:
-    """A command changes nothing by itself: what it would be told, first of all."""
+    """A command changes nothing by itself: the parameters it would be called with, first of all."""
     preview, space = environment.preview(), environment.space
     first = [space.baseline, *({**space.baseline, **changes} for changes in space.known)]
     candidates = [space.candidate(settings) for settings in first]

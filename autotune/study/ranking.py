@@ -110,7 +110,7 @@ def drifted(state: State) -> Drift:
 def confirmations(state: State, challenger: int, phase: Phase = Phase.CONFIRM) -> list[Measured]:
     """The alternating measurements so far, in the order taken, with the noise of the study.
 
-    A benchmark command's values have all of their noise in their sd: it was told, or learned from
+    A benchmark command's values have all of their noise in their sd: it was given, or learned from
     repeats (`measure.repeats`).
     """
     noise = state.standings.noise if state.standings and not state.values else 0.0

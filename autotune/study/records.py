@@ -77,7 +77,7 @@ class State:
     ``transferred`` are changes that won an earlier study and are tried first here.
     ``settled`` says why the search ended before its budget did, ``standings`` what the model believed
     once it had ended, ``explained`` which of the winner's changes carry its gain. ``rss`` is the
-    largest process of each `tier.service` that any trial has shown, in bytes. ``values`` are what a
+    largest process of each `tier.service` that any trial had, in bytes. ``values`` are what a
     benchmark command answered, by trial, in their order. ``ceilings`` are those measured, of the
     stack or of its caches alone (``study.ceilings``).
     """

@@ -125,7 +125,7 @@ def _run(environment: Environment, context: TrialContext, directory: Path) -> Ve
 
 
 def _keep(context: TrialContext, verdict: Verdict) -> None:
-    """Deploy the winner once more, to stay; without one everything is put back as ever."""
+    """Deploy the winner once more, to stay; without one everything is restored."""
     if verdict.verdict != "improved" or verdict.best is None:
         context.progress.note("nothing is kept: no configuration is proven to be better")
         return

@@ -19,23 +19,23 @@ TARGETS = Path(__file__).parents[2] / "targets"
 BEST = {"paper": "nginx, apache+mod_php", "paper-3x3": "nginx, nginx+php-fpm"}
 
 
-def bed(name: str) -> SimulatedEnvironment:
+def environment(name: str) -> SimulatedEnvironment:
     return prepare(read(TARGETS / f"{name}.yaml"))
 
 
-def peak(one: SimulatedEnvironment, settings: dict[str, Value]) -> float:
-    kept = one.space.candidate(settings).settings
-    return chain(one.topology, kept).peak(one.file.target.slo.slo)
+def peak(modelled: SimulatedEnvironment, settings: dict[str, Value]) -> float:
+    settings = modelled.space.candidate(settings).settings
+    return chain(modelled.topology, settings).peak(modelled.file.target.slo.slo)
 
 
 @pytest.mark.parametrize("name", BEST)
 def test_the_best_deployment_is_the_published_one(name: str) -> None:
-    one = bed(name)
+    modelled = environment(name)
     peaks = {
         ", ".join(map(str, deployment.values())): peak(
-            one, one.space.preset("published", deployment)
+            modelled, modelled.space.preset("published", deployment)
         )
-        for deployment in one.space.deployments
+        for deployment in modelled.space.deployments
     }
     assert len(peaks) == 4
     assert max(peaks, key=lambda deployment: peaks[deployment]) == BEST[name]
@@ -43,7 +43,7 @@ def test_the_best_deployment_is_the_published_one(name: str) -> None:
 
 @pytest.mark.parametrize("name", BEST)
 def test_only_what_was_published_is_searched(name: str) -> None:
-    searched = {dimension.name for dimension in bed(name).space.tunable}
+    searched = {dimension.name for dimension in environment(name).space.tunable}
     assert searched == {
         "lb.service", "lb.apache.ServerLimit", "lb.apache.ThreadsPerChild",
         "lb.nginx.worker_connections", "lb.nginx.use", "web.service",
@@ -54,11 +54,15 @@ def test_only_what_was_published_is_searched(name: str) -> None:
 
 @pytest.mark.parametrize("name", BEST)
 def test_there_is_much_to_gain_over_the_baseline(name: str) -> None:
-    one = bed(name)
+    modelled = environment(name)
     assert (
         1000
-        < peak(one, one.space.baseline)
-        < 0.6 * max(peak(one, one.space.preset("published", d)) for d in one.space.deployments)
+        < peak(modelled, modelled.space.baseline)
+        < 0.6
+        * max(
+            peak(modelled, modelled.space.preset("published", d))
+            for d in modelled.space.deployments
+        )
     )
 
 
