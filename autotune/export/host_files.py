@@ -55,7 +55,8 @@ class Hosts:
 def hosts_of(study: Study, trial: Trial) -> Hosts:
     """As the study recorded them.
 
-    Raises AutotuneError where it ran private processes, which no other tool can have.
+    Raises AutotuneError where it ran private processes, which no other tool can have, and for hosts
+    that are not its target's.
     """
     numbers = (trial.number, trial.of)
     deployed = [r for r in study.records if r["event"] == "deployed" and r["trial"] in numbers]
@@ -65,6 +66,13 @@ def hosts_of(study: Study, trial: Trial) -> Hosts:
         raise AutotuneError(
             f"study {study.name!r} ran private processes: there are no hosts to configure",
             hint=f"--format files, yaml or json; a target with `runtime: {having}` has hosts",
+        )
+    # A host's name becomes a path and a line of a script for root; the target's are checked.
+    if strange := sorted(recorded.keys() - study.target.hosts.keys()):
+        raise AutotuneError(
+            f"study {study.name!r} deployed to {strange[0]!r}, which its target does not have: the "
+            "study is damaged",
+            hint="put its events.jsonl back from a copy",
         )
     files = []
     for place, content in rendered(study.directory, trial).items():
