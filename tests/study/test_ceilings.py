@@ -1,0 +1,91 @@
+"""How ceilings are measured, on load hosts that answer from a table."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from autotune.errors import AutotuneError
+from autotune.loads.base import LoadError
+from autotune.services.base import Endpoint
+from autotune.study import ceilings
+from autotune.study.ceilings import CeilingRequest
+from autotune.target.slo import Slo
+from autotune.transports.base import Completed
+
+
+class Host:
+    """Has ``programs``; what any other command prints is ``printed``."""
+
+    name = "load1"
+
+    def __init__(self, *programs: str, printed: str = "", status: int = 0) -> None:
+        self.programs, self.printed, self.status = programs, printed, status
+        self.ran: list[str] = []
+
+    def run(self, argv: tuple[str, ...], **_: object) -> Completed:
+        if argv[:2] == ("sh", "-c"):
+            return Completed(argv, 0 if argv[-1] in self.programs else 1, "", "")
+        self.ran.append(" ".join(argv))
+        if argv[0] in ("mktemp", "rm"):
+            return Completed(argv, 0, "/tmp/shape\n", "")
+        return Completed(argv, self.status, self.printed, "")
+
+    def put(self, content: bytes, path: str) -> None:
+        self.ran.append(f"put {path}")
+
+
+def of_stack(host: Host, *clients: int) -> ceilings.OfStack:
+    notes: list[str] = []
+    context: Any = SimpleNamespace(
+        session=SimpleNamespace(fleet=SimpleNamespace(deploy=lambda _: None)),
+        space=SimpleNamespace(candidate=lambda _: SimpleNamespace(settings={})),
+        progress=SimpleNamespace(note=notes.append),
+    )
+    request: Any = SimpleNamespace(url="http://127.0.0.1/", method="GET", headers=(), body=None)
+    meter: Any = SimpleNamespace(load_hosts=[host], request=request, timeout=2.0)
+    measured = ceilings._of_stack(context, meter, CeilingRequest({}, None, clients))
+    assert len(notes) == len(clients)
+    return measured
+
+
+def test_a_stack_is_warmed_up_once_and_loaded_by_each_number_of_clients(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    load: Any = SimpleNamespace(
+        name="loop",
+        packages=("loops",),
+        argv=lambda _, clients: ("loop", f"{clients.concurrency}", f"{clients.seconds:g}"),
+        parse=lambda _, clients: ceilings.Ceiling(clients.concurrency, clients.seconds, 500),
+    )
+    monkeypatch.setattr(ceilings, "CLOSED", {"loop": load})
+    host = Host("loop")
+    measured = of_stack(host, 1, 5)
+    assert host.ran == ["loop 1 1", "loop 1 5", "loop 5 5"]
+    assert measured.generator == "loop"
+    assert [ceiling["rate"] for ceiling in measured.record()["ceilings"]] == [100.0, 100.0]
+    with pytest.raises(LoadError) as caught:
+        of_stack(Host(), 1)
+    assert caught.value.hint == "install loops there"
+
+
+def test_caches_are_measured_by_what_the_load_host_has() -> None:
+    servers, slo = (Endpoint("127.0.0.1", 11211),), Slo()
+    host: Any = Host("memcaslap", printed="nothing of use")
+    measured = list(ceilings._alone(servers, {"127.0.0.1": host}, slo, 100))
+    assert [c.shape for c in measured] == ["100 B", "2 KB", "4 KB", "100 B, 100 at once"]
+    assert all("printed no result" in str(c.failed) for c in measured)
+    assert host.ran.count("rm --force /tmp/shape") == 4
+    missing: Any = Host(status=127)
+    with pytest.raises(LoadError, match="load1 has no memcaslap"):
+        list(ceilings._alone(servers, {"127.0.0.1": missing}, slo, 100))
+    assert missing.ran[-1] == "rm --force /tmp/shape"
+
+
+@pytest.mark.parametrize("text", ["", "0", "1,x", "501", "5,-1"])
+def test_a_number_of_clients_is_from_1_to_500(text: str) -> None:
+    assert ceilings._clients("1,500") == (1, 500)
+    with pytest.raises(AutotuneError, match="no list of numbers from 1 to 500"):
+        ceilings._clients(text)
