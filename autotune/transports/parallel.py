@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from concurrent.futures import ThreadPoolExecutor
+import signal
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor, wait
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Generic, Protocol, TypeVar
 
 from autotune.errors import AutotuneError, joined
 
 T = TypeVar("T")
+ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+_GLANCE = 0.2  # s between looks at whether one of them has come
 
 
 class Named(Protocol):
@@ -43,17 +48,42 @@ class HostResults(Generic[T]):
 def run_on_all(hosts: Iterable[H], work: Callable[[H], T], at_most: int = 16) -> HostResults[T]:
     """Do ``work`` on every host, ``at_most`` of them at a time, to its end on each.
 
-    ``AutotuneError``s are gathered; any other exception is a bug and raised, once all are done.
+    ``AutotuneError``s are gathered; any other exception is a bug and raised, once all are done. So is
+    an interruption, and no more is begun: work left behind would change a host after the caller has
+    restored it.
     """
-    known = list(hosts)
     gathered: HostResults[T] = HostResults()
-    if not known:
-        return gathered
-    with ThreadPoolExecutor(max_workers=min(at_most, len(known))) as pool:
-        futures = [pool.submit(work, host) for host in known]
-    for host, future in zip(known, futures, strict=True):
+    with _held_back() as pending, ThreadPoolExecutor(max_workers=at_most) as pool:
+        futures = {pool.submit(work, host): host for host in hosts}
+        while wait(futures, timeout=_GLANCE).not_done and not pending:
+            pass
+        if pending:
+            pool.shutdown(cancel_futures=True)
+    for future, host in futures.items():
         try:
             gathered.results[host.name] = future.result()
         except AutotuneError as error:
             gathered.errors[host.name] = error
     return gathered
+
+
+@contextmanager
+def _held_back() -> Iterator[list[int]]:
+    """Signals that end a command are gathered, and handled when the block is done.
+
+    Only the main thread ever handles any.
+    """
+    pending: list[int] = []
+    handlers = {}
+    if threading.current_thread() is threading.main_thread():
+        handlers = {number: signal.getsignal(number) for number in ENDING}
+        handlers = {number: old for number, old in handlers.items() if callable(old)}
+    for number in handlers:
+        signal.signal(number, lambda number, _: pending.append(number))
+    try:
+        yield pending
+    finally:
+        for number, old in handlers.items():
+            signal.signal(number, old)
+    if pending:
+        signal.raise_signal(pending[0])

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import signal
 import threading
+import time
 from dataclasses import dataclass
 
 import pytest
@@ -65,6 +67,23 @@ def test_a_single_error_is_raised_as_it_is() -> None:
 def test_a_bug_is_not_gathered() -> None:
     with pytest.raises(ZeroDivisionError):
         run_on_all(HOSTS, lambda host: 1 // 0)
+
+
+def test_interrupted_it_waits_for_what_has_begun_and_begins_no_more() -> None:
+    begun, ended = [], []
+
+    def work(host: Host) -> None:
+        begun.append(host.name)
+        if host.name == "web1":
+            for _ in range(3):  # more than once, as somebody does who does not want to wait
+                signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+                time.sleep(0.1)
+        time.sleep(0.3)
+        ended.append(host.name)
+
+    with pytest.raises(KeyboardInterrupt):
+        run_on_all(HOSTS, work, at_most=2)
+    assert sorted(begun) == sorted(ended) == ["web0", "web1"]
 
 
 def test_no_hosts_are_no_work() -> None:
