@@ -33,7 +33,7 @@ DATA, LOADED = "var/lib/redis", "autotune.rdb"
 UNITS = ("nginx", "apache2", "php8.2-fpm", "memcached", "redis-server")
 PROPERTIES = "Id,ActiveState,UnitFileState,DropInPaths,LimitNOFILE"
 _RUNNING = f"""
-for key; do echo "kernel $key $(sysctl -n "$key" 2>&1)"; done
+sysctl "$@" 2>&1 | sed 's/ = / /; s/^/kernel /'
 find /run/systemd/system /run/systemd/system.control ! -type d -printf 'runtime %p %l\\n' 2>/dev/null
 awk '$5 ~ "^/(etc|usr|var|srv)" {{ print "mount", $5, $6 }}' /proc/self/mountinfo
 systemctl show --property {PROPERTIES} -- {" ".join(UNITS)} | sed 's/^$/-/; s/^/unit /' |

@@ -10,6 +10,7 @@ from autotune.lab import machine
 from autotune.lab.lifecycle import access, halt
 from autotune.lab.plan import names
 from autotune.transports.ssh import SshTransport
+from tests.lab.pictures import picture
 from tests.lab.shared import HOSTS, SharedLab
 
 pytestmark = pytest.mark.lab
@@ -92,15 +93,16 @@ def host(shared_lab: SharedLab) -> Iterator[SshTransport]:
 
 
 def test_every_kind_of_change_shows_and_goes(host: SshTransport, shared_lab: SharedLab) -> None:
+    lab = names(shared_lab.directory)
     for name, (change, undo, shows) in CHANGES.items():
-        before = shared_lab.pictures()[HOST]
+        before = picture(lab, HOST)
         done = host.run(["sh", "-ec", change], timeout=60.0)
         assert done.ok, (name, done.error_text)
-        added = {*shared_lab.pictures()[HOST]} - {*before}
+        added = {*picture(lab, HOST)} - {*before}
         assert any(shows in line for line in added), (name, added)
         done = host.run(["sh", "-ec", undo], timeout=60.0)
         assert done.ok, (name, done.error_text)
-        assert shared_lab.pictures()[HOST] == before, name
+        assert picture(lab, HOST) == before, name
 
 
 def test_hosts_that_were_changed_or_stopped_are_as_new_again(
