@@ -22,41 +22,39 @@ PROGRAMS = {
     "setsid": "util-linux",
 }
 PACKAGES = tuple(sorted(set(PROGRAMS.values())))
-_SBIN = "/usr/local/sbin:/usr/sbin:/sbin"
 
 
-def missing_packages(
-    found: Callable[[str], bool] = lambda program: _which(program) is not None,
-) -> tuple[str, ...]:
+def _is_installed(program: str) -> bool:
+    path = os.environ.get("PATH", "") + ":/usr/local/sbin:/usr/sbin:/sbin"
+    return shutil.which(program, path=path) is not None
+
+
+def missing_packages(installed: Callable[[str], bool] = _is_installed) -> tuple[str, ...]:
     """The Debian packages a lab needs and this machine lacks."""
-    return tuple(sorted({package for name, package in PROGRAMS.items() if not found(name)}))
+    return tuple(sorted({package for name, package in PROGRAMS.items() if not installed(name)}))
 
 
 def require() -> None:
     """Raise ``AutotuneError``, with what is missing and how to get it, if no lab can be made."""
     lacks = missing_packages()
-    if wants := obstacles(lacks):
+    if reasons := obstacles(lacks):
         able = os.geteuid() != 0 or lacks
         hint = _remedy(lacks) if able else "use a machine, or a container that is privileged"
-        raise AutotuneError("a lab cannot be made here: " + "; ".join(wants), hint=hint)
+        raise AutotuneError("a lab cannot be made here: " + "; ".join(reasons), hint=hint)
 
 
 def obstacles(lacks: Sequence[str]) -> list[str]:
     """Why no lab can be made, ``lacks`` being the packages that are missing; none if one can."""
-    wants = []
+    reasons = []
     if os.geteuid() != 0:
-        wants.append("it needs root (namespaces, mounts and a bridge are made)")
+        reasons.append("it needs root (namespaces, mounts and a bridge are made)")
     if lacks:
-        wants.append("these packages are missing: " + ", ".join(lacks))
-    if not wants and not _may_mount():
-        wants.append("this root may not make namespaces and mounts")
-    return wants
-
-
-def _may_mount() -> bool:
-    """Root of a container often may not."""
-    tried = ("unshare", "--net", "--mount", "mount", "-t", "tmpfs", "tmpfs", "/mnt")
-    return subprocess.run(tried, capture_output=True, check=False).returncode == 0
+        reasons.append("these packages are missing: " + ", ".join(lacks))
+    if not reasons:  # root of a container often may not mount
+        attempt = ("unshare", "--net", "--mount", "mount", "-t", "tmpfs", "tmpfs", "/mnt")
+        if subprocess.run(attempt, capture_output=True, check=False).returncode != 0:
+            reasons.append("this root may not make namespaces and mounts")
+    return reasons
 
 
 def require_root() -> None:
@@ -87,13 +85,9 @@ def _remedy(packages: tuple[str, ...]) -> str:
     return "run it again with sudo"
 
 
-def _which(program: str) -> str | None:
-    return shutil.which(program, path=os.environ.get("PATH", "") + ":" + _SBIN)
-
-
 if (
     __name__ == "__main__"
-):  # for `make test`: ends with 0 where a lab can be made, else says why not
+):  # for `make test`: ends with 0 where a lab can be made, else with why not
     from autotune.outcome import end
 
     sys.exit(end(require, as_json=False))

@@ -67,47 +67,45 @@ def up(path: Path, directory: Path | None = None) -> Raised:
     lab = Lab(file.target.name, place.resolve(), status(place))
     config = file.target.ssh.config
     named = config and (path.parent / Path(config).expanduser()).resolve() == lab.ssh_config
-    kept = {(host.name, host.pid) for host in before}
-    started = frozenset(host.name for host in lab.hosts if (host.name, host.pid) not in kept)
+    running = {(host.name, host.pid) for host in before}
+    started = frozenset(host.name for host in lab.hosts if (host.name, host.pid) not in running)
     return Raised(lab, started, took, unnamed=not named)
 
 
 def down(what: str, directory: Path | None = None) -> Lab:
     """Remove a lab; the answer is what ran of it before. Raises ``AutotuneError``."""
     prerequisites.require_root()
-    found = _place(what, directory)
-    try:
-        before = status(found.directory)
-    except AutotuneError:  # a record that cannot be read is no reason to leave the rest
-        before = ()
-    lifecycle.down(found.directory)
+    (name, place) = _place(what, directory)
+    hosts: tuple[HostStatus, ...] = ()
+    with contextlib.suppress(AutotuneError):  # a record that cannot be read is no reason to stop
+        hosts = status(place)
+    lifecycle.down(place)
     with contextlib.suppress(OSError):  # there may be other labs, and originals of this host
         LABS.rmdir()
         LABS.parent.rmdir()
-    return Lab(found.name, found.directory, before)
+    return Lab(name, place, hosts)
 
 
 def look(what: str, directory: Path | None = None) -> Lab:
     """A lab as it is now; without hosts if there is none. Raises ``AutotuneError``."""
     prerequisites.require_root()
-    found = _place(what, directory)
-    return Lab(found.name, found.directory, status(found.directory))
+    (name, place) = _place(what, directory)
+    return Lab(name, place, status(place))
 
 
 def terminal(what: str, host: str | None, directory: Path | None = None) -> list[str]:
     """The argv of an SSH session on a host of a lab, its only one if none is named."""
-    found = look(what, directory)
-    if host is None and len(found.hosts) != 1:
-        known = ", ".join(one.name for one in found.hosts)
-        raise AutotuneError(
-            f"say which host of {found.name}" if known else f"the lab of {what} is not up",
-            hint=f"it has {known}" if known else f"autotune lab up {what}",
-        )
-    return ssh_command(found.directory, host or found.hosts[0].name)
+    lab = look(what, directory)
+    if host is None and not lab.hosts:
+        raise AutotuneError(f"the lab of {what} is not up", hint=f"autotune lab up {what}")
+    if host is None and len(lab.hosts) > 1:
+        names = ", ".join(host.name for host in lab.hosts)
+        raise AutotuneError(f"say which host of {lab.name}", hint=f"it has {names}")
+    return ssh_command(lab.directory, host or lab.hosts[0].name)
 
 
-def _place(what: str, directory: Path | None) -> Lab:
+def _place(what: str, directory: Path | None) -> tuple[str, Path]:
     """A lab goes by its target's file or, where that is gone, by its name."""
     by_name = re.fullmatch(NAME, what) and not Path(what).exists()
     name = what if by_name else read(Path(what)).target.name
-    return Lab(name, (directory or LABS / name).resolve(), ())
+    return name, (directory or LABS / name).resolve()

@@ -1,4 +1,4 @@
-"""The way to each host of a target, by the name the target gives it."""
+"""A transport for each host of a target, by the name the target gives it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def transports(file: TargetFile) -> dict[str, Transport]:
 
 
 def transport(file: TargetFile, name: str) -> Transport:
-    """The way to the host ``name``; raises ``AutotuneError`` for what is no address."""
+    """The transport to the host ``name``; raises ``AutotuneError`` for what is no address."""
     if file.target.hosts[name].transport == "local":
         return LocalTransport(name)
     # Its libraries take a second to load: a target without such hosts does without them.
@@ -27,11 +27,5 @@ def transport(file: TargetFile, name: str) -> Transport:
 def ssh_host(file: TargetFile, name: str) -> SshHost:
     """What the target says of how to reach a host over SSH."""
     host, config = file.target.hosts[name], file.target.ssh.config
-    found = file.path.parent / Path(config).expanduser() if config else None
-    return SshHost(
-        name=name,
-        address=host.address,
-        user=host.user,
-        port=host.port,
-        config=str(found) if found else None,
-    )
+    config_path = str(file.path.parent / Path(config).expanduser()) if config else None
+    return SshHost(name, host.address, host.user, host.port, config=config_path)

@@ -39,7 +39,10 @@ class LocalTransport:
         cwd: str | None = None,
         env: Mapping[str, str] | None = None,
     ) -> Completed:
-        words = _as_root(argv, env or {}) if sudo and os.geteuid() != 0 else list(argv)
+        words = list(argv)
+        if sudo and os.geteuid() != 0:  # sudo clears the environment, so it is set behind it
+            variables = [f"{name}={value}" for name, value in (env or {}).items()]
+            words = ["sudo", "-n", "--", *(["env", *variables] if variables else []), *argv]
         try:
             process = subprocess.Popen(
                 words,
@@ -87,12 +90,12 @@ class LocalTransport:
         staged = target.with_name(f".{target.name}.{os.getpid()}.new")
         there = self.run(["test", "-e", str(target)], sudo=True).ok
         owner = ["chown", f"--reference={target}", "--", str(staged)] if there else ["true"]
-        for argv, given in (
+        for argv, stdin in (
             (["install", f"--mode={mode:o}", "/dev/stdin", str(staged)], content),
             (owner, None),
             (["mv", "--no-target-directory", "--", str(staged), str(target)], None),
         ):
-            done = self.run(argv, input=given, sudo=True)
+            done = self.run(argv, input=stdin, sudo=True)
             if not done.ok:
                 raise AutotuneError(f"{target} cannot be written: {done.error_text}")
 
@@ -103,28 +106,18 @@ class LocalTransport:
         except (FileNotFoundError, NotADirectoryError):
             return None
         except OSError as error:
-            if sudo and os.geteuid() != 0 and isinstance(error, PermissionError):
-                return self._root_get(path)
-            raise AutotuneError(f"{path} cannot be read: {error.strerror}") from error
-
-    def _root_get(self, path: str) -> bytes | None:
-        """Through base64, because the output of a command is text."""
+            if not (sudo and os.geteuid() != 0 and isinstance(error, PermissionError)):
+                raise AutotuneError(f"{path} cannot be read: {error.strerror}") from error
         there = self.run(["test", "-e", path], sudo=True)
         if there.returncode == 1 and not there.stderr:  # sudo's own refusal is a 1 with words
             return None
-        done = self.run(["base64", "--", path], sudo=True)
+        done = self.run(["base64", "--", path], sudo=True)  # the output of a command is text
         if not done.ok:
             raise AutotuneError(f"{path} cannot be read: {done.error_text}")
         return base64.b64decode(done.stdout)
 
     def close(self) -> None:
         return None
-
-
-def _as_root(argv: Argv, env: Mapping[str, str]) -> list[str]:
-    """sudo clears the environment, so what is asked for is set behind it."""
-    variables = [f"{name}={value}" for name, value in env.items()]
-    return ["sudo", "-n", "--", *(["env", *variables] if variables else []), *argv]
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
