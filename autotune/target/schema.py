@@ -19,7 +19,8 @@ FILE = Path(__file__).with_name("schema.json")
 
 def schema() -> dict[str, Any]:
     """The schema: quantities are text with a unit, ``p99``-style keys are allowed in ``slo``."""
-    generated = _as_markdown(Target.model_json_schema())
+    # Docstrings quote names with two backticks, editors with one.
+    generated = json.loads(json.dumps(Target.model_json_schema()).replace("``", "`"))
     for name, part in {**generated["$defs"], "Target": generated}.items():
         _describe(getattr(model, name), part["properties"])
     return {
@@ -44,15 +45,6 @@ def _describe(of: type[BaseModel], properties: dict[str, Any]) -> None:
             written: TypeAdapter[Any] = TypeAdapter(kind)
             default = written.dump_python(field.default, mode="json", exclude_none=True)
             properties[key]["default"] = default
-
-
-def _as_markdown(node: Any) -> Any:
-    """Docstrings quote names with two backticks, editors with one."""
-    if isinstance(node, dict):
-        return {key: _as_markdown(item) for key, item in node.items()}
-    if isinstance(node, list):
-        return [_as_markdown(item) for item in node]
-    return node.replace("``", "`") if isinstance(node, str) else node
 
 
 def text() -> str:

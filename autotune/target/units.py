@@ -24,7 +24,6 @@ SIZE = {"B": 1, "KB": 2**10, "kB": 2**10, "MB": 2**20, "GB": 2**30, "TB": 2**40,
         "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}  # fmt: skip
 RATE = {"/s": 1.0, "/min": 1 / 60, "/m": 1 / 60}
 FRACTION = {"%": 0.01}
-Reader = Callable[[object], float]
 Writer = Callable[[Any], str]
 KINDS: Mapping[str, Mapping[str, float]] = {
     "a duration": DURATION, "a size": SIZE, "a rate": RATE, "a fraction": FRACTION,

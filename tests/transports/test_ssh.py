@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 import subprocess
+import threading
+import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from autotune.errors import AutotuneError
-from autotune.transports.ssh import returncode, shell_line
+from autotune.transports.ssh import Exchange, returncode, shell_line
 
 WORDS = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=30)
 NASTY = st.sampled_from(
@@ -99,3 +103,62 @@ def test_sudo_never_asks_and_gets_the_environment_behind_it() -> None:
 def test_what_is_no_command_is_refused(argv: list[str], env: dict[str, str]) -> None:
     with pytest.raises(AutotuneError):
         shell_line(argv, timeout=1, env=env)
+
+
+class SlowChannel:
+    """A command that ends at once, over a connection on which its output takes a while.
+
+    ``pieces`` of a byte come 20 ms apart; then its end does, unless a daemon keeps it ``open``.
+    """
+
+    def __init__(self, pieces: int, *, kept_open: bool = False) -> None:
+        (self.pieces, self.kept_open) = (pieces, kept_open)
+        (self.start, self.taken, self.closed) = (time.monotonic(), 0, False)
+        self.status_event = threading.Event()
+        self.status_event.set()
+        self.pipe = os.pipe()
+
+    def recv_ready(self) -> bool:
+        return self.taken < min(self.pieces, (time.monotonic() - self.start) / 0.02)
+
+    def recv(self, most: int) -> bytes:
+        self.taken += 1
+        return b"x"
+
+    @property
+    def eof_received(self) -> bool:
+        return self.taken == self.pieces and not self.kept_open
+
+    def fileno(self) -> int:
+        return self.pipe[0]
+
+    def recv_stderr_ready(self) -> bool:
+        return False
+
+    def exit_status_ready(self) -> bool:
+        return True
+
+    def recv_exit_status(self) -> int:
+        return 0
+
+    def setblocking(self, blocking: bool) -> None: ...
+
+    def shutdown_write(self) -> None: ...
+
+
+@pytest.mark.parametrize(("pieces", "kept_open"), [(40, False), (10, True), (0, True)])
+def test_output_that_is_still_coming_when_a_command_has_ended_is_read(
+    pieces: int, kept_open: bool
+) -> None:
+    channel: Any = SlowChannel(pieces, kept_open=kept_open)
+    exchange = Exchange(channel, memoryview(b""), time.monotonic() + 60)
+    assert exchange.finish() == 0
+    assert bytes(exchange.stdout) == b"x" * pieces
+    assert time.monotonic() < channel.start + 30
+
+
+def test_a_daemon_that_never_stops_writing_does_not_outlast_the_time() -> None:
+    channel: Any = SlowChannel(10**6)
+    exchange = Exchange(channel, memoryview(b""), time.monotonic() + 0.5)
+    assert exchange.finish() == 0
+    assert 0 < len(exchange.stdout) < 10**6
