@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from functools import cached_property
+from itertools import count
 from posixpath import dirname, join, normpath
 
 _LINKS = 40  # as many as Linux follows
@@ -118,6 +119,7 @@ def unreadable(text: str, place: int, what: str) -> Unreadable:
 
 
 DEEPEST = 16  # of files that include each other
+MOST_INCLUDES = 1000  # followed: those of files that include two others multiply
 _SECRET = re.compile(r"passw|passwd|secret|token|requirepass|masterauth|api_?key|^>", re.IGNORECASE)
 # What a directive includes: a pattern of paths, relative to the directory of the main file.
 Includes = Callable[[Directive], str | None]
@@ -192,11 +194,15 @@ def _has_secret(directive: PlacedDirective) -> bool:
 def gather(tree: Tree, main: str, read: Reader, includes: Includes) -> Config:
     """Follow the includes of ``main``. What cannot be read is in `unread`."""
     texts, unread = dict[str, str](), dict[str, str]()
+    followed = count()
 
     def follow(
         path: str, within: tuple[tuple[str, ...], ...], depth: int
     ) -> Iterator[PlacedDirective]:
         if depth > DEEPEST:
+            return
+        if next(followed) > MOST_INCLUDES:
+            unread[path] = f"it is included after more than {MOST_INCLUDES} other files"
             return
         try:
             text = tree.files[path].decode()
