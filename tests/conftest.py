@@ -32,7 +32,11 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Tests that boot hosts are skipped where none can be made, and nowhere else."""
+    """Tests that boot hosts are skipped where none can be made, and nowhere else.
+
+    Those that may take the longest come first: at the end no worker waits for another.
+    """
+    items.sort(key=_most_seconds, reverse=True)
     marked = [item for item in items if item.get_closest_marker("lab")]
     if marked and (reasons := prerequisites.obstacles(prerequisites.missing_packages())):
         for item in marked:
@@ -40,6 +44,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.get_closest_marker("quiet"):
             stolen.watch(item)
+
+
+def _most_seconds(item: pytest.Item) -> float:
+    marker = item.get_closest_marker("timeout")
+    return float(marker.args[0]) if marker and marker.args else 0.0
 
 
 class Grouped(LoadScopeScheduling):

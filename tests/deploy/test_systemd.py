@@ -332,6 +332,11 @@ def test_originals_from_the_hosts_alone(ground: Ground) -> None:
 WATCHED = (HOSTS[1].name, HOSTS[3].name)  # hosts of which each exchange is one to be killed at
 
 
+# What a host may still do when a restoring has already found nothing on it: take the lock, or keep a
+# record of how it is, of a tuner that has ended. The next one finds it is nobody's.
+ALONE = ("claim", "lock_state", "fence keep")
+
+
 def exchanges(
     tuners: subprocess.Popen[str], ground: Ground, what: str, study: Path
 ) -> dict[str, tuple[str, int]]:
@@ -391,8 +396,7 @@ def _deployed(tuners: subprocess.Popen[str], ground: Ground, study: Path) -> Non
 def _put_back(study: Path, ground: Ground, before: Mapping[str, list[str]], asked: str) -> None:
     restore_study(study, ground.transports)
     deadline = time.monotonic() + 60
-    while (found := differing(before, ground.pictures())) and asked in ("claim", "lock_state"):
-        # The host, left alone with it, took the lock after all; the next one finds it is nobody's.
+    while (found := differing(before, ground.pictures())) and asked in ALONE:
         assert time.monotonic() < deadline, found
         restore_study(study, ground.transports)
     assert found == [], asked
