@@ -42,7 +42,7 @@ SERVICE_NAMES = {
     "target/coherence.py": "`local_cache:` is a key of target files",
     "target/model.py": "`local_cache:` is a key of target files",
     "services/registry.py": "`local_cache:` is a key of target files",
-    "deploy/ports.py": "`local_cache:` is a key of target files",
+    "deploy/private_servers.py": "`local_cache:` is a key of target files",
     "deploy/stack.py": "`local_cache:` is a key of target files",
     "cli/completion.py": "`local_cache:` is a key of target files",
     "services/redis_protocol.py": "shared by the services that speak it",
@@ -66,8 +66,6 @@ RUNTIME_NAMES = {
     "export/ansible.py": "a module of Ansible's",
     "cli/lab.py": "hosts of a lab are machines that boot like others",
     "lab/": "hosts of a lab are machines that boot like others",
-    "deploy/plan.py": "drop-ins",
-    "environments/": "each names its runtime",
 }
 # Who may import a service's folder beside the folder itself; the registry does so by discovery.
 KERNEL = "the kernel is part of what a host is: its facts are read before any service is known"

@@ -128,7 +128,7 @@ def sweep(
     studies: Studies = STUDIES,
 ) -> None:
     """Measure a grid of settings or host counts in shuffled order, and draw it."""
-    from autotune.environments.registry import prepare
+    from autotune.environments.base import prepare
     from autotune.study.directory import new_directory
     from autotune.sweep import request
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 def prepared(target: Path) -> Environment:
     """The environment of a target file. Raises TargetError, AutotuneError."""
-    from autotune.environments.registry import prepare
+    from autotune.environments.base import prepare
     from autotune.target.read import read
 
     return prepare(read(target))

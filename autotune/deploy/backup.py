@@ -1,4 +1,4 @@
-"""How hosts were found: kept on the controller and on the host itself, before the first change.
+"""Backups of hosts, on the controller and on the host itself, made before the first change.
 
 A path, unit or kernel value is added when a deployment is about to touch it for the first time;
 what is there already is never written again. Either copy alone is enough to put a host back.
@@ -20,7 +20,6 @@ from autotune.deploy.host_state import (
     HostState,
     ObservedFile,
     ObservedHost,
-    ObservedUnit,
 )
 from autotune.errors import AutotuneError
 
@@ -29,7 +28,7 @@ SCHEMA = 1
 
 @dataclass(frozen=True)
 class HostBackup:
-    """One host as it was found. ``study`` is the one that found it so; ``enabled`` by unit."""
+    """One host as ``study`` found it; ``enabled`` by unit."""
 
     host: str
     study: str
@@ -37,14 +36,16 @@ class HostBackup:
     enabled: Mapping[str, str] = field(default_factory=dict)
 
     def with_observed(self, observed: ObservedHost, contents: Mapping[str, bytes]) -> HostBackup:
-        """What was just seen added, except where something earlier is known.
+        """With what was just observed, except where there is something earlier.
 
         Raises AutotuneError for a path that is neither a file nor a link nor absent.
         """
         files = {path: _original(path, file, contents) for path, file in observed.files.items()
                  if file.kind != "directory"}  # fmt: skip
         sysctls = {name: value for name, value in observed.sysctls.items() if value is not None}
-        units = {name: unit.active for name, unit in observed.units.items() if unit.known}
+        known = {name: unit for name, unit in observed.units.items() if unit.known}
+        units = {name: unit.active for name, unit in known.items()}
+        enabled = {name: unit.enabled for name, unit in known.items()}
         return replace(
             self,
             state=HostState(
@@ -52,11 +53,11 @@ class HostBackup:
                 {**units, **self.state.units},
                 {**sysctls, **self.state.sysctls},
             ),
-            enabled={**_enabled(observed.units), **self.enabled},
+            enabled={**enabled, **self.enabled},
         )
 
     def lacks(self, desired: HostState) -> HostState:
-        """The part of ``wanted`` that nothing is known about yet."""
+        """The part of ``desired`` that has no backup yet."""
         backed_up = self.state
         return HostState(
             {path: file for path, file in desired.files.items() if path not in backed_up.files},
@@ -66,7 +67,7 @@ class HostBackup:
 
 
 def encode(backup: HostBackup) -> bytes:
-    """As JSON that a person can read, and put back by hand if it must be."""
+    """As JSON that a person can read, and restore by hand if it must be."""
     state = backup.state
     record = {
         "schema": SCHEMA,
@@ -110,7 +111,7 @@ class BackupStore:
         return self.directory / f"{host}.json"
 
     def hosts(self) -> tuple[str, ...]:
-        """Hosts that have not been put back."""
+        """Hosts that have not been restored."""
         return tuple(sorted(path.stem for path in self.directory.glob("*.json")))
 
     def read(self, host: str) -> HostBackup | None:
@@ -124,11 +125,11 @@ class BackupStore:
         durable.write(self.path(backup.host), encode(backup), 0o600)
 
     def remove(self, host: str) -> None:
-        """The host is as it was found."""
+        """The host is restored: its backup is not needed any more."""
         path = self.path(host)
         for stale in (path, *durable.left_behind(path)):
             stale.unlink(missing_ok=True)
-        # Other hosts are put back meanwhile: the last of them removes the directory.
+        # Other hosts are restored meanwhile: the last of them removes the directory.
         with contextlib.suppress(OSError):
             self.directory.rmdir()
 
@@ -141,10 +142,6 @@ def _original(path: str, observed: ObservedFile, contents: Mapping[str, bytes]) 
     if observed.kind == "file":
         return FileState(contents.get(path, b""), observed.mode, observed.owner, time=observed.time)
     raise AutotuneError(f"{path} is neither a file nor a link: autotune does not replace it")
-
-
-def _enabled(units: Mapping[str, ObservedUnit]) -> dict[str, str]:
-    return {name: unit.enabled for name, unit in units.items() if unit.known}
 
 
 def _file(file: FileState) -> dict[str, Any]:

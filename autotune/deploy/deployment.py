@@ -7,14 +7,12 @@ from dataclasses import replace
 from pathlib import Path
 
 from autotune.deploy import dataset, ready
-from autotune.deploy.deployed import Deployed, DeployFailed, Fleet
+from autotune.deploy.deployed import Deployed, DeployFailed, Fleet, HostManifest, host_manifests
 from autotune.deploy.desired_state import DesiredState, desired_state, required_actions
-from autotune.deploy.host_manifests import host_manifests
-from autotune.deploy.host_state import ObservedHost
-from autotune.deploy.plan import HostPlan, plan_host
+from autotune.deploy.host_state import HostPlan, ObservedHost, plan_host
 from autotune.deploy.read_back import ConfirmedState, NotUp, confirmed, pids
 from autotune.deploy.render import RenderError, render
-from autotune.deploy.runtime import ApplyFailed, HeldHosts, Invalid, RuntimeHost
+from autotune.deploy.runtime import ApplyFailed, HeldHosts, Invalid, Runtime, RuntimeHost
 from autotune.deploy.stack import Part, Stack
 from autotune.errors import AutotuneError
 from autotune.services.base import Action, Role, Settings
@@ -37,6 +35,7 @@ class Deployment(Fleet):
         target: Target,
         space: Space,
         stack: Stack,
+        runtime: Runtime,
         hosts: HeldHosts,
         study: str,
         *,
@@ -47,9 +46,9 @@ class Deployment(Fleet):
         progress: dataset.Progress = dataset.unheard,
     ) -> None:
         self.target, self.space, self.stack = target, space, stack
-        self.hosts, self.request = hosts, request
+        self.runtime, self.hosts, self.request = runtime, hosts, request
         self.ready_seconds = READY_SECONDS
-        self.keeps = hosts.installed
+        self.keeps = runtime.installed
         self._study, self._expect, self._loads_data = study, expect, loads_data
         self._overrides, self._progress = overrides, progress
         self._in_place: ConfirmedState | None = None
@@ -75,7 +74,13 @@ class Deployment(Fleet):
             self._await_answer()
             first = self._in_place is None
             in_place = confirmed(
-                self.hosts, desired, plans, self.space, first=first, before=observed
+                self.hosts,
+                desired,
+                plans,
+                self.space,
+                first=first,
+                before=observed,
+                manifests=self._manifests(desired),
             )
         except (ApplyFailed, NotUp) as error:
             self._roll_back(plans, error)
@@ -94,7 +99,7 @@ class Deployment(Fleet):
             return render(part.service, part.site, settings, data, self._overrides)
 
         try:
-            return desired_state(settings, self.stack, files, self.hosts.layout)
+            return desired_state(settings, self.stack, files, self.runtime.layout)
         except RenderError as error:
             raise DeployFailed(error.message) from error
 
@@ -157,7 +162,7 @@ class Deployment(Fleet):
             raise NotUp("\n".join([*lines, *(s for c in complaints.results.values() for s in c)]))
 
     def _roll_back(self, plans: Mapping[str, HostPlan], error: AutotuneError) -> None:
-        """Every host back to the last good state; without one, to how it was found."""
+        """Every host back to the last good state; without one, to the original."""
         good = self._in_place
 
         def back(host: RuntimeHost) -> None:
@@ -200,7 +205,7 @@ class Deployment(Fleet):
 
         Raises AutotuneError naming the hosts that could not be put back, when all others are.
         """
-        self.hosts.give_back(restored=not self._keeping)
+        self.hosts.release(restored=not self._keeping)
 
     def _unchanged(self, observed: Mapping[str, ObservedHost]) -> bool:
         return self._in_place is not None and self._in_place.pids == pids(observed)
@@ -210,8 +215,12 @@ class Deployment(Fleet):
         self._await_answer()
         before = self._in_place.deployed
         nothing = dict.fromkeys(before.actions, Action.NONE)
-        hosts = host_manifests(desired) if self.keeps else {}
+        hosts = self._manifests(desired)
         return replace(before, files=desired.files, actions=nothing, hosts=hosts)
+
+    def _manifests(self, desired: DesiredState) -> dict[str, HostManifest]:
+        """Private servers have none: no other tool could set them up."""
+        return host_manifests(desired) if self.runtime.installed else {}
 
 
 def _changing(plans: Mapping[str, HostPlan]) -> list[str]:

@@ -6,7 +6,6 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from autotune.deploy.host_state import FileState, HostState
-from autotune.deploy.plan import DROP_INS
 from autotune.deploy.runtime import Check, Layout
 from autotune.deploy.stack import Part, Stack
 from autotune.errors import AutotuneError
@@ -14,7 +13,6 @@ from autotune.services.base import Action, Endpoint, Settings, config_files
 from autotune.target import runtimes
 
 Rendered = Mapping[str, Mapping[str, bytes]]  # by part, then by path
-INSTALLED = Layout()
 
 
 @dataclass(frozen=True)
@@ -25,7 +23,7 @@ class DesiredState:
     parts: tuple[Part, ...]
     rendered: Rendered
     hosts: Mapping[str, HostState]
-    layout: Layout = INSTALLED
+    layout: Layout
 
     @property
     def files(self) -> dict[str, bytes]:
@@ -57,7 +55,7 @@ def desired_state(
     settings: Settings,
     stack: Stack,
     render: Callable[[Part], Mapping[str, bytes]],
-    layout: Layout = INSTALLED,
+    layout: Layout,
 ) -> DesiredState:
     """Every host with the units that ``settings`` choose running, and those they do not stopped.
 
@@ -91,14 +89,14 @@ def required_actions(
         concerned = _concerned(part, parts, desired.layout)
         action = _action(part, before, desired.settings)
         for path in (desired.layout.path(part, name) for name in desired.rendered[part.name]):
-            unit = path.removeprefix(DROP_INS).partition(".d/")[0]
-            if path.startswith(DROP_INS):
+            if unit := desired.layout.defines(path):
                 actions_by_cause[path] = {unit: Action.RESTART}
             else:
-                actions_by_cause[path] = {u: action if _reloads(reader) else Action.RESTART
+                actions_by_cause[path] = {u: action if reader.service.reload_signal else Action.RESTART
                                for u, reader in concerned.items()}  # fmt: skip
         for key in _sysctls(part, desired.settings):
-            restarts = _parameter_action(part, key) is Action.RESTART
+            restarts = any(p.name == key and p.action is Action.RESTART
+                           for p in part.service.parameters)  # fmt: skip
             actions_by_cause[key] = dict.fromkeys(concerned, Action.RESTART) if restarts else {}
     return actions_by_cause
 
@@ -193,16 +191,8 @@ def _action(part: Part, before: Settings | None, after: Settings) -> Action:
     return max(changed, default=Action.RELOAD)
 
 
-def _parameter_action(part: Part, name: str) -> Action:
-    return next((p.action for p in part.service.parameters if p.name == name), Action.NONE)
-
-
 def _sysctls(part: Part, settings: Settings) -> Mapping[str, str]:
     return part.service.sysctls(part.site, settings)
-
-
-def _reloads(part: Part) -> bool:
-    return part.service.reload_signal is not None
 
 
 def _listening(part: Part) -> str:

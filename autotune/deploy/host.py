@@ -1,4 +1,4 @@
-"""One host of a fleet: looked at, its originals kept, its files staged and swapped, units acted on.
+"""One host of a fleet: observed, backed up, its files staged and swapped, its units acted on.
 
 Each method is one exchange with the host, whatever it has to do there.
 """
@@ -6,36 +6,51 @@ Each method is one exchange with the host, whatever it has to do there.
 from __future__ import annotations
 
 import base64
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import PurePosixPath
 
 from autotune.deploy.backup import BackupStore, HostBackup, encode
-from autotune.deploy.host_commands import KEPT, ORIGINALS, Command, CommandFailed, ask, run_checked
+from autotune.deploy.host_commands import (
+    KEPT,
+    ORIGINALS,
+    Command,
+    CommandFailed,
+    ask,
+    run_checked,
+    with_files,
+)
 from autotune.deploy.host_lock import HostLock
 from autotune.deploy.host_state import (
     FileState,
+    HostPlan,
     HostState,
     ObservedHost,
+    ServiceManager,
     parse_files,
     parse_sysctls,
-    parse_units,
 )
-from autotune.deploy.plan import HostPlan
-from autotune.deploy.runtime import Check, Invalid
+from autotune.deploy.runtime import Cases, Check, Invalid
 from autotune.deploy.stack import Part
-from autotune.deploy.validation import staged, staged_check
 from autotune.errors import AutotuneError, LockedError
-from autotune.services.base import Action, Argv
+from autotune.services.base import Action, Argv, TrialStart
 from autotune.transports.base import Completed, Transport
 
 ACTING = 150.0  # s for a host to stop and start its units; systemd gives each 90 s to stop
 
 
 class ManagedHost:
-    """``kept`` is the controller's copy of how the host was found."""
+    """``store`` has the controller's copy of the backup."""
 
-    def __init__(self, name: str, transport: Transport, store: BackupStore, study: str) -> None:
-        self.name, self.transport = name, transport
+    def __init__(
+        self,
+        name: str,
+        transport: Transport,
+        store: BackupStore,
+        study: str,
+        service_manager: ServiceManager | None = None,
+    ) -> None:
+        self.name, self.transport, self._manager = name, transport, service_manager
+        self._functions = service_manager.functions if service_manager else ""
         self.lock = HostLock(transport, study)
         self._store, self._study = store, study
         self._started: set[str] = set()
@@ -43,12 +58,12 @@ class ManagedHost:
 
     @property
     def changed(self) -> bool:
-        """Whether anything was, since the host was found."""
+        """Whether anything was changed, as far as there is a backup."""
         return self.backup.state != HostState()
 
     @property
     def original(self) -> HostState:
-        """How the host was found, as far as it has been changed since."""
+        """The host as it was before the first change, as far as it has been changed."""
         return self.backup.state
 
     def observe(self, desired: HostState) -> ObservedHost:
@@ -78,16 +93,17 @@ class ManagedHost:
         backup, running, kernel, *answers = run_checked(
             self.transport,
             [*(Command(words, vital=True) for words in looking), *commands],
+            functions=self._functions,
         )
         observed = ObservedHost(
             parse_files(paths, backup.stdout),
-            parse_units(names, running.stdout),
+            self._manager.parse(names, running.stdout) if self._manager and names else {},
             parse_sysctls(keys, kernel.stdout),
         )
         return observed, answers
 
     def save(self, desired: HostState, leaves: Iterable[str] = ()) -> None:
-        """Keep, here and there, how everything is that has not been kept and is about to change.
+        """Back up, here and there, everything that is about to change and has no backup yet.
 
         ``leaves`` are paths that the software itself is going to make.
         """
@@ -107,7 +123,7 @@ class ManagedHost:
         self.backup = backup
 
     def stage(self, desired: HostState, plan: HostPlan, checks: Sequence[Check] = ()) -> None:
-        """Write new files beside the real ones and let the software judge them there.
+        """Write new files beside the real ones and let the software validate them there.
 
         Raises Invalid with the software's words, CommandFailed where they cannot be written.
         """
@@ -128,26 +144,21 @@ class ManagedHost:
 
     def apply(self, desired: HostState, plan: HostPlan) -> None:
         """Do the steps. Raises CommandFailed, with the words of the unit or command that failed."""
-        commands: list[tuple[str, ...]] = [("rest", unit) for unit in plan.stop]
+        commands: list[tuple[str, ...]] = [("stop", unit) for unit in plan.stop]
         commands += [("swap", path, staged(path), desired.files[path].time or "")
                      for path in plan.write]  # fmt: skip
         commands += [("remove", path) for path in plan.remove]
         commands += [("sysctl", "-q", "-w", f"{name}={value}")
                      for name, value in plan.sysctls.items()]  # fmt: skip
-        if plan.daemon_reload:
-            commands.append(("systemctl", "daemon-reload"))
+        if self._manager and any(path.startswith(self._manager.directory) for path in plan.unread):
+            commands.append(("reread",))
         for unit, action in plan.act.items():
-            reloaded = action is Action.RELOAD
-            commands.append(("reload", unit) if reloaded else ("act", "restart", unit))
+            commands.append(("reload" if action is Action.RELOAD else "restart", unit))
             commands.append(("up", unit, desired.listening.get(unit, "")))
         self._started = {unit for unit, runs in desired.units.items() if runs}
-        # A directory that somebody has put something into meanwhile stays, and is told of later.
+        # A directory that somebody has put something into meanwhile stays, and is reported later.
         vital = [Command(words, vital=words[0] != "remove") for words in commands]
         self._do(vital, timeout=ACTING)
-
-    def ask(self, commands: Sequence[Argv], timeout: float = 30.0) -> list[Completed]:
-        """What each command says; none of them may change anything."""
-        return ask(self.transport, [Command(argv) for argv in commands], timeout=timeout)
 
     def tidy(self) -> None:
         """Take away what a tuner that was killed had staged."""
@@ -155,11 +166,12 @@ class ManagedHost:
 
     def complaints(self) -> list[str]:
         """What the units that ought to run and do not have said, with their names."""
-        answers = self.ask([("complaint", unit) for unit in sorted(self._started)])
+        asked = [Command(("complaint", unit)) for unit in sorted(self._started)]
+        answers = ask(self.transport, asked, functions=self._functions)
         return [f"{self.name}: {done.error_text}" for done in answers if done.error_text]
 
     def forget(self) -> None:
-        """The host is as it was found: the copies of how that was are not needed any more."""
+        """The host is restored: neither copy of its backup is needed any more."""
         words = [("discard", ORIGINALS), ("discard_of", self.backup.study, KEPT)]
         self._do([Command(command) for command in words])
         self._store.remove(self.name)
@@ -170,7 +182,7 @@ class ManagedHost:
         BackupStore(self._store.directory.parent.with_name(study)).remove(self.name)
 
     def commit(self) -> None:
-        """What is deployed stays; how the host was found is kept for a later `restore`."""
+        """What is deployed stays; the backup is there for a later `restore`."""
         if self.changed:
             self._do([Command(("mv", "-f", "--", ORIGINALS, KEPT), vital=True)])
 
@@ -196,7 +208,13 @@ class ManagedHost:
         """Change something, if the host is still ours."""
         assert self.lock.held, "a host is locked before it is changed"
         fence = self.lock.fence
-        answers = ask(self.transport, [fence, *commands], timeout=timeout, alone=True)
+        answers = ask(
+            self.transport,
+            [fence, *commands],
+            timeout=timeout,
+            alone=True,
+            functions=self._functions,
+        )
         if not answers[0].ok:
             raise LockedError(
                 f"{self.name}: {answers[0].error_text}", hint="another tuner took it over"
@@ -207,3 +225,64 @@ class ManagedHost:
                     f"{self.name}: {done.error_text or ' '.join(command.words[:2])}"
                 )
         return answers[1:]
+
+
+def staged(path: str) -> str:
+    """Where a new file waits. The dot and the ending keep it out of directories read by pattern."""
+    place = PurePosixPath(path)
+    return str(place.with_name(f".{place.name}.autotune-new"))
+
+
+def staged_check(how: Argv | TrialStart, directory: str, new: Sequence[str]) -> tuple[str, ...]:
+    """The check of the real files turned on the staged ones of ``new``.
+
+    A program that takes the path of the file is given the staged one's; files that it only comes
+    upon by reading others are put over the real ones where nobody else sees it. ``directory`` is
+    where a trial start may write.
+    """
+    argv = how.argv if isinstance(how, TrialStart) else how
+    words = tuple(staged(word) if word in new else word for word in argv)
+    if isinstance(how, TrialStart):
+        return ("trial", directory, how.socket, *words)
+    if all(path in argv for path in new):
+        return words
+    return with_files({path: staged(path) for path in new}, argv)
+
+
+def validate_all(transport: Transport, cases: Cases) -> list[str | None]:
+    """What the software says against each part's files; ``None`` where it accepts them.
+
+    All parts are of this host. Raises HostUnreachable, or AutotuneError where they cannot be asked
+    about.
+    """
+    commands: list[Command] = []
+    asked: list[int | None] = []
+    for number, (part, files) in enumerate(cases):
+        place = f"{part.site.directory}.validated/{number}"
+        commands += [_written(f"{place}{path}", content) for path, content in files.items()]
+        check = _check(part, files, place)
+        asked.append(None if check is None else len(commands))
+        commands += [] if check is None else [Command(check)]
+    places = sorted({f"{part.site.directory}.validated" for part, _ in cases})
+    commands.append(Command(("rm", "-rf", "--", *places)))
+    answers = ask(transport, commands, timeout=60.0 + 10.0 * len(cases))
+    return [None if at is None or answers[at].ok else answers[at].error_text or "it is refused"
+            for at in asked]  # fmt: skip
+
+
+def _written(path: str, content: bytes) -> Command:
+    return Command(("stage", path, path, "0644", "0:0", base64.b64encode(content).decode()))
+
+
+def _check(part: Part, files: Mapping[str, bytes], place: str) -> tuple[str, ...] | None:
+    """The check of the real files turned on those below ``place``."""
+    how = part.service.validate(part.site, files)
+    if how is None:
+        return None
+    argv = how.argv if isinstance(how, TrialStart) else how
+    elsewhere = {path: f"{place}{path}" for path in files}
+    if part.site.own is not None and not isinstance(how, TrialStart):
+        return with_files(elsewhere, argv) if files else None  # they include, and are included
+    elsewhere[part.site.directory] = f"{place}/trial"
+    words = tuple(elsewhere.get(word, word) for word in argv)
+    return ("trial", f"{place}/trial", how.socket, *words) if isinstance(how, TrialStart) else words

@@ -14,7 +14,7 @@ from autotune.transports.base import Completed, Transport
 
 FUNCTIONS = Path(__file__).with_name("on_host.sh").read_text(encoding="utf-8")
 HOME = "/var/lib/autotune"
-ORIGINALS = f"{HOME}/originals.json"  # how the host was found
+ORIGINALS = f"{HOME}/originals.json"  # the backup of the host
 KEPT = f"{HOME}/kept.json"  # likewise, where a deployment was left in place on purpose
 # The whole of it is one function, called on the last line: a connection that is lost half-way
 # through the text leaves a host that has done nothing.
@@ -60,19 +60,20 @@ def ask(
     *,
     timeout: float = 30.0,
     alone: bool = False,
+    functions: str = "",
 ) -> list[Completed]:
     """What came of each command, as root, in order: up to the first vital one that failed.
 
     Standard error is part of ``stdout``. ``alone``: no other such exchange with the host is under
-    way meanwhile. Raises HostUnreachable, or AutotuneError where the host does not let this account
-    become root.
+    way meanwhile. ``functions``: those of the shell beside ``on_host.sh``. Raises HostUnreachable,
+    or AutotuneError where the host does not let this account become root.
     """
     batch = list(commands)
     if not batch:
         return []
     mark = f"#{secrets.token_hex(8)}"
     script = _SCRIPT.format(
-        functions=FUNCTIONS,
+        functions=FUNCTIONS + functions,
         mark=mark,
         steps="\n".join(map(_line, batch)),
         alone=_ALONE if alone else "",
@@ -86,11 +87,15 @@ def ask(
 
 
 def run_checked(
-    transport: Transport, commands: Iterable[Command], *, timeout: float = 30.0
+    transport: Transport,
+    commands: Iterable[Command],
+    *,
+    timeout: float = 30.0,
+    functions: str = "",
 ) -> list[Completed]:
     """As ``ask``; raises CommandFailed for a vital command that failed."""
     batch = list(commands)
-    answers = ask(transport, batch, timeout=timeout)
+    answers = ask(transport, batch, timeout=timeout, functions=functions)
     for command, done in zip(batch, answers, strict=False):
         if command.vital and not done.ok:
             raise CommandFailed(
@@ -99,13 +104,13 @@ def run_checked(
     return answers
 
 
-def in_place(new: Mapping[str, str], argv: Sequence[str]) -> tuple[str, ...]:
+def with_files(new: Mapping[str, str], argv: Sequence[str]) -> tuple[str, ...]:
     """The words that run ``argv`` with other files at some paths (path → where they lie).
 
     Only ``argv`` sees them there: software comes upon them as it does upon the real ones.
     """
     pairs = [word for path, lies in new.items() for word in (lies, path)]
-    return ("judge", str(len(new)), *pairs, *argv)
+    return ("with_files", str(len(new)), *pairs, *argv)
 
 
 def _line(command: Command) -> str:

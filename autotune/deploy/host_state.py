@@ -1,15 +1,13 @@
-"""How a host should be and how it is, as far as autotune has a say in it: files, units, kernel."""
+"""How a host should be, how it is, and the least that makes it so: files, units, kernel. Pure."""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 
 from autotune.errors import AutotuneError
-
-ACTIVE = frozenset({"active", "activating", "reloading"})
-_UNIT_LINES = 7
+from autotune.services.base import Action
 
 
 @dataclass(frozen=True)
@@ -92,21 +90,27 @@ class ObservedHost:
     sysctls: Mapping[str, str | None] = field(default_factory=dict)
 
 
+@dataclass(frozen=True)
+class ServiceManager:
+    """How the units of a host are asked about, started and stopped.
+
+    ``functions`` are shell functions beside those of ``on_host.sh``: ``units UNIT…`` prints what
+    ``parse(units, text)`` understands; ``stop UNIT``, ``restart UNIT``, ``reload UNIT`` (until the
+    processes of before are gone), ``up UNIT PORT-OR-SOCKET`` (until it listens), ``complaint UNIT``
+    (why it does not run), ``reread`` after a change of files below ``directory``.
+    """
+
+    functions: str
+    parse: Callable[[tuple[str, ...], str], dict[str, ObservedUnit]]
+    directory: str
+
+
 def parse_files(paths: tuple[str, ...], text: str) -> dict[str, ObservedFile]:
     """What ``look`` printed about ``paths``. Raises AutotuneError for output that makes no sense."""
     lines = text.splitlines()
     if len(lines) != len(paths):
         raise AutotuneError(f"the host's answer about its files makes no sense: {text[:400]}")
     return {path: _file(line) for path, line in zip(paths, lines, strict=True)}
-
-
-def parse_units(names: tuple[str, ...], text: str) -> dict[str, ObservedUnit]:
-    """What ``units`` printed about ``names``."""
-    blocks = [dict(line.split("=", 1) for line in block.splitlines())
-              for block in text.strip().split("\n\n") if block]  # fmt: skip
-    if len(blocks) != len(names) or any(len(block) != _UNIT_LINES for block in blocks):
-        raise AutotuneError(f"the host's answer about its units makes no sense: {text[:400]}")
-    return {name: _unit(block) for name, block in zip(names, blocks, strict=True)}
 
 
 def parse_sysctls(names: tuple[str, ...], text: str) -> dict[str, str | None]:
@@ -128,12 +132,65 @@ def _file(line: str) -> ObservedFile:
     return ObservedFile(kind, int(mode, 8), owner, time, detail)
 
 
-def _unit(block: Mapping[str, str]) -> ObservedUnit:
-    return ObservedUnit(
-        known=block["LoadState"] not in ("not-found", "error"),
-        active=block["ActiveState"] in ACTIVE,
-        enabled=block["UnitFileState"],
-        pid=int(block["MainPID"]),
-        restarts=int(block["NRestarts"]),
-        restarting=block["SubState"] == "auto-restart",
+# Path or kernel value → the units that a change of it concerns, and what each of them then needs.
+RequiredActions = Mapping[str, Mapping[str, Action]]
+
+
+@dataclass(frozen=True)
+class HostPlan:
+    """The least that makes a host as it should be, in the order it is done.
+
+    ``stop`` units → ``write`` and ``remove`` files → set ``sysctls`` → ``act`` on units.
+    ``unread`` are files that the service manager may not have read as they are to be.
+    """
+
+    stop: tuple[str, ...] = ()
+    write: tuple[str, ...] = ()
+    remove: tuple[str, ...] = ()
+    sysctls: Mapping[str, str] = field(default_factory=dict)
+    unread: tuple[str, ...] = field(default=(), compare=False)
+    act: Mapping[str, Action] = field(default_factory=dict)
+
+    def __bool__(self) -> bool:
+        return bool(self.stop or self.write or self.remove or self.sysctls or self.act)
+
+
+def plan_host(
+    desired: HostState,
+    observed: ObservedHost,
+    required: RequiredActions,
+    touched: Collection[str] = (),
+) -> HostPlan:
+    """Nothing for what is right already; ``touched`` units are restarted whatever they look like.
+
+    Those are units that may have read files which are no longer there. So may the service manager have:
+    whoever removed a drop-in may have been killed before the reload.
+    """
+    changed = [
+        path for path, state in desired.files.items() if not observed.files[path].is_as(state)
+    ]
+    kernel = {
+        name: value
+        for name, value in desired.sysctls.items()
+        if observed.sysctls.get(name) not in (None, value)
+    }
+    act = dict.fromkeys((unit for unit in touched if desired.units.get(unit)), Action.RESTART)
+    for cause in (*changed, *kernel):
+        for unit, action in required.get(cause, {}).items():
+            act[unit] = max(action, act.get(unit, Action.NONE))
+    for unit, running in desired.units.items():
+        if running and not observed.units[unit].active:
+            act[unit] = Action.RESTART
+    gone = [path for path in changed if desired.files[path].absent]
+    return HostPlan(
+        stop=tuple(u for u, running in desired.units.items() if not running and _runs(observed, u)),
+        write=tuple(path for path in changed if path not in gone),
+        remove=tuple(sorted(gone, key=len, reverse=True)),  # what is in a directory before it
+        sysctls=kernel,
+        unread=tuple(desired.files if touched else changed),
+        act={u: act[u] for u in desired.units if desired.units[u] and act.get(u, Action.NONE)},
     )
+
+
+def _runs(observed: ObservedHost, unit: str) -> bool:
+    return unit in observed.units and observed.units[unit].active

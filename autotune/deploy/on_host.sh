@@ -1,5 +1,5 @@
 # What a host is asked to do, as functions; their arguments are words, never text to be read again.
-# A POSIX shell, coreutils, util-linux, iproute2 and systemd are all that is asked of the host.
+# A POSIX shell, coreutils, util-linux and iproute2 are all that is asked of the host.
 PATH=$PATH:/usr/local/sbin:/usr/sbin:/sbin
 home=/var/lib/autotune
 
@@ -70,10 +70,6 @@ contents() { # path…: each file's bytes, a line of base64
         echo
     done
 }
-units() {
-    properties=LoadState,ActiveState,SubState,UnitFileState,MainPID,NRestarts,FragmentPath
-    systemctl show --property "$properties" -- "$@"
-}
 kernel() { # path below /proc/sys…: its value, "-" for one that is not there
     for path; do
         value=$(cat "/proc/sys/$path" 2>/dev/null) && printf '=%s\n' "$value" || echo -
@@ -116,7 +112,7 @@ keep() { # path base64: a file of autotune's own, on disk before anything else h
     sync -- "$1.new" && mv -f -- "$1.new" "$1" && sync -- "$home"
 }
 # n, then n times staged and path, argv…: what it says with those files in place, for it alone.
-judge() {
+with_files() {
     unshare --mount --propagation private -- sh -c '
         left=$1 && shift
         while [ "$left" -gt 0 ]; do
@@ -146,70 +142,4 @@ trial() {
     [ "$status" = 0 ] || cat "$directory.out"
     cd / && rm -rf -- "$directory" "$directory.out" && rmdir -- "${directory%/*}" 2>/dev/null
     return $status
-}
-
-# -- units ---------------------------------------------------------------------------------------
-words() { # what a unit said the last time it was started
-    invocation=$(systemctl show -P InvocationID -- "$1")
-    said=$(journalctl -q -o cat --no-pager -n 20 "_SYSTEMD_INVOCATION_ID=$invocation" 2>/dev/null)
-    [ -n "$said" ] || said=$(journalctl -q -o cat --no-pager -n 10 -u "$1" 2>/dev/null)
-    printf '%s\n' "$said"
-}
-act() { # verb unit
-    if [ "$1" = restart ]; then systemctl reset-failed -- "$2" 2>/dev/null; fi
-    systemctl "$1" -- "$2" && return
-    status=$?
-    words "$2"
-    return $status
-}
-rest() { # unit: not running, and nothing about it left to be told
-    systemctl stop -- "$1" && { systemctl reset-failed -- "$1" 2>/dev/null || :; }
-}
-children() { cat "/proc/$1/task/$1/children" 2>/dev/null || :; }
-old_left() { # pid child…: those that are still its children
-    now=" $(children "$1") "
-    shift
-    for child; do
-        case $now in *" $child "*) printf '%s ' "$child" ;; esac
-    done
-}
-reload() { # unit: until the processes of before have gone
-    pid=$(systemctl show -P MainPID -- "$1")
-    old=$(children "$pid")
-    act reload "$1" || return
-    tries=500
-    while left=$(old_left "$pid" $old) && [ -n "$left" ]; do
-        tries=$((tries - 1))
-        if [ "$tries" = 0 ]; then
-            echo "$1 was told to reload, and 10 s later still has processes of before: $left"
-            words "$1"
-            return 1
-        fi
-        sleep 0.02
-    done
-}
-# unit port-or-socket: it runs and listens, within 15 s.
-up() {
-    tries=400
-    while [ "$tries" -gt 0 ]; do
-        case $(systemctl show -P ActiveState -P SubState -- "$1" | tr '\n' ' ') in
-            'active '*) ! listens "$2" || return 0 ;;
-            *auto-restart* | failed* | inactive* | deactivating*) break ;;
-        esac
-        tries=$((tries - 1))
-        sleep 0.02
-    done
-    echo "$1 does not listen at $2: it is $(systemctl is-active -- "$1")"
-    words "$1"
-    return 1
-}
-listens() {
-    case $1 in
-        '') ;;
-        /*) [ -n "$(ss -lxH "src = $1")" ] ;;
-        *) [ -n "$(ss -ltnH "sport = :$1")" ] ;;
-    esac
-}
-complaint() { # unit: why it does not run any more, if it does not
-    systemctl -q is-active -- "$1" || { echo "$1 is $(systemctl is-active -- "$1")"; words "$1"; }
 }

@@ -12,20 +12,25 @@ import stat
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from zlib import crc32
 
 import psutil
 
 from autotune.deploy.runtime import ApplyFailed
+from autotune.deploy.stack import local_of
 from autotune.errors import AutotuneError
 from autotune.services.base import Endpoint
+from autotune.target.read import TargetFile
 
 # The shell only writes down its own process id before it *becomes* the server: a tuner killed at
 # any instant leaves no server that the next command could not recognise. Values are arguments.
 _RECORD_AND_EXEC = 'echo $$ > "$0" && exec "$@"'
 PID_SUFFIX = ".pid-of"
+FIRST_PORT = 20_000
+EPHEMERAL = Path("/proc/sys/net/ipv4/ip_local_port_range")
 
 
 class ProcessFailed(ApplyFailed):
@@ -114,6 +119,61 @@ def reachable_by_others(path: Path) -> bool:
         for directory in (path, *path.parents)
         if directory.exists()
     )
+
+
+def is_free(address: str, port: int) -> bool:
+    """Whether a server could listen there now."""
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    with socket.socket(family, socket.SOCK_STREAM) as probe:
+        # As servers do: ports whose connections are only winding down count as free.
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((address, port))
+            probe.listen(1)
+        except OSError:
+            return False
+    return True
+
+
+def allocate_ports(file: TargetFile) -> dict[tuple[str, str], int]:
+    """A port for every host of every tier: the target's own, or a free one below ephemeral ones.
+
+    Above them the load's own connections could take a port while its server restarts. Raises
+    AutotuneError where a port the target names is in use.
+    """
+    candidates = _candidates(file)
+    chosen: dict[tuple[str, str], int] = {}
+    for name, tier in file.target.tiers.items():
+        for host in tier.hosts:
+            address = file.target.hosts[host].address
+            if tier.port is not None:
+                if not is_free(address, tier.port):
+                    line, column = file.document.position(["tiers", name, "port"])
+                    raise AutotuneError(
+                        f"{file.path}:{line}:{column}: port {tier.port} on {address} is in use",
+                        hint="end what listens there, or leave `port:` out to have a free one",
+                    )
+                chosen[name, host] = tier.port
+            else:
+                chosen[name, host] = next(p for p in candidates if is_free(address, p))
+            if tier.local_cache:
+                free = (p for p in candidates if is_free("127.0.0.1", p))
+                chosen[local_of(name), host] = next(free)
+    return chosen
+
+
+def _candidates(file: TargetFile) -> Iterator[int]:
+    """From a place that depends on the target and this process: two studies seldom meet."""
+    ports = range(FIRST_PORT, _first_ephemeral())
+    start = crc32(f"{file.path.resolve()} {os.getpid()}".encode()) % len(ports)
+    yield from (*ports[start:], *ports[:start])
+
+
+def _first_ephemeral() -> int:
+    try:
+        return max(FIRST_PORT + 1000, int(EPHEMERAL.read_text().split()[0]))
+    except (OSError, ValueError):
+        return 32_768
 
 
 def start(name: str, argv: Sequence[str], directory: Path) -> Running:

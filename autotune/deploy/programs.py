@@ -4,31 +4,15 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Iterable, Mapping
-from typing import Protocol
+from collections.abc import Iterable
 
 from autotune.deploy.host_commands import Command, ask
+from autotune.deploy.runtime import NeedsPrograms
 from autotune.errors import AutotuneError
-from autotune.services.registry import placed
-from autotune.target.model import Target
 from autotune.transports.base import Transport
-from autotune.transports.parallel import run_on_all
 
 # Servers live in sbin, which an unprivileged user's PATH often leaves out.
 SYSTEM_PATH = "/usr/local/sbin:/usr/sbin:/sbin"
-
-
-class NeedsPrograms(Protocol):
-    """A service or a load generator."""
-
-    @property
-    def programs(self) -> Mapping[str, tuple[str, ...]]: ...
-
-    @property
-    def packages(self) -> tuple[str, ...]: ...
-
-    @property
-    def elsewhere(self) -> str: ...
 
 
 def local_programs(needing: Iterable[NeedsPrograms]) -> dict[str, str]:
@@ -48,12 +32,12 @@ def local_programs(needing: Iterable[NeedsPrograms]) -> dict[str, str]:
     if missing:
         raise AutotuneError(
             f"not installed: {', '.join(sorted(missing))}",
-            hint=remedy(missing.values()),
+            hint=install_hint(missing.values()),
         )
     return paths
 
 
-def remedy(lacking: Iterable[NeedsPrograms]) -> str:
+def install_hint(lacking: Iterable[NeedsPrograms]) -> str:
     """How to come by the programs of these: what Debian has first."""
     every = list(lacking)
     elsewhere = [user.elsewhere for user in every if user.elsewhere]
@@ -80,20 +64,6 @@ def installed(transport: Transport, needing: Iterable[NeedsPrograms]) -> dict[st
         lacking = [user for user in used if set(user.programs) & set(missing)]
         raise AutotuneError(
             f"{transport.name}: not installed: {', '.join(missing)}",
-            hint=f"there: {remedy(lacking)}",
+            hint=f"there: {install_hint(lacking)}",
         )
     return paths
-
-
-def installed_services(
-    target: Target, transports: Mapping[str, Transport]
-) -> dict[str, dict[str, str]]:
-    """Likewise of all hosts that have a tier, by their names in the target."""
-    services = {host: [place.service for name, tier in target.tiers.items() if host in tier.hosts
-                       for place in placed(name, tier)] for host in transports}  # fmt: skip
-    used = {transports[host].name: host for host, needed in services.items() if needed}
-    paths = run_on_all(
-        [transports[host] for host in used.values()],
-        lambda transport: installed(transport, services[used[transport.name]]),
-    ).unwrap()
-    return {used[name]: programs for name, programs in paths.items()}

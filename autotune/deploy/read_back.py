@@ -5,11 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from autotune.deploy.deployed import Deployed, Difference
+from autotune.deploy.deployed import Deployed, Difference, HostManifest
 from autotune.deploy.desired_state import DesiredState, part_actions
-from autotune.deploy.host_manifests import host_manifests
-from autotune.deploy.host_state import ObservedHost
-from autotune.deploy.plan import HostPlan
+from autotune.deploy.host_state import HostPlan, ObservedHost
 from autotune.deploy.runtime import HeldHosts, RuntimeHost
 from autotune.errors import AutotuneError
 from autotune.services.base import Settings, Value
@@ -39,6 +37,7 @@ def confirmed(
     *,
     first: bool,
     before: Mapping[str, ObservedHost],
+    manifests: Mapping[str, HostManifest],
 ) -> ConfirmedState:
     """A deployment as every host says that it is; ``before`` is how hosts were when it began.
 
@@ -47,7 +46,7 @@ def confirmed(
     answers = hosts.gather(desired.hosts, lambda host: read_back(desired, host)).unwrap()
     observed = {name: observed for name, (observed, _) in answers.items()}
     for name in desired.hosts:
-        insist_on_units(hosts[name], desired, before[name], observed[name])
+        check_units_run(hosts[name], desired, before[name], observed[name])
     effective = of_tiers(desired.settings, [values for _, values in answers.values()])
     changed = {name: {*plan.write, *plan.remove, *plan.sysctls} for name, plan in plans.items()}
     deployed = Deployed(
@@ -57,7 +56,7 @@ def confirmed(
         ),
         effective,
         differences(desired.settings, effective, space.active(desired.settings)),
-        host_manifests(desired) if hosts.installed else {},
+        manifests,
     )
     return ConfirmedState(desired, deployed, pids(observed))
 
@@ -82,7 +81,7 @@ def read_back(desired: DesiredState, host: RuntimeHost) -> tuple[ObservedHost, d
 
 
 def of_tiers(asked: Settings, by_host: Iterable[Settings]) -> dict[str, Value]:
-    """One value for all hosts of a tier: where they differ, one that is not as asked is told."""
+    """One value for all hosts of a tier: where they differ, one that is not as asked."""
     effective: dict[str, Value] = {}
     for values in by_host:
         for name, value in values.items():
@@ -91,7 +90,7 @@ def of_tiers(asked: Settings, by_host: Iterable[Settings]) -> dict[str, Value]:
     return effective
 
 
-def insist_on_units(
+def check_units_run(
     host: RuntimeHost, desired: DesiredState, before: ObservedHost, observed: ObservedHost
 ) -> None:
     """A unit may listen for a moment, end, and be started again: it does not run all the same."""

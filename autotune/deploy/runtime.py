@@ -2,19 +2,28 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import ClassVar, Protocol, TypeVar
 
-from autotune.deploy.host_state import HostState, ObservedHost
-from autotune.deploy.plan import HostPlan
-from autotune.deploy.stack import Part
+from autotune.deploy.host_state import HostPlan, HostState, ObservedHost, ServiceManager
+from autotune.deploy.stack import Part, Stack
 from autotune.errors import AutotuneError
-from autotune.services.base import Argv, ConfigFile, TrialStart
+from autotune.services.base import Argv, ConfigFile, Own, TrialStart
+from autotune.space.facts import HostFacts
+from autotune.target.model import Target
+from autotune.target.read import TargetFile
+from autotune.target.runtimes import DEFAULT, runtime_module
 from autotune.transports.base import Transport
 from autotune.transports.parallel import HostResults
 
 T = TypeVar("T")
+Note = Callable[[str], None]  # hears of progress, a line at a time
+Cases = Sequence[
+    tuple[Part, Mapping[str, bytes]]
+]  # parts with files by the paths their services know
 
 
 class Invalid(AutotuneError):
@@ -52,19 +61,13 @@ class Layout:
         """The bits a file is to have; ``None`` keeps those of the file it replaces."""
         return None
 
+    def defines(self, path: str) -> str | None:
+        """The unit that a file is part of the definition of, so that a change restarts it."""
+        return None
+
     def unit(self, part: Part) -> str | None:
         """What is started, reloaded and stopped for ``part``; ``None`` without a process."""
         return part.service.unit(part.site)
-
-
-class Runtime:
-    """How the services of a stack are run: ``RUNTIME`` in a file of `autotune/runtimes`.
-
-    ``installed``: services are those installed on their hosts, which go on after a study, so that a
-    deployment can be exported or kept; others are private ones of the study and end with it.
-    """
-
-    installed: ClassVar[bool]
 
 
 class RuntimeHost(Protocol):
@@ -115,15 +118,7 @@ class RuntimeHost(Protocol):
 
 
 class HeldHosts(Protocol):
-    """All hosts of a stack, ready for changes between ``take`` and ``give_back``."""
-
-    @property
-    def installed(self) -> bool:
-        """As `Runtime.installed`."""
-        ...
-
-    @property
-    def layout(self) -> Layout: ...
+    """All hosts of a stack, ready for changes between ``take`` and ``release``."""
 
     def __getitem__(self, name: str) -> RuntimeHost: ...
 
@@ -135,9 +130,89 @@ class HeldHosts(Protocol):
         """Get every host ready for changes. Raises LockedError while another tuner has one."""
         ...
 
-    def give_back(self, *, restored: bool) -> None:
+    def release(self, *, restored: bool) -> None:
         """Release the hosts: restored to how they were before, or as they are now.
 
         Raises AutotuneError naming the hosts that could not be restored, when all others are.
         """
         ...
+
+
+class NeedsPrograms(Protocol):
+    """A service or a load generator."""
+
+    @property
+    def programs(self) -> Mapping[str, tuple[str, ...]]: ...
+
+    @property
+    def packages(self) -> tuple[str, ...]: ...
+
+    @property
+    def elsewhere(self) -> str: ...
+
+
+class Runtime(ABC):
+    """How the services of a stack are run: ``RUNTIME`` in a file of `autotune/runtimes`.
+
+    ``installed``: services are those installed on their hosts, which go on after a study, so that a
+    deployment can be exported or kept; others are private ones of the study and end with it.
+    ``service_manager``: what starts and stops services on hosts that are locked and restored.
+    """
+
+    installed: ClassVar[bool]
+    layout: ClassVar[Layout]
+    service_manager: ClassVar[ServiceManager | None] = None
+
+    @abstractmethod
+    def transports(self, file: TargetFile) -> dict[str, Transport]:
+        """The transport of each host of a target; none is connected before its first use."""
+
+    @abstractmethod
+    def facts(self, target: Target, transports: Mapping[str, Transport]) -> dict[str, HostFacts]:
+        """What each host has, within what the target grants of it."""
+
+    @abstractmethod
+    def programs(
+        self,
+        needed: Mapping[str, Sequence[NeedsPrograms]],
+        transports: Mapping[str, Transport],
+    ) -> dict[str, dict[str, str]]:
+        """Host → name of a program → its path there.
+
+        Raises AutotuneError with every missing one and the command that brings it.
+        """
+
+    @abstractmethod
+    def lay_out(
+        self,
+        file: TargetFile,
+        directory: str,
+        facts: Mapping[str, HostFacts],
+        programs: Mapping[str, Mapping[str, str]],
+        own: Mapping[str, Own],
+    ) -> Stack:
+        """The stack of a target, with what is private of it below ``directory``."""
+
+    @abstractmethod
+    def refusals(self, transport: Transport, cases: Cases) -> list[str | None]:
+        """What the software on a host says against files; ``None`` where it accepts them."""
+
+    @abstractmethod
+    def status(self, stack: Stack, transports: Mapping[str, Transport]) -> Iterable[str]:
+        """What else `check` finds out about the hosts, a line each."""
+
+    @abstractmethod
+    def run_directory(self, study: Path) -> str:
+        """Where the stack of a study lives; made anew."""
+
+    @abstractmethod
+    def hosts(
+        self, stack: Stack, transports: Mapping[str, Transport], study: Path, note: Note
+    ) -> HeldHosts:
+        """The hosts of a stack for the study in a directory; none is changed yet."""
+
+
+def installed_layout() -> Layout:
+    """Of hosts whose services nobody starts, such as a model's: as the default runtime has it."""
+    layout: Layout = runtime_module(DEFAULT).RUNTIME.layout
+    return layout

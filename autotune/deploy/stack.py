@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from graphlib import TopologicalSorter
 
-from autotune.deploy.ports import local_of
 from autotune.services.base import (
     Conditions,
     Endpoint,
@@ -65,23 +64,23 @@ class Stack:
 class StackContext:
     """What the topology stands on: directories, ports, accounts, programs and facts per host.
 
-    ``ports`` are those of private servers; without one, a tier's own or its service's. ``own`` are
-    the hosts' own files, by the names of parts.
+    ``ports`` are those of private servers; without one, a tier's own or its service's. ``programs``
+    are by host, ``own`` are the hosts' own files by the names of parts.
     """
 
     directory: str
     ports: Ports
-    programs: Mapping[str, str]
+    programs: Mapping[str, Mapping[str, str]]
     facts: Mapping[str, HostFacts]
     user: str | None = None
     group: str | None = None
     installed: bool = False
-    programs_by_host: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     own: Mapping[str, Own] = field(default_factory=dict)
 
-    def programs_on(self, host: str) -> Mapping[str, str]:
-        """Where a host's programs are: there, or on this machine."""
-        return self.programs_by_host.get(host, self.programs)
+
+def local_of(tier: str) -> str:
+    """What stands for the cache on each host of a tier, among the tiers that have ports."""
+    return f"{tier}.local"
 
 
 def entry_tier(target: Target) -> str:
@@ -136,7 +135,7 @@ def _site(target: Target, context: StackContext, name: str, host: str, place: Pl
         installed=context.installed,
         user=context.user,
         group=context.group,
-        programs={key: context.programs_on(host)[key] for key in place.service.programs},
+        programs={key: context.programs[host][key] for key in place.service.programs},
         facts=dict(context.facts[host].names()),
         own=context.own.get(f"{name}.{host}.{place.service.name}"),
     )

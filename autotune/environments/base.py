@@ -1,10 +1,11 @@
-"""The interface of an environment: a target understood on its hosts."""
+"""The interface of an environment, a target understood on its hosts; and which one a target has."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 from typing import Protocol
 
@@ -14,6 +15,7 @@ from autotune.environments.evaluation import Evaluation, EvaluationRequest, Hist
 from autotune.services.base import Settings
 from autotune.space.facts import HostFacts
 from autotune.space.space import Space
+from autotune.target.model import Target
 from autotune.target.read import TargetFile
 
 
@@ -113,3 +115,27 @@ class Environment(Protocol):
         ``note`` hears of progress, a line at a time; ``history`` is what the study has on record.
         """
         ...
+
+
+def kind(target: Target) -> str:
+    """What a target runs on, by the name of the module: a command, a model, or a stack of servers."""
+    if target.command is not None:
+        return "command"
+    return "stack" if target.simulated is None else "simulated"
+
+
+def prepare(file: TargetFile) -> Environment:
+    """Look at the hosts and work out the space; read-only.
+
+    Raises TargetError for a target that does not fit its hosts, AutotuneError for missing programs.
+    """
+    runtimes = {name: tier.runtime for name, tier in file.target.tiers.items()}
+    for name, runtime in runtimes.items():
+        if file.target.simulated is None and runtime != next(iter(runtimes.values())):
+            raise file.document.error(
+                ["tiers", name], f"tier {name}: all tiers of a target must have the same `runtime:`"
+            )
+    # Each is imported when it is needed: a command or a model need not wait for the libraries of
+    # stacks.
+    environment: Environment = import_module(f"{__package__}.{kind(file.target)}").prepare(file)
+    return environment

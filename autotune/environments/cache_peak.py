@@ -59,29 +59,29 @@ def peak(
         raise LoadError(
             f"mutilate could not fill the caches: {loaded.error_text or loaded.returncode}"
         )
-    taken: list[tuple[Reading, Sampled]] = []
+    readings: list[tuple[Reading, Sampled]] = []
 
     def probe(rate: float, seconds: float) -> Reading:
         spec = LoadSpec(rate, ceil(seconds), limit=slo.limit, ramp=WARM_UP_SECONDS)
         argv = mutilate.measuring(servers, shape, spec, [address for address, _ in helpers])
         done = master.run(argv, timeout=spec.seconds + spec.ramp + MARGIN)
         sampled = mutilate.parse(done.stdout, spec)
-        taken.append((reading(sampled.result, spec), sampled))
-        return taken[-1][0]
+        readings.append((reading(sampled.result, spec), sampled))
+        return readings[-1][0]
 
     with _agents([host for _, host in helpers]):
         capacity = search(probe, slo, target_sd=TARGET_SD, limits=LIMITS)
-    return _cache_peak(shape, how, capacity, taken)
+    return _cache_peak(shape, how, capacity, readings)
 
 
 def _cache_peak(
-    shape: Shape, how: str, capacity: Capacity, taken: Sequence[tuple[Reading, Sampled]]
+    shape: Shape, how: str, capacity: Capacity, readings: Sequence[tuple[Reading, Sampled]]
 ) -> CachePeak:
     if capacity.peak <= 0:
-        limited = next((r.limited for r, _ in taken if r.limited), None)
+        limited = next((r.limited for r, _ in readings if r.limited), None)
         why = f"{capacity.verdict}: {limited}" if limited else str(capacity.verdict)
         return CachePeak(shape.name, how, failed=why)
-    below = [sampled for r, sampled in taken if r.rate <= 1.05 * capacity.peak]
+    below = [sampled for r, sampled in readings if r.rate <= 1.05 * capacity.peak]
     operations = sum(sampled.operations for sampled in below)
     gets = sum(sampled.gets for sampled in below)
     traffic = sum(sampled.traffic for sampled in below)

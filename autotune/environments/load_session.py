@@ -231,5 +231,5 @@ def _peak(capacity: Capacity, slo: Slo) -> Peak:
 def p99_at_peak(capacity: Capacity, slo: Slo) -> float | None:
     """The 99th percentile, in seconds, of the highest reading up to the peak that met the SLO:
     what is broken below the peak was disturbed."""
-    kept = [r for r in capacity.readings if r.rate <= capacity.peak and slo.met(r)]
-    return max(kept, key=lambda r: r.rate).percentile(0.99) if kept else None
+    met = [r for r in capacity.readings if r.rate <= capacity.peak and slo.met(r)]
+    return max(met, key=lambda r: r.rate).percentile(0.99) if met else None

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from autotune.deploy import stack as stacks
 from autotune.deploy.desired_state import desired_state
+from autotune.deploy.runtime import installed_layout
 from autotune.deploy.stack import Part, Stack
 from autotune.diagnose.context import Bottleneck
 from autotune.diagnose.diagnosis import WatchedReading
@@ -115,7 +116,9 @@ class SimulatedEnvironment:
         )
 
     def _files(self, settings: Settings) -> dict[str, bytes]:
-        return desired_state(settings, self.stack, partial(self._rendered, settings)).files
+        return desired_state(
+            settings, self.stack, partial(self._rendered, settings), installed_layout()
+        ).files
 
     def _rendered(self, settings: Settings, part: Part) -> dict[str, bytes]:
         """The files as they would be on the hosts, from the same templates."""
@@ -181,7 +184,8 @@ def _answered(space: Space, model: Topology) -> tuple[Space, int]:
 def _lay_out(target: Target, facts: Mapping[str, HostFacts]) -> Stack:
     """The stack on the target's own addresses, with programs by their usual names."""
     services = [p.service for name, tier in target.tiers.items() for p in placed(name, tier)]
-    programs = {name: paths[0] for s in services for name, paths in s.programs.items()}
+    paths = {name: paths[0] for s in services for name, paths in s.programs.items()}
+    programs = dict.fromkeys(target.hosts, paths)
     if all(tier.installed for tier in target.tiers.values()):
         # The files are what real hosts would have: those of the distribution's units.
         account = ("www-data", "www-data")

@@ -1,35 +1,281 @@
-"""What all stacks of servers have in common, however their services are run."""
+"""A stack of servers, however they are run: see `deploy.runtime.Runtime`."""
 
 from __future__ import annotations
 
 import signal
+import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from autotune.deploy.deployed import Fleet
+from autotune.deploy import manifest, ready
+from autotune.deploy.deployment import Deployment
+from autotune.deploy.desired_state import DesiredState, desired_state
+from autotune.deploy.managed_hosts import LoadHosts
 from autotune.deploy.render import render
-from autotune.deploy.stack import Part, Stack
-from autotune.environments.base import Preview
+from autotune.deploy.runtime import Invalid, NeedsPrograms, Note, Runtime
+from autotune.deploy.stack import Part, Stack, entry_tier
+from autotune.environments.base import Checked, Preview, size
 from autotune.environments.evaluation import History
 from autotune.environments.load_meter import LoadMeter
 from autotune.environments.load_session import LoadSession, capacity_limits
 from autotune.errors import AutotuneError
+from autotune.loads import load_host
 from autotune.loads.base import Load, Request
-from autotune.loads.headroom import Headroom
+from autotune.loads.headroom import SERVER, of_hosts
+from autotune.loads.registry import chosen
 from autotune.monitor.watch import WatchedHost, hosts_of
-from autotune.services.base import Settings
-from autotune.services.registry import expected_body
+from autotune.services.base import Own, Settings
+from autotune.services.registry import expected_body, placed
+from autotune.space import space as spaces
+from autotune.space.dimension import NAMED, PRESETS
 from autotune.space.facts import HostFacts
 from autotune.space.space import Space
 from autotune.target.read import TargetFile
+from autotune.target.runtimes import runtime_module
+from autotune.transports import curl
 from autotune.transports.base import Transport
+from autotune.transports.local import LocalTransport
+from autotune.transports.parallel import run_on_all
 
 STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-Note = Callable[[str], None]
 Refusals = Callable[[Part, Sequence[Settings]], Sequence[str | None]]
 """``refusals(part, settings)``: what the part's software says against each of these settings, in a
 line; ``None`` where it accepts them."""
+
+
+@dataclass(frozen=True)
+class StackEnvironment:
+    """A target on its hosts: see `environments.base.Environment`.
+
+    ``programs`` are those of each host by the names services use, ``own`` the hosts' own files that
+    were made into templates.
+    """
+
+    file: TargetFile
+    space: Space
+    facts: Mapping[str, HostFacts]
+    runtime: Runtime
+    transports: Mapping[str, Transport]
+    load_hosts: tuple[Transport, ...]
+    load: Load
+    programs: Mapping[str, Mapping[str, str]]
+    own: Mapping[str, Own]
+    dropped: tuple[str, ...] = ()
+
+    def announce(self) -> str:
+        target = self.file.target
+        entry = entry_tier(target)
+        address = target.hosts[target.tiers[entry].hosts[0]].address
+        announced = (
+            f"Load goes to tier {entry} on {address}, path {target.load.path}, and nowhere else: up to "
+            f"{target.load.max_rate:g} requests/s for about {target.budget.time / 60:g} minutes."
+        )
+        if not self.runtime.installed:
+            return announced
+        hosts = dict.fromkeys(host for tier in target.tiers.values() for host in tier.hosts)
+        return (
+            f"{announced}\nServices of {', '.join(hosts)} are reconfigured, reloaded and restarted "
+            "meanwhile, and put back as they are now at the end."
+        )
+
+    def lay_out(self, directory: str) -> Stack:
+        """The stack with what is private of it below ``directory``. Raises AutotuneError."""
+        return self.runtime.lay_out(self.file, directory, self.facts, self.programs, self.own)
+
+    def check(self) -> Checked:
+        """Let the software itself validate each preset of every deployment."""
+        with _thrown_away() as directory:
+            laid = self.lay_out(directory)
+            for settings in self._presets():
+                self._validate(laid, settings)
+        programs = {Path(path).name for paths in self.programs.values() for path in paths.values()}
+        return Checked(
+            held=(
+                size(self.file, self.space),
+                f"programs: {', '.join(sorted(programs))}",
+                *self.runtime.status(laid, self.transports),
+                f"{', '.join(NAMED)}: rendered and accepted by the software itself",
+            ),
+            left_out=self.dropped,
+            not_checked=(
+                "whether the stack answers and what it carries: `autotune measure` does",
+                "how much load the generator can make: `--headroom` does",
+            ),
+        )
+
+    def headroom(self) -> str:
+        """Each load host against a private server of its own that does nothing."""
+        hosts = {host.name: host for host in self.load_hosts}
+        servers = self.runtime.programs({name: [SERVER] for name in hosts}, hosts)
+        used = {name: programs[SERVER.program] for name, programs in servers.items()}
+        measured = of_hosts(self.load, self.load_hosts, used)
+        needed = self.file.target.load.max_rate
+        made = f"{self.load.name} makes at least {min(measured.rate, needed):g} requests/s"
+        return measured.shortage(needed) or f"{made} on {', '.join(hosts)}"
+
+    def preview(self) -> Preview:
+        laid = self.lay_out("<study>/run")
+        return Preview(
+            entry=f"http://{laid.entry}{self.file.target.load.path}",
+            servers=tuple(part.name for part in laid.parts if part.service.programs),
+            files=lambda settings: self._desired(laid, settings).files,
+        )
+
+    @contextmanager
+    def session(self, directory: Path, note: Note, history: History) -> Iterator[LoadSession]:
+        """Every host ready for changes, and at the end released and as it was found."""
+        fleet = self.fleet(directory, note)
+        try:
+            with self._fit_load_hosts(directory, note):
+                fleet.open()
+                yield self._load_session(fleet, history)
+        except BaseException as error:
+            _restore(fleet, error)
+            raise
+        else:
+            _restore(fleet, None)
+        finally:
+            for transport in self.transports.values():
+                transport.close()
+
+    def fleet(self, directory: Path, note: Note) -> Deployment:
+        """The hosts for the study in ``directory``; none is locked yet."""
+        target = self.file.target
+        laid = self.lay_out(self.runtime.run_directory(directory))
+        expect = expected_body(target)
+
+        def loaded(done: int, total: int) -> None:
+            if done == total:
+                note(f"loading data: {done} of {total} pairs")
+
+        return Deployment(
+            target,
+            self.space,
+            laid,
+            self.runtime,
+            self.runtime.hosts(laid, self.transports, directory, note),
+            directory.name,
+            request=lambda: self._answer(laid),
+            expect=expect,
+            loads_data=expect is not None or not self.runtime.installed,
+            overrides=overrides(self.file),
+            progress=loaded,
+        )
+
+    def _answer(self, laid: Stack) -> tuple[int, bytes] | str:
+        """One request from where the load is made: this machine need not reach the stack at all."""
+        path, host = self.file.target.load.path, self.load_hosts[0]
+        if isinstance(host, LocalTransport):
+            return ready.answer(laid.entry, path)
+        answer = curl.answer(host, f"http://{laid.entry}{path}")
+        return answer if isinstance(answer, str) else (answer.status, answer.body)
+
+    def _load_session(self, fleet: Deployment, history: History) -> LoadSession:
+        """Deploying to ``fleet``, loading from the load hosts, watching all hosts meanwhile."""
+        target, laid = self.file.target, fleet.stack
+        body = expected_body(target) if target.load.one_page else None
+        cpus = {name: host.cpus for name, host in self.facts.items()}
+        meter = LoadMeter(
+            self.load,
+            Request(laid.entry, target.load.path, body),
+            target.slo.slo,
+            self.load_hosts,
+            laid,
+            hosts_of(laid, cpus, self.transports),
+            timeout=target.load.timeout,
+            in_place=lambda: fleet.in_place,
+            generators=tuple(
+                WatchedHost(host.name, cpus[host.name], (), host) for host in self._generators
+            ),
+        )
+        limits = capacity_limits(target.load.max_rate)
+        return LoadSession(fleet, meter, target.slo.slo, limits, history)
+
+    @property
+    def _generators(self) -> list[Transport]:
+        """Load hosts that are not tuned themselves, nor this machine."""
+        tuned = {host for tier in self.file.target.tiers.values() for host in tier.hosts}
+        return [host for host in self.load_hosts
+                if host.name not in tuned and not isinstance(host, LocalTransport)]  # fmt: skip
+
+    @contextmanager
+    def _fit_load_hosts(self, directory: Path, note: Note) -> Iterator[None]:
+        """Those that only make load, fit for it."""
+        hosts = LoadHosts(self._generators, directory, note)
+        try:
+            hosts.open(load_host.NAMES, load_host.fit)
+            yield
+        finally:
+            with uninterrupted():
+                hosts.release(restored=True)
+
+    def _presets(self) -> Iterator[Settings]:
+        """Baseline, recommended and published settings of every deployment."""
+        for deployment in self.space.deployments:
+            presets = [self.space.preset(kind, deployment) for kind in PRESETS]
+            for settings in (deployment, *presets):
+                yield self.space.candidate(settings).settings
+
+    def _desired(self, laid: Stack, settings: Settings) -> DesiredState:
+        def files(part: Part) -> dict[str, bytes]:
+            return rendered(self.file, part, settings)
+
+        return desired_state(settings, laid, files, self.runtime.layout)
+
+    def _validate(self, laid: Stack, settings: Settings) -> None:
+        """Raises Invalid with the parts whose software refuses their files, and its words."""
+        desired = self._desired(laid, settings)
+
+        def validate(host: Transport) -> None:
+            cases = [(part, desired.rendered[part.name]) for part in desired.parts_on(host.name)]
+            refusals = self.runtime.refusals(host, cases)
+            for (part, _), message in zip(cases, refusals, strict=True):
+                if message is not None:
+                    raise Invalid(f"{part.name}: {message}")
+
+        used = dict.fromkeys(part.site.host for part in desired.parts)
+        run_on_all([self.transports[host] for host in used], validate).unwrap()
+
+    def refusals(self, part: Part, tried: Sequence[Settings]) -> list[str | None]:
+        """What the program on the part's host says against each of these settings: see `Refusals`."""
+        cases = [(part, rendered(self.file, part, settings)) for settings in tried]
+        messages = self.runtime.refusals(self.transports[part.site.host], cases)
+        return [message and message.splitlines()[0] for message in messages]
+
+
+def prepare(file: TargetFile) -> StackEnvironment:
+    """Look at the hosts and work out the space; read-only.
+
+    Raises TargetError for a target that does not fit them, AutotuneError for missing programs and
+    hosts that cannot be reached.
+    """
+    target = file.target
+    runtime: Runtime = runtime_module(next(iter(target.tiers.values())).runtime).RUNTIME
+    hosts = runtime.transports(file)
+    facts = runtime.facts(target, hosts)
+    space = spaces.build(file, facts)
+    load = chosen(file)
+    named = target.load.hosts if runtime.installed else ()
+    load_hosts = tuple(hosts[name] for name in named) or (LocalTransport(),)
+    needed: dict[str, list[NeedsPrograms]] = {
+        host: [place.service for name, tier in target.tiers.items() if host in tier.hosts
+               for place in placed(name, tier)]
+        for host in target.hosts
+    }  # fmt: skip
+    for host in load_hosts:
+        needed.setdefault(host.name, []).append(load)
+    programs = runtime.programs(needed, {**{host.name: host for host in load_hosts}, **hosts})
+    own = manifest.of(overrides(file)) if runtime.installed else {}
+    environment = StackEnvironment(
+        file, space, facts, runtime, hosts, load_hosts, load, programs, own
+    )
+    with _thrown_away() as directory:
+        parts = environment.lay_out(directory).parts
+        manifest.check(own, [part.name for part in parts])
+        space, dropped = without_refused(space, parts, environment.refusals)
+    return replace(environment, space=space, dropped=dropped)
 
 
 def overrides(file: TargetFile) -> Path | None:
@@ -70,69 +316,32 @@ def without_refused(
     return left, tuple(dropped)
 
 
-def preview(
-    file: TargetFile, stack: Stack, files: Callable[[Settings], Mapping[str, bytes]]
-) -> Preview:
-    return Preview(
-        entry=f"http://{stack.entry}{file.target.load.path}",
-        servers=tuple(part.name for part in stack.parts if part.service.programs),
-        files=files,
-    )
+@contextmanager
+def _thrown_away() -> Iterator[str]:
+    """A directory that servers which drop their privileges can reach too."""
+    with tempfile.TemporaryDirectory(prefix="autotune-check-") as directory:
+        Path(directory).chmod(0o755)
+        yield directory
 
 
-def headroom(file: TargetFile, load: Load, measured: Headroom, where: str) -> str:
-    """What load the generator can make, in words."""
-    needed = file.target.load.max_rate
-    enough = f"{load.name} makes at least {min(measured.rate, needed):g} requests/s {where}"
-    return measured.shortage(needed) or enough
-
-
-def data_progress(note: Note) -> Callable[[int, int], None]:
-    """Tells once when all data is loaded."""
-
-    def loaded(done: int, total: int) -> None:
-        if done == total:
-            note(f"loading data: {done} of {total} pairs")
-
-    return loaded
-
-
-def load_session(
-    file: TargetFile,
-    fleet: Fleet,
-    stack: Stack,
-    load: Load,
-    history: History,
-    *,
-    facts: Mapping[str, HostFacts],
-    in_place: Callable[[], Settings],
-    load_hosts: tuple[Transport, ...],
-    transports: Mapping[str, Transport],
-    generators: tuple[WatchedHost, ...] = (),
-) -> LoadSession:
-    """Deploying to ``fleet``, loading from ``load_hosts``, watching all hosts meanwhile."""
-    target = file.target
-    body = expected_body(target) if target.load.one_page else None
-    meter = LoadMeter(
-        load,
-        Request(stack.entry, target.load.path, body),
-        target.slo.slo,
-        load_hosts,
-        stack,
-        hosts_of(stack, {name: host.cpus for name, host in facts.items()}, transports),
-        timeout=target.load.timeout,
-        in_place=in_place,
-        generators=generators,
-    )
-    return LoadSession(fleet, meter, target.slo.slo, capacity_limits(target.load.max_rate), history)
+def _restore(fleet: Deployment, error: BaseException | None) -> None:
+    """Whatever went wrong, the hosts are restored; if that fails too, both are told."""
+    try:
+        with uninterrupted():
+            fleet.restore()
+    except AutotuneError as another:
+        if not isinstance(error, AutotuneError):
+            raise
+        message = f"{error.message}\n{another.message}"
+        raise AutotuneError(message, hint=another.hint) from error
 
 
 @contextmanager
 def uninterrupted() -> Iterator[None]:
-    """Ignore SIGINT, SIGTERM and SIGHUP: what was changed is put back to the end."""
-    kept = {number: signal.signal(number, signal.SIG_IGN) for number in STOPPING}
+    """Ignore SIGINT, SIGTERM and SIGHUP: hosts are restored to the end."""
+    handlers = {number: signal.signal(number, signal.SIG_IGN) for number in STOPPING}
     try:
         yield
     finally:
-        for number, handler in kept.items():
+        for number, handler in handlers.items():
             signal.signal(number, handler)

@@ -13,18 +13,33 @@ from autotune import durable
 from autotune.deploy import private_servers
 from autotune.deploy.host_state import (
     FileState,
+    HostPlan,
     HostState,
     ObservedFile,
     ObservedHost,
     ObservedUnit,
 )
-from autotune.deploy.plan import HostPlan
 from autotune.deploy.private_servers import ProcessFailed, Running, remove_run_directory
-from autotune.deploy.runtime import Check, Invalid, Layout, Runtime, RuntimeHost
-from autotune.deploy.stack import Part, Stack
+from autotune.deploy.programs import local_programs
+from autotune.deploy.runtime import (
+    Cases,
+    Check,
+    Invalid,
+    Layout,
+    NeedsPrograms,
+    Note,
+    Runtime,
+    RuntimeHost,
+)
+from autotune.deploy.stack import Part, Stack, StackContext, build
 from autotune.errors import AutotuneError
-from autotune.services.base import Action, Argv, ConfigFile, TrialStart, config_files
+from autotune.services.base import Action, Argv, ConfigFile, Own, TrialStart, config_files
+from autotune.space.facts import HostFacts
+from autotune.target.model import Target
+from autotune.target.read import TargetFile
 from autotune.transports.base import Transport
+from autotune.transports.facts import host_facts
+from autotune.transports.local import LocalTransport
 from autotune.transports.parallel import HostResults
 
 UP_SECONDS = 15.0
@@ -47,10 +62,58 @@ class PrivateLayout(Layout):
         return part.name if part.service.socket(part.site) is not None else None
 
 
+LAYOUT = PrivateLayout()
+
+
 class Embedded(Runtime):
-    """Servers start and end with the study."""
+    """Servers start and end with the study, on this machine."""
 
     installed = False
+    layout = LAYOUT
+
+    def transports(self, file: TargetFile) -> dict[str, Transport]:
+        return {name: LocalTransport(name) for name in file.target.hosts}
+
+    def facts(self, target: Target, transports: Mapping[str, Transport]) -> dict[str, HostFacts]:
+        here = host_facts(LocalTransport())
+        return {name: here.within(host) for name, host in target.hosts.items()}
+
+    def programs(
+        self,
+        needed: Mapping[str, Sequence[NeedsPrograms]],
+        transports: Mapping[str, Transport],
+    ) -> dict[str, dict[str, str]]:
+        programs = local_programs(needs for needing in needed.values() for needs in needing)
+        return dict.fromkeys(needed, programs)
+
+    def lay_out(
+        self,
+        file: TargetFile,
+        directory: str,
+        facts: Mapping[str, HostFacts],
+        programs: Mapping[str, Mapping[str, str]],
+        own: Mapping[str, Own],
+    ) -> Stack:
+        """On ports that are free now. Raises AutotuneError."""
+        owner = private_servers.account() or (None, None)
+        ports = private_servers.allocate_ports(file)
+        return build(file.target, StackContext(directory, ports, programs, facts, *owner))
+
+    def refusals(self, transport: Transport, cases: Cases) -> list[str | None]:
+        return [_refusal(part, files, transport) for part, files in cases]
+
+    def status(self, stack: Stack, transports: Mapping[str, Transport]) -> tuple[str, ...]:
+        """Where servers would listen."""
+        endpoints = (str(part.site.listen) for part in stack.parts if part.service.programs)
+        return (f"ports: {', '.join(dict.fromkeys(endpoints))}",)
+
+    def run_directory(self, study: Path) -> str:
+        return str(private_servers.run_directory(study, private_servers.account()))
+
+    def hosts(
+        self, stack: Stack, transports: Mapping[str, Transport], study: Path, note: Note
+    ) -> Processes:
+        return Processes(stack, study, transports)
 
 
 RUNTIME = Embedded()
@@ -59,12 +122,9 @@ RUNTIME = Embedded()
 class Processes:
     """Servers of ``stack`` that this process started; nothing of them outlives the study."""
 
-    installed = Embedded.installed
-    layout = PrivateLayout()
-
-    def __init__(self, stack: Stack, study: Path, transport: Transport) -> None:
+    def __init__(self, stack: Stack, study: Path, transports: Mapping[str, Transport]) -> None:
         self._study = study
-        self._hosts = {name: ProcessHost(name, stack, transport) for name in stack.hosts}
+        self._hosts = {name: ProcessHost(name, stack, transports[name]) for name in stack.hosts}
 
     def __getitem__(self, name: str) -> ProcessHost:
         return self._hosts[name]
@@ -82,7 +142,7 @@ class Processes:
     def take(self) -> None:
         """Nothing to do: the lock of the study is held."""
 
-    def give_back(self, *, restored: bool) -> None:
+    def release(self, *, restored: bool) -> None:
         """End every server, the entry's first, and remove the run directory."""
         for host in reversed(self._hosts.values()):
             host.stop_all()
@@ -100,7 +160,7 @@ class ProcessHost:
     @property
     def original(self) -> HostState:
         """No server of the study ran; its files are taken away with the run directory."""
-        units = filter(None, map(Processes.layout.unit, self._parts.values()))
+        units = filter(None, map(LAYOUT.unit, self._parts.values()))
         return HostState(units=dict.fromkeys(units, False))
 
     def save(self, desired: HostState, leaves: Iterable[str] = ()) -> None:
@@ -121,7 +181,9 @@ class ProcessHost:
 
     def stage(self, desired: HostState, plan: HostPlan, checks: Sequence[Check] = ()) -> None:
         for check in checks:
-            validate(check.part, check.files, self.transport, check.how)
+            refusal = _refusal(check.part, check.files, self.transport, check.how)
+            if refusal is not None:
+                raise Invalid(f"{check.part.name}: {refusal}")
 
     def discard(self, plan: HostPlan) -> None:
         """Nothing to do: what was staged is gone when its check is over."""
@@ -179,33 +241,18 @@ class ProcessHost:
             private_servers.stop(running)
 
 
-def validate(
+def _refusal(
     part: Part, files: Files, transport: Transport, how: Argv | TrialStart | None = None
-) -> None:
-    """Let the software read ``files`` in a directory aside. Raises Invalid with its words."""
+) -> str | None:
+    """What the software says against ``files``, read in a directory aside; ``None`` if nothing."""
     how = how or part.service.validate(part.site, files)
     if how is None:
-        return
+        return None
     with _staged(part, files) as staging:
         if isinstance(how, TrialStart):
-            _start_aside(part, how, staging)
-        else:
-            done = transport.run(how, cwd=str(staging), timeout=20.0)
-            if not done.ok:
-                raise Invalid(f"{part.name}: {done.error_text}")
-
-
-def validate_all(transport: Transport, cases: Sequence[tuple[Part, Files]]) -> list[str | None]:
-    """What the software says against each part's files; ``None`` where it accepts them."""
-
-    def refusal(part: Part, files: Files) -> str | None:
-        try:
-            validate(part, files, transport)
-        except Invalid as error:
-            return error.message.removeprefix(f"{part.name}: ")
-        return None
-
-    return [refusal(part, files) for part, files in cases]
+            return _start_failure(part, how, staging)
+        done = transport.run(how, cwd=str(staging), timeout=20.0)
+        return None if done.ok else done.error_text or "it is refused"
 
 
 @contextmanager
@@ -224,7 +271,7 @@ def _staged(part: Part, files: Files) -> Iterator[Path]:
         shutil.rmtree(staging, ignore_errors=True)
 
 
-def _start_aside(part: Part, trial: TrialStart, staging: Path) -> None:
+def _start_failure(part: Part, trial: TrialStart, staging: Path) -> str | None:
     if part.site.user:
         shutil.chown(staging, part.site.user, part.site.group)
     running = private_servers.start(part.service.name, trial.argv, staging)
@@ -233,15 +280,15 @@ def _start_aside(part: Part, trial: TrialStart, staging: Path) -> None:
             lambda: private_servers.is_up(running, trial.socket), running, 10.0, "starting on trial"
         )
     except ProcessFailed as error:
-        raise Invalid(f"{part.name}: {error.message}") from error
+        return error.message
     finally:
         private_servers.stop(running)
+    return None
 
 
 def _paths(part: Part) -> dict[str, str]:
     """Absolute path → the path that the service knows, of every file of a part."""
-    layout = Processes.layout
-    return {layout.path(part, file.path): file.path
+    return {LAYOUT.path(part, file.path): file.path
             for file in config_files(part.service, part.site)}  # fmt: skip
 
 

@@ -2,88 +2,124 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TypeVar
 
-from autotune.deploy.backup import BackupStore
-from autotune.deploy.host import ManagedHost
-from autotune.deploy.host_lock import Lease
-from autotune.deploy.restore_host import clear_left_behind, restore_host
-from autotune.deploy.runtime import Layout, Runtime
+from autotune.deploy.host import validate_all
+from autotune.deploy.host_lock import look, oneself, why_stale
+from autotune.deploy.host_state import ObservedUnit, ServiceManager
+from autotune.deploy.managed_hosts import ManagedHosts
+from autotune.deploy.programs import installed
+from autotune.deploy.runtime import Cases, Layout, NeedsPrograms, Note, Runtime
+from autotune.deploy.stack import Stack, StackContext, build
 from autotune.errors import AutotuneError
+from autotune.services.base import Own
+from autotune.space.facts import HostFacts
+from autotune.target.model import Target
+from autotune.target.read import TargetFile
 from autotune.transports.base import Transport
-from autotune.transports.parallel import HostResults, run_on_all
+from autotune.transports.facts import facts
+from autotune.transports.hosts import transports
+from autotune.transports.parallel import run_on_all
 
-T = TypeVar("T")
+# Who Debian's web servers and PHP run as, and where configurations are tried on a host.
+ACCOUNT = ("www-data", "www-data")
+TRIALS = "/run/autotune"
+DROP_INS = "/etc/systemd/system/"
+ACTIVE = frozenset({"active", "activating", "reloading"})
+_UNIT_LINES = 7
+
+
+def parse_units(names: tuple[str, ...], text: str) -> dict[str, ObservedUnit]:
+    """What ``units`` printed about ``names``."""
+    blocks = [dict(line.split("=", 1) for line in block.splitlines())
+              for block in text.strip().split("\n\n") if block]  # fmt: skip
+    if len(blocks) != len(names) or any(len(block) != _UNIT_LINES for block in blocks):
+        raise AutotuneError(f"the host's answer about its units makes no sense: {text[:400]}")
+    return {name: _unit(block) for name, block in zip(names, blocks, strict=True)}
+
+
+def _unit(block: Mapping[str, str]) -> ObservedUnit:
+    return ObservedUnit(
+        known=block["LoadState"] not in ("not-found", "error"),
+        active=block["ActiveState"] in ACTIVE,
+        enabled=block["UnitFileState"],
+        pid=int(block["MainPID"]),
+        restarts=int(block["NRestarts"]),
+        restarting=block["SubState"] == "auto-restart",
+    )
+
+
+class UnitLayout(Layout):
+    """Files and units as the distribution has them."""
+
+    def defines(self, path: str) -> str | None:
+        return (
+            path.removeprefix(DROP_INS).partition(".d/")[0] if path.startswith(DROP_INS) else None
+        )
+
+
+SERVICE_MANAGER = ServiceManager(
+    Path(__file__).with_suffix(".sh").read_text(encoding="utf-8"), parse_units, DROP_INS
+)
 
 
 class Systemd(Runtime):
     """Services are units of the distribution, which autotune reconfigures and restores."""
 
     installed = True
+    layout = UnitLayout()
+    service_manager = SERVICE_MANAGER
+
+    def transports(self, file: TargetFile) -> dict[str, Transport]:
+        return transports(file)
+
+    def facts(self, target: Target, transports: Mapping[str, Transport]) -> dict[str, HostFacts]:
+        return facts(target, transports, units=True)
+
+    def programs(
+        self,
+        needed: Mapping[str, Sequence[NeedsPrograms]],
+        transports: Mapping[str, Transport],
+    ) -> dict[str, dict[str, str]]:
+        return run_on_all(
+            [transports[host] for host, needing in needed.items() if needing],
+            lambda transport: installed(transport, needed[transport.name]),
+        ).unwrap()
+
+    def lay_out(
+        self,
+        file: TargetFile,
+        directory: str,
+        facts: Mapping[str, HostFacts],
+        programs: Mapping[str, Mapping[str, str]],
+        own: Mapping[str, Own],
+    ) -> Stack:
+        """Nothing is private: ``directory`` stays empty."""
+        context = StackContext(TRIALS, {}, programs, facts, *ACCOUNT, installed=True, own=own)
+        return build(file.target, context)
+
+    def refusals(self, transport: Transport, cases: Cases) -> list[str | None]:
+        return validate_all(transport, cases)
+
+    def status(self, stack: Stack, transports: Mapping[str, Transport]) -> Iterator[str]:
+        """That all hosts are reached, and which of them another tuner has."""
+        yield f"reachable, as root: {', '.join(stack.hosts)}"
+        here = oneself("").place
+        for host in stack.hosts:
+            lock = look(transports[host])
+            if lock.record and why_stale(lock, here) is None:
+                yield f"{host}: being tuned by {lock.holder}, so that a run would be refused now"
+
+    def run_directory(self, study: Path) -> str:
+        return TRIALS
+
+    def hosts(
+        self, stack: Stack, transports: Mapping[str, Transport], study: Path, note: Note
+    ) -> ManagedHosts:
+        return ManagedHosts(
+            [transports[host] for host in stack.hosts], study, note, self.service_manager
+        )
 
 
 RUNTIME = Systemd()
-
-
-class Units:
-    """Held by one study from ``take`` to ``give_back``; ``note`` hears what is found on the way."""
-
-    installed = Systemd.installed
-    layout = Layout()
-
-    def __init__(
-        self, transports: Mapping[str, Transport], study: Path, note: Callable[[str], None]
-    ) -> None:
-        store = BackupStore(study)
-        self._hosts = {
-            name: ManagedHost(name, transport, store, study.name)
-            for name, transport in transports.items()
-        }
-        self._lease = Lease([host.lock for host in self._hosts.values()])
-        self._study, self._note = study, note
-
-    def __getitem__(self, name: str) -> ManagedHost:
-        return self._hosts[name]
-
-    def gather(self, names: Iterable[str], work: Callable[[ManagedHost], T]) -> HostResults[T]:
-        """``work`` on all of them at once."""
-        return run_on_all([self._hosts[name] for name in names], work)
-
-    def take(self) -> None:
-        """Lock every host, and put back what a killed tuner has left there.
-
-        Raises LockedError while another tuner has one of them.
-        """
-        taken = self.gather(self._hosts, lambda host: host.lock.take())
-        if taken.errors:
-            self._unlock()
-            taken.unwrap()
-        for name, stale in taken.results.items():
-            if stale:
-                self._note(f"{name}: took over the lock of {stale}")
-        self._lease.start()
-        for lines in self.gather(self._hosts, clear_left_behind).unwrap().values():
-            for line in lines:
-                self._note(line)
-
-    def give_back(self, *, restored: bool) -> None:
-        """Unlock the hosts that are held, as they were found or as they are now.
-
-        Raises AutotuneError naming the hosts that could not be put back, when all others are.
-        """
-        self._lease.stop()
-        held = [name for name, host in self._hosts.items() if host.lock.held]
-        try:
-            failed = self.gather(held, restore_host if restored else ManagedHost.commit).errors
-        finally:
-            self._unlock()
-        if failed:
-            raise AutotuneError(
-                "not put back: " + "; ".join(error.message for error in failed.values()),
-                hint=f"`autotune restore {self._study.name}` once that is mended",
-            )
-
-    def _unlock(self) -> None:
-        self.gather(self._hosts, lambda host: host.lock.release())

@@ -8,9 +8,9 @@ from functools import partial
 
 import numpy as np
 
-from autotune.deploy.deployed import Deployed, DeployFailed, Fleet
+from autotune.deploy.deployed import Deployed, DeployFailed, Fleet, host_manifests
 from autotune.deploy.desired_state import desired_state
-from autotune.deploy.host_manifests import host_manifests
+from autotune.deploy.runtime import installed_layout
 from autotune.deploy.stack import Part, Stack
 from autotune.measure.reading import Reading
 from autotune.monitor.activity import HostUsage
@@ -156,7 +156,9 @@ class SimulatedFleet(Fleet):
 
     def deploy(self, settings: Settings) -> Deployed:
         """Raises DeployFailed for what the software would refuse; what was in place stays so."""
-        desired = desired_state(settings, self._laid, partial(self._render, settings))
+        desired = desired_state(
+            settings, self._laid, partial(self._render, settings), installed_layout()
+        )
         refused = self._stack.deploy(settings)
         if refused is not None:
             raise DeployFailed(refused)

@@ -7,12 +7,14 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from autotune.deploy import restoring
+from autotune.deploy import managed_hosts
+from autotune.deploy.host_state import ServiceManager
 from autotune.deploy.private_servers import end_left_behind, remove_run_directory
 from autotune.errors import AutotuneError, LockedError, joined
 from autotune.study.directory import EVENTS, holder, is_held
 from autotune.study.store import first_record, state_of
 from autotune.target.read import TargetFile, read
+from autotune.target.runtimes import runtime_module
 from autotune.transports.base import Transport
 from autotune.transports.hosts import transports
 
@@ -39,7 +41,7 @@ def restore_target(target: Path, root: Path) -> list[str]:
     # What was changed last is restored first: it began with what an earlier one had left on purpose.
     studies.sort(key=lambda study: (study / EVENTS).stat().st_mtime, reverse=True)
     _refuse_living(studies)
-    own = partial(_by_transports, file, Path(file.target.name), restoring.restore_hosts)
+    own = partial(_by_transports, file, Path(file.target.name), managed_hosts.restore_hosts)
     return _each([*(partial(_restore, study) for study in studies), own])
 
 
@@ -98,24 +100,28 @@ def _restore_hosts(study: Path) -> list[str]:
     # Paths in the target are relative to where it was read from.
     source = _source(study) or study / "target.yaml"
     as_run = TargetFile(file.target, replace(file.document, path=source))
-    return [
-        f"{study.name}: {line}" for line in _by_transports(as_run, study, restoring.restore_study)
-    ]
+    lines = _by_transports(as_run, study, managed_hosts.restore_study)
+    return [f"{study.name}: {line}" for line in lines]
 
 
 def _by_transports(
-    file: TargetFile, study: Path, restore: Callable[[Path, Mapping[str, Transport]], list[str]]
+    file: TargetFile,
+    study: Path,
+    restore: Callable[[Path, Mapping[str, Transport], ServiceManager], list[str]],
 ) -> list[str]:
     """``restore``, with the transports of the hosts that a study of this target changes: those of
     tiers, and those that make load."""
     target = file.target
-    if not all(tier.installed for tier in target.tiers.values()):
+    managers = [runtime_module(tier.runtime).RUNTIME.service_manager
+                for tier in target.tiers.values()]  # fmt: skip
+    if None in managers or not managers:
         return []
     loading = (name for name in target.load.hosts if target.hosts[name].transport != "local")
     changed = {*loading, *(host for tier in target.tiers.values() for host in tier.hosts)}
     every = transports(file)
     try:
-        return restore(study, {name: every[name] for name in every if name in changed})
+        reached = {name: every[name] for name in every if name in changed}
+        return restore(study, reached, managers[0])
     finally:
         for transport in every.values():
             transport.close()

@@ -5,8 +5,7 @@ from __future__ import annotations
 import shlex
 from pathlib import Path
 
-from autotune.environments.base import Environment
-from autotune.environments.registry import prepare
+from autotune.environments.base import Environment, prepare
 from autotune.errors import AutotuneError, TargetError
 from autotune.optimize.ranking import transferred
 from autotune.optimize.searcher import Searcher, sqlite, storage_errors

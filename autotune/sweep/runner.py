@@ -9,8 +9,8 @@ from itertools import groupby
 from pathlib import Path
 
 from autotune.deploy.deployed import DeployFailed
+from autotune.environments.base import prepare
 from autotune.environments.load_session import LoadSession
-from autotune.environments.registry import prepare
 from autotune.measure.reading import Reading
 from autotune.measure.warmup import carried, warm_up
 from autotune.space.space import Infeasible

@@ -9,7 +9,7 @@ from typing import Any
 import psutil
 import pytest
 
-from autotune.environments.registry import prepare
+from autotune.environments.base import prepare
 from autotune.study import context
 from autotune.study.context import TrialContext
 from autotune.target.read import read

@@ -11,11 +11,10 @@ from typing import Any
 
 from autotune.deploy.deployment import Deployment
 from autotune.deploy.host_commands import Command, ask
-from autotune.environments import systemd
-from autotune.environments.systemd import SystemdEnvironment
+from autotune.deploy.managed_hosts import ManagedHosts
+from autotune.environments.stack import StackEnvironment, prepare
 from autotune.errors import AutotuneError
 from autotune.lab.plan import names
-from autotune.runtimes.systemd import Units
 from autotune.services.base import Action, Settings
 from autotune.target.read import read
 from autotune.transports.base import Transport
@@ -64,24 +63,24 @@ class Ground:
     directory: Path
     transports: Mapping[str, Transport]
 
-    def bed(self, *changes: tuple[str, str]) -> SystemdEnvironment:
+    def bed(self, *changes: tuple[str, str]) -> StackEnvironment:
         text = TARGET.replace("CONFIG", str(names(self.lab).ssh_config))
         for change in changes:
             assert change[0] in text
             text = text.replace(*change)
         path = self.directory / "target.yaml"
         path.write_text(text)
-        return systemd.prepare(read(path))
+        return prepare(read(path))
 
-    def fleet(self, bed: SystemdEnvironment, study: str = "study", news: Any = None) -> Deployment:
-        return systemd.fleet_of(bed, self.directory / study, (news or News()).note)
+    def fleet(self, bed: StackEnvironment, study: str = "study", news: Any = None) -> Deployment:
+        return bed.fleet(self.directory / study, (news or News()).note)
 
     def killed(self, fleet: Deployment) -> None:
         """What is left of a tuner whose process has ended: nothing is put back or unlocked."""
-        systemd = fleet.hosts
-        assert isinstance(systemd, Units)
-        systemd._lease.stop()
-        for host in [host for host in systemd._hosts.values() if host.lock.held]:
+        hosts = fleet.hosts
+        assert isinstance(hosts, ManagedHosts)
+        hosts._lease.stop()
+        for host in [host for host in hosts._hosts.values() if host.lock.held]:
             ended = {**json.loads(host.lock.record), "pid": 2**22 + 1}
             with suppress(AutotuneError):
                 claim = Command(("claim", host.lock.record, json.dumps(ended)))

@@ -16,6 +16,7 @@ from autotune.deploy.desired_state import (
 from autotune.deploy.render import render
 from autotune.deploy.stack import StackContext, build
 from autotune.errors import AutotuneError
+from autotune.runtimes.systemd import RUNTIME
 from autotune.services.base import Action, Settings
 from autotune.services.registry import DEPLOYMENTS, PORTS, placed
 from autotune.space import space as spaces
@@ -59,10 +60,12 @@ def wanted(directory: Path, *changes: tuple[str, str], **changed: Any) -> Desire
     alternatives = {name: found for one in services for name, found in one.programs.items()}
     programs = {name: f"/usr/sbin/{found[0]}" for name, found in alternatives.items()}
     programs["php-fpm"] = "/usr/sbin/php-fpm8.2"
-    laid = build(
-        target, StackContext("/run/t", {}, programs, facts, "www-data", "www-data", installed=True)
+    installed = dict.fromkeys(target.hosts, programs)
+    account = ("www-data", "www-data")
+    laid = build(target, StackContext("/run/t", {}, installed, facts, *account, installed=True))
+    return desired_state(
+        settings, laid, lambda p: render(p.service, p.site, settings, target.data), RUNTIME.layout
     )
-    return desired_state(settings, laid, lambda p: render(p.service, p.site, settings, target.data))
 
 
 @pytest.fixture

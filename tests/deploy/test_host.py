@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 
 from autotune.deploy.backup import BackupStore
-from autotune.deploy.host import ManagedHost
+from autotune.deploy.host import ManagedHost, staged_check
 from autotune.deploy.host_commands import Command, CommandFailed
 from autotune.deploy.host_state import FileState, HostState
+from autotune.services.base import TrialStart
 from tests.deploy.doubles import Here
 
 
@@ -47,3 +48,24 @@ def test_what_is_there_and_what_is_said_are_one_exchange(
 def test_a_vital_question_that_fails_is_no_answer(host: ManagedHost) -> None:
     with pytest.raises(CommandFailed, match=r"here: .*no such thing"):
         host.observe_and_run(HostState(), [Command(("ls", "/no such thing"), vital=True)])
+
+
+CONF, SITE = "/etc/nginx/nginx.conf", "/etc/nginx/sites-available/default"
+NEW_CONF = "/etc/nginx/.nginx.conf.autotune-new"
+NEW_SITE = "/etc/nginx/sites-available/.default.autotune-new"
+ASK = ("nginx", "-c", CONF, "-t")
+
+
+@pytest.mark.parametrize(
+    ("files", "how", "words"),
+    [
+        ((CONF,), ASK, ("nginx", "-c", NEW_CONF, "-t")),
+        ((SITE,), ASK, ("with_files", "1", NEW_SITE, SITE, *ASK)),
+        ((CONF, SITE), ASK, ("with_files", "2", NEW_CONF, CONF, NEW_SITE, SITE, *ASK)),
+        ((CONF,), TrialStart(("x", CONF), "s"), ("trial", "/run/x", "s", "x", NEW_CONF)),
+    ],
+)
+def test_software_is_asked_about_new_files_by_their_paths_or_over_the_real_ones(
+    files: tuple[str, ...], how: tuple[str, ...] | TrialStart, words: tuple[str, ...]
+) -> None:
+    assert staged_check(how, "/run/x", files) == words

@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from autotune.deploy.host_state import HostState, ObservedHost, parse_units
-from autotune.deploy.read_back import NotUp, insist_on_units, of_tiers
+from autotune.deploy.host_state import HostState, ObservedHost
+from autotune.deploy.read_back import NotUp, check_units_run, of_tiers
+from autotune.runtimes.systemd import parse_units
 from autotune.services.base import Settings
 
 ASKED: Settings = {"web.children": 8, "web.backlog": 511}
@@ -68,7 +69,7 @@ def test_a_unit_that_ended_and_was_started_again_does_not_stay_up(
     desired: Any = SimpleNamespace(hosts={"web1": HostState(units={"x.service": True})})
     host: Any = Host()
     if stays_up:
-        insist_on_units(host, desired, host_with(before), host_with(now))
+        check_units_run(host, desired, host_with(before), host_with(now))
         return
     with pytest.raises(NotUp, match=r"web1: .*its own last words"):
-        insist_on_units(host, desired, host_with(before), host_with(now))
+        check_units_run(host, desired, host_with(before), host_with(now))

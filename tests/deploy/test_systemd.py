@@ -18,9 +18,10 @@ from subprocess import PIPE
 import pytest
 
 from autotune.deploy.deployed import DeployFailed
-from autotune.deploy.restoring import restore_hosts, restore_study
+from autotune.deploy.managed_hosts import restore_hosts, restore_study
 from autotune.errors import AutotuneError, LockedError
 from autotune.lab.lifecycle import access, halt, up
+from autotune.runtimes.systemd import SERVICE_MANAGER
 from autotune.services.base import Action
 from autotune.transports.ssh import SshTransport
 from tests import soak
@@ -132,7 +133,7 @@ def test_a_store_that_is_found_as_it_ought_to_be_and_empty(ground: Ground) -> No
         assert second.request() == RIGHT
     finally:
         second.restore()
-        restore_study(ground.directory / "first", ground.transports)
+        restore_study(ground.directory / "first", ground.transports, SERVICE_MANAGER)
 
 
 def test_what_does_not_validate_changes_nothing(ground: Ground) -> None:
@@ -258,7 +259,7 @@ def test_a_host_that_goes_down_during_a_deployment(ground: Ground) -> None:
         fleet.restore()
     up(HOSTS, ground.lab)
     ground.killed(fleet)
-    assert restore_study(ground.directory / "study", ground.transports) != []
+    assert restore_study(ground.directory / "study", ground.transports, SERVICE_MANAGER) != []
     assert differing(_of_files(before), _of_files(ground.pictures())) == []
 
 
@@ -286,7 +287,7 @@ def test_a_host_that_goes_down_between_deployments(ground: Ground) -> None:
         fleet.restore()
     up(HOSTS, ground.lab)
     ground.killed(fleet)
-    assert restore_study(ground.directory / "study", ground.transports) != []
+    assert restore_study(ground.directory / "study", ground.transports, SERVICE_MANAGER) != []
     assert differing(_of_files(before), _of_files(ground.pictures())) == []
 
 
@@ -324,9 +325,9 @@ def test_originals_from_the_hosts_alone(ground: Ground) -> None:
     fleet.deploy(settings(fleet, lb__sysctl__net__ipv4__tcp_fin_timeout=31))
     ground.killed(fleet)
     shutil.rmtree(ground.directory / "study")
-    assert restore_hosts(ground.directory / "study", ground.transports) != []
+    assert restore_hosts(ground.directory / "study", ground.transports, SERVICE_MANAGER) != []
     assert differing(before, ground.pictures()) == []
-    assert restore_hosts(ground.directory / "study", ground.transports) == []
+    assert restore_hosts(ground.directory / "study", ground.transports, SERVICE_MANAGER) == []
 
 
 WATCHED = (HOSTS[1].name, HOSTS[3].name)  # hosts of which each exchange is one to be killed at
@@ -349,7 +350,7 @@ def exchanges(
             if line.startswith("exchange"):
                 (_, number, asked) = line.split(" ", 2)
                 first.setdefault(asked, (host, int(number)))
-        restore_study(study, ground.transports)
+        restore_study(study, ground.transports, SERVICE_MANAGER)
     return first
 
 
@@ -361,14 +362,14 @@ def test_killed_at_each_step_of_a_deployment_hosts_can_be_put_back(
     before = ground.pictures()
     steps = exchanges(tuners, ground, "tune", ground.directory / "whole")
     asked = {word for said in steps for word in said.split()}
-    assert asked >= {"claim", "look", "keep", "stage", "swap", "act", "up"}, steps
+    assert asked >= {"claim", "look", "keep", "stage", "swap", "restart", "up"}, steps
     for number, (said, (host, at)) in enumerate(steps.items()):
         study = ground.directory / f"killed{number}"
         code, _ = _tuner(tuners, "tune", ground, study, host, str(at))
         assert code == -signal.SIGKILL
         if number % 2:  # the controller's copy is lost with some studies
             shutil.rmtree(study, ignore_errors=True)
-            restore_hosts(study, ground.transports)
+            restore_hosts(study, ground.transports, SERVICE_MANAGER)
         _put_back(study, ground, before, said)
 
 
@@ -394,11 +395,11 @@ def _deployed(tuners: subprocess.Popen[str], ground: Ground, study: Path) -> Non
 
 
 def _put_back(study: Path, ground: Ground, before: Mapping[str, list[str]], asked: str) -> None:
-    restore_study(study, ground.transports)
+    restore_study(study, ground.transports, SERVICE_MANAGER)
     deadline = time.monotonic() + 60
     while (found := differing(before, ground.pictures())) and asked in ALONE:
         assert time.monotonic() < deadline, found
-        restore_study(study, ground.transports)
+        restore_study(study, ground.transports, SERVICE_MANAGER)
     assert found == [], asked
 
 
@@ -437,7 +438,7 @@ def test_a_tuner_killed_at_any_moment_leaves_hosts_that_can_be_put_back(ground: 
         _killed("tune", ground, study, delay)
         again = moments.uniform(0.0, 2.0)
         _killed("restore", ground, study, again)
-        restore_study(study, ground.transports)
+        restore_study(study, ground.transports, SERVICE_MANAGER)
         found = differing(before, ground.pictures())
         assert found == [], f"killed after {delay:.3f} s, its restoring after {again:.3f} s"
 

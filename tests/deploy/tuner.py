@@ -25,8 +25,9 @@ from typing import Any
 
 from paramiko import Channel
 
-from autotune.deploy.restoring import restore_study
-from autotune.environments import systemd
+from autotune.deploy.managed_hosts import restore_study
+from autotune.environments.stack import prepare
+from autotune.runtimes.systemd import SERVICE_MANAGER
 from autotune.target.read import read
 from autotune.transports.base import Argv, Completed
 from autotune.transports.hosts import transports
@@ -72,8 +73,8 @@ class Watched:
 
 
 def tune(target: Path, study: Path, watched: Watched | None) -> None:
-    bed = systemd.prepare(read(target))
-    fleet = systemd.fleet_of(bed, study, News())  # type: ignore[arg-type]  # takes every call
+    bed = prepare(read(target))
+    fleet = bed.fleet(study, News())  # type: ignore[arg-type]  # takes every call
     if watched:
         watched.begin()
     fleet.open()
@@ -91,7 +92,7 @@ def restore(target: Path, study: Path, watched: Watched | None) -> None:
     print("open", flush=True)
     if watched:
         watched.begin()
-    restore_study(study, of_hosts)
+    restore_study(study, of_hosts, SERVICE_MANAGER)
 
 
 def main(what: str, target: str, study: str, *at: str) -> None:

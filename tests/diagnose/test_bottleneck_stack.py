@@ -12,16 +12,14 @@ import pytest
 
 from autotune.deploy import ready
 from autotune.deploy.deployment import Deployment
-from autotune.deploy.private_servers import account, run_directory
 from autotune.diagnose.context import Resource
 from autotune.diagnose.diagnosis import WatchedReading
 from autotune.environments.load_meter import LoadMeter
-from autotune.environments.processes import prepare
+from autotune.environments.stack import prepare
 from autotune.loads.base import Request
 from autotune.loads.registry import LOADS
 from autotune.measure.steal_guard import PAUSE, StealGuard
 from autotune.monitor.watch import hosts_of
-from autotune.runtimes.embedded import Processes
 from autotune.services.base import Value
 from autotune.services.registry import expected_body
 from autotune.space.space import Space
@@ -156,19 +154,19 @@ def started(shortage: Shortage, directory: Path) -> Iterator[Started]:
         override.write_text(change(shipped))
     file = read(target)
     prepared = prepare(file)
-    laid = prepared.lay_out(str(run_directory(directory, account())))
+    runtime = prepared.runtime
+    laid = prepared.lay_out(runtime.run_directory(directory))
     body = expected_body(file.target)
     fleet = Deployment(
-        file.target, prepared.space, laid, Processes(laid, directory, prepared.transport), "study",
+        file.target, prepared.space, laid, runtime,
+        runtime.hosts(laid, prepared.transports, directory, lambda _: None), "study",
         request=lambda: ready.answer(laid.entry, "/kv.php"), expect=body, loads_data=True,
         overrides=directory / "templates" if shortage.overrides else None,
     )  # fmt: skip
     slo = file.target.slo.slo
     hosts = hosts_of(laid, {"here": prepared.facts["here"].cpus}, {})
     request = Request(laid.entry, "/kv.php", body)
-    meter = LoadMeter(
-        LOADS["httperf"], request, slo, (prepared.transport,), laid, hosts, timeout=2.0
-    )
+    meter = LoadMeter(LOADS["httperf"], request, slo, prepared.load_hosts, laid, hosts, timeout=2.0)
     try:
         fleet.deploy(prepared.space.candidate(shortage.settings).settings)
         yield Started(prepared.space, meter)

@@ -43,7 +43,9 @@ def test_the_target_reads_and_its_baseline_is_every_file_as_it_was(tmp_path: Pat
     programs = {program: f"/usr/sbin/{program}" for name, tier in file.target.tiers.items()
                 for place in placed(name, tier) for program in place.service.programs}  # fmt: skip
     programs["php-fpm"] = "/usr/sbin/php-fpm8.2"
-    context = StackContext("/run/x", {}, programs, facts, installed=True, own=own)
+    context = StackContext(
+        "/run/x", {}, dict.fromkeys(facts, programs), facts, installed=True, own=own
+    )
     laid = stack.build(file.target, context)
     manifest.check(own, [part.name for part in laid.parts])
     assert str(laid.entry) == "10.0.0.9:80"

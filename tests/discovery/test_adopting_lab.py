@@ -11,7 +11,7 @@ import pytest
 
 from autotune.deploy.deployed import DeployFailed
 from autotune.discovery.adopting import Written, adopt
-from autotune.environments import systemd
+from autotune.environments.stack import prepare
 from autotune.errors import AutotuneError
 from autotune.lab.lifecycle import access
 from autotune.lab.plan import names
@@ -108,8 +108,8 @@ def test_the_baseline_changes_nothing_and_others_are_validated_with_their_includ
 ) -> None:
     before = ground.pictures()
     page = served()
-    bed = systemd.prepare(read(written.target))
-    fleet = systemd.fleet_of(bed, ground.directory / "study", News().note)
+    bed = prepare(read(written.target))
+    fleet = bed.fleet(ground.directory / "study", News().note)
     baseline = fleet.space.candidate({}).settings
     fleet.open()
     try:
@@ -159,8 +159,8 @@ def test_a_balancer_with_apache_a_cache_and_a_store_behind_it(ground: Ground) ->
         f"cache: memcached on {BACK}, port 11211",
         f"store: redis on {BACK}, port 6379",
     )
-    bed = systemd.prepare(read(out))
-    fleet = systemd.fleet_of(bed, ground.directory / "four", News().note)
+    bed = prepare(read(out))
+    fleet = bed.fleet(ground.directory / "four", News().note)
     fleet.open()
     try:
         done = fleet.deploy(fleet.space.candidate({}).settings)

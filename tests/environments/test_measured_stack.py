@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from autotune.environments.processes import prepare
+from autotune.environments.stack import prepare
 from autotune.report.studies import open_study
 from autotune.target.read import read
 
@@ -84,7 +84,7 @@ def test_check_asks_for_no_generator_that_is_not_used(
         shutil, "which", lambda name, **more: None if name in unused else which(name, **more)
     )
     environment = prepare(read(LOCAL))
-    assert not unused & set(environment.programs)
+    assert not unused & {name for programs in environment.programs.values() for name in programs}
     text = LOCAL.read_text().replace("generator: httperf", "generator: oha")
     mine = tmp_path / "local.yaml"
     mine.write_text(text)

@@ -14,7 +14,7 @@ from autotune.diagnose.context import Bottleneck
 from autotune.diagnose.diagnosis import WatchedReading
 from autotune.environments.evaluation import History
 from autotune.environments.load_session import Meter
-from autotune.environments.systemd import SystemdEnvironment, prepare
+from autotune.environments.stack import StackEnvironment, prepare
 from autotune.errors import AutotuneError
 from autotune.lab import target_labs
 from autotune.lab.lifecycle import down
@@ -78,7 +78,7 @@ def target(directory: Path, lb: str = "lb1", load: str = "[load1, load2]") -> Pa
 
 
 @contextmanager
-def running(path: Path, study: Path) -> Iterator[tuple[SystemdEnvironment, Meter]]:
+def running(path: Path, study: Path) -> Iterator[tuple[StackEnvironment, Meter]]:
     """The stack of a target, deployed with plenty of everything."""
     bed = prepare(read(path))
     study.mkdir()
@@ -91,7 +91,7 @@ def sysctls(transport: Transport) -> list[str]:
     return transport.run(["sysctl", "-n", load_host.RANGE, load_host.REUSE]).stdout.split()
 
 
-def climb(bed: SystemdEnvironment, equipment: Meter, first: float) -> Bottleneck | None:
+def climb(bed: StackEnvironment, equipment: Meter, first: float) -> Bottleneck | None:
     """Readings at rising rates until two have failed; what is said of them."""
     readings: list[WatchedReading] = []
     slo = bed.file.target.slo.slo

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from autotune.deploy.deployed import DeployFailed
-from autotune.environments.base import Environment
+from autotune.environments.base import Environment, prepare
 from autotune.environments.evaluation import (
     Evaluation,
     EvaluationRequest,
@@ -20,7 +20,6 @@ from autotune.environments.evaluation import (
     Measured,
 )
 from autotune.environments.load_session import LoadSession
-from autotune.environments.registry import prepare
 from autotune.services.base import Settings
 from autotune.target.read import read
 

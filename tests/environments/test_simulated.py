@@ -11,7 +11,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from autotune.cli import app
-from autotune.environments.registry import kind, prepare
+from autotune.environments.base import kind, prepare
 from autotune.errors import TargetError
 from autotune.study import start
 from autotune.study.records import COUNTED

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from autotune.deploy.read_back import read_back
-from autotune.environments.systemd import SystemdEnvironment
+from autotune.environments.stack import StackEnvironment
 from autotune.lab.lifecycle import access
 from autotune.services.base import Value
 from autotune.study import applying, context
@@ -63,7 +63,7 @@ def autotune(ground: Ground, *words: str) -> str:
     return done.stdout
 
 
-def exported(ground: Ground, bed: SystemdEnvironment, deployment: dict[str, Value]) -> Path:
+def exported(ground: Ground, bed: StackEnvironment, deployment: dict[str, Value]) -> Path:
     """The role of what is recommended for a deployment, as a study of the hosts recorded it.
 
     It is deployed and not measured: how much load it carries matters to nothing here.
@@ -83,14 +83,14 @@ def exported(ground: Ground, bed: SystemdEnvironment, deployment: dict[str, Valu
     return out
 
 
-def in_effect(ground: Ground, bed: SystemdEnvironment, export: Path) -> InEffect:
+def in_effect(ground: Ground, bed: StackEnvironment, export: Path) -> InEffect:
     """What `apply` reads back, host by host; changes nothing."""
     fleet = ground.fleet(bed, "reading")
     wanted = fleet.desired(applying.settings_of(bed, export))
     return {host: read_back(wanted, fleet.hosts[host])[1] for host in fleet.stack.hosts}
 
 
-def applied(ground: Ground, bed: SystemdEnvironment, export: Path) -> InEffect:
+def applied(ground: Ground, bed: StackEnvironment, export: Path) -> InEffect:
     """What is in effect after `apply`; afterwards the hosts are as before."""
     before = ground.pictures()
     words = ("apply", str(export), str(bed.file.path), "--yes", "--json")
@@ -141,7 +141,7 @@ def test_the_role_puts_the_same_in_effect_as_apply(
         assert in_effect(ground, bed, export) == expected
         after = ground.pictures()
         assert not_kept(before, after) == []
-        answer = curl.answer(LocalTransport(), f"http://{bed.stack.entry}/kv.php")
+        answer = curl.answer(LocalTransport(), f"http://{ground.fleet(bed).stack.entry}/kv.php")
         assert not isinstance(answer, str)
         assert answer.body == b"found 0000 of 0100\n"  # through every tier: a role loads no data
 

@@ -272,8 +272,8 @@ from autotune.deploy import programs
 programs.SYSTEM_PATH = ""
 from autotune.transports import facts
 from autotune.space.facts import HostFacts
-from autotune.environments import processes
-processes.host_facts = lambda transport: HostFacts(2, 2**32)
+from autotune.runtimes import embedded
+embedded.host_facts = lambda transport: HostFacts(2, 2**32)
 sys.argv = ["autotune", "check", sys.argv[1]]
 from autotune.cli import main
 main()

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from autotune.environments.registry import prepare
+from autotune.environments.base import prepare
 from autotune.study.plan import plan, text
 from autotune.target.read import read
 

@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from autotune.cli import app
-from autotune.environments.registry import prepare
+from autotune.environments.base import prepare
 from autotune.errors import AutotuneError
 from autotune.report.page import plotly
 from autotune.study.start import unfinished

@@ -10,12 +10,13 @@ from hypothesis import strategies as st
 
 from autotune.deploy.host_state import (
     FileState,
+    HostPlan,
     HostState,
     ObservedFile,
     ObservedHost,
     ObservedUnit,
+    plan_host,
 )
-from autotune.deploy.plan import HostPlan, plan_host
 from autotune.services.base import Action
 
 CONF, DROP_IN = "/etc/nginx/nginx.conf", "/etc/systemd/system/nginx.service.d/autotune.conf"
@@ -61,11 +62,11 @@ def observed(**changed: object) -> ObservedHost:
         ({"files": {CONF: file(b"old")}}, HostPlan(write=(CONF,), act={NGINX: Action.RELOAD})),
         (
             {"files": {DROP_IN: ABSENT}},
-            HostPlan(write=(DROP_IN,), daemon_reload=True, act={NGINX: Action.RESTART}),
+            HostPlan(write=(DROP_IN,), act={NGINX: Action.RESTART}),
         ),
         (
             {"files": {CONF: file(b"old"), DROP_IN: file(b"old")}},
-            HostPlan(write=(CONF, DROP_IN), daemon_reload=True, act={NGINX: Action.RESTART}),
+            HostPlan(write=(CONF, DROP_IN), act={NGINX: Action.RESTART}),
         ),
         ({"units": {NGINX: unit(active=False)}}, HostPlan(act={NGINX: Action.RESTART})),
         ({"units": {APACHE: unit(active=True)}}, HostPlan(stop=(APACHE,))),
@@ -78,7 +79,9 @@ def observed(**changed: object) -> ObservedHost:
     ],
 )
 def test_the_least_that_is_needed(how: dict[str, object], steps: HostPlan) -> None:
-    assert plan_host(WANTED, observed(**how), NEEDS) == steps
+    plan = plan_host(WANTED, observed(**how), NEEDS)
+    assert plan == steps
+    assert plan.unread == plan.write
 
 
 def test_nothing_to_do_is_false() -> None:
@@ -89,7 +92,8 @@ def test_nothing_to_do_is_false() -> None:
 def test_touched_units_are_restarted_though_all_looks_right() -> None:
     plan = plan_host(WANTED, RIGHT, {}, [NGINX, APACHE])
     # The drop-in is right, but nothing tells whether systemd was told of it.
-    assert plan == HostPlan(daemon_reload=True, act={NGINX: Action.RESTART})
+    assert plan == HostPlan(act={NGINX: Action.RESTART})
+    assert DROP_IN in plan.unread
 
 
 def test_what_was_absent_is_removed_before_the_directory_it_is_in() -> None:

@@ -1,0 +1,244 @@
+"""Hosts locked, backed up and changed by one study, and restored from either copy of how they were."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import TypeVar
+
+from autotune.deploy.backup import BackupStore, HostBackup, decode
+from autotune.deploy.host import ManagedHost
+from autotune.deploy.host_commands import KEPT, ORIGINALS
+from autotune.deploy.host_lock import Lease
+from autotune.deploy.host_state import HostPlan, HostState, ObservedHost, ServiceManager, plan_host
+from autotune.deploy.runtime import Note
+from autotune.errors import AutotuneError, LockedError, joined
+from autotune.transports.base import Transport
+from autotune.transports.parallel import HostResults, run_on_all
+
+T = TypeVar("T")
+Fit = Callable[[Mapping[str, str | None]], Mapping[str, str]]
+
+
+class ManagedHosts:
+    """Hosts of one study. Nothing is done to them before ``take``; ``note`` hears of progress."""
+
+    def __init__(
+        self,
+        transports: Iterable[Transport],
+        study: Path,
+        note: Note,
+        service_manager: ServiceManager | None = None,
+    ) -> None:
+        store = BackupStore(study)
+        self._hosts = {
+            transport.name: ManagedHost(
+                transport.name, transport, store, study.name, service_manager
+            )
+            for transport in transports
+        }
+        self._lease = Lease([host.lock for host in self._hosts.values()])
+        self._study, self._note = study.name, note
+
+    def __getitem__(self, name: str) -> ManagedHost:
+        return self._hosts[name]
+
+    def gather(self, names: Iterable[str], work: Callable[[ManagedHost], T]) -> HostResults[T]:
+        """``work`` on all of them at once."""
+        return run_on_all([self._hosts[name] for name in names], work)
+
+    def take(self) -> None:
+        """Lock every host, and restore what a killed tuner has left there.
+
+        Raises LockedError while another tuner has one of them; none is held then.
+        """
+        errors = self._lock()
+        if errors:
+            self._unlock()
+            raise joined(errors.values())
+        self._lease.start()
+        self._note_all(self.gather(self._hosts, clear_left_behind).unwrap())
+
+    def release(self, *, restored: bool) -> None:
+        """Unlock the hosts that are held, as they were found or as they are now.
+
+        Raises AutotuneError naming the hosts that could not be restored, when all others are.
+        """
+        self._lease.stop()
+        leave = restore_host if restored else ManagedHost.commit
+        try:
+            failed = self.gather(self._held(), leave).errors
+        finally:
+            self._unlock()
+        if failed:
+            raise AutotuneError(
+                "not put back: " + "; ".join(error.message for error in failed.values()),
+                hint=f"`autotune restore {self._study}` once that is mended",
+            )
+
+    def _lock(self) -> dict[str, AutotuneError]:
+        """Lock every host; what those say that cannot be."""
+        locked = self.gather(self._hosts, lambda host: host.lock.take())
+        for name, stale in locked.results.items():
+            if stale:
+                self._note(f"{name}: took over the lock of {stale}")
+        return locked.errors
+
+    def _unlock(self) -> None:
+        self.gather(self._held(), lambda host: host.lock.release())
+
+    def _held(self) -> list[str]:
+        return [name for name, host in self._hosts.items() if host.lock.held]
+
+    def _note_all(self, lines: Mapping[str, Sequence[str]]) -> None:
+        for of_host in lines.values():
+            for line in of_host:
+                self._note(line)
+
+
+class LoadHosts(ManagedHosts):
+    """Hosts that make load, their kernels fit for it while a study lasts."""
+
+    def open(self, names: Sequence[str], fit: Fit) -> None:
+        """Hold them, with their kernels as ``fit(what they have of names)`` wants them.
+
+        One that does not let itself be prepared makes load as it is, which is noted. Raises
+        LockedError while another tuner has one of them.
+        """
+        errors = self._lock()
+        if locked := [error for error in errors.values() if isinstance(error, LockedError)]:
+            self.release(restored=True)
+            raise locked[0]
+        self._lease.start()
+        prepared = self.gather(self._held(), lambda host: _prepare(host, names, fit))
+        self._note_all(prepared.results)
+        for name, error in {**errors, **prepared.errors}.items():
+            self._note(f"{name} makes load as it is: {error.message}")
+
+
+def _prepare(host: ManagedHost, names: Sequence[str], fit: Fit) -> tuple[str, ...]:
+    left = clear_left_behind(host)
+    asked = HostState(sysctls=dict.fromkeys(names, ""))
+    desired = HostState(sysctls=fit(host.observe(asked).sysctls))
+    if desired.sysctls:
+        host.save(desired)
+        host.apply(desired, HostPlan(sysctls=desired.sysctls))
+    return left
+
+
+def restore_host(host: ManagedHost) -> tuple[str, ...]:
+    """Files, owners, bits, absent-ness, kernel values and units as they were; what was done.
+
+    Every unit that was running is started again, for nothing tells which files it has read. Raises
+    AutotuneError, and keeps the copies, where something is not as it was found afterwards.
+    """
+    desired = host.backup.state
+    if not host.changed:
+        return ()
+    host.tidy()
+    plan = plan_host(desired, host.observe(desired), {}, desired.units)
+    host.stage(desired, plan)
+    host.apply(desired, plan)
+    if wrong := unlike(desired, host.observe(desired)):
+        raise AutotuneError(f"{host.name} is not as it was found: {', '.join(wrong)}")
+    host.forget()
+    changed = len(plan.write) + len(plan.remove)
+    units = len(plan.act) + len(plan.stop)
+    return (f"{host.name}: put back {changed} files, {len(plan.sysctls)} sysctls, {units} units",)
+
+
+def clear_left_behind(host: ManagedHost) -> tuple[str, ...]:
+    """Put back what a killed tuner has left on a host that is now held; what was done."""
+    left = backup_on_host(host)
+    if left is not None:
+        host.backup = left
+    study = host.backup.study
+    lines = restore_host(host)
+    if lines and left is not None:
+        host.forget_of(study)
+    return tuple(f"{line} (study {study} had been killed)" for line in lines)
+
+
+def backup_on_host(host: ManagedHost, *, applied: bool = False) -> HostBackup | None:
+    """The host's own copy of its backup, if it has one; of an ``applied`` deployment too."""
+    for path in (ORIGINALS, *((KEPT,) if applied else ())):
+        content = host.transport.get(path, sudo=True)
+        if content is not None:
+            return decode(content, f"{host.name}:{path}")
+    return None
+
+
+def unlike(desired: HostState, observed: ObservedHost) -> list[str]:
+    """What is not as desired, each in a word or two."""
+    files = [path for path, file in desired.files.items() if not observed.files[path].is_as(file)]
+    units = [unit for unit, runs in desired.units.items() if observed.units[unit].active != runs]
+    keys = [name for name, value in desired.sysctls.items() if observed.sysctls[name] != value]
+    return [*files, *units, *keys]
+
+
+def restore_study(
+    study: Path, transports: Mapping[str, Transport], service_manager: ServiceManager
+) -> list[str]:
+    """Restore the hosts that a study changed, as the controller's copies have them.
+
+    What was done, a line each. Raises AutotuneError naming each host that could not be restored and
+    why, after all others are; LockedError where a tuner holds them all.
+    """
+    store = BackupStore(study)
+    missing = {
+        name: AutotuneError(f"{name} was changed, and the target does not say how to reach it")
+        for name in store.hosts()
+        if name not in transports
+    }
+    restored = run_on_all(
+        transports.values(),
+        lambda transport: _restore(
+            ManagedHost(transport.name, transport, store, study.name, service_manager)
+        ),
+    )
+    return _lines(HostResults(restored.results, {**missing, **restored.errors}))
+
+
+def restore_hosts(
+    study: Path, transports: Mapping[str, Transport], service_manager: ServiceManager
+) -> list[str]:
+    """Restore hosts from their own copies of the backup, where they have one.
+
+    ``study`` is a directory for the controller's copy; it is not made.
+    """
+    store = BackupStore(study)
+    return _lines(
+        run_on_all(
+            transports.values(),
+            lambda transport: _restore_by_own_copy(
+                ManagedHost(transport.name, transport, store, study.name, service_manager)
+            ),
+        )
+    )
+
+
+def _restore(host: ManagedHost) -> tuple[str, ...]:
+    """Where nothing was changed yet, a lock may still have been left."""
+    if not host.changed and not host.lock.left_behind():
+        return ()
+    stale = host.lock.take()
+    try:
+        lines = restore_host(host)
+    finally:
+        host.lock.release()
+    return (*((f"{host.name}: took over the lock of {stale}",) if stale else ()), *lines)
+
+
+def _restore_by_own_copy(host: ManagedHost) -> tuple[str, ...]:
+    backup = backup_on_host(host, applied=True)
+    if backup is None:
+        return ()
+    host.backup = backup
+    return _restore(host)
+
+
+def _lines(restored: HostResults[tuple[str, ...]]) -> list[str]:
+    lines = [line for of_host in restored.results.values() for line in of_host]
+    if restored.errors:
+        raise joined(restored.errors.values(), after=lines)
+    return lines
