@@ -120,7 +120,14 @@ def unreadable(text: str, place: int, what: str) -> Unreadable:
 
 DEEPEST = 16  # of files that include each other
 MOST_INCLUDES = 1000  # followed: those of files that include two others multiply
-_SECRET = re.compile(r"passw|passwd|secret|token|requirepass|masterauth|api_?key|^>", re.IGNORECASE)
+_SECRET = re.compile(
+    r"passw|secret|token|requirepass|masterauth|api[_-]?key|authorization|\bauth$|^>", re.IGNORECASE
+)
+# What gives programs, or puts into requests, what may be a credential.
+_GIVES = frozenset(
+    ("env", "setenv", "user", "fastcgi_param", "proxy_set_header", "requestheader",
+     "http-request", "http-check", "tcp-check")
+)  # fmt: skip
 # What a directive includes: a pattern of paths, relative to the directory of the main file.
 Includes = Callable[[Directive], str | None]
 
@@ -185,10 +192,8 @@ def _has_secret(directive: PlacedDirective) -> bool:
     name = directive.name.lower()
     if name.endswith("file"):
         return False
-    return bool(_SECRET.search(name)) or (
-        name in ("env", "setenv", "user", "fastcgi_param", "proxy_set_header", "requestheader")
-        and any(_SECRET.search(word) for word in directive.words)
-    )
+    gives = name in _GIVES and any(_SECRET.search(word) for word in directive.words)
+    return gives or bool(_SECRET.search(name))
 
 
 def gather(tree: Tree, main: str, read: Reader, includes: Includes) -> Config:

@@ -193,6 +193,8 @@ def test_a_cache_and_a_store() -> None:
 
 def test_a_file_with_a_password_is_left_alone() -> None:
     assert adopted(store("requirepass foo\nhz 10\n"))["store"].templates == {}
+    found = web(site=SITE.replace("location", 'proxy_set_header Authorization "Basic x"; location'))
+    assert not any("sites-available" in path for path in adopted(found)["web"].templates)
 
 
 APACHE = """\
