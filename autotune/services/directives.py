@@ -10,6 +10,15 @@ from autotune.services.base import Value
 from autotune.services.config_files import Config, PlacedDirective
 
 _SECONDS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400}
+_MILLISECONDS = {
+    "us": 0.001,
+    "": 1,
+    "ms": 1,
+    "s": 1000,
+    "m": 60_000,
+    "h": 3_600_000,
+    "d": 86_400_000,
+}
 _DIGITS = re.compile(r"[0-9]+")
 _KEPT_UNITS = ("", "s", "k", "K", ".0")  # behind a number that a variable takes the place of
 _AMOUNT = re.compile(r"([0-9]+)([A-Za-z]*)")
@@ -51,6 +60,15 @@ def _seconds(text: str) -> Value | None:
     return int(amount[1]) * _SECONDS[amount[2]] if amount and amount[2] in _SECONDS else None
 
 
+def _milliseconds(text: str) -> Value | None:
+    """Milliseconds, unless it says another unit."""
+    amount = _AMOUNT.fullmatch(text)
+    if amount is None or amount[2] not in _MILLISECONDS:
+        return None
+    value = int(amount[1]) * _MILLISECONDS[amount[2]]
+    return int(value) if value == int(value) else None
+
+
 def _kilobytes(text: str) -> Value | None:
     amount = _AMOUNT.fullmatch(text)
     if amount is None or amount[2].lower() not in ("k", "m", ""):
@@ -69,9 +87,11 @@ def switch(on: str, off: str) -> Notation:
 
 
 NUMBER = Notation(_number)
+SIGNED = Notation(lambda text: int(text) if re.fullmatch(r"-?[0-9]+", text) else None)
 REAL = Notation(lambda text: float(text) if re.fullmatch(r"[0-9]+(\.[0-9]+)?", text) else None)
 SECONDS = Notation(_seconds)
 SECONDS_S = Notation(_seconds, lambda name: f'{name} ~ "s"')
+MILLISECONDS = Notation(_milliseconds, lambda name: f'{name} ~ "ms"')
 KILOBYTES = Notation(_kilobytes, lambda name: f'{name} ~ "k"')
 WORD = Notation(str)
 ON_OFF = switch("on", "off")
