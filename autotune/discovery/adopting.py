@@ -286,7 +286,10 @@ def _parameters(stack: Stack) -> Iterator[str]:
 
 
 def _tuned(dimension: Dimension, value: Value) -> str:
-    if dimension.choices:
+    default = {"default": scalar(value)}
+    if dimension.parameter.on_demand:
+        keys, default = {"fixed": scalar(value)}, {}
+    elif dimension.choices:
         keys = {"choices": f"[{', '.join(map(scalar, dimension.choices))}]"}
     else:
         assert isinstance(value, int | float)
@@ -294,7 +297,7 @@ def _tuned(dimension: Dimension, value: Value) -> str:
         keys = {"range": f"[{scalar(min(low, value))}, {scalar(max(high, value))}]"}
     unit = dimension.parameter.unit
     counted = f" ({unit})" if unit else ""
-    line = f"  {dimension.name}: {_flow({**keys, 'default': scalar(value)})}"
+    line = f"  {dimension.name}: {_flow({**keys, **default})}"
     return f"  # {dimension.parameter.meaning}{counted}\n{line}"
 
 
