@@ -95,6 +95,15 @@ SHORTAGES = (
         latency="20ms",
         services=APACHES,
     ),
+    Shortage(
+        "requests HAProxy gives a web host",
+        {"web.php_fpm.max_children": 64, "lb.haproxy.server_maxconn": 2},
+        ("lb", "haproxy", Resource.CONNECTIONS),
+        limit="200ms",
+        latency="20ms",
+        first=60.0,
+        services={"nginx,": "haproxy,"},
+    ),
     Shortage("cpu", PLENTY, ("web", "php_fpm", Resource.CPU)),
     Shortage(
         "slow store",

@@ -81,7 +81,7 @@ def test_service_is_every_deployment(tmp_path: Path) -> None:
         ("lb.nginx.worker_connections=10.5", {}, "not a whole number"),
         ("lb.nginx.use=kqueue", {}, "cannot be kqueue"),
         ("lb.nginx.use", {}, "no values"),
-        ("service=haproxy/nginx", {}, "no deployment"),
+        ("service=varnish/nginx", {}, "no deployment"),
         ("lb.nginx.use=epoll", {"hosts": ["web=1,3"]}, "has 2 hosts"),
         ("lb.nginx.use=epoll", {"hosts": ["app=1"]}, "no tier"),
         ("lb.nginx.use=epoll", {"hosts": ["web=few"]}, "no numbers"),

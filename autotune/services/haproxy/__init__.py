@@ -1,0 +1,1 @@
+"""HAProxy, as a load balancer."""

@@ -1,0 +1,125 @@
+"""Which directives of HAProxy are parameters, and what its file says of the stack."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+
+from autotune.services.adoption import Adoption, RunningHost, RunningService
+from autotune.services.base import Value
+from autotune.services.config_files import Config, gather
+from autotune.services.directives import (
+    MILLISECONDS,
+    NUMBER,
+    SIGNED,
+    WORD,
+    Absent,
+    Accepts,
+    Adopted,
+    Notation,
+    Position,
+    Tunable,
+    map_directives,
+)
+from autotune.services.haproxy import syntax
+
+MAIN = "/etc/haproxy/haproxy.cfg"
+PROXIES = ("defaults", "frontend", "backend", "listen")
+FLAG = Notation(lambda _: None, str)  # it is there or not: where it is, it stays
+_ELSEWHERE = re.compile(rb"(?m)^\s*(CONFIG=|EXTRAOPTS=.*\s-f)")
+# What takes effect where nothing is said of a timeout, in the order of the manual.
+_TIMEOUTS = {"client": "", "server": "", "connect": "", "queue": "connect", "http-request": "client",
+             "http-keep-alive": "http-request"}  # fmt: skip
+
+
+def find(host: RunningHost) -> Iterator[RunningService | str]:
+    if not host.runs("haproxy.service"):
+        return
+    config = gather(host.tree, MAIN, syntax.read, lambda _: None)
+    ports = _ports(config)
+    if _ELSEWHERE.search(host.tree.files.get("/etc/default/haproxy", b"")):
+        yield f"HAProxy reads other files than {MAIN}: see /etc/default/haproxy"
+    elif not ports:
+        yield "HAProxy listens nowhere without TLS, which autotune's load does not speak"
+    else:
+        sockets = (seen.words[0].removeprefix("unix@") for seen in config.called("stats socket"))
+        servers = (seen.words[1] for seen in config.called("server") if seen.words[1:])
+        yield RunningService(
+            host=host, key="haproxy", config=config, kind="lb", port=ports[0],
+            listen=next((path for path in sockets if path.startswith("/")), ""),
+            behind=tuple(dict.fromkeys(servers)),
+        )  # fmt: skip
+
+
+def _ports(config: Config) -> list[int]:
+    """Where HTTP is spoken without TLS and sent on to other hosts."""
+    forwards = {seen.directive.within for name in ("server", "default_backend", "use_backend")
+                for seen in config.called(name)}  # fmt: skip
+    words = [seen.words for seen in config.called("bind") if seen.directive.within in forwards]
+    ports = [place[0].rpartition(":")[2] for place in words if place and "ssl" not in place]
+    return [int(port) for port in ports if port.isdigit()]
+
+
+def tune(service: RunningService, accepts: Accepts) -> Adopted:
+    """Every parameter that is in the file, or can be said in one line of `global` or `defaults`."""
+    return map_directives(service.config, _tunables(service), accepts)
+
+
+def _tunables(service: RunningService) -> Iterator[Tunable]:
+    config, host = service.config, service.host
+    backlog = "bind backlog" if config.called("bind backlog") else "backlog"
+    for section, name, directive, notation, default in (
+        ("global", "nbthread", "nbthread", NUMBER, host.processors),
+        ("global", "maxconn", "maxconn", NUMBER, None),
+        ("global", "tune_bufsize", "tune.bufsize", NUMBER, 16384),
+        ("defaults", "backlog", backlog, NUMBER, host.backlogs.get(str(service.port))),
+        ("defaults", "shards", "bind shards", NUMBER, None),
+        ("defaults", "retries", "retries", NUMBER, 3),
+        ("defaults", "balance", "balance", WORD, "roundrobin"),
+        ("defaults", "http_reuse", "http-reuse", WORD, "safe"),
+        ("defaults", "server_maxconn", "server maxconn", NUMBER, 0),
+        ("defaults", "pool_max_conn", "server pool-max-conn", SIGNED, -1),
+        ("defaults", "pool_purge_delay", "server pool-purge-delay", MILLISECONDS, 5000),
+        ("global", "busy_polling", "busy-polling", FLAG, False),
+        ("defaults", "dontlog_normal", "option dontlog-normal", FLAG, False),
+        ("defaults", "http_server_close", "option http-server-close", FLAG, False),
+        *_timeouts(config),
+    ):
+        blocks = ("global",) if section == "global" else PROXIES
+        written = directive.replace("server ", "default-server ")
+        line = rf'"\n    {written}' + ('"' if notation is FLAG else f' " ~ {notation.write(name)}')
+        absent = Absent(default, _top_of(section), line) if default is not None else None
+        yield Tunable(name, directive, notation, blocks, absent=absent)
+
+
+def _timeouts(config: Config) -> Iterator[tuple[str, str, str, Notation, Value | None]]:
+    values: dict[str, Value | None] = {}
+    for name, otherwise in _TIMEOUTS.items():
+        words = {word for seen in config.called(f"timeout {name}") for word in seen.words[:1]}
+        said = {MILLISECONDS.read(word) for word in words} or {values.get(otherwise)}
+        values[name] = said.pop() if len(said) == 1 else None
+        parameter = f"timeout_{name.replace('-', '_')}"
+        yield "defaults", parameter, f"timeout {name}", MILLISECONDS, values[name]
+
+
+def _top_of(section: str) -> Callable[[Config], Position | None]:
+    """The end of the line that begins the only section of that name."""
+
+    def position(config: Config) -> Position | None:
+        headers = config.called(section)
+        if len(headers) != 1:
+            return None
+        path, line = headers[0].path, headers[0].directive.name.end
+        return path, line + len(config.texts[path][line:].partition("\n")[0])
+
+    return position
+
+
+ADOPTION = Adoption(
+    known_as="HAProxy",
+    units=("haproxy.service",),
+    paths=("etc/haproxy/haproxy.cfg", "etc/default/haproxy"),
+    version="runs haproxy.service && haproxy -v | sed -n 's,^HAProxy version ,HAProxy ,p'",
+    find=find,
+    tune=tune,
+)

@@ -1,0 +1,52 @@
+"""The syntax of HAProxy's files: a directive a line, in sections that begin with a word of their own."""
+
+from __future__ import annotations
+
+import re
+from itertools import pairwise
+
+from autotune.services.config_files import Directive, Word, unreadable
+
+SECTIONS = frozenset(
+    ("global", "defaults", "frontend", "backend", "listen", "userlist", "peers", "resolvers",
+     "mailers", "cache", "program", "ring", "http-errors", "fcgi-app", "log-forward")
+)  # fmt: skip
+_OF_TWO = ("timeout", "option", "stats")  # called by their first two words
+# Each of their options is a directive as well: `server maxconn`, of a `server` line or a default.
+_OPTIONS = {"bind": "bind", "server": "server", "default-server": "server",
+            "server-template": "server"}  # fmt: skip
+# A word ends at a space, and the line at a `#`, unless they are quoted or escaped.
+_TOKEN = re.compile(
+    r"""(?P<space>[^\S\n]+)|(?P<end>(?:\#[^\n]*)?(?:\n|$))"""
+    r"""|(?P<word>(?:"(?:\\.|[^"\\\n])*"|'[^'\n]*'|\\[^\n]|[^\s\#"'\\])+)"""
+)
+
+
+def read(text: str) -> tuple[Directive, ...]:
+    """Every directive, a section's own before what is in it. Raises Unreadable."""
+    directives: list[Directive] = []
+    section: tuple[tuple[str, ...], ...] = ()
+    words: list[Word] = []
+    place = 0
+    while place < len(text) or words:
+        token = _TOKEN.match(text, place)
+        if token is None or (token["word"] and not words and token["word"].startswith(".")):
+            raise unreadable(text, place, "a quote without an end, or what not every start reads")
+        if token["word"]:
+            words.append(Word(token["word"], place))
+        elif words and not token["space"]:
+            name, rest = words[0], words[1:]
+            if name.text in SECTIONS:
+                section = ()
+            elif name.text in _OF_TWO and rest:
+                name, rest = Word(f"{name.text} {rest[0].text}", name.start), rest[1:]
+            directives.append(Directive(name, tuple(rest), section))
+            owner = _OPTIONS.get(name.text)
+            for option, value in pairwise(rest) if owner else ():
+                called = Word(f"{owner} {option.text}", option.start)
+                directives.append(Directive(called, (value,), section))
+            if name.text in SECTIONS:
+                section = (tuple(word.text for word in words),)
+            words = []
+        place = token.end()
+    return tuple(directives)

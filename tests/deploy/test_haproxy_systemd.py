@@ -1,0 +1,145 @@
+"""HAProxy as Debian's own unit on real hosts: chosen, changed, starved, and adopted as it lies there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from autotune.deploy import ready
+from autotune.deploy.deployed import DeployFailed
+from autotune.deploy.deployment import Deployment
+from autotune.diagnose.context import Bottleneck
+from autotune.discovery.adopting import adopt
+from autotune.environments import stack
+from autotune.environments.load_meter import LoadMeter
+from autotune.lab.lifecycle import access
+from autotune.lab.plan import names
+from autotune.loads.base import Request
+from autotune.loads.registry import LOADS
+from autotune.monitor.watch import hosts_of
+from autotune.services.base import Action, Settings, Value
+from autotune.services.diagnosis import Resource
+from autotune.target.read import read
+from autotune.target.slo import Slo
+from autotune.transports.local import LocalTransport
+from autotune.transports.ssh import SshTransport
+from tests.deploy.lab import Ground, News, acted, differing, settings
+from tests.lab.shared import HOSTS, NETWORK, SharedLab
+
+pytestmark = pytest.mark.lab
+RIGHT = (200, b"found 0100 of 0100\n")
+CHANGES = (
+    ("service: nginx,", "service: [nginx, haproxy],"),
+    ("p99: 50ms", "p99: 200ms"),
+    ("uses: [cache, store]", "uses: [store]"),
+    ("pairs: 2000", "pairs: 2000, store_latency: 30ms"),
+)
+LB = "lb.fllb.haproxy"
+_FRONT = f"""
+set -e
+cat >>/etc/haproxy/haproxy.cfg <<END
+
+frontend http
+	bind :80
+	default_backend site
+
+backend site
+	server site1 {NETWORK}.22:80 maxconn 40
+END
+systemctl start haproxy
+"""
+
+
+@pytest.fixture
+def ground(shared_lab: SharedLab, tmp_path: Path) -> Iterator[Ground]:
+    shared_lab.renew()
+    lab = shared_lab.directory
+    transports = {host.name: SshTransport(access(lab, host.name)) for host in HOSTS}
+    yield Ground(lab, tmp_path, transports)
+    for transport in transports.values():
+        transport.close()
+
+
+def test_it_is_chosen_changed_starved_and_taken_away(ground: Ground) -> None:
+    with ground.opened(*CHANGES) as fleet:
+        chosen = fleet.deploy(settings(fleet, lb__service="haproxy"))
+        assert ready.answer(fleet.stack.entry, "/kv.php") == RIGHT
+        assert ground.sh("fllb", "systemctl is-active nginx haproxy").split() == [
+            "inactive",
+            "active",
+        ]
+        assert not [d for d in chosen.differences if d.parameter.startswith("lb.haproxy.")]
+        pid = ground.sh("fllb", "systemctl show -P MainPID haproxy")
+
+        starved = {
+            "lb__service": "haproxy",
+            "lb__haproxy__server_maxconn": 1,
+            "lb__haproxy__maxconn": 900,
+        }
+        reloaded = fleet.deploy(settings(fleet, **starved))
+        assert acted(reloaded.actions) == {LB: Action.RELOAD}
+        assert reloaded.effective["lb.haproxy.server_maxconn"] == 1
+        assert reloaded.effective["lb.haproxy.maxconn"] == 900
+        assert ground.sh("fllb", "systemctl show -P MainPID haproxy") == pid
+
+        wrong = {**settings(fleet, **starved), "lb.haproxy.balance": "luck"}
+        with pytest.raises(DeployFailed, match="balance only supports"):
+            fleet.deploy(wrong)
+
+        bottleneck = diagnosed(ground, fleet, settings(fleet, **starved))
+        print(f"\n{bottleneck}")
+        assert (bottleneck.tier, bottleneck.service) == ("lb", "haproxy")
+        assert bottleneck.resource is Resource.CONNECTIONS
+        assert "raise server_maxconn" in bottleneck.evidence
+
+
+def diagnosed(ground: Ground, fleet: Deployment, starved: Settings) -> Bottleneck:
+    """What a reading at twice the rate that one request at a time allows is limited by."""
+    hosts = hosts_of(fleet.stack, dict.fromkeys(ground.transports, 2.0), ground.transports)
+    meter = LoadMeter(
+        LOADS["httperf"], Request(fleet.stack.entry, "/kv.php", RIGHT[1]),
+        Slo(limit=0.2), (LocalTransport(),), fleet.stack, hosts,
+        timeout=2.0, in_place=lambda: starved,
+    )  # fmt: skip
+    readings = [meter.take(60.0, 3.0) for _ in range(2)]
+    bottleneck = meter.diagnose(starved, readings)
+    assert bottleneck is not None, [watched.reading for watched in readings]
+    return bottleneck
+
+
+def test_debian_s_own_is_adopted_and_given_back(ground: Ground) -> None:
+    ground.sh("flweb", "systemctl start nginx")
+    print(ground.sh("fllb", f"exec 2>&1\n{_FRONT}"))
+    before = ground.pictures()
+    out = ground.directory / "own.yaml"
+    config = names(ground.lab).ssh_config
+    written = adopt([f"{NETWORK}.21", f"{NETWORK}.22"], out, config, "/")
+    assert written.tiers[0] == "lb: haproxy on fllb, port 80; forwards to web"
+    assert differing(before, ground.pictures()) == []
+    target = read(out)
+    assert target.target.parameters["lb.haproxy.server_maxconn"].default == 40
+    environment = stack.prepare(target)
+    fleet = environment.fleet(ground.directory / "own", News().note)
+    fleet.open()
+    try:
+        unchanged = fleet.deploy(fleet.space.candidate({}).settings)
+        assert set(unchanged.actions.values()) == {Action.NONE}
+        # Where the file does not say it, HAProxy works it out from what it may open, and raises that.
+        worked_out = {"lb.haproxy.maxconn", "lb.limits.nofile"}
+        assert {d.parameter for d in unchanged.differences} <= worked_out
+        assert unchanged.effective["lb.haproxy.server_maxconn"] == 40
+        changed: dict[str, Value] = {
+            "lb.haproxy.server_maxconn": 7, "lb.haproxy.nbthread": 1,
+            "lb.haproxy.balance": "leastconn", "lb.haproxy.timeout_client": 9000,
+        }  # fmt: skip
+        deployed = fleet.deploy(fleet.space.candidate(changed).settings)
+        assert acted(deployed.actions) == {LB: Action.RELOAD}
+        assert {d.parameter for d in deployed.differences} <= worked_out
+        assert deployed.effective["lb.haproxy.balance"] == "leastconn"
+    finally:
+        fleet.restore()
+        for transport in environment.transports.values():
+            transport.close()
+    assert differing(before, ground.pictures()) == []

@@ -1,0 +1,131 @@
+"""HAProxy: its language, what its socket tells, and what is concluded from that."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from autotune.services.base import Role, Settings
+from autotune.services.config_files import Unreadable
+from autotune.services.diagnosis import PartActivity, PartReading, Resource
+from autotune.services.haproxy import stats, syntax
+from autotune.services.haproxy.diagnosis import DIAGNOSIS
+
+PRINTED = (Path(__file__).parent / "fixtures" / "haproxy.txt").read_text()
+LINE = "10.0.0.9:1 [22/Nov/2026:05:25:42.284] lb web/<NOSRV> 0/203/-1/-1/203 503 217 - - {} 4/4/3/0/0 0/5"
+
+
+@pytest.mark.parametrize(
+    ("line", "name", "arguments"),
+    [
+        ("maxconn 4000#comment", "maxconn", ["4000"]),
+        ('  log-tag "a # b" # c', "log-tag", ['"a # b"']),
+        (r"log-tag a\ b\#c", "log-tag", [r"a\ b\#c"]),
+        ("log-format '%{+Q}r # '\"x\"", "log-format", ["'%{+Q}r # '\"x\""]),
+        ("\ttimeout\tclient 5s", "timeout client", ["5s"]),
+        ("option http-server-close", "option http-server-close", []),
+        ("stats auth admin:x", "stats auth", ["admin:x"]),
+    ],
+)
+def test_a_line(line: str, name: str, arguments: list[str]) -> None:
+    for end in ("", "\n", "\r\n"):
+        (directive,) = syntax.read(line + end)
+        assert directive.name.text == name
+        assert [word.text for word in directive.arguments] == arguments
+        for word in directive.arguments:
+            assert line[word.start : word.end] == word.text
+
+
+def test_sections_and_options_of_servers() -> None:
+    read = syntax.read(
+        "backend app # x\n server a 10.0.0.1:80 check maxconn 30\nglobal\n maxconn 9\n"
+    )
+    limits = {
+        d.name.text: (d.within, d.arguments[0].text) for d in read if "maxconn" in d.name.text
+    }
+    assert limits == {
+        "server maxconn": ((("backend", "app"),), "30"),
+        "maxconn": ((("global",),), "9"),
+    }
+
+
+@pytest.mark.parametrize("text", ['a "b', "a 'b\n'", ".if version_atleast(2.8)\n"])
+def test_what_cannot_be_read(text: str) -> None:
+    with pytest.raises(Unreadable, match="line 1"):
+        syntax.read(text)
+
+
+@pytest.mark.stack
+def test_what_it_ships_as_examples_is_read() -> None:
+    files = [
+        Path("/etc/haproxy/haproxy.cfg"),
+        *Path("/usr/share/doc/haproxy/examples").glob("*.cfg"),
+    ]
+    assert len(files) > 5
+    for path in files:
+        assert len(syntax.read(path.read_text())) > 10
+
+
+def test_values_in_effect() -> None:
+    assert stats.in_effect(PRINTED) == {
+        "nbthread": 2, "maxconn": 50, "tune_bufsize": 32768, "server_maxconn": 1,
+        "balance": "leastconn",
+    }  # fmt: skip
+    unlimited = PRINTED.replace("web,web1,0,0,1,1,1,", "web,web1,0,0,1,1,,")
+    assert stats.in_effect(unlimited)["server_maxconn"] == 0
+
+
+def test_counters_of_a_queue() -> None:
+    counted = stats.counters(PRINTED)
+    assert counted["qcur"] == 12
+    assert counted["qmax"] == 16
+    assert counted["qtime"] > counted["rtime"] > 0
+    assert counted["slim"] == 50
+
+
+def reading(settings: Settings, **activity: Any) -> PartReading:
+    part = PartActivity("lb.lb1.haproxy", "lb", "lb1", "haproxy", Role.PROXY)
+    return PartReading(replace(part, **activity), settings, 9, mostly_errors=True, idle=0.9)
+
+
+@pytest.mark.parametrize(
+    ("settings", "activity", "said"),
+    [
+        ({"server_maxconn": 1}, {"counters": stats.counters(PRINTED)}, "raise server_maxconn"),
+        ({"server_maxconn": 0}, {"counters": stats.counters(PRINTED)}, None),
+        ({"maxconn": 64}, {"counters": {"slim": 64, "smax": 64}, "queued": 0.5, "waiting": 9.0},
+         "all of its 64 connections were taken, 9 waited .*: raise maxconn"),
+        ({"maxconn": 64}, {"counters": {"slim": 64, "smax": 64}, "queued": 0.1}, None),
+        ({}, {"counters": {"wretr": 12, "econ": 3}}, "tried again 12 times, 3 failed"),
+        ({}, {}, None),
+    ],
+)  # fmt: skip
+def test_what_it_lacks(settings: Settings, activity: dict[str, Any], said: str | None) -> None:
+    (rule,) = DIAGNOSIS.worker_rules
+    finding = rule(reading(settings, **activity))
+    assert (finding is None) == (said is None)
+    if finding and said:
+        assert finding.resource is Resource.CONNECTIONS
+        assert re.search(said, finding.evidence)
+
+
+@pytest.mark.parametrize(
+    ("line", "kind"),
+    [
+        (LINE.format("sQ--"), "queue_timeout"),
+        (LINE.format("sC--"), "upstream_timed_out"),
+        (LINE.format("sH--"), "upstream_timed_out"),
+        (LINE.format("SC--"), "upstream_refused"),
+        (LINE.format("----"), None),
+        ("backend web has no server available!", "no_live_upstreams"),
+        ("Proxy lb reached process FD limit (maxsock=100). Please check", "open_files"),
+        ("Connect() failed for backend web: no free ports.", "no_ports"),
+    ],
+)
+def test_lines_of_its_log(line: str, kind: str | None) -> None:
+    kinds = {name for name, pattern in DIAGNOSIS.complaints.items() if pattern.search(line)}
+    assert kinds == ({kind} if kind else set())
