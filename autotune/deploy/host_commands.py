@@ -36,7 +36,7 @@ everything </dev/null
 exit 0
 """
 # What a tuner that was killed has under way is over before another one begins.
-_ALONE = "exec 8</var/lib && flock -w 100 8 || exit"
+_ALONE = "alone || exit"
 
 
 @dataclass(frozen=True)

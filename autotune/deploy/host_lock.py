@@ -1,7 +1,8 @@
 """One tuner per host: a record on the host of who holds it, and how to tell that nobody does.
 
 A holder renews its lease, in the host's own uptime, so that no clock need be right. Where holder
-and asker are the same machine the holder's process itself is looked at.
+and asker are the same machine the holder's process itself is looked at. What cannot be read is held
+for as long as somebody renews it.
 """
 
 from __future__ import annotations
@@ -14,13 +15,11 @@ import secrets
 import socket
 import threading
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from datetime import UTC, datetime
 from pathlib import Path
 
-import psutil
-
-from autotune.deploy.host_commands import Command, CommandFailed, ask
+from autotune.deploy.host_commands import HOME, Command, CommandFailed, ask
 from autotune.errors import AutotuneError, LockedError
 from autotune.transports.base import Transport
 
@@ -34,17 +33,18 @@ class Holder:
     """Who tunes: an account on a machine, its process, since when, and for which study.
 
     ``place`` is the machine's boot and process namespace: within it ``pid`` means one process, and
-    ``started`` (seconds since the epoch) tells it from a later one of the same number. ``boot`` is
-    the boot of the host that is held; ``token`` is this holding's own.
+    ``ticks`` (of the kernel's clock, since that boot) tells it from a later one of the same number:
+    no step of the wall clock changes either. ``boot`` is the boot of the host that is held;
+    ``token`` is this holding's own. Each has a default, for another version's record may lack it.
     """
 
-    holder: str
-    host: str
-    pid: int
-    started: float
-    since: str
-    study: str
-    place: str
+    holder: str = "somebody"
+    host: str = "another machine"
+    pid: int = 0
+    ticks: int = 0
+    since: str = "an unknown time"
+    study: str = ""
+    place: str = ""
     boot: str = ""
     token: str = ""
 
@@ -63,10 +63,12 @@ class ObservedLock:
 
     @property
     def holder(self) -> Holder | None:
-        """``None`` for a lock that is not there or cannot be read."""
+        """``None`` for a lock that is not there or cannot be read; what it has beyond is passed over."""
         try:
-            return Holder(**json.loads(self.record))
-        except (ValueError, TypeError):
+            record = json.loads(self.record)
+            return Holder(**{field.name: type(getattr(Holder, field.name))(record[field.name])
+                             for field in fields(Holder) if field.name in record})  # fmt: skip
+        except (ValueError, TypeError, RecursionError):
             return None
 
 
@@ -76,7 +78,7 @@ def oneself(study: str) -> Holder:
         holder=getpass.getuser(),
         host=socket.gethostname(),
         pid=os.getpid(),
-        started=psutil.Process().create_time(),
+        ticks=_ticks(os.getpid()) or 0,
         since=datetime.now(UTC).isoformat(timespec="seconds"),
         study=study,
         place=_place(),
@@ -89,14 +91,18 @@ def why_stale(observed: ObservedLock, here: str) -> str | None:
 
     ``here`` is this machine's own place.
     """
-    holder = observed.holder
-    if holder is None:
-        return "its record cannot be read"
+    holder = observed.holder or Holder()  # a record that cannot be read is another version's
     if holder.place == here:
-        return None if _lives(holder) else f"process {holder.pid} has ended"
-    if holder.boot != observed.boot:
+        ticks = _ticks(holder.pid)
+        if ticks is None or holder.ticks not in (0, ticks):
+            return f"process {holder.pid} has ended"
+        if holder.ticks:
+            return None
+    if holder.boot and holder.boot != observed.boot:
         return "the host has been booted since"
-    if observed.renewed is None or observed.uptime - observed.renewed > LEASE:
+    if observed.renewed is None and observed.holder is None:
+        return None
+    if observed.renewed is None or not 0 <= observed.uptime - observed.renewed <= LEASE:
         return f"it was not renewed for {LEASE:.0f} s"
     return None
 
@@ -158,9 +164,10 @@ class HostLock:
 
     def _held(self, holder: Holder | None) -> LockedError:
         return LockedError(
-            f"{self._transport.name} is being tuned by {holder}"
-            + (f" (study {holder.study})" if holder else ""),
-            hint="wait for it; a lock whose holder is gone is taken over by itself",
+            f"{self._transport.name} is being tuned by {holder or 'somebody'}"
+            + (f" (study {holder.study})" if holder else ": the record of its lock cannot be read"),
+            hint="wait for it; a lock whose holder is gone is taken over by itself"
+            + ("" if holder else f", or by `rm {HOME}/lock` there once no tuner runs"),
         )
 
 
@@ -181,12 +188,13 @@ def _place() -> str:
     return f"{boot} {os.readlink('/proc/self/ns/pid')}"  # noqa: PTH115  # not a path: pid:[…]
 
 
-def _lives(holder: Holder) -> bool:
+def _ticks(pid: int) -> int | None:
+    """When a process started, in clock ticks since boot; ``None`` where there is none."""
     try:
-        started: float = psutil.Process(holder.pid).create_time()
-    except psutil.Error:
-        return False
-    return abs(started - holder.started) < 1.0
+        stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return None
+    return int(stat.rpartition(")")[2].split()[19])
 
 
 class Lease:

@@ -12,16 +12,24 @@ lock_state() {
     :
 }
 home_made() { [ -d "$home" ] || mkdir -p -m 700 -- "$home"; }
+# No other exchange that changes anything is under way meanwhile. The mutex is a directory that no other
+# account can open; whoever waited for one that has been removed since waits for the new one.
+alone() {
+    while home_made && command exec 8<"$home" && flock -w 100 8; do
+        [ "$(stat -Lc %d:%i /proc/self/fd/8)" != "$(stat -c %d:%i -- "$home" 2>&1)" ] || return 0
+    done
+    return 4
+}
 # expected new: the record is replaced if it is still the expected one ("" for none at all).
 claim() {
-    exec 9</var/lib && flock -w 100 9 || return 4
+    alone || return
     now=$(cat "$home/lock" 2>/dev/null)
     if [ "$now" != "$1" ]; then
         printf '%s' "$now"
         return 3
     fi
     home_made && printf '%s' "$2" >"$home/.lock" || return
-    sync -- "$home/.lock" && mv -f -- "$home/.lock" "$home/lock" && renew
+    sync -- "$home/.lock" && renew && mv -f -- "$home/.lock" "$home/lock"
 }
 renew() {
     cut -d ' ' -f 1 /proc/uptime >"$home/.lease" && mv -f -- "$home/.lease" "$home/lease"
@@ -35,7 +43,7 @@ fence() {
     renew 2>/dev/null || : # a disk that is full must not keep us from putting things back
 }
 unlock() {
-    exec 9</var/lib && flock -w 100 9 || return 4
+    alone || return
     [ "$(cat "$home/lock" 2>/dev/null)" = "$1" ] || return 0
     rm -f -- "$home/lock" "$home/lease" "$home/.lock" "$home/.lease" "$home"/*.new
     rmdir -- "$home" 2>/dev/null

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import threading
+import time
 from dataclasses import asdict, replace
 from pathlib import Path
 
@@ -34,9 +36,19 @@ def seen(holder: object, *, boot: str = "first", renewed: float | None = 1000.0)
         (seen(asdict(ELSEWHERE), renewed=None), "not renewed"),
         (seen(asdict(ME)), None),
         (seen(asdict(ME), boot="second", renewed=None), None),  # it lives: nothing else counts
-        (seen(asdict(replace(ME, started=ME.started - 100))), "has ended"),
+        (seen(asdict(replace(ME, ticks=ME.ticks - 100))), "has ended"),
         (seen(asdict(replace(ME, pid=2**22 + 1))), "has ended"),
-        (seen({"pid": "?"}), "cannot be read"),
+        # Another version's: with a field more, with one less, and one that cannot be read at all.
+        (seen({**asdict(ELSEWHERE), "more": 1}), None),
+        (seen({**asdict(ELSEWHERE), "more": 1}, boot="second"), "booted since"),
+        (seen({**asdict(ME), "more": 1}), None),
+        (seen({k: v for k, v in asdict(ELSEWHERE).items() if k != "study"}), None),
+        (seen({k: v for k, v in asdict(ME).items() if k != "ticks"}), None),
+        (seen({k: v for k, v in asdict(ME).items() if k != "ticks"}, renewed=0.0), "not renewed"),
+        (seen({"pid": "?"}), None),
+        (seen({"pid": "?"}, renewed=None), None),
+        (seen({"pid": "?"}, renewed=999.0 - LEASE / 2), "not renewed for 180 s"),
+        (seen([], renewed=2000.0), "not renewed"),  # the host's uptime began again
     ],
 )
 def test_a_stale_lock_is_recognised_by_what_is_known(lock: ObservedLock, why: str | None) -> None:
@@ -65,8 +77,8 @@ def test_a_lock_of_a_process_that_ended_is_taken_over(tmp_path: Path) -> None:
     lock = HostLock(here, "killed")
     lock.take()
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as process:
-        started = psutil.Process(process.pid).create_time()
-        record = json.loads(lock.record) | {"pid": process.pid, "started": started}
+        ticks = host_lock._ticks(process.pid)
+        record = json.loads(lock.record) | {"pid": process.pid, "ticks": ticks}
         ask(here, [Command(("claim", lock.record, json.dumps(record)))])
         with pytest.raises(LockedError):
             HostLock(here, "next").take()
@@ -74,6 +86,67 @@ def test_a_lock_of_a_process_that_ended_is_taken_over(tmp_path: Path) -> None:
         process.wait()
         stale = HostLock(here, "next").take()
     assert f"process {process.pid} has ended" in (stale or "")
+
+
+def test_a_step_of_the_wall_clock_takes_no_lock_from_a_living_tuner(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here = Here(tmp_path)
+    lock = HostLock(here, "living")
+    lock.take()
+    started = psutil.Process.create_time
+    monkeypatch.setattr(psutil.Process, "create_time", lambda self: started(self) + 90.0)
+    with pytest.raises(LockedError):
+        HostLock(here, "next").take()
+    lock.release()
+
+
+def test_another_versions_lock_is_not_taken_over(tmp_path: Path) -> None:
+    here = Here(tmp_path)
+    lock = HostLock(here, "living")
+    lock.take()
+    for other in (json.dumps({**json.loads(lock.record), "version": 2}), "no JSON"):
+        ask(here, [Command(("claim", host_lock.look(here).record, other))])
+        with pytest.raises(LockedError):
+            HostLock(here, "next").take()
+        assert host_lock.look(here).record == other
+
+
+def test_another_account_cannot_hold_up_what_is_done_on_a_host(tmp_path: Path) -> None:
+    here = Here(tmp_path)
+    lock = HostLock(here, "study")
+    lock.take()
+    # `tmp_path` stands for /var/lib, which every account can open and so lock.
+    with subprocess.Popen(["flock", str(tmp_path), "sh", "-c", "echo held; read line"],
+                          stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:  # fmt: skip
+        assert other.stdout is not None
+        assert other.stdout.readline() == b"held\n"
+        assert ask(here, [lock.fence], alone=True, timeout=5.0)[0].ok
+        lock.release()
+        other.communicate(b"\n")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_mutex_outlives_the_removal_of_its_directory(tmp_path: Path) -> None:
+    here = Here(tmp_path)
+    home = tmp_path / "autotune"
+    home.mkdir()
+    with subprocess.Popen(["flock", str(home), "sh", "-c", "echo held; read line"],
+                          stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:  # fmt: skip
+        assert other.stdout is not None
+        assert other.stdout.readline() == b"held\n"
+        waiting = threading.Thread(
+            target=ask, args=(here, [Command(("sleep", "2"))]), kwargs={"alone": True}
+        )
+        waiting.start()
+        time.sleep(0.3)
+        home.rmdir()
+        other.communicate(b"\n")
+    deadline = time.monotonic() + 30
+    while not home.exists() or ask(here, [Command(("flock", "-n", str(home), "true"))])[0].ok:
+        assert waiting.is_alive()
+        assert time.monotonic() < deadline
+    waiting.join()
 
 
 def test_of_two_that_are_after_the_same_stale_lock_one_gets_it(tmp_path: Path) -> None:
