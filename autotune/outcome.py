@@ -55,7 +55,7 @@ def end(act: Callable[[], Any], *, as_json: bool) -> int:  # noqa: PLR0911  # a 
     except TyperException as error:
         return _say_usage(error, as_json=as_json)
     except BrokenPipeError:
-        # Whoever read the output has seen enough; nothing more can be said to them.
+        # Whoever read the output has seen enough; nothing more can be message to them.
         sys.stderr.close()
         return 0
     except OSError as error:
@@ -94,9 +94,9 @@ def _say_refusal(error: OSError, *, as_json: bool) -> int:
     """What the system does not let us do, and what to do about it."""
     if error.errno not in ENVIRONMENT:
         return _say_bug(as_json=as_json)
-    said = (error.strerror or str(error)).lower()
+    message = (error.strerror or str(error)).lower()
     path = error.filename2 or error.filename
-    what = said if path is None else f"{os.fsdecode(path)}: {said}"
+    what = message if path is None else f"{os.fsdecode(path)}: {message}"
     return _say(what, ENVIRONMENT[error.errno], errors.OPERATIONAL, as_json=as_json)
 
 

@@ -71,7 +71,7 @@ def show_patch(lines: Iterable[Line]) -> None:
 
 
 def console(stream: TextIO) -> Console:
-    """Rich's, which heeds NO_COLOR and TERM; what it is given to print is to be ``styled``."""
+    """Rich's, which follows NO_COLOR and TERM; what it is given to print is to be ``styled``."""
     from rich.console import Console
 
     return Console(file=stream, markup=False, highlight=False, emoji=False)

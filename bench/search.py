@@ -104,7 +104,7 @@ def _phase(asked: int | None) -> str:
 
 
 def _regret(stack: Stack, searcher: Searcher, tried: Sequence[Settings]) -> float:
-    peaks = searcher.standings().peaks
+    peaks = searcher.posterior().peaks
     chosen = max(peaks, key=lambda number: peaks[number].log_mean, default=None)
     reached = 0.0 if chosen is None else stack.peak(tried[chosen]) or 0.0
     return 100 * (1 - reached / best(stack)[0])

@@ -175,11 +175,11 @@ def _states(records: Any, seconds: float) -> list[State]:
 
 def _pick(state: State, space: Space, seed: int) -> Settings:
     """What a study that ends here would choose: by the model, or by the finals where they began."""
-    leader = ranking.best(state) if state.standings else None
+    leader = ranking.best(state) if state.posterior else None
     if leader is None and ranking.reference(state) is not None:
         searcher = _searcher(space, seed)
         catch_up(searcher, state)
-        peaks = searcher.standings(ranking.drifted(state)).peaks
+        peaks = searcher.posterior(ranking.drifted(state)).peaks
         leader = max(peaks, key=lambda number: peaks[number].log_mean)
     return space.baseline if leader is None else state.by_number(leader).settings
 

@@ -42,7 +42,7 @@ def study(
         if isinstance(step, Conclude):
             return Study(state, conclude(state))
         if isinstance(step, Rank):
-            found = searcher.standings(drifted(state))
+            found = searcher.posterior(drifted(state))
             state = after(
                 state,
                 _record(

@@ -43,9 +43,9 @@ class HostBackup:
         files = {path: _original(path, file, contents) for path, file in observed.files.items()
                  if file.kind != "directory"}  # fmt: skip
         sysctls = {name: value for name, value in observed.sysctls.items() if value is not None}
-        known = {name: unit for name, unit in observed.units.items() if unit.known}
-        units = {name: unit.active for name, unit in known.items()}
-        enabled = {name: unit.enabled for name, unit in known.items()}
+        existing = {name: unit for name, unit in observed.units.items() if unit.exists}
+        units = {name: unit.active for name, unit in existing.items()}
+        enabled = {name: unit.enabled for name, unit in existing.items()}
         return replace(
             self,
             state=HostState(

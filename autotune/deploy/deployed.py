@@ -60,7 +60,7 @@ class Fleet(Protocol):
         ...
 
     def restore(self) -> None:
-        """Leave every host as it was found."""
+        """Restore every host."""
         ...
 
     def keep(self) -> None:
@@ -73,7 +73,7 @@ FILE = "%s"  # stands for the file in a check, as Ansible's ``validate`` has it
 
 @dataclass(frozen=True)
 class FileManifest:
-    """A file of one host: its ``mode``, how its software judges it (``None``: it cannot be asked
+    """A file of one host: its ``mode``, how its software validates it (``None``: it cannot be asked
     about one file alone), and what each unit that reads it needs after a change."""
 
     mode: int
@@ -111,7 +111,7 @@ def _host(desired: DesiredState, host: str) -> HostManifest:
 
 
 def _check(part: Part, path: str, desired: DesiredState) -> Argv | None:
-    """The software's own check, where it takes the path of the file that it is to judge."""
+    """The software's own check, where it takes the path of the file to validate."""
     how = part.service.validate(part.site, desired.rendered[part.name])
     if not isinstance(how, tuple) or path not in how:
         return None

@@ -59,7 +59,7 @@ class Deployment(Fleet):
     def deploy(self, settings: Settings) -> Deployed:
         """Make ``settings`` take effect on every host, or leave every host as it was.
 
-        Raises DeployFailed where the configuration is to blame, AutotuneError where a host is.
+        Raises DeployFailed where the configuration is the cause, AutotuneError where a host is.
         """
         desired = self.desired(settings)
         self._back_up(desired)
@@ -176,7 +176,7 @@ class Deployment(Fleet):
         if failed:
             messages = "; ".join(failure.message for failure in failed.values())
             raise AutotuneError(
-                f"{error.message}\nand not every host could be put back: {messages}",
+                f"{error.message}\nand not every host could be restored: {messages}",
                 hint=f"`autotune restore {self._study}` once that is mended",
             ) from error
         if good:
@@ -201,9 +201,9 @@ class Deployment(Fleet):
         self._keeping = True
 
     def restore(self) -> None:
-        """Leave every host as it was found, and release it.
+        """Restore every host, and release it.
 
-        Raises AutotuneError naming the hosts that could not be put back, when all others are.
+        Raises AutotuneError naming the hosts that could not be restored, when all others are.
         """
         self.hosts.release(restored=not self._keeping)
 

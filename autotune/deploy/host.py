@@ -114,7 +114,9 @@ class ManagedHost:
         above = {str(p): FileState() for path in new.files for p in PurePosixPath(path).parents}
         everything = HostState({**above, **new.files}, new.units, new.sysctls)
         observed, contents = self._look(everything, tuple(new.files))
-        if unknown := [unit for unit, backup in observed.units.items() if not backup.known]:
+        if unknown := [
+            unit for unit, unit_state in observed.units.items() if not unit_state.exists
+        ]:
             raise AutotuneError(f"{self.name}: there is no unit {unknown[0]}")
         backup = self.backup.with_observed(observed, contents)
         self._store.write(backup)

@@ -60,7 +60,7 @@ class ObservedUnit:
     ``restarting``: it has ended, and systemd is about to start it again.
     """
 
-    known: bool
+    exists: bool
     active: bool
     enabled: str
     pid: int

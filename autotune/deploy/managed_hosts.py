@@ -60,7 +60,7 @@ class ManagedHosts:
         self._note_all(self.gather(self._hosts, clear_left_behind).unwrap())
 
     def release(self, *, restored: bool) -> None:
-        """Unlock the hosts that are held, as they were found or as they are now.
+        """Unlock the hosts that are held, restored or as they are now.
 
         Raises AutotuneError naming the hosts that could not be restored, when all others are.
         """
@@ -72,7 +72,7 @@ class ManagedHosts:
             self._unlock()
         if failed:
             raise AutotuneError(
-                "not put back: " + "; ".join(error.message for error in failed.values()),
+                "not restored: " + "; ".join(error.message for error in failed.values()),
                 hint=f"`autotune restore {self._study}` once that is mended",
             )
 
@@ -130,7 +130,7 @@ def restore_host(host: ManagedHost) -> tuple[str, ...]:
     """Files, owners, bits, absent-ness, kernel values and units as they were; what was done.
 
     Every unit that was running is started again, for nothing tells which files it has read. Raises
-    AutotuneError, and keeps the copies, where something is not as it was found afterwards.
+    AutotuneError, and keeps the copies, where something differs from the backup afterwards.
     """
     desired = host.backup.state
     if not host.changed:
@@ -140,15 +140,15 @@ def restore_host(host: ManagedHost) -> tuple[str, ...]:
     host.stage(desired, plan)
     host.apply(desired, plan)
     if wrong := unlike(desired, host.observe(desired)):
-        raise AutotuneError(f"{host.name} is not as it was found: {', '.join(wrong)}")
+        raise AutotuneError(f"{host.name} differs from its backup: {', '.join(wrong)}")
     host.forget()
     changed = len(plan.write) + len(plan.remove)
     units = len(plan.act) + len(plan.stop)
-    return (f"{host.name}: put back {changed} files, {len(plan.sysctls)} sysctls, {units} units",)
+    return (f"{host.name}: restored {changed} files, {len(plan.sysctls)} sysctls, {units} units",)
 
 
 def clear_left_behind(host: ManagedHost) -> tuple[str, ...]:
-    """Put back what a killed tuner has left on a host that is now held; what was done."""
+    """Restore a host that a killed tuner has left changed and that is now held; what was done."""
     left = backup_on_host(host)
     if left is not None:
         host.backup = left

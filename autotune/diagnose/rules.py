@@ -66,7 +66,7 @@ def clients_refused(context: ReadingContext) -> Bottleneck | None:
         refused, closed = part.counters.get(limit.refused, 0), part.counters.get(limit.closed, 0)
         if not (refused or closed or part.refused):
             continue
-        standing = part.waiting_max if limit.queues else 0
+        queued = part.waiting_max if limit.queues else 0
         clients = sum(pool.workers for pool in context.pools)
         refusal = (
             part.refused or f"it turned away {refused:g} and stopped accepting {closed:g} times"
@@ -75,7 +75,7 @@ def clients_refused(context: ReadingContext) -> Bottleneck | None:
             part,
             Resource.CONNECTIONS,
             f"{context.setting(part, limit.parameter)} clients are its limit, {clients} processes want a"
-            f" connection each, {standing} stood at its socket ({refusal}): raise {limit.parameter}",
+            f" connection each, {queued} stood at its socket ({refusal}): raise {limit.parameter}",
             TOLD,
         )
     return None

@@ -223,7 +223,7 @@ def target_text(stack: Stack) -> str:
 def _top(stack: Stack) -> Iterator[str]:
     yield f"# Adopted from {', '.join(host.address for host in stack.hosts)}."
     yield f"# Their own files are templates in {stack.templates}, with variables where there is something"
-    yield "# to tune: with the baseline below they come out byte for byte as they were found."
+    yield "# to tune: with the baseline below they come out byte for byte as on the hosts."
     for note in stack.notes:
         yield f"# Not adopted: {note}"
     yield f"name: {stack.name}"

@@ -135,5 +135,5 @@ def exchanged(text: str, pieces: Iterable[tuple[int, int, str]]) -> str:
 
 
 def _literal(text: str) -> str:
-    """Text that a template gives back unchanged."""
+    """Text that a template renders unchanged."""
     return _OURS.sub(lambda ours: '{{ "' + ours[0].replace("\r", "\\r") + '" }}', text)

@@ -110,7 +110,7 @@ class Environment(Protocol):
     def session(
         self, directory: Path, note: Callable[[str], None], history: History
     ) -> AbstractContextManager[Session]:
-        """The hosts ready for the study in ``directory``, left as found at the end.
+        """The hosts ready for the study in ``directory``, restored at the end.
 
         ``note`` hears of progress, a line at a time; ``history`` is what the study has on record.
         """

@@ -62,7 +62,7 @@ class CommandEnvironment:
 
     def check(self) -> Checked:
         """Nothing is called: a benchmark may do anything."""
-        space, first = self.space, len(self.space.known)
+        space, first = self.space, len(self.space.try_first)
         return Checked(
             held=(
                 (

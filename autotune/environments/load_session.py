@@ -100,7 +100,7 @@ class LoadSession:
             with self.clock.on("deploy"):
                 deployed = self.fleet.deploy(settings)
         except DeployFailed as error:
-            self._warm = False  # what was put back may have been restarted
+            self._warm = False  # what was restored may have been restarted
             return Failed(error.message)
         record.deployed(deployed)
         self._warm = self._warm and not any(_forgets(name) for name in deployed.restarted)

@@ -67,7 +67,7 @@ class SimulatedEnvironment:
         )
 
     def check(self) -> Checked:
-        """Render each preset; there is no software that could judge it."""
+        """Render each preset; there is no software that could validate it."""
         space = self.space
         for settings in (space.baseline, *self._presets()):
             self._files(space.candidate(settings).settings)

@@ -50,7 +50,7 @@ class StackEnvironment:
     """A target on its hosts: see `environments.base.Environment`.
 
     ``programs`` are those of each host by the names services use, ``own`` the hosts' own files that
-    were made into templates.
+    were capable into templates.
     """
 
     file: TargetFile
@@ -77,7 +77,7 @@ class StackEnvironment:
         hosts = dict.fromkeys(host for tier in target.tiers.values() for host in tier.hosts)
         return (
             f"{announced}\nServices of {', '.join(hosts)} are reconfigured, reloaded and restarted "
-            "meanwhile, and put back as they are now at the end."
+            "meanwhile, and restored at the end."
         )
 
     def lay_out(self, directory: str) -> Stack:
@@ -112,8 +112,8 @@ class StackEnvironment:
         used = {name: programs[SERVER.program] for name, programs in servers.items()}
         measured = of_hosts(self.load, self.load_hosts, used)
         needed = self.file.target.load.max_rate
-        made = f"{self.load.name} makes at least {min(measured.rate, needed):g} requests/s"
-        return measured.shortage(needed) or f"{made} on {', '.join(hosts)}"
+        capable = f"{self.load.name} makes at least {min(measured.rate, needed):g} requests/s"
+        return measured.shortage(needed) or f"{capable} on {', '.join(hosts)}"
 
     def preview(self) -> Preview:
         laid = self.lay_out("<study>/run")
@@ -125,7 +125,7 @@ class StackEnvironment:
 
     @contextmanager
     def session(self, directory: Path, note: Note, history: History) -> Iterator[LoadSession]:
-        """Every host ready for changes, and at the end released and as it was found."""
+        """Every host ready for changes, and at the end restored and released."""
         fleet = self.fleet(directory, note)
         try:
             with self._fit_load_hosts(directory, note):
@@ -165,7 +165,7 @@ class StackEnvironment:
         )
 
     def _answer(self, laid: Stack) -> tuple[int, bytes] | str:
-        """One request from where the load is made: this machine need not reach the stack at all."""
+        """One request from where the load is capable: this machine need not reach the stack at all."""
         path, host = self.file.target.load.path, self.load_hosts[0]
         if isinstance(host, LocalTransport):
             return ready.answer(laid.entry, path)

@@ -14,7 +14,7 @@ from pathlib import Path
 from autotune.errors import AutotuneError, LockedError
 from autotune.lab.plan import Names
 
-_PATIENCE = 5.0  # s; a killed predecessor's last program ends well within them
+_WAIT = 5.0  # s; a killed predecessor's last program ends well within them
 # The open directory of the lab that is held. Programs hold it too: the lock lasts until the last of
 # them has ended, even if this process is killed first, so nobody tidies up around one that is still
 # making something.
@@ -42,7 +42,7 @@ def alone(names: Names, *, make: bool) -> Iterator[None]:
 
 
 def _locked(directory: Path, *, make: bool) -> int | None:
-    deadline = time.monotonic() + _PATIENCE
+    deadline = time.monotonic() + _WAIT
     while True:
         if make:
             directory.mkdir(parents=True, exist_ok=True, mode=0o700)

@@ -39,7 +39,7 @@ def require() -> None:
     lacks = missing_packages()
     if reasons := obstacles(lacks):
         able = os.geteuid() != 0 or lacks
-        hint = _remedy(lacks) if able else "use a machine, or a container that is privileged"
+        hint = _advice(lacks) if able else "use a machine, or a container that is privileged"
         raise AutotuneError("a lab cannot be made here: " + "; ".join(reasons), hint=hint)
 
 
@@ -60,7 +60,7 @@ def obstacles(lacks: Sequence[str]) -> list[str]:
 def require_root() -> None:
     """Raise ``AutotuneError`` unless this is root."""
     if os.geteuid() != 0:
-        raise AutotuneError("a lab is made and removed by root", hint=_remedy(()))
+        raise AutotuneError("a lab is made and removed by root", hint=_advice(()))
 
 
 def require_directory(directory: Path) -> None:
@@ -78,7 +78,7 @@ def require_directory(directory: Path) -> None:
         )
 
 
-def _remedy(packages: tuple[str, ...]) -> str:
+def _advice(packages: tuple[str, ...]) -> str:
     if packages:
         install = "apt-get install --no-install-recommends " + " ".join(packages)
         return install if os.geteuid() == 0 else f"sudo {install}, then run it again with sudo"

@@ -72,7 +72,7 @@ class ClosedLoad(ABC):
 
 
 MOST = 50_000_000  # requests; the time is what ends it
-WANTED = (50.0, 75.0, 90.0, 95.0, 98.0, 99.0, 100.0)
+PERCENTILES = (50.0, 75.0, 90.0, 95.0, 98.0, 99.0, 100.0)
 _LINE = re.compile(r"^(\d+),([\d.]+)$", re.M)
 _COUNT = re.compile(r"^(Complete requests|Non-2xx responses):\s+(\d+)$", re.M)
 _FAILED = re.compile(r"\(Connect: (\d+), Receive: (\d+), Length: (\d+), Exceptions: (\d+)\)")
@@ -115,7 +115,7 @@ class Ab(ClosedLoad):
             float(time[1]),
             counts["Complete requests"],
             {kind: count for kind, count in kinds.items() if count},
-            {at: percentiles[at] for at in WANTED if at in percentiles},
+            {at: percentiles[at] for at in PERCENTILES if at in percentiles},
         )
 
 

@@ -3,7 +3,7 @@
 How many processes. httperf polls without sleeping, so each process takes whatever a core has to
 spare, which on one machine is the servers' core. So there are as few as can do the job: one process
 opens up to ``LIMITS.rate`` connections/s, and FD_SETSIZE keeps it to about a thousand at a time. It
-is enough that these last ``PATIENCE`` latency limits; they need not last until the timeout. Once a
+is enough that these last ``WAITED_LIMITS`` latency limits; they need not last until the timeout. Once a
 server holds that many requests (``prlimit`` sets the number), by Little's law the average one waits
 several latency limits: the objective is missed beyond doubt, and what is not sent because of it
 (``fd-unavailable``) is a violation like the late answer it would have got. This is also what cuts an
@@ -167,7 +167,7 @@ class Printed:
 
 
 LIMITS = Limits(open_connections=1000, rate=6000.0)  # FD_SETSIZE is 1024; about 12 000/s at most
-PATIENCE = 5.0  # latency limits that a process's connections must last …
+WAITED_LIMITS = 5.0  # latency limits that a process's connections must last …
 ENOUGH = 10.0  # … and how many of them it may hold connections for, where it has so many
 LEAST_OPEN = 64
 OTHER_DESCRIPTORS = 16
@@ -190,7 +190,7 @@ class Httperf(Load):
     limits = LIMITS
 
     def processes(self, request: Request, spec: LoadSpec, hosts: int = 1) -> tuple[Process, ...]:
-        lasting = min(PATIENCE * spec.limit, spec.timeout)
+        lasting = min(WAITED_LIMITS * spec.limit, spec.timeout)
         count = max(
             hosts,
             ceil(spec.rate * lasting / self.limits.open_connections),
@@ -229,7 +229,7 @@ class Httperf(Load):
         result = counted(output, process.requests)
         if request.expect is not None:
             result = result.reclassify("wrong body", wrong_by_size(output, len(request.expect)))
-        return judged(result, output, process, spec)
+        return checked(result, output, process, spec)
 
 
 def command(
@@ -290,7 +290,7 @@ def wrong_by_size(output: Printed, expected: int) -> int:
     return max(1, ceil(right * min(1.0, off / max(1, expected))))
 
 
-def judged(result: LoadResult, output: Printed, process: Process, spec: LoadSpec) -> LoadResult:
+def checked(result: LoadResult, output: Printed, process: Process, spec: LoadSpec) -> LoadResult:
     """The result with the reason why it says nothing about the server, if there is one.
 
     On a machine that it shares with overloaded servers httperf starves with them. Then the answers

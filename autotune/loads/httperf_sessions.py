@@ -28,10 +28,10 @@ from autotune.loads.base import (
 from autotune.loads.httperf import (
     CLIENTS,
     LIMITS,
-    PATIENCE,
+    WAITED_LIMITS,
     Printed,
+    checked,
     command,
-    judged,
     mean_gap,
     no_result,
     with_file,
@@ -68,7 +68,7 @@ class HttperfSessions(Load):
         processes: list[Process] = []
         for kind in self.kinds:
             rate = spec.rate * kind.count / calls  # sessions/s
-            lasting = kind.think + kind.calls * min(PATIENCE * spec.limit, spec.timeout)
+            lasting = kind.think + kind.calls * min(WAITED_LIMITS * spec.limit, spec.timeout)
             count = max(hosts, ceil(rate * lasting / self.limits.open_connections))
             sessions = max(1, round(rate * spec.seconds))
             for index in range(min(count, sessions)):
@@ -83,7 +83,7 @@ class HttperfSessions(Load):
             return no_result(process, printed)
         result = _counted(output, int(good[1]), process)
         # Arrivals, bursts and stalls are those of sessions.
-        return judged(result, output, replace(process, requests=process.count), spec)
+        return checked(result, output, replace(process, requests=process.count), spec)
 
 
 def _process(

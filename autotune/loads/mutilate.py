@@ -150,7 +150,7 @@ def parse(printed: str, spec: LoadSpec) -> Sampled:
     result = _counted(operations, gets, sets_late, intended, spec, text)
     starts = sorted(float(start) for start, _ in times)
     return Sampled(
-        _judged(result, starts, spec),
+        _checked(result, starts, spec),
         float(total[2]),
         operations,
         len(gets),
@@ -198,7 +198,7 @@ def _counted(
     )
 
 
-def _judged(result: LoadResult, starts: Sequence[float], spec: LoadSpec) -> LoadResult:
+def _checked(result: LoadResult, starts: Sequence[float], spec: LoadSpec) -> LoadResult:
     """Whether the load ordered was made; if not, whether that was the server's doing.
 
     A connection holds back what is due once ``DEPTH`` requests are under way on it: the answers are

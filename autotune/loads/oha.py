@@ -3,10 +3,10 @@
 A request that was due while all connections were taken waits, and ``--latency-correction`` counts
 its latency from when it was due: a stall is counted for everybody who came during it. What oha prints
 is percentiles and eleven bins, of which neither can be summed, so it also stores every answer
-(``--db-url``, SQLite), and the file is handed over behind what it printed. From it late answers,
+(``--db-url``, SQLite), and the file follows what it printed. From it late answers,
 wrong statuses and bodies of a wrong size are counted one by one.
 
-How many connections. Once a server has kept ``PATIENCE`` latency limits' worth of requests waiting
+How many connections. Once a server has kept ``WAITED_LIMITS`` latency limits' worth of requests waiting
 (Little's law), the objective is missed beyond doubt; more connections would only be a longer queue.
 What was due and still waited for a connection when the time was over was never sent: a violation,
 and the server's doing, for as long as oha itself kept its schedule. That is in the file as well: when
@@ -43,7 +43,7 @@ from autotune.loads.base import (
 LIMITS = Limits(
     open_connections=900, rate=12_000.0, kept=True
 )  # 1024 descriptors are the common limit
-PATIENCE = 5.0  # latency limits that all connections together must last
+WAITED_LIMITS = 5.0  # latency limits that all connections together must last
 LEAST_OPEN = 16
 GRACE = 0.02  # s beyond a reading: what is due at its very end is noticed a timer's tick later
 _MARK = "<autotune sqlite>"
@@ -101,7 +101,7 @@ class Oha(Load):
 
     def processes(self, request: Request, spec: LoadSpec, hosts: int = 1) -> tuple[Process, ...]:
         """One for each load host, more where connections would not suffice."""
-        lasting = min(PATIENCE * spec.limit, spec.timeout)
+        lasting = min(WAITED_LIMITS * spec.limit, spec.timeout)
         open_ = self.limits.open_connections
         count = max(hosts, ceil(spec.rate / self.limits.rate), ceil(spec.rate * lasting / open_))
         whole = max(count, round(spec.rate))
@@ -128,7 +128,7 @@ class Oha(Load):
         except (ValueError, KeyError, TypeError, AttributeError, sqlite3.Error) as error:
             why = f"oha gave no result ({error!r}): {last_line(text)}"
             return LoadResult.nothing(process.requests, why)
-        return _judged(_counted(answers, errors, process, request, spec), answers, process, spec)
+        return _checked(_counted(answers, errors, process, request, spec), answers, process, spec)
 
 
 def failures(report: Mapping[str, Any]) -> dict[str, int]:
@@ -194,7 +194,7 @@ def _counted(
     )
 
 
-def _judged(
+def _checked(
     result: LoadResult, answers: Sequence[Answer], process: Process, spec: LoadSpec
 ) -> LoadResult:
     """The result with the reason why it says nothing about the server, if there is one."""

@@ -44,13 +44,16 @@ class Unusable:
 
 @dataclass(frozen=True)
 class Fault:
-    """The command failed, which says nothing about the configuration. ``said``: its last words."""
+    """The command failed, which says nothing about the configuration.
+
+    ``error_text``: the last lines it printed.
+    """
 
     why: str
-    said: str = ""
+    error_text: str = ""
 
     def __str__(self) -> str:
-        return f"{self.why}\n{self.said}" if self.said else self.why
+        return f"{self.why}\n{self.error_text}" if self.error_text else self.why
 
 
 Answer = Value | Unusable | Fault

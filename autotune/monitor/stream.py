@@ -182,7 +182,7 @@ class Stream:
         return read(done.stdout, self._owners)
 
     def stop(self) -> None:
-        """One last look, and ``run`` returns; harmless if it has, or never began."""
+        """One last sample, and ``run`` returns; nothing happens if it has, or never began."""
         self._transport.run(("sh", "-c", _STOP, "sh", self._whoami), timeout=5.0)
 
 

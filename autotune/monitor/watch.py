@@ -23,7 +23,7 @@ from autotune.transports.local import LocalTransport
 
 HERE = 0.5  # seconds between samples of this machine; of other hosts, one a second
 COUNTERS_EVERY = 1.0  # seconds
-PATIENCE = 3.0  # seconds that a host's last look may take to arrive
+LAST_SAMPLE = 3.0  # seconds that a host's last look may take to arrive
 _COMM = 15  # letters the kernel keeps of a program's name
 # What any program says where the kernel refuses it something.
 COMPLAINTS = {
@@ -76,7 +76,7 @@ class Watch:
     """``with Watch(hosts, seconds) as watch: reading = take(…)``, then ``watch.observations``.
 
     ``seconds`` is how long the reading is going to take at most. Leaving tells the streams of other
-    hosts to end with one last look; one that does not come within ``PATIENCE`` is done without.
+    hosts to end with one last look; one that does not come within ``LAST_SAMPLE`` is done without.
     Whatever goes wrong is listed in ``observations.failures``.
     """
 
@@ -112,7 +112,7 @@ class Watch:
         self._over.set()
         for stream in list(self._streams.values()):
             self._start(Stream.stop, stream)
-        deadline = time.monotonic() + PATIENCE
+        deadline = time.monotonic() + LAST_SAMPLE
         for thread in self._threads:
             thread.join(max(0.0, deadline - time.monotonic()))
         for host in self._streams:

@@ -227,7 +227,7 @@ class Ablation:
     def _recheck(self, essential: Iterable[str]) -> None:
         """Drop what mattered by itself and does not any more, without its parent parameter, say.
 
-        The regression knows nothing of that, so a set is judged by its own measurements alone.
+        The regression knows nothing of that, so a set counts by its own measurements alone.
         """
         for name in sorted(essential, key=self._loss):
             wider = self._reverted | {name}

@@ -57,7 +57,7 @@ def drift(reference: Mapping[int, Estimate], places: Sequence[int], noise: float
     if len(reference) < LEAST or not places:
         return NONE
     at = np.array([float(place) for place in reference])
-    heights = np.array([estimate.log_mean for estimate in reference.values()])
+    log_means = np.array([estimate.log_mean for estimate in reference.values()])
     variances = np.array([estimate.sd**2 + noise**2 for estimate in reference.values()])
     first, last = float(at.min()), float(max(places))
     queried = np.array([*places, *at, first, last])
@@ -68,7 +68,7 @@ def drift(reference: Mapping[int, Estimate], places: Sequence[int], noise: float
     for strength in STRENGTHS:
         prior = NO_DRIFT if strength == 0.0 else (1 - NO_DRIFT) / (len(STRENGTHS) - 1)
         likelihood, mean, covariance = _posterior(
-            strength, at / span, heights, variances, queried / span
+            strength, at / span, log_means, variances, queried / span
         )
         evidence.append(log(prior) + likelihood)
         means.append(mean)
@@ -92,11 +92,11 @@ def drift(reference: Mapping[int, Estimate], places: Sequence[int], noise: float
 
 
 def _posterior(
-    strength: float, at: Array, heights: Array, variances: Array, queried: Array
+    strength: float, at: Array, log_means: Array, variances: Array, queried: Array
 ) -> tuple[float, Array, Array]:
     """Log evidence of one strength, and mean and covariance of the drift at the places ``queried``."""
     total = _LEVEL + _covariance(strength, at, at) + np.diag(variances)
-    centred = heights - heights.mean()
+    centred = log_means - log_means.mean()
     inverse = np.linalg.inv(total)
     alpha = inverse @ centred
     likelihood = -0.5 * float(centred @ alpha) - 0.5 * float(np.linalg.slogdet(total)[1])

@@ -25,7 +25,7 @@ def winner(first: Mapping[int, Estimate], again: Mapping[int, Sequence[Estimate]
 
 
 @dataclass(frozen=True)
-class Standings:
+class PosteriorPeaks:
     """Per trial of the study, the model's estimate of its peak in today's requests/s; ``noise`` is the
     sd of one more measurement's logarithm."""
 

@@ -36,7 +36,7 @@ from autotune.optimize.gp.surrogate import (
     works,
 )
 from autotune.optimize.importance import view
-from autotune.optimize.ranking import Standings
+from autotune.optimize.ranking import PosteriorPeaks
 from autotune.optimize.samplers import choose
 from autotune.services.base import Settings, Value
 from autotune.space.space import Space
@@ -108,7 +108,7 @@ class Searcher:
         probability = getattr(self.chosen.sampler, "improvement_probability", None)
         return Suggestion(trial.number, plain(trial.params), probability)
 
-    def standings(self, drift: Drift = NONE) -> Standings:
+    def posterior(self, drift: Drift = NONE) -> PosteriorPeaks:
         """What the model believes of every configuration that was measured and works."""
         surrogate = self.surrogate(drift)
         best = surrogate.observations.log_peaks.max()
@@ -118,7 +118,7 @@ class Searcher:
             number: Estimate(float(best + m), float(s))
             for number, m, s in zip(numbers(trials), decompress(mean), sd, strict=True)
         }
-        return Standings(peaks, float(np.sqrt(surrogate.log_peak.noise)))
+        return PosteriorPeaks(peaks, float(np.sqrt(surrogate.log_peak.noise)))
 
     def view(self, drift: Drift = NONE) -> dict[str, Any]:
         """What the model believes of the parameters, for reports: see `optimize.importance.view`."""

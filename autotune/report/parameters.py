@@ -27,10 +27,10 @@ def services(name: str | None) -> tuple[Service, ...]:
     by_name = {service.name: service for service in (*SERVICES.values(), *APPS.values())}
     if name is None:
         return tuple(service for service in by_name.values() if service.parameters)
-    known = by_name | SERVICES
-    if name not in known:
+    services = by_name | SERVICES
+    if name not in services:
         raise AutotuneError(f"there is no service {name!r}", hint=instead(name, sorted(by_name)))
-    return (known[name],)
+    return (services[name],)
 
 
 def catalogue_json(name: str | None = None) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""What to know before trusting a verdict: a number, its threshold, a remedy."""
+"""What to know before trusting a verdict: a number, its threshold, what to do."""
 
 from __future__ import annotations
 

@@ -217,7 +217,7 @@ class ProcessHost:
         running = self._running.get(name)
         active = running is not None and running.alive
         return ObservedUnit(
-            known=True, active=active, enabled="", pid=running.pid if running else 0, restarts=0
+            exists=True, active=active, enabled="", pid=running.pid if running else 0, restarts=0
         )
 
     def _act(self, part: Part, action: Action, desired: HostState) -> None:

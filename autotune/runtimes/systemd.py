@@ -41,7 +41,7 @@ def parse_units(names: tuple[str, ...], text: str) -> dict[str, ObservedUnit]:
 
 def _unit(block: Mapping[str, str]) -> ObservedUnit:
     return ObservedUnit(
-        known=block["LoadState"] not in ("not-found", "error"),
+        exists=block["LoadState"] not in ("not-found", "error"),
         active=block["ActiveState"] in ACTIVE,
         enabled=block["UnitFileState"],
         pid=int(block["MainPID"]),

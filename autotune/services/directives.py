@@ -129,14 +129,14 @@ class Absent:
     """What to do where there is no such directive: ``text``, an expression, at ``position``.
 
     ``default`` is what the software takes without it; at that value nothing is written. Without
-    a position in these files the parameter is not tuned. ``shown`` replaces the comparison with the
+    a position in these files the parameter is not tuned. ``condition`` replaces the comparison with the
     default as the condition of writing it.
     """
 
     default: Value
     position: Callable[[Config], Position | None]
     text: str
-    shown: str = ""
+    condition: str = ""
 
 
 @dataclass(frozen=True)
@@ -211,8 +211,8 @@ def _absent(config: Config, tunable: Tunable, accepts: Accepts) -> Adopted:
     if not accepts(name, absent.default):
         why = f"the default of `{tunable.directive}` is out of the catalogue"
         return Adopted(left={name: why})
-    shown = absent.shown or f"{name} != {literal(absent.default)}"
-    edit = Edit.insertion(position, f'{{{{ {absent.text} if {shown} else "" }}}}')
+    condition = absent.condition or f"{name} != {literal(absent.default)}"
+    edit = Edit.insertion(position, f'{{{{ {absent.text} if {condition} else "" }}}}')
     return Adopted((edit,), {name: absent.default})
 
 

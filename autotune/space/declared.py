@@ -40,14 +40,14 @@ def value_within(file: TargetFile, dimension: Dimension, place: Location, writte
     return value
 
 
-def known(file: TargetFile, dimensions: Sequence[Dimension]) -> tuple[dict[str, Value], ...]:
+def try_first(file: TargetFile, dimensions: Sequence[Dimension]) -> tuple[dict[str, Value], ...]:
     """What each configuration of ``try:`` has otherwise than the baseline, in the order written.
 
     Raises TargetError for a parameter there is not, or a value that it cannot have.
     """
     by_name = {dimension.name: dimension for dimension in dimensions}
     configurations = []
-    for index, entry in enumerate(file.target.known):
+    for index, entry in enumerate(file.target.try_first):
         values: dict[str, Value] = {}
         for name, written in entry.items():
             if name not in by_name:

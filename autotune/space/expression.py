@@ -130,7 +130,7 @@ class Comparison:
         return frozenset({*self.left.names(), *self.right.names()})
 
     def replaced(self, replacement: Replacement) -> Comparison:
-        """The same with some names standing for something else."""
+        """The same with some names replaced."""
         left, right = (replaced(side, replacement) for side in (self.left, self.right))
         return Comparison(self.text, self.symbol, left, right)
 

@@ -17,10 +17,10 @@ class Binding:
     rule: str
     parameter: str
     asked: Value
-    given: Value
+    repaired: Value
 
     def __str__(self) -> str:
-        return f"{self.parameter}: {self.asked} → {self.given} ({self.rule})"
+        return f"{self.parameter}: {self.asked} → {self.repaired} ({self.rule})"
 
 
 class Infeasible(ValueError):

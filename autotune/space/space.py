@@ -9,7 +9,7 @@ from typing import Any
 from autotune.services.base import Bound, Parameter, Role, Settings, Value, met
 from autotune.services.registry import DEPLOYMENTS, Placed, placed
 from autotune.space import derived, kernel
-from autotune.space.declared import declared, known, value_of
+from autotune.space.declared import declared, try_first, value_of
 from autotune.space.dimension import Dimension, choice, combinations
 from autotune.space.expression import parse, parse_comparison
 from autotune.space.facts import HostFacts, smallest
@@ -36,14 +36,14 @@ class Space:
     """``facts`` are names constraints may use beside parameters: ``web.memory``, ``count(web)``.
 
     ``dropped`` says what was left out because these hosts do not have it or the baseline breaks it,
-    a line each. ``known`` are configurations that the user wants tried first, as what they change.
+    a line each. ``try_first`` are configurations that the user asks to try first, as what they change.
     """
 
     dimensions: tuple[Dimension, ...]
     constraints: tuple[Rule, ...]
     facts: Mapping[str, float]
     dropped: tuple[str, ...] = ()
-    known: tuple[Settings, ...] = ()
+    try_first: tuple[Settings, ...] = ()
 
     @property
     def tunable(self) -> tuple[Dimension, ...]:
@@ -143,7 +143,7 @@ def build(file: TargetFile, facts: Facts) -> Space:
     rules = _written(file, vocabulary)
     for order in orders(target, every):
         rules += vocabulary.rules(order)
-    space = Space(every, tuple(rules), named_facts, left_out, known(file, every))
+    space = Space(every, tuple(rules), named_facts, left_out, try_first(file, every))
     try:
         broken = space.candidate({}).bindings
     except Infeasible as error:

@@ -73,7 +73,7 @@ def reduce(
     gain = _gain(state)
     surrogate = _searcher(environment, directory, state).surrogate(drifted(state))
     predicted = _predicted(surrogate, environment.space, state)
-    noise = state.standings.noise if state.standings else KNOWN_SD / 2
+    noise = state.posterior.noise if state.posterior else KNOWN_SD / 2
     with opened(environment, directory, progress) as context:
         context.store.open_session(versions())
         measured = _AblationTrials(context, stock.settings, winner)

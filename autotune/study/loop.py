@@ -103,7 +103,7 @@ def _rank(context: TrialContext, searcher: Searcher) -> None:
     drift = drifted(context.store.state)
     if drift.real:
         context.progress.note(f"drift: {drift}; peaks are compared as of now")
-    context.store.standings(searcher.standings(drift))
+    context.store.posterior(searcher.posterior(drift))
     context.store.modelled(searcher.view(drift))
 
 

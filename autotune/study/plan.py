@@ -44,7 +44,7 @@ def plan(environment: Environment) -> dict[str, Any]:
 def _of_command(environment: Environment) -> dict[str, Any]:
     """A command changes nothing by itself: the parameters it would be called with, first of all."""
     preview, space = environment.preview(), environment.space
-    first = [space.baseline, *({**space.baseline, **changes} for changes in space.known)]
+    first = [space.baseline, *({**space.baseline, **changes} for changes in space.try_first)]
     candidates = [space.candidate(settings) for settings in first]
     return {
         "schema": 1,

@@ -2,7 +2,7 @@
 they let the study claim.
 
 All of it follows from the state. Once the search has ended, candidates are ranked by what the model
-estimates (``State.standings``): one reading alone overstates the best by about a tenth.
+estimates (``State.posterior``): one reading alone overstates the best by about a tenth.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ def candidates(state: State) -> dict[int, Estimate]:
     """All configurations but the baseline, as estimated before they are measured again."""
     searched = [t for t in state.finished(*COUNTED) if t.phase is not Phase.BASELINE]
     measured = dict(estimates(searched))
-    if state.standings is None:
+    if state.posterior is None:
         return measured
-    believed = state.standings.peaks
+    believed = state.posterior.peaks
     return {trial: believed[trial] for trial in measured if trial in believed}
 
 
@@ -71,7 +71,7 @@ def runner_up(state: State) -> int | None:
 
 def _again(state: State) -> dict[int, list[Estimate]]:
     """Measurements in the finals, with the noise that one reading of any configuration has."""
-    noise = state.standings.noise if state.standings else 0.0
+    noise = state.posterior.noise if state.posterior else 0.0
     again: dict[int, list[Estimate]] = {}
     for trial, estimate in estimates(state.finished(Phase.FINALIST)):
         again.setdefault(trial, []).append(estimate.noisier(noise))
@@ -113,7 +113,7 @@ def confirmations(state: State, challenger: int, phase: Phase = Phase.CONFIRM) -
     A benchmark command's values have all of their noise in their sd: it was given, or learned from
     repeats (`measure.repeats`).
     """
-    noise = state.standings.noise if state.standings and not state.values else 0.0
+    noise = state.posterior.noise if state.posterior and not state.values else 0.0
     return [
         Measured(trial == challenger, estimate.noisier(noise))
         for trial, estimate in estimates(state.finished(phase))

@@ -10,7 +10,7 @@ from typing import Any
 from autotune.environments.peak import Peak
 from autotune.errors import AutotuneError
 from autotune.estimate import Estimate
-from autotune.optimize.ranking import Standings
+from autotune.optimize.ranking import PosteriorPeaks
 from autotune.services.base import Settings, Value
 
 Record = Mapping[str, Any]
@@ -75,7 +75,7 @@ class State:
     """Everything the order of a study depends on.
 
     ``transferred`` are changes that won an earlier study and are tried first here.
-    ``settled`` says why the search ended before its budget did, ``standings`` what the model believed
+    ``settled`` says why the search ended before its budget did, ``posterior`` what the model believed
     once it had ended, ``explained`` which of the winner's changes carry its gain. ``rss`` is the
     largest process of each `tier.service` that any trial had, in bytes. ``values`` are what a
     benchmark command answered, by trial, in their order. ``ceilings`` are those measured, of the
@@ -87,7 +87,7 @@ class State:
     started: str | None = None
     noise: Mapping[str, Any] | None = None
     bottlenecks: Mapping[int, Mapping[str, Any]] = field(default_factory=dict)
-    standings: Standings | None = None
+    posterior: PosteriorPeaks | None = None
     transferred: tuple[Settings, ...] = ()
     settled: str | None = None
     warmups: Mapping[int, Mapping[str, Any]] = field(default_factory=dict)
@@ -144,9 +144,9 @@ def _trial(record: Record) -> Trial:
     return Trial(record["trial"], Phase(record["phase"]), bindings=bindings, **same)
 
 
-def _standings(record: Record) -> Standings:
+def _posterior(record: Record) -> PosteriorPeaks:
     peaks = {int(number): Estimate.of(peak, sd) for number, (peak, sd) in record["peaks"].items()}
-    return Standings(peaks, record["noise"])
+    return PosteriorPeaks(peaks, record["noise"])
 
 
 def _summed(seconds: Mapping[str, float], more: Mapping[str, float]) -> Mapping[str, float]:
@@ -171,7 +171,7 @@ _OF_STUDY: Mapping[str, Callable[[State, Record], dict[str, Any]]] = {
     "noise": lambda _, r: {"noise": r},
     "bottleneck": lambda state, r: {"bottlenecks": {**state.bottlenecks, r["trial"]: r}},
     "memory": lambda state, r: {"rss": _largest(state.rss, r["rss"])},
-    "standings": lambda _, r: {"standings": _standings(r)},
+    "standings": lambda _, r: {"posterior": _posterior(r)},
     "model": lambda _, r: {"model": r["view"]},
     "settled": lambda _, r: {"settled": r["why"]},
     "transferred": lambda _, r: {"transferred": tuple(r["configurations"])},

@@ -115,13 +115,13 @@ def _opening(state: State, space: Space, budget: Budget, elapsed: float) -> Step
         tried.append(acts)
         if new and len(tried) <= most:
             return Measure(phase, settings)
-    known = []
-    for changes in (*space.known, *state.transferred):
+    untried = []
+    for changes in (*space.try_first, *state.transferred):
         settings = {**space.baseline, **changes}
         if (acts := acting(settings, space)) not in tried:
             tried.append(acts)
-            known.append(settings)
-    following = known[len(state.finished(Phase.KNOWN)) :]
+            untried.append(settings)
+    following = untried[len(state.finished(Phase.KNOWN)) :]
     return Measure(Phase.KNOWN, following[0]) if following else None
 
 
@@ -145,7 +145,7 @@ def _deployment(settings: Settings, space: Space) -> Settings:
 
 def _searching(state: State, space: Space, budget: Budget, elapsed: float) -> Step | None:
     later = state.finished(Phase.FINALIST, Phase.CONFIRM)
-    over = later or state.settled or state.standings or not space.tunable
+    over = later or state.settled or state.posterior or not space.tunable
     if over or not _may_search(state, budget, elapsed):
         return None
     return _reference(state) or Ask()
@@ -165,7 +165,7 @@ def _reference(state: State) -> Step | None:
 
 
 def _ranking(state: State) -> Step | None:
-    return Rank() if state.standings is None and candidates(state) else None
+    return Rank() if state.posterior is None and candidates(state) else None
 
 
 def _may_search(state: State, budget: Budget, elapsed: float) -> bool:

@@ -22,7 +22,7 @@ from autotune.measure.noise import Noise
 from autotune.measure.reading import Reading
 from autotune.measure.warmup import WarmUpResult
 from autotune.monitor.activity import HostUsage
-from autotune.optimize.ranking import Standings
+from autotune.optimize.ranking import PosteriorPeaks
 from autotune.space.space import Candidate
 from autotune.study import journal
 from autotune.study.directory import EVENTS, find
@@ -147,10 +147,10 @@ class Store:
         """Wall-clock seconds since the last such record, by what they went into."""
         self._write("spent", seconds={kind: round(value, 3) for kind, value in seconds.items()})
 
-    def standings(self, standings: Standings) -> None:
+    def posterior(self, posterior: PosteriorPeaks) -> None:
         """What the model believes of the measured configurations."""
-        peaks = {str(number): [e.value, e.sd] for number, e in standings.peaks.items()}
-        self._write("standings", peaks=peaks, noise=standings.noise)
+        peaks = {str(number): [e.value, e.sd] for number, e in posterior.peaks.items()}
+        self._write("standings", peaks=peaks, noise=posterior.noise)
 
     def transferred(self, study: str, configurations: Sequence[Mapping[str, Any]]) -> None:
         """What is taken over from an earlier study, as changes to the baseline."""

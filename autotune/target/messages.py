@@ -8,9 +8,9 @@ from collections.abc import Iterable
 LONGEST = 40  # characters of a value
 
 
-def same(one: object, other: object) -> bool:
+def same(value: object, other: object) -> bool:
     """Whether two values are the same in a configuration file, where 1 is not true."""
-    return one == other and isinstance(one, bool) == isinstance(other, bool)
+    return value == other and isinstance(value, bool) == isinstance(other, bool)
 
 
 def format_value(value: object) -> str:
@@ -26,15 +26,15 @@ def format_value(value: object) -> str:
     return "a mapping" if isinstance(value, dict) else "a list"
 
 
-def nearest(name: str, known: Iterable[str]) -> str | None:
+def nearest(name: str, names: Iterable[str]) -> str | None:
     """The known name that ``name`` was probably meant to be."""
-    close = difflib.get_close_matches(name, list(known), n=1, cutoff=0.6)
+    close = difflib.get_close_matches(name, list(names), n=1, cutoff=0.6)
     return close[0] if close else None
 
 
-def instead(name: str, known: Iterable[str]) -> str:
+def instead(name: str, names: Iterable[str]) -> str:
     """The hint for a name that does not exist: the nearest one that does, or all of them."""
-    names = list(known)
+    names = list(names)
     if not names:
         return "there are none"
     meant = nearest(name, names)

@@ -321,7 +321,7 @@ class Target(Model):
     """Adjusts the catalogue, by `tier.service.parameter`; or declares what `command` takes."""
     constraints: tuple[Text, ...] = ()
     """Rules every trial keeps, such as `web.php_fpm.max_children * 30 MB <= 70% of web.memory`."""
-    known: tuple[dict[Text, Scalar], ...] = Field(default=(), alias="try")
+    try_first: tuple[dict[Text, Scalar], ...] = Field(default=(), alias="try")
     """Configurations to try before the search; what one leaves out is as in the baseline."""
     load: Load = Load()
     data: Data = Data()

@@ -58,18 +58,18 @@ class ParameterRule(Model):
 
     @model_validator(mode="after")
     def _says_one_thing(self) -> ParameterRule:
-        given = [key for key in ParameterRule.model_fields if getattr(self, key) is not None]
-        if not given:
+        present = [key for key in ParameterRule.model_fields if getattr(self, key) is not None]
+        if not present:
             raise ValueError(
                 "says nothing; give `range`, `choices`, `fixed`, `derive`, `default` or `drop`"
             )
-        kinds = [key for key in given if key in ("range", "choices", "fixed", "derive", "drop")]
+        kinds = [key for key in present if key in ("range", "choices", "fixed", "derive", "drop")]
         if len(kinds) > 1:
             raise at(kinds[1], f"`{kinds[0]}` and `{kinds[1]}` exclude each other")
         alone_with = {"default": ("fixed", "drop", "derive"),
                       "log": ("choices", "fixed", "drop", "derive")}  # fmt: skip
         for key, alone in ((key, alone) for alone, keys in alone_with.items() for key in keys):
-            if key in given and alone in given:
+            if key in present and alone in present:
                 raise at(alone, f"`{alone}` means nothing beside `{key}`")
         return self
 

@@ -50,7 +50,7 @@ def _quoted(node: Any) -> Any:
 
 # Changes under these leave every reading as true as it was. Whatever else changes, the stack, the
 # load or the space that was searched is another one.
-HARMLESS = (
+KEEPS_READINGS = (
     ("name",),
     ("budget",),
     ("search",),
@@ -82,7 +82,7 @@ class Difference:
 def differences(old: Target, new: Target) -> tuple[Difference, ...]:
     """Every setting that differs, in the order of the new target's file, removed ones last."""
     return tuple(
-        Difference(".".join(path), before, after, breaks=not _harmless(path, old, new))
+        Difference(".".join(path), before, after, breaks=not _keeps_readings(path, old, new))
         for path, before, after in _walk((), written(old), written(new))
     )
 
@@ -95,14 +95,14 @@ def _walk(path: tuple[str, ...], old: Any, new: Any) -> Iterator[tuple[tuple[str
         yield path, old, new
 
 
-def _harmless(path: tuple[str, ...], old: Target, new: Target) -> bool:
+def _keeps_readings(path: tuple[str, ...], old: Target, new: Target) -> bool:
     if path == ("load", "max_rate"):
         # Raised, it only lets a peak be found that the old cap hid from no reading there is.
         return new.load.max_rate > old.load.max_rate
     return any(
         len(path) >= len(pattern)
         and all(p in ("*", s) for p, s in zip(pattern, path, strict=False))
-        for pattern in HARMLESS
+        for pattern in KEEPS_READINGS
     )
 
 

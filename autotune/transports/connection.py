@@ -189,18 +189,18 @@ class _HostKeyPolicy:
 
     def missing_host_key(self, client: SSHClient, hostname: str, key: PKey) -> None:
         """Accept a certificate of an authority; without one, as ssh does, the key itself."""
-        offered, known = HostKey(key.get_name(), key.get_base64()), self.entries()
+        offered, entries = HostKey(key.get_name(), key.get_base64()), self.entries()
         certificate = certificate_of(key.public_blob.key_blob) if key.public_blob else None
         reason = ""
         if certificate is not None:
-            hostkeys.refuse_revoked(self.host, certificate.authority, known)
+            hostkeys.refuse_revoked(self.host, certificate.authority, entries)
             refusal = certificate.refusal(self.principal, self.authorities())
             if refusal is None:
-                hostkeys.refuse_revoked(self.host, offered, known)
+                hostkeys.refuse_revoked(self.host, offered, entries)
                 return
             reason = f"; its certificate {certificate.name!r} does not do: {refusal}"
         try:
-            hostkeys.check(self.host, self.name, offered, known, self.files[0])
+            hostkeys.check(self.host, self.name, offered, entries, self.files[0])
         except HostKeyRefused as error:
             raise HostKeyRefused(error.message + reason, hint=error.hint) from None
 
@@ -209,11 +209,11 @@ class _HostKeyPolicy:
         certificate where an authority is known for it."""
         transport = Transport(sock, **options)
         security = transport.get_security_options()
-        known = {entry.key.kind for entry in self.entries() if not entry.authority}
-        if "ssh-rsa" in known:  # the same key, signed with a digest of today (RFC 8332)
-            known |= {"rsa-sha2-512", "rsa-sha2-256"}
+        entries = {entry.key.kind for entry in self.entries() if not entry.authority}
+        if "ssh-rsa" in entries:  # the same key, signed with a digest of today (RFC 8332)
+            entries |= {"rsa-sha2-512", "rsa-sha2-256"}
         kinds = security.key_types
-        ordered = sorted(kinds, key=lambda kind: kind not in known)
+        ordered = sorted(kinds, key=lambda kind: kind not in entries)
         certified = [kind + SUFFIX for kind in kinds] if self.authorities() else []
         security.key_types = [*certified, *ordered]
         return transport

@@ -78,11 +78,11 @@ def facts(
 
     Raises ``AutotuneError`` with every host that does not say or cannot be reached.
     """
-    known = run_on_all(
+    facts = run_on_all(
         (transports[name] for name in target.hosts),
         lambda transport: host_facts(transport, units=units),
     ).unwrap()
-    return {name: known[transports[name].name].within(host)
+    return {name: facts[transports[name].name].within(host)
             for name, host in target.hosts.items()}  # fmt: skip
 
 

@@ -2,7 +2,7 @@
 its certificate (OpenSSH's PROTOCOL.certkeys) against the authorities there.
 
 Looked up here rather than by the SSH library, which leaves out revoked keys, patterns and all but
-the first kind of key, and whose messages say neither fingerprint nor remedy.
+the first kind of key, and whose messages say neither fingerprint nor what to do.
 """
 
 from __future__ import annotations
@@ -77,13 +77,15 @@ def known_keys(address: str, files: Iterable[Path]) -> list[KnownKey]:
     return [key for key in keys if key is not None]
 
 
-def check(host: str, address: str, offered: HostKey, known: Sequence[KnownKey], file: Path) -> None:
+def check(
+    host: str, address: str, offered: HostKey, entries: Sequence[KnownKey], file: Path
+) -> None:
     """Raise ``HostKeyRefused`` unless ``offered`` is a key that ``address`` is known by.
 
     ``host``: what messages call it. ``file``: where an accepted key would be written.
     """
-    refuse_revoked(host, offered, known)
-    trusted = [entry for entry in known if not entry.revoked and not entry.authority]
+    refuse_revoked(host, offered, entries)
+    trusted = [entry for entry in entries if not entry.revoked and not entry.authority]
     if any(entry.key == offered for entry in trusted):
         return
     if trusted:
@@ -103,9 +105,9 @@ def check(host: str, address: str, offered: HostKey, known: Sequence[KnownKey], 
     )
 
 
-def refuse_revoked(host: str, offered: HostKey, known: Iterable[KnownKey]) -> None:
+def refuse_revoked(host: str, offered: HostKey, entries: Iterable[KnownKey]) -> None:
     """Raise ``HostKeyRefused`` where a line revokes the key."""
-    for entry in known:
+    for entry in entries:
         if entry.revoked and entry.key == offered:
             raise HostKeyRefused(
                 f"{host}: its host key {offered.fingerprint} is revoked"
@@ -178,12 +180,12 @@ class Certificate:
     signed: bytes
     signature: bytes
 
-    def refusal(self, principal: str, known: Iterable[KnownKey]) -> str | None:
+    def refusal(self, principal: str, entries: Iterable[KnownKey]) -> str | None:
         """Why the certificate does not vouch for ``principal``; ``None`` where it does.
 
-        ``known`` are the lines of known_hosts that speak of the host.
+        ``entries`` are the lines of known_hosts that speak of the host.
         """
-        if not any(entry.authority and entry.key == self.authority for entry in known):
+        if not any(entry.authority and entry.key == self.authority for entry in entries):
             return f"no @cert-authority line has {self.authority.fingerprint}"
         if self.kind != HOST:
             return "it is not a host's"

@@ -34,7 +34,7 @@ def file(content: bytes, mode: int = 0o644, owner: str = "0:0") -> ObservedFile:
 
 
 def unit(*, active: bool) -> ObservedUnit:
-    return ObservedUnit(known=True, active=active, enabled="disabled", pid=7 * active, restarts=0)
+    return ObservedUnit(exists=True, active=active, enabled="disabled", pid=7 * active, restarts=0)
 
 
 WANTED = HostState(

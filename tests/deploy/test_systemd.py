@@ -255,7 +255,7 @@ def test_a_host_that_goes_down_during_a_deployment(ground: Ground) -> None:
         fleet.deploy(changed)
     assert not isinstance(raised.value, DeployFailed)
     assert "-t 4" in ground.sh("flcache", "cat /etc/memcached.conf")  # the others are rolled back
-    with pytest.raises(AutotuneError, match="not put back: flweb"):
+    with pytest.raises(AutotuneError, match="not restored: flweb"):
         fleet.restore()
     up(HOSTS, ground.lab)
     ground.killed(fleet)
@@ -283,7 +283,7 @@ def test_a_host_that_goes_down_between_deployments(ground: Ground) -> None:
     halt(ground.lab, "flstore")
     with pytest.raises(AutotuneError, match="flstore"):
         fleet.deploy(settings(fleet, web__php_fpm__max_children=9))
-    with pytest.raises(AutotuneError, match="not put back: flstore"):
+    with pytest.raises(AutotuneError, match="not restored: flstore"):
         fleet.restore()
     up(HOSTS, ground.lab)
     ground.killed(fleet)
@@ -370,7 +370,7 @@ def test_killed_at_each_step_of_a_deployment_hosts_can_be_put_back(
         if number % 2:  # the controller's copy is lost with some studies
             shutil.rmtree(study, ignore_errors=True)
             restore_hosts(study, ground.transports, SERVICE_MANAGER)
-        _put_back(study, ground, before, said)
+        _restore_and_compare(study, ground, before, said)
 
 
 @pytest.mark.timeout(1800)
@@ -386,7 +386,7 @@ def test_a_restoring_killed_at_each_step_is_completed_by_another(
     for said, (host, at) in steps.items():
         _deployed(tuners, ground, study)
         assert _tuner(tuners, "restore", ground, study, host, str(at))[0] == -signal.SIGKILL
-        _put_back(study, ground, before, said)
+        _restore_and_compare(study, ground, before, said)
 
 
 def _deployed(tuners: subprocess.Popen[str], ground: Ground, study: Path) -> None:
@@ -394,7 +394,9 @@ def _deployed(tuners: subprocess.Popen[str], ground: Ground, study: Path) -> Non
     assert _tuner(tuners, "tune", ground, study, WATCHED[0], "-1")[0] == -signal.SIGKILL
 
 
-def _put_back(study: Path, ground: Ground, before: Mapping[str, list[str]], asked: str) -> None:
+def _restore_and_compare(
+    study: Path, ground: Ground, before: Mapping[str, list[str]], asked: str
+) -> None:
     restore_study(study, ground.transports, SERVICE_MANAGER)
     deadline = time.monotonic() + 60
     while (found := differing(before, ground.pictures())) and asked in ALONE:

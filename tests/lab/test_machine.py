@@ -62,7 +62,7 @@ def test_the_scripts_are_ones_a_shell_can_read(script: str) -> None:
 def test_missing_packages_are_told_with_the_command_to_get_them() -> None:
     missing = prerequisites.missing_packages(lambda program: program not in {"sshd", "ip"})
     assert missing == ("iproute2", "openssh-server")
-    hint = prerequisites._remedy(missing)
+    hint = prerequisites._advice(missing)
     assert "apt-get install --no-install-recommends iproute2 openssh-server" in hint
 
 
@@ -86,7 +86,7 @@ def test_no_lab_has_no_hosts(tmp_path: Path) -> None:
 
 
 def test_one_at_a_time_works_on_a_lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lock, "_PATIENCE", 0.05)
+    monkeypatch.setattr(lock, "_WAIT", 0.05)
     lab = names(tmp_path / "lab")
     with lock.alone(lab, make=True):  # noqa: SIM117  # the second is to fail inside the first
         with pytest.raises(LockedError), lock.alone(lab, make=True):

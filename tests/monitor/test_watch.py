@@ -76,7 +76,7 @@ def test_a_host_ends_with_a_last_look_when_it_is_left(
 def test_a_host_that_hangs_is_not_waited_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("autotune.monitor.watch.PATIENCE", 0.1)
+    monkeypatch.setattr("autotune.monitor.watch.LAST_SAMPLE", 0.1)
     over = threading.Event()
 
     class Hanging(LocalTransport):

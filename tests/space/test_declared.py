@@ -71,7 +71,7 @@ def test_configurations_to_try_first(tmp_path: Path) -> None:
         "x: {range: [64MB, 1GB], unit: MB}, y: {choices: [false, true]}",
         "try: [{x: 128MB, y: true}, {}, {y: false}]",
     )
-    assert found.known == ({"x": 128, "y": True}, {}, {"y": False})
+    assert found.try_first == ({"x": 128, "y": True}, {}, {"y": False})
 
 
 @pytest.mark.parametrize(

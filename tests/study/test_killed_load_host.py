@@ -99,7 +99,7 @@ def test_the_load_host_is_left_as_it_was(lab: Path, tmp_path: Path) -> None:
         restored = autotune("restore", target)
         said = restored.communicate(timeout=120)[0]
         assert restored.returncode == 0, said
-        assert "khload: put back" in said
+        assert "khload: restored" in said
         assert state(lab) == before
         if not lost:
             study.rename(study.with_name("restored"))

@@ -42,7 +42,7 @@ def test_a_study_goes_from_the_baseline_to_a_proven_gain(tmp_path: Path) -> None
     assert phases(state)[:3] == [Phase.BASELINE, Phase.RECOMMENDED, Phase.PUBLISHED]
     assert len(state.finished(*COUNTED)) == 8
     assert FINALISTS <= len(state.finished(Phase.FINALIST)) <= MOST_FINALISTS
-    assert state.standings is not None
+    assert state.posterior is not None
     assert len(state.finished(Phase.CONFIRM)) >= 6
     assert set(state.warmups) == {trial.number for trial in state.trials if trial.peak}
     assert all(record["settled"] for record in state.warmups.values())

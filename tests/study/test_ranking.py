@@ -6,7 +6,7 @@ import pytest
 
 from autotune.environments.peak import Peak
 from autotune.estimate import Estimate
-from autotune.optimize.ranking import Standings
+from autotune.optimize.ranking import PosteriorPeaks
 from autotune.study.ranking import finalists
 from autotune.study.records import Phase, State, Trial
 
@@ -18,8 +18,8 @@ def believed(*peaks: Placed, sd: float = 0.05) -> State:
     """A searched state: where the model stands on each trial, in order."""
     measured = Peak(100.0, 90.0, 110.0, sd, "measured")
     trials = [Trial(n, phase, {}, peak=measured) for n, (phase, _) in enumerate(peaks)]
-    standings = Standings({n: Estimate.of(peak, sd) for n, (_, peak) in enumerate(peaks)}, sd)
-    return State(trials=tuple(trials), standings=standings)
+    posterior = PosteriorPeaks({n: Estimate.of(peak, sd) for n, (_, peak) in enumerate(peaks)}, sd)
+    return State(trials=tuple(trials), posterior=posterior)
 
 
 @pytest.mark.parametrize(

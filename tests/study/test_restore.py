@@ -102,7 +102,7 @@ def test_the_load_host_is_restored_as_well(killed: Killed, named: str) -> None:
     code, output = killed.autotune_restore(what(killed)[named])
     assert code == 0, output
     assert killed.restored == set(HOSTS)
-    assert "lab: load1: put back 1 files" in output
+    assert "lab: load1: restored 1 files" in output
     assert BackupStore(killed.study).hosts() == ()
 
 
@@ -142,7 +142,7 @@ def test_every_failure_is_named(killed: Killed) -> None:
     assert code != 0
     assert "load1 does not answer" in output
     assert "cache1 does not answer" in output
-    assert "web2: put back 1 files" in output
+    assert "web2: restored 1 files" in output
 
 
 def test_a_damaged_study_does_not_keep_hosts_from_their_own_copies(killed: Killed) -> None:

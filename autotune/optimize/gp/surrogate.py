@@ -30,7 +30,7 @@ Shifts = Mapping[int, tuple[float, float]]
 NEAR = 0.3
 # An observation this many sds below what all others predict of it was disturbed, and is disregarded.
 DISTURBED = 3.0
-ENOUGH = 8  # observations, to judge one by the others
+ENOUGH = 8  # observations, to compare one with the others
 # A disturbance hides a third of a peak, no more: a configuration that carried less than that of what
 # the others predict fell off an edge that they know nothing of.
 HIDDEN = log(1.5)

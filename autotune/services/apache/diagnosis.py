@@ -44,7 +44,7 @@ def doing(text: str) -> Mapping[str, float]:
 
 
 def workers(part: PartReading) -> Finding | None:
-    """All its workers are taken and connections wait to be accepted. What is behind comes first:
+    """All its workers are busy and connections wait to be accepted. What is behind comes first:
     a load balancer whose web servers lack workers runs out of its own."""
     activity, most = part.activity, part.setting("MaxRequestWorkers")
     if most is None or activity.queued < QUEUED or not activity.workers:
@@ -54,19 +54,19 @@ def workers(part: PartReading) -> Finding | None:
     kept = activity.counters.get(KEPT, 0.0)
     logged = "max_workers" in activity.complaints
     # A server that leaves the question about its state waiting has nobody to answer it.
-    taken = bool(activity.unanswered) or activity.occupied + kept >= BUSY * there
+    exhausted = bool(activity.unanswered) or activity.occupied + kept >= BUSY * there
     # A reading cut short ends before anybody was asked; but whoever is free accepts at once,
     # unless the machine keeps it from running for a moment.
     unasked = activity.answers + activity.unanswered <= AROUND
     inferred = unasked and there >= FULL * most and activity.waiting >= FLEETING * there
-    if not (logged or taken or inferred):
+    if not (logged or exhausted or inferred):
         return None
     return Finding(
         Resource.WORKERS,
         f"{_observed(activity, kept, logged=logged)} of {there} workers, {most} allowed;"
         f" {activity.waiting:.0f} connections waited at its socket (up to {activity.waiting_max}):"
         f" {_move(there, most, threads, kept)}",
-        TOLD if logged else MEASURED if taken else INFERRED,
+        TOLD if logged else MEASURED if exhausted else INFERRED,
     )
 
 

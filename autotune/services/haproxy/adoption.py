@@ -27,7 +27,7 @@ MAIN = "/etc/haproxy/haproxy.cfg"
 PROXIES = ("defaults", "frontend", "backend", "listen")
 FLAG = Notation(lambda _: None, str)  # it is there or not: where it is, it stays
 _ELSEWHERE = re.compile(rb"(?m)^\s*(CONFIG=|EXTRAOPTS=.*\s-f)")
-# What takes effect where nothing is said of a timeout, in the order of the manual.
+# What takes effect where a file does not name a timeout, in the order of the manual.
 _TIMEOUTS = {"client": "", "server": "", "connect": "", "queue": "connect", "http-request": "client",
              "http-keep-alive": "http-request"}  # fmt: skip
 
@@ -42,8 +42,8 @@ def find(host: RunningHost) -> Iterator[RunningService | str]:
     elif not ports:
         yield "HAProxy listens nowhere without TLS, which autotune's load does not speak"
     else:
-        sockets = (seen.words[0].removeprefix("unix@") for seen in config.called("stats socket"))
-        servers = (seen.words[1] for seen in config.called("server") if seen.words[1:])
+        sockets = (line.words[0].removeprefix("unix@") for line in config.called("stats socket"))
+        servers = (line.words[1] for line in config.called("server") if line.words[1:])
         yield RunningService(
             host=host, key="haproxy", config=config, kind="lb", port=ports[0],
             listen=next((path for path in sockets if path.startswith("/")), ""),
@@ -53,15 +53,15 @@ def find(host: RunningHost) -> Iterator[RunningService | str]:
 
 def _ports(config: Config) -> list[int]:
     """Where HTTP is spoken without TLS and sent on to other hosts."""
-    forwards = {seen.directive.within for name in ("server", "default_backend", "use_backend")
-                for seen in config.called(name)}  # fmt: skip
-    words = [seen.words for seen in config.called("bind") if seen.directive.within in forwards]
+    forwards = {line.directive.within for name in ("server", "default_backend", "use_backend")
+                for line in config.called(name)}  # fmt: skip
+    words = [line.words for line in config.called("bind") if line.directive.within in forwards]
     ports = [place[0].rpartition(":")[2] for place in words if place and "ssl" not in place]
     return [int(port) for port in ports if port.isdigit()]
 
 
 def tune(service: RunningService, accepts: Accepts) -> Adopted:
-    """Every parameter that is in the file, or can be said in one line of `global` or `defaults`."""
+    """Every parameter that is in the file, or can be set by one line of `global` or `defaults`."""
     return map_directives(service.config, _tunables(service), accepts)
 
 
@@ -95,9 +95,9 @@ def _tunables(service: RunningService) -> Iterator[Tunable]:
 def _timeouts(config: Config) -> Iterator[tuple[str, str, str, Notation, Value | None]]:
     values: dict[str, Value | None] = {}
     for name, otherwise in _TIMEOUTS.items():
-        words = {word for seen in config.called(f"timeout {name}") for word in seen.words[:1]}
-        said = {MILLISECONDS.read(word) for word in words} or {values.get(otherwise)}
-        values[name] = said.pop() if len(said) == 1 else None
+        words = {word for line in config.called(f"timeout {name}") for word in line.words[:1]}
+        milliseconds = {MILLISECONDS.read(word) for word in words} or {values.get(otherwise)}
+        values[name] = milliseconds.pop() if len(milliseconds) == 1 else None
         parameter = f"timeout_{name.replace('-', '_')}"
         yield "defaults", parameter, f"timeout {name}", MILLISECONDS, values[name]
 

@@ -1,0 +1,141 @@
+"""The words of the code, its messages and its documents are those of the field.
+
+``pytest -s`` shows how much was read. A word is looked for in identifiers split at their joints
+(``peak_hunt``, ``PeakHunt``), in string literals, comments and docstrings, and in the documents.
+"""
+
+from __future__ import annotations
+
+import ast
+import functools
+import io
+import re
+import tokenize
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+REPOSITORY = Path(__file__).parents[1]
+CODE = sorted((REPOSITORY / "autotune").rglob("*.py"))
+DOCUMENTS = [
+    *sorted(REPOSITORY.glob("*.md")),
+    *sorted((REPOSITORY / "docs").glob("*.md")),
+    *sorted((REPOSITORY / "templates").rglob("*.j2")),
+    *sorted((REPOSITORY / "autotune").rglob("*.sh")),
+]
+# Private words, as regular expressions of whole words, and what the field says instead.
+PRIVATE = {
+    "beds?|equipment": "environment, session",
+    "gauges?": "meter",
+    "narrators?|harmless": "progress reporter, ignore errors",
+    "contests?|standings?|contenders?": "ranking, leader, candidates",
+    "opponents?": "reference configuration",
+    "sittings?": "session",
+    "grounds?": "run directory, context",
+    "wanted": "desired",
+    "judg(e|es|ed|ing|ement)": "validate",
+    "insists?|insisting": "run checked, validate, refuse",
+    "put_?back|puts? back|putting back|give_?back|gives? back|gave back": "restore",
+    "as (it|they) (was|were) found": "as before, from the backup",
+    "handovers?|handed over": "export, manifest",
+    "tally|tallies": "load result, counts",
+    "blames?|blamed": "bottleneck, reclassify",
+    "hunts?|hunting|hunter": "peak search",
+    "warmth": "warm-up result",
+    "calm|patience": "steal guard, retry budget",
+    "footprints?": "host usage",
+    "situations?": "reading context",
+    "remed(y|ies)|heed(s|ing|ed|less)?": "recommended moves, follow",
+    "landscapes?|heights": "surrogate model",
+    "lattices?": "grid",
+    "homes|strangers|mutants|timid": "incumbents, random candidates, mutations",
+    "weighings": "effect estimates",
+    "prospects?|hope|hopes": "probability of improvement",
+    "merits?": "objective scale",
+    "yardsticks?": "objective formatter",
+    "ladders?|rungs?": "load curve, load step",
+    "weather": "noise model",
+    "knobs?": "parameter, directive",
+    "manieth|plainly|riddles?": "say it in a sentence of the field",
+}
+# Words of everyday that say nothing of what a name holds.
+NAMELESS = re.compile(r"found|seen|known|wanted|said|told|made|one|taken|given|shown")
+# Where a private word stands all the same: file or folder, word, reason.
+RENDERED = "a comment in files that users have: they stay byte for byte"
+ALLOWED = [
+    ("autotune/study/records.py", "standings", "an event of journals on disk"),
+    ("autotune/study/store.py", "standings", "an event of journals on disk"),
+    ("autotune/report/", "remedy", "a key of `report --json`"),
+    ("autotune/report/measured.py", "ladder", "a key of `report --json`"),
+    ("templates/apache/", "judges", RENDERED),
+    ("templates/export/", "judged", RENDERED),
+    ("templates/export/host.sh.j2", "put_back", RENDERED),
+    ("templates/export/host.sh.j2", "put back", RENDERED),
+]
+JOINT = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|_+")
+
+
+@functools.cache
+def texts(path: Path) -> tuple[tuple[int, str], ...]:
+    """Lines with their words: identifiers split at their joints, literals and comments as they are."""
+    source = path.read_text(encoding="utf-8")
+    if path.suffix != ".py":
+        return tuple(enumerate(source.splitlines(), 1))
+    return tuple(dict.fromkeys(python_texts(source)))
+
+
+def python_texts(source: str) -> Iterator[tuple[int, str]]:
+    for token in tokenize.generate_tokens(io.StringIO(source).readline):
+        if token.type == tokenize.NAME:
+            yield token.start[0], f"{token.string} {JOINT.sub(' ', token.string)}"
+        elif token.type in (tokenize.STRING, tokenize.COMMENT):
+            for offset, line in enumerate(token.string.splitlines()):
+                yield token.start[0] + offset, line
+
+
+def allowed(place: str, word: str) -> bool:
+    return any(place.startswith(start) and word == name for start, name, _ in ALLOWED)
+
+
+@pytest.mark.parametrize("words", PRIVATE)
+def test_private_words_are_not_used(words: str) -> None:
+    pattern = re.compile(rf"\b(?:{words})\b", re.IGNORECASE)
+    uses = []
+    for path in [*CODE, *DOCUMENTS]:
+        place = path.relative_to(REPOSITORY).as_posix()
+        uses += [
+            f"{place}:{line}: {match.group()!r}"
+            for line, text in texts(path)
+            for match in [pattern.search(text)]
+            if match and not allowed(place, match.group().lower())
+        ]
+    print(f"{words}: {len(uses)} uses in {len(CODE)} modules, {len(DOCUMENTS)} documents")
+    assert uses == [], f"the field says: {PRIVATE[words]}"
+
+
+def bindings(tree: ast.Module) -> Iterator[ast.Name | ast.arg]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.arg) or (
+            isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
+        ):
+            yield node
+
+
+def test_locals_are_named_after_what_they_hold() -> None:
+    uses = []
+    for path in CODE:
+        for node in bindings(ast.parse(path.read_text(encoding="utf-8"))):
+            name = node.arg if isinstance(node, ast.arg) else node.id
+            if NAMELESS.fullmatch(name):
+                uses.append(f"{path.relative_to(REPOSITORY)}:{node.lineno}: {name}")
+    print(f"{len(uses)} names without a meaning in {len(CODE)} modules")
+    assert uses == []
+
+
+@pytest.mark.parametrize(("place", "word", "reason"), ALLOWED)
+def test_what_is_allowed_is_there(place: str, word: str, reason: str) -> None:
+    pattern = re.compile(rf"\b{word}\b", re.IGNORECASE)
+    files = [path for path in [*CODE, *DOCUMENTS]
+             if path.relative_to(REPOSITORY).as_posix().startswith(place)]  # fmt: skip
+    assert any(pattern.search(text) for path in files for _, text in texts(path)), reason
