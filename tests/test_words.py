@@ -69,9 +69,6 @@ ALLOWED = [
     ("autotune/report/", "remedy", "a key of `report --json`"),
     ("autotune/report/measured.py", "ladder", "a key of `report --json`"),
     ("templates/apache/", "judges", RENDERED),
-    ("templates/export/", "judged", RENDERED),
-    ("templates/export/host.sh.j2", "put_back", RENDERED),
-    ("templates/export/host.sh.j2", "put back", RENDERED),
 ]
 JOINT = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|_+")
 

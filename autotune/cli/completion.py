@@ -18,7 +18,7 @@ Offer = str | tuple[str, str]
 """A value, or one with its description."""
 
 # Of `report.export`, which takes a second to import; a test holds them together.
-FORMATS = ("files", "ansible", "shell", "yaml", "json")
+FORMATS = ("files", "ansible", "shell", "patch", "yaml", "json")
 
 
 def _quietly(

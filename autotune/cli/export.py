@@ -21,7 +21,7 @@ def export(
         str,
         typer.Option(
             "--format",
-            help="files, ansible, shell, yaml or json.",
+            help="files, ansible, shell, patch, yaml or json.",
             autocompletion=completion.formats,
         ),
     ] = "files",
@@ -35,16 +35,23 @@ def export(
     minimal: Annotated[
         bool, typer.Option("--minimal", help="Only the changes that `explain --measure` kept.")
     ] = False,
+    everything: Annotated[
+        bool, typer.Option("--all", help="Also what the study deployed and did not change.")
+    ] = False,
+    of_a_model: Annotated[
+        bool, typer.Option("--of-a-model", help="Even if no host was measured; it is marked so.")
+    ] = False,
     studies: Studies = STUDIES,
 ) -> None:
-    """Write the winner's configuration, its diff against the baseline, and its provenance."""
+    """Write what the winner changes, where it comes from, how to apply it and to roll back."""
     from autotune.export.write import minimal_trial, write_export
     from autotune.report.studies import open_study
     from autotune.study.directory import find
 
     opened = open_study(find(study, studies))
     chosen = minimal_trial(opened) if minimal else trial
-    for path in write_export(opened, out, format_, chosen):
+    options = {"everything": everything, "of_a_model": of_a_model}
+    for path in write_export(opened, out, format_, chosen, **options):
         echo(str(out / path))
 
 

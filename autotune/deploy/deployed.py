@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
 from autotune.deploy.desired_state import DesiredState, required_actions
+from autotune.deploy.host_state import HostState
 from autotune.deploy.stack import Part
 from autotune.errors import AutotuneError
 from autotune.services.base import Action, Argv, Settings, Value, config_files
@@ -82,20 +84,39 @@ class FileManifest:
 
 
 @dataclass(frozen=True)
-class HostManifest:
-    """Files by their paths, units that run or do not, kernel values by their names."""
+class Original:
+    """A host before the study: SHA-256 by file (``None``: it was absent), units, kernel values."""
 
-    files: Mapping[str, FileManifest] = field(default_factory=dict)
+    files: Mapping[str, str | None] = field(default_factory=dict)
     units: Mapping[str, bool] = field(default_factory=dict)
     sysctls: Mapping[str, str] = field(default_factory=dict)
 
 
-def host_manifests(desired: DesiredState) -> dict[str, HostManifest]:
-    """Host → what it is to be; the files' contents are in ``Deployed.files`` by part and path."""
-    return {host: _host(desired, host) for host in desired.hosts}
+@dataclass(frozen=True)
+class HostManifest:
+    """Files by their paths, units that run or do not, kernel values by their names.
+
+    ``restarts``: kernel value → units to restart after a change; ``original``: what is backed up.
+    """
+
+    files: Mapping[str, FileManifest] = field(default_factory=dict)
+    units: Mapping[str, bool] = field(default_factory=dict)
+    sysctls: Mapping[str, str] = field(default_factory=dict)
+    restarts: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    original: Original = field(default_factory=Original)
 
 
-def _host(desired: DesiredState, host: str) -> HostManifest:
+def host_manifests(
+    desired: DesiredState, originals: Mapping[str, HostState]
+) -> dict[str, HostManifest]:
+    """Host → what it is to be; the files' contents are in ``Deployed.files`` by part and path.
+
+    ``originals``: each host before the study, as far as it is backed up.
+    """
+    return {host: _host(desired, host, originals.get(host, HostState())) for host in desired.hosts}
+
+
+def _host(desired: DesiredState, host: str, backup: HostState) -> HostManifest:
     state, concerned = desired.hosts[host], required_actions(desired, host, None)
     files = {
         file.path: FileManifest(
@@ -107,7 +128,14 @@ def _host(desired: DesiredState, host: str) -> HostManifest:
         for file in config_files(part.service, part.site)
         if file.path in desired.rendered[part.name]
     }
-    return HostManifest(files, dict(state.units), dict(state.sysctls))
+    digests = {
+        path: None if file.absent else hashlib.sha256(file.content or b"").hexdigest()
+        for path, file in backup.files.items()
+        if path in files and file.link is None
+    }
+    restarts = {name: tuple(concerned.get(name, ())) for name in state.sysctls}
+    original = Original(digests, dict(backup.units), dict(backup.sysctls))
+    return HostManifest(files, dict(state.units), dict(state.sysctls), restarts, original)
 
 
 def _check(part: Part, path: str, desired: DesiredState) -> Argv | None:

@@ -220,7 +220,9 @@ class Deployment(Fleet):
 
     def _manifests(self, desired: DesiredState) -> dict[str, HostManifest]:
         """Private servers have none: no other tool could set them up."""
-        return host_manifests(desired) if self.runtime.installed else {}
+        if not self.runtime.installed:
+            return {}
+        return host_manifests(desired, {host: self.hosts[host].original for host in desired.hosts})
 
 
 def _changing(plans: Mapping[str, HostPlan]) -> list[str]:

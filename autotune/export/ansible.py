@@ -1,17 +1,17 @@
 """An Ansible role that applies a trial's configuration: validated files, least action.
 
-``ansible/`` holds ``README.md``, ``site.yml``, ``inventory.yml`` and the role ``autotune``. For hosts
-that are alike: units of other deployments are stopped, files are copied (each validated by its own
-software before it replaces anything, each with the owner and bits of the one it replaces), handlers
-restart what read a changed file, and chosen units are enabled and run. Modules are those of
-ansible-core alone.
+``ansible/`` holds ``site.yml``, ``inventory.yml`` and the role ``autotune``. For hosts that are
+alike: files that are not those expected are refused, the others backed up; units of other
+deployments are stopped, files are copied (each validated by its own software before it replaces
+anything, each with the owner and bits of the one it replaces), handlers restart what read a changed
+file, and chosen units are run and looked at again. Modules are those of ansible-core alone.
 """
 
 from __future__ import annotations
 
 import io
 import shlex
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,12 +20,10 @@ from ruamel.yaml.scalarstring import DoubleQuotedScalarString
 
 from autotune.deploy.stack import start_order
 from autotune.export.host_files import (
+    MODEL,
     SYSCTL_FILE,
     HostFile,
     Hosts,
-    filled,
-    hosts_of,
-    kernel_file,
 )
 from autotune.report.studies import Study
 from autotune.study.records import Trial
@@ -37,25 +35,21 @@ FOUND = "autotune_found"  # what there is of the paths that are written
 LOAD_KERNEL = "Load kernel values"
 
 
-def ansible(study: Study, trial: Trial) -> dict[str, bytes]:
-    """Relative path → content. Raises AutotuneError where there are no hosts to configure."""
-    hosts = hosts_of(study, trial)
+def ansible(study: Study, trial: Trial, hosts: Hosts) -> dict[str, bytes]:
+    """Relative path → content: a role for the hosts that change."""
     kinds = _alike(study.target, hosts)
     content = {f"{ROLE}/files/{file.host}{file.path}": file.content for file in hosts.files}
-    content |= {
-        f"{ROLE}/files/{host}{SYSCTL_FILE}": kernel_file(values)
-        for host, values in hosts.sysctls.items()
-        if values
-    }
-    tasks = {f"{ROLE}/tasks/{name}.yml": list(_tasks(names[0], hosts))
+    tasks = {f"{ROLE}/tasks/{name}.yml": list(_tasks(names[0], hosts, backup_of(study, trial)))
              for name, names in kinds.items()}  # fmt: skip
     playbook = {
         "name": f"Configuration of trial {trial.number} of study {study.name}",
-        "hosts": ":".join(study.target.tiers),
+        "hosts": ":".join(tier for tier, of in study.target.tiers.items()
+                          if set(of.hosts) & set(hosts.units)),
         "become": True,
         "gather_facts": False,  # the role asks what it needs to know itself
+        "serial": 1,  # one host that fails ends the play before the next one changes
         "roles": [{"role": "autotune"}],
-    }
+    }  # fmt: skip
     includes = [
         {
             "name": f"Configure {name}",
@@ -67,13 +61,30 @@ def ansible(study: Study, trial: Trial) -> dict[str, bytes]:
     documents: dict[str, Any] = tasks | {
         "ansible/inventory.yml": _inventory(study),
         "ansible/site.yml": [playbook],
+        f"{ROLE}/defaults/main.yml": {"autotune_overwrite": False, "autotune_health_url": ""},
+        f"{ROLE}/vars/main.yml": _variables(hosts),
         f"{ROLE}/tasks/main.yml": includes,
         f"{ROLE}/handlers/main.yml": list(_handlers(hosts)),
         f"{ROLE}/meta/main.yml": _meta(study),
     }
-    read_me = filled("role.md.j2", study=study.name, trial=trial.number, alike=kinds)
-    written = {path: _yaml(document) for path, document in documents.items()}
-    return content | written | {"ansible/README.md": read_me.encode()}
+    notice = f"# {MODEL}\n".encode() if study.target.simulated else b""
+    return content | {path: notice + _yaml(document) for path, document in documents.items()}
+
+
+def backup_of(study: Study, trial: Trial) -> str:
+    """Where the role keeps the files that it replaces, on each host."""
+    return f"/var/backups/autotune-{study.name}-{trial.number}"
+
+
+def _variables(hosts: Hosts) -> dict[str, Any]:
+    """By host: the digests that a file may have before it is written, and the kernel values."""
+    return {
+        "autotune_expected": {
+            host: {f.path: [f.original, f.digest] for f in hosts.of(host) if f.original}
+            for host in hosts.units
+        },
+        "autotune_kernel": {host: dict(values) for host, values in hosts.sysctls.items()},
+    }
 
 
 def _alike(target: Target, hosts: Hosts) -> dict[str, list[str]]:
@@ -83,10 +94,11 @@ def _alike(target: Target, hosts: Hosts) -> dict[str, list[str]]:
     """
     kinds: dict[str, list[str]] = {}
     for tier in start_order(target):
-        for host in target.tiers[tier].hosts:
+        for host in (host for host in target.tiers[tier].hosts if host in hosts.units):
             files = [(f.path, f.mode, f.check, sorted(f.units.items())) for f in hosts.of(host)]
             tiers = [name for name, of in target.tiers.items() if host in of.hosts]
-            kind = (tiers, files, sorted(hosts.units[host].items()), sorted(hosts.sysctls[host]))
+            units = [(u, runs, hosts.starts(host, u)) for u, runs in hosts.units[host].items()]
+            kind = (tiers, files, sorted(units), sorted(hosts.sysctls[host]))
             names = kinds.setdefault(repr(kind), [])
             if host not in names:
                 names.append(host)
@@ -119,8 +131,10 @@ def _connection(host: Host) -> dict[str, Any]:
     return {name: value for name, value in variables.items() if value is not None}
 
 
-def _tasks(host: str, hosts: Hosts) -> Iterator[dict[str, Any]]:
+def _tasks(host: str, hosts: Hosts, backup: str) -> Iterator[dict[str, Any]]:
     units, files = hosts.units[host], hosts.of(host)
+    kernel = [SYSCTL_FILE] if hosts.sysctls[host] else []
+    yield from _looked_at([*dict.fromkeys(file.path for file in files)], kernel, backup)
     others = sorted(unit for unit, runs in units.items() if not runs)
     if others:
         yield {"name": "See which services there are", "ansible.builtin.service_facts": None}
@@ -130,32 +144,108 @@ def _tasks(host: str, hosts: Hosts) -> Iterator[dict[str, Any]]:
     yield from _written(files)
     running = sorted(unit for unit, runs in units.items() if runs)
     if hosts.sysctls[host]:
-        yield {
-            "name": "Write kernel values",
-            "ansible.builtin.copy": {
-                "src": f"{HERE}{SYSCTL_FILE}", "dest": SYSCTL_FILE, "owner": "root",
-                "group": "root", "mode": _octal(0o644),
-            },
-            # A listening socket keeps the backlog that the kernel allowed when it was opened.
-            "notify": [LOAD_KERNEL, *(f"Restart {unit}" for unit in running)],
-        }  # fmt: skip
+        yield _kernel_values(running)
     # What is about to run finds its limits and its kernel as they are to be.
     yield {"name": "Act on what has changed", "ansible.builtin.meta": "flush_handlers"}
     for unit in running:
-        yield _unit(f"Run {unit}", unit, "started", enabled=True)
+        yield _unit(f"Run {unit}", unit, "started", enabled=hosts.starts(host, unit) or None)
+    yield from _health(running)
+
+
+def _directories(paths: Iterable[str]) -> list[str]:
+    above = {path.rpartition("/")[0] for path in paths}
+    return sorted(path for path in above if path.count("/") > 1)  # every host has /etc
+
+
+def _looked_at(
+    written: Sequence[str], kernel: Sequence[str], backup: str
+) -> Iterator[dict[str, Any]]:
+    """Refuses files that are not as expected, and backs up what is about to be replaced."""
+    yield {
+        "name": "See what there is",
+        "ansible.builtin.stat": {
+            "path": "{{ item }}", "follow": True, "checksum_algorithm": "sha256",
+        },
+        "loop": [*_directories(written), *written, *kernel],
+        "register": FOUND,
+    }  # fmt: skip
+    label = {"loop": f"{{{{ {FOUND}.results }}}}", "loop_control": {"label": "{{ item.item }}"}}
+    yield {
+        "name": "Refuse files that are not those the study had before it",
+        "ansible.builtin.assert": {
+            "that": "(item.stat.checksum | default('absent')) in "
+            "autotune_expected[inventory_hostname][item.item]",
+            "fail_msg": "{{ item.item }} is not the file that the study had before it: it is not "
+            "overwritten without -e autotune_overwrite=true",
+            "quiet": True,
+        },
+        **label,
+        "when": [
+            "not autotune_overwrite | bool",
+            "item.item in autotune_expected[inventory_hostname]",
+        ],
+    }
+    backed_up = {**label, "diff": False,
+                 "when": ["not ansible_check_mode", "item.stat.isreg | default(false)"]}  # fmt: skip
+    yield {
+        "name": "Make the directories of the backup",
+        "ansible.builtin.file": {
+            "path": f"{backup}{{{{ item.item | dirname }}}}", "state": "directory", "owner": "root",
+            "group": "root", "mode": _octal(0o700),
+        },
+        **backed_up,
+    }  # fmt: skip
+    yield {
+        "name": "Back up what is replaced",
+        "ansible.builtin.copy": {
+            "src": "{{ item.item }}", "dest": f"{backup}{{{{ item.item }}}}", "remote_src": True,
+            "force": False, "mode": "preserve",  # the first backup stays: it has the originals
+        },
+        **backed_up,
+    }  # fmt: skip
+
+
+def _kernel_values(running: Iterable[str]) -> dict[str, Any]:
+    return {
+        "name": "Write kernel values",
+        "ansible.builtin.lineinfile": {
+            "path": SYSCTL_FILE, "create": True, "owner": "root", "group": "root",
+            "mode": _octal(0o644), "regexp": r"^\s*{{ item.key | regex_escape }}\s*=",
+            "line": "{{ item.key }} = {{ item.value }}",
+        },
+        "loop": "{{ autotune_kernel[inventory_hostname] | dict2items }}",
+        # A listening socket keeps the backlog that the kernel allowed when it was opened.
+        "notify": [LOAD_KERNEL, *(f"Restart {unit}" for unit in running)],
+    }  # fmt: skip
+
+
+def _health(running: Sequence[str]) -> Iterator[dict[str, Any]]:
+    """What ends right after its start is noticed before the next host changes."""
+    if running:
+        yield {"name": "Give services time to fail", "ansible.builtin.wait_for": {"timeout": 2}}
+        yield {
+            "name": "See that services stay up",
+            "ansible.builtin.command": {"argv": ["systemctl", "is-active", "{{ item }}"]},
+            "loop": list(running),
+            "changed_when": False,
+        }
+    yield {
+        "name": "Ask for the health check's address",
+        "ansible.builtin.uri": {"url": "{{ autotune_health_url }}"},
+        "delegate_to": "localhost",
+        "become": False,
+        "register": "autotune_health",
+        "until": "autotune_health is success",
+        "retries": 5,
+        "delay": 2,
+        "when": ["autotune_health_url | length > 0", "not ansible_check_mode"],
+    }
 
 
 def _written(files: Iterable[HostFile]) -> Iterator[dict[str, Any]]:
     """What is there keeps its owner and its bits; what is made is root's."""
     by_path = {file.path: file for file in files}
-    above = {path.rpartition("/")[0] for path in by_path}
-    directories = sorted(path for path in above if path.count("/") > 1)  # every host has /etc
-    yield {
-        "name": "See what there is",
-        "ansible.builtin.stat": {"path": "{{ item }}", "follow": True},
-        "loop": [*directories, *by_path],
-        "register": FOUND,
-    }
+    directories = _directories(by_path)
     for index, directory in enumerate(directories):
         yield {
             "name": f"Make {directory}",
@@ -186,11 +276,12 @@ def _copy(file: HostFile, stat: str) -> dict[str, Any]:
 
 def _handlers(hosts: Hosts) -> Iterator[dict[str, Any]]:
     """In the order in which they are to act, whatever notified them."""
-    yield {
-        "name": LOAD_KERNEL,
-        "ansible.builtin.command": {"argv": ["sysctl", "--load", SYSCTL_FILE]},
-        "changed_when": True,
-    }
+    if any(hosts.sysctls.values()):
+        yield {
+            "name": LOAD_KERNEL,
+            "ansible.builtin.command": {"argv": ["sysctl", "--load", SYSCTL_FILE]},
+            "changed_when": True,
+        }
     for unit in sorted({u for units in hosts.units.values() for u, runs in units.items() if runs}):
         task = _unit(f"Restart {unit}", unit, "restarted")
         task["ansible.builtin.systemd_service"]["daemon_reload"] = True
@@ -231,6 +322,7 @@ def _yaml(document: Any) -> bytes:
     writer = YAML()
     writer.explicit_start = True
     writer.width = 120
+    writer.representer.ignore_aliases = lambda *_: True  # a person reads it
     writer.indent(mapping=2, sequence=4, offset=2)
     out = io.StringIO()
     writer.dump(document, out)

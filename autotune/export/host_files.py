@@ -1,7 +1,7 @@
-"""The files, units and kernel values of each host in a trial; and a shell script that sets them.
+"""What a trial changes on each host: files, units, kernel values; as a shell script, as a patch.
 
-The script is for those who have nothing but a shell there. Contents travel as base64 and every name
-is quoted, so that nothing in a configuration is run.
+The script is for those who have nothing but a shell there. Every name is quoted and contents are
+here-documents, so that nothing in a configuration is run.
 """
 
 from __future__ import annotations
@@ -9,27 +9,36 @@ from __future__ import annotations
 import base64
 import shlex
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
+from hashlib import sha256
 from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
+from autotune.deploy.deployed import Original
 from autotune.deploy.render import shipped_templates
 from autotune.errors import AutotuneError
-from autotune.report.diff import rendered
+from autotune.report.diff import file_diff, rendered
 from autotune.report.studies import Study
+from autotune.report.view import conclusion
 from autotune.study.records import Trial
 from autotune.target import runtimes
 
 SYSCTL_FILE = "/etc/sysctl.d/99-autotune.conf"
 STAGED = ".autotune-new"  # after the path of a file that is validated before it replaces anything
+ABSENT = "absent"  # the digest of no file
+DELIMITER = "AUTOTUNE"
+MODEL = "Of a model: no host was measured. What it is worth on real hosts is not known."
 
 
 @dataclass(frozen=True)
 class HostFile:
     """One file on one host. ``check`` has ``%s`` where the file's path belongs; ``units`` are those
-    that read it, each with what it needs after a change: ``reload`` or ``restart``."""
+    that read it, each with what it needs after a change: ``reload`` or ``restart``.
+
+    ``original`` is the SHA-256 of the file this one replaces, or ``absent``; ``None``: not recorded.
+    """
 
     host: str
     tier: str
@@ -38,29 +47,40 @@ class HostFile:
     mode: int
     check: tuple[str, ...] | None
     units: Mapping[str, str]
+    original: str | None = None
+
+    @property
+    def digest(self) -> str:
+        return sha256(self.content).hexdigest()
 
 
 @dataclass(frozen=True)
 class Hosts:
-    """All files, and by host the units that run (or do not) and the kernel values."""
+    """All files, and by host the units that run (or do not) and the kernel values.
+
+    ``before`` has the units and kernel values as they are on the hosts until then.
+    """
 
     files: tuple[HostFile, ...]
     units: Mapping[str, Mapping[str, bool]]
     sysctls: Mapping[str, Mapping[str, str]]
+    before: Mapping[str, Original] = field(default_factory=dict)
 
     def of(self, host: str) -> tuple[HostFile, ...]:
         return tuple(file for file in self.files if file.host == host)
 
+    def starts(self, host: str, unit: str) -> bool:
+        """Whether a unit that is to run does not run yet, as far as is recorded."""
+        return self.before[host].units.get(unit) is not True if host in self.before else True
 
-def hosts_of(study: Study, trial: Trial) -> Hosts:
-    """As the study recorded them.
+
+def hosts_of(study: Study, trial: Trial, *, everything: bool = False) -> Hosts:
+    """What the trial changes on the hosts as they were before the study; or all it deployed there.
 
     Raises AutotuneError where it ran private processes, which no other tool can have, and for hosts
     that are not its target's.
     """
-    numbers = (trial.number, trial.of)
-    deployed = [r for r in study.records if r["event"] == "deployed" and r["trial"] in numbers]
-    recorded: Mapping[str, Any] = deployed[-1].get("hosts", {}) if deployed else {}
+    recorded = _deployed(study, trial)
     if not recorded:
         having = runtimes.names(installed=True)
         raise AutotuneError(
@@ -74,17 +94,86 @@ def hosts_of(study: Study, trial: Trial) -> Hosts:
             "study is damaged",
             hint="put its events.jsonl back from a copy",
         )
+    before = _originals(study, recorded)
     files = []
-    for place, content in rendered(study.directory, trial).items():
-        part, _, path = place.partition("/")
-        tier, host, _ = part.split(".", 2)
-        file = recorded[host]["files"][f"/{path}"]
+    for (tier, host, path), content in _by_host(rendered(study.directory, trial)).items():
+        file = recorded[host]["files"][path]
         check = tuple(file["check"]) if file["check"] else None
-        files.append(HostFile(host, tier, f"/{path}", content, file["mode"], check, file["units"]))
-    return Hosts(
+        digests = before[host].files
+        original = (digests[path] or ABSENT) if path in digests else None
+        files.append(
+            HostFile(host, tier, path, content, file["mode"], check, file["units"], original)
+        )
+    hosts = Hosts(
         tuple(files),
         {host: of_host["units"] for host, of_host in recorded.items()},
         {host: of_host["sysctls"] for host, of_host in recorded.items()},
+        before,
+    )
+    return hosts if everything else _changed(hosts, recorded)
+
+
+def _deployed(study: Study, trial: Trial) -> Mapping[str, Any]:
+    """Host → its manifest in the newest deployment of a trial; none for private processes."""
+    numbers = (trial.number, trial.of)
+    deployed = [r for r in study.records if r["event"] == "deployed" and r["trial"] in numbers]
+    return deployed[-1].get("hosts", {}) if deployed else {}
+
+
+def _by_host(files: Mapping[str, bytes]) -> dict[tuple[str, str, str], bytes]:
+    """Tier, host and path → content, of files by ``tier.host.service/path``."""
+    by_host = {}
+    for place, content in files.items():
+        part, _, path = place.partition("/")
+        tier, host, _ = part.split(".", 2)
+        by_host[tier, host, f"/{path}"] = content
+    return by_host
+
+
+def _originals(study: Study, recorded: Mapping[str, Any]) -> dict[str, Original]:
+    """Hosts before the study: as backed up, else (older studies, models) as in its baseline."""
+    baseline = conclusion(study.state).baseline
+    of_baseline = _deployed(study, baseline.trial) if baseline else {}
+    digests: dict[str, dict[str, str | None]] = {host: {} for host in recorded}
+    for (_, host, path), content in (
+        _by_host(rendered(study.directory, baseline.trial)).items() if baseline else ()
+    ):
+        digests.setdefault(host, {})[path] = sha256(content).hexdigest()
+    originals = {}
+    for host, of_host in recorded.items():
+        backup, plain = of_host.get("original", {}), of_baseline.get(host, {})
+        originals[host] = Original(
+            {**digests[host], **backup.get("files", {})},
+            {**plain.get("units", {}), **backup.get("units", {})},
+            {**plain.get("sysctls", {}), **backup.get("sysctls", {})},
+        )
+    return originals
+
+
+def _changed(hosts: Hosts, recorded: Mapping[str, Any]) -> Hosts:
+    """Of each host the files and kernel values that differ, and the units which that concerns."""
+    files = tuple(file for file in hosts.files if file.digest != file.original)
+    sysctls = {
+        host: {name: value for name, value in values.items()
+               if value != hosts.before[host].sysctls.get(name)}
+        for host, values in hosts.sysctls.items()
+    }  # fmt: skip
+    units = {}
+    for host, of_host in hosts.units.items():
+        before, restarts = hosts.before[host].units, recorded[host].get("restarts")
+        concerned = {unit for file in files if file.host == host for unit in file.units}
+        for name in sysctls[host]:
+            concerned |= set(of_host if restarts is None else restarts[name])
+        units[host] = {
+            unit: runs for unit, runs in of_host.items()
+            if (unit in concerned and runs) or before.get(unit, False) is not runs
+        }  # fmt: skip
+    changed = {file.host for file in files} | {h for h in units if units[h] or sysctls[h]}
+    return Hosts(
+        files,
+        {host: units[host] for host in units if host in changed},
+        {host: sysctls[host] for host in sysctls if host in changed},
+        hosts.before,
     )
 
 
@@ -94,25 +183,62 @@ def kernel_file(sysctls: Mapping[str, str]) -> bytes:
     return "".join(["# Written by autotune.\n", *lines]).encode()
 
 
-def shell(study: Study, trial: Trial) -> dict[str, bytes]:
-    """``shell/HOST.sh`` for each host. Raises AutotuneError where there are none to configure."""
-    hosts = hosts_of(study, trial)
-    scripts = {}
-    for host, units in hosts.units.items():
-        files, sysctls = list(hosts.of(host)), hosts.sysctls[host]
-        if sysctls:
-            files.append(HostFile(host, "", SYSCTL_FILE, kernel_file(sysctls), 0o644, None, {}))
-        scripts[f"shell/{host}.sh"] = filled(
-            "host.sh.j2",
-            study=study.name,
-            trial=trial.number,
-            host=host,
-            files=files,
-            running=[unit for unit, runs in units.items() if runs],
-            stopped=[unit for unit, runs in units.items() if not runs],
-            sysctls=SYSCTL_FILE if sysctls else None,
-        ).encode()
-    return scripts
+def shell(study: Study, trial: Trial, hosts: Hosts) -> dict[str, bytes]:
+    """``shell/HOST.sh`` for each host that changes."""
+    title = f"Configuration of trial {trial.number} of study {study.name}"
+    notice = MODEL if study.target.simulated else None
+    return {f"shell/{host}.sh": script(title, host, hosts, notice).encode() for host in hosts.units}
+
+
+def script(title: str, host: str, hosts: Hosts, notice: str | None = None) -> str:
+    """What sets one host: as root, in a POSIX shell with systemd's and GNU's tools."""
+    units = hosts.units[host]
+    return filled(
+        "host.sh.j2",
+        title=title,
+        notice=notice,
+        host=host,
+        files=hosts.of(host),
+        running=[unit for unit, runs in units.items() if runs],
+        starting=[unit for unit, runs in units.items() if runs and hosts.starts(host, unit)],
+        stopped=[unit for unit, runs in units.items() if not runs],
+        sysctls=hosts.sysctls[host],
+        kernel_file=SYSCTL_FILE,
+    )
+
+
+def patch(study: Study, trial: Trial, hosts: Hosts) -> dict[str, bytes]:
+    """``patch/HOST.patch``, for ``patch -p1 -d /``, and the digests it expects, for ``sha256sum -c``.
+
+    Raises AutotuneError where a host has another file than the one whose content is recorded.
+    """
+    baseline = conclusion(study.state).baseline
+    before = _by_host(rendered(study.directory, baseline.trial)) if baseline else {}
+    content: dict[str, bytes] = {}
+    for host in hosts.units:
+        diffs = [f"Configuration of trial {trial.number} of study {study.name}, for {host}\n"]
+        digests = [f"# {MODEL}\n"] if study.target.simulated else []
+        diffs += digests
+        for file in hosts.of(host):
+            old = None if file.original == ABSENT else before.get((file.tier, host, file.path))
+            if old is not None and sha256(old).hexdigest() != file.original:
+                raise AutotuneError(
+                    f"{file.path} of {host} was not the baseline's: its content is not recorded",
+                    hint="--format ansible or shell; `autotune init --from` tunes hosts' own files",
+                )
+            place = file.path.removeprefix("/")
+            diffs.append(
+                file_diff({place: old} if old is not None else {}, {place: file.content}, "a", "b")
+            )
+            if old is not None:
+                digests.append(f"{file.original}  {file.path}\n")
+        if values := hosts.sysctls[host]:
+            diffs.append(
+                file_diff({}, {SYSCTL_FILE.removeprefix("/"): kernel_file(values)}, "a", "b")
+            )
+        content[f"patch/{host}.patch"] = "".join(diffs).encode("utf-8", "surrogateescape")
+        content[f"patch/{host}.sha256"] = "".join(digests).encode()
+    return content
 
 
 def filled(template: str, **values: Any) -> str:
@@ -132,11 +258,23 @@ def _templates() -> Environment:
     )
     environment.filters |= {
         "quoted": shlex.quote,
-        "base64": lambda content: base64.encodebytes(content).decode().strip(),
-        "directory": lambda path: path.rpartition("/")[0],
+        "here_document": _here_document,
         "command": _command,
     }
     return environment
+
+
+def _here_document(content: bytes) -> str:
+    """A command that prints ``content``: as it is where a person can read it, else from base64."""
+    text = content.decode("utf-8", "replace")
+    plain = text.encode() == content and text.endswith("\n")
+    if (
+        plain
+        and all(c.isprintable() or c in "\t\n" for c in text)
+        and DELIMITER not in text.split("\n")
+    ):
+        return f"cat <<'{DELIMITER}'\n{text}{DELIMITER}"
+    return f"base64 -d <<'{DELIMITER}'\n{base64.encodebytes(content).decode()}{DELIMITER}"
 
 
 def _command(check: tuple[str, ...], path: str) -> str:

@@ -8,6 +8,8 @@
 - ``effective`` was read back from the software, ``differences`` where that is otherwise.
 - ``claim`` is what the study says of the trial (verdict, gain, peaks; only the best has one),
   ``readings`` are those of the confirmation that it rests on, oldest first.
+- ``hosts``, where they are configured: by host the SHA-256 of each file before (or ``absent``; null:
+  not recorded) and after, the units that run then or do not, and kernel values.
 - ``files`` are this export's own, with their SHA-256; ``verify`` is to be run among them.
 
 Peaks and rates are in requests/s, times in seconds, dates in UTC. Nothing depends on when it is
@@ -21,6 +23,7 @@ from collections.abc import Iterator, Mapping
 from hashlib import sha256
 from typing import Any
 
+from autotune.export.host_files import Hosts
 from autotune.report.parameters import Declared, changes, declared
 from autotune.report.studies import Study
 from autotune.report.summary import slo
@@ -37,7 +40,9 @@ ANSWERS = ("seconds", "value", "sd", "why", "said")
 COUNTS = ("rate", "seconds", "intended", "violations", "truncated", "limited", "disturbed")
 
 
-def manifest(study: Study, trial: Trial, files: Mapping[str, bytes]) -> dict[str, Any]:
+def manifest(
+    study: Study, trial: Trial, files: Mapping[str, bytes], hosts: Hosts | None = None
+) -> dict[str, Any]:
     """The manifest of one trial's export; ``files`` are those exported, by their relative path."""
     view = study_view(study)
     sides = view.conclusion.sides
@@ -67,6 +72,7 @@ def manifest(study: Study, trial: Trial, files: Mapping[str, bytes]) -> dict[str
         "effective": dict(sorted(latest.effective.items())),
         "differences": list(latest.differences),
         "readings": list(_readings(view)) if is_best else [],
+        **({"hosts": _hosts(hosts)} if hosts else {}),
         "files": [
             {"path": path, "bytes": len(content), "sha256": sha256(content).hexdigest()}
             for path, content in sorted(files.items())
@@ -118,6 +124,23 @@ def _changes(before: Settings, trial: Trial, own: Declared) -> list[dict[str, An
         }
         for change in changes(before, trial.settings, own)
     ]
+
+
+def _hosts(hosts: Hosts) -> dict[str, Any]:
+    return {
+        host: {
+            "files": [
+                {"path": file.path, "before": file.original, "after": file.digest}
+                for file in hosts.of(host)
+            ],
+            "units": dict(units),
+            "sysctls": {
+                name: {"from": hosts.before[host].sysctls.get(name), "to": value}
+                for name, value in hosts.sysctls[host].items()
+            },
+        }
+        for host, units in hosts.units.items()
+    }
 
 
 def _readings(view: StudyView) -> Iterator[dict[str, Any]]:

@@ -5,38 +5,53 @@ from __future__ import annotations
 import json
 import shutil
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from autotune.errors import AutotuneError
-from autotune.export.ansible import ansible
-from autotune.export.host_files import shell
+from autotune.export.ansible import ansible, backup_of
+from autotune.export.host_files import MODEL, SYSCTL_FILE, Hosts, filled, hosts_of, patch, shell
 from autotune.export.manifest import manifest
 from autotune.report.diff import Files, file_diff, rendered, trial_named
-from autotune.report.parameters import Declared, active, declared, described
+from autotune.report.parameters import active, changes, declared, described
 from autotune.report.studies import Study
-from autotune.report.view import conclusion
+from autotune.report.text import headline
+from autotune.report.view import conclusion, study_view
+from autotune.services.base import Settings, Value
 from autotune.study.records import Trial
-from autotune.target.messages import instead
+from autotune.target.messages import instead, same
 
 
 def write_export(
-    study: Study, out: Path, fmt: str = "files", trial: str | None = None
+    study: Study,
+    out: Path,
+    fmt: str = "files",
+    trial: str | None = None,
+    *,
+    everything: bool = False,
+    of_a_model: bool = False,
 ) -> tuple[Path, ...]:
     """Write a trial to the directory ``out``, whole or not at all; the paths written in it.
 
     ``fmt`` is ``files`` (as rendered, under ``files/``), ``ansible`` (a role), ``shell`` (a script
-    for each host), ``yaml`` or ``json`` (the settings alone).
-    ``manifest.json``, the study's ``target.yaml`` and ``changes.diff`` against the baseline's files
-    are always there. Without ``trial`` it is the winner: raises AutotuneError when the study proves
-    no gain, when ``out`` has anything in it, or when the format does not exist.
+    for each host), ``patch`` (a diff for each host), ``yaml`` or ``json`` (the settings alone): what
+    the trial changes, or all it has with ``everything``.
+    ``README.md``, ``manifest.json``, the study's ``target.yaml`` and ``changes.diff`` against the
+    baseline's files are always there. Without ``trial`` it is the winner: raises AutotuneError when
+    the study proves no gain, or is one ``of_a_model`` without that being asked for, when ``out`` has
+    anything in it, or when the format does not exist.
     """
     if fmt not in FORMATS:
         raise AutotuneError(f"there is no format {fmt!r}", hint=instead(fmt, FORMATS))
     if out.exists() and not (out.is_dir() and not any(out.iterdir())):
         state = "is not empty" if out.is_dir() else "is a file"
         raise AutotuneError(f"{out} {state}", hint="name a directory that is empty or new")
-    content = export_files(study, chosen(study, trial), fmt)
+    if study.target.simulated and not of_a_model:
+        raise AutotuneError(
+            f"study {study.name!r} is of a model: nothing it says is proven of any host",
+            hint="--of-a-model exports it, and says so in what it writes",
+        )
+    content = export_files(study, chosen(study, trial), fmt, everything=everything)
     _write_whole(content, out)
     return tuple(Path(path) for path in sorted(content))
 
@@ -66,36 +81,94 @@ def minimal_trial(study: Study) -> str:
     return str(explained["trial"])
 
 
-def export_files(study: Study, trial: Trial, fmt: str = "files") -> dict[str, bytes]:
+def export_files(
+    study: Study, trial: Trial, fmt: str = "files", *, everything: bool = False
+) -> dict[str, bytes]:
     """Relative path → content of an export; the same bytes every time."""
     files = rendered(study.directory, trial)
-    if fmt in SETTINGS:
-        content = SETTINGS[fmt](trial, declared(study.target))
-    elif fmt in HOSTS:
-        content = HOSTS[fmt](study, trial)
-    else:
-        content = {f"files/{path}": data for path, data in files.items()}
     baseline = conclusion(study.state).baseline
     before = rendered(study.directory, baseline.trial) if baseline else {}
+    hosts = None
+    if fmt in SETTINGS:
+        unchanged = {} if everything or not baseline else baseline.trial.settings
+        content = SETTINGS[fmt](study, trial, unchanged)
+    elif fmt in HOSTS:
+        hosts = _changing_hosts(study, trial, everything=everything)
+        content = HOSTS[fmt](study, trial, hosts)
+    else:
+        content = {f"files/{path}": data for path, data in files.items()
+                   if everything or before.get(path) != data}  # fmt: skip
     diff = file_diff(before, files, "baseline", "files")
-    content["changes.diff"] = diff.encode("utf-8", "surrogateescape")
+    notice = f"{MODEL}\n" if diff and study.target.simulated else ""
+    content["changes.diff"] = f"{notice}{diff}".encode("utf-8", "surrogateescape")
     content["target.yaml"] = (study.directory / "target.yaml").read_bytes()
-    content["manifest.json"] = _json(manifest(study, trial, content))
+    content["README.md"] = _read_me(study, trial, fmt, hosts, everything=everything)
+    content["manifest.json"] = _json(manifest(study, trial, content, hosts))
     return content
 
 
-def _as_json(trial: Trial, own: Declared) -> dict[str, bytes]:
-    # A command gets only what has an effect; a stack's files have a place for every value.
-    acting = active(trial.settings, own) if own else trial.settings
-    parameters = {name: value for name, value in sorted(trial.settings.items()) if name in acting}
-    return {"settings.json": _json({"parameters": parameters})}
+def _changing_hosts(study: Study, trial: Trial, *, everything: bool) -> Hosts:
+    hosts = hosts_of(study, trial, everything=everything)
+    if not hosts.units:
+        raise AutotuneError(
+            f"trial {trial.number} of study {study.name!r} changes nothing on its hosts",
+            hint="--all exports everything that it deployed there",
+        )
+    return hosts
 
 
-def _as_yaml(trial: Trial, own: Declared) -> dict[str, bytes]:
-    """As a target's own ``parameters:`` section, every value fixed. JSON scalars are YAML's too."""
-    effective = active(trial.settings, own)
-    lines = [f"# Settings of trial {trial.number}.", "parameters:"]
+def _read_me(
+    study: Study, trial: Trial, fmt: str, hosts: Hosts | None, *, everything: bool
+) -> bytes:
+    view = study_view(study)
+    sides = view.conclusion.sides
+    baseline, best = sides.get("baseline"), sides.get("best")
+    proven = best is not None and best.trial == trial
+    own = declared(study.target)
+    return filled(
+        "readme.md.j2",
+        study=study.name,
+        trial=trial.number,
+        format=fmt,
+        notice=MODEL if study.target.simulated else None,
+        proof=headline(view)
+        if proven
+        else "Nothing is claimed of this trial: it is not the one proven.",
+        changes=changes(baseline.trial.settings, trial.settings, own) if baseline else (),
+        everything=everything,
+        hosts=hosts,
+        backup=backup_of(study, trial),
+        kernel_file=SYSCTL_FILE,
+    ).encode()
+
+
+def _exported_settings(
+    study: Study, trial: Trial, unchanged: Settings
+) -> Iterator[tuple[str, Value]]:
+    """Those that are not as in ``unchanged``, by name, without what has no effect."""
+    acting = active(trial.settings, declared(study.target))
     for name, value in sorted(trial.settings.items()):
+        if not unchanged or (name in acting and not same(unchanged.get(name), value)):
+            yield name, value
+
+
+def _as_json(study: Study, trial: Trial, unchanged: Settings) -> dict[str, bytes]:
+    # A command gets only what has an effect; a stack's files have a place for every value.
+    own = declared(study.target)
+    acting = active(trial.settings, own) if own else trial.settings
+    parameters = {name: value for name, value in _exported_settings(study, trial, unchanged)
+                  if name in acting}  # fmt: skip
+    model = {"simulated": True} if study.target.simulated else {}
+    return {"settings.json": _json({**model, "parameters": parameters})}
+
+
+def _as_yaml(study: Study, trial: Trial, unchanged: Settings) -> dict[str, bytes]:
+    """As a target's own ``parameters:`` section, every value fixed. JSON scalars are YAML's too."""
+    own = declared(study.target)
+    effective = active(trial.settings, own)
+    lines = [f"# {MODEL}"] if study.target.simulated else []
+    lines += [f"# Settings of trial {trial.number}.", "parameters:"]
+    for name, value in _exported_settings(study, trial, unchanged):
         parameter = described(name, trial.settings, own)
         unit = f"[{parameter.unit}] " if parameter and parameter.unit else ""
         remark = parameter.meaning if parameter else ""
@@ -105,11 +178,15 @@ def _as_yaml(trial: Trial, own: Declared) -> dict[str, bytes]:
     return {"settings.yaml": "\n".join([*lines, ""]).encode()}
 
 
-SETTINGS: dict[str, Callable[[Trial, Declared], dict[str, bytes]]] = {
+SETTINGS: dict[str, Callable[[Study, Trial, Settings], dict[str, bytes]]] = {
     "yaml": _as_yaml,
     "json": _as_json,
 }
-HOSTS: dict[str, Callable[[Study, Trial], dict[str, bytes]]] = {"ansible": ansible, "shell": shell}
+HOSTS: dict[str, Callable[[Study, Trial, Hosts], dict[str, bytes]]] = {
+    "ansible": ansible,
+    "shell": shell,
+    "patch": patch,
+}
 FORMATS = ("files", *HOSTS, *SETTINGS)
 
 

@@ -243,7 +243,8 @@ def _next_commands(view: StudyView) -> Iterator[str]:
         yield f"autotune resume {name}"
         yield f"autotune status {name}"
     if view.verdict == "improved":
-        yield f"autotune export {name} --out {name}-best"
+        model = " --of-a-model" if view.target.simulated else ""
+        yield f"autotune export {name} --out {name}-best{model}"
     if view.conclusion.best:
         yield f"autotune diff {name}"
     yield f"autotune report {name} --json"

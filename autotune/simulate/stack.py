@@ -165,7 +165,7 @@ class SimulatedFleet(Fleet):
         actions = {part.name: self._action(part, settings) for part in desired.parts}
         self._stack.now += max(TAKES[action] for action in actions.values())
         self._in_place = dict(settings)
-        return Deployed(desired.files, actions, dict(settings), hosts=host_manifests(desired))
+        return Deployed(desired.files, actions, dict(settings), hosts=host_manifests(desired, {}))
 
     def restore(self) -> None:
         """Nothing was touched."""

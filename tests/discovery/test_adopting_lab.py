@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -16,6 +18,8 @@ from autotune.errors import AutotuneError
 from autotune.lab.lifecycle import access
 from autotune.lab.plan import names
 from autotune.services.base import Action
+from autotune.study import context
+from autotune.study.records import Phase
 from autotune.target.read import read
 from autotune.transports import curl
 from autotune.transports.local import LocalTransport
@@ -24,6 +28,7 @@ from tests.deploy.lab import Ground, News, differing
 from tests.lab.shared import HOSTS, SharedLab
 
 pytestmark = pytest.mark.lab
+DROP_IN = "/run/systemd/system/nginx.service.d"
 (FRONT, FRONT_ADDRESS), (NAME, ADDRESS), (BACK, BACK_ADDRESS) = (
     (host.name, host.address) for host in HOSTS[:3]
 )
@@ -214,7 +219,8 @@ def test_a_short_study_from_the_command_line(ground: Ground, written: Written) -
     assert differing(before, ground.pictures()) == []
     exported = ground.directory / "exported"
     study = next(studies.iterdir()).name
-    autotune("export", study, "--out", str(exported), "--studies", str(studies), "--trial", "0")
+    autotune("export", study, "--out", str(exported), "--studies", str(studies), "--trial", "0",
+             "--all")  # fmt: skip
     found = [path for path in exported.rglob("*") if path.is_file()]
     pool = next(path for path in found if path.name == "www.conf")
     original = ground.sh(NAME, "cat /etc/php/8.2/fpm/pool.d/www.conf")
@@ -228,3 +234,70 @@ def autotune(*words: str) -> str:
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     return done.stdout
+
+
+def test_an_exported_role_changes_those_directives_of_the_hosts_own_files_alone(
+    ground: Ground, written: Written
+) -> None:
+    environment, study = prepare(read(written.target)), ground.directory / "studies" / "one"
+    with context.opened(environment, study, News()) as opened:  # type: ignore[arg-type]  # takes every call
+        context.open_study(environment, opened, study)
+        settings = environment.space.candidate({"web.nginx.worker_connections": 2000})
+        trial = opened.store.begin(Phase.RECOMMENDED, settings)
+        opened.store.deployed(trial, opened.session.fleet.deploy(settings.settings))
+    before = ground.pictures()
+    role, script = ground.directory / "role", ground.directory / "script"
+    words = ("export", "one", "--trial", str(trial.number), "--studies", str(study.parent))
+    autotune(*words, "--format", "ansible", "--out", str(role))
+    autotune(*words, "--format", "shell", "--out", str(script))
+    copied = [path for path in role.glob("ansible/roles/autotune/files/**/*") if path.is_file()]
+    assert [path.name for path in copied] == ["nginx.conf"]
+
+    shown = played(role, "--check", "--diff")
+    changed = re.findall(r"(?m)^[+-](?![+-]).*", shown)
+    assert changed == ["+worker_rlimit_nofile 4064;",  # what so many connections need
+                       "-\tworker_connections 768;", "+\tworker_connections 2000;"]  # fmt: skip
+    assert differing(before, ground.pictures()) == []
+
+    text = (script / "shell" / f"{NAME}.sh").read_text()
+    ground.sh(NAME, "echo '# by hand' >>/etc/nginx/nginx.conf")
+    assert "is not the file that the study had before it" in played(role, failing=True)
+    assert "refused 1" in ground.sh(NAME, f"sh -s 2>&1 <<'END' || echo refused $?\n{text}\nEND")
+    ground.sh(NAME, "sed -i '$d' /etc/nginx/nginx.conf")
+
+    # It starts with the old configuration alone.
+    ground.sh(
+        NAME,
+        f"""mkdir -p {DROP_IN} && cat >{DROP_IN}/no.conf <<'END'
+[Service]
+ExecStartPre=/bin/sh -c '! grep -q "worker_connections 2000" /etc/nginx/nginx.conf'
+END
+systemctl daemon-reload""",
+    )
+    failed = ground.sh(NAME, f"sh -s 2>&1 <<'END' || echo failed $?\n{text}\nEND")
+    assert "failed 1" in failed
+    assert "restored: /etc/nginx/nginx.conf" in failed
+    assert "restored: nginx.service, enabled active" in failed
+    assert "worker_connections 768" in ground.sh(NAME, "cat /etc/nginx/nginx.conf")
+    assert served().startswith("site ")
+    ground.sh(NAME, f"rm -r {DROP_IN} /var/backups/autotune-*; systemctl daemon-reload")
+
+    played(role)
+    assert "worker_connections 2000" in ground.sh(NAME, "cat /etc/nginx/nginx.conf")
+    assert served().startswith("site ")
+    read_me = (role / "README.md").read_text()
+    ground.sh(NAME, read_me.rpartition("```sh\n")[2].partition("```")[0])
+    ground.sh(NAME, "rm -r /var/backups/autotune-*")
+    assert "worker_connections 768" in ground.sh(NAME, "cat /etc/nginx/nginx.conf")
+    assert served().startswith("site ")
+
+
+def played(export: Path, *options: str, failing: bool = False) -> str:
+    done = subprocess.run(
+        [str(Path(sys.executable).with_name("ansible-playbook")), "-i", "inventory.yml", "site.yml",
+         *options],
+        cwd=export / "ansible", capture_output=True, text=True, timeout=300, check=False,
+        env={**os.environ, "HOME": str(export.parent / "home"), "ANSIBLE_NOCOLOR": "1"},
+    )  # fmt: skip
+    assert (done.returncode != 0) is failing, done.stdout + done.stderr
+    return done.stdout + done.stderr

@@ -58,7 +58,7 @@ def test_a_study_from_check_to_export(target: Path, tmp_path: Path) -> None:
     assert "of a model: no host was touched" in said.splitlines()[0]
     assert "max_children" in autotune("diff", "modelled", *studies, cwd=tmp_path).stdout
     out = tmp_path / "out"
-    autotune("export", "modelled", "--out", out, *studies, cwd=tmp_path)
+    autotune("export", "modelled", "--of-a-model", "--out", out, *studies, cwd=tmp_path)
     manifest = json.loads((out / "manifest.json").read_text())
     assert manifest["simulated"] is True
     children = manifest["parameters"]["web.php_fpm.max_children"]

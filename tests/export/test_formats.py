@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import base64
+import json
 import re
+import shutil
 import subprocess
 import sys
 import tomllib
@@ -16,8 +17,8 @@ from ruamel.yaml import YAML
 
 from autotune.errors import AutotuneError
 from autotune.export import ansible as role
-from autotune.export.host_files import SYSCTL_FILE, Hosts, hosts_of, kernel_file
-from autotune.export.write import export_files
+from autotune.export.host_files import MODEL, Hosts, hosts_of, kernel_file
+from autotune.export.write import FORMATS, export_files, write_export
 from autotune.report.studies import Study, open_study
 from autotune.target.model import Host, Ssh
 
@@ -39,8 +40,8 @@ def modelled(tmp_path_factory: pytest.TempPathFactory) -> Study:
     return open_study(directory / "studies" / "paper")
 
 
-def exported(study: Study, fmt: str) -> dict[str, bytes]:
-    return export_files(study, study.state.by_number(1), fmt)
+def exported(study: Study, fmt: str, *, everything: bool = True) -> dict[str, bytes]:
+    return export_files(study, study.state.by_number(1), fmt, everything=everything)
 
 
 def written(content: dict[str, bytes], directory: Path) -> None:
@@ -64,7 +65,7 @@ def test_the_role_copies_every_file_of_every_host(modelled: Study) -> None:
     groups = document(content, "inventory.yml")["all"]["children"]
     for tier, group in groups.items():
         for task in document(content, f"roles/autotune/tasks/{tier}.yml"):
-            if copy := task.get("ansible.builtin.copy"):
+            if (copy := task.get("ansible.builtin.copy")) and "remote_src" not in copy:
                 for host in group["hosts"]:
                     source = copy["src"].replace("{{ inventory_hostname }}", host)
                     assert f"ansible/roles/autotune/files/{source}" in content
@@ -91,27 +92,28 @@ def test_the_role_needs_nothing_but_ansible_core(modelled: Study) -> None:
                for key in task if "." in key}  # fmt: skip
     assert modules
     assert all(re.fullmatch(r"ansible\.builtin\.\w+", module) for module in modules)
-    assert b"ansible.builtin" in content["ansible/README.md"]
+    assert b"ansible.builtin" in content["README.md"]
 
 
 def test_the_role_leaves_owners_and_bits_of_what_is_there(modelled: Study) -> None:
     content = exported(modelled, "ansible")
     for task in document(content, "roles/autotune/tasks/store.yml"):
-        if (file := task.get("ansible.builtin.file")) and file["state"] == "directory":
+        if (file := task.get("ansible.builtin.file")) and "loop" not in task:
+            assert file["state"] == "directory"
             assert re.fullmatch(r"not autotune_found\.results\[\d+\]\.stat\.exists", task["when"])
-        if (copy := task.get("ansible.builtin.copy")) and copy["dest"] != SYSCTL_FILE:
+        if (copy := task.get("ansible.builtin.copy")) and "loop" not in task:
             assert "owner" not in copy
             assert ".stat.mode | default('0644')" in copy["mode"]
     for path, data in exported(modelled, "shell").items():
         if path.startswith("shell/"):
-            assert b'chown --reference="$1" "$1$staged"' in data
+            assert b'chown --reference="$2" "$2$staged"' in data
 
 
 def test_a_host_of_two_tiers_has_tasks_of_its_own(
-    modelled: Study, monkeypatch: pytest.MonkeyPatch
+    modelled: Study,
 ) -> None:
     """The cache beside one of two web hosts: memcached is not started on the other."""
-    of_one = hosts_of(modelled, modelled.state.by_number(1))
+    of_one = hosts_of(modelled, modelled.state.by_number(1), everything=True)
     cache = [replace(file, host="web1") for file in of_one.of("mc1")]
     second = [replace(file, host="web2") for file in of_one.of("web1")]
     units, kernel = of_one.units, of_one.sysctls["web1"]
@@ -125,8 +127,8 @@ def test_a_host_of_two_tiers_has_tasks_of_its_own(
     tiers["cache"] = tiers["cache"].model_copy(update={"hosts": ("web1",)})
     every = {**modelled.target.hosts, "web2": modelled.target.hosts["web1"]}
     target = modelled.target.model_copy(update={"tiers": tiers, "hosts": every})
-    monkeypatch.setattr(role, "hosts_of", lambda *_: both)
-    content = role.ansible(replace(modelled, target=target), modelled.state.by_number(1))
+    study = replace(modelled, target=target)
+    content = role.ansible(study, modelled.state.by_number(1), both)
     for name, runs in (("web1", True), ("web2", False)):
         assert (b"Run memcached.service" in content[f"{role.ROLE}/tasks/{name}.yml"]) == runs
     included = {task["ansible.builtin.include_tasks"]: task["when"]
@@ -147,7 +149,8 @@ def test_hosts_are_reached_as_the_target_reaches_them(modelled: Study) -> None:
     }
     ssh = Ssh(config="keys/ssh config")
     target = modelled.target.model_copy(update={"hosts": hosts, "ssh": ssh})
-    content = role.ansible(replace(modelled, target=target), modelled.state.by_number(1))
+    study, trial = replace(modelled, target=target), modelled.state.by_number(1)
+    content = role.ansible(study, trial, hosts_of(study, trial))
     found = document(content, "inventory.yml")["all"]
     config = modelled.source.parent / "keys" / "ssh config"
     assert found["vars"] == {"ansible_ssh_common_args": f"-F '{config}'"}
@@ -157,8 +160,9 @@ def test_hosts_are_reached_as_the_target_reaches_them(modelled: Study) -> None:
     assert found["children"]["store"]["hosts"]["db1"] == {"ansible_connection": "local"}
 
 
-def test_the_role_passes_ansible_lint(modelled: Study, tmp_path: Path) -> None:
-    written(exported(modelled, "ansible"), tmp_path)
+@pytest.mark.parametrize("everything", [False, True])
+def test_the_role_passes_ansible_lint(everything: bool, modelled: Study, tmp_path: Path) -> None:
+    written(exported(modelled, "ansible", everything=everything), tmp_path)
     lint = Path(sys.executable).with_name("ansible-lint")
     done = subprocess.run(
         [str(lint), "--offline", "--profile", "production", "--nocolor"],
@@ -179,36 +183,96 @@ def test_a_script_carries_every_file_of_its_host(modelled: Study) -> None:
     for name in names:
         text = scripts[name].decode()
         subprocess.run(["sh", "-n"], input=text, text=True, check=True)
-        packed = re.findall(r"<<'AUTOTUNE'\n(.*?)\nAUTOTUNE\n", text, re.S)
-        contents = {base64.b64decode(block) for block in packed}
-        mine = {data for path, data in files.items() if f".{Path(name).stem}." in path}
+        contents = set(re.findall(r"<<'AUTOTUNE'\n(.*?)AUTOTUNE\n", text, re.S))
+        mine = {data.decode() for path, data in files.items() if f".{Path(name).stem}." in path}
         assert mine <= contents
 
 
-def test_a_script_puts_back_what_it_replaced_when_a_service_fails(
+def differing(study: Study) -> tuple[set[tuple[str, str]], dict[str, set[str]]]:
+    """What trial 1 has otherwise than the baseline, from the journal and the files alone."""
+    trees = [{path.relative_to(top).as_posix(): path.read_bytes()
+              for path in top.rglob("*") if path.is_file()}
+             for top in (study.directory / "configs" / number for number in "01")]  # fmt: skip
+    paths = {path for path in trees[1] if trees[0].get(path) != trees[1][path]}
+    files = {(path.split(".")[1], path.partition("/")[2]) for path in paths}
+    deployed = {r["trial"]: r["hosts"] for r in study.records if r["event"] == "deployed"}
+    kernel = {host: {name for name, value in of_host["sysctls"].items()
+                     if value != deployed[0][host]["sysctls"].get(name)}
+              for host, of_host in deployed[1].items()}  # fmt: skip
+    return files, {host: names for host, names in kernel.items() if names}
+
+
+@pytest.mark.parametrize("fmt", ["ansible", "shell", "patch"])
+def test_only_what_changed_is_exported(fmt: str, modelled: Study) -> None:
+    files, kernel = differing(modelled)
+    content = exported(modelled, fmt, everything=False)
+    hosts = json.loads(content["manifest.json"])["hosts"]
+    assert {(host, file["path"].removeprefix("/")) for host, entry in hosts.items()
+            for file in entry["files"]} == files  # fmt: skip
+    assert {h: set(entry["sysctls"]) for h, entry in hosts.items() if entry["sysctls"]} == kernel
+    assert set(hosts) == {host for host, _ in files} | set(kernel)
+    text = b"".join(content.values()).decode()
+    deployed = hosts_of(modelled, modelled.state.by_number(1), everything=True)
+    every = set().union(*deployed.sysctls.values())
+    for name in every - set().union(*kernel.values()):
+        assert f"{name} = " not in text
+
+
+def test_a_change_of_one_directive_touches_its_file_and_its_unit(modelled: Study) -> None:
+    """As `explain --measure` leaves it: the baseline with one change of the winner's."""
+    baseline = modelled.state.by_number(0)
+    study = replace(modelled, directory=modelled.directory.with_name("minimal"))
+    shutil.copytree(modelled.directory, study.directory)
+    place = "web.web1.apache/etc/apache2/apache2.conf"
+    shutil.copytree(study.directory / "configs/0", study.directory / "configs/99")
+    text = (study.directory / "configs/99" / place).read_text()
+    (study.directory / "configs/99" / place).write_text(
+        re.sub(r"(?m)^MaxRequestWorkers \d+", "MaxRequestWorkers 7", text)
+    )
+    record = next(r for r in study.records if r["event"] == "deployed" and r["trial"] == 0)
+    study = replace(study, records=(*study.records, {**record, "trial": 99}))
+    hosts = hosts_of(study, replace(baseline, number=99))
+    assert [(file.host, file.path) for file in hosts.files] == [
+        ("web1", "/etc/apache2/apache2.conf")
+    ]
+    assert hosts.units == {"web1": {"apache2.service": True}}
+    assert hosts.sysctls == {"web1": {}}
+
+
+def test_a_patch_makes_the_exported_of_the_baselines_files(modelled: Study, tmp_path: Path) -> None:
+    content = exported(modelled, "patch", everything=False)
+    files, _ = differing(modelled)
+    for host in {host for host, _ in files}:
+        root = tmp_path / host
+        for path in (modelled.directory / "configs/0").glob(f"*.{host}.*"):
+            shutil.copytree(path, root, dirs_exist_ok=True)
+        patch = content[f"patch/{host}.patch"]
+        subprocess.run(["patch", "-p1", "-d", str(root)], input=patch, check=True)
+        for path in (modelled.directory / "configs/1").glob(f"*.{host}.*"):
+            for file in (file for file in path.rglob("*") if file.is_file()):
+                assert (root / file.relative_to(path)).read_bytes() == file.read_bytes()
+
+
+def test_a_models_export_says_so_everywhere_and_is_asked_for(
     modelled: Study, tmp_path: Path
 ) -> None:
-    root, tools = tmp_path / "root", tmp_path / "bin"
-    script = exported(modelled, "shell")["shell/mc1.sh"].decode()
-    script = re.sub(r"(?<![\w.])(/etc\b|/var/backups)", lambda m: f"{root}{m[1]}", script)
-    script = script.replace("chown root:root", ": chown")
-    conf = root / "etc" / "memcached.conf"
-    conf.parent.mkdir(parents=True)
-    conf.write_text("as it was\n")
-    tools.mkdir()
-    (tools / "systemctl").write_text('#!/bin/sh\n[ "$1" != restart ]\n')
-    (tools / "sysctl").write_text("#!/bin/sh\n")
-    for tool in tools.iterdir():
-        tool.chmod(0o755)
-    path = f"{tools}:/usr/sbin:/usr/bin:/sbin:/bin"
-    done = subprocess.run(
-        ["sh"], input=script, text=True, env={"PATH": path}, capture_output=True, check=False
-    )
-    assert done.returncode == 1
-    assert "everything is put back" in done.stderr
-    assert conf.read_text() == "as it was\n"
-    assert not list(root.rglob("*.autotune-new"))
-    assert not (root / "etc/sysctl.d/99-autotune.conf").exists()
+    with pytest.raises(AutotuneError, match="is of a model") as raised:
+        write_export(modelled, tmp_path / "out", "ansible", "1")
+    assert "--of-a-model" in (raised.value.hint or "")
+    for fmt in FORMATS:
+        out = tmp_path / fmt
+        for path in write_export(modelled, out, fmt, "1", of_a_model=True):
+            if "files" in path.parts:
+                continue  # a configuration file, byte for byte what was deployed
+            text = (out / path).read_text()
+            assert MODEL in text or "simulated" in text, path
+
+
+def test_nothing_changed_is_nothing_to_export(modelled: Study) -> None:
+    for fmt in ("ansible", "shell", "patch"):
+        with pytest.raises(AutotuneError, match="changes nothing on its hosts") as raised:
+            export_files(modelled, modelled.state.by_number(0), fmt)
+        assert "--all" in (raised.value.hint or "")
 
 
 def test_private_processes_have_no_hosts_to_configure() -> None:

@@ -11,11 +11,13 @@ import pytest
 from autotune.errors import AutotuneError
 from autotune.export.write import SETTINGS, write_export
 from autotune.report.studies import Study, open_study
+from autotune.report.text import headline
+from autotune.report.view import study_view
 from autotune.target.document import load
 from autotune.target.read import read
 
 Opened = Callable[[str], Study]
-ALWAYS = {"manifest.json", "target.yaml", "changes.diff"}
+ALWAYS = {"README.md", "manifest.json", "target.yaml", "changes.diff"}
 
 
 def contents(directory: Path) -> dict[str, bytes]:
@@ -28,7 +30,7 @@ def contents(directory: Path) -> dict[str, bytes]:
 
 def test_the_winners_files_as_rendered(study: Opened, tmp_path: Path) -> None:
     opened = study("improved")
-    written = write_export(opened, tmp_path / "out")
+    written = write_export(opened, tmp_path / "out", everything=True)
     found = contents(tmp_path / "out")
     assert {str(path) for path in written} == set(found)
     rendered = contents(opened.directory / "configs" / "1")
@@ -41,7 +43,7 @@ def test_the_diff_turns_the_baselines_files_into_the_exported(
     study: Opened, tmp_path: Path
 ) -> None:
     opened = study("improved")
-    write_export(opened, tmp_path / "out")
+    write_export(opened, tmp_path / "out", everything=True)
     stock = tmp_path / "stock"
     for path, content in contents(opened.directory / "configs" / "0").items():
         (stock / path).parent.mkdir(parents=True, exist_ok=True)
@@ -104,7 +106,7 @@ def test_nothing_of_this_machine_is_in_it(copied: Callable[[str], Path], tmp_pat
 
 
 def test_settings_as_json(study: Opened, tmp_path: Path) -> None:
-    write_export(study("improved"), tmp_path / "out", "json")
+    write_export(study("improved"), tmp_path / "out", "json", everything=True)
     found = contents(tmp_path / "out")
     assert found.keys() == ALWAYS | {"settings.json"}
     assert (
@@ -115,7 +117,7 @@ def test_settings_as_json(study: Opened, tmp_path: Path) -> None:
 
 def test_settings_as_yaml_fix_the_parameters_of_a_target(study: Opened, tmp_path: Path) -> None:
     opened = study("improved")
-    write_export(opened, tmp_path / "out", "yaml")
+    write_export(opened, tmp_path / "out", "yaml", everything=True)
     settings = (tmp_path / "out" / "settings.yaml").read_text()
     assert "without effect here" in settings
     fixed = tmp_path / "fixed.yaml"
@@ -124,6 +126,32 @@ def test_settings_as_yaml_fix_the_parameters_of_a_target(study: Opened, tmp_path
     expected = opened.state.by_number(1).settings
     assert {name: rule.fixed for name, rule in rules.items()} == expected
     load(tmp_path / "out" / "settings.yaml")
+
+
+def test_only_what_changed_is_written(study: Opened, tmp_path: Path) -> None:
+    opened = study("improved")
+    before, after = (contents(opened.directory / "configs" / number) for number in "01")
+    write_export(opened, tmp_path / "files")
+    assert contents(tmp_path / "files").keys() == ALWAYS | {
+        f"files/{path}" for path in after if after[path] != before.get(path)
+    }
+    write_export(opened, tmp_path / "json", "json")
+    settings = json.loads((tmp_path / "json" / "settings.json").read_text())["parameters"]
+    manifest = json.loads((tmp_path / "json" / "manifest.json").read_text())
+    assert settings == {change["parameter"]: change["to"] for change in manifest["changes"]}
+
+
+def test_a_read_me_says_what_changes_and_what_is_proven(study: Opened, tmp_path: Path) -> None:
+    opened = study("improved")
+    write_export(opened, tmp_path / "out")
+    text = (tmp_path / "out" / "README.md").read_text()
+    manifest = json.loads((tmp_path / "out" / "manifest.json").read_text())
+    for change in manifest["changes"]:
+        assert f"- `{change['parameter']}`: " in text
+    assert headline(study_view(opened)) in text
+    assert {"## Apply, check, roll back"} <= set(text.splitlines())
+    write_export(opened, tmp_path / "other", trial="baseline")
+    assert "Nothing is claimed" in (tmp_path / "other" / "README.md").read_text()
 
 
 def test_a_directory_that_is_in_use_is_left_alone(study: Opened, tmp_path: Path) -> None:
@@ -146,7 +174,7 @@ def test_an_empty_directory_is_good(study: Opened, tmp_path: Path) -> None:
 def test_an_unknown_format(study: Opened, tmp_path: Path) -> None:
     with pytest.raises(AutotuneError) as caught:
         write_export(study("improved"), tmp_path / "out", "toml")
-    assert caught.value.hint == "expected one of: files, ansible, shell, yaml, json"
+    assert caught.value.hint == "expected one of: files, ansible, shell, patch, yaml, json"
     assert not (tmp_path / "out").exists()
 
 

@@ -1,0 +1,207 @@
+"""The exported script itself, run against a directory and units that remember what was done to them."""
+
+from __future__ import annotations
+
+import base64
+import re
+import subprocess
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
+
+import pytest
+
+from autotune.deploy.deployed import Original
+from autotune.export.host_files import HostFile, Hosts, script
+
+SYSTEMCTL = r"""#!/bin/sh
+# Units are files below $UNITS: "enabled active"; a unit in $UNITS/broken does not start.
+set -u
+verb=$1; shift
+case $verb in daemon-reload) exit ;; esac
+now=; [ "$1" = --now ] || [ "$1" = --quiet ] && { now=$1; shift; }
+read -r enabled active <"$UNITS/$1" || exit 4
+case $verb in
+is-enabled) echo "$enabled"; [ "$enabled" = enabled ]; exit ;;
+is-active) echo "$active"; [ "$active" = active ]; exit ;;
+cat | reset-failed) exit ;;
+enable) enabled=enabled ;;
+disable) enabled=disabled; [ -n "$now" ] && active=inactive ;;
+stop) active=inactive ;;
+restart | start) if [ -e "$UNITS/broken/$1" ]; then active=failed; else active=active; fi ;;
+esac
+echo "$enabled $active" >"$UNITS/$1"
+[ "$active" != failed ]
+"""
+SYSCTL = r"""#!/bin/sh
+case $1 in
+-n) cat "$KERNEL/$2" ;;
+-q) echo "${3#*=}" >"$KERNEL/${3%%=*}" ;;
+esac
+"""
+BEFORE = "workers 1;\n"
+AFTER = "workers 8;\n# it's $HOME `id` \\ AUTOTUNE\n"
+NAME = "net.core.somaxconn"
+
+
+@dataclass(frozen=True)
+class Machine:
+    """A root directory with commands that act on it."""
+
+    top: Path
+
+    @property
+    def conf(self) -> Path:
+        return self.top / "root/etc/nginx/nginx.conf"
+
+    @property
+    def drop_in(self) -> Path:
+        return self.top / "root/etc/systemd/system/nginx.service.d/autotune.conf"
+
+    @property
+    def kernel_file(self) -> Path:
+        return self.top / "root/etc/sysctl.d/99-autotune.conf"
+
+    def unit(self, name: str) -> str:
+        return (self.top / "units" / name).read_text().strip()
+
+    def value(self) -> str:
+        return (self.top / "kernel" / NAME).read_text().strip()
+
+    def state(self) -> dict[str, str]:
+        return {
+            str(path.relative_to(self.top)): path.read_text()
+            for path in sorted(self.top.rglob("*"))
+            if path.is_file() and "backups" not in path.parts and "broken" not in path.parts
+        }
+
+    def run(self, text: str, *options: str) -> subprocess.CompletedProcess[str]:
+        path = f"{self.top / 'bin'}:/usr/sbin:/usr/bin:/sbin:/bin"
+        below = re.sub(r"(?<![\w.])(/etc\b|/var/backups)", lambda m: f"{self.top}/root{m[1]}", text)
+        return subprocess.run(
+            ["sh", "-s", "--", *options],
+            input=below.replace("chown root:root", ": chown").replace("sleep 2", ":"),
+            env={"PATH": path, "UNITS": f"{self.top}/units", "KERNEL": f"{self.top}/kernel"},
+            text=True, capture_output=True, check=False,
+        )  # fmt: skip
+
+
+@pytest.fixture
+def machine(tmp_path: Path) -> Machine:
+    for directory in ("bin", "units/broken", "kernel", "root/etc/nginx", "root/etc/sysctl.d"):
+        (tmp_path / directory).mkdir(parents=True)
+    for name, text in (("systemctl", SYSTEMCTL), ("sysctl", SYSCTL)):
+        (tmp_path / "bin" / name).write_text(text)
+        (tmp_path / "bin" / name).chmod(0o755)
+    machine = Machine(tmp_path)
+    (tmp_path / "units" / "nginx.service").write_text("disabled inactive\n")
+    (tmp_path / "units" / "apache2.service").write_text("enabled active\n")
+    (tmp_path / "kernel" / NAME).write_text("4096\n")
+    machine.conf.write_text(BEFORE)
+    return machine
+
+
+def of_host(*, check: tuple[str, ...] | None = None, original: str = BEFORE) -> str:
+    """From Apache to nginx: two files, a kernel value."""
+    digest = sha256(original.encode()).hexdigest()
+    files = (
+        HostFile("lb1", "lb", "/etc/nginx/nginx.conf", AFTER.encode(), 0o644, check, {}, digest),
+        HostFile("lb1", "lb", "/etc/systemd/system/nginx.service.d/autotune.conf", b"[Service]\n",
+                 0o644, None, {}, "absent"),
+    )  # fmt: skip
+    units = {"nginx.service": True, "apache2.service": False}
+    before = Original({}, {"nginx.service": False, "apache2.service": True}, {NAME: "4096"})
+    return script("Trial 3", "lb1", Hosts(files, {"lb1": units}, {"lb1": {NAME: "16384"}},
+                                          {"lb1": before}))  # fmt: skip
+
+
+def test_it_sets_files_units_and_kernel_values(machine: Machine) -> None:
+    machine.kernel_file.write_text("# mine\nvm.swappiness = 10\nnet.core.somaxconn = 1\n")
+    done = machine.run(of_host())
+    assert done.returncode == 0, done.stderr
+    assert machine.conf.read_text() == AFTER
+    assert machine.drop_in.read_text() == "[Service]\n"
+    assert machine.kernel_file.read_text() == (
+        "# mine\nvm.swappiness = 10\nnet.core.somaxconn = 16384\n"
+    )
+    assert machine.value() == "16384"
+    assert machine.unit("nginx.service") == "enabled active"
+    assert machine.unit("apache2.service") == "disabled inactive"
+
+
+def test_a_failed_start_leaves_units_files_and_kernel_values_as_they_were(machine: Machine) -> None:
+    before = machine.state()
+    (machine.top / "units/broken/nginx.service").touch()
+    done = machine.run(of_host())
+    assert done.returncode == 1
+    assert machine.state() == before
+    assert machine.unit("apache2.service") == "enabled active"
+    assert "restored: apache2.service, enabled active" in done.stdout
+    assert "NOT restored" not in done.stderr
+    assert not machine.drop_in.parent.exists()
+
+
+def test_what_cannot_be_restored_is_named(machine: Machine) -> None:
+    for name in ("nginx.service", "apache2.service"):
+        (machine.top / "units/broken" / name).touch()
+    done = machine.run(of_host())
+    assert done.returncode == 1
+    assert "NOT restored: apache2.service, which was enabled active" in done.stderr
+    assert "the originals are in" in done.stderr
+    assert "restored: apache2.service" not in done.stdout
+    assert machine.conf.read_text() == BEFORE
+
+
+def test_it_can_be_rolled_back_later(machine: Machine) -> None:
+    before = machine.state()
+    done = machine.run(of_host())
+    assert machine.state() != before
+    backup = done.stdout.split()[-3]
+    restored = machine.run(of_host(), "--restore", backup)
+    assert restored.returncode == 0, restored.stderr
+    assert machine.state() == before
+    refused = machine.run(of_host(), "--restore", str(machine.top))
+    assert refused.returncode == 1
+    assert "is no complete backup" in refused.stderr
+
+
+def test_a_file_that_is_not_the_one_expected_is_not_overwritten(machine: Machine) -> None:
+    before = machine.state()
+    text = of_host(original="somebody else's\n")
+    for options in ((), ("--check",)):
+        done = machine.run(text, *options)
+        assert done.returncode == 1
+        assert "is not the file that the study had before it" in done.stderr
+        assert machine.state() == before
+    assert machine.run(text, "--force").returncode == 0
+    assert machine.conf.read_text() == AFTER
+
+
+def test_check_shows_what_would_change_and_changes_nothing(machine: Machine) -> None:
+    before = machine.state()
+    done = machine.run(of_host(), "--check")
+    assert done.returncode == 0, done.stderr
+    assert {"-workers 1;", "+workers 8;"} <= set(done.stdout.splitlines())
+    assert "net.core.somaxconn 4096 -> 16384" in done.stdout
+    assert "stop and disable apache2.service" in done.stdout
+    assert "enable and start nginx.service" in done.stdout
+    assert machine.state() == before
+    assert not (machine.top / "root/var").exists()
+
+
+def test_a_file_that_its_software_refuses_changes_nothing(machine: Machine) -> None:
+    before = machine.state()
+    done = machine.run(of_host(check=("grep", "-q", "nonsense", "%s")))
+    assert done.returncode == 1
+    assert machine.state() == before
+    assert not machine.drop_in.parent.exists()
+
+
+def test_it_can_be_read_and_carries_every_byte(machine: Machine) -> None:
+    assert AFTER in of_host()
+    content = b"no end of line, \xff and \x1b[2J"
+    file = HostFile("lb1", "lb", "/etc/nginx/nginx.conf", content, 0o644, None, {})
+    text = script("Trial 3", "lb1", Hosts((file,), {"lb1": {}}, {"lb1": {}}))
+    assert base64.encodebytes(content).decode() in text
+    assert machine.run(text).returncode == 0
+    assert machine.conf.read_bytes() == content
