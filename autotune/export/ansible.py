@@ -77,11 +77,14 @@ def backup_of(study: Study, trial: Trial) -> str:
 
 
 def _variables(hosts: Hosts) -> dict[str, Any]:
-    """By host: the digests that a file may have before it is written, and the kernel values."""
+    """By host: digests that a file may have before it is written and has then, kernel values."""
     return {
         "autotune_expected": {
             host: {f.path: [f.original, f.digest] for f in hosts.of(host) if f.original}
             for host in hosts.units
+        },
+        "autotune_written": {
+            host: {file.path: file.digest for file in hosts.of(host)} for host in hosts.units
         },
         "autotune_kernel": {host: dict(values) for host, values in hosts.sysctls.items()},
     }
@@ -185,8 +188,18 @@ def _looked_at(
             "item.item in autotune_expected[inventory_hostname]",
         ],
     }
-    backed_up = {**label, "diff": False,
-                 "when": ["not ansible_check_mode", "item.stat.isreg | default(false)"]}  # fmt: skip
+    digests = "autotune_written[inventory_hostname]"
+    backed_up = {
+        **label,
+        "diff": False,
+        "when": [
+            "not ansible_check_mode",
+            "item.stat.isreg | default(false)",
+            f"item.item in {digests}",
+            # What an earlier run of the role made is no original.
+            f"item.stat.checksum != {digests}[item.item]",
+        ],
+    }
     yield {
         "name": "Make the directories of the backup",
         "ansible.builtin.file": {

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import tomllib
 from dataclasses import replace
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -139,6 +140,20 @@ def test_a_host_of_two_tiers_has_tasks_of_its_own(
         "store.yml": "inventory_hostname in ['db1']",
         "lb.yml": "inventory_hostname in ['lb1']",
     }
+
+
+def test_what_the_role_made_itself_is_not_backed_up_as_an_original(modelled: Study) -> None:
+    content = exported(modelled, "ansible")
+    written = document(content, "roles/autotune/vars/main.yml")["autotune_written"]
+    for host, files in written.items():
+        for path, digest in files.items():
+            assert sha256(content[f"{role.ROLE}/files/{host}{path}"]).hexdigest() == digest
+    for tier in modelled.target.tiers:
+        tasks = document(content, f"roles/autotune/tasks/{tier}.yml")
+        (backup,) = [task for task in tasks if task["name"] == "Back up what is replaced"]
+        assert backup["when"][-1] == (
+            "item.stat.checksum != autotune_written[inventory_hostname][item.item]"
+        )
 
 
 def test_hosts_are_reached_as_the_target_reaches_them(modelled: Study) -> None:
