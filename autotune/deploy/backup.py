@@ -1,7 +1,8 @@
 """Backups of hosts, on the controller and on the host itself, made before the first change.
 
 A path, unit or kernel value is added when a deployment is about to touch it for the first time;
-what is there already is never written again. Either copy alone is enough to put a host back.
+what is there already stays as it is. Digests of what autotune writes are added before each change.
+Either copy alone is enough to put a host back.
 """
 
 from __future__ import annotations
@@ -9,8 +10,8 @@ from __future__ import annotations
 import base64
 import contextlib
 import json
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -24,16 +25,80 @@ from autotune.deploy.host_state import (
 from autotune.errors import AutotuneError
 
 SCHEMA = 1
+ANY = "any"  # instead of a digest: whatever is there is autotune's or the software's own
+_KEPT_DIGESTS = (
+    2  # of what is in place, and of what was about to replace it when a tuner was killed
+)
+
+
+@dataclass(frozen=True)
+class BackupCheck:
+    """How the software behind ``unit`` validates ``files``, for restoring without a target.
+
+    ``socket``: it is started on trial in ``directory``, until it accepts there.
+    """
+
+    unit: str
+    argv: tuple[str, ...]
+    files: tuple[str, ...]
+    directory: str
+    socket: str | None = None
 
 
 @dataclass(frozen=True)
 class HostBackup:
-    """One host as ``study`` found it; ``enabled`` by unit."""
+    """One host as ``study`` found it; ``enabled`` by unit.
+
+    ``written`` has digests of files and values of the kernel, by path and name, that autotune wrote
+    last: what is neither one of them nor the original was changed by others. ``None``: an earlier
+    version kept none, and everything counts as its own.
+    """
 
     host: str
     study: str
     state: HostState = field(default_factory=HostState)
     enabled: Mapping[str, str] = field(default_factory=dict)
+    written: Mapping[str, Sequence[str]] | None = field(default_factory=dict)
+    checks: tuple[BackupCheck, ...] = ()
+
+    def digests(self, path: str) -> tuple[str, ...]:
+        """Of what autotune may replace at a path without keeping it aside."""
+        if self.written is None:
+            return (ANY,)
+        return (self.state.files[path].digest, *self.written.get(path, ()))
+
+    def set_by_others(self, name: str, value: str | None) -> bool:
+        """Whether a kernel value is neither the original nor autotune's."""
+        ours = {self.state.sysctls[name], *(self.written or {}).get(name, ())}
+        return self.written is not None and value not in ours
+
+    def with_written(self, digests: Mapping[str, str]) -> HostBackup:
+        """With what is about to be written; to be on disk before that happens."""
+        if self.written is None:
+            return self
+        last = {name: (*(d for d in self.written.get(name, ()) if d != digest), digest)
+                for name, digest in digests.items()}  # fmt: skip
+        return replace(
+            self, written={**self.written, **{n: d[-_KEPT_DIGESTS:] for n, d in last.items()}}
+        )
+
+    def before(self, later: HostBackup) -> HostBackup:
+        """This backup with what a later one has beyond it: how the host was before both."""
+        written = None
+        if self.written is not None and later.written is not None:
+            written = {name: (*self.written.get(name, ()), *later.written.get(name, ()))
+                       for name in {**self.written, **later.written}}  # fmt: skip
+        return replace(
+            self,
+            state=HostState(
+                {**later.state.files, **self.state.files},
+                {**later.state.units, **self.state.units},
+                {**later.state.sysctls, **self.state.sysctls},
+            ),
+            enabled={**later.enabled, **self.enabled},
+            written=written,
+            checks=tuple(dict.fromkeys((*self.checks, *later.checks))),
+        )
 
     def with_observed(self, observed: ObservedHost, contents: Mapping[str, bytes]) -> HostBackup:
         """With what was just observed, except where there is something earlier.
@@ -77,7 +142,10 @@ def encode(backup: HostBackup) -> bytes:
         "units": {unit: {"active": runs, "enabled": backup.enabled.get(unit, "")}
                   for unit, runs in state.units.items()},
         "sysctls": dict(sorted(state.sysctls.items())),
+        "checks": [asdict(check) for check in backup.checks],
     }  # fmt: skip
+    if backup.written is not None:
+        record["written"] = {name: list(last) for name, last in sorted(backup.written.items())}
     return json.dumps(record, indent=1, ensure_ascii=False).encode()
 
 
@@ -96,6 +164,10 @@ def decode(content: bytes, where: str) -> HostBackup:
                 {name: str(value) for name, value in record["sysctls"].items()},
             ),
             {unit: str(how["enabled"]) for unit, how in record["units"].items()},
+            {name: tuple(last) for name, last in record["written"].items()}
+            if "written" in record
+            else None,
+            tuple(_backup_check(check) for check in record.get("checks", ())),
         )
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise AutotuneError(f"{where} is not a record of originals: {error}") from error
@@ -132,6 +204,16 @@ class BackupStore:
         # Other hosts are restored meanwhile: the last of them removes the directory.
         with contextlib.suppress(OSError):
             self.directory.rmdir()
+
+
+def _backup_check(record: Mapping[str, Any]) -> BackupCheck:
+    return BackupCheck(
+        record["unit"],
+        tuple(record["argv"]),
+        tuple(record["files"]),
+        record["directory"],
+        record["socket"],
+    )
 
 
 def _original(path: str, observed: ObservedFile, contents: Mapping[str, bytes]) -> FileState:

@@ -9,7 +9,7 @@ from pathlib import Path
 from autotune.deploy import dataset, ready
 from autotune.deploy.deployed import Deployed, DeployFailed, Fleet, HostManifest, host_manifests
 from autotune.deploy.desired_state import DesiredState, desired_state, required_actions
-from autotune.deploy.host_state import HostPlan, ObservedHost, plan_host
+from autotune.deploy.host_state import HostPlan, ObservedHost, plan_host, unlike
 from autotune.deploy.read_back import ConfirmedState, NotUp, confirmed, pids
 from autotune.deploy.render import RenderError, render
 from autotune.deploy.runtime import ApplyFailed, HeldHosts, Invalid, Runtime, RuntimeHost
@@ -105,7 +105,8 @@ class Deployment(Fleet):
 
     def _back_up(self, desired: DesiredState) -> None:
         def save(host: RuntimeHost) -> None:
-            host.save(desired.hosts[host.name], desired.leaves(host.name))
+            state = desired.hosts[host.name]
+            host.save(state, desired.leaves(host.name), desired.checks(host.name, state.files))
 
         self.hosts.gather(self.stack.hosts, save).unwrap()
 
@@ -171,6 +172,8 @@ class Deployment(Fleet):
             plan = plan_host(state, host.observe(state), {}, touched)
             host.stage(state, plan)
             host.apply(state, plan)
+            if wrong := unlike(state, host.observe(state)):
+                raise AutotuneError(f"{host.name} is not as before: {', '.join(wrong)}")
 
         failed = self.hosts.gather(_changing(plans), back).errors
         if failed:

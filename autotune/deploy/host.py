@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import PurePosixPath
 
-from autotune.deploy.backup import BackupStore, HostBackup, encode
+from autotune.deploy.backup import ANY, BackupCheck, BackupStore, HostBackup, decode, encode
 from autotune.deploy.host_commands import (
     KEPT,
     ORIGINALS,
@@ -29,7 +30,7 @@ from autotune.deploy.host_state import (
     parse_files,
     parse_sysctls,
 )
-from autotune.deploy.runtime import Cases, Check, Invalid
+from autotune.deploy.runtime import Cases, Check, Invalid, Note
 from autotune.deploy.stack import Part
 from autotune.errors import AutotuneError, LockedError
 from autotune.services.base import Action, Argv, TrialStart
@@ -39,7 +40,7 @@ ACTING = 150.0  # s for a host to stop and start its units; systemd gives each 9
 
 
 class ManagedHost:
-    """``store`` has the controller's copy of the backup."""
+    """``store`` has the controller's copy of the backup; ``note`` hears of what others changed."""
 
     def __init__(
         self,
@@ -48,12 +49,15 @@ class ManagedHost:
         store: BackupStore,
         study: str,
         service_manager: ServiceManager | None = None,
+        note: Note | None = None,
     ) -> None:
         self.name, self.transport, self._manager = name, transport, service_manager
         self._functions = service_manager.functions if service_manager else ""
         self.lock = HostLock(transport, study)
         self._store, self._study = store, study
         self._started: set[str] = set()
+        self.notes: list[str] = []
+        self.note = note or self.notes.append
         self.backup = store.read(name) or HostBackup(name, study)
 
     @property
@@ -93,6 +97,7 @@ class ManagedHost:
         backup, running, kernel, *answers = run_checked(
             self.transport,
             [*(Command(words, vital=True) for words in looking), *commands],
+            alone=self.lock.held,  # what a lost connection left under way is over before
             functions=self._functions,
         )
         observed = ObservedHost(
@@ -102,10 +107,13 @@ class ManagedHost:
         )
         return observed, answers
 
-    def save(self, desired: HostState, leaves: Iterable[str] = ()) -> None:
+    def save(
+        self, desired: HostState, leaves: Iterable[str] = (), checks: Sequence[Check] = ()
+    ) -> None:
         """Back up, here and there, everything that is about to change and has no backup yet.
 
-        ``leaves`` are paths that the software itself is going to make.
+        ``leaves`` are paths that the software itself is going to make; ``checks`` are how it
+        validates what is backed up.
         """
         files = {**desired.files, **{path: FileState() for path in leaves}}
         new = self.backup.lacks(HostState(files, desired.units, desired.sysctls))
@@ -119,10 +127,15 @@ class ManagedHost:
         ]:
             raise AutotuneError(f"{self.name}: there is no unit {unknown[0]}")
         backup = self.backup.with_observed(observed, contents)
+        backup = backup.with_written(dict.fromkeys(leaves, ANY))
+        recorded = (*self.backup.checks, *filter(None, map(_backup_check, checks)))
+        self._do([self._keep(replace(backup, checks=tuple(dict.fromkeys(recorded))))])
+
+    def _keep(self, backup: HostBackup) -> Command:
+        """The backup is written here, and by the command there."""
         self._store.write(backup)
-        copy = Command(("keep", ORIGINALS, base64.b64encode(encode(backup)).decode()), vital=True)
-        self._do([copy])
         self.backup = backup
+        return Command(("keep", ORIGINALS, base64.b64encode(encode(backup)).decode()), vital=True)
 
     def stage(self, desired: HostState, plan: HostPlan, checks: Sequence[Check] = ()) -> None:
         """Write new files beside the real ones and let the software validate them there.
@@ -145,11 +158,31 @@ class ManagedHost:
             self._do([Command(("discard", *map(staged, plan.write)))])
 
     def apply(self, desired: HostState, plan: HostPlan) -> None:
-        """Do the steps. Raises CommandFailed, with the words of the unit or command that failed."""
+        """Do the steps. Raises CommandFailed, with the words of the unit or command that failed.
+
+        Digests of what is written are on record first. What others changed is kept aside, and noted.
+        """
+        digests = {path: desired.files[path].digest for path in plan.write}
+        backup = self.backup.with_written({**digests, **plan.sysctls})
+        keep = [] if backup == self.backup else [self._keep(backup)]
+        # A directory that somebody has put something into meanwhile stays, and is reported later.
+        steps = [Command(words, vital=words[0] != "remove") for words in self._steps(desired, plan)]
+        self._do([*keep, *steps], timeout=ACTING)
+
+    def put_back(self, desired: HostState, plan: HostPlan) -> list[str]:
+        """As ``apply``, of originals: each step whatever became of the others. What failed, in words."""
+        steps = [Command(words) for words in self._steps(desired, plan)]
+        answers = self._do(steps, timeout=ACTING)
+        return [done.error_text or " ".join(step.words[:2])
+                for step, done in zip(steps, answers, strict=False)
+                if not done.ok and step.words[0] != "remove"]  # fmt: skip
+
+    def _steps(self, desired: HostState, plan: HostPlan) -> list[tuple[str, ...]]:
         commands: list[tuple[str, ...]] = [("stop", unit) for unit in plan.stop]
-        commands += [("swap", path, staged(path), desired.files[path].time or "")
+        ours = self.backup.digests
+        commands += [("swap", path, staged(path), desired.files[path].time or "", *ours(path))
                      for path in plan.write]  # fmt: skip
-        commands += [("remove", path) for path in plan.remove]
+        commands += [("remove", path, *ours(path)) for path in plan.remove]
         commands += [("sysctl", "-q", "-w", f"{name}={value}")
                      for name, value in plan.sysctls.items()]  # fmt: skip
         if self._manager and any(path.startswith(self._manager.directory) for path in plan.unread):
@@ -158,9 +191,7 @@ class ManagedHost:
             commands.append(("reload" if action is Action.RELOAD else "restart", unit))
             commands.append(("up", unit, desired.listening.get(unit, "")))
         self._started = {unit for unit, runs in desired.units.items() if runs}
-        # A directory that somebody has put something into meanwhile stays, and is reported later.
-        vital = [Command(words, vital=words[0] != "remove") for words in commands]
-        self._do(vital, timeout=ACTING)
+        return commands
 
     def tidy(self) -> None:
         """Take away what a tuner that was killed had staged."""
@@ -185,8 +216,43 @@ class ManagedHost:
 
     def commit(self) -> None:
         """What is deployed stays; the backup is there for a later `restore`."""
-        if self.changed:
-            self._do([Command(("mv", "-f", "--", ORIGINALS, KEPT), vital=True)])
+        if not self.changed:
+            return
+        earlier = self.own_copy(KEPT)
+        # How the host was before the first of several deployments is what it can come back to.
+        backup = encode(earlier.before(self.backup) if earlier else self.backup)
+        keep = ("keep", KEPT, base64.b64encode(backup).decode())
+        self._do([Command(keep, vital=True), Command(("discard", ORIGINALS), vital=True)])
+
+    def own_copy(self, path: str) -> HostBackup | None:
+        """The host's own copy of a backup, if it has one."""
+        content = self.transport.get(path, sudo=True)
+        return None if content is None else decode(content, f"{self.name}:{path}")
+
+    def refusals(
+        self, desired: HostState, plan: HostPlan, observed: ObservedHost
+    ) -> dict[BackupCheck, str]:
+        """What the software says against staged originals where it accepts the files in place.
+
+        It is not asked where an original is not to replace a file: nothing could be put there for it
+        alone. What is to be removed it comes upon as empty.
+        """
+        removing = [path for path in plan.remove if observed.files[path].kind == "file"]
+        changing = (*plan.write, *removing)
+        checks = [check for check in self.backup.checks
+                  if {*changing} & {*check.files} and desired.units.get(check.unit)]  # fmt: skip
+        if not checks or any(observed.files[path].kind != "file" for path in plan.write):
+            return {}
+        empty = [self._staging(path, FileState(b"")) for path in removing]
+        asked = [Command(original_check(check, changing)) for check in checks]
+        as_is = [Command(original_check(check, ())) for check in checks]
+        discard = Command(("discard", *map(staged, removing)))
+        answers = self._do([*empty, *asked, *as_is, discard], timeout=ACTING)[len(empty) :]
+        return {
+            check: done.error_text
+            for check, done, working in zip(checks, answers, answers[len(checks) :], strict=False)
+            if working.ok and not done.ok
+        }
 
     def _look(
         self, desired: HostState, whole: tuple[str, ...]
@@ -222,6 +288,9 @@ class ManagedHost:
                 f"{self.name}: {answers[0].error_text}", hint="another tuner took it over"
             )
         for command, done in zip(commands, answers[1:], strict=False):
+            if command.words[0] in ("swap", "remove") and done.ok and (copy := done.stdout.strip()):
+                path = command.words[1]
+                self.note(f"{self.name}: others had changed {path}: theirs is kept as {copy}")
             if command.vital and not done.ok:
                 raise CommandFailed(
                     f"{self.name}: {done.error_text or ' '.join(command.words[:2])}"
@@ -249,6 +318,23 @@ def staged_check(how: Argv | TrialStart, directory: str, new: Sequence[str]) -> 
     if all(path in argv for path in new):
         return words
     return with_files({path: staged(path) for path in new}, argv)
+
+
+def original_check(check: BackupCheck, changing: Sequence[str]) -> tuple[str, ...]:
+    """A check on record, of what is in place with everything that is about to change changed."""
+    how = TrialStart(check.argv, check.socket) if check.socket else check.argv
+    return staged_check(how, check.directory, changing)
+
+
+def _backup_check(check: Check) -> BackupCheck | None:
+    """``None`` where a check is of no use for other files: it is of no unit's, or has their content."""
+    part, how = check.part, check.how
+    argv = how.argv if isinstance(how, TrialStart) else how
+    unit = part.service.unit(part.site)
+    if unit is None or (isinstance(how, TrialStart) and not {*check.files} & {*argv}):
+        return None
+    socket = how.socket if isinstance(how, TrialStart) else None
+    return BackupCheck(unit, argv, tuple(check.files), part.site.directory, socket)
 
 
 def validate_all(transport: Transport, cases: Cases) -> list[str | None]:

@@ -37,6 +37,7 @@ exit 0
 """
 # What a tuner that was killed has under way is over before another one begins.
 _ALONE = "alone || exit"
+_WAIT = 100.0  # s for which `alone` waits
 
 
 @dataclass(frozen=True)
@@ -78,6 +79,7 @@ def ask(
         steps="\n".join(map(_line, batch)),
         alone=_ALONE if alone else "",
     )
+    timeout += _WAIT if alone else 0.0
     done = transport.run(["sh"], input=script.encode(), timeout=timeout, sudo=True)
     answers = _answers(batch, done.stdout, mark)
     stopped = bool(answers) and not answers[-1].ok and batch[len(answers) - 1].vital
@@ -91,11 +93,12 @@ def run_checked(
     commands: Iterable[Command],
     *,
     timeout: float = 30.0,
+    alone: bool = False,
     functions: str = "",
 ) -> list[Completed]:
     """As ``ask``; raises CommandFailed for a vital command that failed."""
     batch = list(commands)
-    answers = ask(transport, batch, timeout=timeout, functions=functions)
+    answers = ask(transport, batch, timeout=timeout, alone=alone, functions=functions)
     for command, done in zip(batch, answers, strict=False):
         if command.vital and not done.ok:
             raise CommandFailed(

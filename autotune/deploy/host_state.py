@@ -28,6 +28,13 @@ class FileState:
     def absent(self) -> bool:
         return self.content is None and self.link is None
 
+    @property
+    def digest(self) -> str:
+        """What ``digest`` of ``on_host.sh`` prints about it."""
+        if self.link is not None:
+            return f"link {self.link}"
+        return "" if self.content is None else hashlib.sha256(self.content).hexdigest()
+
 
 @dataclass(frozen=True)
 class ObservedFile:
@@ -46,7 +53,7 @@ class ObservedFile:
             return (self.kind, self.detail) == ("link", desired.link)
         return (
             self.kind == "file"
-            and self.detail == hashlib.sha256(desired.content or b"").hexdigest()
+            and self.detail == desired.digest
             and desired.mode in (None, self.mode)
             and desired.owner in (None, self.owner)
             and desired.time in (None, self.time)
@@ -103,6 +110,15 @@ class ServiceManager:
     functions: str
     parse: Callable[[tuple[str, ...], str], dict[str, ObservedUnit]]
     directory: str
+
+
+def unlike(desired: HostState, observed: ObservedHost) -> list[str]:
+    """What is not as desired, each in a word or two; a kernel value that is not there cannot be."""
+    files = [path for path, file in desired.files.items() if not observed.files[path].is_as(file)]
+    units = [unit for unit, runs in desired.units.items() if observed.units[unit].active != runs]
+    keys = [name for name, value in desired.sysctls.items()
+            if observed.sysctls[name] not in (None, value)]  # fmt: skip
+    return [*files, *units, *keys]
 
 
 def parse_files(paths: tuple[str, ...], text: str) -> dict[str, ObservedFile]:

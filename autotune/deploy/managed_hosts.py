@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
 
-from autotune.deploy.backup import BackupStore, HostBackup, decode
+from autotune.deploy.backup import BackupStore, HostBackup
 from autotune.deploy.host import ManagedHost
 from autotune.deploy.host_commands import KEPT, ORIGINALS
 from autotune.deploy.host_lock import Lease
-from autotune.deploy.host_state import HostPlan, HostState, ObservedHost, ServiceManager, plan_host
+from autotune.deploy.host_state import (
+    HostPlan,
+    HostState,
+    ObservedHost,
+    ServiceManager,
+    plan_host,
+    unlike,
+)
 from autotune.deploy.runtime import Note
 from autotune.errors import AutotuneError, LockedError, joined
 from autotune.transports.base import Transport
@@ -33,7 +41,7 @@ class ManagedHosts:
         store = BackupStore(study)
         self._hosts = {
             transport.name: ManagedHost(
-                transport.name, transport, store, study.name, service_manager
+                transport.name, transport, store, study.name, service_manager, note
             )
             for transport in transports
         }
@@ -129,22 +137,57 @@ def _prepare(host: ManagedHost, names: Sequence[str], fit: Fit) -> tuple[str, ..
 def restore_host(host: ManagedHost) -> tuple[str, ...]:
     """Files, owners, bits, absent-ness, kernel values and units as they were; what was done.
 
-    Every unit that was running is started again, for nothing tells which files it has read. Raises
-    AutotuneError, and keeps the copies, where something differs from the backup afterwards.
+    Every unit that was running is started again, for nothing tells which files it has read. A unit or
+    kernel value that is gone is passed over, and files that the software refuses by now do not replace
+    what works. Raises AutotuneError, and keeps the copies, where something else differs from the
+    backup afterwards, or was refused.
     """
-    desired = host.backup.state
     if not host.changed:
         return ()
     host.tidy()
-    plan = plan_host(desired, host.observe(desired), {}, desired.units)
+    observed = host.observe(host.original)
+    desired, refusals = _accepted(host, _without_gone(host, observed), observed)
+    plan = plan_host(desired, observed, {}, desired.units)
     host.stage(desired, plan)
-    host.apply(desired, plan)
+    failed = host.put_back(desired, plan)
+    errors = list(refusals)
     if wrong := unlike(desired, host.observe(desired)):
-        raise AutotuneError(f"{host.name} differs from its backup: {', '.join(wrong)}")
+        errors += [f"{host.name} differs from its backup: {', '.join(wrong)}", *failed]
+    if errors:
+        raise AutotuneError("\n".join([*host.notes, *errors]))
     host.forget()
     changed = len(plan.write) + len(plan.remove)
     units = len(plan.act) + len(plan.stop)
     return (f"{host.name}: restored {changed} files, {len(plan.sysctls)} sysctls, {units} units",)
+
+
+def _without_gone(host: ManagedHost, observed: ObservedHost) -> HostState:
+    """How the host was, as far as that is still possible; notes what is not, and what others set."""
+    original = host.original
+    units = {unit: runs for unit, runs in original.units.items() if observed.units[unit].known}
+    keys = {name: v for name, v in original.sysctls.items() if observed.sysctls[name] is not None}
+    for gone in sorted({*original.units, *original.sysctls} - {*units, *keys}):
+        host.note(f"{host.name}: there is no {gone} any more: it is passed over")
+    for name, value in keys.items():
+        now = observed.sysctls[name]
+        if now != value and host.backup.set_by_others(name, now):
+            host.note(f"{host.name}: others had set {name} to {now}: it is {value} again")
+    return replace(original, units=units, sysctls=keys)
+
+
+def _accepted(
+    host: ManagedHost, desired: HostState, observed: ObservedHost
+) -> tuple[HostState, list[str]]:
+    """The same without files that their software refuses by now, and what it says against them."""
+    plan = plan_host(desired, observed, {}, desired.units)
+    host.stage(desired, plan)
+    refused = host.refusals(desired, plan, observed)
+    staying = {path for check in refused for path in check.files}
+    host.discard(replace(plan, write=tuple(path for path in plan.write if path in staying)))
+    files = {path: file for path, file in desired.files.items() if path not in staying}
+    messages = [f"{host.name}: {check.unit} refuses its original files, so that those in place stay: "
+                f"{words}" for check, words in refused.items()]  # fmt: skip
+    return replace(desired, files=files), messages
 
 
 def clear_left_behind(host: ManagedHost) -> tuple[str, ...]:
@@ -161,19 +204,8 @@ def clear_left_behind(host: ManagedHost) -> tuple[str, ...]:
 
 def backup_on_host(host: ManagedHost, *, applied: bool = False) -> HostBackup | None:
     """The host's own copy of its backup, if it has one; of an ``applied`` deployment too."""
-    for path in (ORIGINALS, *((KEPT,) if applied else ())):
-        content = host.transport.get(path, sudo=True)
-        if content is not None:
-            return decode(content, f"{host.name}:{path}")
-    return None
-
-
-def unlike(desired: HostState, observed: ObservedHost) -> list[str]:
-    """What is not as desired, each in a word or two."""
-    files = [path for path, file in desired.files.items() if not observed.files[path].is_as(file)]
-    units = [unit for unit, runs in desired.units.items() if observed.units[unit].active != runs]
-    keys = [name for name, value in desired.sysctls.items() if observed.sysctls[name] != value]
-    return [*files, *units, *keys]
+    paths = (ORIGINALS, *((KEPT,) if applied else ()))
+    return next(filter(None, map(host.own_copy, paths)), None)
 
 
 def restore_study(
@@ -226,7 +258,8 @@ def _restore(host: ManagedHost) -> tuple[str, ...]:
         lines = restore_host(host)
     finally:
         host.lock.release()
-    return (*((f"{host.name}: took over the lock of {stale}",) if stale else ()), *lines)
+    taken_over = [f"{host.name}: took over the lock of {stale}"] if stale else []
+    return (*taken_over, *host.notes, *lines)
 
 
 def _restore_by_own_copy(host: ManagedHost) -> tuple[str, ...]:

@@ -107,11 +107,35 @@ discard() { rm -f -- "$@"; }
 discard_of() { # study path: a record of originals, if it is that study's
     if grep -qF "\"study\": \"$1\"" -- "$2" 2>/dev/null; then rm -f -- "$2"; fi
 }
-swap() { # path staged [time]
-    [ -z "${3:-}" ] || touch -h -d "@$3" -- "$2" || return
-    mv -fT -- "$2" "$1" && sync -- "${1%/*}"
+digest() { # path: what tells it from any other content, or other place that it links to
+    if [ -L "$1" ]; then
+        printf 'link %s\n' "$(readlink -- "$1")"
+    elif [ -f "$1" ]; then
+        sum=$(sha256sum <"$1") && echo "${sum%% *}"
+    fi
 }
-remove() {
+# path digest…: a file that is none of these was changed by others: a copy is kept, and named.
+set_aside() {
+    path=$1 now=$(digest "$1") || return
+    shift
+    [ -n "$now" ] || return 0
+    for ours; do
+        [ "$ours" != any ] && [ "$ours" != "$now" ] || return 0
+    done
+    copy=$home/overwritten/$(date -u +%Y%m%dT%H%M%SZ)$path
+    (umask 077 && mkdir -p -- "${copy%/*}") && cp -a -- "$path" "$copy" || return
+    [ -L "$copy" ] || sync -- "$copy"
+    sync -- "${copy%/*}" && echo "$copy"
+}
+swap() { # path staged time digest…
+    place=$1 staged=$2 time=$3
+    shift 3
+    set_aside "$place" "$@" || return
+    [ -z "$time" ] || touch -h -d "@$time" -- "$staged" || return
+    mv -fT -- "$staged" "$place" && sync -- "${place%/*}"
+}
+remove() { # path digest…
+    set_aside "$@" || return
     if [ -d "$1" ] && [ ! -L "$1" ]; then rmdir -- "$1"; else rm -f -- "$1"; fi
 }
 keep() { # path base64: a file of autotune's own, on disk before anything else happens

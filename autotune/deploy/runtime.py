@@ -83,10 +83,13 @@ class RuntimeHost(Protocol):
         """The host as it was before the first change."""
         ...
 
-    def save(self, desired: HostState, leaves: Iterable[str] = ()) -> None:
+    def save(
+        self, desired: HostState, leaves: Iterable[str] = (), checks: Sequence[Check] = ()
+    ) -> None:
         """Back up everything that is about to change and has no backup yet.
 
-        ``leaves`` are paths that the software itself is going to make.
+        ``leaves`` are paths that the software itself is going to make; ``checks`` are how it
+        validates what is backed up.
         """
         ...
 

@@ -163,7 +163,9 @@ class ProcessHost:
         units = filter(None, map(LAYOUT.unit, self._parts.values()))
         return HostState(units=dict.fromkeys(units, False))
 
-    def save(self, desired: HostState, leaves: Iterable[str] = ()) -> None:
+    def save(
+        self, desired: HostState, leaves: Iterable[str] = (), checks: Sequence[Check] = ()
+    ) -> None:
         """Nothing to do: every file below the run directory is the study's own."""
 
     def observe(self, desired: HostState) -> ObservedHost:

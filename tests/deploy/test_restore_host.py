@@ -1,0 +1,267 @@
+"""One host restored: what others changed, what is gone, and what its software refuses by now.
+
+The host is this machine with the real script; `systemctl` is a stand-in that keeps units in files.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from autotune.deploy.backup import BackupCheck, BackupStore, HostBackup
+from autotune.deploy.host import ManagedHost
+from autotune.deploy.host_commands import HOME, KEPT, ORIGINALS, Command, ask
+from autotune.deploy.host_state import FileState, HostState, plan_host
+from autotune.deploy.managed_hosts import clear_left_behind, restore_host, restore_hosts
+from autotune.errors import AutotuneError
+from autotune.runtimes.systemd import SERVICE_MANAGER
+from tests.deploy.doubles import Here
+
+UNIT = "server.service"
+SYSTEMCTL = """\
+#!/bin/sh
+# Units are files in UNITS, their state in them; one that is "broken" does not start.
+did="$1 $2 $3"
+while [ "$1" != -- ]; do shift; done
+shift
+for unit; do
+    state=$(cat "UNITS/$unit" 2>/dev/null || echo gone)
+    case "$did" in
+        "show -P ActiveState") printf '%s\\nrunning\\n' "$state" ;;
+        show*)
+            loaded=loaded
+            [ "$state" != gone ] || loaded=not-found
+            printf 'LoadState=%s\\nActiveState=%s\\n' "$loaded" "$state"
+            printf '%s\\n' SubState=running UnitFileState=enabled MainPID=1 NRestarts=0 Path= '' ;;
+        restart*)
+            case $state in gone | broken) echo "$unit does not start"; exit 5 ;; esac
+            echo "$unit" >>UNITS/../restarted
+            echo active >"UNITS/$unit" ;;
+        stop*) echo inactive >"UNITS/$unit" ;;
+    esac
+done
+"""
+
+
+class Host(Here):
+    def get(self, path: str, *, sudo: bool = False) -> bytes | None:
+        return super().get(path.replace(HOME, str(self.place / "autotune")))
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Host:
+    (tmp_path / "units").mkdir()
+    (tmp_path / "units" / UNIT).write_text("active\n")
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / "systemctl").write_text(SYSTEMCTL.replace("UNITS", str(tmp_path / "units")))
+    (tmp_path / "bin" / "systemctl").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:{os.environ['PATH']}")
+    for name in ("conf", "more"):
+        (tmp_path / name).write_text("original\n")
+    return Host(tmp_path)
+
+
+Locked = Callable[[str], ManagedHost]
+
+
+@pytest.fixture
+def locked(here: Host, tmp_path: Path) -> Iterator[Locked]:
+    hosts = []
+
+    def lock(study: str) -> ManagedHost:
+        store = BackupStore(tmp_path / "studies" / study)
+        host = ManagedHost("here", here, store, study, SERVICE_MANAGER)
+        host.lock.take()
+        hosts.append(host)
+        return host
+
+    yield lock
+    for host in hosts:
+        host.lock.release()
+
+
+def tuned(place: Path, content: bytes = b"tuned\n") -> HostState:
+    files = {str(place / name): FileState(content) for name in ("conf", "more")}
+    return HostState(files, {UNIT: True}, {"kernel.ostype": "Linux"})
+
+
+def deploy(host: ManagedHost, desired: HostState) -> None:
+    host.save(desired)
+    plan = plan_host(desired, host.observe(desired), {}, [UNIT])
+    host.stage(desired, plan)
+    host.apply(desired, plan)
+
+
+def overwritten(place: Path) -> dict[str, str]:
+    """What was kept aside, by its name."""
+    files = (place / "autotune" / "overwritten").rglob("*")
+    return {path.name: path.read_text() for path in files if path.is_file()}
+
+
+def test_what_others_changed_since_is_kept_aside_and_named(locked: Locked, tmp_path: Path) -> None:
+    host = locked("study")
+    deploy(host, tuned(tmp_path))
+    (tmp_path / "conf").write_text("repaired by hand\n")
+    (line,) = restore_host(host)
+    assert "put back 2 files" in line
+    assert (tmp_path / "conf").read_text() == (tmp_path / "more").read_text() == "original\n"
+    assert overwritten(tmp_path) == {"conf": "repaired by hand\n"}
+    (note,) = host.notes
+    assert str(tmp_path / "conf") in note
+    assert f"{HOME}/overwritten/".replace("/var/lib", str(tmp_path)) in note
+
+
+def test_what_others_changed_between_deployments_is_kept_aside(
+    locked: Locked, tmp_path: Path
+) -> None:
+    host = locked("study")
+    deploy(host, tuned(tmp_path))
+    (tmp_path / "more").write_text("repaired by hand\n")
+    deploy(host, tuned(tmp_path, b"tuned otherwise\n"))
+    assert overwritten(tmp_path) == {"more": "repaired by hand\n"}
+    assert len(host.notes) == 1
+
+
+@pytest.mark.parametrize("swapped", [0, 1, 2])
+def test_what_autotune_wrote_is_known_however_far_a_killed_deployment_came(
+    locked: Locked, tmp_path: Path, swapped: int
+) -> None:
+    host = locked("study")
+    deploy(host, tuned(tmp_path))
+    deploy(host, tuned(tmp_path, b"better\n"))
+    for name in ("conf", "more")[swapped:]:
+        (tmp_path / name).write_text("tuned\n")  # as it was before the swap
+    restore_host(host)
+    assert overwritten(tmp_path) == {}
+    assert host.notes == []
+
+
+def test_what_the_software_leaves_is_not_taken_for_somebody_elses(
+    locked: Locked, tmp_path: Path
+) -> None:
+    host = locked("study")
+    host.save(tuned(tmp_path), leaves=[str(tmp_path / "dump")])
+    deploy(host, tuned(tmp_path))
+    (tmp_path / "dump").write_text("data\n")
+    restore_host(host)
+    assert not (tmp_path / "dump").exists()
+    assert overwritten(tmp_path) == {}
+
+
+def test_a_record_of_an_earlier_version_is_restored(locked: Locked, tmp_path: Path) -> None:
+    host = locked("study")
+    deploy(host, tuned(tmp_path))
+    path = tmp_path / "autotune" / "originals.json"
+    record = json.loads(path.read_text())
+    path.write_text(json.dumps({k: v for k, v in record.items() if k not in ("written", "checks")}))
+    host.backup = HostBackup("here", "study")
+    assert clear_left_behind(host) != ()
+    assert (tmp_path / "conf").read_text() == "original\n"
+    assert overwritten(tmp_path) == {}
+
+
+def test_a_unit_and_a_kernel_value_that_are_gone_are_passed_over(
+    locked: Locked, tmp_path: Path
+) -> None:
+    host = locked("study")
+    (tmp_path / "units" / "other.service").write_text("active\n")
+    desired = tuned(tmp_path)
+    deploy(host, replace(desired, units={"other.service": True, UNIT: True}))
+    keys = {**host.backup.state.sysctls, "net.ipv4.tcp_tw_recycle": "0"}
+    host.backup = replace(host.backup, state=replace(host.backup.state, sysctls=keys))
+    (tmp_path / "units" / "other.service").unlink()
+    (tmp_path / "restarted").unlink()
+    restore_host(host)
+    assert (tmp_path / "conf").read_text() == "original\n"
+    assert (tmp_path / "restarted").read_text() == f"{UNIT}\n"
+    assert any("other.service" in note for note in host.notes)
+    assert any("tcp_tw_recycle" in note for note in host.notes)
+    assert not host.changed
+    assert restore_host(host) == ()
+
+
+def test_a_unit_that_does_not_start_keeps_no_other_from_being_restored(
+    locked: Locked, tmp_path: Path
+) -> None:
+    host = locked("study")
+    (tmp_path / "units" / "a.service").write_text("active\n")
+    deploy(host, replace(tuned(tmp_path), units={"a.service": True, UNIT: True}))
+    (tmp_path / "units" / "a.service").write_text("broken\n")
+    (tmp_path / "restarted").unlink()
+    with pytest.raises(AutotuneError, match=r"(?s)a\.service.*does not start"):
+        restore_host(host)
+    assert (tmp_path / "restarted").read_text() == f"{UNIT}\n"
+    assert (tmp_path / "conf").read_text() == "original\n"
+    assert host.own_copy(ORIGINALS) is not None
+
+
+def test_originals_that_the_software_refuses_by_now_do_not_replace_what_works(
+    locked: Locked, tmp_path: Path
+) -> None:
+    host = locked("study")
+    conf, more = str(tmp_path / "conf"), str(tmp_path / "more")
+    refused = tmp_path / "refused"
+    check = BackupCheck(
+        UNIT, ("sh", "-c", f'! grep -f "{refused}" -- "$1"', "sh", conf), (conf,), "/nowhere"
+    )
+    refused.write_text("never\n")
+    deploy(host, tuned(tmp_path))
+    host.backup = replace(host.backup, checks=(check,))
+    refused.write_text("original\n")
+    with pytest.raises(AutotuneError, match=r"(?s)server\.service refuses .*original"):
+        restore_host(host)
+    assert Path(conf).read_text() == "tuned\n"
+    assert Path(more).read_text() == "original\n"
+    assert host.changed
+    assert not [path for path in tmp_path.iterdir() if "autotune-new" in path.name]
+    refused.write_text("never\n")
+    restore_host(host)
+    assert Path(conf).read_text() == "original\n"
+    assert not host.changed
+
+
+def test_originals_are_restored_though_nothing_there_validates(
+    locked: Locked, tmp_path: Path
+) -> None:
+    host = locked("study")
+    conf = str(tmp_path / "conf")
+    deploy(host, tuned(tmp_path))
+    host.backup = replace(host.backup, checks=(BackupCheck(UNIT, ("false", conf), (conf,), "/"),))
+    restore_host(host)
+    assert Path(conf).read_text() == "original\n"
+
+
+def test_a_second_deployment_kept_leaves_the_record_of_the_first(
+    locked: Locked, here: Host, tmp_path: Path
+) -> None:
+    for study, content in (("first", b"tuned\n"), ("second", b"tuned again\n")):
+        host = locked(study)
+        deploy(host, tuned(tmp_path, content))
+        host.commit()
+        host.lock.release()
+    lines = restore_hosts(tmp_path / "lost", {"here": here}, SERVICE_MANAGER)
+    assert "put back 2 files" in lines[-1]
+    assert (tmp_path / "conf").read_text() == (tmp_path / "more").read_text() == "original\n"
+    assert overwritten(tmp_path) == {}
+    assert host.own_copy(KEPT) is None
+
+
+def test_a_host_is_observed_when_what_a_lost_connection_left_is_over(
+    locked: Locked, here: Host, tmp_path: Path
+) -> None:
+    host = locked("study")
+    late = ("sh", "-c", f"touch {tmp_path}/begun; sleep 1; echo late >{tmp_path}/conf")
+    batch = threading.Thread(target=ask, args=(here, [Command(late)]), kwargs={"alone": True})
+    batch.start()
+    while not (tmp_path / "begun").exists():
+        time.sleep(0.01)
+    observed = host.observe(tuned(tmp_path))
+    batch.join()
+    assert observed.files[str(tmp_path / "conf")].is_as(FileState(b"late\n"))
