@@ -61,6 +61,11 @@ class Fleet(Protocol):
         """Make ``settings`` take effect with the least action. Raises DeployFailed."""
         ...
 
+    def verify(self) -> None:
+        """Raises DeployFailed where what was deployed last has not run without a break since, and
+        AutotuneError where hosts were taken over or booted."""
+        return
+
     def restore(self) -> None:
         """Restore every host."""
         ...

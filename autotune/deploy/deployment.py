@@ -172,7 +172,7 @@ class Deployment(Fleet):
             plan = plan_host(state, host.observe(state), {}, touched)
             host.stage(state, plan)
             host.apply(state, plan)
-            if wrong := unlike(state, host.observe(state)):
+            if wrong := unlike(replace(state, sysctls={}), host.observe(state)):
                 raise AutotuneError(f"{host.name} is not as before: {', '.join(wrong)}")
 
         failed = self.hosts.gather(_changing(plans), back).errors
@@ -186,6 +186,21 @@ class Deployment(Fleet):
             self._in_place = None  # its processes are new ones: look again before saying so
             self._await_answer()
             self._in_place = replace(good, pids={})
+
+    def verify(self) -> None:
+        """Whether what was deployed last has run ever since; raises as `Fleet.verify` says."""
+        good = self._in_place
+        assert good is not None
+
+        def still(host: RuntimeHost) -> ObservedHost:
+            host.check_held()
+            return host.observe(good.desired.hosts[host.name])
+
+        now = pids(self.hosts.gather(self.stack.hosts, still).unwrap())
+        again = [f"{host}: {unit}" for host, units in now.items()
+                 for unit, process in units.items() if process != good.pids[host][unit]]  # fmt: skip
+        if again:
+            raise DeployFailed(f"ended, or was started again, under load: {', '.join(again)}")
 
     # -- before and after -----------------------------------------------------------------------
 

@@ -6,6 +6,7 @@ Each method is one exchange with the host, whatever it has to do there.
 from __future__ import annotations
 
 import base64
+import secrets
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import PurePosixPath
@@ -20,7 +21,7 @@ from autotune.deploy.host_commands import (
     run_checked,
     with_files,
 )
-from autotune.deploy.host_lock import HostLock
+from autotune.deploy.host_lock import HostLock, look
 from autotune.deploy.host_state import (
     FileState,
     HostPlan,
@@ -69,6 +70,14 @@ class ManagedHost:
     def original(self) -> HostState:
         """The host as it was before the first change, as far as it has been changed."""
         return self.backup.state
+
+    def check_held(self) -> None:
+        """Raises AutotuneError where the host was taken over, or booted, since it was taken."""
+        self.lock.renew()
+        if look(self.transport).boot != self.lock.boot:
+            raise AutotuneError(
+                f"{self.name} has been booted since", hint="`autotune resume` repeats the trial"
+            )
 
     def observe(self, desired: HostState) -> ObservedHost:
         """Everything that ``desired`` speaks of, as it is; changes nothing."""
@@ -343,23 +352,25 @@ def validate_all(transport: Transport, cases: Cases) -> list[str | None]:
     All parts are of this host. Raises HostUnreachable, or AutotuneError where they cannot be asked
     about.
     """
+    own = f"validated-{secrets.token_hex(8)}"  # another tuner may be asking about its own
     commands: list[Command] = []
     asked: list[int | None] = []
     for number, (part, files) in enumerate(cases):
-        place = f"{part.site.directory}.validated/{number}"
-        commands += [_written(f"{place}{path}", content) for path, content in files.items()]
+        place = f"{part.site.directory}.{own}/{number}"
+        commands += [_written(path, f"{place}{path}", files[path]) for path in files]
         check = _check(part, files, place)
         asked.append(None if check is None else len(commands))
         commands += [] if check is None else [Command(check)]
-    places = sorted({f"{part.site.directory}.validated" for part, _ in cases})
+    places = sorted({f"{part.site.directory}.{own}" for part, _ in cases})
     commands.append(Command(("rm", "-rf", "--", *places)))
     answers = ask(transport, commands, timeout=60.0 + 10.0 * len(cases))
     return [None if at is None or answers[at].ok else answers[at].error_text or "it is refused"
             for at in asked]  # fmt: skip
 
 
-def _written(path: str, content: bytes) -> Command:
-    return Command(("stage", path, path, "0644", "0:0", base64.b64encode(content).decode()))
+def _written(path: str, place: str, content: bytes) -> Command:
+    """With the bits and the owner of the real file, which may be secret."""
+    return Command(("stage", path, place, "0644", "-", base64.b64encode(content).decode()))
 
 
 def _check(part: Part, files: Mapping[str, bytes], place: str) -> tuple[str, ...] | None:

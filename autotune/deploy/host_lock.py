@@ -119,6 +119,11 @@ class HostLock:
         return bool(self.record)
 
     @property
+    def boot(self) -> str:
+        """The boot of the host in which it was taken."""
+        return str(json.loads(self.record)["boot"])
+
+    @property
     def fence(self) -> Command:
         """Goes before any change: nothing is done on a host that is no longer held."""
         return Command(("fence", self.record), vital=True)

@@ -83,6 +83,10 @@ class RuntimeHost(Protocol):
         """The host as it was before the first change."""
         ...
 
+    def check_held(self) -> None:
+        """Raises AutotuneError where the host was taken over, or booted, since it was taken."""
+        ...
+
     def save(
         self, desired: HostState, leaves: Iterable[str] = (), checks: Sequence[Check] = ()
     ) -> None:

@@ -106,6 +106,11 @@ class LoadSession:
         self._warm = self._warm and not any(_forgets(name) for name in deployed.restarted)
         warm_up_result = self._warm_up(request, record)
         capacity, watched = self._capacity(request, warm_up_result, record)
+        try:
+            self.fleet.verify()  # before the value goes on record
+        except DeployFailed as error:
+            self._warm = False
+            return Failed(error.message)
         self._noise = capacity.noise
         return Measured(
             _peak(capacity, self.slo),

@@ -163,6 +163,9 @@ class ProcessHost:
         units = filter(None, map(LAYOUT.unit, self._parts.values()))
         return HostState(units=dict.fromkeys(units, False))
 
+    def check_held(self) -> None:
+        """Nothing to do: the lock of the study is held, and no process outlives a boot."""
+
     def save(
         self, desired: HostState, leaves: Iterable[str] = (), checks: Sequence[Check] = ()
     ) -> None:

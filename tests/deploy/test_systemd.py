@@ -18,7 +18,8 @@ from subprocess import PIPE
 import pytest
 
 from autotune.deploy.deployed import DeployFailed
-from autotune.deploy.managed_hosts import restore_hosts, restore_study
+from autotune.deploy.host_commands import Command, ask
+from autotune.deploy.managed_hosts import ManagedHosts, restore_hosts, restore_study
 from autotune.errors import AutotuneError, LockedError
 from autotune.lab.lifecycle import access, halt, up
 from autotune.runtimes.systemd import SERVICE_MANAGER
@@ -226,6 +227,28 @@ def test_a_host_that_cannot_be_written_stops_the_study(
         assert not isinstance(raised.value, DeployFailed)
         ground.sh("fllb", mend)
         assert acted(fleet.deploy(settings(fleet)).actions) == {}
+
+
+def test_what_ends_a_trial_before_its_value_is_on_record(ground: Ground) -> None:
+    with ground.opened() as fleet:
+        fleet.verify()
+        ground.sh("flcache", "systemctl restart memcached")
+        with pytest.raises(DeployFailed, match=r"flcache: memcached\.service"):
+            fleet.verify()
+        fleet.deploy(settings(fleet))
+        fleet.verify()
+        hosts = fleet.hosts
+        assert isinstance(hosts, ManagedHosts)
+        lock = hosts["flweb"].lock
+        for other in ({"token": "another"}, {"boot": "an earlier one"}):
+            record = json.dumps({**json.loads(lock.record), **other})
+            ask(ground.transports["flweb"], [Command(("claim", lock.record, record))])
+            if "boot" in other:
+                lock.record = record
+            with pytest.raises(AutotuneError, match=r"flweb.*(no longer ours|booted)"):
+                fleet.verify()
+            if "token" in other:
+                ask(ground.transports["flweb"], [Command(("claim", record, lock.record))])
 
 
 def test_two_tuners_at_once(ground: Ground) -> None:

@@ -11,6 +11,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from autotune.deploy.deployed import DeployFailed
 from autotune.diagnose.diagnosis import WatchedReading
 from autotune.environments import load_session
 from autotune.environments.load_session import (
@@ -21,6 +22,7 @@ from autotune.environments.load_session import (
     _forgets,
     expectation,
 )
+from autotune.errors import AutotuneError, LockedError
 from autotune.estimate import Estimate
 from autotune.measure.steal_guard import FREE, LONGEST, PAUSE
 from autotune.measure.warmup import WarmUpResult, Window
@@ -137,3 +139,30 @@ def test_a_peak_is_guessed_from_what_was_carried(
 )
 def test_only_a_restarted_cache_has_to_be_filled_again(part: str, forgets: bool) -> None:  # a case
     assert _forgets(part) is forgets
+
+
+class Interrupted(FormulaFleet):
+    """One that did not stay as it was deployed."""
+
+    def __init__(self, error: AutotuneError) -> None:
+        super().__init__()
+        self.error = error
+
+    def verify(self) -> None:
+        raise self.error
+
+
+@pytest.mark.parametrize("error", [DeployFailed("cache ended"), LockedError("web1: taken over")])
+def test_no_value_of_a_trial_that_was_interrupted_goes_on_record(
+    tmp_path: Path, error: AutotuneError
+) -> None:
+    with closing(Store(tmp_path)) as store:
+        made = context(store, flat, Interrupted(error), seed=3, pace=0.0)
+        step = Measure(Phase.BASELINE, made.space.baseline)
+        if isinstance(error, DeployFailed):  # under load its own configuration is to blame
+            assert trial.run(step, made, Estimate.of(1000.0, 0.3), None).failure == error.message
+        else:
+            with pytest.raises(LockedError):
+                trial.run(step, made, Estimate.of(1000.0, 0.3), None)
+        assert all(of_study.peak is None for of_study in store.state.trials)
+        assert readings_of(tmp_path)
