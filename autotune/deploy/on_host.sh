@@ -12,11 +12,13 @@ lock_state() {
     :
 }
 home_made() { [ -d "$home" ] || mkdir -p -m 700 -- "$home"; }
-# No other exchange that changes anything is under way meanwhile. The mutex is a directory that no other
+# No other exchange that changes anything is under way meanwhile. The mutex is a file that no other
 # account can open; whoever waited for one that has been removed since waits for the new one.
 alone() {
-    while home_made && command exec 8<"$home" && flock -w 100 8; do
-        [ "$(stat -Lc %d:%i /proc/self/fd/8)" != "$(stat -c %d:%i -- "$home" 2>&1)" ] || return 0
+    mutex=$home/mutex
+    while home_made && { [ -e "$mutex" ] || (umask 077 && : >>"$mutex"); } &&
+        command exec 8<"$mutex" && flock -w 100 8; do
+        [ "$(stat -Lc %d:%i /proc/self/fd/8)" != "$(stat -c %d:%i -- "$mutex" 2>&1)" ] || return 0
     done
     return 4
 }
@@ -45,7 +47,7 @@ fence() {
 unlock() {
     alone || return
     [ "$(cat "$home/lock" 2>/dev/null)" = "$1" ] || return 0
-    rm -f -- "$home/lock" "$home/lease" "$home/.lock" "$home/.lease" "$home"/*.new
+    rm -f -- "$home/lock" "$home/lease" "$home/.lock" "$home/.lease" "$home/mutex" "$home"/*.new
     rmdir -- "$home" 2>/dev/null
     :
 }
