@@ -223,6 +223,11 @@ def _original(path: str, observed: ObservedFile, contents: Mapping[str, bytes]) 
         return FileState(owner=observed.owner, link=observed.detail, time=observed.time)
     if observed.kind == "file":
         return FileState(contents.get(path, b""), observed.mode, observed.owner, time=observed.time)
+    if observed.kind == "hard-linked":
+        raise AutotuneError(
+            f"{path} has other names (hard links), which would part: autotune does not replace it",
+            hint=f"find them with `find / -xdev -samefile {path}`, and make it a file of its own",
+        )
     raise AutotuneError(f"{path} is neither a file nor a link: autotune does not replace it")
 
 

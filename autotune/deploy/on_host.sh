@@ -58,6 +58,8 @@ look() {
     for path; do
         if [ -L "$path" ]; then
             printf 'link %s %s\n' "$(stat -c '%a %u:%g %.9Y' -- "$path")" "$(readlink -- "$path")"
+        elif [ -f "$path" ] && [ "$(stat -c %h -- "$path")" -gt 1 ]; then
+            echo hard-linked
         elif [ -f "$path" ]; then
             sum=$(sha256sum <"$path") || return
             printf 'file %s %s\n' "$(stat -c '%a %u:%g %.9Y' -- "$path")" "${sum%% *}"
@@ -87,14 +89,16 @@ kernel() { # path below /proc/sys…: its value, "-" for one that is not there
 }
 
 # -- files ---------------------------------------------------------------------------------------
-# path staged mode owner base64: written beside the real one. "-" takes bits or owner from that.
+# path staged mode owner base64: written beside the real one, with its access list and attributes, and
+# for owner "-" with its owner and bits too.
 stage() {
     (umask 022 && mkdir -p -- "${2%/*}") || return
     rm -f -- "$2"
     (umask 077 && printf %s "$5" | base64 -d >"$2") || return
-    if [ "$4" = - ] && [ -f "$1" ]; then
-        chown --reference="$1" -- "$2" && chmod --reference="$1" -- "$2" || return
-    else
+    if [ -f "$1" ]; then
+        cp --attributes-only --preserve=all -- "$1" "$2" && touch -- "$2" || return
+    fi
+    if [ "$4" != - ] || [ ! -f "$1" ]; then
         owner=$4
         [ "$owner" != - ] || owner=0:0
         chown "$owner" -- "$2" && chmod "$3" -- "$2" || return

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import struct
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -265,3 +266,34 @@ def test_a_host_is_observed_when_what_a_lost_connection_left_is_over(
     observed = host.observe(tuned(tmp_path))
     batch.join()
     assert observed.files[str(tmp_path / "conf")].is_as(FileState(b"late\n"))
+
+
+@pytest.fixture
+def access_list(tmp_path: Path) -> bytes:
+    """Of `conf`: its group reads, account 33 reads and writes, so that the mask is `rw-`."""
+    entries = [(1, 6, -1), (2, 6, 33), (4, 4, -1), (0x10, 6, -1), (0x20, 0, -1)]
+    acl = struct.pack("<I", 2) + b"".join(
+        struct.pack("<HHI", tag, bits, account & 0xFFFFFFFF) for tag, bits, account in entries
+    )
+    os.setxattr(tmp_path / "conf", "system.posix_acl_access", acl)
+    return acl
+
+
+def test_an_access_list_is_kept_while_tuned_and_restored(
+    locked: Locked, tmp_path: Path, access_list: bytes
+) -> None:
+    host = locked("study")
+    deploy(host, tuned(tmp_path))
+    assert (tmp_path / "conf").read_text() == "tuned\n"
+    assert os.getxattr(tmp_path / "conf", "system.posix_acl_access") == access_list
+    restore_host(host)
+    assert (tmp_path / "conf").read_text() == "original\n"
+    assert os.getxattr(tmp_path / "conf", "system.posix_acl_access") == access_list
+
+
+def test_a_file_that_has_other_names_is_refused(locked: Locked, tmp_path: Path) -> None:
+    os.link(tmp_path / "conf", tmp_path / "other")
+    host = locked("study")
+    with pytest.raises(AutotuneError, match="hard links"):
+        host.save(tuned(tmp_path))
+    assert host.own_copy(ORIGINALS) is None
