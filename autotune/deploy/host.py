@@ -138,12 +138,13 @@ class ManagedHost:
         backup = self.backup.with_observed(observed, contents)
         backup = backup.with_written(dict.fromkeys(leaves, ANY))
         recorded = (*self.backup.checks, *filter(None, map(_backup_check, checks)))
-        self._do([self._keep(replace(backup, checks=tuple(dict.fromkeys(recorded))))])
+        backup = replace(backup, checks=tuple(dict.fromkeys(recorded)))
+        self._do([self._keep(backup)])
+        self.backup = backup
 
     def _keep(self, backup: HostBackup) -> Command:
         """The backup is written here, and by the command there."""
         self._store.write(backup)
-        self.backup = backup
         return Command(("keep", ORIGINALS, base64.b64encode(encode(backup)).decode()), vital=True)
 
     def stage(self, desired: HostState, plan: HostPlan, checks: Sequence[Check] = ()) -> None:
@@ -172,8 +173,9 @@ class ManagedHost:
         Digests of what is written are on record first. What others changed is kept aside, and noted.
         """
         digests = {path: desired.files[path].digest for path in plan.write}
-        backup = self.backup.with_written({**digests, **plan.sysctls})
-        keep = [] if backup == self.backup else [self._keep(backup)]
+        changed = {**digests, **plan.sysctls}
+        self.backup = self.backup.with_written(changed)
+        keep = [self._keep(self.backup)] if changed else []
         # A directory that somebody has put something into meanwhile stays, and is reported later.
         steps = [Command(words, vital=words[0] != "remove") for words in self._steps(desired, plan)]
         self._do([*keep, *steps], timeout=ACTING)

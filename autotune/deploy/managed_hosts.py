@@ -148,7 +148,6 @@ def restore_host(host: ManagedHost) -> tuple[str, ...]:
     observed = host.observe(host.original)
     desired, refusals = _accepted(host, _without_gone(host, observed), observed)
     plan = plan_host(desired, observed, {}, desired.units)
-    host.stage(desired, plan)
     failed = host.put_back(desired, plan)
     errors = list(refusals)
     if wrong := unlike(desired, host.observe(desired)):
@@ -178,7 +177,10 @@ def _without_gone(host: ManagedHost, observed: ObservedHost) -> HostState:
 def _accepted(
     host: ManagedHost, desired: HostState, observed: ObservedHost
 ) -> tuple[HostState, list[str]]:
-    """The same without files that their software refuses by now, and what it says against them."""
+    """The same without files that their software refuses by now, and what it says against them.
+
+    All others are staged.
+    """
     plan = plan_host(desired, observed, {}, desired.units)
     host.stage(desired, plan)
     refused = host.refusals(desired, plan, observed)

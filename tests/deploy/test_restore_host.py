@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -23,6 +24,7 @@ from autotune.deploy.host_state import FileState, HostState, plan_host
 from autotune.deploy.managed_hosts import clear_left_behind, restore_host, restore_hosts
 from autotune.errors import AutotuneError
 from autotune.runtimes.systemd import SERVICE_MANAGER
+from autotune.transports.base import Completed, HostUnreachable
 from tests.deploy.doubles import Here
 
 UNIT = "server.service"
@@ -297,3 +299,34 @@ def test_a_file_that_has_other_names_is_refused(locked: Locked, tmp_path: Path) 
     with pytest.raises(AutotuneError, match="hard links"):
         host.save(tuned(tmp_path))
     assert host.own_copy(ORIGINALS) is None
+
+
+class Cut(Host):
+    """A host whose connection is lost before one exchange gets there."""
+
+    cut = False
+
+    def run(self, *argv: Any, **how: Any) -> Completed:
+        if self.cut:
+            raise HostUnreachable("lost")
+        return super().run(*argv, **how)
+
+
+def test_what_is_not_on_record_there_is_recorded_again(tmp_path: Path, here: Host) -> None:
+    cut = Cut(tmp_path)
+    host = ManagedHost("here", cut, BackupStore(tmp_path / "s"), "s", SERVICE_MANAGER)
+    host.lock.take()
+    look = host._look
+
+    def look_and_lose(*asked: Any) -> Any:
+        answer = look(*asked)
+        cut.cut = True
+        return answer
+
+    host._look = look_and_lose  # type: ignore[method-assign]
+    with pytest.raises(HostUnreachable):
+        host.save(tuned(tmp_path))
+    cut.cut, host._look = False, look  # type: ignore[method-assign]
+    host.save(tuned(tmp_path))
+    assert host.own_copy(ORIGINALS) == host.backup
+    host.lock.release()
