@@ -180,7 +180,7 @@ class ManagedHost:
         steps = [Command(words, vital=words[0] != "remove") for words in self._steps(desired, plan)]
         self._do([*keep, *steps], timeout=ACTING)
 
-    def put_back(self, desired: HostState, plan: HostPlan) -> list[str]:
+    def restore(self, desired: HostState, plan: HostPlan) -> list[str]:
         """As ``apply``, of originals: each step whatever became of the others. What failed, in words."""
         steps = [Command(words) for words in self._steps(desired, plan)]
         answers = self._do(steps, timeout=ACTING)

@@ -148,7 +148,7 @@ def restore_host(host: ManagedHost) -> tuple[str, ...]:
     observed = host.observe(host.original)
     desired, refusals = _accepted(host, _without_gone(host, observed), observed)
     plan = plan_host(desired, observed, {}, desired.units)
-    failed = host.put_back(desired, plan)
+    failed = host.restore(desired, plan)
     errors = list(refusals)
     if wrong := unlike(desired, host.observe(desired)):
         errors += [f"{host.name} differs from its backup: {', '.join(wrong)}", *failed]
@@ -163,7 +163,7 @@ def restore_host(host: ManagedHost) -> tuple[str, ...]:
 def _without_gone(host: ManagedHost, observed: ObservedHost) -> HostState:
     """How the host was, as far as that is still possible; notes what is not, and what others set."""
     original = host.original
-    units = {unit: runs for unit, runs in original.units.items() if observed.units[unit].known}
+    units = {unit: runs for unit, runs in original.units.items() if observed.units[unit].exists}
     keys = {name: v for name, v in original.sysctls.items() if observed.sysctls[name] is not None}
     for gone in sorted({*original.units, *original.sysctls} - {*units, *keys}):
         host.note(f"{host.name}: there is no {gone} any more: it is passed over")

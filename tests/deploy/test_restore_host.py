@@ -113,7 +113,7 @@ def test_what_others_changed_since_is_kept_aside_and_named(locked: Locked, tmp_p
     deploy(host, tuned(tmp_path))
     (tmp_path / "conf").write_text("repaired by hand\n")
     (line,) = restore_host(host)
-    assert "put back 2 files" in line
+    assert "restored 2 files" in line
     assert (tmp_path / "conf").read_text() == (tmp_path / "more").read_text() == "original\n"
     assert overwritten(tmp_path) == {"conf": "repaired by hand\n"}
     (note,) = host.notes
@@ -250,7 +250,7 @@ def test_a_second_deployment_kept_leaves_the_record_of_the_first(
         host.commit()
         host.lock.release()
     lines = restore_hosts(tmp_path / "lost", {"here": here}, SERVICE_MANAGER)
-    assert "put back 2 files" in lines[-1]
+    assert "restored 2 files" in lines[-1]
     assert (tmp_path / "conf").read_text() == (tmp_path / "more").read_text() == "original\n"
     assert overwritten(tmp_path) == {}
     assert host.own_copy(KEPT) is None
