@@ -24,7 +24,7 @@ test-quiet:  ## what a quiet machine measures with real servers; nothing else ma
 	@scripts/setup --dev
 	@scripts/test quiet
 
-test-soak:  ## kills at many random moments: AUTOTUNE_SEED=1 AUTOTUNE_KILLS=30 make test-soak
+test-soak:  ## kills at random moments, damaged inputs: AUTOTUNE_SEED=1 AUTOTUNE_KILLS=30 make test-soak
 	@scripts/setup --dev
 	@scripts/test soak
 

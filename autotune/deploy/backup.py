@@ -23,6 +23,7 @@ from autotune.deploy.host_state import (
     ObservedHost,
 )
 from autotune.errors import AutotuneError
+from autotune.strict import octal, parse_json
 
 SCHEMA = 1
 ANY = "any"  # instead of a digest: whatever is there is autotune's or the software's own
@@ -152,12 +153,12 @@ def encode(backup: HostBackup) -> bytes:
 def decode(content: bytes, where: str) -> HostBackup:
     """Raises AutotuneError for what is not a record of originals; ``where`` is for the message."""
     try:
-        record = json.loads(content)
+        record = parse_json(content)
         if record["schema"] != SCHEMA:
             raise AutotuneError(f"{where} was written by another version of autotune")
         return HostBackup(
-            record["host"],
-            record["study"],
+            str(record["host"]),
+            str(record["study"]),
             HostState(
                 {path: _file_state(file) for path, file in record["files"].items()},
                 {unit: bool(how["active"]) for unit, how in record["units"].items()},
@@ -248,8 +249,10 @@ def _file(file: FileState) -> dict[str, Any]:
 def _file_state(record: Mapping[str, str]) -> FileState:
     if record["kind"] == "absent":
         return FileState()
+    if any(not isinstance(value, str) for value in record.values()):
+        raise TypeError("what is said of a file is text")
     if record["kind"] == "link":
         return FileState(owner=record["owner"], link=record["to"], time=record["time"])
     text = record.get("text")
     content = base64.b64decode(record["base64"]) if text is None else text.encode()
-    return FileState(content, int(record["mode"], 8), record["owner"], time=record["time"])
+    return FileState(content, octal(record["mode"]), record["owner"], time=record["time"])

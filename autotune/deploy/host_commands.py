@@ -10,6 +10,7 @@ from pathlib import Path
 
 from autotune.deploy.runtime import ApplyFailed
 from autotune.errors import AutotuneError
+from autotune.strict import is_whole
 from autotune.transports.base import Completed, Transport
 
 FUNCTIONS = Path(__file__).with_name("on_host.sh").read_text(encoding="utf-8")
@@ -127,6 +128,8 @@ def _answers(commands: list[Command], output: str, mark: str) -> list[Completed]
     printed, answers = pieces[0], []
     for command, piece in zip(commands, pieces[1:], strict=False):
         status, _, rest = piece.partition("\n")
+        if not is_whole(status):
+            break
         answers.append(Completed(command.words, int(status), printed, ""))
         printed = rest
     return answers

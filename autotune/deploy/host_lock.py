@@ -21,6 +21,7 @@ from pathlib import Path
 
 from autotune.deploy.host_commands import HOME, Command, CommandFailed, ask
 from autotune.errors import AutotuneError, LockedError
+from autotune.strict import decimal, parse_json
 from autotune.transports.base import Transport
 
 LEASE = 180.0  # s after which a lock that was not renewed is nobody's
@@ -65,10 +66,10 @@ class ObservedLock:
     def holder(self) -> Holder | None:
         """``None`` for a lock that is not there or cannot be read; what it has beyond is passed over."""
         try:
-            record = json.loads(self.record)
+            record = parse_json(self.record)
             return Holder(**{field.name: type(getattr(Holder, field.name))(record[field.name])
                              for field in fields(Holder) if field.name in record})  # fmt: skip
-        except (ValueError, TypeError, RecursionError):
+        except (ValueError, TypeError):
             return None
 
 
@@ -184,8 +185,12 @@ def look(transport: Transport) -> ObservedLock:
         raise CommandFailed(f"{transport.name} does not say who has locked it: {done.error_text}")
     renewed = None
     with contextlib.suppress(ValueError):
-        renewed = float(lines[2])
-    return ObservedLock(lines[0], float(lines[1]), renewed, lines[3] if len(lines) > 3 else "")
+        renewed = decimal(lines[2])
+    try:
+        uptime = decimal(lines[1])
+    except ValueError as error:
+        raise CommandFailed(f"{transport.name} does not say how long it is up: {error}") from None
+    return ObservedLock(lines[0], uptime, renewed, lines[3] if len(lines) > 3 else "")
 
 
 def _place() -> str:

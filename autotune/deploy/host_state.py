@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from autotune.errors import AutotuneError
 from autotune.services.base import Action
+from autotune.strict import octal
 
 
 @dataclass(frozen=True)
@@ -123,21 +125,28 @@ def unlike(desired: HostState, observed: ObservedHost) -> list[str]:
 
 def parse_files(paths: tuple[str, ...], text: str) -> dict[str, ObservedFile]:
     """What ``look`` printed about ``paths``. Raises AutotuneError for output that makes no sense."""
-    lines = text.splitlines()
-    if len(lines) != len(paths):
-        raise AutotuneError(f"the host's answer about its files makes no sense: {text[:400]}")
-    return {path: _file(line) for path, line in zip(paths, lines, strict=True)}
+    with understood("files", text):
+        return {path: _file(line) for path, line in zip(paths, text.splitlines(), strict=True)}
 
 
 def parse_sysctls(names: tuple[str, ...], text: str) -> dict[str, str | None]:
-    """What ``kernel`` printed about ``names``, blanks made the same everywhere."""
-    lines = text.splitlines()
-    if len(lines) != len(names):
-        raise AutotuneError(f"the host's answer about its kernel makes no sense: {text[:400]}")
-    return {
-        name: " ".join(line[1:].split()) if line.startswith("=") else None
-        for name, line in zip(names, lines, strict=True)
-    }
+    """What ``kernel`` printed about ``names``, blanks made the same everywhere. Raises likewise."""
+    with understood("kernel", text):
+        return {
+            name: " ".join(line[1:].split()) if line.startswith("=") else None
+            for name, line in zip(names, text.splitlines(), strict=True)
+        }
+
+
+@contextmanager
+def understood(what: str, text: str) -> Iterator[None]:
+    """What makes no sense in a host's answer, as an AutotuneError: a deployment rolls back then."""
+    try:
+        yield
+    except (ValueError, KeyError) as error:
+        raise AutotuneError(
+            f"the host's answer about its {what} makes no sense ({error}): {text[:400]}"
+        ) from error
 
 
 def _file(line: str) -> ObservedFile:
@@ -145,7 +154,7 @@ def _file(line: str) -> ObservedFile:
     if not rest:
         return ObservedFile(kind)
     mode, owner, time, detail = rest
-    return ObservedFile(kind, int(mode, 8), owner, time, detail)
+    return ObservedFile(kind, octal(mode), owner, time, detail)
 
 
 # Path or kernel value → the units that a change of it concerns, and what each of them then needs.

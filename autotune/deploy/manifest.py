@@ -9,6 +9,7 @@ from typing import Any
 
 from autotune.errors import AutotuneError
 from autotune.services.base import ConfigFile, Own
+from autotune.strict import octal, parse_json
 
 NAME = "files.json"
 
@@ -22,7 +23,7 @@ def of(directory: Path | None) -> dict[str, Own]:
     if path is None or not path.exists():
         return {}
     try:
-        record = json.loads(path.read_text(encoding="utf-8"))
+        record = parse_json(path.read_bytes())
         return {part: _own(own_files) for part, own_files in record.items()}
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise AutotuneError(
@@ -59,7 +60,7 @@ def text(own: Mapping[str, Own]) -> str:
 
 def _own(record: Mapping[str, Any]) -> Own:
     files = tuple(
-        ConfigFile(path, file["template"], int(file["mode"], 8))
+        ConfigFile(path, str(file["template"]), octal(file["mode"]))
         for path, file in record["files"].items()
     )
-    return Own(files, record["listen"])
+    return Own(files, str(record["listen"]))

@@ -13,6 +13,7 @@ from autotune.services.adoption import RunningHost
 from autotune.services.config_files import Tree, unpacked
 from autotune.services.registry import adoptions
 from autotune.space.facts import HostFacts
+from autotune.strict import is_whole
 from autotune.transports.base import SshHost, Transport
 from autotune.transports.facts import host_facts
 
@@ -33,7 +34,7 @@ done
 """
 _NAMES = "hostname; hostname -I; hostname -f 2>/dev/null; :"
 _SOCKETS = "nproc; ss -lxH; ss -ltnH"
-_LISTENING = re.compile(r"LISTEN\s+\d+\s+(\d+)\s+(\S+)")
+_LISTENING = re.compile(r"LISTEN\s+[0-9]+\s+([0-9]{1,9})\s+(\S+)")
 _RUNS = 'runs() { systemctl -q is-active -- "$1"; }'
 # Configurations are small text: what is large is none, and keys are nobody's business.
 _FILES = """
@@ -83,7 +84,9 @@ def read_host(transport: Transport, host: SshHost) -> DiscoveredHost:
             f"{host.name} has no systemd, which autotune needs to reload its services",
             hint="write a target for it by hand: `autotune init --example command`",
         )
-    own = names.stdout.split()
+    own, processors = names.stdout.split(), sockets.stdout.partition("\n")[0].strip()
+    if not is_whole(processors):
+        raise AutotuneError(f"{host.name} does not say how many processors it has")
     return DiscoveredHost(
         name=_short(own, host.address),
         address=host.address,
@@ -94,7 +97,7 @@ def read_host(transport: Transport, host: SshHost) -> DiscoveredHost:
         units=dict(line.split(" ", 1) for line in units.stdout.splitlines() if " " in line),
         versions=tuple(line for line in versions.stdout.splitlines() if line),
         names=frozenset({host.address, *own}),
-        processors=int(sockets.stdout.partition("\n")[0]),
+        processors=int(processors),
         backlogs=_backlogs(sockets.stdout),
     )
 

@@ -9,17 +9,19 @@ from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from math import ceil
+from math import ceil, isfinite
 from typing import TypeVar
 
 from autotune.errors import AutotuneError
 from autotune.services.base import Argv, Endpoint
+from autotune.strict import LARGEST
 
 Key = TypeVar("Key", str, float)
 
 # What makes a reading of an open loop valid, whatever the generator.
 ACHIEVED = 0.99  # of the intended requests, or rate
 STALL = 0.1  # of a reading; a generator off the CPU for longer made another load than specified
+MOST_MADE, MORE = 2, 10  # times those ordered, and so many: beyond it is another load
 PROVEN = 0.05  # fraction of requests that failed beyond what a starved generator can explain
 BEHIND = "the load generator fell behind: give the load host more CPU, or add load hosts"
 
@@ -91,6 +93,16 @@ class LoadResult:
     def nothing(cls, intended: int, why: str) -> LoadResult:
         """Of a generator that failed: it sent nothing that is known of."""
         return cls(intended, errors={"not sent": intended}, limited=why[:300])
+
+    @property
+    def adds_up(self) -> bool:
+        """Whether every intended request is counted once, and every figure can be one."""
+        counts = (self.sent, *self.errors.values(), *self.histogram.values())
+        return (
+            min(counts) >= 0
+            and self.replies_ok + self.failed == self.intended < LARGEST
+            and all(isfinite(at) and at >= 0 for at in (self.duration, *self.histogram))
+        )
 
     @property
     def replies_ok(self) -> int:
@@ -209,8 +221,22 @@ class Load(ABC):
         """What to start together for one reading, at least one process per load host."""
 
     @abstractmethod
+    def read(self, process: Process, printed: str, request: Request, spec: LoadSpec) -> LoadResult:
+        """What one process printed. May raise ValueError."""
+
     def parse(self, process: Process, printed: str, request: Request, spec: LoadSpec) -> LoadResult:
-        """What one process printed; what cannot be read is a generator that failed (``limited``)."""
+        """As ``read``; what cannot be read or true is a generator that failed (``limited``)."""
+        try:
+            result = self.read(process, printed, request, spec)
+        except ValueError as error:
+            return LoadResult.nothing(process.requests, f"{self.name} printed no result: {error}")
+        if result.limited is None and result.intended > MOST_MADE * process.requests + MORE:
+            why = f"{self.name} made {result.intended} requests of {process.requests}"
+            return LoadResult.nothing(process.requests, why)
+        if not result.adds_up:
+            why = f"{self.name} printed figures that do not add up: {last_line(printed)}"
+            return LoadResult.nothing(process.requests, why)
+        return result
 
 
 FINE = 100.0  # bins that the objective's limit spans at least …

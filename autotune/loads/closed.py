@@ -15,6 +15,7 @@ from math import ceil
 
 from autotune.loads.base import Request, last_line
 from autotune.services.base import Argv
+from autotune.strict import decimal, whole
 
 LABEL = "closed loop: a ceiling, not what would be carried"
 
@@ -63,8 +64,15 @@ class ClosedLoad(ABC):
         """One process, which ends by itself."""
 
     @abstractmethod
+    def read(self, printed: str, clients: Clients) -> Ceiling:
+        """What it printed; ``failed`` where there is no result in it. May raise ValueError."""
+
     def parse(self, printed: str, clients: Clients) -> Ceiling:
-        """What it printed; ``failed`` where there is no result in it."""
+        """As ``read``; ``failed`` too where figures cannot be read."""
+        try:
+            return self.read(printed, clients)
+        except ValueError:
+            return self.no_result(printed, clients)
 
     def no_result(self, printed: str, clients: Clients) -> Ceiling:
         why = f"{self.name} printed no result: {last_line(printed)}"
@@ -99,8 +107,8 @@ class Ab(ClosedLoad):
             "-e", "/dev/stdout", request.url,
         )  # fmt: skip
 
-    def parse(self, printed: str, clients: Clients) -> Ceiling:
-        counts = {name: int(count) for name, count in _COUNT.findall(printed)}
+    def read(self, printed: str, clients: Clients) -> Ceiling:
+        counts = {name: whole(count) for name, count in _COUNT.findall(printed)}
         time = _TIME.search(printed)
         if time is None or "Complete requests" not in counts:
             return self.no_result(printed, clients)
@@ -108,11 +116,11 @@ class Ab(ClosedLoad):
         kinds = {"status": counts.get("Non-2xx responses", 0)}
         if failed:
             # An exception is the same request's broken connection, counted once more.
-            kinds |= {"refused": int(failed[1]), "broken off": int(failed[2])}
-        percentiles = {float(at): float(ms) / 1000 for at, ms in _LINE.findall(printed)}
+            kinds |= {"refused": whole(failed[1]), "broken off": whole(failed[2])}
+        percentiles = {decimal(at): decimal(ms) / 1000 for at, ms in _LINE.findall(printed)}
         return Ceiling(
             clients.concurrency,
-            float(time[1]),
+            decimal(time[1]),
             counts["Complete requests"],
             {kind: count for kind, count in kinds.items() if count},
             {at: percentiles[at] for at in PERCENTILES if at in percentiles},
@@ -141,22 +149,22 @@ class Wrk(ClosedLoad):
             "--latency", request.url,
         )  # fmt: skip
 
-    def parse(self, printed: str, clients: Clients) -> Ceiling:
+    def read(self, printed: str, clients: Clients) -> Ceiling:
         total = _TOTAL.search(printed)
         if total is None:
             return self.no_result(printed, clients)
         errors = {}
         if status := _STATUS.search(printed):
-            errors["status"] = int(status[1])
+            errors["status"] = whole(status[1])
         if sockets := _SOCKETS.search(printed):
             errors |= dict(
                 zip(("refused", "reset", "reset while sending", "timeout"),
-                    map(int, sockets.groups()), strict=True)
+                    map(whole, sockets.groups()), strict=True)
             )  # fmt: skip
         return Ceiling(
             clients.concurrency,
-            float(total[2]) * UNITS[total[3]],
-            int(total[1]),
+            decimal(total[2]) * UNITS[total[3]],
+            whole(total[1]),
             {kind: count for kind, count in errors.items() if count},
-            {float(at): float(t) * UNITS[unit] for at, t, unit in _PERCENTILE.findall(printed)},
+            {decimal(at): decimal(t) * UNITS[unit] for at, t, unit in _PERCENTILE.findall(printed)},
         )

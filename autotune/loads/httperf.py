@@ -45,6 +45,7 @@ from autotune.loads.base import (
     without_fastest,
 )
 from autotune.services.base import Argv
+from autotune.strict import decimal, whole
 
 CLIENTS = 1 << 16  # client numbers with different arrivals: the state takes 16 bits of them
 
@@ -146,23 +147,23 @@ class Printed:
         errors: Counter[str] = Counter()
         for name, count in _ERROR_COUNT.findall(" ".join(error_lines)):
             if kind := ERRORS.get(name):
-                errors[kind] += int(count)
+                errors[kind] += whole(count)
         histogram, status = _HISTOGRAM.search(printed), _STATUS.search(printed)
         longest, content, burst = (
             pattern.search(printed) for pattern in (_LONGEST, _CONTENT, _BURST)
         )
         bins = _BIN.findall(histogram[1]) if histogram else []
         return cls(
-            connections=int(total[1]),
-            requests=int(total[2]),
-            replies=int(total[3]),
-            duration=float(total[4]),
-            lifetimes={round((float(at) + 0.5) / 1000, 6): int(count) for at, count in bins},
-            statuses={k: int(n) for k, n in _STATUS_COUNT.findall(status[1])} if status else {},
+            connections=whole(total[1]),
+            requests=whole(total[2]),
+            replies=whole(total[3]),
+            duration=decimal(total[4]),
+            lifetimes={round((decimal(at) + 0.5) / 1000, 6): whole(count) for at, count in bins},
+            statuses={k: whole(n) for k, n in _STATUS_COUNT.findall(status[1])} if status else {},
             errors=errors,
-            longest=float(longest[1]) / 1000 if longest else 0.0,
-            content=float(content[1]) if content else None,
-            burst=int(burst[1]) if burst else 0,
+            longest=decimal(longest[1]) / 1000 if longest else 0.0,
+            content=decimal(content[1]) if content else None,
+            burst=whole(burst[1]) if burst else 0,
         )
 
 
@@ -222,7 +223,7 @@ class Httperf(Load):
         listed = "".join(f"{uri}\0" for uri in (*self.uris[at:], *self.uris[:at]))
         return replace(plain, argv=with_file(argv, "--wlog=y,"), input=listed.encode())
 
-    def parse(self, process: Process, printed: str, request: Request, spec: LoadSpec) -> LoadResult:
+    def read(self, process: Process, printed: str, request: Request, spec: LoadSpec) -> LoadResult:
         output = Printed.read(printed)
         if output is None:
             return no_result(process, printed)

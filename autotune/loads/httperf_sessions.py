@@ -37,6 +37,7 @@ from autotune.loads.httperf import (
     with_file,
 )
 from autotune.loads.workload import Kind
+from autotune.strict import whole
 
 GIVEN_UP = "given up"  # what was left of a session that failed
 _GOOD = re.compile(r"^Session rate \[sess/s\]:.*\((\d+)/(\d+)\)$", re.M)
@@ -77,11 +78,11 @@ class HttperfSessions(Load):
                 processes.append(_process(request, spec, kind, client, mine, rate / count))
         return tuple(processes)
 
-    def parse(self, process: Process, printed: str, request: Request, spec: LoadSpec) -> LoadResult:
+    def read(self, process: Process, printed: str, request: Request, spec: LoadSpec) -> LoadResult:
         output, good = Printed.read(printed), _GOOD.search(printed)
         if output is None or good is None or not isinstance(process, Sessions):
             return no_result(process, printed)
-        result = _counted(output, int(good[1]), process)
+        result = _counted(output, whole(good[1]), process)
         # Arrivals, bursts and stalls are those of sessions.
         return checked(result, output, replace(process, requests=process.count), spec)
 

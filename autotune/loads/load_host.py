@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from autotune.loads.base import LoadSpec, Request
+from autotune.strict import is_whole
 from autotune.transports.base import Transport
 from autotune.transports.parallel import run_on_all
 
@@ -28,13 +29,13 @@ def fit(current: Mapping[str, str | None]) -> dict[str, str]:
     """Values for ``NAMES`` where those ``found`` are too tight; ``None``: there is no such value."""
     values: dict[str, str] = {}
     span = (current.get(RANGE) or "").split()
-    if len(span) == 2 and all(word.isdigit() for word in span):
+    if len(span) == 2 and all(map(is_whole, span)):
         low, high = min(int(span[0]), LOWEST), max(int(span[1]), HIGHEST)
         values[RANGE] = f"{low} {high}"
     if current.get(REUSE) is not None:
         values[REUSE] = "1"  # 2, the default since Linux 4.19, is for loopback alone
     files = current.get(OPEN_FILES) or ""
-    if files.isdigit() and int(files) < ENOUGH:
+    if is_whole(files) and int(files) < ENOUGH:
         values[OPEN_FILES] = str(ENOUGH)
     return {name: value for name, value in values.items() if value != current.get(name)}
 
@@ -59,9 +60,9 @@ class Ports:
     @classmethod
     def read(cls, text: str) -> Ports | None:
         """From ``FILES`` one after the other; ``None`` when they are not as Linux writes them."""
-        span = re.search(r"^(\d+)\s+(\d+)$", text, re.M)
-        reuse = re.search(r"^(\d)$", text, re.M)
-        sockets = re.search(r"^TCP: inuse (\d+) orphan \d+ tw (\d+)", text, re.M)
+        span = re.search(r"^([0-9]{1,5})\s+([0-9]{1,5})$", text, re.M)
+        reuse = re.search(r"^([0-9])$", text, re.M)
+        sockets = re.search(r"^TCP: inuse ([0-9]{1,9}) orphan [0-9]+ tw ([0-9]{1,9})", text, re.M)
         if span is None or reuse is None or sockets is None:
             return None
         size = int(span[2]) - int(span[1]) + 1

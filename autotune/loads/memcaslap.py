@@ -13,6 +13,7 @@ from math import ceil
 
 from autotune.loads.base import last_line
 from autotune.services.base import Argv, Endpoint
+from autotune.strict import decimal, whole
 
 PROTOCOL = "memcached"  # as services declare it
 PACKAGES = ("libmemcached-tools",)  # Debian's names
@@ -98,16 +99,23 @@ def argv(
 
 
 def parse(printed: str, shape: Shape) -> CacheCeiling:
-    """What it printed at its end."""
-    counts = {name: int(count) for name, count in _COUNT.findall(printed)}
-    total = _TOTAL.search(printed)
-    if total is None or not {"cmd_get", "read_bytes", "written_bytes"} <= counts.keys():
+    """What it printed at its end; ``failed`` where that cannot be read."""
+    try:
+        return _read(printed, shape)
+    except ValueError:
         why = f"memcaslap printed no result: {last_line(printed)}"
         return CacheCeiling(shape.name, failed=why)
+
+
+def _read(printed: str, shape: Shape) -> CacheCeiling:
+    counts = {name: whole(count) for name, count in _COUNT.findall(printed)}
+    total = _TOTAL.search(printed)
+    if total is None or not {"cmd_get", "read_bytes", "written_bytes"} <= counts.keys():
+        raise ValueError("there is no result")
     return CacheCeiling(
         shape.name,
-        float(total[1]),
-        int(total[2]),
+        decimal(total[1]),
+        whole(total[2]),
         counts["cmd_get"],
         counts.get("get_misses", 0),
         counts["read_bytes"] + counts["written_bytes"],

@@ -38,6 +38,7 @@ from autotune.loads.base import (
     last_line,
 )
 from autotune.services.base import Argv, Endpoint
+from autotune.strict import decimal, whole
 
 RECORDS = 10_000
 CONNECTIONS = 8  # to each server
@@ -137,25 +138,35 @@ def measuring(
 
 
 def parse(printed: str, spec: LoadSpec) -> Sampled:
-    """What ``measuring`` printed, its file of samples behind it."""
+    """What ``measuring`` printed, its file of samples behind it; ``limited`` where that cannot be."""
     text, _, samples = printed.partition(_MARK)
     intended = round(max(1, round(spec.rate)) * ceil(spec.seconds))
+    try:
+        sampled = _sampled(text, samples, spec, intended)
+    except ValueError:
+        sampled = None
+    if sampled is None or not sampled.result.adds_up:
+        return Sampled(LoadResult.nothing(intended, _no_result(text.strip())))
+    return sampled
+
+
+def _sampled(text: str, samples: str, spec: LoadSpec, intended: int) -> Sampled | None:
     total, misses = _TOTAL.search(text), _MISSES.search(text)
     times = [line.split() for line in samples.splitlines() if line.strip()]
     if total is None or misses is None or any(len(time) != 2 for time in times):
-        return Sampled(LoadResult.nothing(intended, _no_result(text.strip())))
-    operations = int(total[1])
+        return None
+    operations = whole(total[1])
     sets_late = _most_later_than(text, "update", spec.limit)
-    gets = [float(micro) / 1e6 for _, micro in times]
+    gets = [decimal(micro) / 1e6 for _, micro in times]
     result = _counted(operations, gets, sets_late, intended, spec, text)
-    starts = sorted(float(start) for start, _ in times)
+    starts = sorted(decimal(start) for start, _ in times)
     return Sampled(
         _checked(result, starts, spec),
-        float(total[2]),
+        decimal(total[2]),
         operations,
         len(gets),
-        0 if "nan" in misses[1] else round(len(gets) * float(misses[1]) / 100),
-        sum(map(int, _BYTES.findall(text))),
+        0 if "nan" in misses[1] else round(len(gets) * decimal(misses[1]) / 100),
+        sum(map(whole, _BYTES.findall(text))),
     )
 
 
@@ -178,9 +189,9 @@ def _counted(
     errors: Counter[str] = Counter()
     if intended > operations:
         errors["not sent"] = intended - operations
-    elif skipped and int(skipped[1]):
-        errors["not sent"] = int(skipped[1])
-        intended += int(skipped[1])
+    elif skipped and whole(skipped[1]):
+        errors["not sent"] = whole(skipped[1])
+        intended += whole(skipped[1])
     histogram: Counter[float] = Counter(binned(gets, spec.limit))
     if operations > len(gets):
         others = operations - len(gets)
@@ -219,7 +230,7 @@ def _most_later_than(text: str, kind: str, limit: float) -> float:
     """The largest share of these operations that can have been later than ``limit``, by the
     percentiles printed (in microseconds)."""
     row = next((values for name, values in _ROW.findall(text) if name == kind), "")
-    percentiles = [float(value) / 1e6 for value in row.split()[2:]]
+    percentiles = [decimal(value) / 1e6 for value in row.split()[2:]]
     if not any(percentiles):
         return 0.0  # there were none
     within = [at for at, value in zip(_COLUMNS, percentiles, strict=True) if value <= limit]
@@ -228,7 +239,7 @@ def _most_later_than(text: str, kind: str, limit: float) -> float:
 
 def _no_result(text: str) -> str:
     code = _CODE.search(text)
-    if code is not None and int(code[1]) == CRASHED:
+    if code is not None and code[1] == str(CRASHED):
         return (
             f"mutilate crashed with a segmentation fault ({CRASHED}): its default arrivals do that; "
             "-i exponential:1 or -i fb_ia does not"

@@ -16,7 +16,6 @@ each request was due by the rate, and when oha noticed.
 from __future__ import annotations
 
 import base64
-import json
 import sqlite3
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -39,6 +38,7 @@ from autotune.loads.base import (
     in_order,
     last_line,
 )
+from autotune.strict import LARGEST, parse_json
 
 LIMITS = Limits(
     open_connections=900, rate=12_000.0, kept=True
@@ -120,10 +120,10 @@ class Oha(Load):
         requests = max(1, round(rate * spec.seconds))
         return Process(argv, requests, spec.seconds, bound + 1.0, held)
 
-    def parse(self, process: Process, printed: str, request: Request, spec: LoadSpec) -> LoadResult:
+    def read(self, process: Process, printed: str, request: Request, spec: LoadSpec) -> LoadResult:
         text, _, stored = printed.partition(_MARK)
         try:
-            errors = failures(json.loads(text[text.index("{") :]))
+            errors = failures(parse_json(text[text.index("{") :]))
             answers = stored_answers(stored)
         except (ValueError, KeyError, TypeError, AttributeError, sqlite3.Error) as error:
             why = f"oha gave no result ({error!r}): {last_line(text)}"
@@ -136,7 +136,9 @@ def failures(report: Mapping[str, Any]) -> dict[str, int]:
     kinds: Counter[str] = Counter()
     for message, count in report["errorDistribution"].items():
         kind = next((kind for word, kind in _KINDS if word in message.lower()), "other")
-        kinds[kind] += int(count)
+        if not isinstance(count, int) or count < 0:
+            raise ValueError(f"{count!r} is no count")
+        kinds[kind] += count
     return dict(kinds)
 
 
@@ -157,6 +159,8 @@ def stored_answers(text: str) -> list[Answer]:
         ).fetchall()
     finally:
         store.close()
+    if not all(isinstance(n, int | float) and 0 <= n < LARGEST for row in rows for n in row):
+        raise ValueError("the file of answers has something else than numbers in it")
     return sorted((Answer(*row) for row in rows), key=lambda answer: answer.due)
 
 

@@ -23,6 +23,7 @@ from typing import Any
 
 from autotune.loads.base import Limits, Load, LoadResult, LoadSpec, Process, Request, in_order
 from autotune.services.base import Argv
+from autotune.strict import decimal, parse_json
 
 SCHEMA = 1
 MISSED = 0.01  # of the ordered requests; a generator that sends fewer made another load
@@ -62,7 +63,7 @@ class OwnLoad(Load):
         )
         return (process,) * hosts
 
-    def parse(self, process: Process, printed: str, request: Request, spec: LoadSpec) -> LoadResult:
+    def read(self, process: Process, printed: str, request: Request, spec: LoadSpec) -> LoadResult:
         answer = _answer(printed)
         if isinstance(answer, str):
             return LoadResult.nothing(
@@ -90,11 +91,11 @@ def _answer(printed: str) -> dict[str, Any] | str:
     """The answer with each part in its kind, or what is wrong with it."""
     last = (printed.strip().splitlines() or [""])[-1]
     try:
-        answer = json.loads(last)
+        answer = parse_json(last)
         requests = _count(answer["requests"])
         errors = {str(kind): _count(n) for kind, n in (answer.get("errors") or {}).items()}
         bins = answer.get("latencies")
-        latencies = None if bins is None else {float(at): _count(n) for at, n in bins.items()}
+        latencies = None if bins is None else {decimal(at): _count(n) for at, n in bins.items()}
         late = _count(answer.get("late", 0))
         limited = str(answer["limited"]) if answer.get("limited") else None
     except (ValueError, TypeError, KeyError, AttributeError) as error:

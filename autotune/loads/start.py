@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 from autotune.errors import AutotuneError
 from autotune.services.base import Argv
+from autotune.strict import is_whole
 from autotune.transports.base import Transport
 from autotune.transports.parallel import run_on_all
 
@@ -48,7 +49,7 @@ def clock(transport: Transport, now: Callable[[], float] = time.time) -> HostClo
         before = now()
         answer = transport.run(_CLOCK, timeout=10.0)
         after = now()
-        if not answer.stdout.strip().isdigit():
+        if not is_whole(answer.stdout.strip()):
             raise AutotuneError(
                 f"{transport.name} does not say what time it is: {answer.error_text[:200]}"
             )

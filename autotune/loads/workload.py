@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections import defaultdict
 from dataclasses import dataclass
 
+from autotune.strict import decimal
+
 MOST_KINDS = 8
 LONGEST_THINK = 2.0  # seconds of a session: readings last a few, and must hold whole sessions
 
@@ -78,7 +80,7 @@ def _think(session: list[str]) -> float:
     bursts = [line for line in session if not line[0].isspace()]
     words = [word for line in bursts[:-1] for word in line.split() if word.startswith("think=")]
     try:
-        return round(sum(float(word.removeprefix("think=")) for word in words), 3)
+        return round(sum(decimal(word.removeprefix("think=")) for word in words), 3)
     except ValueError as error:
         raise Unusable(f"a pause is no number of seconds: {error}") from error
 

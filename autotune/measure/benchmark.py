@@ -66,7 +66,7 @@ def parse(printed: str) -> Answer:
         return Fault("it printed no answer")
     try:
         answer = json.loads(lines[-1])
-    except ValueError:
+    except (ValueError, RecursionError):
         return Fault(f"its last line is no JSON: {_shortened(lines[-1])}")
     if not isinstance(answer, dict) or ("value" in answer) == ("infeasible" in answer):
         return Fault(
@@ -79,7 +79,8 @@ def parse(printed: str) -> Answer:
 def _unusable(why: object) -> Answer:
     if why in (None, False):
         return Fault(f'"infeasible" says why, in words, not {json.dumps(why)}')
-    return Unusable(why if isinstance(why, str) and why.strip() else "no reason given")
+    words = why.encode(errors="replace").decode() if isinstance(why, str) else ""
+    return Unusable(words if words.strip() else "no reason given")
 
 
 def _value(answer: dict[str, Any]) -> Answer:

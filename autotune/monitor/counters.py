@@ -13,6 +13,7 @@ from autotune.deploy.private_servers import unix_connection
 from autotune.deploy.stack import Part
 from autotune.services.diagnosis import CounterQuery
 from autotune.services.registry import diagnosis
+from autotune.strict import decimal
 from autotune.transports.base import Transport
 
 TIMEOUT = 0.5  # a server that takes longer to say how it is has its answer missing
@@ -98,5 +99,5 @@ def parse(text: str, query: CounterQuery, seconds: float) -> Counters:
         name, _, value = line.removeprefix("STAT ").strip().replace(":", " ", 1).partition(" ")
         if name in query.names:
             with contextlib.suppress(ValueError):
-                values[name] = float(value)
+                values[name] = decimal(value.strip())
     return Counters(seconds, {**values, **query.more(text)})

@@ -6,6 +6,8 @@ import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
+from autotune.strict import is_whole, whole
+
 TICKS = 100.0
 PAGE = os.sysconf("SC_PAGE_SIZE")
 # Where a stream shows what stands in no file: a line for each process.
@@ -64,19 +66,19 @@ def process(text: str) -> Process | None:
     head, _, tail = text.rpartition(")")
     pid, _, name = head.partition(" (")
     fields = tail.split()
-    if len(fields) < 22 or not pid.isdigit():
+    if len(fields) < 22 or not is_whole(pid):
         return None
-    user, system, ended_user, ended_system = (int(ticks) / TICKS for ticks in fields[11:15])
+    user, system, ended_user, ended_system = (whole(ticks) / TICKS for ticks in fields[11:15])
     return Process(
-        pid=int(pid),
+        pid=whole(pid),
         program=name,
         state=fields[0],
-        parent=int(fields[1]),
-        session=int(fields[3]),
+        parent=whole(fields[1]),
+        session=whole(fields[3]),
         cpu=user + system,
         ended=ended_user + ended_system,
-        threads=int(fields[17]),
-        rss=int(fields[21]) * PAGE,
+        threads=whole(fields[17]),
+        rss=whole(fields[21]) * PAGE,
     )
 
 
@@ -118,14 +120,14 @@ def _numbers(files: Mapping[str, str], name: str, between: str) -> Iterator[tupl
     for line in files.get(name, "").splitlines():
         path, _, rest = line.partition(between)
         words = rest.removeprefix("Max open files").split()
-        if words and words[0].isdigit():
-            yield path, int(words[0])
+        if words and is_whole(words[0]):
+            yield path, whole(words[0])
 
 
 def _scheduled(text: str) -> tuple[float, float] | None:
     """Seconds that a process' first thread ran, and was ready to run, by the scheduler's account."""
     fields = text.split()
-    return (int(fields[0]) / 1e9, int(fields[1]) / 1e9) if len(fields) == 3 else None
+    return (whole(fields[0]) / 1e9, whole(fields[1]) / 1e9) if len(fields) == 3 else None
 
 
 def _cpu(process: Process, scheduled: tuple[float, float] | None) -> float:

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from autotune.monitor.process_table import Owners, Processes, by_service
+from autotune.strict import decimal, is_whole, whole
 
 TICKS = 100.0  # USER_HZ, which Linux fixes at 100 for what it shows to programs
 MEMORY = ("MemTotal", "MemAvailable", "SwapTotal", "SwapFree")
@@ -94,18 +95,18 @@ def sample(texts: Mapping[str, str], owners: Owners) -> Sample:
     files = texts.get("/proc/sys/fs/file-nr", "").split()
     return Sample(
         at=_first_number(texts.get("/proc/uptime", "")),
-        cpu={k: int(v) / TICKS for k, v in zip(CPU_KINDS, stat.get("cpu", ()), strict=False)},
+        cpu={k: whole(v) / TICKS for k, v in zip(CPU_KINDS, stat.get("cpu", ()), strict=False)},
         running=_single(stat, "procs_running"),
         switches=_single(stat, "ctxt"),
         load=_first_number(texts.get("/proc/loadavg", "")),
-        memory={name: int(memory[name][0]) * 1024 for name in MEMORY if memory.get(name)}
+        memory={name: whole(memory[name][0]) * 1024 for name in MEMORY if memory.get(name)}
         | _group_memory(texts),
         tcp=_counters(texts.get("/proc/net/snmp", "") + texts.get("/proc/net/netstat", "")),
         sockets=_sockets(texts.get("/proc/net/sockstat", ""), texts.get("/proc/net/sockstat6", "")),
-        network={name: int(row[0]) + int(row[8]) for name, row in interfaces.items()
-                 if len(row) >= 9 and row[0].isdigit()},
+        network={name: whole(row[0]) + whole(row[8]) for name, row in interfaces.items()
+                 if len(row) >= 9 and is_whole(row[0])},
         link=_links(texts),
-        files=(int(files[0]), int(files[2])) if len(files) == 3 else None,
+        files=(whole(files[0]), whole(files[2])) if len(files) == 3 else None,
         used=_used(texts),
         throttled=_throttled(texts),
         queues=(*parse_ss(texts.get(SS, "")), *unix_queues(texts.get("/proc/net/unix", ""))),
@@ -117,9 +118,9 @@ def parse_ss(text: str) -> Iterator[Queue]:
     """``ss -ltnH``: state, Recv-Q (waiting), Send-Q (backlog), local address and port, peer."""
     for line in text.splitlines():
         fields = line.split()
-        numeric = all(field.isdigit() for field in fields[1:3])
+        numeric = all(map(is_whole, fields[1:3]))
         if len(fields) >= 5 and fields[0] == "LISTEN" and numeric:
-            yield Queue(":" + fields[3].rpartition(":")[2], int(fields[1]), int(fields[2]))
+            yield Queue(":" + fields[3].rpartition(":")[2], whole(fields[1]), whole(fields[2]))
 
 
 def unix_queues(text: str) -> Iterator[Queue]:
@@ -150,14 +151,14 @@ def _rows(text: str) -> dict[str, list[str]]:
 
 def _first_number(text: str) -> float:
     try:
-        return float(text.split(None, 1)[0])
+        return decimal(text.split(None, 1)[0])
     except (IndexError, ValueError):
         return 0.0
 
 
 def _single(rows: Mapping[str, list[str]], name: str) -> int:
     row = rows.get(name)
-    return int(row[0]) if row else 0
+    return whole(row[0]) if row else 0
 
 
 def _counters(text: str) -> dict[str, int]:
@@ -167,7 +168,7 @@ def _counters(text: str) -> dict[str, int]:
     for names, values in zip(lines[::2], lines[1::2], strict=False):
         if names.startswith(("Tcp:", "TcpExt:")):
             pairs = zip(names.split()[1:], values.split()[1:], strict=False)
-            counters |= {name: int(value) for name, value in pairs if name in TCP_COUNTERS}
+            counters |= {name: whole(value) for name, value in pairs if name in TCP_COUNTERS}
     return counters
 
 
@@ -177,7 +178,7 @@ def _sockets(four: str, six: str) -> dict[str, int]:
     for row in (_rows(four).get("TCP", []), _rows(six).get("TCP6", [])):
         for name, value in zip(row[::2], row[1::2], strict=False):
             if name in ("inuse", "orphan", "tw"):
-                sockets[name] += int(value)
+                sockets[name] += whole(value)
     return dict(sockets)
 
 
@@ -200,7 +201,7 @@ def _used(texts: Mapping[str, str]) -> float | None:
         return _single(rows, "usage_usec") * 1e-6
     rows = _rows(texts.get("/sys/fs/cgroup/cpu/cpu.stat", ""))
     usage = texts.get("/sys/fs/cgroup/cpuacct/cpuacct.usage", "").strip()
-    return int(usage) * 1e-9 if usage and _single(rows, "nr_periods") else None
+    return whole(usage) * 1e-9 if usage and _single(rows, "nr_periods") else None
 
 
 def _group_memory(texts: Mapping[str, str]) -> dict[str, int]:
@@ -217,9 +218,9 @@ def _group_memory(texts: Mapping[str, str]) -> dict[str, int]:
     ):  # fmt: skip
         allowed = texts.get(f"/sys/fs/cgroup/{limit}", "").strip()
         used = texts.get(f"/sys/fs/cgroup/{current}", "").strip()
-        if allowed.isdigit() and used.isdigit() and int(allowed) < _UNLIMITED:
+        if is_whole(allowed) and is_whole(used) and whole(allowed) < _UNLIMITED:
             given_up = _single(_rows(texts.get(f"/sys/fs/cgroup/{stat}", "")), idle)
-            return {"GroupLimit": int(allowed), "GroupUsed": max(0, int(used) - given_up)}
+            return {"GroupLimit": whole(allowed), "GroupUsed": max(0, whole(used) - given_up)}
     return {}
 
 

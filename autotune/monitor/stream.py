@@ -22,7 +22,7 @@ LARGEST = 1 << 20  # bytes of a log: an overloaded server writes thousands of li
 SPARE = 15.0  # s beyond its own end until it is killed
 _SAMPLE, _TIMES, _LOGS = "== sample ==", "== times ==", "== logs =="
 _HEADER = "==> "
-_CPU_TIME = re.compile(r"(\d+)m(\d+(?:\.\d+)?)s")  # 0m1.250000s
+_CPU_TIME = re.compile(r"([0-9]{1,9})m([0-9]{1,9}(?:\.[0-9]+)?)s")  # 0m1.250000s
 _NEEDED = {"/proc/uptime", "/proc/stat"}  # without them it is no sample
 
 # No value ever becomes part of this text: how many samples and how often, the programs whose

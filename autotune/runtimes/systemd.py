@@ -7,14 +7,14 @@ from pathlib import Path
 
 from autotune.deploy.host import validate_all
 from autotune.deploy.host_lock import look, oneself, why_stale
-from autotune.deploy.host_state import ObservedUnit, ServiceManager
+from autotune.deploy.host_state import ObservedUnit, ServiceManager, understood
 from autotune.deploy.managed_hosts import ManagedHosts
 from autotune.deploy.programs import installed
 from autotune.deploy.runtime import Cases, Layout, NeedsPrograms, Note, Runtime
 from autotune.deploy.stack import Stack, StackContext, build
-from autotune.errors import AutotuneError
 from autotune.services.base import Own
 from autotune.space.facts import HostFacts
+from autotune.strict import whole
 from autotune.target.model import Target
 from autotune.target.read import TargetFile
 from autotune.transports.base import Transport
@@ -31,12 +31,13 @@ _UNIT_LINES = 7
 
 
 def parse_units(names: tuple[str, ...], text: str) -> dict[str, ObservedUnit]:
-    """What ``units`` printed about ``names``."""
-    blocks = [dict(line.split("=", 1) for line in block.splitlines())
-              for block in text.strip().split("\n\n") if block]  # fmt: skip
-    if len(blocks) != len(names) or any(len(block) != _UNIT_LINES for block in blocks):
-        raise AutotuneError(f"the host's answer about its units makes no sense: {text[:400]}")
-    return {name: _unit(block) for name, block in zip(names, blocks, strict=True)}
+    """What ``units`` printed about ``names``. Raises AutotuneError for output that makes no sense."""
+    with understood("units", text):
+        blocks = [dict(line.split("=", 1) for line in block.splitlines())
+                  for block in text.strip().split("\n\n") if block]  # fmt: skip
+        if any(len(block) != _UNIT_LINES for block in blocks):
+            raise ValueError(f"there are not {_UNIT_LINES} lines of each")
+        return {name: _unit(block) for name, block in zip(names, blocks, strict=True)}
 
 
 def _unit(block: Mapping[str, str]) -> ObservedUnit:
@@ -44,8 +45,8 @@ def _unit(block: Mapping[str, str]) -> ObservedUnit:
         exists=block["LoadState"] not in ("not-found", "error"),
         active=block["ActiveState"] in ACTIVE,
         enabled=block["UnitFileState"],
-        pid=int(block["MainPID"]),
-        restarts=int(block["NRestarts"]),
+        pid=whole(block["MainPID"]),
+        restarts=whole(block["NRestarts"]),
         restarting=block["SubState"] == "auto-restart",
     )
 

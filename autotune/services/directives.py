@@ -19,9 +19,9 @@ _MILLISECONDS = {
     "h": 3_600_000,
     "d": 86_400_000,
 }
-_DIGITS = re.compile(r"[0-9]+")
+_DIGITS = re.compile(r"[0-9]{1,15}")
 _KEPT_UNITS = ("", "s", "k", "K", ".0")  # behind a number that a variable takes the place of
-_AMOUNT = re.compile(r"([0-9]+)([A-Za-z]*)")
+_AMOUNT = re.compile(r"([0-9]{1,15})([A-Za-z]*)")
 
 
 @dataclass(frozen=True)
@@ -87,8 +87,8 @@ def switch(on: str, off: str) -> Notation:
 
 
 NUMBER = Notation(_number)
-SIGNED = Notation(lambda text: int(text) if re.fullmatch(r"-?[0-9]+", text) else None)
-REAL = Notation(lambda text: float(text) if re.fullmatch(r"[0-9]+(\.[0-9]+)?", text) else None)
+SIGNED = Notation(lambda text: int(text) if re.fullmatch(r"-?[0-9]{1,15}", text) else None)
+REAL = Notation(lambda text: float(text) if re.fullmatch(r"[0-9]{1,15}(\.[0-9]+)?", text) else None)
 SECONDS = Notation(_seconds)
 SECONDS_S = Notation(_seconds, lambda name: f'{name} ~ "s"')
 MILLISECONDS = Notation(_milliseconds, lambda name: f'{name} ~ "ms"')

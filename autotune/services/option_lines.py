@@ -21,6 +21,7 @@ from autotune.services.directives import (
     map_directives,
 )
 from autotune.services.readback import Parser, number
+from autotune.strict import is_whole
 
 _NOTATIONS: dict[type[Value], Notation] = {bool: YES_NO, int: NUMBER, float: REAL}
 _WORD = re.compile(r""""(?:\\.|[^"\\\n])*"|'[^'\n]*'|[^\s]+""")
@@ -101,4 +102,4 @@ def adoption(
 def last_number(config: Config, option: str, default: int) -> int:
     """The number an option is given last."""
     values = [directive.words[0] for directive in config.called(option) if directive.words]
-    return int(values[-1]) if values and values[-1].isdigit() else default
+    return int(values[-1]) if values and is_whole(values[-1]) else default

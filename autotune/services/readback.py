@@ -9,7 +9,7 @@ from autotune.services.base import Readback, Settings, Site, Value
 
 Parser = Callable[[str], Settings]
 
-_NUMBER = re.compile(r"[+-]?[0-9]+(\.[0-9]+)?")
+_NUMBER = re.compile(r"[+-]?[0-9]{1,19}(\.[0-9]+)?")
 
 
 def number(text: str) -> Value:
@@ -27,7 +27,7 @@ def listen_backlog(name: str = "backlog") -> Parser:
     """
 
     def parse(text: str) -> Settings:
-        backlogs = re.findall(r"(?m)^(?:\S+\s+)?LISTEN\s+\d+\s+(\d+)\s", text)
+        backlogs = re.findall(r"(?m)^(?:\S+\s+)?LISTEN\s+[0-9]+\s+([0-9]{1,9})\s", text)
         return {name: min(int(backlog) for backlog in backlogs)} if backlogs else {}
 
     return parse

@@ -18,6 +18,7 @@ from autotune.services.base import (
 )
 from autotune.services.diagnosis import ClientLimit, CounterQuery
 from autotune.services.readback import Parser, backlog_in_force, number
+from autotune.strict import is_whole
 
 MARK = "autotune:data-set"
 # Deterministic: a block's random numbers are seeded by its first key.
@@ -44,9 +45,10 @@ COUNTS = frozenset((
 def _whole_bulk(data: bytes) -> bool:
     """A RESP bulk string, ``$<length>\\r\\n<bytes>\\r\\n``, has arrived; or an error has."""
     head, end, rest = data.partition(b"\r\n")
-    if not end or not head.startswith(b"$"):
+    length = head[1:].decode(errors="replace")
+    if not end or not head.startswith(b"$") or not is_whole(length):
         return bool(end)
-    return len(rest) >= int(head[1:]) + 2
+    return len(rest) >= int(length) + 2
 
 
 def _client(site: Site, *command: str) -> Argv:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +10,7 @@ from autotune.environments.base import Environment
 from autotune.errors import AutotuneError
 from autotune.services.base import Settings
 from autotune.space.space import Space
+from autotune.strict import parse_json
 from autotune.study.context import ProgressReporter, open_study, opened
 from autotune.target import runtimes
 from autotune.target.messages import format_value
@@ -110,10 +110,10 @@ def exported_rss(export: Path) -> dict[str, int]:
 def _of_manifest(export: Path, key: str, otherwise: dict[str, Any] | None = None) -> dict[str, Any]:
     manifest = export / "manifest.json" if export.is_dir() else export
     try:
-        document = json.loads(manifest.read_text(encoding="utf-8"))
+        document = parse_json(manifest.read_bytes())
     except OSError as error:
         raise _no_manifest(manifest, (error.strerror or str(error)).lower()) from error
-    except (ValueError, RecursionError) as error:
+    except ValueError as error:
         raise _no_manifest(manifest, "it is no JSON") from error
     entries = document.get(key, otherwise) if isinstance(document, dict) else None
     if not isinstance(entries, dict):

@@ -19,6 +19,7 @@ from autotune.loads.memcaslap import PROTOCOL, SHAPES, CacheCeiling, Shape
 from autotune.loads.registry import CLOSED
 from autotune.services.base import Endpoint, Role, Settings
 from autotune.services.registry import speaks
+from autotune.strict import whole
 from autotune.study import trial as trials
 from autotune.study.context import ProgressReporter, TrialContext, open_study, opened
 from autotune.study.measuring import Request
@@ -121,7 +122,7 @@ def requested(
 
 def _clients(concurrency: str) -> tuple[int, ...]:
     try:
-        clients = tuple(int(number) for number in concurrency.split(","))
+        clients = tuple(whole(number.strip()) for number in concurrency.split(","))
     except ValueError:
         clients = ()
     if not clients or not all(1 <= number <= MOST_CLIENTS for number in clients):

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from autotune import durable
 from autotune.errors import AutotuneError, LockedError
+from autotune.strict import parse_json
 from autotune.target.messages import nearest
 
 ROOT = Path("studies")
@@ -95,10 +96,10 @@ class Lock:
 def holder(path: Path) -> str | None:
     """Who wrote the lock, in words; ``None`` when nobody holds it."""
     try:
-        record = json.loads(path.read_text())
-    except (OSError, ValueError):
+        record = parse_json(path.read_bytes())
+        return f"process {record['pid']} on {record['host']} since {record['since']}"
+    except (OSError, ValueError, KeyError, TypeError):
         return None
-    return f"process {record['pid']} on {record['host']} since {record['since']}"
 
 
 def is_held(path: Path) -> bool:

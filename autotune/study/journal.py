@@ -10,6 +10,7 @@ from typing import Any
 
 from autotune import durable
 from autotune.errors import AutotuneError
+from autotune.strict import parse_json
 
 Record = Mapping[str, Any]
 
@@ -60,8 +61,8 @@ def read(path: Path) -> Iterator[dict[str, Any]]:
 def parse(where: str, line: bytes) -> dict[str, Any]:
     """The record on a line of a journal. Raises AutotuneError, which says ``where`` it is, for none."""
     try:
-        record = json.loads(line)
-    except (ValueError, RecursionError):
+        record = parse_json(line)
+    except ValueError:
         record = None
     if not isinstance(record, dict):
         raise AutotuneError(

@@ -11,6 +11,7 @@ from autotune.errors import AutotuneError
 from autotune.services.base import Value
 from autotune.space.dimension import Dimension
 from autotune.space.space import Space
+from autotune.strict import LARGEST, decimal, whole
 from autotune.sweep.plan import SERVICE, Axis, Choice, Plan
 from autotune.target.document import Document, load
 from autotune.target.messages import instead
@@ -131,8 +132,8 @@ def from_options(
         request = replace(request, rates=())
     elif not request.rates and written is None:
         raise AutotuneError("what to measure is not said", hint="give --rate R, or --peak")
-    if any(rate <= 0 for rate in request.rates):
-        raise AutotuneError("a rate must be more than nothing")
+    if not all(0 < rate < LARGEST for rate in request.rates):
+        raise AutotuneError("a rate must be more than nothing, and one that can be made")
     return file, request if request.title else replace(request, title=_title(request))
 
 
@@ -150,7 +151,7 @@ def _named(
 def _host_counts(text: str) -> tuple[str, tuple[int, ...]]:
     tier, _, numbers = text.partition("=")
     try:
-        return tier, tuple(int(number) for number in numbers.split(","))
+        return tier, tuple(whole(number.strip()) for number in numbers.split(","))
     except ValueError:
         raise AutotuneError(f"--hosts {text}: no numbers", hint="write TIER=1,2,3") from None
 
@@ -166,7 +167,7 @@ def expand(text: str) -> list[str]:
     if not rest:
         return [part.strip() for part in text.split(",") if part.strip()]
     try:
-        start, (end, step) = float(low), map(float, rest)
+        start, (end, step) = decimal(low.strip()), (decimal(word.strip()) for word in rest)
     except ValueError:
         raise AutotuneError(f"{text!r} is no range", hint="write LOW:HIGH:STEP") from None
     if step <= 0 or end < start or (end - start) / step > MOST:
@@ -245,7 +246,7 @@ def value_of(dimension: Dimension, written: object) -> Value:
         allowed = f"expected one of: {', '.join(map(str, choices))}"
         raise AutotuneError(f"{dimension.name} cannot be {written}", hint=allowed)
     try:
-        number = float(str(in_unit(written, dimension.parameter.unit)))
+        number = decimal(str(in_unit(written, dimension.parameter.unit)).strip())
     except ValueError:
         raise AutotuneError(f"{dimension.name}: {written!r} is not a number") from None
     try:

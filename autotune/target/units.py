@@ -9,9 +9,9 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from decimal import Decimal
-from math import isfinite
 from typing import Any
 
+from autotune.strict import LARGEST
 from autotune.target.messages import format_value
 
 AMOUNT = r"[0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]{1,3})?"
@@ -108,7 +108,7 @@ def _quantity(text: object, kind: str) -> float:
 def _amount(number: str, unit: float) -> float:
     # Decimal, so that 0.7% is the float 0.007 and not its neighbour.
     amount = float(Decimal(number) * Decimal(repr(unit)))
-    if not isfinite(amount):
+    if amount > LARGEST:
         raise ValueError(f"{number} is too large a number")
     return amount
 

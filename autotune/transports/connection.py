@@ -15,12 +15,14 @@ from fabric import Config, Connection
 from paramiko import PKey, SSHClient, Transport
 from paramiko.ssh_exception import (
     AuthenticationException,
+    ConfigParseError,
     NoValidConnectionsError,
     PasswordRequiredException,
     SSHException,
 )
 
 from autotune.errors import AutotuneError
+from autotune.strict import is_whole
 from autotune.transports import hostkeys
 from autotune.transports.base import HostKeyRefused, HostUnreachable, SshHost
 from autotune.transports.hostkeys import SUFFIX, HostKey, KnownKey, certificate_of
@@ -93,15 +95,20 @@ def explained(host: SshHost, connection: Connection) -> Iterator[None]:
 
 
 def _configuration(host: SshHost) -> Config:
-    if host.config is None:
-        return Config()
     try:
-        return Config(runtime_ssh_path=host.config)
+        config = Config() if host.config is None else Config(runtime_ssh_path=host.config)
+        config.base_ssh_config.lookup(host.address)
+    except (ConfigParseError, ValueError) as error:
+        raise HostUnreachable(
+            f"{host.name}: the SSH configuration makes no sense: {error}",
+            hint=f"`ssh -G {host.address}` says where, too",
+        ) from None
     except OSError as error:
         raise HostUnreachable(
             f"{host.name}: the SSH configuration {host.config} cannot be read: {error.strerror}",
             hint="the target names it under `ssh:`; that of a lab is made by `autotune lab up`",
         ) from None
+    return config
 
 
 def _connection(host: SshHost, config: Config, through: tuple[str, ...]) -> Connection:
@@ -150,7 +157,7 @@ def _gateway(
     (*before, last) = jumps.split(",")
     (user, _, address) = last.strip().rpartition("@")
     (name, colon, port) = address.rpartition(":")
-    if not (colon and port.isdigit() and (name.endswith("]") or ":" not in name)):
+    if not (colon and is_whole(port) and (name.endswith("]") or ":" not in name)):
         (name, port) = (address, "")  # a colon of IPv6, if any
     name = name.strip("[]")
     if host.jump is None and name in (*through, host.address):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from autotune.strict import decimal, is_whole
 from autotune.transports.base import Transport
 
 _LARGEST = 1 << 16  # bytes of a body that are looked at
@@ -35,6 +36,9 @@ def answer(transport: Transport, url: str, timeout: float = 2.0) -> Answer | str
     done = transport.run(argv, timeout=timeout + 10.0)
     body, _, last = done.stdout.rpartition("\n")
     status, _, seconds = last.partition(" ")
-    if not done.ok or not status.isdigit():
+    if not done.ok or not is_whole(status):
         return done.stderr.strip() or f"curl ended with {done.returncode}"
-    return Answer(int(status), body.encode()[:_LARGEST], float(seconds))
+    try:
+        return Answer(int(status), body.encode()[:_LARGEST], decimal(seconds))
+    except ValueError as error:
+        return f"curl printed no answer: {error}"

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from autotune.errors import AutotuneError
 from autotune.services.sysctl.service import KEYS
 from autotune.space.facts import HostFacts
+from autotune.strict import is_whole
 from autotune.target.model import Target
 from autotune.transports.base import Transport
 from autotune.transports.parallel import run_on_all
@@ -89,7 +89,7 @@ def facts(
 def parse_facts(output: str, *, units: bool = False) -> HostFacts | None:
     """The facts in what a host printed; ``None`` without its CPUs and memory."""
     rows = [line.split() for line in output.splitlines()]
-    numbers = {row[0]: int(row[1]) for row in rows if len(row) == 2 and row[1].isdigit()}
+    numbers = {row[0]: int(row[1]) for row in rows if len(row) == 2 and is_whole(row[1])}
     if not numbers.get("cpus") or "memory" not in numbers:
         return None
     return HostFacts(
@@ -116,7 +116,7 @@ def _memories(rows: list[list[str]]) -> Iterator[int]:
 
 
 def _positive(word: str) -> bool:
-    return bool(re.fullmatch(r"[0-9]+", word)) and int(word) > 0
+    return is_whole(word) and int(word) > 0
 
 
 # A line for each key: its state, its name, its value. Keys are arguments, never part of the script.

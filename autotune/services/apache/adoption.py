@@ -22,6 +22,7 @@ from autotune.services.directives import (
     joined,
     map_directives,
 )
+from autotune.strict import is_whole
 
 MAIN = "/etc/apache2/apache2.conf"
 COMMON = ("MaxKeepAliveRequests", "MaxConnectionsPerChild", "StartServers")
@@ -181,7 +182,7 @@ def _one_number(config: Config, name: str) -> int:
     """The value of a directive that is there once; 0 without."""
     directives = config.called(name)
     words = directives[0].words if len(directives) == 1 else ()
-    return int(words[0]) if len(words) == 1 and words[0].isdigit() else 0
+    return int(words[0]) if len(words) == 1 and is_whole(words[0]) else 0
 
 
 # -- the stack around it --------------------------------------------------------------------------
@@ -195,7 +196,7 @@ def ports(config: Config) -> tuple[int, ...]:
             block[1:] and "ssl" in " ".join(block).lower() for block in placed.directive.within
         )
         port = (placed.words or ("",))[0].rpartition(":")[2]
-        if port.isdigit() and "https" not in placed.words and not tls:
+        if is_whole(port) and "https" not in placed.words and not tls:
             ports[int(port)] = None
     return tuple(ports)
 

@@ -22,6 +22,7 @@ from autotune.services.directives import (
     map_directives,
 )
 from autotune.services.haproxy import syntax
+from autotune.strict import is_whole
 
 MAIN = "/etc/haproxy/haproxy.cfg"
 PROXIES = ("defaults", "frontend", "backend", "listen")
@@ -57,7 +58,7 @@ def _ports(config: Config) -> list[int]:
                 for line in config.called(name)}  # fmt: skip
     words = [line.words for line in config.called("bind") if line.directive.within in forwards]
     ports = [place[0].rpartition(":")[2] for place in words if place and "ssl" not in place]
-    return [int(port) for port in ports if port.isdigit()]
+    return [int(port) for port in ports if is_whole(port)]
 
 
 def tune(service: RunningService, accepts: Accepts) -> Adopted:

@@ -8,16 +8,18 @@ from collections.abc import Mapping
 
 from autotune.services.base import Argv, Settings, Site, Value
 from autotune.services.readback import number
+from autotune.strict import is_whole
 
 QUESTION = "show info;show stat;show pools"
 TOTALS = ("FRONTEND", "BACKEND")
+COLUMNS = {"svname", "algo", "slim"}
 # Every Debian has perl-base, but no client of unix sockets. A whole path may be too long for one.
 _ASK = (
     "chdir shift; my $s = IO::Socket::UNIX->new(shift) or die qq($!\\n);"
     " print $s qq(@ARGV\\n); print while <$s>"
 )
-_VALUES = {"nbthread": r"(?m)^Nbthread: (\d+)$", "maxconn": r"(?m)^Maxconn: (\d+)$",
-           "tune_bufsize": r"Pool buffer \((\d+) bytes\)"}  # fmt: skip
+_VALUES = {"nbthread": r"(?m)^Nbthread: ([0-9]{1,15})$", "maxconn": r"(?m)^Maxconn: ([0-9]{1,15})$",
+           "tune_bufsize": r"Pool buffer \(([0-9]{1,15}) bytes\)"}  # fmt: skip
 
 
 def socket_of(site: Site) -> str:
@@ -33,9 +35,17 @@ def asking(site: Site) -> Argv:
 
 
 def rows(text: str) -> list[Mapping[str, str]]:
-    """What `show stat` says of every frontend, server and backend, by the names of its columns."""
+    """What `show stat` says of every frontend, server and backend, by the names of its columns.
+
+    Nothing where a column is missing that is relied on.
+    """
     table = text.partition("# pxname,")[2].partition("\n\n")[0]
-    return list(csv.DictReader(f"pxname,{table}".splitlines(), restval=""))
+    reader = csv.DictReader(f"pxname,{table}".splitlines(), restval="")
+    try:
+        complete = {*(reader.fieldnames or ())} >= COLUMNS
+        return [row for row in reader if None not in row] if complete else []
+    except csv.Error:
+        return []
 
 
 def in_effect(text: str) -> Settings:
@@ -52,12 +62,16 @@ def in_effect(text: str) -> Settings:
 
 def counters(text: str) -> Mapping[str, float]:
     """Of `show stat`: sums over backends, the worst of them, and the fullest frontend."""
-    numbers = [{name: float(value) for name, value in row.items() if value.isdigit()}
+    numbers = [{name: float(value) for name, value in row.items() if is_whole(value)}
                for row in rows(text) if row["svname"] in TOTALS]  # fmt: skip
     backends = [row for row in numbers if "qcur" in row]
-    frontends = [row for row in numbers if "qcur" not in row]
-    sums = {name: sum(row[name] for row in backends) for name in ("qcur", "econ", "wretr")}
-    worst = {name: max((row[name] for row in backends), default=0.0)
+    frontends = [row for row in numbers if "qcur" not in row and row.get("slim")]
+    sums = {name: sum(row.get(name, 0.0) for row in backends) for name in ("qcur", "econ", "wretr")}
+    worst = {name: max((row.get(name, 0.0) for row in backends), default=0.0)
              for name in ("qmax", "qtime", "rtime")}  # fmt: skip
-    fullest = max(frontends, key=lambda row: row["smax"] / row["slim"], default={})
-    return {**sums, **worst, **{name: fullest[name] for name in ("smax", "slim") if fullest}}
+    fullest = max(frontends, key=lambda row: row.get("smax", 0.0) / row["slim"], default={})
+    return {
+        **sums,
+        **worst,
+        **{name: fullest[name] for name in ("smax", "slim") if name in fullest},
+    }

@@ -24,7 +24,7 @@ NOFILE = on_restart("nofile", "Descriptors a process of the tier's units has to 
     source="systemd.exec(5), LimitNOFILE; reference stack")  # fmt: skip
 # The limits of a unit's first process; its name is an argument, never part of the script.
 _LIMITS = 'cat "/proc/$(systemctl show --property MainPID --value "$1")/limits"'
-_OPEN_FILES = re.compile(r"^Max open files\s+(\d+)\s", re.MULTILINE)
+_OPEN_FILES = re.compile(r"^Max open files\s+([0-9]{1,19})\s", re.MULTILINE)
 
 
 @dataclass(frozen=True)

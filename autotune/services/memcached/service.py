@@ -139,7 +139,8 @@ def settings_in_effect(names: Collection[str] = frozenset(IN_EFFECT.values())) -
 
     def parse(text: str) -> Settings:
         values = dict(theirs(text))
-        values |= {name: int(values[name]) // 2**20 for name in BYTES if name in values}
+        sizes = {name: values.pop(name) for name in BYTES if name in values}
+        values |= {n: size // 2**20 for n, size in sizes.items() if isinstance(size, int)}
         if "udp" in values:
             values["udp"] = values["udp"] != 0
         return values
@@ -152,7 +153,9 @@ def options(content: bytes) -> Argv:
 
     As Debian's unit has it, ``-d`` and words that are no options (``logfile``) do not count.
     """
-    lines = (line.split("#", 1)[0].split() for line in content.decode().splitlines())
+    lines = (
+        line.split("#", 1)[0].split() for line in content.decode(errors="replace").splitlines()
+    )
     return tuple(word for line in lines if line and line[0].startswith("-") and line[0] != "-d"
                  for word in line)  # fmt: skip
 

@@ -27,6 +27,7 @@ from autotune.services.directives import (
     map_directives,
 )
 from autotune.services.nginx import syntax
+from autotune.strict import is_whole
 
 MAIN = "/etc/nginx/nginx.conf"
 OF_CLIENTS = ("http", "server", "location")
@@ -188,7 +189,7 @@ def ports(config: Config) -> tuple[int, ...]:
     listens = [p for p in config.called("listen") if p.words and "ssl" not in p.words]
     for placed in sorted(listens, key=lambda placed: "default_server" not in placed.words):
         port = _address(placed.words[0]).rpartition(":")[2]
-        if port.isdigit() and not placed.words[0].startswith("unix:"):
+        if is_whole(port) and not placed.words[0].startswith("unix:"):
             numbers[int(port)] = None
     return tuple(numbers)
 

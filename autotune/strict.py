@@ -1,0 +1,70 @@
+"""Numbers and JSON that come from outside: what nobody can mean is a ValueError, never anything else."""
+
+from __future__ import annotations
+
+import json
+import re
+from math import isfinite
+from typing import Any
+
+LARGEST = 2**64  # what is counted anywhere is less
+_WHOLE = re.compile(r"[0-9]{1,19}")
+_DECIMAL = re.compile(r"[+-]?(?:[0-9]{1,300}(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]{1,3})?")
+
+
+def whole(text: str) -> int:
+    """A count in digits of ASCII, of 64 bits. Raises ValueError."""
+    if not _WHOLE.fullmatch(text):
+        raise ValueError(f"{text[:40]!r} is no count")
+    return int(text)
+
+
+def is_whole(text: str) -> bool:
+    """Whether ``whole`` takes it."""
+    return _WHOLE.fullmatch(text) is not None
+
+
+def octal(text: str) -> int:
+    """The bits of a file, such as ``0644``. Raises ValueError."""
+    if not re.fullmatch(r"0?[0-7]{1,4}", text):
+        raise ValueError(f"{text[:40]!r} are no bits of a file")
+    return int(text, 8)
+
+
+def decimal(text: str) -> float:
+    """A number as programs print it, finite and below ``LARGEST``. Raises ValueError."""
+    if not _DECIMAL.fullmatch(text):
+        raise ValueError(f"{text[:40]!r} is no number")
+    number = float(text)
+    if abs(number) > LARGEST:
+        raise ValueError(f"{text[:40]} is more than anything that is counted")
+    return number
+
+
+def parse_json(text: str | bytes) -> Any:
+    """JSON of RFC 8259: numbers are finite, whole ones of 64 bits, text is UTF-8. Raises ValueError."""
+    text = text if isinstance(text, str) else text.decode()
+    try:
+        value = json.loads(text, parse_constant=_no_number, parse_float=_real, parse_int=_integer)
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
+    if "\\ud" in text.lower():  # halves of pairs, which no file can hold
+        json.dumps(value, ensure_ascii=False).encode()
+    return value
+
+
+def _real(text: str) -> float:
+    number = float(text)
+    if not isfinite(number):
+        raise ValueError(f"{text[:40]} is not a number that can be used")
+    return number
+
+
+def _integer(text: str) -> int:
+    if len(text) > 20:
+        raise ValueError(f"{text[:40]} is not a number that can be used")
+    return int(text)
+
+
+def _no_number(text: str) -> Any:
+    raise ValueError(f"{text} is no number")

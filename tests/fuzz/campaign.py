@@ -1,0 +1,143 @@
+"""A campaign: many inputs for one parser, each within 5 s, and what became of them.
+
+A parser accepts an input or refuses it in the way it promises. Anything else is a fault: another
+exception, a hang, or a value accepted that cannot be.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import signal
+import time
+import traceback
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from math import isfinite
+from pathlib import Path
+from random import Random
+from types import FrameType
+from typing import Any
+
+from autotune.errors import AutotuneError
+from tests.fuzz import mutate
+
+PATIENCE = 5.0  # s for one input
+PACKAGE = str(Path(__file__).parents[2] / "autotune")
+LARGEST = 2**64  # nothing that is counted here is larger
+
+
+class Hang(BaseException):
+    """An input took longer than PATIENCE. No ``except Exception`` may hide it."""
+
+
+class Impossible(AssertionError):
+    """A value was accepted that cannot be."""
+
+
+def sane(value: object) -> None:
+    """Numbers are finite, whole ones of 64 bits; text can be written."""
+    match value:
+        case bool() | None:
+            pass
+        case float() if not isfinite(value):
+            raise Impossible(f"{value} was accepted")
+        case int() if abs(value) > LARGEST:
+            raise Impossible("a number beyond 64 bits was accepted")
+        case str():
+            _writable(value)
+        case _:
+            for part in _parts(value):
+                sane(part)
+
+
+def _parts(value: object) -> Iterable[object]:
+    if isinstance(value, Mapping):
+        return (*value, *value.values())
+    if isinstance(value, list | tuple | set | frozenset):
+        return value
+    fields = dataclasses.fields(value) if dataclasses.is_dataclass(value) else ()
+    return [getattr(value, field.name) for field in fields]
+
+
+def _writable(text: str) -> None:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise Impossible("text was accepted that cannot be written") from None
+
+
+@dataclass(frozen=True)
+class Entry:
+    """``parse`` is called with inputs made of ``seeds`` and refuses some with ``refusals``; ``check``
+    raises for a value that it should have refused. ``weight``: inputs, relative to the others."""
+
+    name: str
+    seeds: Sequence[str]
+    parse: Callable[[str], Any]
+    mutation: Callable[[Random, Sequence[str]], str] = mutate.text
+    refusals: tuple[type[Exception], ...] = (AutotuneError,)
+    check: Callable[[Any], None] = sane
+    weight: float = 1.0
+
+
+@dataclass
+class Result:
+    """What became of the inputs of one entry; ``faults`` by place, each with one example."""
+
+    name: str
+    tried: int = 0
+    accepted: int = 0
+    refused: int = 0
+    faulty: int = 0
+    slowest: float = 0.0
+    faults: dict[str, str] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        return (f"{self.name:28} {self.tried:7} tried {self.accepted:7} accepted {self.refused:7} "
+                f"refused {self.faulty:5} faulty {len(self.faults):3} places, slowest "
+                f"{1000 * self.slowest:.0f} ms")  # fmt: skip
+
+
+def run(entry: Entry, seed: int, inputs: int) -> Result:
+    """``inputs`` for one entry; the same ``seed`` makes the same."""
+    random, result = Random(f"{seed} {entry.name}"), Result(entry.name)
+    for _ in range(inputs):
+        given = entry.mutation(random, entry.seeds)
+        begun = time.monotonic()
+        try:
+            with _alarm():
+                value = entry.parse(given)
+                entry.check(value)
+            result.accepted += 1
+        except entry.refusals:
+            result.refused += 1
+        except (Exception, Hang) as error:  # noqa: BLE001  # what a campaign is for
+            result.faulty += 1
+            result.faults.setdefault(_place(error), f"{str(error)[:100]!r} for {given[:300]!r}")
+        result.tried += 1
+        result.slowest = max(result.slowest, time.monotonic() - begun)
+    return result
+
+
+def _place(error: BaseException) -> str:
+    """The exception, and the last line of the package it came through."""
+    frames = traceback.extract_tb(error.__traceback__)
+    own = [f for f in frames if f.filename.startswith(PACKAGE)] or list(frames)
+    place = f"{Path(own[-1].filename).relative_to(PACKAGE)}:{own[-1].lineno}" \
+        if own[-1].filename.startswith(PACKAGE) else Path(own[-1].filename).name  # fmt: skip
+    return f"{place} {type(error).__name__}"
+
+
+@contextmanager
+def _alarm() -> Iterator[None]:
+    def ring(_: int, __: FrameType | None) -> None:
+        raise Hang(f"more than {PATIENCE:g} s")
+
+    before = signal.signal(signal.SIGALRM, ring)
+    signal.setitimer(signal.ITIMER_REAL, PATIENCE)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)

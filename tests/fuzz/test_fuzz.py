@@ -1,0 +1,49 @@
+"""Whatever is parsed is accepted, or refused in a sentence: never a traceback, a hang, a wrong value.
+
+``AUTOTUNE_SEED=7 make test-soak`` tries other inputs; ``AUTOTUNE_INPUTS`` says how many in all.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests import soak
+from tests.fuzz.campaign import Result, run
+from tests.fuzz.entries import entries
+
+INPUTS = int(os.environ.get("AUTOTUNE_INPUTS", "420000"))
+FEW = 4000
+
+
+def campaign(directory: Path, inputs: int, seed: int) -> Iterator[Result]:
+    every = entries(directory)
+    share = inputs / sum(entry.weight for entry in every)
+    for entry in every:
+        yield run(entry, seed, max(1, round(share * entry.weight)))
+
+
+def faults(results: list[Result]) -> list[str]:
+    return [f"{result.name}: {place}: {example}"
+            for result in results for place, example in result.faults.items()]  # fmt: skip
+
+
+def test_no_parser_stumbles(tmp_path: Path) -> None:
+    assert not faults(list(campaign(tmp_path, FEW, 1)))
+
+
+@pytest.mark.soak
+@pytest.mark.long
+@pytest.mark.timeout(7200)
+def test_no_parser_stumbles_over_many(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    results = []
+    for result in campaign(tmp_path, INPUTS, soak.SEED):
+        results.append(result)
+        with capsys.disabled():
+            print(f"\n{result}", end="")
+    with capsys.disabled():
+        print(f"\n{sum(result.tried for result in results)} inputs")
+    assert not faults(results)
