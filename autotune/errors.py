@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 
 OPERATIONAL = 1
 USAGE = 2
@@ -30,9 +31,47 @@ class AutotuneError(Exception):
 
 
 class TargetError(AutotuneError):
-    """The target file cannot be used; the message starts with ``file:line:column:``."""
+    """The target file cannot be used; the message starts with ``file:line:column:``.
+
+    ``place`` is the line and column, ``excerpt`` the line with a caret below the column, empty where
+    it might show a secret. ``others`` are further mistakes of the same file.
+    """
 
     exit_code = INVALID_TARGET
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        hint: str | None = None,
+        place: tuple[int, int] = (1, 1),
+        excerpt: str = "",
+    ) -> None:
+        super().__init__(message, hint=hint)
+        self.place, self.excerpt = place, excerpt
+        self.others: tuple[TargetError, ...] = ()
+
+
+class Mistakes:
+    """Collects what is wrong with a target, so that all of it is told at once."""
+
+    def __init__(self) -> None:
+        self._errors: list[TargetError] = []
+
+    @contextmanager
+    def collected(self) -> Iterator[None]:
+        """Keep the TargetError that is raised within, and go on."""
+        try:
+            yield
+        except TargetError as error:
+            self._errors += [error, *error.others]
+
+    def raise_all(self) -> None:
+        """Raise the first in the file, with all others; nothing where there are none."""
+        if self._errors:
+            first, *others = sorted(self._errors, key=lambda error: error.place)
+            first.others = tuple(others)
+            raise first
 
 
 class LockedError(AutotuneError):

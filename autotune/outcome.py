@@ -8,6 +8,7 @@ import os
 import signal
 import sys
 import tempfile
+import textwrap
 import traceback
 from collections.abc import Callable
 from typing import Any
@@ -46,7 +47,7 @@ def end(act: Callable[[], Any], *, as_json: bool) -> int:  # noqa: PLR0911  # a 
     try:
         result = act()
     except AutotuneError as error:
-        return _say(error.message, error.hint, error.exit_code, as_json=as_json)
+        return _say_error(error, as_json=as_json)
     except (KeyboardInterrupt, Abort) as error:
         message = str(error) or "interrupted"
         return _say(message, None, errors.INTERRUPTED, as_json=as_json)
@@ -54,10 +55,8 @@ def end(act: Callable[[], Any], *, as_json: bool) -> int:  # noqa: PLR0911  # a 
         return int(error.exit_code)
     except TyperException as error:
         return _say_usage(error, as_json=as_json)
-    except BrokenPipeError:
-        # Whoever read the output has seen enough; nothing more can be message to them.
-        sys.stderr.close()
-        return 0
+    except (BrokenPipeError, SystemExit) as error:
+        return _end_of_pipe(error)
     except OSError as error:
         return _say_refusal(error, as_json=as_json)
     except Exception:  # noqa: BLE001  # the last line of defence: a bug is reported as one
@@ -65,8 +64,35 @@ def end(act: Callable[[], Any], *, as_json: bool) -> int:  # noqa: PLR0911  # a 
     return result if isinstance(result, int) else 0
 
 
+def _end_of_pipe(error: BaseException) -> int:
+    """Whoever read the output has seen enough; nothing more can be said to them.
+
+    Typer makes `exit(1)` of it. Raises any other reason to exit.
+    """
+    if not any(isinstance(e, BrokenPipeError) for e in (error, error.__context__)):
+        raise error
+    sys.stderr.close()
+    return 0
+
+
 def _interrupt(*_: object) -> None:
     raise Interrupted
+
+
+def _say_error(error: AutotuneError, *, as_json: bool) -> int:
+    """All mistakes of a target, each with its line; as JSON one object, the first foremost."""
+    mistakes = [error, *error.others] if isinstance(error, errors.TargetError) else [error]
+    for mistake in mistakes:
+        echo(f"autotune: {mistake.message}", err=True)
+        if isinstance(mistake, errors.TargetError) and mistake.excerpt:
+            echo(textwrap.indent(mistake.excerpt, "    "), err=True)
+        if mistake.hint:
+            echo(f"  hint: {mistake.hint}", err=True)
+    if as_json:
+        every = [{"message": mistake.message, "hint": mistake.hint} for mistake in mistakes]
+        more = {"mistakes": every} if isinstance(error, errors.TargetError) else {}
+        _print(error.message, error.hint, error.exit_code, **more)
+    return error.exit_code
 
 
 def _say(message: str, hint: str | None, code: int, *, as_json: bool) -> int:
@@ -78,8 +104,9 @@ def _say(message: str, hint: str | None, code: int, *, as_json: bool) -> int:
     return code
 
 
-def _print(message: str, hint: str | None, code: int) -> None:
-    echo(json.dumps({"schema": 1, "error": {"message": message, "hint": hint, "code": code}}))
+def _print(message: str, hint: str | None, code: int, **more: Any) -> None:
+    error = {"message": message, "hint": hint, "code": code, **more}
+    echo(json.dumps({"schema": 1, "error": error}))
 
 
 def _say_usage(error: TyperException, *, as_json: bool) -> int:

@@ -66,11 +66,16 @@ def apply(
 ) -> None:
     """Put an exported configuration on a target's hosts, in one transaction."""
     from autotune.study import applying
+    from autotune.study.context import check_stays
     from autotune.study.directory import new_directory
 
     environment = prepared(target)
     settings = applying.settings_of(environment, export_)
-    confirm(f"{len(settings)} settings go to {', '.join(environment.file.target.hosts)}.", yes=yes)
+    check_stays(environment)
+    baseline = environment.space.baseline
+    changed = sum(settings[name] != baseline[name] for name in settings)
+    hosts = ", ".join(environment.file.target.hosts)
+    confirm(f"{len(settings)} settings go to {hosts}; {changed} differ from the baseline.", yes=yes)
     directory = new_directory(studies, f"{environment.file.target.name}-applied")
     with reporting(environment, directory, verbose=False) as progress:
         deployed = applying.apply(environment, settings, directory, progress)

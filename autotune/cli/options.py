@@ -27,7 +27,7 @@ TrialName = Annotated[
 ]
 Studies = Annotated[Path, typer.Option("--studies", help="Directory that studies live in.")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object on standard output.")]
-Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask before sending load.")]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
 Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Also show each reading.")]
 ExitCode = Annotated[
     bool, typer.Option("--exit-code", help="End with 4 when there is no proven improvement.")

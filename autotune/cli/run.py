@@ -44,9 +44,12 @@ def run(
 ) -> None:
     """Run a study: baseline, search, confirmation, verdict."""
     from autotune.study import start
+    from autotune.study.context import check_stays
     from autotune.study.directory import find, new_directory
 
     environment = prepared(target)
+    if keep:
+        check_stays(environment)
     earlier = find(from_, studies) if from_ else None
     confirm(environment.announce(), yes=yes)
     directory = new_directory(studies, environment.file.target.name)

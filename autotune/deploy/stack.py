@@ -83,11 +83,11 @@ def local_of(tier: str) -> str:
     return f"{tier}.local"
 
 
-def entry_tier(target: Target) -> str:
-    """The tier that no other one forwards to or uses: where load is sent."""
+def entry_tiers(target: Target) -> tuple[str, ...]:
+    """The tiers that no other one forwards to or uses: load is sent to the only one."""
     behind = {tier.forwards_to for tier in target.tiers.values()}
     behind |= {name for tier in target.tiers.values() for name in tier.uses}
-    return next(name for name in target.tiers if name not in behind)
+    return tuple(name for name in target.tiers if name not in behind)
 
 
 def start_order(target: Target) -> tuple[str, ...]:
@@ -105,7 +105,7 @@ def build(target: Target, context: StackContext) -> Stack:
         for host in target.tiers[name].hosts
         for place in placed(name, target.tiers[name])
     ]
-    first = entry_tier(target)
+    first = entry_tiers(target)[0]
     return Stack(tuple(built), _endpoint(target, first, target.tiers[first].hosts[0], context))
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Protocol
 
 from autotune.deploy.deployed import Fleet
+from autotune.environments import names
 from autotune.environments.clock import Clock
 from autotune.environments.evaluation import Evaluation, EvaluationRequest, History, Recorder
 from autotune.services.base import Settings
@@ -40,12 +41,15 @@ def size(file: TargetFile, space: Space) -> str:
 class Preview:
     """What would run: where requests enter, the servers, and the files of any settings.
 
-    ``files(settings)`` maps ``part/path`` to content.
+    ``files(settings)`` maps ``part/path`` to content. ``installed``: the servers are those of the
+    hosts, whose ``host_settings`` (kernel, limits) are set too, and not private ones of the study.
     """
 
     entry: str
     servers: tuple[str, ...]
     files: Callable[[Settings], Mapping[str, bytes]]
+    host_settings: tuple[str, ...] = ()
+    installed: bool = False
 
 
 class Session(Protocol):
@@ -129,6 +133,7 @@ def prepare(file: TargetFile) -> Environment:
 
     Raises TargetError for a target that does not fit its hosts, AutotuneError for missing programs.
     """
+    names.check(file)
     runtimes = {name: tier.runtime for name, tier in file.target.tiers.items()}
     for name, runtime in runtimes.items():
         if file.target.simulated is None and runtime != next(iter(runtimes.values())):

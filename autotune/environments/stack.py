@@ -15,7 +15,7 @@ from autotune.deploy.desired_state import DesiredState, desired_state
 from autotune.deploy.managed_hosts import LoadHosts
 from autotune.deploy.render import render
 from autotune.deploy.runtime import Invalid, NeedsPrograms, Note, Runtime
-from autotune.deploy.stack import Part, Stack, entry_tier
+from autotune.deploy.stack import Part, Stack, entry_tiers
 from autotune.environments.base import Checked, Preview, size
 from autotune.environments.evaluation import History
 from autotune.environments.load_meter import LoadMeter
@@ -26,7 +26,7 @@ from autotune.loads.base import Load, Request
 from autotune.loads.headroom import SERVER, of_hosts
 from autotune.loads.registry import chosen
 from autotune.monitor.watch import WatchedHost, hosts_of
-from autotune.services.base import Own, Settings
+from autotune.services.base import Own, Role, Settings
 from autotune.services.registry import expected_body, placed
 from autotune.space import space as spaces
 from autotune.space.dimension import NAMED, PRESETS
@@ -66,7 +66,7 @@ class StackEnvironment:
 
     def announce(self) -> str:
         target = self.file.target
-        entry = entry_tier(target)
+        entry = entry_tiers(target)[0]
         address = target.hosts[target.tiers[entry].hosts[0]].address
         announced = (
             f"Load goes to tier {entry} on {address}, path {target.load.path}, and nowhere else: up to "
@@ -119,8 +119,14 @@ class StackEnvironment:
         laid = self.lay_out("<study>/run")
         return Preview(
             entry=f"http://{laid.entry}{self.file.target.load.path}",
-            servers=tuple(part.name for part in laid.parts if part.service.programs),
+            servers=tuple(
+                part.name
+                for part in laid.parts
+                if part.service.programs and part.site.role is not Role.HOST
+            ),
             files=lambda settings: self._desired(laid, settings).files,
+            host_settings=tuple(part.name for part in laid.of_role(Role.HOST)),
+            installed=self.runtime.installed,
         )
 
     @contextmanager

@@ -27,7 +27,8 @@ def chosen(file: TargetFile) -> Load:
         return _own(file, file.target.load.command)
     load = LOADS.get(file.target.load.generator)
     if load is None:
-        raise file.document.unknown(["load", "generator"], "generator", LOADS)
+        name = file.target.load.generator
+        raise file.document.unknown(["load", "generator"], "generator", LOADS, name)
     if file.target.load.uris:
         return Httperf(uris=_read(file, "uris", file.target.load.uris, workload.uris))
     if file.target.load.sessions:

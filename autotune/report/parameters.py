@@ -11,7 +11,7 @@ from typing import Any
 from autotune.errors import AutotuneError
 from autotune.report import format as fmt
 from autotune.services.base import Action, Parameter, Role, Service, Settings, Value
-from autotune.services.registry import ALL, APPS, DEPLOYMENTS, SERVICES, choice_of, parts
+from autotune.services.registry import ALL, DEPLOYMENTS, SERVICES, choice_of, parts
 from autotune.space.dimension import CHOICE, is_choice
 from autotune.target.messages import instead, same
 from autotune.target.model import ParameterRule, Target
@@ -24,7 +24,7 @@ INDENT = 6 * " "
 
 def services(name: str | None) -> tuple[Service, ...]:
     """One service, or all that have parameters. Raises AutotuneError with the nearest name."""
-    by_name = {service.name: service for service in (*SERVICES.values(), *APPS.values())}
+    by_name = {service.name: service for service in ALL}
     if name is None:
         return tuple(service for service in by_name.values() if service.parameters)
     services = by_name | SERVICES

@@ -18,7 +18,7 @@ from autotune.report.trials import WARM_UP, label, outcome
 from autotune.report.view import Outlook, outlook
 from autotune.services.base import Action
 from autotune.study.context import ProgressReporter
-from autotune.study.records import Phase, State, Trial
+from autotune.study.records import COUNTED, Phase, State, Trial
 from autotune.target.model import Budget, Target
 from autotune.target.slo import Slo
 
@@ -163,6 +163,8 @@ def trial_line(trial: Trial, outlook: Outlook, budget: Budget) -> str:
     ended = f"{label(trial):<21} {outcome(trial, outlook.units)}"
     if trial.phase is Phase.MEASURE:
         return ended
+    if trial.phase not in COUNTED | {Phase.REFERENCE}:
+        return f"{ended}   {outlook}"
     return f"[{outlook.counted:>{len(str(budget.trials))}}/{budget.trials}] {ended}   {outlook}"
 
 

@@ -48,9 +48,7 @@ def status(view: StudyView) -> dict[str, Any]:
         },
         "baseline": baseline,
         "best": best,
-        "ratio": round(best["peak"] / baseline["peak"], 4)
-        if best and baseline and baseline["peak"]
-        else None,
+        "ratio": _ratio(view, baseline, best),
         "change": _change(view),
         "seconds": {
             "elapsed": round(state.elapsed, 1),
@@ -87,8 +85,26 @@ def _side(side: Configuration | None, units: Units) -> dict[str, Any] | None:
     return {"trial": side.trial.number, **numbers}
 
 
+def _ratio(
+    view: StudyView, baseline: Mapping[str, Any] | None, best: Mapping[str, Any] | None
+) -> float | None:
+    """The best against the baseline: the verdict's gain, once there is one."""
+    if gain := view.conclusion.gain:
+        return float(view.units.gain(gain, _before(view))["ratio"])
+    if not best or not baseline or not baseline["peak"]:
+        return None
+    return float(round(best["peak"] / baseline["peak"], 4))
+
+
+def _before(view: StudyView) -> float:
+    side = view.conclusion.baseline
+    return side.estimate.peak if side and side.estimate else 0.0
+
+
 def _change(view: StudyView) -> str | None:
-    """The best against the baseline, in words."""
+    """The same in words."""
+    if view.conclusion.gain and _before(view):
+        return view.units.change(view.conclusion.gain.ratio, _before(view))
     sides = (view.conclusion.baseline, view.conclusion.best)
     estimates = [side.estimate if side else None for side in sides]
     before, after = (estimate.peak if estimate else 0.0 for estimate in estimates)

@@ -142,7 +142,8 @@ class Outlook:
             lead = f", {self.lead}" if self.lead else ""
             amount = self.units.brief(self.units.of(self.leader.peak.peak))
             best = f"best {amount} (#{self.leader.number}{lead})"
-        return f"{best}   {fmt.duration(self.seconds_left)} left"
+        left = round(self.seconds_left)
+        return f"{best}   {fmt.duration(left)} left" if left else best
 
 
 def outlook(target: Target, state: State) -> Outlook:

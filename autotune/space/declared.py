@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from math import sqrt
 
 from autotune.services.base import Action, Conditions, Parameter, Value
 from autotune.space.dimension import Dimension
 from autotune.target.document import Location
-from autotune.target.messages import format_value
+from autotune.target.messages import format_value, nearest
 from autotune.target.model import ParameterRule, Scalar
 from autotune.target.read import TargetFile
 from autotune.target.units import in_unit
+
+# The words of the services' own files, and of YAML 1.1, for what is true or false in a target.
+SWITCHES = {"on": True, "yes": True, "off": False, "no": False}
 
 
 def value_of(file: TargetFile, dimension: Dimension, place: Location, written: Scalar) -> Value:
     """``written`` in the parameter's own unit and kind. Raises TargetError, pointing at ``place``."""
     choices = (*dimension.choices, *dimension.parameter.choices)
+    if isinstance(written, str) and written not in choices and True in choices:
+        written = SWITCHES.get(written.lower(), written)
     try:
         number = written if written in choices else in_unit(written, dimension.parameter.unit)
     except ValueError as error:
@@ -25,9 +30,15 @@ def value_of(file: TargetFile, dimension: Dimension, place: Location, written: S
     try:
         return dimension.typed(number)
     except ValueError as error:
-        allowed = ", ".join(format_value(choice) for choice in dict.fromkeys(choices))
-        hint = f"it is one of: {allowed}" if dimension.choices else None
+        hint = _allowed(written, dict.fromkeys(choices)) if choices else None
         raise file.document.error(place, str(error), hint=hint) from None
+
+
+def _allowed(written: Scalar, choices: Iterable[Value]) -> str:
+    """The hint for what is no choice: the nearest of them, and all."""
+    every = f"it is one of: {', '.join(map(format_value, choices))}"
+    meant = nearest(str(written), (choice for choice in choices if isinstance(choice, str)))
+    return f"did you mean {meant!r}? {every}" if meant else every
 
 
 def value_within(file: TargetFile, dimension: Dimension, place: Location, written: Scalar) -> Value:

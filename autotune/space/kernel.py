@@ -41,17 +41,27 @@ def available(
     for name, tier in target.tiers.items():
         for host in tier.hosts:
             owners.setdefault(host, name)
-    remaining, left_out = list[Dimension](), dict[tuple[str, str], list[str]]()
+    remaining, left_out = list[Dimension](), dict[tuple[str, str, str], list[str]]()
     for dimension in dimensions:
         if not _is_kernels(dimension):
             remaining.append(dimension)
         elif why := next(_reasons(target, dimension, owners, facts), None):
             service = dimension.name.removesuffix(f".{dimension.parameter.name}")
-            left_out.setdefault((service, why), []).append(dimension.parameter.name)
+            left_out.setdefault((service, *why), []).append(dimension.parameter.name)
         elif not dimension.parameter.on_demand or dimension.name in target.parameters:
             remaining.append(dimension)
-    lines = (f"{name}: left out {', '.join(k)}: {why}" for (name, why), k in left_out.items())
-    return tuple(remaining), (*lines, *_differing(target, remaining, facts))
+    return tuple(remaining), (*_lines(left_out), *_differing(target, remaining, facts))
+
+
+def _lines(left_out: Mapping[tuple[str, str, str], list[str]]) -> Iterator[str]:
+    """What was left out: a line for all tiers that lack the same, for the same reason."""
+    alike: dict[tuple[str, str], list[tuple[str, str]]] = {}
+    for (service, why, host), names in left_out.items():
+        what = f"left out {', '.join(names)}: " if host else ""
+        alike.setdefault((what, why), []).append((service, host))
+    for (what, why), places in alike.items():
+        services, hosts = (", ".join(dict.fromkeys(names)) for names in zip(*places, strict=True))
+        yield f"{services}: {what}{why}" + (f" ({hosts})" if hosts else "")
 
 
 def _is_kernels(dimension: Dimension) -> bool:
@@ -63,16 +73,17 @@ def _reasons(
     dimension: Dimension,
     owners: Mapping[str, str],
     facts: Mapping[str, HostFacts],
-) -> Iterator[str]:
+) -> Iterator[tuple[str, str]]:
+    """Why, and the host it is about; that is empty where it is so of every setting there."""
     tier = dimension.name.partition(".")[0]
     key = dimension.parameter.name
     for host in target.tiers[tier].hosts:
         if owners[host] != tier:
-            yield f"the kernel of {host} is tuned as part of tier {owners[host]}"
+            yield f"the kernel of {host} is tuned as part of tier {owners[host]}", ""
         elif key in facts[host].refused:
-            yield f"{facts[host].refused[key]} ({host})"
+            yield facts[host].refused[key], host
         elif key not in facts[host].kernel:
-            yield f"{host} does not say what it is"
+            yield "the host does not say what it is", host
 
 
 def _differing(

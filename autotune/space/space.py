@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from autotune.errors import Mistakes, TargetError
 from autotune.services.base import Bound, Parameter, Role, Settings, Value, met
 from autotune.services.registry import DEPLOYMENTS, Placed, placed
 from autotune.space import derived, kernel
@@ -15,7 +16,7 @@ from autotune.space.expression import parse, parse_comparison
 from autotune.space.facts import HostFacts, smallest
 from autotune.space.repair import Binding, Infeasible, repaired
 from autotune.space.rules import Rule, Vocabulary, base_units, facts_of, limits, orders
-from autotune.target.messages import nearest
+from autotune.target.messages import instead, nearest
 from autotune.target.model import ParameterRule, Scalar, Tier
 from autotune.target.read import TargetFile
 
@@ -168,18 +169,25 @@ def _limited(space: Space, rules: list[Rule]) -> Space:
 
 def _written(file: TargetFile, vocabulary: Vocabulary) -> list[Rule]:
     rules: list[Rule] = []
+    mistakes = Mistakes()
     for index, text in enumerate(file.target.constraints):
-        try:
-            rules += vocabulary.rules(parse_comparison(text))
-        except ValueError as error:
-            raise file.document.error(["constraints", index], str(error)) from None
-        except KeyError as error:
-            name = str(error.args[0])
-            meant = nearest(name, vocabulary.known)
-            hint = f"did you mean {meant!r}?" if meant else None
-            place = ("constraints", index)
-            raise file.document.error(place, f"unknown name {name!r}", hint=hint) from None
+        with mistakes.collected():
+            rules += _rules_of(file, vocabulary, index, text)
+    mistakes.raise_all()
     return rules
+
+
+def _rules_of(file: TargetFile, vocabulary: Vocabulary, index: int, text: str) -> list[Rule]:
+    place = ("constraints", index)
+    try:
+        return list(vocabulary.rules(parse_comparison(text)))
+    except ValueError as error:
+        raise file.document.error(place, str(error)) from None
+    except KeyError as error:
+        name = str(error.args[0])
+        meant = nearest(name, vocabulary.known)
+        hint = f"did you mean {meant!r}?" if meant else None
+        raise file.document.error(place, f"unknown name {name!r}", hint=hint) from None
 
 
 # -- dimensions: what services declare, with the target's rules ----------------------------------
@@ -190,9 +198,10 @@ def dimensions(file: TargetFile, facts: Facts) -> tuple[Dimension, ...]:
 
     Raises TargetError for an unknown service or parameter, an empty range, a default outside it.
     """
+    for error in unknown_deployments(file):
+        raise error
     by_name: dict[str, Dimension] = {}
     for tier_name, tier in file.target.tiers.items():
-        _check_deployments(file, tier_name, tier)
         for dimension in of_tier(tier_name, tier, smallest(facts[host] for host in tier.hosts)):
             same = by_name.setdefault(dimension.name, dimension)
             if same is not dimension:
@@ -201,29 +210,38 @@ def dimensions(file: TargetFile, facts: Facts) -> tuple[Dimension, ...]:
                 (choice_name, values), (_, more) = same.when[0], dimension.when[0]
                 when = ((choice_name, (*values, *more)), *same.when[1:])
                 by_name[dimension.name] = replace(same, when=when)
+    mistakes = Mistakes()
     for name, rule in file.target.parameters.items():
-        if name not in by_name:
-            raise file.document.unknown(["parameters", name], "parameter", by_name)
-        if rule.drop:
-            # A dropped parameter keeps its baseline: files still need a value.
-            by_name[name] = by_name[name].fixed_at(by_name[name].baseline)
-        elif rule.derive is not None:
-            by_name[name] = derived.by_rule(file, by_name, by_name[name], rule.derive)
-        else:
-            by_name[name] = _adjusted(file, by_name[name], rule)
+        with mistakes.collected():
+            by_name[name] = _ruled(file, by_name, name, rule)
+    mistakes.raise_all()
     return derived.settled(file, by_name)
 
 
-def _check_deployments(file: TargetFile, name: str, tier: Tier) -> None:
-    """Raises TargetError for a deployment that does not exist."""
-    is_list = not isinstance(file.document.root["tiers"][name]["service"], str)
-    for index, deployment in enumerate(tier.service):
-        if deployment not in DEPLOYMENTS:
-            raise file.document.error(
-                ["tiers", name, "service", *([index] if is_list else [])],
-                f"there is no service {deployment!r}",
-                hint=f"expected one of: {', '.join(DEPLOYMENTS)}",
-            )
+def _ruled(
+    file: TargetFile, by_name: Mapping[str, Dimension], name: str, rule: ParameterRule
+) -> Dimension:
+    """The dimension as the target wants it. Raises TargetError."""
+    if name not in by_name:
+        raise file.document.unknown(["parameters", name], "parameter", by_name)
+    if rule.drop:
+        # A dropped parameter keeps its baseline: files still need a value.
+        return by_name[name].fixed_at(by_name[name].baseline)
+    if rule.derive is not None:
+        return derived.by_rule(file, by_name, by_name[name], rule.derive)
+    return _adjusted(file, by_name[name], rule)
+
+
+def unknown_deployments(file: TargetFile) -> Iterator[TargetError]:
+    """An error for each service of a tier that does not exist."""
+    for name, tier in file.target.tiers.items():
+        for index, deployment in enumerate(tier.service):
+            if deployment not in DEPLOYMENTS:
+                yield file.document.error(
+                    ["tiers", name, "service", index],
+                    f"there is no service {deployment!r}",
+                    hint=instead(deployment, DEPLOYMENTS),
+                )
 
 
 def of_tier(name: str, tier: Tier, facts: HostFacts) -> Iterator[Dimension]:

@@ -12,7 +12,6 @@ from autotune.services.base import Settings
 from autotune.space.space import Space
 from autotune.strict import parse_json
 from autotune.study.context import ProgressReporter, open_study, opened
-from autotune.target import runtimes
 from autotune.target.messages import format_value
 
 LARGEST_RSS = 2**60
@@ -47,11 +46,6 @@ def apply(
     """
     with opened(environment, directory, progress) as context:
         fleet = context.session.fleet
-        if not fleet.keeps:
-            raise AutotuneError(
-                "private servers end with their study: there is nowhere to apply it to",
-                hint=f"`apply` is for targets with `runtime: {runtimes.names(installed=True)}`",
-            )
         open_study(environment, context, directory)
         deployed = fleet.deploy(environment.space.as_given(settings).settings)
         fleet.keep()

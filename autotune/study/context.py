@@ -15,6 +15,7 @@ from autotune.deploy.private_servers import end_left_behind, remove_run_director
 from autotune.environments.base import Environment, Session
 from autotune.environments.clock import Clock
 from autotune.environments.evaluation import History
+from autotune.errors import AutotuneError
 from autotune.measure.noise import Noise
 from autotune.measure.reading import Reading
 from autotune.measure.warmup import WarmUpResult
@@ -22,6 +23,7 @@ from autotune.space.space import Space
 from autotune.study.directory import Lock, is_held
 from autotune.study.records import Trial
 from autotune.study.store import Store, readings_of
+from autotune.target import runtimes
 
 
 @dataclass(frozen=True)
@@ -57,6 +59,19 @@ def opened(
                 yield TrialContext(environment.space, session, store, progress)
         finally:
             store.close()
+
+
+def check_stays(environment: Environment) -> None:
+    """Raises AutotuneError where no configuration can stay after the study."""
+    if environment.preview().installed:
+        return
+    target = environment.file.target
+    ending = "a model has no hosts" if target.simulated else "private servers end with their study"
+    raise AutotuneError(
+        f"{ending}: there is nothing that could stay",
+        hint=f"that is for targets with `runtime: {runtimes.names(installed=True)}`; "
+        "`autotune export` writes the files",
+    )
 
 
 def open_study(environment: Environment, context: TrialContext, directory: Path) -> None:

@@ -27,6 +27,8 @@ def plan(environment: Environment) -> dict[str, Any]:
         "simulated": target.simulated is not None,
         "entry": preview.entry,
         "servers": list(preview.servers),
+        "host_settings": list(preview.host_settings),
+        "installed": preview.installed,
         "tunable": [dimension.name for dimension in space.tunable],
         "deployments": [_deployment(environment, preview, chosen) for chosen in space.deployments],
         "bindings": [str(binding) for binding in recommended.bindings],
@@ -94,13 +96,14 @@ def text(planned: dict[str, Any]) -> str:
         f"Modelled servers: {servers}.",
     ) if planned["simulated"] else (
         f"Load goes to {planned['entry']} only, up to {budget['max_rate']:g} requests/s.",
-        f"Private servers, ended afterwards: {servers}.",
+        *(_installed(planned) if planned["installed"] else
+          (f"Private servers, ended afterwards: {servers}.",)),
     )  # fmt: skip
     lines = [
         *about,
         spent,
         "From the baseline to the recommended settings:",
-        *(f"  {action}: {', '.join(names)}" for action, names in planned["actions"].items()),
+        *(f"  {what}: {', '.join(names)}" for what, names in planned["actions"].items() if names),
         *(f"  rule: {binding}" for binding in planned["bindings"]),
         *(f"  within: {limit}" for limit in planned["limits"]),
         *_deployments_in_words(planned["deployments"]),
@@ -108,6 +111,16 @@ def text(planned: dict[str, Any]) -> str:
         planned["diff"].rstrip("\n") or "No file would differ from the baseline's.",
     ]
     return "\n".join(lines)
+
+
+def _installed(planned: dict[str, Any]) -> Iterator[str]:
+    """Whose servers they are, and what becomes of them."""
+    yield (
+        f"The hosts' own services, not ended: {', '.join(planned['servers'])}. Meanwhile their files "
+        "are replaced and they are reloaded or restarted; at the end their files are restored."
+    )
+    if planned["host_settings"]:
+        yield f"Set meanwhile and restored at the end, too: {', '.join(planned['host_settings'])}."
 
 
 def _deployment(environment: Environment, preview: Preview, chosen: Settings) -> dict[str, Any]:

@@ -30,15 +30,9 @@ def start(
     """Run a new study of a target to its end, in a directory that is not there yet.
 
     ``keep``: the winner, if it is proven, is left on the hosts. ``earlier``: the directory of a
-    study whose leaders are tried first, as far as they apply here. Raises AutotuneError where the
-    target's services cannot stay.
+    study whose leaders are tried first, as far as they apply here.
     """
     with opened(environment, directory, progress) as context:
-        if keep and not context.session.fleet.keeps:
-            raise AutotuneError(
-                "private servers end with their study: there is nothing to keep",
-                hint="`autotune export` writes the winner's files",
-            )
         open_study(environment, context, directory)
         if earlier is not None:
             _take_over(environment, context, earlier)

@@ -164,8 +164,9 @@ def _stack(target: Target) -> Iterator[Finding]:
     for name, rule in target.parameters.items():
         for key in DECLARING:
             if getattr(rule, key) is not None:
-                message = f"`{key}:` is for parameters of a `command:`"
-                yield Finding(("parameters", name, key), f"{message}; the catalogue knows this one")
+                message = f"`{key}:` is for parameters that a `command:` takes"
+                hint = "leave it out: `autotune params` lists the parameters of a stack"
+                yield Finding(("parameters", name, key), message, hint)
     for key in OF_A_STACK:
         if key not in target.model_fields_set:
             yield Finding((), f"{key!r} is missing", f"such as `{EXAMPLES[key]}`")

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from autotune.errors import TargetError
-from autotune.target.messages import format_value, instead
+from autotune.target.messages import format_value, instead, nearest
 
 if TYPE_CHECKING:
     from ruamel.yaml.error import MarkedYAMLError, StreamMark
@@ -61,16 +61,27 @@ WORDS: tuple[tuple[str, str, str | None], ...] = (
 BEGINS_EARLIER = ("quoted scalar", "simple key", "flow mapping", "flow sequence")
 
 
+# A line that may hold a secret is never shown, nor the one below it.
+SECRETIVE = re.compile(
+    r"(?i)pass(word|wd|phrase|\b)|secret|token|credential|identity|authorization|bearer|cookie"
+    r"|\b(\w*_)?(api|private|ssh)?key(_?file)?[\"']?\s*[:=]|:[^\s@]*@|:\s*[\"']?[A-Za-z_][\w.-]*:[^\s/]"
+)
+WIDEST = 100  # characters of a line that are shown
+
+
 @dataclass(frozen=True)
 class Document:
     """The tree of a target file, as plain values, and the file it came from.
 
-    ``places`` has the line and column (from 1) of each key and each item of a list.
+    ``places`` has the line and column (from 1) of each key and each item of a list. ``origins`` says
+    of what does not come from the file where it comes from: `--set web.nginx.backlog=511`.
     """
 
     path: Path
     root: dict[str, Any]
     places: Mapping[tuple[str | int, ...], Place]
+    text: str = ""
+    origins: Mapping[tuple[str | int, ...], str] = field(default_factory=dict)
 
     def position(self, location: Location) -> Place:
         """Line and column (from 1) of the key or item at ``location``, or of its nearest parent."""
@@ -81,18 +92,45 @@ class Document:
 
     def error(self, location: Location, message: str, *, hint: str | None = None) -> TargetError:
         """An error that points at the node at ``location``."""
-        line, column = self.position(location)
-        return TargetError(f"{self.path}:{line}:{column}: {message}", hint=hint)
+        steps = tuple(location)
+        for length in range(len(steps), 0, -1):
+            if origin := self.origins.get(steps[:length]):
+                return TargetError(f"{origin}: {message}", hint=hint)
+        return _pointing(self.path, self.text, self.position(location), message, hint)
 
-    def unknown(self, location: Location, what: str, valid: Iterable[str]) -> TargetError:
-        """An error for a name that does not exist, with the nearest one that does."""
-        name = str(location[-1])
+    def unknown(
+        self, location: Location, what: str, valid: Iterable[str], name: str = ""
+    ) -> TargetError:
+        """An error for a name that does not exist, with the nearest one that does.
+
+        The name is that of the key at ``location``, or its value ``name``.
+        """
+        name = name or str(location[-1])
         return self.error(location, f"unknown {what} {name!r}", hint=instead(name, sorted(valid)))
+
+
+def _pointing(
+    path: Path, text: str, place: Place, message: str, hint: str | None = None
+) -> TargetError:
+    line, column = place
+    message = f"{path}:{line}:{column}: {message}"
+    return TargetError(message, hint=hint, place=place, excerpt=_excerpt(text, line, column))
+
+
+def _excerpt(text: str, line: int, column: int) -> str:
+    """The line with a caret below the column; empty where a secret may be near."""
+    near = text.split("\n")[max(0, line - 2) : line]
+    if not near or any(SECRETIVE.search(shown) for shown in near):
+        return ""
+    start = max(0, column - WIDEST // 2) if len(near[-1]) > WIDEST else 0
+    source = near[-1].expandtabs(1)[start : start + WIDEST].rstrip()
+    return f"{source}\n{' ' * (column - 1 - start)}^" if source else ""
 
 
 def load(path: Path) -> Document:
     """Read a YAML 1.2 mapping. Raises TargetError (file:line:column) when it is not one."""
-    text, tree = _text(path), _Tree(path)
+    text = _text(path)
+    tree = _Tree(path, text)
     try:
         node = _compose(path, text)
         root = None if node is None else tree.value(node, ())
@@ -101,7 +139,15 @@ def load(path: Path) -> Document:
     if not isinstance(root, dict):
         content = "this file is empty" if root is None else f"this is {format_value(root)}"
         raise TargetError(f"{path}:1:1: a target is a mapping of settings; {content}", hint=START)
-    return Document(path, root, tree.places)
+    return Document(path, root, tree.places, text)
+
+
+def _nearest_target(path: Path) -> str:
+    """The hint for a target that is not there."""
+    others = [*Path().glob("*.yaml"), *Path("targets").glob("*.yaml"), *path.parent.glob("*.yaml")]
+    names = {other.stem: other for other in others}
+    meant = nearest(path.stem, names)
+    return f"did you mean {str(names[meant])!r}?" if meant else START
 
 
 def _text(path: Path) -> str:
@@ -109,7 +155,9 @@ def _text(path: Path) -> str:
         with path.open("rb") as file:
             content = file.read(MOST_BYTES + 1)
     except OSError as error:
-        hint = START if isinstance(error, FileNotFoundError) else None
+        hint = _nearest_target(path) if isinstance(error, FileNotFoundError) else None
+        if isinstance(error, IsADirectoryError):
+            hint = "name a target file, such as targets/local.yaml"
         reason = (error.strerror or str(error)).lower()
         raise TargetError(f"{path}: cannot be read: {reason}", hint=hint) from None
     if len(content) > MOST_BYTES:
@@ -136,7 +184,7 @@ def _compose(path: Path, text: str) -> Node | None:
         node: Node | None = YAML(typ="safe", pure=True).compose(text)
     except MarkedYAMLError as error:
         mark, message, hint = explain_yaml_error(error)
-        raise TargetError(f"{path}:{_at(mark)}: {message}", hint=hint) from None
+        raise _pointing(path, text, _place(mark), message, hint) from None
     except ReaderError as error:
         place = _after(text[: error.position])
         raise TargetError(
@@ -165,8 +213,8 @@ def explain_yaml_error(error: MarkedYAMLError) -> tuple[StreamMark | None, str, 
 class _Tree:
     """Makes plain values out of YAML nodes and notes where they stand."""
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
+    def __init__(self, path: Path, text: str) -> None:
+        self.path, self.text = path, text
         self.places: dict[tuple[str | int, ...], Place] = {}
         self._merges = 0
 
@@ -235,7 +283,7 @@ class _Tree:
         return number
 
     def _error(self, node: Node, message: str) -> TargetError:
-        return TargetError(f"{self.path}:{_at(node.start_mark)}: {message}")
+        return _pointing(self.path, self.text, _place(node.start_mark), message)
 
 
 def _number(text: str, kind: str) -> int | float | None:
@@ -256,10 +304,5 @@ def _after(before: str) -> str:
     return f"{len(lines)}:{len(lines[-1]) + 1}"
 
 
-def _place(mark: StreamMark) -> Place:
-    return mark.line + 1, mark.column + 1
-
-
-def _at(mark: StreamMark | None) -> str:
-    line, column = _place(mark) if mark else (1, 1)
-    return f"{line}:{column}"
+def _place(mark: StreamMark | None) -> Place:
+    return (mark.line + 1, mark.column + 1) if mark else (1, 1)

@@ -28,8 +28,9 @@ def format_value(value: object) -> str:
 
 def nearest(name: str, names: Iterable[str]) -> str | None:
     """The known name that ``name`` was probably meant to be."""
-    close = difflib.get_close_matches(name, list(names), n=1, cutoff=0.6)
-    return close[0] if close else None
+    by_folded = {other.casefold(): other for other in names}
+    close = difflib.get_close_matches(name.casefold(), by_folded, n=1, cutoff=0.6)
+    return by_folded[close[0]] if close else None
 
 
 def instead(name: str, names: Iterable[str]) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from types import NoneType
@@ -11,7 +12,7 @@ from typing import Any, get_args
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
-from autotune.errors import TargetError
+from autotune.errors import Mistakes, TargetError
 from autotune.target.coherence import findings
 from autotune.target.document import Document, Location, load
 from autotune.target.fields import ADDRESS, EXPECTED, PATH, USER
@@ -68,25 +69,36 @@ def read(path: Path) -> TargetFile:
     """Read and check a target file.
 
     Raises TargetError with ``file:line:column`` and, for a misspelt name, the nearest known one.
-    Where there is more than one mistake it is about the first to mend.
+    It is about the first mistake in the file, and has all the others.
     """
     document = load(path)
     try:
         target = Target.model_validate(document.root)
     except ValidationError as error:
-        raise _first(document, error.errors()) from None
-    if misfits := list(findings(target)):
-        first = min(misfits, key=lambda finding: document.position(finding.location))
-        raise document.error(first.location, first.message, hint=first.hint)
+        mistakes = Mistakes()
+        for problem in _distinct(document, error.errors()):
+            with mistakes.collected():
+                raise _mistake(document, problem) from None
+        mistakes.raise_all()
+    mistakes = Mistakes()
+    for finding in findings(target):
+        with mistakes.collected():
+            raise document.error(finding.location, finding.message, hint=finding.hint)
+    mistakes.raise_all()
     return TargetFile(target, document)
 
 
-def _first(document: Document, problems: list[ErrorDetails]) -> TargetError:
-    """The finding to mend first: the first in the file.
+def _distinct(document: Document, problems: list[ErrorDetails]) -> Iterable[ErrorDetails]:
+    """One problem a place.
 
-    Something missing comes after all the others, as it is often there under a misspelt name.
+    What is missing is often there under a misspelt name: that one is told, where there is one.
     """
-    problem = min(problems, key=lambda p: (p["type"] == "missing", document.position(p["loc"])))
+    misspelt = {p["loc"][:-1] for p in problems if p["type"] == "extra_forbidden"}
+    kept = [p for p in problems if p["type"] != "missing" or p["loc"][:-1] not in misspelt]
+    return {document.position(p["loc"]): p for p in reversed(kept)}.values()
+
+
+def _mistake(document: Document, problem: ErrorDetails) -> TargetError:
     location = [step for step in problem["loc"] if step != "[key]"]
     if problem["type"] == "extra_forbidden":
         return _unknown(document, location)

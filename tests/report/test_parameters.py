@@ -28,6 +28,12 @@ def test_described_by_service_and_name() -> None:
     assert chosen.meaning
 
 
+def test_the_kernel_and_limits_are_listed_as_services_are() -> None:
+    listed = catalogue_json()["services"]
+    for name in ("sysctl", "limits"):
+        assert catalogue_json(name)["services"][name] == listed[name] != []
+
+
 def test_of_two_kinds_of_one_name_the_settings_tell() -> None:
     event = {"lb.apache.MaxRequestWorkers": 150, "lb.apache.ThreadsPerChild": 25}
     prefork = {"web.apache.MaxRequestWorkers": 150, "web.apache.MaxSpareServers": 10}

@@ -77,6 +77,7 @@ def test_a_line_per_trial(study: Opened) -> None:
     assert "best 2,118/s (#1, +71 %)" in said[2]
     assert said[1].endswith(" left")
     assert any("confirm #1" in line for line in said[-3:])
+    assert not any("[" in line for line in said if " confirm " in line or " finalist " in line)
 
 
 def test_failures_and_screening_are_said(study: Opened) -> None:

@@ -10,6 +10,7 @@ import pytest
 from autotune.errors import AutotuneError, TargetError
 from autotune.report.status import render_status, status, watch
 from autotune.report.studies import open_study
+from autotune.report.summary import summary
 from autotune.report.view import study_view
 from autotune.study.directory import Lock, find, names
 
@@ -109,3 +110,9 @@ def test_a_running_study_is_shown_again_when_it_has_changed(copied: Callable[[st
     assert looks == [1, 2, 2]
     assert out.getvalue().count("\x1b[H") == 3
     assert "stopped (no process holds the lock)" in out.getvalue()
+
+
+def test_a_finished_study_has_one_gain(copied: Copied) -> None:
+    view = study_view(open_study(copied("improved")))
+    assert view.conclusion.gain is not None
+    assert status(view)["ratio"] == summary(view)["gain"]["ratio"]

@@ -1,0 +1,79 @@
+"""Names in a target that must exist elsewhere: looked up before any host is reached."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from autotune.deploy.stack import entry_tiers
+from autotune.errors import Mistakes, TargetError
+from autotune.loads.registry import chosen
+from autotune.services.registry import APPS, DEPLOYMENTS, choice_of, placed
+from autotune.space.space import unknown_deployments
+from autotune.target.messages import instead
+from autotune.target.read import TargetFile
+
+
+def check(file: TargetFile) -> None:
+    """Raises TargetError with every name that does not exist, and where requests enter twice."""
+    mistakes = Mistakes()
+    with mistakes.collected():
+        _check_sampler(file)
+    if file.target.command is None:
+        with mistakes.collected():
+            chosen(file)
+        for error in (*unknown_deployments(file), *_unknown_apps(file), *_entries(file),
+                      *_unknown_parameters(file)):  # fmt: skip
+            with mistakes.collected():
+                raise error
+    mistakes.raise_all()
+
+
+def _check_sampler(file: TargetFile) -> None:
+    name = file.target.search.sampler
+    if name == "auto":
+        return
+    from autotune.optimize.samplers import SAMPLERS
+
+    if name not in SAMPLERS:
+        raise file.document.unknown(["search", "sampler"], "sampler", ["auto", *SAMPLERS], name)
+
+
+def _unknown_apps(file: TargetFile) -> Iterator[TargetError]:
+    for name, tier in file.target.tiers.items():
+        if tier.app and tier.app not in APPS:
+            message, hint = f"there is no application {tier.app!r}", instead(tier.app, APPS)
+            yield file.document.error(["tiers", name, "app"], message, hint=hint)
+
+
+def _entries(file: TargetFile) -> Iterator[TargetError]:
+    """Several tiers that requests could enter: which of them is meant is for the user to say."""
+    entries = entry_tiers(file.target)
+    if len(entries) > 1:
+        first, *others = entries
+        yield file.document.error(
+            ["tiers", others[0]],
+            f"where do requests enter? No tier forwards to {' or '.join(entries)}, or uses it",
+            hint=f"say what is behind what, such as `{first}: {{…, forwards_to: {others[0]}}}` or "
+            f"`{others[0]}: {{…, forwards_to: {first}}}`",
+        )
+
+
+def _unknown_parameters(file: TargetFile) -> Iterator[TargetError]:
+    """Only where all services are known: a parameter of another would be unknown for its sake."""
+    tiers = file.target.tiers
+    if any(s not in DEPLOYMENTS for tier in tiers.values() for s in tier.service) or any(
+        tier.app and tier.app not in APPS for tier in tiers.values()
+    ):
+        return
+    names = {
+        f"{place.name}.{parameter.name}"
+        for tier in tiers
+        for place in placed(tier, tiers[tier])
+        for parameter in place.service.parameters
+        if parameter.roles is None or place.role in parameter.roles
+    } | {choice_of(name) for name, tier in tiers.items() if len(tier.service) > 1}
+    written = [("parameters", name) for name in file.target.parameters]
+    tried = [("try", index, name) for index, c in enumerate(file.target.try_first) for name in c]
+    for location in (*written, *tried):
+        if location[-1] not in names:
+            yield file.document.unknown(location, "parameter", names)
