@@ -34,6 +34,26 @@ ENVIRONMENT: dict[int, str | None] = {
     errno.EMFILE: "`ulimit -n` allows too few open files",
 }
 
+# Options that other programs have, with what does the same here.
+OPTIONS = {
+    "dry-run": "`autotune plan TARGET` shows what a run would do",
+    "n": "`autotune plan TARGET` shows what a run would do",
+    "trials": "`autotune run TARGET --trials N`, or `budget: {trials: N}` in the target",
+    "time": "`autotune run TARGET --time 15m`, or `budget: {time: 15m}` in the target",
+    "q": "progress goes to standard error: `2>/dev/null` keeps the result alone",
+    "quiet": "progress goes to standard error: `2>/dev/null` keeps the result alone",
+    "o": "`export --out DIRECTORY`, `report --html FILE`, `init --out FILE`",
+    "output": "`export --out DIRECTORY`, `report --html FILE`, `init --out FILE`",
+    "format": "`autotune export STUDY --format …`; `report` has --html and --json",
+    "verbose": "after the command: `autotune run TARGET --verbose`",
+    "v": "after the command: `autotune run TARGET -v`; `autotune --version` is the version",
+    "yes": "after the command: `autotune run TARGET --yes`",
+    "json": "after the command: `autotune status --json`",
+    "target": "the target file is an argument: `autotune run TARGET`",
+    "t": "the target file is an argument: `autotune run TARGET`",
+    "study": "the study is an argument: `autotune report STUDY`",
+}
+
 
 class Interrupted(KeyboardInterrupt):
     """SIGTERM or SIGHUP: ends a command just as Ctrl-C does, with everything restored."""
@@ -112,8 +132,12 @@ def _print(message: str, hint: str | None, code: int, **more: Any) -> None:
 def _say_usage(error: TyperException, *, as_json: bool) -> int:
     """A command line that makes no sense; Typer words it, with the usage, better than we could."""
     error.show()  # type: ignore[attr-defined]  # every one that reaches here has it
+    option = getattr(error, "option_name", "").lstrip("-")
+    hint = OPTIONS.get(option, "--help says how it is called")
+    if option in OPTIONS:
+        echo(f"  hint: {hint}", err=True)
     if as_json:
-        _print(str(error), "--help says how it is called", errors.USAGE)
+        _print(str(error), hint, errors.USAGE)
     return errors.USAGE
 
 

@@ -21,8 +21,8 @@ Made from `--help` by `python -m scripts.cli_reference`; a test holds it to that
 
 Results go to standard output, progress to standard error. With `--json`, exactly one JSON object
 with a `schema` is printed, errors included. Exit codes: 0 fine, 1 something went wrong, 2 usage,
-3 invalid target, 4 no proven improvement (with `--exit-code`), 5 locked by another tuner, 6 changes
-present (`plan --exit-code`), 70 a bug, 130 interrupted.
+3 invalid target, 4 no proven improvement or less than `--at-least` (with `--exit-code`), 5 locked by
+another tuner, 6 changes present (`plan --exit-code`), 70 a bug, 130 interrupted.
 """
 
 

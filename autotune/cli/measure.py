@@ -7,10 +7,12 @@ from typing import Annotated
 
 import typer
 
+from autotune import errors
 from autotune.cli import completion
 from autotune.cli.options import STUDIES, Json, Studies, TargetPath, Verbose, Yes
 from autotune.cli.output import print_json
 from autotune.cli.session import confirm, prepared, reporting, run_sweep_session
+from autotune.errors import AutotuneError
 from autotune.terminal import echo
 
 Config = Annotated[Path | None, typer.Option(help="An export whose settings are measured.")]
@@ -73,6 +75,15 @@ SweepRepeat = Annotated[
 SweepHtml = Annotated[Path | None, typer.Option(help="Where to draw it (STUDY/sweep.html).")]
 
 
+AtLeast = Annotated[
+    str | None,
+    typer.Option(metavar="RATE", help="Say whether the capacity is that high, such as 1200/s."),
+]
+Failing = Annotated[
+    bool, typer.Option("--exit-code", help="With --at-least: end with 4 when it is lower.")
+]
+
+
 def measure(
     target: TargetPath,
     config: Config = None,
@@ -81,6 +92,8 @@ def measure(
     tier: CacheTier = None,
     closed: Closed = False,
     concurrency: Concurrency = "1,5",
+    at_least: AtLeast = None,
+    exit_code: Failing = False,
     yes: Yes = False,
     json_: Json = False,
     verbose: Verbose = False,
@@ -93,6 +106,9 @@ def measure(
     from autotune.study.directory import new_directory
 
     environment = prepared(target)
+    least = measuring.least(environment, at_least, ceiling=closed or tier is not None)
+    if exit_code and least is None:
+        raise AutotuneError("--exit-code needs a capacity", hint="--at-least 1200/s --exit-code")
     request = measuring.requested(environment, config, against, repeat)
     bounds = ceilings.requested(environment, request, tier, concurrency) if closed or tier else None
     confirm(environment.announce(), yes=yes)
@@ -108,9 +124,11 @@ def measure(
         measurement = measuring.measure(environment, request, directory, progress)
     study = open_study(directory)
     if json_:
-        print_json(measured.measurement_json(measurement, study))
+        print_json(measured.measurement_json(measurement, study, least))
     else:
-        echo(measured.measurement_text(measurement, study))
+        echo(measured.measurement_text(measurement, study, least))
+    if exit_code and least is not None and measurement.peak < least:
+        raise typer.Exit(errors.NOT_IMPROVED)
 
 
 def sweep(

@@ -21,6 +21,24 @@ from autotune.cli.options import (
 from autotune.cli.output import print_study
 from autotune.cli.session import confirm, prepared, run_session, run_sweep_session
 
+Name = Annotated[str | None, typer.Option(help="In place of the target's `name:`.")]
+Trials = Annotated[int | None, typer.Option(help="In place of the target's `budget: {trials: …}`.")]
+Time = Annotated[
+    str | None,
+    typer.Option(
+        metavar="DURATION", help="In place of the target's `budget: {time: …}`, such as 15m."
+    ),
+]
+Set = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set",
+        metavar="NAME=VALUE",
+        help="Fix a parameter, in place of what the target says of it; may be repeated.",
+        autocompletion=completion.parameters,
+    ),
+]
+
 
 def run(
     target: TargetPath,
@@ -40,6 +58,10 @@ def run(
             autocompletion=completion.studies,
         ),
     ] = None,
+    name: Name = None,
+    time: Time = None,
+    trials: Trials = None,
+    set_: Set = None,
     studies: Studies = STUDIES,
 ) -> None:
     """Run a study: baseline, search, confirmation, verdict."""
@@ -47,7 +69,9 @@ def run(
     from autotune.study.context import check_stays
     from autotune.study.directory import find, new_directory
 
-    environment = prepared(target)
+    options = {"--name": name, "--time": time, "--trials": trials}
+    overrides = [(option, str(value)) for option, value in options.items() if value is not None]
+    environment = prepared(target, [*overrides, *(("--set", text) for text in set_ or ())])
     if keep:
         check_stays(environment)
     earlier = find(from_, studies) if from_ else None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
@@ -23,14 +23,15 @@ if TYPE_CHECKING:
     from autotune.study.records import State
     from autotune.sweep.plan import Plan
     from autotune.target.model import Target
+    from autotune.target.override import Override
 
 
-def prepared(target: Path) -> Environment:
-    """The environment of a target file. Raises TargetError, AutotuneError."""
+def prepared(target: Path, overrides: Iterable[Override] = ()) -> Environment:
+    """The environment of a target file, with what options say. Raises TargetError, AutotuneError."""
     from autotune.environments.base import prepare
     from autotune.target.read import read
 
-    return prepare(read(target))
+    return prepare(read(target, overrides))
 
 
 def confirm(what: str, *, yes: bool) -> None:

@@ -22,9 +22,12 @@ SCHEMA = 1
 Record = Mapping[str, Any]
 
 
-def measurement_json(measurement: Measurement, study: Study) -> dict[str, Any]:
+def measurement_json(
+    measurement: Measurement, study: Study, least: float | None = None
+) -> dict[str, Any]:
     """``peaks`` and ``spread`` of repeats; with another side, both sides' and the ``gain``.
 
+    ``at_least`` is the capacity that was asked for, where one was, and whether it is ``met``.
     ``against`` names the other side; its measurements are under ``baseline`` where it is that, and
     under ``other`` where it is a preset or an export.
 
@@ -37,7 +40,9 @@ def measurement_json(measurement: Measurement, study: Study) -> dict[str, Any]:
     """
     units = units_of(study.target, study.state)
     measured = [_measurement(trial, study, units) for trial in measurement.measured]
-    envelope = {"schema": SCHEMA, "study": measurement.study}
+    envelope: dict[str, Any] = {"schema": SCHEMA, "study": measurement.study}
+    if least is not None:
+        envelope["at_least"] = {"rate": least, "met": measurement.peak >= least}
     if measurement.gain is not None and measurement.against is not None:
         other = BASELINE if measurement.against.name == BASELINE else "other"
         return {
@@ -92,9 +97,12 @@ def _load_curve(trials: Iterable[Trial], study: Study) -> list[dict[str, Any]]:
     ]
 
 
-def measurement_text(measurement: Measurement, study: Study) -> str:
+def measurement_text(measurement: Measurement, study: Study, least: float | None = None) -> str:
     """The result for a person."""
     parts = [*_result(measurement, units_of(study.target, study.state))]
+    if least is not None:
+        outcome = "reached" if measurement.peak >= least else "not reached"
+        parts.append(f"at least {fmt.rate(least)}/s: {outcome}")
     sides = {"configuration": measurement.measured}
     if measurement.against:
         sides = {measurement.against.name: measurement.other, **sides}

@@ -152,7 +152,21 @@ def build(file: TargetFile, facts: Facts) -> Space:
     if broken:
         why = f"the baseline itself breaks a constraint: {broken[0].rule}"
         raise file.document.error(["constraints"], why)
+    _check_deployments(file, space)
     return _limited(space, [r for limit in limits(target) for r in vocabulary.rules(limit)])
+
+
+def _check_deployments(file: TargetFile, space: Space) -> None:
+    """Raises TargetError where the constraints leave a choice of software no settings at all."""
+    for deployment in space.deployments:
+        try:
+            space.candidate(deployment)
+        except Infeasible as error:
+            chosen = ", ".join(f"{name} {value}" for name, value in deployment.items())
+            raise file.document.error(
+                ["constraints"], f"with {chosen} nothing can satisfy {error}",
+                hint="relax the constraint, widen the range, or take the software out of `service:`",
+            ) from None  # fmt: skip
 
 
 def _limited(space: Space, rules: list[Rule]) -> Space:

@@ -24,6 +24,7 @@ from autotune.study.directory import Lock, is_held
 from autotune.study.records import Trial
 from autotune.study.store import Store, readings_of
 from autotune.target import runtimes
+from autotune.target.write import dump
 
 
 @dataclass(frozen=True)
@@ -76,10 +77,12 @@ def check_stays(environment: Environment) -> None:
 
 def open_study(environment: Environment, context: TrialContext, directory: Path) -> None:
     """Put on record what is run, from where and on what."""
+    file = environment.file
     context.store.open_study(
         directory.name,
-        environment.file.path.read_text(encoding="utf-8"),
-        source=str(environment.file.path.resolve()),
+        dump(file.target) if file.overrides else file.path.read_text(encoding="utf-8"),
+        source=str(file.path.resolve()),
+        overrides=file.overrides,
         facts={name: dict(facts.names()) for name, facts in environment.facts.items()},
     )
     context.store.open_session(versions())

@@ -23,6 +23,7 @@ from autotune.study.context import ProgressReporter, TrialContext, open_study, o
 from autotune.study.loop import KNOWN_SD
 from autotune.study.records import Phase, Trial
 from autotune.study.schedule import Measure, acting
+from autotune.target.units import rate
 
 CONFIGURATION = "the configuration"
 
@@ -101,6 +102,20 @@ def requested(
             hint="--config EXPORT is what to measure in place of the baseline",
         )
     return Request(settings, other, repeat, {**other.rss, **rss})
+
+
+def least(environment: Environment, text: str | None, *, ceiling: bool) -> float | None:
+    """The capacity asked for, in requests/s. Raises AutotuneError where it is none, or of a ceiling."""
+    if text is None:
+        return None
+    if ceiling or environment.file.target.goal is not None:
+        raise AutotuneError(
+            "--at-least is about the capacity of a stack", hint="leave --at-least out"
+        )
+    try:
+        return rate(text)
+    except ValueError as error:
+        raise AutotuneError(f"--at-least: {error}", hint="such as --at-least 1200/s") from None
 
 
 @dataclass(frozen=True)

@@ -130,11 +130,12 @@ def _keep(context: TrialContext, verdict: Verdict) -> None:
 
 def _target_of(directory: Path) -> TargetFile:
     """The target as the user has it now, if it still means the same; else as the study ran it."""
-    source = Path(first_record(directory)["source"])
+    record = first_record(directory)
+    source = Path(record["source"])
     kept = read(directory / "target.yaml")
     if not source.exists():
         return kept
-    today = read(source)
+    today = read(source, [(option, value) for option, value in record.get("overrides", ())])
     changes = differences(kept.target, today.target)
     if breaking := [change for change in changes if change.breaks]:
         listed = "\n".join(f"  {change}" for change in breaking)

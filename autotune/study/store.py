@@ -27,6 +27,7 @@ from autotune.space.space import Candidate
 from autotune.study import journal
 from autotune.study.directory import EVENTS, find
 from autotune.study.records import Phase, State, Trial, after, replay
+from autotune.target.override import Override
 
 SCHEMA = 1
 READINGS = "readings.jsonl"
@@ -51,12 +52,22 @@ class Store:
         self._readings.close()
 
     def open_study(
-        self, name: str, target_text: str, *, source: str, facts: Mapping[str, Any]
+        self,
+        name: str,
+        target_text: str,
+        *,
+        source: str,
+        facts: Mapping[str, Any],
+        overrides: Sequence[Override] = (),
     ) -> None:
-        """The first record of a new study, and the target as it is run; ``source`` is its path."""
+        """The first record of a new study, and the target as it is run.
+
+        ``source`` is its path, ``overrides`` what options said in place of it.
+        """
         durable.write(self.directory / "target.yaml", target_text.encode())
         self._write("study", schema=SCHEMA, name=name, started=now(), autotune=__version__,
-                    source=source, facts=facts)  # fmt: skip
+                    source=source, facts=facts,
+                    **({"overrides": overrides} if overrides else {}))  # fmt: skip
 
     def open_session(self, versions: Mapping[str, str]) -> None:
         self._write("session", at=now(), versions=versions)

@@ -120,7 +120,7 @@ def _pointing(
 def _excerpt(text: str, line: int, column: int) -> str:
     """The line with a caret below the column; empty where a secret may be near."""
     near = text.split("\n")[max(0, line - 2) : line]
-    if not near or any(SECRETIVE.search(shown) for shown in near):
+    if not near or any(SECRETIVE.search(source) for source in near):
         return ""
     start = max(0, column - WIDEST // 2) if len(near[-1]) > WIDEST else 0
     source = near[-1].expandtabs(1)[start : start + WIDEST].rstrip()
@@ -208,6 +208,17 @@ def explain_yaml_error(error: MarkedYAMLError) -> tuple[StreamMark | None, str, 
             return mark, f"not valid YAML: {words.format(**match.groupdict())}", hint
     first_line = (problem or context).split("\n", 1)[0]
     return mark, f"not valid YAML: {first_line}", None
+
+
+def scalar(text: str) -> Any:
+    """What a target would read ``text`` as, where it is one value; else the text itself."""
+    path = Path()
+    try:
+        node = _compose(path, text)
+        value = None if node is None else _Tree(path, text).value(node, ())
+    except TargetError:
+        return text
+    return text if value is None or isinstance(value, dict | list) else value
 
 
 class _Tree:

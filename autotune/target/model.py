@@ -91,6 +91,9 @@ class Host(Model):
         # Without this a host that lacks its address would silently be this machine.
         if self.transport != "local" and "address" not in self.model_fields_set:
             raise ValueError("'address' is missing; only a host with `transport: local` needs none")
+        name, _, port = self.address.rpartition(":")
+        if port.isdigit() and name and ":" not in name:
+            raise at("address", f"address: it has a port; write `address: {name}, port: {port}`")
         return self
 
 

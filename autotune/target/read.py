@@ -18,12 +18,31 @@ from autotune.target.document import Document, Location, load
 from autotune.target.fields import ADDRESS, EXPECTED, PATH, USER
 from autotune.target.messages import format_value, nearest
 from autotune.target.model import Target
+from autotune.target.override import Override, overridden
 
 SECRET = re.compile(
     r"pass(word|wd|phrase)?$|secret|token|credential|identity|^(api_?|private_?|ssh_?)?key(_?file)?$"
 )
 LOGIN = "logins come from the ssh agent and ~/.ssh/config (User, IdentityFile, ProxyJump)"
 MISSING = {"name": "name: shop", "hosts": "hosts: web1", "service": "service: nginx"}
+ENTRY = "load goes to the target's entry: `address:` of its host, `port:` of its tier, `load: {path: /}`"
+OWN_PROGRAM = "a program of your own can send it: `load: {command: [./load.sh]}`"
+# Keys that other tools have, with what there is in their place.
+ELSEWHERE = {
+    "url": ENTRY,
+    "host": ENTRY,
+    "headers": f"the generators send no headers of yours; {OWN_PROGRAM}",
+    "method": f"the generators send GET; {OWN_PROGRAM}",
+    "body": f"the generators send GET; {OWN_PROGRAM}",
+    "insecure": f"the generators speak plain HTTP; {OWN_PROGRAM}",
+    "min": "`range: [LOWEST, HIGHEST]`",
+    "max": "`range: [LOWEST, HIGHEST]`",
+    "value": "`fixed: VALUE`",
+    "values": "`choices: [VALUE, …]`",
+    "duration": "`budget: {time: 45m}`",
+    "mean": "name a percentile and its limit, such as `p99: 50ms`",
+    "avg": "name a percentile and its limit, such as `p99: 50ms`",
+}
 HINTS = {
     "dict_type": "write `name: {…}` for each",
     "tuple_type": "put it in brackets, or each on a line of its own after '- '",
@@ -59,19 +78,22 @@ class TargetFile:
 
     target: Target
     document: Document
+    overrides: tuple[Override, ...] = ()
+    """What a run was told in place of what the file says."""
 
     @property
     def path(self) -> Path:
         return self.document.path
 
 
-def read(path: Path) -> TargetFile:
-    """Read and check a target file.
+def read(path: Path, overrides: Iterable[Override] = ()) -> TargetFile:
+    """Read and check a target file, with what options say in its place.
 
     Raises TargetError with ``file:line:column`` and, for a misspelt name, the nearest known one.
     It is about the first mistake in the file, and has all the others.
     """
-    document = load(path)
+    overrides = tuple(overrides)
+    document = overridden(load(path), overrides)
     try:
         target = Target.model_validate(document.root)
     except ValidationError as error:
@@ -85,7 +107,7 @@ def read(path: Path) -> TargetFile:
         with mistakes.collected():
             raise document.error(finding.location, finding.message, hint=finding.hint)
     mistakes.raise_all()
-    return TargetFile(target, document)
+    return TargetFile(target, document, overrides)
 
 
 def _distinct(document: Document, problems: list[ErrorDetails]) -> Iterable[ErrorDetails]:
@@ -116,7 +138,11 @@ def _unknown(document: Document, location: Location) -> TargetError:
         return document.error(location, f"{name!r} does not belong in a target", hint=LOGIN)
     if ":" in name:
         return document.error(location, f"unknown key {name!r}", hint="a space goes after the ':'")
-    return document.unknown(location, "key", keys_at(location[:-1]))
+    keys = keys_at(location[:-1])
+    hint = None if nearest(name, keys) else ELSEWHERE.get(name.lower())
+    if hint is not None:
+        return document.error(location, f"unknown key {name!r}", hint=hint)
+    return document.unknown(location, "key", keys)
 
 
 def _missing(document: Document, location: Location) -> TargetError:

@@ -86,7 +86,9 @@ def in_unit(value: object, unit: str) -> object:
         if unit in units and match[2] in units:
             number = _amount(match[1], units[match[2]]) / units[unit]
             return int(number) if number == int(number) else number
-    expected = f"this parameter is counted in {unit}" if unit else "this parameter has no unit"
+    expected = "this parameter has no unit: write the number alone"
+    if unit:
+        expected = f"this parameter is counted in {unit}, such as {match[1]}{unit}"
     raise ValueError(f"{value!r}: {expected}")
 
 

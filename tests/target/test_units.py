@@ -127,9 +127,9 @@ def test_in_unit(value: object, unit: str, number: object) -> None:
 
 @pytest.mark.parametrize(
     ("value", "unit", "message"),
-    [("8MB", "s", "'8MB': this parameter is counted in s"),
-     ("5m", "MB", "'5m': this parameter is counted in MB"),
-     ("8MB", "", "'8MB': this parameter has no unit")],
+    [("8MB", "s", "'8MB': this parameter is counted in s, such as 8s"),
+     ("5m", "MB", "'5m': this parameter is counted in MB, such as 5MB"),
+     ("8MB", "", "'8MB': this parameter has no unit: write the number alone")],
 )  # fmt: skip
 def test_in_another_kind_of_unit(value: str, unit: str, message: str) -> None:
     with pytest.raises(ValueError, match=f"^{message}$"):
