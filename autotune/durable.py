@@ -41,10 +41,10 @@ def sync_directory(directory: Path) -> None:
         os.close(handle)
 
 
-def make_directory(directory: Path) -> None:
+def make_directory(directory: Path, mode: int = 0o777) -> None:
     """With all above it that is missing, each on disk under its name. Raises OSError."""
     missing = [path for path in (directory, *directory.parents) if not path.is_dir()]
-    directory.mkdir(parents=True, exist_ok=True)
+    directory.mkdir(mode, parents=True, exist_ok=True)
     for path in reversed(missing):
         sync_directory(path.parent)
 

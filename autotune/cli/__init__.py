@@ -6,6 +6,7 @@ Every import that costs time is inside the command that needs it.
 from __future__ import annotations
 
 import sys
+from io import TextIOWrapper
 from typing import Annotated
 
 import typer
@@ -57,4 +58,7 @@ def _root(
 
 def main() -> None:
     """Entry point: every way to end has its exit code, and none is a traceback."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):
+            stream.reconfigure(errors="replace")  # Latin-1 has no `→`
     sys.exit(outcome.end(lambda: app(standalone_mode=False), as_json="--json" in sys.argv))

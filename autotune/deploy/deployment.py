@@ -63,6 +63,7 @@ class Deployment(Fleet):
         """
         desired = self.desired(settings)
         self._back_up(desired)
+        desired = desired.with_secrets({name: self.hosts[name].original for name in desired.hosts})
         observed = self._observe(desired)
         plans = self._plan(desired, observed)
         if not any(plans.values()) and self._unchanged(observed):

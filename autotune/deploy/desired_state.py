@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from autotune.deploy.host_state import FileState, HostState
 from autotune.deploy.runtime import Check, Layout
 from autotune.deploy.stack import Part, Stack
 from autotune.errors import AutotuneError
+from autotune.masking import masked_bytes, unmasked
 from autotune.services.base import Action, Endpoint, Settings, config_files
 from autotune.target import runtimes
 
@@ -27,10 +28,24 @@ class DesiredState:
 
     @property
     def files(self) -> dict[str, bytes]:
-        """Every file by ``part/path``."""
-        return {f"{part}/{path.removeprefix('/')}": content
+        """Every file by ``part/path``, as it may be shown and kept: its secrets masked."""
+        return {f"{part}/{path.removeprefix('/')}": masked_bytes(content)
                 for part, files in self.rendered.items()
                 for path, content in files.items()}  # fmt: skip
+
+    def with_secrets(self, originals: Mapping[str, HostState]) -> DesiredState:
+        """With the secrets that the files of each host had before the first change in place of
+        placeholders. Raises AutotuneError where they are others by now."""
+        hosts = {}
+        for host, state in self.hosts.items():
+            backup = originals[host].files
+            files = {
+                path: file if file.content is None else replace(file, content=unmasked(
+                    file.content, backup.get(path, FileState()).content, f"{host}: {path}"))
+                for path, file in state.files.items()
+            }  # fmt: skip
+            hosts[host] = replace(state, files=files)
+        return replace(self, hosts=hosts)
 
     def parts_on(self, host: str) -> tuple[Part, ...]:
         return tuple(part for part in self.parts if part.site.host == host)

@@ -34,6 +34,7 @@ from autotune.deploy.host_state import (
 from autotune.deploy.runtime import Cases, Check, Invalid, Note
 from autotune.deploy.stack import Part
 from autotune.errors import AutotuneError, LockedError
+from autotune.masking import is_masked, unmasked
 from autotune.services.base import Action, Argv, TrialStart
 from autotune.transports.base import Completed, Transport
 
@@ -355,6 +356,7 @@ def validate_all(transport: Transport, cases: Cases) -> list[str | None]:
     about.
     """
     own = f"validated-{secrets.token_hex(8)}"  # another tuner may be asking about its own
+    cases = _with_secrets(transport, cases)
     commands: list[Command] = []
     asked: list[int | None] = []
     for number, (part, files) in enumerate(cases):
@@ -368,6 +370,21 @@ def validate_all(transport: Transport, cases: Cases) -> list[str | None]:
     answers = ask(transport, commands, timeout=60.0 + 10.0 * len(cases))
     return [None if at is None or answers[at].ok else answers[at].error_text or "it is refused"
             for at in asked]  # fmt: skip
+
+
+def _with_secrets(transport: Transport, cases: Cases) -> Cases:
+    """With what the host's own files have in place of placeholders."""
+    paths = sorted({path for _, files in cases for path in files if is_masked(files[path])})
+    if not paths:
+        return cases
+    (printed,) = run_checked(transport, [Command(("contents", *paths), vital=True)])
+    lines = zip(paths, f"{printed.stdout}\n".split("\n"), strict=False)
+    originals = {path: base64.b64decode(line) for path, line in lines}
+    return [
+        (part, {path: unmasked(content, originals.get(path), f"{part.site.host}: {path}")
+                for path, content in files.items()})
+        for part, files in cases
+    ]  # fmt: skip
 
 
 def _written(path: str, place: str, content: bytes) -> Command:

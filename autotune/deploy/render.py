@@ -6,7 +6,9 @@ from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 
-from jinja2 import Environment, FileSystemLoader, StrictUndefined, TemplateError
+from jinja2 import FileSystemLoader, StrictUndefined, TemplateError
+from jinja2.sandbox import ImmutableSandboxedEnvironment
+from pydantic import BaseModel
 
 from autotune.errors import AutotuneError
 from autotune.services.base import Service, Settings, Site, Value, config_files
@@ -23,13 +25,22 @@ def shipped_templates() -> Path:
     return shipped("templates")
 
 
+class _Sandbox(ImmutableSandboxedEnvironment):
+    """A target's templates may come from anybody: they fill in values and call nothing of ours."""
+
+    def is_safe_attribute(self, obj: object, attr: str, value: object) -> bool:
+        # Models have methods that read files, and that unpickle what they are given.
+        model = isinstance(obj, BaseModel) and callable(value)
+        return not model and super().is_safe_attribute(obj, attr, value)
+
+
 @cache
-def _environment(directories: tuple[Path, ...]) -> Environment:
+def _environment(directories: tuple[Path, ...]) -> _Sandbox:
     # Configuration files are no HTML: escaping would corrupt them.
-    environment = Environment(
+    environment = _Sandbox(
         loader=FileSystemLoader([str(directory) for directory in directories]),
         undefined=StrictUndefined,
-        autoescape=False,  # noqa: S701
+        autoescape=False,
         trim_blocks=True,
         lstrip_blocks=True,
         keep_trailing_newline=True,

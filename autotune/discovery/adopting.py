@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -14,6 +15,7 @@ from autotune.discovery.adoption import AdoptedTier
 from autotune.discovery.host_reading import DiscoveredHost, read_host
 from autotune.discovery.tiers import DiscoveredTier, instances, tiers
 from autotune.errors import AutotuneError
+from autotune.masking import is_masked, masked
 from autotune.services.base import Value
 from autotune.services.registry import adoptions
 from autotune.space.dimension import Dimension
@@ -77,6 +79,10 @@ def write(
         ssh_config=str(ssh_config.expanduser().resolve()) if ssh_config else None,
         notes=notes,
     )
+    notes += [
+        f"the secrets in {path}, which stay on its host" for tier in adopted
+        for path, text in tier.templates.items() if is_masked(text.encode())
+    ]  # fmt: skip
     texts = {
         manifest.NAME: manifest.text({k: own for tier in adopted for k, own in tier.own.items()})
     }
@@ -173,7 +179,7 @@ def _check(tier: AdoptedTier) -> None:
             values = _baseline(tier, service)
             for file in own.files:
                 text = render.of_text(tier.templates[file.template], values)
-                if text != config.texts[file.path]:
+                if text != masked(config.texts[file.path]):
                     raise AutotuneError(f"{file.path} cannot be made into a template exactly")
 
 
@@ -221,11 +227,11 @@ def target_text(stack: Stack) -> str:
 
 
 def _top(stack: Stack) -> Iterator[str]:
-    yield f"# Adopted from {', '.join(host.address for host in stack.hosts)}."
+    yield comment(f"Adopted from {', '.join(host.address for host in stack.hosts)}.")
     yield f"# Their own files are templates in {stack.templates}, with variables where there is something"
     yield "# to tune: with the baseline below they come out byte for byte as on the hosts."
     for note in stack.notes:
-        yield f"# Not adopted: {note}"
+        yield comment(f"Not adopted: {note}")
     yield f"name: {stack.name}"
     yield ""
     yield "# What has to hold while the throughput is raised: set it to what your users need."
@@ -241,7 +247,7 @@ def _host_lines(stack: Stack) -> Iterator[str]:
             keys["user"] = quoted(host.user)
         if host.port:
             keys["port"] = str(host.port)
-        yield f"  # {', '.join([size, *host.versions])}"
+        yield f"  {comment(', '.join([size, *host.versions]))}"
         yield f"  {host.name}: {_flow(keys)}"
     if stack.ssh_config:
         yield ""
@@ -281,7 +287,7 @@ def _parameters(stack: Stack) -> Iterator[str]:
             if key in tier.left:
                 left.setdefault(tier.left[key], []).append(dimension.name)
         for why, names in left.items():
-            yield f"  # Not tuned, as {why}:"
+            yield f"  {comment(f'Not tuned, as {why}:')}"
             yield from (f"  {name}: {{drop: true}}" for name in names)
 
 
@@ -312,6 +318,11 @@ def _flow(keys: Mapping[str, str]) -> str:
     return "{" + ", ".join(f"{key}: {value}" for key, value in keys.items()) + "}"
 
 
+def comment(text: str) -> str:
+    """One line, whatever a host puts into it; without its secrets."""
+    return "# " + "".join(c for c in " ".join(masked(text).split()) if c.isprintable())
+
+
 def scalar(value: Value) -> str:
     """A value in YAML."""
     if isinstance(value, bool):
@@ -325,4 +336,4 @@ def quoted(word: str) -> str:
     special = word.lower() in ("on", "off", "yes", "no", "true", "false", "null", "y", "n")
     if plain.isalnum() and word[0].isalpha() and not special:
         return word
-    return '"' + word.replace("\\", "\\\\").replace('"', '\\"') + '"'
+    return json.dumps(word, ensure_ascii=False)

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from autotune.discovery.tiers import DiscoveredTier
+from autotune.masking import placeholders
 from autotune.services.adoption import RunningService
 from autotune.services.base import ConfigFile, Own, Value
 from autotune.services.config_files import Config
@@ -110,10 +111,12 @@ def _can_start_at(dimension: Dimension, value: Value) -> bool:
 
 
 def _templates(config: Config, edits: Iterable[Edit]) -> dict[str, str]:
-    """The files that have something to tune, made into templates."""
+    """The files that have something to tune, made into templates without the secrets in them."""
     pieces: dict[str, list[tuple[int, int, str]]] = {}
     for edit in dict.fromkeys(edits):  # a file that is included twice is still one
-        pieces.setdefault(edit.path, []).append((edit.start, edit.end, edit.text))
+        if edit.path not in pieces:
+            pieces[edit.path] = [*placeholders(config.texts[edit.path])]
+        pieces[edit.path].append((edit.start, edit.end, edit.text))
     return {path: exchanged(config.texts[path], of_file) for path, of_file in pieces.items()}
 
 

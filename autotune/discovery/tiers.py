@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from autotune.discovery.host_reading import DiscoveredHost
 from autotune.services.adoption import RunningService
-from autotune.services.config_files import Config, guarded
+from autotune.services.config_files import Config
 from autotune.services.registry import DEPLOYMENTS, SERVICES, adoptions
 
 _ADDRESS = re.compile(r"(?:[a-z]+://)?(\[[0-9a-fA-F:]+\]|[A-Za-z0-9_.-]+):([0-9]{2,5})")
@@ -18,8 +18,8 @@ _ORDER = ("lb", "web", "cache", "store")
 
 @dataclass(frozen=True)
 class Instance:
-    """A deployment on a host. ``services`` are what runs in it, by the services' names, without
-    files that hold a password; ``behind`` is where it sends requests on, ``host:port``.
+    """A deployment on a host. ``services`` are what runs in it, by the services' names; ``behind`` is
+    where it sends requests on, ``host:port``.
     """
 
     host: DiscoveredHost
@@ -66,7 +66,7 @@ def instances(host: DiscoveredHost) -> tuple[tuple[Instance, ...], tuple[str, ..
             if isinstance(result, str):
                 notes.append(f"{host.name}: {result}")
             else:
-                running.append(replace(result, config=guarded(result.config)))
+                running.append(result)
     servers = {gateway: s for s in running if (gateway := SERVICES[s.key].gateway)}
     fronts = [service for service in running if not SERVICES[service.key].gateway]
     for front in fronts:

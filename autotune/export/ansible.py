@@ -10,12 +10,14 @@ file, and chosen units are run and looked at again. Modules are those of ansible
 from __future__ import annotations
 
 import io
+import re
 import shlex
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from ruamel.yaml import YAML
+from ruamel.yaml.comments import TaggedScalar
 from ruamel.yaml.scalarstring import DoubleQuotedScalarString
 
 from autotune.deploy.stack import start_order
@@ -33,6 +35,12 @@ ROLE = "ansible/roles/autotune"
 HERE = "{{ inventory_hostname }}"
 FOUND = "autotune_found"  # what there is of the paths that are written
 LOAD_KERNEL = "Load kernel values"
+
+
+class Template(str):
+    """What Ansible is to fill in; any other text is written so that it does not."""
+
+    __slots__ = ()
 
 
 def ansible(study: Study, trial: Trial, hosts: Hosts) -> dict[str, bytes]:
@@ -73,7 +81,8 @@ def ansible(study: Study, trial: Trial, hosts: Hosts) -> dict[str, bytes]:
 
 def backup_of(study: Study, trial: Trial) -> str:
     """Where the role keeps the files that it replaces, on each host."""
-    return f"/var/backups/autotune-{study.name}-{trial.number}"
+    name = study.name.replace("{", "{{ '{' }}")  # it is part of templates
+    return f"/var/backups/autotune-{name}-{trial.number}"
 
 
 def _variables(hosts: Hosts) -> dict[str, Any]:
@@ -143,7 +152,7 @@ def _tasks(host: str, hosts: Hosts, backup: str) -> Iterator[dict[str, Any]]:
         yield {"name": "See which services there are", "ansible.builtin.service_facts": None}
     for unit in others:
         task = _unit(f"Stop {unit}, which another deployment needs", unit, "stopped", enabled=False)
-        yield task | {"when": f"'{unit}' in ansible_facts.services"}
+        yield task | {"when": f"{unit!r} in ansible_facts.services"}
     yield from _written(files)
     running = sorted(unit for unit, runs in units.items() if runs)
     if hosts.sysctls[host]:
@@ -167,19 +176,22 @@ def _looked_at(
     yield {
         "name": "See what there is",
         "ansible.builtin.stat": {
-            "path": "{{ item }}", "follow": True, "checksum_algorithm": "sha256",
+            "path": Template("{{ item }}"), "follow": True, "checksum_algorithm": "sha256",
         },
         "loop": [*_directories(written), *written, *kernel],
         "register": FOUND,
     }  # fmt: skip
-    label = {"loop": f"{{{{ {FOUND}.results }}}}", "loop_control": {"label": "{{ item.item }}"}}
+    label = {"loop": Template(f"{{{{ {FOUND}.results }}}}"),
+             "loop_control": {"label": Template("{{ item.item }}")}}  # fmt: skip
     yield {
         "name": "Refuse files that are not those the study had before it",
         "ansible.builtin.assert": {
             "that": "(item.stat.checksum | default('absent')) in "
             "autotune_expected[inventory_hostname][item.item]",
-            "fail_msg": "{{ item.item }} is not the file that the study had before it: it is not "
-            "overwritten without -e autotune_overwrite=true",
+            "fail_msg": Template(
+                "{{ item.item }} is not the file that the study had before it: it is not "
+                "overwritten without -e autotune_overwrite=true"
+            ),
             "quiet": True,
         },
         **label,
@@ -203,15 +215,16 @@ def _looked_at(
     yield {
         "name": "Make the directories of the backup",
         "ansible.builtin.file": {
-            "path": f"{backup}{{{{ item.item | dirname }}}}", "state": "directory", "owner": "root",
-            "group": "root", "mode": _octal(0o700),
+            "path": Template(f"{backup}{{{{ item.item | dirname }}}}"), "state": "directory",
+            "owner": "root", "group": "root", "mode": _octal(0o700),
         },
         **backed_up,
     }  # fmt: skip
     yield {
         "name": "Back up what is replaced",
         "ansible.builtin.copy": {
-            "src": "{{ item.item }}", "dest": f"{backup}{{{{ item.item }}}}", "remote_src": True,
+            "src": Template("{{ item.item }}"),
+            "dest": Template(f"{backup}{{{{ item.item }}}}"), "remote_src": True,
             "force": False, "mode": "preserve",  # the first backup stays: it has the originals
         },
         **backed_up,
@@ -223,10 +236,11 @@ def _kernel_values(running: Iterable[str]) -> dict[str, Any]:
         "name": "Write kernel values",
         "ansible.builtin.lineinfile": {
             "path": SYSCTL_FILE, "create": True, "owner": "root", "group": "root",
-            "mode": _octal(0o644), "regexp": r"^\s*{{ item.key | regex_escape }}\s*=",
-            "line": "{{ item.key }} = {{ item.value }}",
+            "mode": _octal(0o644),
+            "regexp": Template(r"^\s*{{ item.key | regex_escape }}\s*="),
+            "line": Template("{{ item.key }} = {{ item.value }}"),
         },
-        "loop": "{{ autotune_kernel[inventory_hostname] | dict2items }}",
+        "loop": Template("{{ autotune_kernel[inventory_hostname] | dict2items }}"),
         # A listening socket keeps the backlog that the kernel allowed when it was opened.
         "notify": [LOAD_KERNEL, *(f"Restart {unit}" for unit in running)],
     }  # fmt: skip
@@ -238,13 +252,13 @@ def _health(running: Sequence[str]) -> Iterator[dict[str, Any]]:
         yield {"name": "Give services time to fail", "ansible.builtin.wait_for": {"timeout": 2}}
         yield {
             "name": "See that services stay up",
-            "ansible.builtin.command": {"argv": ["systemctl", "is-active", "{{ item }}"]},
+            "ansible.builtin.command": {"argv": ["systemctl", "is-active", Template("{{ item }}")]},
             "loop": list(running),
             "changed_when": False,
         }
     yield {
         "name": "Ask for the health check's address",
-        "ansible.builtin.uri": {"url": "{{ autotune_health_url }}"},
+        "ansible.builtin.uri": {"url": Template("{{ autotune_health_url }}")},
         "delegate_to": "localhost",
         "become": False,
         "register": "autotune_health",
@@ -275,9 +289,9 @@ def _written(files: Iterable[HostFile]) -> Iterator[dict[str, Any]]:
 def _copy(file: HostFile, stat: str) -> dict[str, Any]:
     """Without an owner named, a copy has that of the file it replaces."""
     copy: dict[str, Any] = {
-        "src": f"{HERE}{file.path}",
+        "src": Template(HERE + file.path.replace("{", "{{ '{' }}")),
         "dest": file.path,
-        "mode": f"{{{{ {stat}.mode | default('0{file.mode:o}') }}}}",
+        "mode": Template(f"{{{{ {stat}.mode | default('0{file.mode:o}') }}}}"),
     }
     if file.check:
         copy["validate"] = shlex.join(file.check)
@@ -331,7 +345,21 @@ def _quoted(text: str) -> str:
     return quoted
 
 
+def _inert(document: Any) -> Any:
+    """With `!unsafe` text where a name of a host would be taken for a template."""
+    if isinstance(document, dict):
+        return {key: _inert(value) for key, value in document.items()}
+    if isinstance(document, list):
+        return [_inert(value) for value in document]
+    if isinstance(document, Template):
+        return str(document)
+    if isinstance(document, str) and re.search(r"\{[{%#]", document):
+        return TaggedScalar(document, '"', "!unsafe")
+    return document
+
+
 def _yaml(document: Any) -> bytes:
+    document = _inert(document)
     writer = YAML()
     writer.explicit_start = True
     writer.width = 120

@@ -7,8 +7,9 @@ here-documents, so that nothing in a configuration is run.
 from __future__ import annotations
 
 import base64
+import re
 import shlex
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from hashlib import sha256
@@ -19,6 +20,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from autotune.deploy.deployed import Original
 from autotune.deploy.render import shipped_templates
 from autotune.errors import AutotuneError
+from autotune.masking import is_masked
 from autotune.report.diff import file_diff, rendered
 from autotune.report.studies import Study
 from autotune.report.view import conclusion
@@ -26,6 +28,7 @@ from autotune.study.records import Trial
 from autotune.target import runtimes
 
 SYSCTL_FILE = "/etc/sysctl.d/99-autotune.conf"
+_ORDINARY = re.compile(r"[\w.][\w:.,@\\ /-]*|-?[0-9]+( -?[0-9]+)*")
 STAGED = ".autotune-new"  # after the path of a file that is validated before it replaces anything
 ABSENT = "absent"  # the digest of no file
 DELIMITER = "AUTOTUNE"
@@ -94,6 +97,8 @@ def hosts_of(study: Study, trial: Trial, *, everything: bool = False) -> Hosts:
             "study is damaged",
             hint="put its events.jsonl back from a copy",
         )
+    for of_host in recorded.values():
+        _check_names(study, [*of_host["units"], *of_host["sysctls"], *of_host["sysctls"].values()])
     before = _originals(study, recorded)
     files = []
     for (tier, host, path), content in _by_host(rendered(study.directory, trial)).items():
@@ -110,7 +115,14 @@ def hosts_of(study: Study, trial: Trial, *, everything: bool = False) -> Hosts:
         {host: of_host["sysctls"] for host, of_host in recorded.items()},
         before,
     )
-    return hosts if everything else _changed(hosts, recorded)
+    chosen = hosts if everything else _changed(hosts, recorded)
+    for file in chosen.files:
+        if is_masked(file.content):
+            raise AutotuneError(
+                f"{file.path} of {file.host} has secrets, which stay on their host",
+                hint="`autotune export` without --format, and `autotune apply` of that: it keeps them",
+            )
+    return chosen
 
 
 def _deployed(study: Study, trial: Trial) -> Mapping[str, Any]:
@@ -175,6 +187,15 @@ def _changed(hosts: Hosts, recorded: Mapping[str, Any]) -> Hosts:
         {host: sysctls[host] for host in sysctls if host in changed},
         hosts.before,
     )
+
+
+def _check_names(study: Study, names: Iterable[str]) -> None:
+    """Of units and kernel values: they become lines of a file, and words of commands for root."""
+    if strange := [name for name in names if not _ORDINARY.fullmatch(name)]:
+        raise AutotuneError(
+            f"study {study.name!r} has {strange[0]!r}, which is no unit and no kernel value",
+            hint="put its events.jsonl back from a copy",
+        )
 
 
 def kernel_file(sysctls: Mapping[str, str]) -> bytes:
@@ -259,6 +280,7 @@ def _templates() -> Environment:
     environment.filters |= {
         "quoted": shlex.quote,
         "here_document": _here_document,
+        "line": lambda text: "".join(c if c.isprintable() else "?" for c in text),
         "command": _command,
     }
     return environment

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from autotune.errors import AutotuneError
+from autotune.masking import masked_bytes
 from autotune.report import format as fmt
 from autotune.report.parameters import NONE, Declared, changes, declared
 from autotune.report.studies import Study
@@ -67,7 +68,8 @@ def rendered(directory: Path, trial: Trial) -> dict[str, bytes]:
         top = directory / "configs" / str(number)
         if number is not None and top.is_dir():
             paths = sorted(path for path in top.rglob("*") if path.is_file())
-            return {path.relative_to(top).as_posix(): path.read_bytes() for path in paths}
+            return {path.relative_to(top).as_posix(): masked_bytes(path.read_bytes())
+                    for path in paths}  # fmt: skip
     reason = f": {trial.failure}" if trial.failure else ""
     raise AutotuneError(
         f"trial {trial.number} was not deployed{reason}",

@@ -67,9 +67,13 @@ def plotly() -> str:
 
 
 def write_whole(path: Path, document: str) -> Path:
-    """Write a document, whole or not at all: a browser may be reading the last one."""
+    """Write a document, whole or not at all: a browser may be reading the last one.
+
+    It is for those to read who may read its directory.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
-    durable.write(path, document.encode(), sync=False)
+    mode = 0o644 if path.parent.stat().st_mode & 0o005 else 0o600
+    durable.write(path, document.encode(), mode, sync=False)
     return path
 
 

@@ -7,7 +7,6 @@ exchanged and no more. Whatever is between them (spaces, comments, line ends) st
 from __future__ import annotations
 
 import io
-import re
 import tarfile
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -50,6 +49,12 @@ class Tree:
             else:
                 done = here
         return done
+
+    def text(self, path: str) -> str:
+        """Raises Unreadable, UnicodeDecodeError."""
+        if not path.isprintable():
+            raise Unreadable("its name has control characters")
+        return self.files[path].decode()
 
     def matching(self, pattern: str) -> tuple[str, ...]:
         """Files that a shell's pattern names, in the order of their names, by their real paths."""
@@ -120,14 +125,6 @@ def unreadable(text: str, place: int, what: str) -> Unreadable:
 
 DEEPEST = 16  # of files that include each other
 MOST_INCLUDES = 1000  # followed: those of files that include two others multiply
-_SECRET = re.compile(
-    r"passw|secret|token|requirepass|masterauth|api[_-]?key|authorization|\bauth$|^>", re.IGNORECASE
-)
-# What gives programs, or puts into requests, what may be a credential.
-_GIVES = frozenset(
-    ("env", "setenv", "user", "fastcgi_param", "proxy_set_header", "requestheader",
-     "http-request", "http-check", "tcp-check")
-)  # fmt: skip
 # What a directive includes: a pattern of paths, relative to the directory of the main file.
 Includes = Callable[[Directive], str | None]
 
@@ -177,25 +174,6 @@ def included(directive: Directive) -> str | None:
     return directive.arguments[0].text.strip("\"'") if named else None
 
 
-def guarded(config: Config) -> Config:
-    """Without files that hold a password: what is in a template is in every study's records."""
-    secret = {p.path for p in config.directives if _has_secret(p)}
-    return replace(
-        config,
-        texts={path: text for path, text in config.texts.items() if path not in secret},
-        directives=tuple(p for p in config.directives if p.path not in secret),
-        unread={**config.unread, **dict.fromkeys(secret, "it holds a password or the like")},
-    )
-
-
-def _has_secret(directive: PlacedDirective) -> bool:
-    name = directive.name.lower()
-    if name.endswith("file"):
-        return False
-    gives = name in _GIVES and any(_SECRET.search(word) for word in directive.words)
-    return gives or bool(_SECRET.search(name))
-
-
 def gather(tree: Tree, main: str, read: Reader, includes: Includes) -> Config:
     """Follow the includes of ``main``. What cannot be read is in `unread`."""
     texts, unread = dict[str, str](), dict[str, str]()
@@ -210,7 +188,7 @@ def gather(tree: Tree, main: str, read: Reader, includes: Includes) -> Config:
             unread[path] = f"it is included after more than {MOST_INCLUDES} other files"
             return
         try:
-            text = tree.files[path].decode()
+            text = tree.text(path)
             parsed = read(text)
         except (UnicodeDecodeError, Unreadable) as error:
             unread[path] = str(error)

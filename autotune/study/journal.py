@@ -20,9 +20,9 @@ class Journal:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        durable.make_directory(path.parent)
+        durable.make_directory(path.parent, 0o700)
         self._cut_torn_line()
-        self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
+        self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
         durable.sync_directory(path.parent)
 
     def append(self, record: Record) -> None:

@@ -99,6 +99,7 @@ def searcher(environment: Environment, directory: Path) -> Searcher:
     """The search of the study in ``directory``, with all that it has recorded. Raises AutotuneError."""
     target, path = environment.file.target, directory / STORAGE
     with storage_errors(path):
+        path.touch(mode=0o600)
         return Searcher(
             sqlite(path),
             directory.name,

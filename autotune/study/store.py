@@ -17,6 +17,7 @@ from autotune.deploy.deployed import Deployed
 from autotune.diagnose.context import Bottleneck
 from autotune.environments.peak import Peak
 from autotune.errors import AutotuneError
+from autotune.masking import masked
 from autotune.measure.benchmark import Answer
 from autotune.measure.noise import Noise
 from autotune.measure.reading import Reading
@@ -64,7 +65,7 @@ class Store:
 
         ``source`` is its path, ``overrides`` what options said in place of it.
         """
-        durable.write(self.directory / "target.yaml", target_text.encode())
+        durable.write(self.directory / "target.yaml", target_text.encode(), 0o600)
         self._write("study", schema=SCHEMA, name=name, started=now(), autotune=__version__,
                     source=source, facts=facts,
                     **({"overrides": overrides} if overrides else {}))  # fmt: skip
@@ -94,7 +95,7 @@ class Store:
         for path, content in deployed.files.items():
             target = directory / path
             durable.make_directory(target.parent)
-            durable.write(target, content)
+            durable.write(target, content, 0o600)
         self._write(
             "deployed",
             trial=trial.number,
@@ -131,7 +132,7 @@ class Store:
 
     def failed(self, trial: Trial, why: str, *, fault: bool = False) -> None:
         """The configuration cannot be used, or (``fault``) nobody knows; the study goes on."""
-        self._write("failed", trial=trial.number, at=now(), why=why, fault=fault)
+        self._write("failed", trial=trial.number, at=now(), why=masked(why), fault=fault)
 
     def sweep(self, plan: Mapping[str, Any]) -> None:
         """What a sweep is going to measure."""

@@ -107,11 +107,10 @@ def test_what_is_tuned_on_demand_keeps_its_value_in_the_target(tmp_path: Path) -
         "global\n setenv DB_PASSWORD hush\n",
     ],
 )
-def test_a_file_with_a_password_is_left_alone(secret: str) -> None:
-    tier = adopted(balancer(DEBIAN + FRONT + secret))["lb"]
-    assert tier.templates == {}
-    assert tier.values == {}
-    assert "a password" in tier.discovered.instances[0].configs["haproxy"].unread[MAIN]
+def test_a_password_stays_on_its_host(secret: str) -> None:
+    (template,) = adopted(balancer(DEBIAN + FRONT + secret))["lb"].templates.values()
+    assert "hush" not in template
+    assert "autotune-secret-1-of-1" in template
 
 
 @pytest.mark.parametrize(

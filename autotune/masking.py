@@ -1,0 +1,193 @@
+"""Secrets in configuration files: masked in all that is written here, kept on the hosts they are of.
+
+A placeholder says which of a file's secrets it stands for; what is deployed has the value that the
+file on the host has.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import Counter
+from collections.abc import Iterator
+
+from autotune.errors import AutotuneError
+
+_NAME = r"""(?x: passw|passphrase|secret|requirepass|masterauth|credential|private.?key
+    | (?:api|app|access|auth|account|encryption|signing|session|shared|license).?key(?![a-z])
+    | tokens?(?![a-z]) | jwt(?![a-z]) | (?<![a-z])(?:pass|pwd?|auth|dsn|authorization|sign)(?![a-z])
+    | (?:db|mysql|pg|user|login|smtp|ldap|ftp)(?:pass|pwd?)(?![a-z]) | database_url )"""
+# Names that hold one of these words and speak of something else.
+_ORDINARY = re.compile(
+    r"(?i)_tokens$|servertokens|(?:file|path|dir|directory|zone|header|timeout|length|size|ttl|type"
+    r"|algo|policy|cookie|lifetime|mode|method)s?$|^(?:proxy|fastcgi|uwsgi|scgi|grpc|memc\w+)_pass(?:_|$)"
+    r"|^(?:proxypass|passenv|auth_(?:basic|request|delay)|ssl_|loadcredential)"
+)
+_SECRET_NAME = re.compile(_NAME, re.IGNORECASE)
+# Directives whose first arguments name what the next one is the value of.
+_SETTERS = re.compile(
+    r"(?i)(?:fastcgi|uwsgi|scgi)_param|(?:proxy|grpc|more)_set_(?:input_)?headers?|set|env|setenv"
+    r"|add_header|more_set_headers|(?:request)?header|http-(?:request|response)|define|user"
+    r"|setenvif(?:nocase)?|php_(?:admin_)?(?:value|flag)|secure_link_md5|sentinel"
+)
+_VALUE = (
+    r"""(?P<quote>["'])(?P<in>(?:\\.|(?!(?P=quote))[^\\\n]){0,400})(?P=quote)"""
+    r"""|(?P<bare>[^\s;"',)}&]+)"""
+)
+_WORD = re.compile(_VALUE)
+_INDENT = re.compile(r"[ \t]*(?P<comment>[#;]+[ \t]*)?")
+_COMMENT = re.compile(r"[ \t]*[#;]")
+_ASSIGNED = re.compile(
+    r"(?i)(?P<name>[\w.\[-]{0,40}"
+    + _NAME
+    + r"[\w.-]{0,40})\]?[ \t]*(?:!?=~?\*?|(?P<sign>:)[ \t])[ \t]*(?:"
+    + _VALUE
+    + ")"
+)
+_CRYPT = re.compile(r"\$(?:apr1|2[abxy]|[156y])\$[\w./$=,+-]{8,}")
+# Every repetition that could begin anywhere is bounded: a host's file must not take minutes.
+# What is a secret wherever it is; the group is the value.
+_ANYWHERE = tuple(re.compile(pattern) for pattern in (
+    r"(?s)(-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(?:-----END [A-Z ]*PRIVATE KEY-----|\Z))",
+    r"\w://[^\s/:@\"']*:([^\s/@\"']+)@",
+    (r"(?i:\b(?:basic|bearer|apikey|token)[ \t]+)"
+     r"((?=[\w+/.~-]*(?:[0-9]|[a-z][A-Z]))[\w+/.~-]{6,}={0,2})(?![\w=])"),
+    r"(?m)^[ \t]*stats[ \t]+auth[ \t]+[^\s:]+:(\S+)",
+    r"(?m)^(?![ \t]*[#;])[^\n]*[ \t](?:--?|insecure-)?password[ \t]+([^\s\"']+)",
+    r"(?i)[ \t]--?[\w-]{0,40}" + _NAME + r"[\w-]{0,40}[ \t]+([^\s\"'-][^\s\"']*)",
+    r"(?m)^[ \t]*user[ \t][^\n]*?[ \t][>#](\S+)",
+    r"(?m)^[ \t]*sentinel[ \t]+auth-pass[ \t]+\S+[ \t]+(\S+)",
+    f"({_CRYPT.pattern})",
+    (r"\b(AKIA[0-9A-Z]{16}|gh[pousr]_\w{20,}|xox[abp]-[\w-]{10,}|sk_(?:live|test)_\w+"
+     r"|eyJ[\w-]{8,}\.[\w.-]+)"),
+))  # fmt: skip
+_RANDOM = re.compile(r"(?<![\w/.$@+-])[A-Za-z0-9+/_-]{24,}={0,2}(?![\w.])")
+_PUBLIC = re.compile(r"sha(?:256|384|512)-|pin-sha256=")  # digests of what everybody may read
+_NO_SECRETS = re.compile(
+    r"(?i)on|off|yes|no|true|false|null|none|default|auto|optional|required|set|unset|append|add"
+    r"|merge|edit|always|echo|allow|deny|any|all|prod|user|basic|digest"
+)
+_VARIABLE = re.compile(r"\$\{?\w+\}?|%[\[{][^\]}]{0,80}[\]}]\w?|\{\{.{0,80}?\}\}")
+_PLACEHOLDER = re.compile(r"autotune-secret-[0-9]+-of-[0-9]+")
+_IN_CONTEXT = re.compile(r"[^\n]{0,12}autotune-secret-([0-9]+)-of-[0-9]+")
+
+
+def spans(text: str) -> tuple[tuple[int, int], ...]:
+    """Where the secrets of a file are, from start to end, in their order; none overlap."""
+    secrets: list[tuple[int, int]] = []
+    for start, end in sorted({*_candidates(text)}, key=lambda span: (span[0], -span[1])):
+        if not secrets or start >= secrets[-1][1]:
+            secrets.append((start, end))
+    return tuple(secrets)
+
+
+def placeholders(text: str) -> tuple[tuple[int, int, str], ...]:
+    """Where each secret is, and what stands for it."""
+    places = spans(text)
+    return tuple((*place, f"autotune-secret-{number}-of-{len(places)}")
+                 for number, place in enumerate(places, 1))  # fmt: skip
+
+
+def masked(text: str) -> str:
+    """The text with a placeholder for each secret; what is masked already stays as it is."""
+    pieces, last = [], 0
+    for start, end, placeholder in placeholders(text):
+        pieces += [text[last:start], placeholder]
+        last = end
+    return "".join([*pieces, text[last:]])
+
+
+def masked_bytes(content: bytes) -> bytes:
+    """Likewise; bytes that are no text pass through."""
+    return masked(content.decode("utf-8", "surrogateescape")).encode("utf-8", "surrogateescape")
+
+
+def is_masked(content: bytes) -> bool:
+    """Whether a placeholder stands for anything in it."""
+    return b"autotune-secret-" in content and bool(_PLACEHOLDER.search(content.decode("latin-1")))
+
+
+def unmasked(content: bytes, original: bytes | None, where: str) -> bytes:
+    """The content with the values that ``original``, the file on the host, has.
+
+    Raises AutotuneError where that has other secrets than those that were masked.
+    """
+    if not is_masked(content):
+        return content
+    text, own = content.decode(), (original or b"").decode("utf-8", "surrogateescape")
+    hidden = masked(own)
+    if not {m[0] for m in _IN_CONTEXT.finditer(text)} <= {
+        m[0] for m in _IN_CONTEXT.finditer(hidden)
+    }:
+        raise AutotuneError(
+            f"{where} has other secrets than the file that its template was made from",
+            hint="`autotune init --from` reads the host again",
+        )
+    values = {placeholder: own[start:end] for start, end, placeholder in placeholders(own)}
+    whole = _PLACEHOLDER.sub(lambda match: values[match[0]], text)
+    return whole.encode("utf-8", "surrogateescape")
+
+
+def _candidates(text: str) -> Iterator[tuple[int, int]]:
+    for pattern in _ANYWHERE:
+        yield from (match.span(1) for match in pattern.finditer(text)
+                    if _is_secret(match[1]))  # fmt: skip
+    for match in _ASSIGNED.finditer(text):
+        group = "in" if match["in"] is not None else "bare"
+        prose = match["sign"] == ":" and _COMMENT.match(
+            text, text.rfind("\n", 0, match.start()) + 1
+        )
+        if not prose and not _ORDINARY.search(match["name"]) and _is_secret(match[group]):
+            yield match.span(group)
+    for line in re.finditer(r"[^\n]+", text):
+        yield from _of_directive(text, line.start(), line.end())
+    for match in _RANDOM.finditer(text):
+        before = text[max(0, match.start() - 12) : match.start()]
+        if _is_random(match[0]) and not _PUBLIC.search(before + match[0]):
+            yield match.span()
+
+
+def _of_directive(text: str, start: int, end: int) -> Iterator[tuple[int, int]]:
+    """The value of a directive, or of a variable or header that it sets, with a telling name."""
+    body = _INDENT.match(text, start, end)
+    assert body is not None
+    words = [match for match in _WORD.finditer(text, body.end(), end) if match[0] != "="]
+    names = [match["in"] or match["bare"] or "" for match in words]
+    if len(words) < 2 or (body["comment"] and (len(words) > 2 or not _telling(names[0]))):
+        return
+    deepest = 4 if _SETTERS.fullmatch(names[0].lstrip("@")) else 1
+    for place, name in enumerate(names[: min(deepest, len(words) - 1)]):
+        value = words[place + 1]
+        if _telling(name) and not names[place + 1].startswith("="):
+            group = "in" if value["in"] is not None else "bare"
+            if _is_secret(value[group]) and not (place == 0 and value[group].startswith("/")):
+                yield value.span(group)
+            return
+
+
+def _telling(name: str) -> bool:
+    if name == "secure_link_md5":
+        return True
+    word = re.fullmatch(r"\$?[\w.\[\]-]+:?", name)
+    return bool(word and _SECRET_NAME.search(name) and not _ORDINARY.search(name))
+
+
+def _is_secret(value: str) -> bool:
+    """Neither a variable, a path, a switch nor a placeholder."""
+    bare = value if _CRYPT.match(value) else _VARIABLE.sub("", value).strip(" \"'")
+    plain = re.fullmatch(r"(?i)(?:basic|bearer|token|apikey|negotiate)?[\W_]*", bare)
+    path = re.fullmatch(r"(?:file:|exec:|unix:|/[\w.-]+/|<).*", bare)
+    number = re.fullmatch(r"[0-9]{1,5}[kKmMsdh]?|[0-9.]+r/[sm]", bare)
+    switch = _NO_SECRETS.fullmatch(bare)
+    return not (plain or path or number or switch or _PLACEHOLDER.search(value))
+
+
+def _is_random(word: str) -> bool:
+    """Whether its characters follow each other as those of keys do, and not as those of names."""
+    if re.fullmatch(r"[0-9a-f]{32,}|[0-9A-F]{32,}", word):
+        return True
+    kinds = sum(bool(re.search(kind, word)) for kind in ("[a-z]", "[A-Z]", "[0-9]"))
+    counts = Counter(word)
+    entropy = -sum(n / len(word) * math.log2(n / len(word)) for n in counts.values())
+    parts = max(len(part) for part in re.split("[-_/]", word))
+    return kinds == 3 and entropy >= 4.0 and parts >= 12 and len(re.findall("[0-9]", word)) >= 2

@@ -1,0 +1,318 @@
+"""Names, files and outputs of hosts are text wherever they come out, and never control."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from ruamel.yaml import YAML
+
+from autotune import terminal
+from autotune.deploy import render
+from autotune.deploy.desired_state import DesiredState
+from autotune.deploy.host import validate_all
+from autotune.deploy.host_state import FileState, HostState
+from autotune.deploy.runtime import Layout
+from autotune.discovery.adopting import quoted, write
+from autotune.errors import AutotuneError
+from autotune.export import ansible
+from autotune.export.host_files import HostFile, Hosts, hosts_of, script
+from autotune.report.page import write_page
+from autotune.report.studies import open_study
+from autotune.report.text import report_lines
+from autotune.report.view import study_view
+from autotune.study.directory import Lock
+from autotune.study.records import Phase, State, Trial
+from autotune.study.store import Store
+from autotune.target.model import Data, Host
+from autotune.target.read import read
+from tests.deploy.doubles import Here
+from tests.discovery.places import LB, NGINX, POOL, SITE, host, web
+
+STUDIES = Path(__file__).parent / "report" / "studies"
+MARKER = "marker-of-code-that-ran"
+SECRET = "hunter2hunter2"
+INJECTED = "simulated: {seed: 1}"
+HOSTILE = [
+    f'{{{{ lookup("pipe", "touch {MARKER}") }}}}',
+    "{% for x in range(3) %}x{% endfor %}{# gone #}",
+    f"$(touch {MARKER})`touch {MARKER}`; touch {MARKER}",
+    f'it\'s "{MARKER}" \\ & <script>alert(1)</script>',
+    "-rf: [!!python/object x]",
+]
+TRIAL = Trial(0, Phase.BASELINE, {})
+
+
+def files_of(directory: Path) -> str:
+    """All that is below a directory, as text."""
+    return "\n".join(path.read_text() for path in directory.rglob("*") if path.is_file())
+
+
+# -- what adoption writes ---------------------------------------------------------------------------
+
+
+def test_a_name_in_a_file_stays_in_its_comment(tmp_path: Path) -> None:
+    nginx = NGINX.replace("events {", f'include "x\n{INJECTED}\n#\u2028{INJECTED}";\nevents {{')
+    listens = LB.replace("keepalive 16", f'keepalive "16\n{INJECTED}"')
+    hosts = [
+        web(nginx=nginx),
+        host("lb1", "10.0.0.9", {"/etc/nginx/nginx.conf": listens}, "nginx.service"),
+    ]
+    written = write(hosts, tmp_path / "mine.yaml", None, "/")
+    text = written.target.read_text()
+    assert INJECTED in text
+    assert INJECTED not in text.splitlines()
+    document = YAML(typ="safe").load(text)
+    assert "simulated" not in document
+    assert read(written.target).target.simulated is None
+
+
+@pytest.mark.parametrize("word", [*HOSTILE, "a\nb: c", "a\x07b", "x: y # z", "", "no"])
+def test_text_in_yaml_is_what_it_was(word: str) -> None:
+    assert YAML(typ="safe").load(f"key: {quoted(word)}") == {"key": word}
+
+
+def test_secrets_are_nowhere_in_what_adoption_writes(tmp_path: Path) -> None:
+    pool = f"{POOL}env[DB_PASSWORD] = {SECRET}\n"
+    site = SITE.replace(
+        "fastcgi_param CACHE", f"fastcgi_param API_KEY {SECRET}; fastcgi_param CACHE"
+    )
+    nginx = NGINX.replace(
+        "keepalive_timeout", f"# {SECRET[:7]}\n\tset $token {SECRET};\n\tkeepalive_timeout"
+    )
+    written = write([web(pool=pool, site=site, nginx=nginx)], tmp_path / "mine.yaml", None, "/")
+    assert SECRET not in files_of(tmp_path)
+    assert "autotune-secret-1-of-1" in files_of(written.templates)
+    assert any("which stay on its host" in note for note in written.notes)
+    assert "web.php_fpm.max_children" in written.target.read_text()
+
+
+def test_a_file_name_with_control_characters_is_left_alone(tmp_path: Path) -> None:
+    name = "/etc/nginx/conf.d/a\nb.conf"
+    files = {"/etc/nginx/nginx.conf": LB.replace("upstream", "include conf.d/*; upstream", 1),
+             name: "keepalive_requests 9;\n"}  # fmt: skip
+    written = write(
+        [host("lb1", "10.0.0.9", files, "nginx.service")], tmp_path / "a.yaml", None, "/"
+    )
+    assert any("control characters" in note for note in written.notes)
+    assert [path.name for path in written.templates.rglob("*.j2")] == ["nginx.conf.j2"]
+
+
+# -- what is deployed -------------------------------------------------------------------------------
+
+
+def desired(content: bytes) -> DesiredState:
+    files = {"/etc/redis/redis.conf": FileState(content)}
+    rendered = {"store.db1.redis": {"/etc/redis/redis.conf": content}}
+    return DesiredState({}, (), rendered, {"db1": HostState(files)}, Layout())
+
+
+TEMPLATE = b"requirepass autotune-secret-1-of-1\nhz 20\n"
+
+
+def test_hosts_get_their_own_secrets_and_records_get_placeholders() -> None:
+    own = HostState({"/etc/redis/redis.conf": FileState(f"requirepass {SECRET}\nhz 10\n".encode())})
+    filled_in = desired(TEMPLATE).with_secrets({"db1": own})
+    content = filled_in.hosts["db1"].files["/etc/redis/redis.conf"].content
+    assert content == f"requirepass {SECRET}\nhz 20\n".encode()
+    assert set(filled_in.files.values()) == {TEMPLATE}
+
+
+@pytest.mark.parametrize("now", [b"hz 10\n", b"requirepass a1b2\nmasterauth a1b2\n", None])
+def test_a_placeholder_is_never_deployed(now: bytes | None) -> None:
+    own = HostState({"/etc/redis/redis.conf": FileState(now)})
+    with pytest.raises(AutotuneError, match="has other secrets"):
+        desired(TEMPLATE).with_secrets({"db1": own})
+
+
+def test_software_validates_the_secret_and_not_its_placeholder(tmp_path: Path) -> None:
+    conf = tmp_path / "redis.conf"
+    conf.write_text(f"requirepass {SECRET}\nhz 10\n")
+    case: Any = SimpleNamespace(
+        name="store.db1.redis",
+        site=SimpleNamespace(directory=str(tmp_path / "try"), own=None, host="db1"),
+        service=SimpleNamespace(validate=lambda *_: ("grep", "-c", SECRET, str(conf))),
+    )
+    # What is staged belongs to root.
+    assert validate_all(Here(tmp_path), [(case, {str(conf): TEMPLATE})]) == [None]
+
+
+ESCAPES = [
+    "{{ data.parse_raw('gASVCQAAAAAAAABdlC4='.encode(), proto='pickle', allow_pickle=true) }}",
+    "{{ data.parse_file('/etc/passwd') }}",
+    "{{ data.__class__.__init__.__globals__ }}",
+    "{{ ''.__class__.__mro__[1].__subclasses__() }}",
+    "{{ cycler.__init__.__globals__.os.popen('id').read() }}",
+    "{{ data.model_dump() }}",
+]
+
+
+@pytest.mark.parametrize("template", ESCAPES)
+def test_a_template_runs_no_code(template: str) -> None:
+    from jinja2 import TemplateError
+
+    with pytest.raises(TemplateError):
+        render.of_text(template, {"data": Data()})
+
+
+# -- exports ----------------------------------------------------------------------------------------
+
+
+def of_host(path: str, unit: str) -> Hosts:
+    file = HostFile("web1", "web", path, b"x\n", 0o644, None, {unit: "restart"})
+    return Hosts((file,), {"web1": {unit: True, f"old-{unit}": False}}, {"web1": {}})
+
+
+@pytest.fixture
+def role(tmp_path: Path) -> Any:
+    """Write the role of one host with such a file and unit; its directory."""
+    study = open_study(shutil.copytree(STUDIES / "improved", tmp_path / "study"))
+    tier = study.target.tiers["web"].model_copy(
+        update={"hosts": ("web1",), "uses": (), "forwards_to": None}
+    )
+    hosts = {"web1": Host(transport="local")}
+    target = study.target.model_copy(update={"tiers": {"web": tier}, "hosts": hosts})
+
+    def of(path: str, unit: str) -> Path:
+        other: Any = SimpleNamespace(name=unit, target=target, source=study.source)
+        for relative, content in ansible.ansible(other, TRIAL, of_host(path, unit)).items():
+            place = tmp_path / "out" / relative
+            place.parent.mkdir(parents=True, exist_ok=True)
+            place.write_bytes(content)
+        return tmp_path / "out" / "ansible"
+
+    return of
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("word", HOSTILE)
+def test_a_file_name_is_no_code_for_ansible(word: str, role: Any) -> None:
+    """The real ansible-playbook looks for the file of that name, and makes nothing of it."""
+    path = f"/etc/nginx/conf.d/{word.replace('/', '')}.conf"
+    directory = role(path, "nginx.service")
+    program = Path(sys.executable).with_name("ansible-playbook")
+    done = subprocess.run(
+        [program, "--check", "-v", "-i", "inventory.yml", "site.yml",
+         "-e", f"ansible_python_interpreter={sys.executable}"], cwd=directory,
+        capture_output=True, text=True, timeout=100, check=False,
+    )  # fmt: skip
+    assert not (directory / MARKER).exists()
+    assert f"(item={path})" in done.stdout, done.stdout + done.stderr
+    assert f"Write {path}" in done.stdout
+
+
+@pytest.mark.parametrize("word", HOSTILE[:2])
+def test_names_in_the_role_are_tagged(word: str, role: Any) -> None:
+    directory = role(f"/etc/nginx/{word.replace('/', '')}.conf", word)
+    text = "".join(path.read_text() for path in directory.rglob("*.yml"))
+    ours = ("inventory_hostname", "{{ item", "autotune_", "ansible_facts")
+    for line in text.splitlines():
+        if "{{" in line or "{%" in line or "{#" in line:
+            assert "!unsafe" in line or any(mark in line for mark in ours), line
+    source = next(line for line in text.splitlines() if "src:" in line and ".conf" in line)
+    from jinja2 import Environment
+
+    shown = Environment(autoescape=True).from_string(YAML().load(source.strip())["src"])
+    assert word.replace("/", "") in shown.render(inventory_hostname="web1").replace("&#34;", '"')
+
+
+@pytest.mark.parametrize("word", HOSTILE)
+def test_a_script_runs_none_of_what_is_in_its_names(word: str, tmp_path: Path) -> None:
+    name = f"{word}\ntouch {MARKER}"
+    file = HostFile("web1", "web", f"{tmp_path}/root/{name}.conf", f"$(touch {MARKER})\n".encode(),
+                    0o644, ("grep", name, "%s"), {})  # fmt: skip
+    hosts = Hosts((file,), {"web1": {name: True, f"old {name}": False}}, {"web1": {}})
+    text = script(name, "web1", hosts)
+    tools = tmp_path / "bin"
+    tools.mkdir()
+    for program in ("systemctl", "grep", "chown", "cp"):
+        (tools / program).write_text("#!/bin/sh\n")
+        (tools / program).chmod(0o755)
+    text = text.replace("/var/backups", str(tmp_path / "kept"))
+    done = subprocess.run(["sh", "-c", text], cwd=tmp_path, capture_output=True, text=True, check=False,
+                          env={"PATH": f"{tools}:/usr/bin:/bin"}, timeout=30)  # fmt: skip
+    assert list(tmp_path.rglob(f"*{MARKER}")) == [], done.stderr
+
+
+@pytest.mark.parametrize("unit", ["x\ntouch y", "--now", "a;b", "$(id)", "{{ x }}"])
+def test_a_unit_of_a_journal_has_to_be_one(unit: str) -> None:
+    deployed = {"event": "deployed", "trial": 0,
+                "hosts": {"web1": {"units": {unit: True}, "sysctls": {}, "files": {}}}}  # fmt: skip
+    study: Any = SimpleNamespace(
+        name="shop", records=[deployed], target=SimpleNamespace(hosts={"web1": None})
+    )
+    with pytest.raises(AutotuneError, match="no unit and no kernel value"):
+        hosts_of(study, TRIAL)
+
+
+def test_a_host_is_not_exported_without_its_secrets(tmp_path: Path) -> None:
+    of_web1 = {"units": {"redis-server.service": True}, "sysctls": {"net.core.somaxconn": "512"},
+               "files": {"/etc/redis.conf": {"mode": 416, "check": None, "units": {}}}}  # fmt: skip
+    deployed = {"event": "deployed", "trial": 0, "hosts": {"web1": of_web1}}
+    study: Any = SimpleNamespace(name="shop", records=[deployed], directory=tmp_path, state=State(),
+                                 target=SimpleNamespace(hosts={"web1": None}))  # fmt: skip
+    place = tmp_path / "configs" / "0" / "store.web1.redis" / "etc"
+    place.mkdir(parents=True)
+    (place / "redis.conf").write_text(f"requirepass {SECRET}\n")
+    with pytest.raises(AutotuneError, match="secrets, which stay on their host") as raised:
+        hosts_of(study, TRIAL)
+    assert "autotune apply" in (raised.value.hint or "")
+
+
+# -- reports ----------------------------------------------------------------------------------------
+
+
+def test_reports_have_neither_secrets_nor_markup_nor_control(tmp_path: Path) -> None:
+    directory = tmp_path / "study"
+    shutil.copytree(STUDIES / "improved", directory)
+    hostile = f"\x1b]52;c;ZXZpbA==\x07\x1b[2J<script>alert('{MARKER}')</script>{{{{ 7*7 }}}}"
+    for top in (directory / "configs").iterdir():
+        for path in list(top.rglob("*.conf")):
+            path.write_text(f"{path.read_text()}\n# {hostile} {top.name}\nrequirepass {SECRET}\n")
+    lines = (directory / "events.jsonl").read_text().splitlines()
+    trial = next(json.loads(line)["trial"] for line in lines if '"event":"trial"' in line)
+    failed = {
+        "event": "failed",
+        "trial": trial,
+        "why": hostile,
+        "at": "2026-01-01T00:00:00+00:00",
+        "fault": False,
+    }
+    at = next(i for i, line in enumerate(lines) if '"event":"trial"' in line) + 1
+    (directory / "events.jsonl").write_text(
+        "\n".join([*lines[:at], json.dumps(failed), *lines[at:], ""])
+    )
+    study = open_study(directory)
+    page = write_page(study, tmp_path / "report.html").read_text()
+    assert "<script>alert(" not in page
+    assert SECRET not in page
+    shown = terminal.printable("\n".join(line for line, _ in report_lines(study_view(study))))
+    assert "\x1b" not in shown
+    assert SECRET not in shown
+
+
+def test_a_terminal_in_latin_1_gets_a_report(tmp_path: Path) -> None:
+    words = [sys.executable, "-m", "autotune", "report", str(STUDIES / "improved")]
+    done = subprocess.run(words, capture_output=True, check=False, timeout=60, cwd=tmp_path,
+                          env={"PYTHONIOENCODING": "latin-1", "PATH": "/usr/bin:/bin"})  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.decode("latin-1").count("?") > 0  # in place of arrows and marks
+
+
+def test_a_study_is_for_its_owner_alone(tmp_path: Path) -> None:
+    directory = tmp_path / "studies" / "shop"
+    with Lock(directory / "lock"):
+        store = Store(directory)
+        store.open_study("shop", "name: shop\n", source="shop.yaml", facts={})
+        store.close()
+        write_page(open_study(STUDIES / "improved"), directory / "report.html")
+    modes = {path.name: path.stat().st_mode & 0o777 for path in (directory, *directory.iterdir())}
+    assert modes.pop("shop") == 0o700
+    assert set(modes) >= {"lock", "target.yaml", "events.jsonl", "readings.jsonl", "report.html"}
+    assert set(modes.values()) == {0o600}

@@ -1,0 +1,241 @@
+"""What is masked in the configuration files of hosts, and what is not."""
+
+from __future__ import annotations
+
+import pytest
+
+from autotune import masking
+from autotune.errors import AutotuneError
+
+# The line, and what of it must be nowhere.
+SECRETS = [line.rsplit(" ¦ ", 1) for line in r"""
+proxy_set_header Authorization "Basic dXNlcjpodW50ZXIy"; ¦ dXNlcjpodW50ZXIy
+proxy_set_header Authorization "Bearer hunter2hunter2"; ¦ hunter2hunter2
+proxy_set_header X-Api-Key hunter2; ¦ hunter2
+proxy_set_header X-Auth-Token "hunter2"; ¦ hunter2
+proxy_set_header X-Secret hunter2; ¦ hunter2
+grpc_set_header authorization "Bearer hunter2hunter2"; ¦ hunter2hunter2
+proxy_pass http://admin:hunter2@10.0.0.1:8080; ¦ hunter2
+fastcgi_param DB_PASS hunter2; ¦ hunter2
+fastcgi_param  MYSQL_PWD  'hunter2'; ¦ hunter2
+fastcgi_param DATABASE_URL mysql://shop:hunter2@db/shop; ¦ hunter2
+fastcgi_param DATABASE_URL "hunter2"; ¦ hunter2
+fastcgi_param APP_KEY base64:hunter2=; ¦ hunter2
+fastcgi_param REDIS_PASSWORD hunter2 if_not_empty; ¦ hunter2
+fastcgi_param SMTPPASS hunter2; ¦ hunter2
+uwsgi_param SECRET_KEY hunter2; ¦ hunter2
+set $upstream_token hunter2; ¦ hunter2
+set $api_key "hunter2"; ¦ hunter2
+secure_link_md5 "$secure_link_expires$uri$remote_addr hunter2"; ¦ hunter2
+secure_link_secret hunter2; ¦ hunter2
+if ($arg_token != "hunter2") { return 403; } ¦ hunter2
+if ($http_x_api_key = hunter2) { return 200; } ¦ hunter2
+env DB_PASSWORD=hunter2; ¦ hunter2
+add_header X-Auth-Token hunter2; ¦ hunter2
+memcached_password hunter2; ¦ hunter2
+auth_jwt_secret "hunter2"; ¦ hunter2
+# fastcgi_param DB_PASS=hunter2; ¦ hunter2
+server 10.0.0.1 route=a?token=hunter2; ¦ hunter2
+location / { proxy_set_header Authorization "Basic aHVudGVyMjpo"; } ¦ aHVudGVyMjpo
+RequestHeader set Authorization "Basic dXNlcjpodW50ZXIy" ¦ dXNlcjpodW50ZXIy
+RequestHeader set X-Api-Key hunter2 ¦ hunter2
+Header always set X-Auth-Token "hunter2" ¦ hunter2
+SetEnv DB_PASSWORD hunter2 ¦ hunter2
+SetEnv APP_SECRET "hunter2" ¦ hunter2
+SetEnv DATABASE_URL postgres://shop:hunter2@db/shop ¦ hunter2
+DBDParams "host=db user=shop pass=hunter2" ¦ hunter2
+DBDParams "host=db user=shop password=hunter2 dbname=x" ¦ hunter2
+BalancerMember ajp://10.0.0.1:8009 secret=hunter2 ¦ hunter2
+ProxyPass / http://admin:hunter2@10.0.0.1:8080/ ¦ hunter2
+ProxyPass /app ajp://10.0.0.1:8009/ secret=hunter2 ¦ hunter2
+AuthLDAPBindPassword "hunter2" ¦ hunter2
+OIDCClientSecret hunter2 ¦ hunter2
+OIDCCryptoPassphrase hunter2 ¦ hunter2
+SessionCryptoPassphrase hunter2 ¦ hunter2
+Define DB_PASS hunter2 ¦ hunter2
+php_value mysqli.default_pw hunter2 ¦ hunter2
+php_admin_value session.save_path "tcp://10.0.0.4:6379?auth=hunter2" ¦ hunter2
+env[DB_PASS] = hunter2 ¦ hunter2
+env[MYSQL_PWD] = "hunter2" ¦ hunter2
+env[APP_KEY] = base64:hunter2 ¦ hunter2
+env[DATABASE_URL] = mysql://shop:hunter2@db/shop ¦ hunter2
+php_value[session.save_path] = "tcp://10.0.0.4:6379?auth=hunter2" ¦ hunter2
+php_admin_value[mysqli.default_pw] = hunter2 ¦ hunter2
+mysqli.default_pw = hunter2 ¦ hunter2
+mysql.default_password = "hunter2" ¦ hunter2
+session.save_path = "tcp://db:6379?weight=1&auth=hunter2&timeout=2" ¦ hunter2
+newrelic.license_key = "hunter2" ¦ hunter2
+;mysqli.default_pw = hunter2 ¦ hunter2
+opcache.secret = hunter2 ¦ hunter2
+requirepass hunter2 ¦ hunter2
+requirepass "hunter2 hunter3" ¦ hunter2
+# requirepass hunter2 ¦ hunter2
+#requirepass hunter2 ¦ hunter2
+masterauth hunter2 ¦ hunter2
+primaryauth-pass hunter2 ¦ hunter2
+tls-key-file-pass hunter2 ¦ hunter2
+user default on >hunter2 ~* +@all ¦ hunter2
+user shop on #9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08 +get ¦ 9f86d081
+sentinel auth-pass mymaster hunter2 ¦ hunter2
+rename-command CONFIG b840fc02d524045429941cc15f59e41cb7be6c52 ¦ b840fc02
+user shop insecure-password hunter2 ¦ hunter2
+user shop password $5$rounds=5000$hunter2$abcdefgh ¦ hunter2
+stats auth admin:hunter2 ¦ hunter2
+http-request set-header Authorization "Basic aHVudGVyMjpo" ¦ aHVudGVyMjpo
+http-request set-header X-Api-Key hunter2 ¦ hunter2
+setenv API_TOKEN hunter2 ¦ hunter2
+Environment="DB_PASS=hunter2" ¦ hunter2
+Environment=API_KEY=hunter2 PORT=80 ¦ hunter2
+Environment=REDIS_URL=redis://:hunter2@db:6379/0 ¦ hunter2
+ExecStart=/usr/bin/app --port 80 --token=hunter2 ¦ hunter2
+ExecStart=/usr/bin/app --password hunter2 ¦ hunter2
+map $host $key { default Zk3v9QpL7xW2mN8rT4yB6cD1; } ¦ Zk3v9QpL7xW2mN8rT4yB6cD1
+set $x eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxIn0.c2ln; ¦ eyJzdWIiOiIxIn0
+env AWS_ACCESS_KEY_ID=AKIAIOSFODNN7EXAMPLE; ¦ AKIAIOSFODNN7EXAMPLE
+set $y sk_live_hunter2; ¦ sk_live_hunter2
+admin:$apr1$hunter2x$abcdefghijklmnop ¦ hunter2x
+""".strip().splitlines()]  # fmt: skip
+
+ORDINARY = r"""
+proxy_set_header Host $host;
+proxy_set_header X-Real-IP $remote_addr;
+proxy_set_header X-Forwarded-For $proxy_add_x_forwarded_for;
+proxy_set_header Authorization $http_authorization;
+proxy_set_header Authorization "";
+proxy_set_header X-Auth-Token $http_x_auth_token;
+proxy_set_header Connection "upgrade";
+proxy_pass_header Authorization;
+proxy_hide_header X-Api-Key;
+proxy_pass http://backend;
+proxy_pass http://10.0.0.1:8080/app;
+fastcgi_pass unix:/run/php/php8.2-fpm.sock;
+fastcgi_param SCRIPT_FILENAME $document_root$fastcgi_script_name;
+fastcgi_param HTTPS on;
+fastcgi_param HTTP_AUTHORIZATION $http_authorization;
+fastcgi_param SERVER_SOFTWARE nginx/$nginx_version;
+fastcgi_cache_key "$scheme$request_method$host$request_uri";
+proxy_cache_key $scheme$proxy_host$request_uri;
+limit_req zone=token burst=20 nodelay;
+limit_req_zone $binary_remote_addr zone=token:10m rate=10r/s;
+limit_req_zone $http_x_api_key zone=api_key:10m rate=5r/s;
+ssl_certificate /etc/ssl/certs/shop.pem;
+ssl_certificate_key /etc/ssl/private/shop.key;
+ssl_password_file /etc/nginx/passwords;
+ssl_ciphers ECDHE-ECDSA-AES128-GCM-SHA256:ECDHE-RSA-AES128-GCM-SHA256:DHE-RSA-CHACHA20-POLY1305;
+ssl_session_ticket_key /etc/nginx/ticket.key;
+ssl_session_tickets off;
+ssl_session_cache shared:SSL:10m;
+server_tokens off;
+auth_basic "Restricted area";
+auth_basic_user_file /etc/nginx/htpasswd;
+auth_request /auth;
+auth_request_set $user $upstream_http_x_user;
+auth_request_set $token $upstream_http_x_token;
+secure_link $arg_md5,$arg_expires;
+secure_link_md5 "$secure_link_expires$uri$remote_addr";
+map $http_x_token $limit { default 1; }
+set $token $arg_token;
+set $no_cache 1;
+if ($http_authorization = "") { return 401; }
+log_format main '$remote_addr - $remote_user [$time_local] "$request" $status';
+keepalive_timeout 65;
+worker_connections 1024;
+location ~ ^/(password|token)/reset { }
+rewrite ^/password/reset$ /index.php?page=password last;
+# password protected area
+# set the authorization header for the backend
+add_header Content-Security-Policy "script-src 'sha256-B2yPHKaXnvFWtRChIbabYmUBFZdVfKKXHbWtWidDVF8='";
+add_header X-Frame-Options SAMEORIGIN;
+access_log /var/log/nginx/token-access.log main;
+ServerTokens Prod
+AuthType Basic
+AuthName "Members only"
+AuthUserFile /etc/apache2/htpasswd
+AuthBasicProvider file
+Require valid-user
+ProxyPass /app http://10.0.0.1:8080/app
+ProxyPassReverse /app http://10.0.0.1:8080/app
+PassEnv DB_PASSWORD
+RequestHeader unset Authorization
+RequestHeader set X-Forwarded-Proto "https"
+SetEnvIf Authorization "(.*)" HTTP_AUTHORIZATION=$1
+SSLCertificateKeyFile /etc/ssl/private/shop.key
+SSLSessionTickets off
+LoadModule auth_basic_module /usr/lib/apache2/modules/mod_auth_basic.so
+BalancerMember http://10.0.0.1:80 route=web1
+session.cookie_secure = 1
+session.save_path = "/var/lib/php/sessions"
+session.save_path = "tcp://10.0.0.4:6379"
+mysqli.default_pw =
+pm.max_children = 50
+php_admin_value[error_log] = /var/log/fpm-php.www.log
+env[PATH] = /usr/local/bin:/usr/bin:/bin
+security.limit_extensions = .php
+disable_functions = password_hash,exec
+zend.assertions = -1
+maxmemory-policy allkeys-lru
+protected-mode yes
+aclfile /etc/redis/users.acl
+tls-key-file /etc/redis/redis.key
+# requirepass is not compatible with the aclfile option and the ACL LOAD command
+tcp-keepalive 300
+user www-data;
+user www-data www-data;
+user nobody
+server web1 10.0.0.1:80 check cookie web1
+bind *:443 ssl crt /etc/haproxy/shop.pem
+stats uri /admin?stats
+http-request set-header X-Forwarded-Proto https
+Environment=PATH=/usr/bin:/bin
+EnvironmentFile=/etc/default/secrets
+LoadCredential=tls:/etc/ssl/private/shop.key
+LimitNOFILE=65536
+Documentation=https://nginx.org/en/docs/
+""".strip().splitlines()
+
+
+def test_there_are_enough_lines() -> None:
+    assert len(SECRETS) >= 60
+    assert len(ORDINARY) >= 40
+
+
+@pytest.mark.parametrize(("line", "secret"), SECRETS)
+def test_a_secret_is_masked_and_comes_from_the_host_again(line: str, secret: str) -> None:
+    text = f"first line\n  {line}\nlast line\n"
+    masked = masking.masked(text)
+    assert secret not in masked
+    assert masked.startswith("first line\n")
+    assert masked.endswith("\nlast line\n")
+    assert masking.masked(masked) == masked
+    assert masking.unmasked(masked.encode(), text.encode(), "it") == text.encode()
+
+
+@pytest.mark.parametrize("line", ORDINARY)
+def test_an_ordinary_line_is_as_it_was(line: str) -> None:
+    assert (
+        masking.masked(f"first line\n  {line}\nlast line\n") == f"first line\n  {line}\nlast line\n"
+    )
+
+
+OF_A_HOST = b"requirepass hunter2\nhz 10\n# masterauth hunter3\n"
+
+
+def test_a_password_that_was_changed_since_is_the_one_that_is_kept() -> None:
+    template = masking.masked_bytes(OF_A_HOST).replace(b"hz 10", b"hz 20")
+    rotated = OF_A_HOST.replace(b"hunter2", b"other7")
+    assert masking.unmasked(template, rotated, "it") == rotated.replace(b"hz 10", b"hz 20")
+
+
+@pytest.mark.parametrize("now", [
+    None, b"", b"hz 10\n", b"requirepass hunter2\nhz 10\n",
+    b"masterauth hunter3\nrequirepass hunter2\n", OF_A_HOST + b"masteruser a\nmasterauth b1\n",
+])  # fmt: skip
+def test_a_file_with_other_secrets_is_refused(now: bytes | None) -> None:
+    with pytest.raises(AutotuneError, match="web1: /etc/x has other secrets"):
+        masking.unmasked(masking.masked_bytes(OF_A_HOST), now, "web1: /etc/x")
+
+
+def test_a_key_is_masked_as_a_whole() -> None:
+    block = "-----BEGIN RSA PRIVATE KEY-----\nMIIB\nabc=\n-----END RSA PRIVATE KEY-----"
+    assert masking.masked(f"a\n{block}\nb\n") == "a\nautotune-secret-1-of-1\nb\n"
+    assert masking.masked(f"a\n{block[:40]}") == "a\nautotune-secret-1-of-1"
