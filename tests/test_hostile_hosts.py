@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -213,13 +214,18 @@ def test_names_in_the_role_are_tagged(word: str, role: Any) -> None:
     text = "".join(path.read_text() for path in directory.rglob("*.yml"))
     ours = ("inventory_hostname", "{{ item", "autotune_", "ansible_facts")
     for line in text.splitlines():
-        if "{{" in line or "{%" in line or "{#" in line:
+        is_key = re.search(
+            r"\.conf'?:( [0-9a-f]{64})?\s*$", line
+        )  # Ansible renders values, never the keys of variables
+        if not is_key and any(sign in line for sign in ("{{", "{%", "{#")):
             assert "!unsafe" in line or any(mark in line for mark in ours), line
     source = next(line for line in text.splitlines() if "src:" in line and ".conf" in line)
     from jinja2 import Environment
 
-    shown = Environment(autoescape=True).from_string(YAML().load(source.strip())["src"])
-    assert word.replace("/", "") in shown.render(inventory_hostname="web1").replace("&#34;", '"')
+    source_path = Environment(autoescape=True).from_string(YAML().load(source.strip())["src"])
+    assert word.replace("/", "") in source_path.render(inventory_hostname="web1").replace(
+        "&#34;", '"'
+    )
 
 
 @pytest.mark.parametrize("word", HOSTILE)

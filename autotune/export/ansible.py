@@ -35,6 +35,7 @@ ROLE = "ansible/roles/autotune"
 HERE = "{{ inventory_hostname }}"
 FOUND = "autotune_found"  # what there is of the paths that are written
 LOAD_KERNEL = "Load kernel values"
+WIDTH, UNBROKEN = 120, 1 << 16  # characters a line
 
 
 class Template(str):
@@ -76,7 +77,10 @@ def ansible(study: Study, trial: Trial, hosts: Hosts) -> dict[str, bytes]:
         f"{ROLE}/meta/main.yml": _meta(study),
     }
     notice = f"# {MODEL}\n".encode() if study.target.simulated else b""
-    return content | {path: notice + _yaml(document) for path, document in documents.items()}
+    # Paths are keys of the variables, and a key is not read back if it goes over two lines.
+    widths = {f"{ROLE}/vars/main.yml": UNBROKEN}
+    return content | {path: notice + _yaml(document, widths.get(path, WIDTH))
+                      for path, document in documents.items()}  # fmt: skip
 
 
 def backup_of(study: Study, trial: Trial) -> str:
@@ -358,11 +362,11 @@ def _inert(document: Any) -> Any:
     return document
 
 
-def _yaml(document: Any) -> bytes:
+def _yaml(document: Any, width: int) -> bytes:
     document = _inert(document)
     writer = YAML()
     writer.explicit_start = True
-    writer.width = 120
+    writer.width = width
     writer.representer.ignore_aliases = lambda *_: True  # a person reads it
     writer.indent(mapping=2, sequence=4, offset=2)
     out = io.StringIO()
