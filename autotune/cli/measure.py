@@ -116,17 +116,13 @@ def measure(
     with reporting(environment, directory, verbose=verbose) as progress:
         if bounds is not None:
             record = ceilings.measure(environment, bounds, directory, progress).record()
-            if json_:
-                print_json(measured.ceilings_json(record))
-            else:
-                echo("\n".join(measured.ceiling_lines(record)))
+            text = "\n".join(measured.ceiling_lines(record))
+            print_json(measured.ceilings_json(record)) if json_ else echo(text)
             return
         measurement = measuring.measure(environment, request, directory, progress)
     study = open_study(directory)
-    if json_:
-        print_json(measured.measurement_json(measurement, study, least))
-    else:
-        echo(measured.measurement_text(measurement, study, least))
+    text = measured.measurement_text(measurement, study, least)
+    print_json(measured.measurement_json(measurement, study, least)) if json_ else echo(text)
     if exit_code and least is not None and measurement.peak < least:
         raise typer.Exit(errors.NOT_IMPROVED)
 

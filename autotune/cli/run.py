@@ -77,13 +77,8 @@ def run(
     earlier = find(from_, studies) if from_ else None
     confirm(environment.announce(), yes=yes)
     directory = new_directory(studies, environment.file.target.name)
-    run_session(
-        partial(start.start, keep=keep, earlier=earlier),
-        environment,
-        directory,
-        json_=json_,
-        verbose=verbose,
-    )
+    begin = partial(start.start, keep=keep, earlier=earlier)
+    run_session(begin, environment, directory, json_=json_, verbose=verbose)
     print_study(directory, json_=json_, exit_code=exit_code)
 
 

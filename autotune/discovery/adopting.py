@@ -83,19 +83,23 @@ def write(
         f"the secrets in {path}, which stay on its host" for tier in adopted
         for path, text in tier.templates.items() if is_masked(text.encode())
     ]  # fmt: skip
+    _write_templates(adopted, templates)
+    out.write_text(target_text(stack), encoding="utf-8")
+    parameters = sum(len(tier.values) for tier in adopted)
+    return Written(out, templates, tuple(map(_summary, discovered)), parameters, tuple(notes))
+
+
+def _write_templates(tiers: Sequence[AdoptedTier], templates: Path) -> None:
     texts = {
-        manifest.NAME: manifest.text({k: own for tier in adopted for k, own in tier.own.items()})
+        manifest.NAME: manifest.text({k: own for tier in tiers for k, own in tier.own.items()})
     }
-    for tier in adopted:
+    for tier in tiers:
         _check(tier)
         texts |= tier.templates
     for relative, text in texts.items():
         place = templates / relative
         place.parent.mkdir(parents=True, exist_ok=True)
         place.write_bytes(text.encode())
-    out.write_text(target_text(stack), encoding="utf-8")
-    parameters = sum(len(tier.values) for tier in adopted)
-    return Written(out, templates, tuple(map(_summary, discovered)), parameters, tuple(notes))
 
 
 def _tiers(hosts: Sequence[DiscoveredHost]) -> tuple[Sequence[DiscoveredTier], list[str]]:

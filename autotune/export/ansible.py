@@ -12,7 +12,7 @@ from __future__ import annotations
 import io
 import re
 import shlex
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -185,8 +185,8 @@ def _looked_at(
         "loop": [*_directories(written), *written, *kernel],
         "register": FOUND,
     }  # fmt: skip
-    label = {"loop": Template(f"{{{{ {FOUND}.results }}}}"),
-             "loop_control": {"label": Template("{{ item.item }}")}}  # fmt: skip
+    each = {"loop": Template(f"{{{{ {FOUND}.results }}}}"),
+            "loop_control": {"label": Template("{{ item.item }}")}}  # fmt: skip
     yield {
         "name": "Refuse files that are not those the study had before it",
         "ansible.builtin.assert": {
@@ -198,15 +198,20 @@ def _looked_at(
             ),
             "quiet": True,
         },
-        **label,
+        **each,
         "when": [
             "not autotune_overwrite | bool",
             "item.item in autotune_expected[inventory_hostname]",
         ],
     }
+    yield from _backed_up(each, backup)
+
+
+def _backed_up(each: Mapping[str, Any], backup: str) -> Iterator[dict[str, Any]]:
+    """A copy of each file that was looked at, where it is an original."""
     digests = "autotune_written[inventory_hostname]"
-    backed_up = {
-        **label,
+    originals = {
+        **each,
         "diff": False,
         "when": [
             "not ansible_check_mode",
@@ -222,7 +227,7 @@ def _looked_at(
             "path": Template(f"{backup}{{{{ item.item | dirname }}}}"), "state": "directory",
             "owner": "root", "group": "root", "mode": _octal(0o700),
         },
-        **backed_up,
+        **originals,
     }  # fmt: skip
     yield {
         "name": "Back up what is replaced",
@@ -231,7 +236,7 @@ def _looked_at(
             "dest": Template(f"{backup}{{{{ item.item }}}}"), "remote_src": True,
             "force": False, "mode": "preserve",  # the first backup stays: it has the originals
         },
-        **backed_up,
+        **originals,
     }  # fmt: skip
 
 

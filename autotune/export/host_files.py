@@ -116,13 +116,17 @@ def hosts_of(study: Study, trial: Trial, *, everything: bool = False) -> Hosts:
         before,
     )
     chosen = hosts if everything else _changed(hosts, recorded)
-    for file in chosen.files:
+    return _without_secrets(chosen)
+
+
+def _without_secrets(hosts: Hosts) -> Hosts:
+    for file in hosts.files:
         if is_masked(file.content):
             raise AutotuneError(
                 f"{file.path} of {file.host} has secrets, which stay on their host",
                 hint="`autotune export` without --format, and `autotune apply` of that: it keeps them",
             )
-    return chosen
+    return hosts
 
 
 def _deployed(study: Study, trial: Trial) -> Mapping[str, Any]:

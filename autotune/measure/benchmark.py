@@ -46,14 +46,14 @@ class Unusable:
 class Fault:
     """The command failed, which says nothing about the configuration.
 
-    ``error_text``: the last lines it printed.
+    ``said``: the last lines it printed; a key of journals.
     """
 
     why: str
-    error_text: str = ""
+    said: str = ""
 
     def __str__(self) -> str:
-        return f"{self.why}\n{self.error_text}" if self.error_text else self.why
+        return f"{self.why}\n{self.said}" if self.said else self.why
 
 
 Answer = Value | Unusable | Fault

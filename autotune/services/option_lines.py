@@ -77,17 +77,7 @@ def adoption(
             )
 
     def tune(running: RunningService, accepts: Accepts) -> Adopted:
-        return map_directives(running.config, _tunables(running.config), accepts)
-
-    def _tunables(config: Config) -> Iterator[Tunable]:
-        """What the main file does not have goes to its end; the stock value is what it is then."""
-        stock = {parameter.name: parameter.stock for parameter in service.parameters}
-        text = config.texts.get(config.main, "")
-        first, last = ("", r"\n") if text.endswith("\n") or not text else (r"\n", "")
-        for option, name in options.items():
-            notation = _NOTATIONS[type(stock[name])]
-            line = f'"{first}{option} " ~ {notation.write(name)} ~ "{last}"'
-            yield Tunable(name, option, notation, absent=Absent(stock[name], at_end, line))
+        return map_directives(running.config, _tunables(service, options, running.config), accepts)
 
     return Adoption(
         known_as=service.title,
@@ -97,6 +87,17 @@ def adoption(
         find=find,
         tune=tune,
     )
+
+
+def _tunables(service: Service, options: Mapping[str, str], config: Config) -> Iterator[Tunable]:
+    """What the main file does not have goes to its end; the stock value is what it is then."""
+    stock = {parameter.name: parameter.stock for parameter in service.parameters}
+    text = config.texts.get(config.main, "")
+    first, last = ("", r"\n") if text.endswith("\n") or not text else (r"\n", "")
+    for option, name in options.items():
+        notation = _NOTATIONS[type(stock[name])]
+        line = f'"{first}{option} " ~ {notation.write(name)} ~ "{last}"'
+        yield Tunable(name, option, notation, absent=Absent(stock[name], at_end, line))
 
 
 def last_number(config: Config, option: str, default: int) -> int:

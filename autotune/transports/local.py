@@ -39,10 +39,7 @@ class LocalTransport:
         cwd: str | None = None,
         env: Mapping[str, str] | None = None,
     ) -> Completed:
-        words = list(argv)
-        if sudo and os.geteuid() != 0:  # sudo clears the environment, so it is set behind it
-            variables = [f"{name}={value}" for name, value in (env or {}).items()]
-            words = ["sudo", "-n", "--", *(["env", *variables] if variables else []), *argv]
+        words = _as_root(argv, env or {}) if sudo and os.geteuid() != 0 else list(argv)
         try:
             process = subprocess.Popen(
                 words,
@@ -118,6 +115,12 @@ class LocalTransport:
 
     def close(self) -> None:
         return None
+
+
+def _as_root(argv: Argv, env: Mapping[str, str]) -> list[str]:
+    """With sudo, which clears the environment: it is set behind it."""
+    variables = [f"{name}={value}" for name, value in env.items()]
+    return ["sudo", "-n", "--", *(["env", *variables] if variables else []), *argv]
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:

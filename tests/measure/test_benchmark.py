@@ -76,7 +76,7 @@ def test_its_faults_come_with_its_last_words(
         answer = called.ask(0, {})
     assert isinstance(answer, Fault)
     assert why in answer.why
-    assert said in answer.error_text
+    assert said in answer.said
 
 
 def test_it_may_say_that_a_configuration_cannot_be_used(tmp_path: Path) -> None:
