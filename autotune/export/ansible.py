@@ -23,9 +23,11 @@ from ruamel.yaml.scalarstring import DoubleQuotedScalarString
 from autotune.deploy.stack import start_order
 from autotune.export.host_files import (
     MODEL,
+    STAGED,
     SYSCTL_FILE,
     HostFile,
     Hosts,
+    staged_check,
 )
 from autotune.report.studies import Study
 from autotune.study.records import Trial
@@ -303,11 +305,19 @@ def _copy(file: HostFile, stat: str) -> dict[str, Any]:
         "mode": Template(f"{{{{ {stat}.mode | default('0{file.mode:o}') }}}}"),
     }
     if file.check:
-        copy["validate"] = shlex.join(file.check)
+        copy["validate"] = _quoted(_beside(file))
     task = {"name": f"Write {file.path}", "ansible.builtin.copy": copy}
     # A role does not know what ran before: what a reload cannot change may have changed too.
     notified = [f"Restart {unit}" for unit in sorted(file.units)]
     return task | ({"notify": notified} if notified else {})
+
+
+def _beside(file: HostFile) -> str:
+    """The check of a copy beside the file: some software looks there for what the file includes."""
+    check = staged_check(file.check or (), file.path)
+    copy = shlex.quote(f"{file.path}{STAGED}")
+    script = f'cp "$1" {copy} && {check}; code=$?; rm -f {copy}; exit $code'
+    return f"sh -c {shlex.quote(script.replace('%', '%%'))} sh %s"
 
 
 def _handlers(hosts: Hosts) -> Iterator[dict[str, Any]]:

@@ -285,7 +285,7 @@ def _templates() -> Environment:
         "quoted": shlex.quote,
         "here_document": _here_document,
         "line": lambda text: "".join(c if c.isprintable() else "?" for c in text),
-        "command": _command,
+        "command": staged_check,
     }
     return environment
 
@@ -303,5 +303,6 @@ def _here_document(content: bytes) -> str:
     return f"base64 -d <<'{DELIMITER}'\n{base64.encodebytes(content).decode()}{DELIMITER}"
 
 
-def _command(check: tuple[str, ...], path: str) -> str:
+def staged_check(check: tuple[str, ...], path: str) -> str:
+    """The command that validates what is staged beside ``path``."""
     return shlex.join(f"{path}{STAGED}" if word == "%s" else word for word in check)

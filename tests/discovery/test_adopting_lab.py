@@ -277,7 +277,7 @@ systemctl daemon-reload""",
     failed = ground.sh(NAME, f"sh -s 2>&1 <<'END' || echo failed $?\n{text}\nEND")
     assert "failed 1" in failed
     assert "restored: /etc/nginx/nginx.conf" in failed
-    assert "restored: nginx.service, enabled active" in failed
+    assert "restored: nginx.service, disabled active" in failed
     assert "worker_connections 768" in ground.sh(NAME, "cat /etc/nginx/nginx.conf")
     assert served().startswith("site ")
     ground.sh(NAME, f"rm -r {DROP_IN} /var/backups/autotune-*; systemctl daemon-reload")
