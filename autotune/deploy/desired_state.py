@@ -1,19 +1,41 @@
-"""From settings to how each host should be, and to what a change of each file would need. Pure."""
+"""From settings to the files and the state of every host, and to what is left to do there."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
 
-from autotune.deploy.host_state import FileState, HostState
+from jinja2 import FileSystemLoader, StrictUndefined, TemplateError
+from jinja2.sandbox import ImmutableSandboxedEnvironment
+from pydantic import BaseModel
+
+from autotune.deploy.host_state import FileState, HostPlan, HostState, ObservedHost
 from autotune.deploy.runtime import Check, Layout
 from autotune.deploy.stack import Part, Stack
 from autotune.errors import AutotuneError
 from autotune.masking import masked_bytes, unmasked
-from autotune.services.base import Action, Endpoint, Settings, config_files
+from autotune.services.base import (
+    Action,
+    Endpoint,
+    Service,
+    Settings,
+    Site,
+    Value,
+    config_files,
+)
 from autotune.target import runtimes
+from autotune.target.model import Data
+from autotune.target.shipped import shipped
 
 Rendered = Mapping[str, Mapping[str, bytes]]  # by part, then by path
+# Path or kernel value → the units that a change of it concerns, and what each of them then needs.
+RequiredActions = Mapping[str, Mapping[str, Action]]
+
+
+class RenderError(AutotuneError):
+    """A template is missing, broken, or asks for a value that does not exist."""
 
 
 @dataclass(frozen=True)
@@ -69,7 +91,7 @@ class DesiredState:
 def desired_state(
     settings: Settings,
     stack: Stack,
-    render: Callable[[Part], Mapping[str, bytes]],
+    files_of: Callable[[Part], Mapping[str, bytes]],
     layout: Layout,
 ) -> DesiredState:
     """Every host with the units that ``settings`` choose running, and those they do not stopped.
@@ -77,7 +99,7 @@ def desired_state(
     Raises AutotuneError where two parts would write the same file of one host.
     """
     parts = stack.active(settings)
-    rendered = {part.name: render(part) for part in parts}
+    rendered = {part.name: files_of(part) for part in parts}
     hosts = {
         host: _host_state(
             [part for part in parts if part.site.host == host],
@@ -213,3 +235,118 @@ def _sysctls(part: Part, settings: Settings) -> Mapping[str, str]:
 def _listening(part: Part) -> str:
     place = part.service.socket(part.site)
     return str(place.port) if isinstance(place, Endpoint) else place or ""
+
+
+# -- the files of a part: settings and a site in, exact bytes out -----------------------------------
+
+
+class _Sandbox(ImmutableSandboxedEnvironment):
+    """A target's templates may come from anybody: they fill in values and call nothing of ours."""
+
+    def is_safe_attribute(self, obj: object, attr: str, value: object) -> bool:
+        # Models have methods that read files, and that unpickle what they are given.
+        model = isinstance(obj, BaseModel) and callable(value)
+        return not model and super().is_safe_attribute(obj, attr, value)
+
+
+@cache
+def _environment(directories: tuple[Path, ...]) -> _Sandbox:
+    # Configuration files are no HTML: escaping would corrupt them.
+    environment = _Sandbox(
+        loader=FileSystemLoader([str(directory) for directory in directories]),
+        undefined=StrictUndefined,
+        autoescape=False,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+    environment.filters["onoff"] = lambda value: "on" if value else "off"
+    environment.filters["yesno"] = lambda value: "yes" if value else "no"
+    return environment
+
+
+def of_text(template: str, values: Mapping[str, object]) -> str:
+    """What a template comes to, as deployments read it: for one that is not in a file yet."""
+    return _environment(()).from_string(template).render(values)
+
+
+def render(
+    service: Service,
+    site: Site,
+    settings: Settings,
+    data: Data,
+    overrides: Path | None = None,
+) -> dict[str, bytes]:
+    """The files of one service on one site: path relative to the site → content.
+
+    ``settings`` are the whole study's; the template sees its own service's by their bare names, and
+    those of the services beside it in the tier as ``beside.SERVICE.NAME``.
+    ``overrides`` is the user's template directory, looked into before the shipped ones. Raises
+    RenderError.
+    """
+    prefix = f"{site.tier}.{service.name}."
+    own = {k.removeprefix(prefix): v for k, v in settings.items() if k.startswith(prefix)}
+    beside = _by_service(site.tier, settings)
+    directories = (*((overrides,) if overrides else ()), shipped("templates"))
+    environment = _environment(directories)
+    rendered: dict[str, bytes] = {}
+    for file in config_files(service, site):
+        try:
+            template = environment.get_template(file.template)
+            rendered[file.path] = template.render(own, site=site, data=data, beside=beside).encode()
+        except TemplateError as error:
+            line = getattr(error, "lineno", None)
+            place = f"{file.template}:{line}" if line else file.template
+            raise RenderError(f"{place}: {type(error).__name__}: {error.message}") from error
+    return rendered
+
+
+def _by_service(tier: str, settings: Settings) -> dict[str, dict[str, Value]]:
+    by_service: dict[str, dict[str, Value]] = {}
+    for name, value in settings.items():
+        of, _, rest = name.partition(".")
+        service, mark, parameter = rest.partition(".")
+        if of == tier and mark:
+            by_service.setdefault(service, {})[parameter] = value
+    return by_service
+
+
+# -- what is left to do on a host -------------------------------------------------------------------
+
+
+def plan_host(
+    desired: HostState,
+    observed: ObservedHost,
+    required: RequiredActions,
+    touched: Collection[str] = (),
+) -> HostPlan:
+    """Nothing for what is right already; ``touched`` units are restarted whatever they look like.
+
+    Those are units that may have read files which are no longer there. So may the service manager have:
+    whoever removed a drop-in may have been killed before the reload.
+    """
+    changed = [
+        path for path, state in desired.files.items() if not observed.files[path].is_as(state)
+    ]
+    kernel = {
+        name: value
+        for name, value in desired.sysctls.items()
+        if observed.sysctls.get(name) not in (None, value)
+    }
+    act = dict.fromkeys((unit for unit in touched if desired.units.get(unit)), Action.RESTART)
+    for cause in (*changed, *kernel):
+        for unit, action in required.get(cause, {}).items():
+            act[unit] = max(action, act.get(unit, Action.NONE))
+    for unit, running in desired.units.items():
+        if running and not observed.units[unit].active:
+            act[unit] = Action.RESTART
+    idle = [unit for unit, running in desired.units.items() if not running]
+    gone = [path for path in changed if desired.files[path].absent]
+    return HostPlan(
+        stop=tuple(u for u in idle if u in observed.units and observed.units[u].active),
+        write=tuple(path for path in changed if path not in gone),
+        remove=tuple(sorted(gone, key=len, reverse=True)),  # what is in a directory before it
+        sysctls=kernel,
+        unread=tuple(desired.files if touched else changed),
+        act={u: act[u] for u in desired.units if desired.units[u] and act.get(u, Action.NONE)},
+    )

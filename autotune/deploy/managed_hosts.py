@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from autotune.deploy.backup import BackupStore, HostBackup
+from autotune.deploy.desired_state import plan_host
 from autotune.deploy.host import ManagedHost
 from autotune.deploy.host_commands import KEPT, ORIGINALS
 from autotune.deploy.host_lock import Lease
@@ -16,7 +17,6 @@ from autotune.deploy.host_state import (
     HostState,
     ObservedHost,
     ServiceManager,
-    plan_host,
     unlike,
 )
 from autotune.deploy.runtime import Note

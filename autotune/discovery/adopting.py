@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from autotune.deploy import manifest, render
+from autotune.deploy import desired_state, manifest
 from autotune.discovery import adoption
 from autotune.discovery.adoption import AdoptedTier
 from autotune.discovery.host_reading import DiscoveredHost, read_host
@@ -182,7 +182,7 @@ def _check(tier: AdoptedTier) -> None:
             own = tier.own[f"{tier.discovered.name}.{instance.host.name}.{service}"]
             values = _baseline(tier, service)
             for file in own.files:
-                text = render.of_text(tier.templates[file.template], values)
+                text = desired_state.of_text(tier.templates[file.template], values)
                 if text != masked(config.texts[file.path]):
                     raise AutotuneError(f"{file.path} cannot be made into a template exactly")
 

@@ -11,9 +11,8 @@ from pathlib import Path
 
 from autotune.deploy import manifest, ready
 from autotune.deploy.deployment import Deployment
-from autotune.deploy.desired_state import DesiredState, desired_state
+from autotune.deploy.desired_state import DesiredState, desired_state, render
 from autotune.deploy.managed_hosts import LoadHosts
-from autotune.deploy.render import render
 from autotune.deploy.runtime import Invalid, NeedsPrograms, Note, Runtime
 from autotune.deploy.stack import Part, Stack, entry_tiers
 from autotune.environments.base import Checked, Preview, size

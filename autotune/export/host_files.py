@@ -18,7 +18,6 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from autotune.deploy.deployed import Original
-from autotune.deploy.render import shipped_templates
 from autotune.errors import AutotuneError
 from autotune.masking import is_masked
 from autotune.report.diff import file_diff, rendered
@@ -26,6 +25,7 @@ from autotune.report.studies import Study
 from autotune.report.view import conclusion
 from autotune.study.records import Trial
 from autotune.target import runtimes
+from autotune.target.shipped import shipped
 
 SYSCTL_FILE = "/etc/sysctl.d/99-autotune.conf"
 _ORDINARY = re.compile(r"[\w.][\w:.,@\\ /-]*|-?[0-9]+( -?[0-9]+)*")
@@ -274,7 +274,7 @@ def filled(template: str, **values: Any) -> str:
 @cache
 def _templates() -> Environment:
     environment = Environment(
-        loader=FileSystemLoader(str(shipped_templates() / "export")),
+        loader=FileSystemLoader(str(shipped("templates") / "export")),
         undefined=StrictUndefined,
         autoescape=False,  # noqa: S701  scripts and plain text; a script quotes for the shell
         trim_blocks=True,

@@ -16,7 +16,6 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup, escape
 
 from autotune import durable
-from autotune.deploy.render import shipped_templates
 from autotune.report import text
 from autotune.report.charts import data
 from autotune.report.load_curve import hosts_watched
@@ -24,6 +23,7 @@ from autotune.report.measured import ceilings_table
 from autotune.report.studies import Study
 from autotune.report.view import StudyView, study_view
 from autotune.report.warnings import warnings
+from autotune.target.shipped import shipped
 
 REFRESH = 20  # seconds, while the study runs
 SETTINGS_SHOWN = 12  # of what to change; the rest is folded away
@@ -35,7 +35,7 @@ IN_WORDS = ("Capacity", "Now", "What limits it", "Trials", "Time", "Warnings", "
 def templates() -> Environment:
     """The templates of reports; whatever is put into one is text, not markup."""
     environment = Environment(
-        loader=FileSystemLoader(str(shipped_templates() / "report")),
+        loader=FileSystemLoader(str(shipped("templates") / "report")),
         undefined=StrictUndefined,
         autoescape=True,
         trim_blocks=True,

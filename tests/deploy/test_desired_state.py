@@ -11,9 +11,9 @@ from autotune.deploy.desired_state import (
     DesiredState,
     desired_state,
     part_actions,
+    render,
     required_actions,
 )
-from autotune.deploy.render import render
 from autotune.deploy.stack import StackContext, build
 from autotune.errors import AutotuneError
 from autotune.runtimes.systemd import RUNTIME

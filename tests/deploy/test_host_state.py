@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from autotune.deploy.desired_state import plan_host
 from autotune.deploy.host_state import (
     FileState,
     HostPlan,
@@ -15,7 +16,6 @@ from autotune.deploy.host_state import (
     ObservedFile,
     ObservedHost,
     ObservedUnit,
-    plan_host,
 )
 from autotune.services.base import Action
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from autotune.deploy.deployment import NotUp, check_units_run, of_tiers
 from autotune.deploy.host_state import HostState, ObservedHost
-from autotune.deploy.read_back import NotUp, check_units_run, of_tiers
 from autotune.runtimes.systemd import parse_units
 from autotune.services.base import Settings
 

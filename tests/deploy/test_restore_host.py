@@ -18,9 +18,10 @@ from typing import Any
 import pytest
 
 from autotune.deploy.backup import BackupCheck, BackupStore, HostBackup
+from autotune.deploy.desired_state import plan_host
 from autotune.deploy.host import ManagedHost
 from autotune.deploy.host_commands import HOME, KEPT, ORIGINALS, Command, ask
-from autotune.deploy.host_state import FileState, HostState, plan_host
+from autotune.deploy.host_state import FileState, HostState
 from autotune.deploy.managed_hosts import clear_left_behind, restore_host, restore_hosts
 from autotune.errors import AutotuneError
 from autotune.runtimes.systemd import SERVICE_MANAGER

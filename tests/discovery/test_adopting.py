@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 from autotune.cli import app
 from autotune.deploy import manifest, stack
-from autotune.deploy.render import render
+from autotune.deploy.desired_state import render
 from autotune.deploy.stack import StackContext
 from autotune.discovery import host_reading
 from autotune.discovery.adopting import write

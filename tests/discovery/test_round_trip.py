@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autotune.deploy.render import _environment
+from autotune.deploy.desired_state import _environment
 from autotune.discovery.adoption import exchanged
 from autotune.services.apache.adoption import directives as apache_directives
 from autotune.services.config_files import Directive, Reader, Unreadable, Word

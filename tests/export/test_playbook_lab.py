@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from autotune.deploy.read_back import read_back
+from autotune.deploy.deployment import read_back
 from autotune.environments.stack import StackEnvironment
 from autotune.lab.lifecycle import access
 from autotune.services.base import Value

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from ruamel.yaml import YAML
 
-from autotune.deploy.render import render
+from autotune.deploy.desired_state import render
 from autotune.services.base import Endpoint, Role, Site
 from autotune.services.registry import SERVICES
 from autotune.target.model import Data

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from autotune.deploy.render import render
+from autotune.deploy.desired_state import render
 from autotune.services import registry
 from autotune.services.adoption import RunningHost
 from autotune.services.base import (

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from autotune.deploy.render import render
+from autotune.deploy.desired_state import render
 from autotune.services.base import Endpoint, Role, Site
 from autotune.services.limits import service as limits
 from autotune.services.limits.service import Limits

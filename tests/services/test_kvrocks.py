@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from autotune.deploy import programs
-from autotune.deploy.render import render
+from autotune.deploy.desired_state import render
 from autotune.errors import AutotuneError
 from autotune.services.base import Endpoint, Role, Site
 from autotune.services.kvrocks.service import IN_EFFECT, Kvrocks
