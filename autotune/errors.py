@@ -93,3 +93,7 @@ def joined(errors: Iterable[AutotuneError], *, after: Iterable[str] = ()) -> Aut
     kind = type(first) if same else AutotuneError
     messages = "\n".join([*lines, first.message, *(error.message for error in others)])
     return kind("\n".join(dict.fromkeys(messages.splitlines())), hint=first.hint)
+
+
+class RenderError(AutotuneError):
+    """A template is missing, broken, or asks for a value that does not exist."""

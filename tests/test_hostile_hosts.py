@@ -15,7 +15,7 @@ import pytest
 from ruamel.yaml import YAML
 
 from autotune import terminal
-from autotune.deploy import desired_state
+from autotune.deploy import templates
 from autotune.deploy.desired_state import DesiredState
 from autotune.deploy.host import validate_all
 from autotune.deploy.host_state import FileState, HostState
@@ -159,7 +159,7 @@ def test_a_template_runs_no_code(template: str) -> None:
     from jinja2 import TemplateError
 
     with pytest.raises(TemplateError):
-        desired_state.of_text(template, {"data": Data()})
+        templates.of_text(template, {"data": Data()})
 
 
 # -- exports ----------------------------------------------------------------------------------------

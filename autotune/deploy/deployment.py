@@ -17,7 +17,6 @@ from autotune.deploy.deployed import (
 )
 from autotune.deploy.desired_state import (
     DesiredState,
-    RenderError,
     desired_state,
     part_actions,
     plan_host,
@@ -27,7 +26,7 @@ from autotune.deploy.desired_state import (
 from autotune.deploy.host_state import HostPlan, ObservedHost, unlike
 from autotune.deploy.runtime import ApplyFailed, HeldHosts, Invalid, Runtime, RuntimeHost
 from autotune.deploy.stack import Part, Stack
-from autotune.errors import AutotuneError
+from autotune.errors import AutotuneError, RenderError
 from autotune.services.base import Action, Role, Settings, Value
 from autotune.space.space import Space
 from autotune.target.model import Target
@@ -325,8 +324,7 @@ def read_back(desired: DesiredState, host: RuntimeHost) -> tuple[ObservedHost, d
     observed, answers = host.observe_and_ask(desired.hosts[host.name], questions)
     values: dict[str, Value] = {}
     for (part, readback), printed in zip(readbacks, answers, strict=True):
-        prefix = f"{part.site.tier}.{part.service.name}."
-        values |= {prefix + name: value for name, value in readback.parse(printed).items()}
+        values |= {f"{part.owner}.{name}": v for name, v in readback.parse(printed).items()}
     return observed, values
 
 

@@ -4,21 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
 from pathlib import Path
-
-from jinja2 import FileSystemLoader, StrictUndefined, TemplateError
-from jinja2.sandbox import ImmutableSandboxedEnvironment
-from pydantic import BaseModel
 
 from autotune.deploy.host_state import FileState, HostPlan, HostState, ObservedHost
 from autotune.deploy.runtime import Check, Layout
 from autotune.deploy.stack import Part, Stack
 from autotune.errors import AutotuneError
 from autotune.masking import masked_bytes, unmasked
+from autotune.parameter_name import ParameterName, own_settings
 from autotune.services.base import (
     Action,
     Endpoint,
+    Parameter,
     Service,
     Settings,
     Site,
@@ -32,10 +29,6 @@ from autotune.target.shipped import shipped
 Rendered = Mapping[str, Mapping[str, bytes]]  # by part, then by path
 # Path or kernel value → the units that a change of it concerns, and what each of them then needs.
 RequiredActions = Mapping[str, Mapping[str, Action]]
-
-
-class RenderError(AutotuneError):
-    """A template is missing, broken, or asks for a value that does not exist."""
 
 
 @dataclass(frozen=True)
@@ -222,10 +215,13 @@ def _action(part: Part, before: Settings | None, after: Settings) -> Action:
     """The least that makes new files take effect, by which parameters changed."""
     if before is None:
         return Action.RESTART
-    prefix = f"{part.site.tier}.{part.service.name}."
-    changed = [parameter.action for parameter in part.service.parameters
-               if before.get(prefix + parameter.name) != after.get(prefix + parameter.name)]  # fmt: skip
-    return max(changed, default=Action.RELOAD)
+    return max((p.action for p in changed_parameters(part, before, after)), default=Action.RELOAD)
+
+
+def changed_parameters(part: Part, before: Settings, after: Settings) -> list[Parameter]:
+    """Those of a part whose values differ."""
+    old, new = (own_settings(settings, part.owner) for settings in (before, after))
+    return [p for p in part.service.parameters if old.get(p.name) != new.get(p.name)]
 
 
 def _sysctls(part: Part, settings: Settings) -> Mapping[str, str]:
@@ -238,36 +234,6 @@ def _listening(part: Part) -> str:
 
 
 # -- the files of a part: settings and a site in, exact bytes out -----------------------------------
-
-
-class _Sandbox(ImmutableSandboxedEnvironment):
-    """A target's templates may come from anybody: they fill in values and call nothing of ours."""
-
-    def is_safe_attribute(self, obj: object, attr: str, value: object) -> bool:
-        # Models have methods that read files, and that unpickle what they are given.
-        model = isinstance(obj, BaseModel) and callable(value)
-        return not model and super().is_safe_attribute(obj, attr, value)
-
-
-@cache
-def _environment(directories: tuple[Path, ...]) -> _Sandbox:
-    # Configuration files are no HTML: escaping would corrupt them.
-    environment = _Sandbox(
-        loader=FileSystemLoader([str(directory) for directory in directories]),
-        undefined=StrictUndefined,
-        autoescape=False,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        keep_trailing_newline=True,
-    )
-    environment.filters["onoff"] = lambda value: "on" if value else "off"
-    environment.filters["yesno"] = lambda value: "yes" if value else "no"
-    return environment
-
-
-def of_text(template: str, values: Mapping[str, object]) -> str:
-    """What a template comes to, as deployments read it: for one that is not in a file yet."""
-    return _environment(()).from_string(template).render(values)
 
 
 def render(
@@ -284,30 +250,22 @@ def render(
     ``overrides`` is the user's template directory, looked into before the shipped ones. Raises
     RenderError.
     """
-    prefix = f"{site.tier}.{service.name}."
-    own = {k.removeprefix(prefix): v for k, v in settings.items() if k.startswith(prefix)}
+    own = own_settings(settings, f"{site.tier}.{service.name}")
     beside = _by_service(site.tier, settings)
+    from autotune.deploy.templates import of_file  # Jinja2 is slow to load
+
     directories = (*((overrides,) if overrides else ()), shipped("templates"))
-    environment = _environment(directories)
-    rendered: dict[str, bytes] = {}
-    for file in config_files(service, site):
-        try:
-            template = environment.get_template(file.template)
-            rendered[file.path] = template.render(own, site=site, data=data, beside=beside).encode()
-        except TemplateError as error:
-            line = getattr(error, "lineno", None)
-            place = f"{file.template}:{line}" if line else file.template
-            raise RenderError(f"{place}: {type(error).__name__}: {error.message}") from error
-    return rendered
+    values = {**own, "site": site, "data": data, "beside": beside}
+    return {file.path: of_file(directories, file.template, values)
+            for file in config_files(service, site)}  # fmt: skip
 
 
 def _by_service(tier: str, settings: Settings) -> dict[str, dict[str, Value]]:
     by_service: dict[str, dict[str, Value]] = {}
     for name, value in settings.items():
-        of, _, rest = name.partition(".")
-        service, mark, parameter = rest.partition(".")
-        if of == tier and mark:
-            by_service.setdefault(service, {})[parameter] = value
+        full = ParameterName.parse(name)
+        if full.tier == tier and full.parameter:
+            by_service.setdefault(full.service, {})[full.parameter] = value
     return by_service
 
 

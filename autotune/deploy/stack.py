@@ -35,6 +35,11 @@ class Part:
     def name(self) -> str:
         return f"{self.site.tier}.{self.site.host}.{self.service.name}"
 
+    @property
+    def owner(self) -> str:
+        """``tier.service``: what the full names of its parameters begin with."""
+        return f"{self.site.tier}.{self.service.name}"
+
 
 @dataclass(frozen=True)
 class Stack:

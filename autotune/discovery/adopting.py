@@ -9,13 +9,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from autotune.deploy import desired_state, manifest
+from autotune.deploy import manifest, templates
 from autotune.discovery import adoption
 from autotune.discovery.adoption import AdoptedTier
 from autotune.discovery.host_reading import DiscoveredHost, read_host
 from autotune.discovery.tiers import DiscoveredTier, instances, tiers
 from autotune.errors import AutotuneError
 from autotune.masking import is_masked, masked
+from autotune.parameter_name import ParameterName, own_settings
 from autotune.services.base import Value
 from autotune.services.registry import adoptions
 from autotune.space.dimension import Dimension
@@ -182,21 +183,31 @@ def _check(tier: AdoptedTier) -> None:
             own = tier.own[f"{tier.discovered.name}.{instance.host.name}.{service}"]
             values = _baseline(tier, service)
             for file in own.files:
-                text = desired_state.of_text(tier.templates[file.template], values)
+                text = templates.of_text(tier.templates[file.template], values)
                 if text != masked(config.texts[file.path]):
                     raise AutotuneError(f"{file.path} cannot be made into a template exactly")
 
 
+def _key(dimension: Dimension) -> str:
+    """``service.parameter``, as an adopted tier's values are called."""
+    return ParameterName.parse(dimension.name).within_tier
+
+
 def _baseline(tier: AdoptedTier, service: str) -> Mapping[str, object]:
     """Values by bare names, those that follow from others as the software has them now."""
-    values = {name.partition(".")[2]: value for name, value in tier.values.items()
-              if name.startswith(f"{service}.")}  # fmt: skip
+    values = own_settings(tier.values, service)
     numbers = {d.name: value * d.unit for d in tier.dimensions
-             if isinstance(value := tier.values.get(d.name.partition(".")[2]), int | float)}  # fmt: skip
+             if isinstance(value := tier.values.get(_key(d)), int | float)}  # fmt: skip
     for dimension in tier.dimensions:
-        _, owner, name = dimension.name.split(".", 2)
-        if owner == service and dimension.derived and {*dimension.derived.names()} <= {*numbers}:
-            values.setdefault(name, round(dimension.derived.evaluate(numbers) / dimension.unit))
+        name = ParameterName.parse(dimension.name)
+        if (
+            name.service == service
+            and dimension.derived
+            and {*dimension.derived.names()} <= {*numbers}
+        ):
+            values.setdefault(
+                name.parameter, round(dimension.derived.evaluate(numbers) / dimension.unit)
+            )
     return values
 
 
@@ -283,7 +294,7 @@ def _parameters(stack: Stack) -> Iterator[str]:
     for tier in stack.tiers:
         left: dict[str, list[str]] = {}
         for dimension in tier.dimensions:
-            key = dimension.name.partition(".")[2]
+            key = _key(dimension)
             if dimension.derived is not None:
                 continue
             if key in tier.values:

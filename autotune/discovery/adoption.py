@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from autotune.discovery.tiers import DiscoveredTier
 from autotune.masking import placeholders
+from autotune.parameter_name import own_settings
 from autotune.services.adoption import RunningService
 from autotune.services.base import ConfigFile, Own, Value
 from autotune.services.config_files import Config
@@ -58,9 +59,7 @@ def adopt(tier: DiscoveredTier) -> AdoptedTier:
 def _add(adopted: AdoptedTier, service: str) -> None:
     """The files of one service on every host."""
     tier = adopted.discovered
-    prefix = f"{tier.name}.{service}."
-    dimensions = {d.name.removeprefix(prefix): d for d in adopted.dimensions
-                  if d.name.startswith(prefix)}  # fmt: skip
+    dimensions = own_settings({d.name: d for d in adopted.dimensions}, f"{tier.name}.{service}")
     per_host = _of_hosts([i.services[service] for i in tier.instances], dimensions)
     for instance, of_host in zip(tier.instances, per_host, strict=True):
         running, host = instance.services[service], instance.host

@@ -25,6 +25,7 @@ from autotune.loads.base import Load, Request
 from autotune.loads.headroom import SERVER, of_hosts
 from autotune.loads.registry import chosen
 from autotune.monitor.watch import WatchedHost, hosts_of
+from autotune.parameter_name import ParameterName
 from autotune.services.base import Own, Role, Settings
 from autotune.services.registry import expected_body, placed
 from autotune.space import space as spaces
@@ -305,8 +306,8 @@ def without_refused(
     """
     left, dropped = space, list(space.dropped)
     for dimension in space.tunable:
-        service = dimension.name.removesuffix(f".{dimension.parameter.name}")
-        part = next((p for p in parts if f"{p.site.tier}.{p.service.name}" == service), None)
+        owner = ParameterName.parse(dimension.name).owner
+        part = next((p for p in parts if p.owner == owner), None)
         if part is None or not dimension.parameter.built_in:
             continue
         tried = [choice for choice in dimension.choices if choice != dimension.baseline]

@@ -9,6 +9,7 @@ from functools import cache
 from typing import Any
 
 from autotune.errors import AutotuneError
+from autotune.parameter_name import ParameterName, own_settings
 from autotune.report import format as fmt
 from autotune.services.base import Action, Parameter, Role, Service, Settings, Value
 from autotune.services.registry import ALL, DEPLOYMENTS, SERVICES, choice_of, parts
@@ -143,12 +144,13 @@ def described(name: str, settings: Settings = NOTHING, own: Declared = NONE) -> 
         )
     if is_choice(name):
         return CHOICE
-    kinds = _kinds().get(name.partition(".")[2])
+    full = ParameterName.parse(name)
+    kinds = _kinds().get(full.within_tier)
     if not kinds:
         return None
-    prefix = ".".join(name.split(".")[:2]) + "."
-    kind = max(kinds, key=lambda kind: sum(prefix + p.name in settings for p in kind.parameters))
-    return next(p for p in kind.parameters if name == prefix + p.name)
+    siblings = own_settings(settings, full.owner)
+    kind = max(kinds, key=lambda kind: sum(p.name in siblings for p in kind.parameters))
+    return next(p for p in kind.parameters if p.name == full.parameter)
 
 
 @cache
@@ -182,11 +184,11 @@ def _acts(name: str, settings: Settings) -> bool:
     parameter = described(name, settings)
     if parameter is None or is_choice(name):
         return True
-    prefix = name.removesuffix(parameter.name)
-    if any(settings.get(prefix + other) not in values for other, values in parameter.when):
+    full = ParameterName.parse(name)
+    siblings = own_settings(settings, full.owner)
+    if any(siblings.get(other) not in values for other, values in parameter.when):
         return False
-    tier, service = name.split(".")[:2]
-    roles = _roles(service).get(str(settings.get(choice_of(tier))))
+    roles = _roles(full.service).get(str(settings.get(choice_of(full.tier))))
     if roles is None:
         return True
     return bool(roles if parameter.roles is None else roles & parameter.roles)

@@ -9,7 +9,7 @@ from functools import partial
 import numpy as np
 
 from autotune.deploy.deployed import Deployed, DeployFailed, Fleet, host_manifests
-from autotune.deploy.desired_state import desired_state
+from autotune.deploy.desired_state import changed_parameters, desired_state
 from autotune.deploy.runtime import installed_layout
 from autotune.deploy.stack import Part, Stack
 from autotune.measure.reading import Reading
@@ -173,10 +173,5 @@ class SimulatedFleet(Fleet):
     def _action(self, part: Part, settings: Settings) -> Action:
         if self._in_place is None or part not in self._laid.active(self._in_place):
             return Action.RESTART
-        prefix = f"{part.site.tier}.{part.service.name}."
-        changed = [
-            parameter.action
-            for parameter in part.service.parameters
-            if self._in_place.get(prefix + parameter.name) != settings.get(prefix + parameter.name)
-        ]
-        return max(changed, default=Action.NONE)
+        changed = changed_parameters(part, self._in_place, settings)
+        return max((parameter.action for parameter in changed), default=Action.NONE)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from autotune.parameter_name import ParameterName
 from autotune.services.base import Role, Settings
 from autotune.services.registry import DEPLOYMENTS
 from autotune.space.facts import HostFacts
@@ -116,7 +117,8 @@ ANSWERED = {
 
 def has_effect(topology: Topology, name: str) -> bool:
     """Whether the parameter called ``name`` (``tier.service.parameter``) is in the model at all."""
-    tier, _, bare = name.partition(".")
+    full = ParameterName.parse(name)
     return any(
-        tier == getattr(topology, field).tier and bare in names for field, names in ANSWERED.items()
+        full.tier == getattr(topology, field).tier and full.within_tier in names
+        for field, names in ANSWERED.items()
     )

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from itertools import product
 
+from autotune.parameter_name import ParameterName
 from autotune.services.base import Action, Conditions, Parameter, Value
 from autotune.services.registry import choice_of
 from autotune.space.expression import UNITS, Expression
@@ -142,7 +143,7 @@ def choice(name: str, tier: Tier) -> Dimension | None:
 
 def is_choice(parameter: str) -> bool:
     """Whether a parameter's full name is that of a choice between deployments."""
-    return parameter == choice_of(parameter.partition(".")[0])
+    return parameter == choice_of(ParameterName.parse(parameter).tier)
 
 
 def combinations(dimensions: Iterable[Dimension]) -> tuple[dict[str, Value], ...]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 
+from autotune.parameter_name import ParameterName
 from autotune.services.readback import number
 from autotune.services.sysctl.service import CHOICES_IN, NARROWED_TO, WHOLE_MACHINE, Sysctl
 from autotune.space.dimension import Dimension
@@ -65,7 +66,7 @@ def _lines(left_out: Mapping[tuple[str, str, str], list[str]]) -> Iterator[str]:
 
 
 def _is_kernels(dimension: Dimension) -> bool:
-    return dimension.name.split(".")[1] == Sysctl.name
+    return ParameterName.parse(dimension.name).service == Sysctl.name
 
 
 def _reasons(
@@ -75,7 +76,7 @@ def _reasons(
     facts: Mapping[str, HostFacts],
 ) -> Iterator[tuple[str, str]]:
     """Why, and the host it is about; that is empty where it is so of every setting there."""
-    tier = dimension.name.partition(".")[0]
+    tier = ParameterName.parse(dimension.name).tier
     key = dimension.parameter.name
     for host in target.tiers[tier].hosts:
         if owners[host] != tier:
@@ -91,7 +92,7 @@ def _differing(
 ) -> Iterator[str]:
     """Settings that the hosts of a tier have otherwise today: in a study they share them."""
     for dimension in filter(_is_kernels, dimensions):
-        first, *others = target.tiers[dimension.name.partition(".")[0]].hosts
+        first, *others = target.tiers[ParameterName.parse(dimension.name).tier].hosts
         key = dimension.parameter.name
         for host in others:
             if facts[host].kernel[key] != facts[first].kernel[key]:

@@ -13,6 +13,7 @@ from dataclasses import dataclass, fields
 from functools import reduce
 from itertools import product
 
+from autotune.parameter_name import ParameterName
 from autotune.services.base import Conditions, Needs, Settings, Value, met
 from autotune.services.registry import Placed, choice_of, placed, places
 from autotune.space.dimension import Dimension
@@ -133,7 +134,7 @@ class Vocabulary:
             if len(self._target.tiers[tier].service) > 1
         ]
         for name in names:
-            conditions += self._conditions.get(".".join(name.split(".")[:2]), ())
+            conditions += self._conditions.get(ParameterName.parse(name).owner, ())
         size = any(n.endswith(".memory") or n.startswith("memory(") for n in names)
         return Rule(written.text, comparison, tuple(dict.fromkeys(conditions)), size)
 

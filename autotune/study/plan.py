@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from autotune.environments.base import Environment, Preview
+from autotune.parameter_name import ParameterName
 from autotune.services.base import Action, Settings
 from autotune.space.space import Candidate
 from autotune.study.schedule import FINALISTS, MOST_PAIRS, MOST_RESERVE
@@ -158,7 +159,7 @@ def _actions(environment: Environment, old: Candidate, new: Candidate) -> dict[s
     for dimension in environment.space.dimensions:
         changed = old.settings[dimension.name] != new.settings[dimension.name]
         if changed and dimension.name in acting:
-            service = ".".join(dimension.name.split(".")[:2])
+            service = ParameterName.parse(dimension.name).owner
             needed[service] = max(needed.get(service, Action.NONE), dimension.parameter.action)
     return {
         action.name.lower(): sorted(name for name, least in needed.items() if least is action)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from autotune.deploy.desired_state import of_text
+from autotune.deploy.templates import of_text
 from autotune.discovery.adoption import AdoptedTier, adopt
 from autotune.discovery.host_reading import DiscoveredHost
 from autotune.discovery.tiers import DiscoveredTier, Instance, instances, tiers

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autotune.deploy.desired_state import _environment
+from autotune.deploy.templates import of_text
 from autotune.discovery.adoption import exchanged
 from autotune.services.apache.adoption import directives as apache_directives
 from autotune.services.config_files import Directive, Reader, Unreadable, Word
@@ -76,7 +76,7 @@ def text_of(path: Path) -> str:
 
 def rendered(made: Adopted, **changed: str) -> str:
     # As deployments render: a template is found and read from a file, here from its text.
-    return _environment(()).from_string(made.template).render({**made.baseline, **changed})
+    return of_text(made.template, {**made.baseline, **changed})
 
 
 @pytest.mark.parametrize(

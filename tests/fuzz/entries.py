@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from autotune.deploy import backup, host_lock, manifest
-from autotune.deploy.desired_state import of_text
 from autotune.deploy.host_commands import Command, ask
 from autotune.deploy.host_state import parse_files, parse_sysctls
+from autotune.deploy.templates import of_text
 from autotune.diagnose.faults import wrong_with
 from autotune.discovery.adoption import adopt
 from autotune.discovery.host_reading import DiscoveredHost, _backlogs, _tree

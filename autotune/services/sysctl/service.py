@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from functools import partial
 from typing import ClassVar
 
+from autotune.parameter_name import own_settings
 from autotune.services.base import (
     Programs,
     Readback,
@@ -101,9 +102,8 @@ class Sysctl(Service):
 
     def sysctls(self, site: Site, settings: Settings) -> Mapping[str, str]:
         """Kernel values by their own names, of those that the study sets on this tier."""
-        prefix = f"{site.tier}.{self.name}."
-        named = ((p.name, settings.get(prefix + p.name)) for p in self.parameters)
-        return {name: str(value) for name, value in named if value is not None}
+        own = own_settings(settings, f"{site.tier}.{self.name}")
+        return {p.name: str(own[p.name]) for p in self.parameters if p.name in own}
 
     def effective(self, site: Site) -> tuple[Readback, ...]:
         keys = tuple(parameter.name for parameter in self.parameters)

@@ -1,0 +1,56 @@
+"""Jinja2 as templates of configuration files see it: sandboxed, nothing undefined, nothing escaped."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+
+from jinja2 import FileSystemLoader, StrictUndefined, TemplateError
+from jinja2.sandbox import ImmutableSandboxedEnvironment
+from pydantic import BaseModel
+
+from autotune.errors import RenderError
+
+
+class _Sandbox(ImmutableSandboxedEnvironment):
+    """A target's templates may come from anybody: they fill in values and call nothing of ours."""
+
+    def is_safe_attribute(self, obj: object, attr: str, value: object) -> bool:
+        # Models have methods that read files, and that unpickle what they are given.
+        model = isinstance(obj, BaseModel) and callable(value)
+        return not model and super().is_safe_attribute(obj, attr, value)
+
+
+@cache
+def _environment(directories: tuple[Path, ...]) -> _Sandbox:
+    # Configuration files are no HTML: escaping would corrupt them.
+    environment = _Sandbox(
+        loader=FileSystemLoader([str(directory) for directory in directories]),
+        undefined=StrictUndefined,
+        autoescape=False,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+    environment.filters["onoff"] = lambda value: "on" if value else "off"
+    environment.filters["yesno"] = lambda value: "yes" if value else "no"
+    return environment
+
+
+def of_file(directories: tuple[Path, ...], name: str, values: Mapping[str, object]) -> bytes:
+    """What the template ``name``, in the first of ``directories`` that has it, comes to.
+
+    Raises RenderError.
+    """
+    try:
+        return _environment(directories).get_template(name).render(values).encode()
+    except TemplateError as error:
+        line = getattr(error, "lineno", None)
+        place = f"{name}:{line}" if line else name
+        raise RenderError(f"{place}: {type(error).__name__}: {error.message}") from error
+
+
+def of_text(template: str, values: Mapping[str, object]) -> str:
+    """What a template comes to, as deployments read it: for one that is not in a file yet."""
+    return _environment(()).from_string(template).render(values)
