@@ -3,7 +3,8 @@
 Measurements come in the order A B B A A B B A …, so that steady drift cancels.
 Each neighbouring pair gives one log-ratio. Their spread is estimated with what the peak searches say of
 their own uncertainty as prior knowledge (scaled inverse-chi-square, ``PRIOR_WEIGHT`` pairs' worth),
-so that two pairs which happen to agree do not pretend to certainty; the interval is Student's.
+so that pairs which happen to agree do not pretend to certainty; the interval is Student's. Fewer than
+``LEAST_PAIRS`` prove nothing: nobody knows how much such pairs differ.
 A measurement far below all others of its side was disturbed, and takes its pair with it.
 """
 
@@ -17,14 +18,14 @@ from scipy.special import stdtrit  # not scipy.stats: it takes a second to impor
 
 from autotune.estimate import Estimate
 
-PRIOR_WEIGHT = 4.0
+PRIOR_WEIGHT = 2.0
 COVERAGE = 0.90
 # Looking after every pair and stopping at the first success would claim too often: before the last
 # look the evidence must be stronger.
 EARLY_COVERAGE = 0.98
 LEAST_PAIRS = 3
-# An improvement is claimed when even this interval lies above 1: both ends of it count, so that it is
-# claimed wrongly in one study of forty at most.
+# An improvement is claimed when even this interval lies above 1: where the noise is what it is taken
+# for, wrongly in one study of forty, and in somewhat more with looks before the last one.
 CLAIM_COVERAGE = 0.95
 DISTURBED = 4.0  # sds below the median of its side
 CLEARLY = 0.15  # and at least so much of its logarithm
@@ -71,7 +72,7 @@ def gain(measured: Sequence[Measured], coverage: float = COVERAGE) -> Gain | Non
 def proven(measured: Sequence[Measured]) -> bool:
     """Whether the winner is better than what it is compared with."""
     claim = gain(measured, CLAIM_COVERAGE)
-    return claim is not None and claim.low > 1.0
+    return claim is not None and claim.pairs >= LEAST_PAIRS and claim.low > 1.0
 
 
 def decided(measured: Sequence[Measured]) -> bool:

@@ -60,7 +60,8 @@ def drift(reference: Mapping[int, Estimate], places: Sequence[int], noise: float
     log_means = np.array([estimate.log_mean for estimate in reference.values()])
     variances = np.array([estimate.sd**2 + noise**2 for estimate in reference.values()])
     first, last = float(at.min()), float(max(places))
-    queried = np.array([*places, *at, first, last])
+    # What was before the first look is taken to be as it was then: a trend says nothing of the past.
+    queried = np.array([*(max(float(place), first) for place in places), *at, first, last])
     span = max(float(queried.max() - queried.min()), 1.0)
     beside = np.zeros(len(queried))
     beside[len(places) : -2] = 1.0 / len(at)

@@ -1,27 +1,55 @@
 """Ranking of configurations: pooled measurements, and the model's estimates.
 
 The best peak of a search overstates itself by about a tenth: the leaders are measured again, and the
-winner is chosen by both measurements together.
+winner is chosen by both measurements together. The best preset wins unless another one is likely to
+be better: near-ties are a lottery, and what guides advise needs no luck.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
 
-from autotune.estimate import Estimate
+from scipy.special import ndtr
+
+from autotune.estimate import LEAST_SD, Estimate
 from autotune.services.base import Settings, Value
 from autotune.space.space import Space
 
 
-def winner(first: Mapping[int, Estimate], again: Mapping[int, Sequence[Estimate]]) -> int | None:
-    """The trial with the highest pooled peak among those measured again (of all, if none was)."""
-    pooled = {
-        trial: Estimate.pool([estimate, *again.get(trial, ())]).log_mean
+SURE = 0.8  # probability at which another configuration takes the place of the best preset
+
+
+def pooled(
+    first: Mapping[int, Estimate], again: Mapping[int, Sequence[Estimate]]
+) -> dict[int, Estimate]:
+    """What is known of each trial that was measured again (of all, if none was), the best first."""
+    estimates = {
+        trial: Estimate.pool([estimate, *again.get(trial, ())])
         for trial, estimate in first.items()
         if not again or trial in again
     }
-    return max(pooled, key=lambda trial: pooled[trial]) if pooled else None
+    return dict(sorted(estimates.items(), key=lambda item: -item[1].log_mean))
+
+
+def winner(
+    first: Mapping[int, Estimate],
+    again: Mapping[int, Sequence[Estimate]],
+    presets: Container[int] = (),
+) -> int | None:
+    """The trial with the highest pooled peak; the best of ``presets`` unless that is `SURE`."""
+    estimates = pooled(first, again)
+    leader = next(iter(estimates), None)
+    preset = next((trial for trial in estimates if trial in presets), None)
+    if leader is None or preset is None:
+        return leader
+    return leader if better(estimates[leader], estimates[preset]) >= SURE else preset
+
+
+def better(challenger: Estimate, preset: Estimate) -> float:
+    """Probability that the challenger carries more."""
+    lead = challenger.ratio(preset)
+    return float(ndtr(lead.log_mean / max(lead.sd, LEAST_SD)))
 
 
 @dataclass(frozen=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from autotune.optimize.confirmation import LEAST_PAIRS
 from autotune.report import format as fmt
 from autotune.report.measured import ceiling_lines
 from autotune.report.objective import Requests, Values
@@ -54,6 +55,8 @@ def _not_improved(view: StudyView) -> str:
     units = view.units
     if view.gain is not None:
         worse = units.worse(view.gain)
+        if not worse and view.gain["pairs"] < LEAST_PAIRS:
+            return f"too little time to prove a gain ({LEAST_PAIRS} pairs do): {_gain(view)}"
         kind = (
             "improvement: the best found is worse, " if worse else "distinguishable improvement: "
         )

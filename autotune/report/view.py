@@ -100,9 +100,12 @@ def _configuration(state: State, number: int | None) -> Configuration | None:
 
 
 def repeats(state: State, number: int) -> tuple[Trial, ...]:
-    """Finished measurements of a trial's settings after it was selected: finals, confirmation."""
-    later = state.finished(Phase.FINALIST, Phase.CONFIRM)
-    return tuple(trial for trial in later if trial.of == number)
+    """Finished measurements of a trial's settings after it was selected: the confirmation's, or the
+    finals' where there was none to win against."""
+    # A verdict says what its peaks are from; what it does not say was shown by finals, too.
+    phases = (state.verdict or {}).get("peaks_from", (Phase.FINALIST, Phase.CONFIRM))
+    later = [t for t in state.finished(*map(Phase, phases)) if t.of == number]
+    return tuple(later or (t for t in state.finished(Phase.FINALIST) if t.of == number))
 
 
 def pooled(peaks: Sequence[Peak]) -> Peak | None:

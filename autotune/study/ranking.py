@@ -9,15 +9,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
+from math import sqrt
+from statistics import fmean
 
 from autotune.estimate import Estimate
 from autotune.optimize.confirmation import Gain, Measured, gain, proven
 from autotune.optimize.drift import Drift, drift
-from autotune.optimize.ranking import winner
+from autotune.optimize.ranking import better, pooled, winner
 from autotune.study.records import COUNTED, OPENING, Phase, State, Trial
 
 # A finalist must stand within so many sds of the leader.
 PLAUSIBLE = 2.0
+FINALS = (Phase.FINALIST, Phase.RUNNER_UP)  # measurements after the search, before the claim
+DECIDED = 0.95  # probability at which two finalists need no further comparison
+LEAST_REPEATS = 3  # before their spread says anything
 
 
 def estimates(trials: Sequence[Trial]) -> list[tuple[int, Estimate]]:
@@ -58,24 +64,59 @@ def finalists(state: State, most: int, least: int) -> tuple[int, ...]:
 
 
 def best(state: State) -> int | None:
-    """The trial that stands to win: not yet a claim."""
-    return winner(candidates(state), _again(state))
+    """The trial that stands to win: not yet a claim. Once the search has ended, the best preset
+    does unless another one is likely to be better."""
+    return winner(candidates(state), _again(state, *FINALS), _presets(state))
 
 
-def runner_up(state: State) -> int | None:
-    """The finalist that would win were it not for the winner."""
-    first = best(state)
-    again = {trial: scores for trial, scores in _again(state).items() if trial != first}
-    return winner({t: e for t, e in candidates(state).items() if t != first}, again)
+def rivals(state: State) -> tuple[int, int] | None:
+    """The finalist that leads, and the one it must beat: the best preset, or the second best.
+
+    ``None`` where the preset leads: it needs no proof to stay.
+    """
+    ranked = list(pooled(candidates(state), _again(state, Phase.FINALIST)))
+    presets = _presets(state)
+    if len(ranked) < 2 or ranked[0] in presets:
+        return None
+    return ranked[0], next((trial for trial in ranked if trial in presets), ranked[1])
 
 
-def _again(state: State) -> dict[int, list[Estimate]]:
+def undecided(state: State, first: int, second: int) -> bool:
+    """Whether it may still turn out which of two finalists is better."""
+    estimates = pooled(candidates(state), _again(state, *FINALS))
+    return 1 - DECIDED < better(estimates[first], estimates[second]) < DECIDED
+
+
+def _presets(state: State) -> frozenset[int]:
+    """Trials of configurations that guides or the user advise, once the search has ended."""
+    if state.posterior is None:
+        return frozenset()
+    advised = state.finished(*(OPENING - {Phase.BASELINE}))
+    return frozenset(trial.number for trial in advised)
+
+
+def _again(state: State, *phases: Phase) -> dict[int, list[Estimate]]:
     """Measurements in the finals, with the noise that one reading of any configuration has."""
-    noise = state.posterior.noise if state.posterior else 0.0
+    noise = _noise(state)
     again: dict[int, list[Estimate]] = {}
-    for trial, estimate in estimates(state.finished(Phase.FINALIST)):
+    for trial, estimate in estimates(state.finished(*phases)):
         again.setdefault(trial, []).append(estimate.noisier(noise))
     return again
+
+
+def _noise(state: State) -> float:
+    """The sd of one more measurement's logarithm: the model's, and no less than what repeats show.
+
+    Each repeat is compared with the one before it, so that drift is not taken for noise. What was
+    selected by its measurement is no repeat.
+    """
+    repeats: dict[int, list[float]] = {}
+    for trial in state.finished(Phase.BASELINE, Phase.REFERENCE, *FINALS, Phase.CONFIRM):
+        for number, estimate in estimates([trial]):
+            repeats.setdefault(number, []).append(estimate.log_mean)
+    steps = [b - a for logs in repeats.values() for a, b in pairwise(logs)]
+    spread = sqrt(fmean(step**2 for step in steps) / 2) if len(steps) >= LEAST_REPEATS else 0.0
+    return max(spread, state.posterior.noise if state.posterior else 0.0)
 
 
 def baseline(state: State) -> Trial | None:
@@ -99,10 +140,11 @@ def drifted(state: State) -> Drift:
     chosen = reference(state)
     if chosen is None:
         return drift({}, ())
+    # Not its own measurement: it was chosen for that, and what comes after would look like a decline.
     measured = {
         t.number: t.peak.estimate
-        for t in (chosen, *state.finished(Phase.REFERENCE))
-        if t.peak is not None and t.peak.feasible and chosen.number in (t.number, t.of)
+        for t in state.finished(Phase.REFERENCE)
+        if t.peak is not None and t.peak.feasible and t.of == chosen.number
     }
     return drift(measured, [t.number for t in state.trials])
 
@@ -113,7 +155,7 @@ def confirmations(state: State, challenger: int, phase: Phase = Phase.CONFIRM) -
     A benchmark command's values have all of their noise in their sd: it was given, or learned from
     repeats (`measure.repeats`).
     """
-    noise = state.posterior.noise if state.posterior and not state.values else 0.0
+    noise = 0.0 if state.values else _noise(state)
     return [
         Measured(trial == challenger, estimate.noisier(noise))
         for trial, estimate in estimates(state.finished(phase))
@@ -127,6 +169,7 @@ class Verdict:
     verdict: str
     best: int | None
     gain: Gain | None
+    peaks_from: tuple[Phase, ...] = (Phase.CONFIRM,)  # measurements that the best's peak is shown by
 
 
 def conclude(state: State) -> Verdict:

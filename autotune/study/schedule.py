@@ -1,9 +1,9 @@
 """What a study does next, worked out from what it has done: resuming needs nothing else.
 
 Baseline → recommended and published configurations of every deployment, and the user's own →
-search, with a reference measured again every few trials → the leaders again → the winner and the
-baseline in alternation → the winner and the runner-up, while there is time → verdict. An interrupted
-trial is repeated first.
+search, with a reference measured again every few trials → the leaders again → the leader and the best
+preset (or the second best) in alternation, while there is time → the winner and the baseline in
+alternation → verdict. An interrupted trial is repeated first.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ from autotune.study.ranking import (
     confirmations,
     finalists,
     reference,
-    runner_up,
+    rivals,
+    undecided,
 )
 from autotune.study.records import COUNTED, Phase, State
 from autotune.target.model import Budget
@@ -34,12 +35,11 @@ MOST_FINALISTS = 4
 # and say little, and drift does them little harm.
 REFERENCE_EVERY = 6
 SCREENED_FOR_ONE = 3
-# The last part of the time belongs to proof, not to search: enough for the finalists and the least
-# number of pairs at the pace of the study so far, but never more than this share.
+# The last part of the time belongs to proof, not to search: enough for the least number of pairs at
+# the pace of the study so far, and for the finalists up to this share.
 MOST_RESERVE = 0.45
 MOST_PAIRS = 6
-# The runner-up is worth no more: what is claimed does not depend on it.
-RUNNER_UP_PAIRS = 4
+RUNNER_UP_PAIRS = 2
 # Measurements of the confirmation that may fail (the generator starved, say) and be made again.
 MOST_LOST = 2
 # Of the trials, for known configurations: with many deployments the search must have its share.
@@ -83,8 +83,8 @@ def next_step(state: State, space: Space, budget: Budget, elapsed: float) -> Ste
         or _searching(state, space, budget, elapsed)
         or _ranking(state)
         or _finals(state, budget, elapsed)
-        or _confirming(state, budget, elapsed)
         or _against_runner_up(state, budget, elapsed)
+        or _confirming(state, budget, elapsed)
         or Conclude()
     )
 
@@ -177,8 +177,13 @@ def _may_search(state: State, budget: Budget, elapsed: float) -> bool:
 
 def reserve(state: State, budget: Budget) -> float:
     """Seconds kept for re-measuring the leaders and proving the winner."""
-    needed = (FINALISTS + 2 * confirmation.LEAST_PAIRS) * trial_seconds(state)
-    return min(needed, MOST_RESERVE * budget.time)
+    needed = FINALISTS * trial_seconds(state) + proof_seconds(state)
+    return max(proof_seconds(state), min(needed, MOST_RESERVE * budget.time))
+
+
+def proof_seconds(state: State) -> float:
+    """Seconds that the least number of pairs take."""
+    return 2 * confirmation.LEAST_PAIRS * trial_seconds(state)
 
 
 def trial_seconds(state: State) -> float:
@@ -193,10 +198,10 @@ def _finals(state: State, budget: Budget, elapsed: float) -> Step | None:
     done = state.finished(Phase.FINALIST)
     measured = {trial.of for trial in done}
     each = max(trial_seconds(state), 1e-9)
-    proof = 2 * confirmation.LEAST_PAIRS * each
-    left = int((budget.time - elapsed - proof) / each) + len(done)
-    most = min(max(left, FINALISTS), MOST_FINALISTS)
-    for number in finalists(state, most, FINALISTS):
+    left = int((budget.time - elapsed - proof_seconds(state)) / each) + len(done)
+    most = min(left, MOST_FINALISTS)
+    # One alone would be measured again for nothing.
+    for number in finalists(state, most, FINALISTS) if most >= FINALISTS else ():
         if number not in measured:
             return Measure(Phase.FINALIST, state.by_number(number).settings, of=number)
     return None
@@ -207,29 +212,30 @@ def _confirming(state: State, budget: Budget, elapsed: float) -> Step | None:
     stock, challenger = baseline(state), best(state)
     if stock is None or challenger is None or stock.peak is None or not stock.peak.feasible:
         return None
-    late = elapsed >= budget.time and len(confirmations(state, challenger)) >= 2
-    return _in_turn(state, Phase.CONFIRM, challenger, stock.number, MOST_PAIRS, late=late)
+    measured = confirmations(state, challenger)
+    over = elapsed >= budget.time and len(measured) >= 2
+    over = over or len(measured) >= 2 * MOST_PAIRS or confirmation.decided(measured)
+    return _in_turn(state, Phase.CONFIRM, challenger, stock.number, over=over)
 
 
 def _against_runner_up(state: State, budget: Budget, elapsed: float) -> Step | None:
-    """Whether the winner is the winner is worth the time that is left, and no more."""
-    first, second = best(state), runner_up(state)
-    if first is None or second is None or not state.finished(Phase.CONFIRM):
+    """Before anything is claimed: whether the leader is better than the best preset, if there is time."""
+    compared = rivals(state)
+    if compared is None or state.finished(Phase.CONFIRM):
         return None
-    late = elapsed + 2 * trial_seconds(state) > budget.time
-    return _in_turn(state, Phase.RUNNER_UP, first, second, RUNNER_UP_PAIRS, late=late)
+    over = elapsed + 2 * trial_seconds(state) + proof_seconds(state) > budget.time
+    over = over or len(state.finished(Phase.RUNNER_UP)) >= 2 * RUNNER_UP_PAIRS
+    over = over or not undecided(state, *compared)
+    return _in_turn(state, Phase.RUNNER_UP, *compared, over=over)
 
 
-def _in_turn(
-    state: State, phase: Phase, first: int, second: int, most_pairs: int, *, late: bool
-) -> Step | None:
-    """The next of two trials' configurations, until it is decided which is better, or too ``late``.
+def _in_turn(state: State, phase: Phase, first: int, second: int, *, over: bool) -> Step | None:
+    """The next of two trials' configurations, in alternation until it is ``over``.
 
     An odd one out is always paired: half a pair says nothing.
     """
     done, measured = state.finished(phase), confirmations(state, first, phase)
-    enough = len(done) >= 2 * most_pairs or confirmation.decided(measured)
-    if len(done) - len(measured) > MOST_LOST or (len(measured) % 2 == 0 and (enough or late)):
+    if len(done) - len(measured) > MOST_LOST or (len(measured) % 2 == 0 and over):
         return None
     number = first if confirmation.side(len(measured)) else second
     return Measure(phase, state.by_number(number).settings, of=number)

@@ -10,12 +10,18 @@ from autotune.optimize.confirmation import Measured, decided, gain, proven, side
 
 
 def readings(
-    rng: np.random.Generator, ratio: float, count: int, noise: float, drift: float = 0.0
+    rng: np.random.Generator,
+    ratio: float,
+    count: int,
+    noise: float,
+    drift: float = 0.0,
+    told: float | None = None,
 ) -> list[Measured]:
+    """``told``: the sd that each says of itself, where that is not the ``noise`` there is."""
     found = []
     for index in range(count):
         peak = 1000.0 * (ratio if side(index) else 1.0) * exp(rng.normal(0, noise) + drift * index)
-        found.append(Measured(side(index), Estimate.of(peak, noise)))
+        found.append(Measured(side(index), Estimate.of(peak, told or noise)))
     return found
 
 
@@ -36,8 +42,9 @@ def test_no_pair_no_gain() -> None:
 def test_the_interval_covers_the_true_gain_as_often_as_it_says(pairs: int) -> None:
     rng = np.random.default_rng(7)
     covered = 0
-    for _ in range(1000):
-        found = gain(readings(rng, 1.1, 2 * pairs, 0.04))
+    for index in range(1000):
+        # Nobody knows the noise: it is what the measurements say of themselves, or half as much again.
+        found = gain(readings(rng, 1.1, 2 * pairs, 0.06 if index % 2 else 0.04, told=0.04))
         assert found is not None
         covered += found.low <= 1.1 <= found.high
     assert 0.86 <= covered / 1000 <= 0.94
@@ -51,6 +58,22 @@ def test_without_effect_nothing_is_claimed_even_when_looked_at_after_every_pair(
         taken = next((n for n in range(6, 13, 2) if decided(all_of_them[:n])), 12)
         claims += proven(all_of_them[:taken])
     assert claims / 1000 <= 0.05
+
+
+def test_fewer_than_three_pairs_prove_nothing() -> None:
+    clear = readings(np.random.default_rng(3), 2.0, 12, 0.01)
+    assert not proven(clear[:4])
+    assert proven(clear[:6])
+
+
+def test_noise_twice_what_it_was_taken_for_is_not_claimed_as_a_gain() -> None:
+    rng = np.random.default_rng(17)
+    claims = 0
+    for _ in range(2000):
+        measured = readings(rng, 1.0, 12, 0.08, told=0.04)
+        taken = next((n for n in range(6, 13, 2) if decided(measured[:n])), 12)
+        claims += proven(measured[:taken])
+    assert claims / 2000 <= 0.075  # one of them in twelve before; the spread of repeats does the rest
 
 
 def test_a_clear_gain_is_decided_early() -> None:

@@ -64,6 +64,14 @@ CASES: list[tuple[str, dict[str, Any], str]] = [
     ),
     (
         "no-improvement",
+        {"gain": gain(1.2, 0.98, 1.47, 2)},
+        (
+            "too little time to prove a gain (3 pairs do): "
+            f"+20 % [-2, 47] requests/s at {AT}, 2 alternating pairs"
+        ),
+    ),
+    (
+        "no-improvement",
         {"best": None},
         "no improvement at p99 ≤ 50 ms: no other configuration met the SLO",
     ),

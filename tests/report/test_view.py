@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from dataclasses import replace
 from math import exp, log
 
 import pytest
@@ -114,6 +115,11 @@ def test_only_what_was_measured_after_selection_is_fresh() -> None:
         )
     )
     assert [trial.number for trial in repeats(state, 1)] == [2, 3, 4]
+    # The finals decided who wins: what is concluded from now on is shown by the confirmation alone.
+    concluded = replace(state, verdict={"verdict": "improved", "peaks_from": ["confirm"]})
+    assert [trial.number for trial in repeats(concluded, 1)] == [3, 4]
+    unmeetable = replace(concluded, trials=state.trials[:3])
+    assert [trial.number for trial in repeats(unmeetable, 1)] == [2]
     found = Configuration(state.trials[1], repeats(state, 1)).fresh
     assert found is not None
     assert round(found.peak) == 1000

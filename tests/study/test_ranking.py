@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from autotune.environments.peak import Peak
 from autotune.estimate import Estimate
 from autotune.optimize.ranking import PosteriorPeaks
-from autotune.study.ranking import finalists
+from autotune.space.space import Space
+from autotune.study.ranking import best, confirmations, finalists, rivals
 from autotune.study.records import Phase, State, Trial
+from autotune.study.schedule import Measure, next_step
+from autotune.target.model import Budget
 
 Placed = tuple[Phase, float]
 STOCK, ADVICE, OTHER = Phase.BASELINE, Phase.RECOMMENDED, Phase.SEARCH
@@ -42,3 +47,57 @@ def test_the_leaders_and_the_best_advice(peaks: list[Placed], chosen: tuple[int,
 def test_more_of_them_where_they_are_hard_to_tell_apart() -> None:
     peaks = [(STOCK, 90.0), (OTHER, 120.0), (OTHER, 119.0), (OTHER, 118.0), (OTHER, 60.0)]
     assert finalists(believed(*peaks), most=4, least=2) == (1, 2, 3)
+
+
+def measured_again(state: State, phase: Phase, *peaks: tuple[int, float]) -> State:
+    more = tuple(
+        Trial(len(state.trials) + n, phase, {}, of=of, peak=Peak(peak, peak, peak, 0.03, "measured"))
+        for n, (of, peak) in enumerate(peaks)
+    )
+    return replace(state, trials=(*state.trials, *more))
+
+
+@pytest.mark.parametrize(
+    ("again", "winner"),
+    [
+        ([(2, 122.0), (1, 118.0)], 1),  # a lucky tie is no reason to leave what guides advise
+        ([(2, 125.0), (1, 105.0)], 2),
+        ([(2, 110.0), (1, 118.0)], 1),
+    ],
+)
+def test_the_best_preset_wins_unless_another_is_likely_to_be_better(
+    again: list[tuple[int, float]], winner: int
+) -> None:
+    state = believed((STOCK, 90.0), (ADVICE, 115.0), (OTHER, 120.0), sd=0.06)
+    assert best(measured_again(state, Phase.FINALIST, *again)) == winner
+
+
+def test_leader_and_preset_are_compared_before_anything_is_claimed() -> None:
+    state = believed((STOCK, 90.0), (ADVICE, 115.0), (OTHER, 120.0), sd=0.06)
+    state = measured_again(state, Phase.FINALIST, (2, 121.0), (1, 118.0))
+    assert rivals(state) == (2, 1)
+    space, budget = Space((), (), {}), Budget.model_construct(trials=3, time=3600.0)
+    state = replace(state, seconds={"load": 60.0})
+    step = next_step(state, space, budget, 60.0)
+    assert isinstance(step, Measure)
+    assert (step.phase, step.of) == (Phase.RUNNER_UP, 1)
+    # Their pairs count when the winner is chosen, and it is the winner that is compared next.
+    decided = measured_again(state, Phase.RUNNER_UP, (1, 100.0), (2, 125.0), (2, 125.0), (1, 100.0))
+    assert best(decided) == 2
+    step = next_step(decided, space, budget, 60.0)
+    assert isinstance(step, Measure)
+    assert (step.phase, step.of) == (Phase.CONFIRM, 0)
+
+
+def test_the_preset_that_leads_needs_no_rival() -> None:
+    assert rivals(believed((STOCK, 90.0), (ADVICE, 120.0), (OTHER, 115.0))) is None
+
+
+def test_repeats_that_scatter_more_than_the_model_believes_widen_the_claim() -> None:
+    state = believed((STOCK, 90.0), (OTHER, 120.0), sd=0.01)
+    pairs = [(0, 90.0), (1, 120.0), (1, 121.0), (0, 90.0), (0, 91.0), (1, 120.0)]
+    calm = measured_again(state, Phase.CONFIRM, *pairs)
+    storm = measured_again(state, Phase.FINALIST, (1, 100.0), (1, 145.0), (1, 100.0), (1, 145.0))
+    stormy = measured_again(storm, Phase.CONFIRM, *pairs)
+    quiet, loud = (confirmations(s, 1)[0].peak.sd for s in (calm, stormy))
+    assert loud > 3 * quiet

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 from autotune.environments.peak import Peak
 from autotune.space.space import Space
-from autotune.study.ranking import reference
+from autotune.study.ranking import drifted, reference
 from autotune.study.records import Phase, State, Trial
 from autotune.study.schedule import REFERENCE_EVERY, SCREENED_FOR_ONE, Ask, Measure, next_step
 from autotune.target.model import Budget
@@ -83,3 +84,19 @@ def test_it_is_due_after_so_many_trials_that_said_something(
     step = next_step(searched(state, due, peak, verdict), space, BUDGET, 1.0)
     assert isinstance(step, Measure)
     assert (step.phase, step.of) == (Phase.REFERENCE, chosen.number)
+
+
+def test_the_reading_that_a_reference_was_chosen_for_is_no_sign_of_drift() -> None:
+    """The best of nine noisy readings is high by luck: what follows is no decline of the stack."""
+    rng = np.random.default_rng(1)
+    marked_down = []
+    for _ in range(40):
+        peaks = 500.0 * np.exp(rng.normal(0, 0.12, 13))
+        opening = [trial(n, Phase.RECOMMENDED, float(p)) for n, p in enumerate(peaks[:9])]
+        chosen = int(np.argmax(peaks[:9]))
+        later = [
+            trial(9 + n, Phase.REFERENCE, float(p), of=chosen) for n, p in enumerate(peaks[9:])
+        ]
+        shifts = drifted(State(trials=(*opening, *later))).shifts
+        marked_down.append(shifts[0].log_mean - shifts[12].log_mean)
+    assert abs(np.mean(marked_down)) < 0.015
