@@ -16,7 +16,6 @@ from autotune.estimate import LEAST_SD, Estimate
 from autotune.services.base import Settings, Value
 from autotune.space.space import Space
 
-
 SURE = 0.8  # probability at which another configuration takes the place of the best preset
 
 

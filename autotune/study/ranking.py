@@ -164,12 +164,13 @@ def confirmations(state: State, challenger: int, phase: Phase = Phase.CONFIRM) -
 
 @dataclass(frozen=True)
 class Verdict:
-    """``gain`` comes from readings taken after the winner was chosen, or is not there at all."""
+    """``gain`` comes from readings taken after the winner was chosen, or is not there at all;
+    ``peaks_from`` are the measurements that the best's peak is shown by."""
 
     verdict: str
     best: int | None
     gain: Gain | None
-    peaks_from: tuple[Phase, ...] = (Phase.CONFIRM,)  # measurements that the best's peak is shown by
+    peaks_from: tuple[Phase, ...] = (Phase.CONFIRM,)
 
 
 def conclude(state: State) -> Verdict:

@@ -73,7 +73,7 @@ def test_noise_twice_what_it_was_taken_for_is_not_claimed_as_a_gain() -> None:
         measured = readings(rng, 1.0, 12, 0.08, told=0.04)
         taken = next((n for n in range(6, 13, 2) if decided(measured[:n])), 12)
         claims += proven(measured[:taken])
-    assert claims / 2000 <= 0.075  # one of them in twelve before; the spread of repeats does the rest
+    assert claims / 2000 <= 0.075
 
 
 def test_a_clear_gain_is_decided_early() -> None:

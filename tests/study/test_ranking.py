@@ -51,7 +51,9 @@ def test_more_of_them_where_they_are_hard_to_tell_apart() -> None:
 
 def measured_again(state: State, phase: Phase, *peaks: tuple[int, float]) -> State:
     more = tuple(
-        Trial(len(state.trials) + n, phase, {}, of=of, peak=Peak(peak, peak, peak, 0.03, "measured"))
+        Trial(
+            len(state.trials) + n, phase, {}, of=of, peak=Peak(peak, peak, peak, 0.03, "measured")
+        )
         for n, (of, peak) in enumerate(peaks)
     )
     return replace(state, trials=(*state.trials, *more))
