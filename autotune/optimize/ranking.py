@@ -9,8 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
-
-from scipy.special import ndtr
+from statistics import NormalDist
 
 from autotune.estimate import LEAST_SD, Estimate
 from autotune.services.base import Settings, Value
@@ -48,7 +47,7 @@ def winner(
 def better(challenger: Estimate, preset: Estimate) -> float:
     """Probability that the challenger carries more."""
     lead = challenger.ratio(preset)
-    return float(ndtr(lead.log_mean / max(lead.sd, LEAST_SD)))
+    return NormalDist().cdf(lead.log_mean / max(lead.sd, LEAST_SD))
 
 
 @dataclass(frozen=True)
