@@ -31,7 +31,14 @@ class LiveBench(Bench):
             seconds, counted = 1.0, first
         self.spent += seconds + self.overhead
         self.count += 1
-        return Reading(rate, seconds, counted.size, int(counted.sum()), truncated=bool(truncated))
+        return Reading(
+            rate,
+            seconds,
+            counted.size,
+            int(counted.sum()),
+            truncated=bool(truncated),
+            stolen=self.stolen,
+        )
 
     def _late(self, rate: float, seconds: float, capacity: float) -> tuple[np.ndarray, np.ndarray]:
         """Arrival times of Poisson arrivals in ``seconds``, and which take beyond the limit."""

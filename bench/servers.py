@@ -19,6 +19,7 @@ from autotune.measure import Reading, Slo
 
 Array = NDArray[np.float64]
 _PARTS = 64  # points of the service time's distribution
+STOLEN = 0.06  # of the CPU time, in a reading of a storm
 _MOMENTS = 24  # points of a reading
 
 
@@ -84,7 +85,8 @@ class Bench:
 
     ``noise``: sd of log capacity per reading; ``disturbed``: part of the readings with 30 % less;
     ``drift``: log capacity gained over 100 s of load. ``cut``: a reading with more than half of its
-    requests violated is given up after a second, as a careful generator does.
+    requests violated is given up after a second, as a careful generator does. In ``stormy`` of the
+    readings ``STOLEN`` of the CPU time is stolen, which takes ``lost`` of the capacity.
     """
 
     server: Server
@@ -95,6 +97,9 @@ class Bench:
     drift: float = 0.0
     overhead: float = 1.0
     cut: bool = True
+    stormy: float = 0.0
+    lost: float = 0.0
+    stolen: float = field(default=0.0, init=False)
     spent: float = field(default=0.0, init=False)
     count: int = field(default=0, init=False)
 
@@ -114,12 +119,15 @@ class Bench:
             intended=intended,
             violations=int(self.rng.binomial(intended, fraction)),
             truncated=truncated,
+            stolen=self.stolen,
         )
 
     def capacity(self) -> float:
         """What the next reading meets of the server's capacity."""
         gain = self.drift * self.spent / 100.0 - self.noise * self.rng.standard_normal()
-        return exp(gain) * (0.7 if self.rng.random() < self.disturbed else 1.0)
+        capacity = exp(gain) * (0.7 if self.rng.random() < self.disturbed else 1.0)
+        self.stolen = STOLEN if self.stormy and self.rng.random() < self.stormy else 0.0
+        return capacity * (1.0 - self.lost if self.stolen else 1.0)
 
 
 @lru_cache(maxsize=4096)

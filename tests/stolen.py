@@ -1,7 +1,7 @@
 """Measurements of real servers on a machine whose CPUs others take away now and then.
 
-Such a test fails for want of CPU time as a reading does, and is taken again as a reading is
-(``autotune.measure.steal_guard``): only when much of that time was stolen while it ran. A test that fails
+Such a test fails for want of CPU time as a reading does, and is run again
+(``autotune.measure.steal``): only when much of that time was stolen while it ran. A test that fails
 on a calm machine has failed. Every other attempt is counted in what pytest says at the end.
 """
 
@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from autotune.measure.steal_guard import MUCH
+from autotune.measure.steal import MUCH
 from autotune.monitor.procfs import CPU_KINDS
 
 ATTEMPTS = 2  # more

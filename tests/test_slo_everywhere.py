@@ -16,7 +16,6 @@ from autotune.deploy.stack import Stack
 from autotune.diagnose.context import ReadingContext
 from autotune.diagnose.diagnosis import WatchedReading
 from autotune.environments import load_meter as gauges
-from autotune.environments import load_session
 from autotune.environments.evaluation import History
 from autotune.environments.load_meter import LoadMeter
 from autotune.environments.load_session import LoadSession, p99_at_peak
@@ -162,12 +161,16 @@ def test_a_trial_drains_what_a_failure_left_behind(
 
 
 @each_taken
-def test_a_trial_takes_again_what_failed_under_cpu_steal(
-    taken: Reading, met: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_under_cpu_steal_a_trial_takes_no_reading_again_whatever_it_says(
+    taken: Reading, met: bool, tmp_path: Path
 ) -> None:
-    clock = SimpleNamespace(sleep=lambda _: None, monotonic=lambda: 0.0)
-    monkeypatch.setattr(load_session, "time", clock)
-    assert any(r["disturbed"] for r in run_trial(tmp_path, taken, [], STOLEN)) is not met
+    calm, stormy = (
+        run_trial(tmp_path / name, taken, [], stolen)
+        for name, stolen in (("calm", CALM), ("stormy", STOLEN))
+    )
+    assert not any(reading["disturbed"] for reading in (*calm, *stormy))
+    assert {reading["stolen"] for reading in stormy if reading["purpose"] == "peak"} == {STOLEN}
+    assert stormy[0]["rate"] == calm[0]["rate"]
 
 
 @each_taken

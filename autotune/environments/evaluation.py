@@ -13,7 +13,6 @@ from autotune.environments.peak import Peak
 from autotune.estimate import Estimate
 from autotune.measure.benchmark import Answer
 from autotune.measure.noise import Noise
-from autotune.measure.steal_guard import RetryBudget
 from autotune.measure.warmup import WarmUpResult
 from autotune.services.base import Settings
 
@@ -24,14 +23,12 @@ class EvaluationRequest:
 
     ``expected`` is what the peak is expected to be. Below ``incumbent`` the search for the peak may
     stop early; without one it goes on to the end. ``reference``: others are compared with it.
-    ``retries`` says how long disturbed readings may be repeated.
     """
 
     trial: int
     expected: Estimate | None = None
     incumbent: float | None = None
     reference: bool = False
-    retries: RetryBudget = field(default_factory=RetryBudget)
 
 
 @dataclass(frozen=True)

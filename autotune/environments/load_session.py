@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Protocol
 
@@ -22,8 +21,8 @@ from autotune.environments.evaluation import (
 from autotune.environments.peak import Peak
 from autotune.estimate import Estimate
 from autotune.measure import Capacity, Limits, Reading, Slo, search
-from autotune.measure.steal_guard import LONGEST, PAUSE, StealGuard
-from autotune.measure.warmup import WarmUpResult, carried, warm_up
+from autotune.measure.steal import MUCH, Steal, worst
+from autotune.measure.warmup import WarmUpResult, warm_up
 from autotune.services.base import Settings
 from autotune.services.registry import named
 
@@ -83,7 +82,8 @@ class LoadSession:
     ) -> None:
         self.fleet, self.meter, self.slo, self.limits = fleet, meter, slo, limits
         self.clock = clock or Clock()
-        self.steal_guard = StealGuard()
+        self.steal = Steal()
+        self._told = False  # that CPU time is stolen
         self._noise = history.noise
         self._warm = False  # whether the caches hold what they can, by what this session saw
 
@@ -95,7 +95,6 @@ class LoadSession:
         Each reading is on record before anything is concluded from it. After a failed deployment
         what ran before is back in place.
         """
-        self.steal_guard = self.steal_guard.within(request.retries)
         try:
             with self.clock.on("deploy"):
                 deployed = self.fleet.deploy(settings)
@@ -123,7 +122,7 @@ class LoadSession:
 
     def _warm_up(self, request: EvaluationRequest, record: Recorder) -> WarmUpResult:
         def probe(rate: float, seconds: float) -> Reading:
-            return self.read(rate, seconds, record, "warm-up", passes=carried).reading
+            return self.read(rate, seconds, record, "warm-up").reading
 
         expected = request.expected.value if request.expected else None
         # A hit rate takes many windows to settle; caches that kept what they held need not be awaited.
@@ -140,7 +139,7 @@ class LoadSession:
         watched: list[WatchedReading] = []
 
         def probe(rate: float, seconds: float) -> Reading:
-            watched.append(self.read(rate, seconds, record, "peak", passes=self.slo.met))
+            watched.append(self.read(rate, seconds, record, "peak"))
             reading = watched[-1].reading
             if not self.slo.met(reading):
                 self.meter.drain()
@@ -160,45 +159,23 @@ class LoadSession:
         )
         return capacity, watched
 
-    def read(
-        self,
-        rate: float,
-        seconds: float,
-        record: Recorder,
-        purpose: str,
-        *,
-        passes: Callable[[Reading], bool],
-    ) -> WatchedReading:
-        """Offer ``rate`` requests/s for ``seconds``.
-
-        A reading that does not pass while CPU time of the hosts was stolen is kept but not
-        returned: it is repeated after a pause. Once the retry budget is spent, the disturbed
-        reading is used.
-        """
-        pause = PAUSE
-        while True:
-            began = time.monotonic()
-            with self.clock.on("load"):
-                watched = self.meter.take(rate, seconds)
-            disturbed = self._disturbed(watched, record, passes)
-            watched = replace(watched, reading=replace(watched.reading, disturbed=disturbed))
-            record.reading(watched, purpose)
-            if disturbed is None:
-                self.steal_guard = self.steal_guard.after(watched.hosts)
-                return watched
-            record.note(f"{disturbed}: this reading does not count, another in {pause:g} s")
-            self.meter.drain()
-            time.sleep(pause)
-            lost = time.monotonic() - began
-            self.steal_guard = self.steal_guard.after(watched.hosts, lost)
-            pause = min(2 * pause, LONGEST)
-
-    def _disturbed(
-        self, watched: WatchedReading, record: Recorder, passes: Callable[[Reading], bool]
-    ) -> str | None:
-        if passes(watched.reading) or not self.steal_guard.may_retry(record.elapsed):
-            return None
-        return self.steal_guard.disturbed(watched.hosts)
+    def read(self, rate: float, seconds: float, record: Recorder, purpose: str) -> WatchedReading:
+        """Offer ``rate`` requests/s for ``seconds``; the reading is on record with how much more CPU
+        time than usual was stolen in it."""
+        with self.clock.on("load"):
+            watched = self.meter.take(rate, seconds)
+        stolen = round(self.steal.beyond(watched.hosts), 4)
+        watched = replace(watched, reading=replace(watched.reading, stolen=stolen))
+        self.steal = self.steal.after(watched.hosts)
+        record.reading(watched, purpose)
+        if stolen > MUCH and not self._told:
+            self._told = True
+            name, fraction = worst(watched.hosts)
+            record.note(
+                f"{fraction:.0%} of the CPU time of {name} was taken by the machine below it: readings "
+                "are corrected for it (the report counts them)"
+            )
+        return watched
 
 
 def expectation(expected: Estimate | None, warm_up_result: WarmUpResult) -> Estimate | None:

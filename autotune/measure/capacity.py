@@ -3,7 +3,8 @@
 Method: a posterior over log peak on a grid, together with the shape of the onset of violations
 and the noise of the capacity, none of which is known. Each reading's *fraction* of violations says
 how far its rate was from the peak (graded, not pass or fail); capacity noise blurs that, and a
-one-sided term lets a reading be disturbed and look worse than the server is. The next rate is where
+one-sided term lets a reading be disturbed and look worse than the server is. CPU time that was stolen
+during a reading took a part of the capacity, how large a part the readings tell. The next rate is where
 the posterior puts the peak; with nothing failed or nothing passed yet, rates grow or shrink faster
 and faster. There are no brackets: a reading that turns out to have been disturbed loses its say as
 others contradict it.
@@ -163,7 +164,7 @@ class PeakSearch:
     @property
     def learned(self) -> Noise:
         """What is now believed of the noise."""
-        return self.noise.learned(self.summary.noises, len(self.valid))
+        return self.noise.learned(self.summary.noises, len(self.valid), self.summary.effects)
 
     def next_rate(self) -> float:
         """The rate worth trying next: a point of the grid that may be offered."""

@@ -23,6 +23,12 @@ REACH: Final = 500
 SIGMAS: Final = (0.008, 0.014, 0.023, 0.036, 0.055, 0.085, 0.13, 0.2, 0.3)
 """Standard deviations of the log capacity that are weighed against each other."""
 
+EFFECTS: Final = (0.0, 0.5, 1.0, 1.5, 2.0)
+"""Fractions of the capacity lost for a fraction of CPU time stolen, weighed against each other: 1
+where the CPU limits and is used evenly, 0 where it has time to spare, more where latency suffers."""
+
+_EFFECT_SD = 0.5  # of a first guess of 1
+_LASTING = 0.95  # weight of what earlier trials taught of it: the same CPUs all along
 _USUAL, _EITHER_WAY = 0.045, 6.0  # first guess of the sd, and by what factor it may be wrong
 _DISTURBED = 0.06  # fraction of readings that are disturbed
 _LOSS = 0.3  # mean log capacity a disturbance takes; exponential, so any loss is thinkable
@@ -50,10 +56,12 @@ class Noise:
     ``Noise()``. ``weights`` has, row after row, one row for each of ``SIGMAS`` with a weight for
     each shape of onset (they are learned together: a steep onset scatters the violations as a noisy
     machine does); it is empty before the first search. ``readings``: how many it was learned from.
+    ``effects``: weights of ``EFFECTS``, empty before any reading that CPU time was stolen from.
     """
 
     weights: tuple[float, ...] = ()
     readings: int = 0
+    effects: tuple[float, ...] = ()
 
     def __post_init__(self) -> None:
         """Raise ``ValueError`` unless ``weights`` is empty or made of a row for each level."""
@@ -76,10 +84,20 @@ class Noise:
             return np.asarray(guess)
         return np.asarray(_KEPT * self._rows()[:, :, None] + (1.0 - _KEPT) * guess)
 
-    def learned(self, weights: Array, readings: int) -> Noise:
-        """The belief after a search of ``readings`` readings that ended with ``weights``."""
+    def of_steal(self) -> Array:
+        """Weights of ``EFFECTS`` to start with: what was learned, loosened as ``opening`` does."""
+        guess = np.exp(-0.5 * ((np.asarray(EFFECTS) - 1.0) / _EFFECT_SD) ** 2)
+        guess /= guess.sum()
+        if len(self.effects) != len(EFFECTS):
+            return np.asarray(guess)
+        return np.asarray(_LASTING * np.asarray(self.effects) + (1.0 - _LASTING) * guess)
+
+    def learned(self, weights: Array, readings: int, effects: Array | None = None) -> Noise:
+        """The belief after a search of ``readings`` readings that ended with ``weights``, and with
+        ``effects`` where CPU time was stolen in it."""
         share = (weights / weights.sum()).ravel().tolist()
-        return Noise(tuple(share), self.readings + readings)
+        of_steal = self.effects if effects is None else tuple(effects.tolist())
+        return Noise(tuple(share), self.readings + readings, of_steal)
 
     def _rows(self) -> Array:
         return np.asarray(self.weights, dtype=np.float64).reshape(len(SIGMAS), -1)

@@ -8,7 +8,7 @@ or nothing.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import exp, floor, log
 from typing import TYPE_CHECKING
 
@@ -17,7 +17,7 @@ from scipy.special import betaln, gammaln
 
 from autotune.estimate import WITHIN_90, Estimate
 from autotune.measure import onset
-from autotune.measure.noise import REACH, STEP, Array, Noise, blur
+from autotune.measure.noise import EFFECTS, REACH, STEP, Array, Noise, blur
 
 if TYPE_CHECKING:
     from autotune.measure.reading import Reading
@@ -73,6 +73,7 @@ _UNMEETABLE = 0.03  # prior chance that no rate at all meets the objective
 _NEGLIGIBLE = (
     40.0  # peaks so many nats behind are let go: some eight readings would not revive them
 )
+_LEAST_LEFT = 0.05  # of the capacity, however much of it was stolen
 _TIME_GRAIN = 0.1  # a reading's seconds are rounded to this log step, so that tables are shared
 
 
@@ -101,13 +102,17 @@ def closest_to_breaking(reading: Reading, slo: Slo) -> Counts:
 
 @dataclass(frozen=True)
 class Posterior:
-    """Log weights ``[sigma, shape, log peak]`` on a grid that starts at ``origin``, and those of
-    the servers without a peak, ``onset.FLAT``.
+    """Log weights ``[effect, sigma, shape, log peak]`` on a grid that starts at ``origin``, and
+    those of the servers without a peak, ``onset.FLAT``.
+
+    ``effects`` are the log weights of `noise.EFFECTS`, what stolen CPU time may take of the
+    capacity. Before a reading that has any, there is one level of ``live`` for all of them.
     """
 
     origin: float
     live: Array
     flat: Array
+    effects: Array
 
     @classmethod
     def opening(
@@ -137,8 +142,9 @@ class Posterior:
             student = (1.0 + score**2 / _TAIL) ** (-(_TAIL + 1.0) / 2.0)
             density = _ANYWHERE * density + (1.0 - _ANYWHERE) * student / student.sum()
         shapes = onset.expected(peaks, slo.limit)
-        live = np.log((1.0 - _UNMEETABLE) * density * noise.opening(shapes))
-        return cls(origin, live, np.full(onset.FLAT.size, log(_UNMEETABLE / onset.FLAT.size)))
+        live = np.log((1.0 - _UNMEETABLE) * density * noise.opening(shapes))[None]
+        flat = np.full(onset.FLAT.size, log(_UNMEETABLE / onset.FLAT.size))
+        return cls(origin, live, flat, np.log(noise.of_steal()))
 
     def after(self, reading: Reading, slo: Slo) -> Posterior:
         """With one more reading. One that was limited or disturbed says nothing of the server."""
@@ -159,14 +165,26 @@ class Posterior:
             fits = chance(counts.violations, counts.intended, expected)
         flat = self.flat + np.log(flat)
         table = np.log(np.maximum(blur(fits), 1e-300))  # noise averaged out
-        offset = round((log(reading.rate) - self.origin) / STEP)
-        live = _added(self.live, table, offset)
-        best = live.max(axis=(0, 1))
+        live = self._with_losses(table, log(reading.rate) - self.origin, reading.stolen)
+        best = live.max(axis=(0, 1, 2))
         top = max(float(best.max()), float(flat.max()))
         likely = np.flatnonzero(best > top - _NEGLIGIBLE)
         first, last = (int(likely[0]), int(likely[-1]) + 1) if likely.size else (0, best.size)
         origin = self.origin + STEP * first
-        return Posterior(origin, live[:, :, first:last] - top, flat - top)
+        return replace(self, origin=origin, live=live[..., first:last] - top, flat=flat - top)
+
+    def _with_losses(self, table: Array, rate: float, stolen: float) -> Array:
+        """``live`` with the likelihoods of a reading ``rate`` (log) above ``origin`` during which
+        this fraction of CPU time was ``stolen``: each effect makes it a reading of less capacity."""
+        losses = [-log(max(1.0 - effect * stolen, _LEAST_LEFT)) for effect in EFFECTS]
+        offsets = [round(rate / STEP) + round(loss / STEP) for loss in losses]
+        live = self.live
+        if len(live) == 1 and len(set(offsets)) == 1:
+            return _added(live[0], table, offsets[0])[None]
+        if len(live) == 1:
+            live = live + self.effects[:, None, None, None]
+        added = [_added(at, table, offset) for at, offset in zip(live, offsets, strict=True)]
+        return np.asarray(added)
 
     def summary(self) -> Summary:
         """Marginals of the posterior."""
@@ -175,9 +193,10 @@ class Posterior:
         total = float(weights.sum())
         return Summary(
             self.origin,
-            np.cumsum(weights.sum(axis=(0, 1))) / total,
-            weights.sum(axis=2) / total,
+            np.cumsum(weights.sum(axis=(0, 1, 2))) / total,
+            weights.sum(axis=(0, 3)) / total,
             flat / (flat + total),
+            weights.sum(axis=(1, 2, 3)) / total if len(weights) > 1 else None,
         )
 
 
@@ -185,13 +204,14 @@ class Posterior:
 class Summary:
     """Marginals of a posterior: ``below`` is the distribution function of log peak on its grid,
     ``noises`` the weights ``[sigma, shape]``; ``unmeetable`` the chance that there is no peak,
-    which the others leave out.
+    which the others leave out; ``effects`` the weights of `noise.EFFECTS`, where CPU time was stolen.
     """
 
     origin: float
     below: Array
     noises: Array
     unmeetable: float
+    effects: Array | None = None
 
     def quantile(self, q: float) -> float:
         """Log rate below which the peak lies with chance ``q``."""

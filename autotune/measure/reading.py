@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from math import exp, log
+from statistics import fmean
 
 
 @dataclass(frozen=True)
@@ -17,8 +18,9 @@ class Reading:
     merely late, by kind. ``histogram`` maps the upper edge of a latency bin in seconds to its count
     (right answers only): histograms can be summed, percentiles cannot. ``truncated`` readings were
     cut short on clear failure; they can never count as a pass. ``limited`` says why the *generator*
-    could not make the offered load, ``disturbed`` what else kept the hosts from it
-    (`measure.steal_guard`): in both cases the reading says nothing about the server.
+    could not make the offered load, ``disturbed`` what else kept the hosts from it (readings of
+    earlier versions): in both cases the reading says nothing about the server. ``stolen`` is the
+    fraction of a host's CPU time that was taken from it beyond what is usual (`measure.steal`).
     """
 
     rate: float
@@ -30,13 +32,14 @@ class Reading:
     truncated: bool = False
     limited: str | None = None
     disturbed: str | None = None
+    stolen: float = 0.0
 
     @classmethod
     def pooled(cls, readings: Sequence[Reading]) -> Reading:
         """Readings at about one rate as one: counts, seconds and histograms summed.
 
         ``rate`` is the mean of the log rates, weighted by requests. What is wrong with one of them
-        (``truncated``, ``limited``, ``disturbed``) is wrong with all.
+        (``truncated``, ``limited``, ``disturbed``) is wrong with all; ``stolen`` is the mean.
         """
         intended = sum(reading.intended for reading in readings)
         logs = sum(log(reading.rate) * reading.intended for reading in readings)
@@ -55,6 +58,7 @@ class Reading:
             truncated=any(reading.truncated for reading in readings),
             limited=next((r.limited for r in readings if r.limited), None),
             disturbed=next((r.disturbed for r in readings if r.disturbed), None),
+            stolen=fmean(reading.stolen for reading in readings),
         )
 
     @property

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from autotune.measure.reading import Reading
+from autotune.measure.steal import MUCH
 
 WINDOW = 1.0  # seconds, each after a ramp-in of its own
 OVERLOADED = 0.1  # fraction of violations from which a window was too much
@@ -67,7 +68,7 @@ def warm_up(
     ``probe(rate, seconds)`` makes the load, ``lookups()`` gives the cache's hits and misses so far,
     ``expected`` is the peak to expect in requests/s. A stack that does not keep up is given half the
     load, and more again once it does (a cold cache warms faster the more it is asked), but never
-    near again to what was too much.
+    near again to what was too much. Where its CPU time was stolen, the same load is tried again.
     """
     ceiling = min(max_rate, SHARE * expected if expected else UNKNOWN)
     rate = ceiling if expected else min(ceiling, GENTLE)
@@ -80,9 +81,9 @@ def warm_up(
             return WarmUpResult(settled=True, windows=tuple(windows))
         if len(windows) > 1 and windows[-1].dead and windows[-2].dead:
             return WarmUpResult(settled=False, windows=tuple(windows))
-        if windows[-1].overloaded:
+        if windows[-1].overloaded and reading.stolen <= MUCH:
             rate, ceiling = max(rate / 2, 1.0), SHARE * rate
-        else:
+        elif not windows[-1].overloaded:
             rate = min(rate * 1.5, ceiling)
     return WarmUpResult(settled=False, windows=tuple(windows))
 
@@ -110,11 +111,6 @@ def climbing(windows: Sequence[Window]) -> bool:
     if len(rates) <= STEPS:
         return True
     return rates[-1] - rates[0] > LEAST_RISE and all(a <= b for a, b in pairwise(rates))
-
-
-def carried(reading: Reading) -> bool:
-    """Whether the stack kept up with a window's load, more or less."""
-    return reading.is_valid and not reading.truncated and reading.fraction <= OVERLOADED
 
 
 def _window(

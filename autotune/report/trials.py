@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from autotune.measure.steal import MUCH
 from autotune.report import format as fmt
 from autotune.report.objective import Requests, Units
 from autotune.study.records import COUNTED, State, Trial
@@ -24,14 +25,15 @@ VERDICTS = {"measured": "", "screened": "pruned", "unsettled": "not converged"}
 class ReadingCounts:
     """Readings of one trial. ``errors`` are requests that failed outright, by kind.
 
-    ``warmed`` counts the warm-up's windows, and ``disturbed`` the readings discarded for CPU steal
-    on the hosts; neither is in any other count. ``last`` is the newest
-    reading as it was recorded.
+    ``warmed`` counts the warm-up's windows, and ``disturbed`` the readings that an earlier
+    version discarded for CPU steal; neither is in any other count. ``stolen`` counts those corrected
+    for it, of all others. ``last`` is the newest reading as it was recorded.
     """
 
     readings: int = 0
     warmed: int = 0
     disturbed: int = 0
+    stolen: int = 0
     limited: int = 0
     intended: int = 0
     violations: int = 0
@@ -145,6 +147,7 @@ def count_readings(readings: Iterable[Mapping[str, Any]]) -> dict[int, ReadingCo
 def _counted(counts: ReadingCounts, reading: Mapping[str, Any]) -> ReadingCounts:
     if reading.get("disturbed"):
         return replace(counts, disturbed=counts.disturbed + 1, last=reading)
+    counts = replace(counts, stolen=counts.stolen + (reading.get("stolen", 0.0) > MUCH))
     if reading.get("purpose") == WARM_UP:
         return replace(counts, warmed=counts.warmed + 1, last=reading)
     if reading.get("purpose") == CALL:

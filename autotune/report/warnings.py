@@ -163,12 +163,14 @@ def _readings(view: StudyView) -> Iterator[StudyWarning]:
             + (f"; behind the verdict: trial {fmt.listed(affected)}" if affected else ""),
             "a cold cache lowers capacity: check that the data set fits what `data:` says",
         )  # fmt: skip
-    disturbed = sum(of.disturbed for of in counts.values())
-    total = sum(of.readings + of.warmed for of in counts.values()) + disturbed
+    discarded = sum(of.disturbed for of in counts.values())
+    disturbed = discarded + sum(of.stolen for of in counts.values())
+    total = sum(of.readings + of.warmed for of in counts.values()) + discarded
     if disturbed > DISTURBED * total:
+        done = "discarded and repeated" if discarded else "corrected"
         yield StudyWarning(
             "cpu-total-away", disturbed, round(DISTURBED * total, 1),
-            f"{disturbed} of {total} readings were discarded and repeated: CPU steal on the hosts",
+            f"{disturbed} of {total} readings were {done}: CPU steal on the hosts",
             "choose a quieter hour, or hosts with CPUs of their own",
         )  # fmt: skip
     peaks = {trial.number: trial.peak for trial in view.state.trials}

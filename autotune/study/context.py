@@ -109,7 +109,11 @@ def history(store: Store) -> History:
     return History(
         elapsed=state.elapsed,
         readings=len(readings_of(store.directory)),
-        noise=Noise(tuple(noise["weights"]), int(noise["readings"])) if noise else Noise(),
+        noise=Noise(
+            tuple(noise["weights"]), int(noise["readings"]), tuple(noise.get("effects", ()))
+        )
+        if noise
+        else Noise(),
         answers=tuple(
             (state.by_number(number).settings, values) for number, values in state.values.items()
         ),

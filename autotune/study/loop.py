@@ -9,7 +9,6 @@ from math import log
 from autotune.diagnose.diagnosis import recommended_moves
 from autotune.environments.load_session import UNKNOWN_SD
 from autotune.estimate import WITHIN_90, Estimate
-from autotune.measure.steal_guard import SHARE, RetryBudget
 from autotune.optimize.gp.surrogate import MATTERS, MOVES
 from autotune.optimize.searcher import Outcome, Searcher
 from autotune.study import trial as trials
@@ -23,9 +22,6 @@ from autotune.target.model import Budget
 KNOWN_SD = 0.10
 # The search ends when the chance of finding anything better by MATTERS is below this.
 STOP_BELOW = 0.05
-# Measurements taken while CPU time is stolen prove nothing of the leaders: so much of the time left may
-# be spent on repeating them.
-PROVING, WAITED = frozenset({Phase.FINALIST, Phase.CONFIRM, Phase.RUNNER_UP}), 0.5
 
 
 def tune(context: TrialContext, searcher: Searcher, budget: Budget) -> Verdict:
@@ -52,9 +48,7 @@ def tune(context: TrialContext, searcher: Searcher, budget: Budget) -> Verdict:
                 continue
             step = asked
         state = store.state
-        more = WAITED * max(0.0, budget.time - elapsed) if step.phase in PROVING else 0.0
-        retries = RetryBudget(SHARE * budget.time, more)
-        done = trials.run(step, context, prior(state, step), incumbent(state), retries)
+        done = trials.run(step, context, prior(state, step), incumbent(state))
         if done.phase in COUNTED:
             with context.clock.on("search"):
                 tell(searcher, done, recommended_moves(store.state.bottlenecks.get(done.number)))

@@ -236,6 +236,7 @@ def reading_of(record: Mapping[str, Any]) -> Reading:
         truncated=bool(record.get("truncated")),
         limited=record.get("limited"),
         disturbed=record.get("disturbed"),
+        stolen=record.get("stolen", 0.0),
     )
 
 

@@ -10,7 +10,6 @@ from autotune.environments.evaluation import Evaluation, EvaluationRequest, Fail
 from autotune.errors import AutotuneError
 from autotune.estimate import Estimate
 from autotune.measure.benchmark import Answer
-from autotune.measure.steal_guard import RetryBudget
 from autotune.measure.warmup import WarmUpResult
 from autotune.space.space import Infeasible
 from autotune.study.context import TrialContext
@@ -21,7 +20,6 @@ from autotune.study.schedule import Measure
 PRUNED = frozenset({Phase.SEARCH, Phase.RECOMMENDED, Phase.PUBLISHED, Phase.KNOWN})
 REFERENCES = frozenset({Phase.BASELINE, Phase.MEASURE})
 MOST_FAULTS = 3  # in a row; then it is the benchmark that needs a look
-USUAL_RETRIES = RetryBudget()
 
 
 def run(
@@ -29,7 +27,6 @@ def run(
     context: TrialContext,
     expected: Estimate | None,
     incumbent: float | None,
-    retries: RetryBudget = USUAL_RETRIES,
 ) -> Trial:
     """Settings → constraints → evaluation (deploy, warm-up, capacity) → outcome.
 
@@ -55,7 +52,6 @@ def run(
         expected,
         incumbent if trial.phase in PRUNED else None,
         reference=trial.phase in REFERENCES,
-        retries=retries,
     )
     recorder = TrialRecorder(context, trial)
     return _over(context, trial, context.session.evaluate(trial.settings, request, recorder))

@@ -12,7 +12,7 @@ from autotune.deploy.deployed import DeployFailed
 from autotune.environments.base import prepare
 from autotune.environments.load_session import LoadSession
 from autotune.measure.reading import Reading
-from autotune.measure.warmup import carried, warm_up
+from autotune.measure.warmup import warm_up
 from autotune.space.space import Infeasible
 from autotune.study import trial as trials
 from autotune.study.context import ProgressReporter, TrialContext, open_study, opened
@@ -108,12 +108,12 @@ def _load(context: TrialContext, plan: Plan, trial: Trial, measurement: Measurem
     assert isinstance(session, LoadSession), "only stacks are offered set rates"
 
     def probe(rate: float, seconds: float) -> Reading:
-        return session.read(rate, seconds, recorder, "warm-up", passes=carried).reading
+        return session.read(rate, seconds, recorder, "warm-up").reading
 
     warm_up(probe, session.meter.lookups, max(plan.rates), max_rate=session.limits.max_rate)
     session.meter.drain()
     seed = f"{plan.seed} {measurement.point} {measurement.repeat}"
     met = session.slo.met
     for rate in random.Random(seed).sample(plan.rates, len(plan.rates)):  # noqa: S311  # an order
-        if not met(session.read(rate, plan.seconds, recorder, PURPOSE, passes=met).reading):
+        if not met(session.read(rate, plan.seconds, recorder, PURPOSE).reading):
             session.meter.drain()

@@ -18,7 +18,7 @@ from autotune.environments.load_meter import LoadMeter
 from autotune.environments.stack import prepare
 from autotune.loads.base import Request
 from autotune.loads.registry import LOADS
-from autotune.measure.steal_guard import PAUSE, StealGuard
+from autotune.measure.steal import MUCH, Steal
 from autotune.monitor.watch import hosts_of
 from autotune.services.base import Value
 from autotune.services.registry import expected_body
@@ -189,15 +189,15 @@ def climb(stack: Started, first: float) -> list[WatchedReading]:
     stack.meter.take(first / 2, SECONDS)  # caches filled, children past their start
     readings: list[WatchedReading] = []
     allowed = stack.meter.slo.allowed
-    rate, guard = first, StealGuard(free=90.0)
+    rate, steal, patience = first, Steal(), 20
     while sum(w.reading.fraction > allowed for w in readings) < 2 and rate < HIGHEST:
         watched = stack.meter.take(rate, SECONDS)
-        stormy = watched.reading.fraction > allowed and guard.disturbed(watched.hosts) is not None
-        if stormy and guard.may_retry(0.0):
-            time.sleep(PAUSE)
-            guard = guard.after(watched.hosts, PAUSE + SECONDS)
+        stormy = watched.reading.fraction > allowed and steal.beyond(watched.hosts) > MUCH
+        steal = steal.after(watched.hosts)
+        if stormy and patience:
+            patience -= 1
+            time.sleep(2.0)
             continue
-        guard = guard.after(watched.hosts)
         readings.append(watched)
         rate *= STEP
     return readings

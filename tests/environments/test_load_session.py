@@ -1,4 +1,4 @@
-"""Readings disturbed by CPU steal are repeated; a warm-up says what to expect of the peak."""
+"""Readings are corrected for CPU steal; a warm-up says what to expect of the peak."""
 
 from __future__ import annotations
 
@@ -7,13 +7,11 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
 from autotune.deploy.deployed import DeployFailed
 from autotune.diagnose.diagnosis import WatchedReading
-from autotune.environments import load_session
 from autotune.environments.load_session import (
     BEYOND,
     UNKNOWN_SD,
@@ -24,7 +22,6 @@ from autotune.environments.load_session import (
 )
 from autotune.errors import AutotuneError, LockedError
 from autotune.estimate import Estimate
-from autotune.measure.steal_guard import FREE, LONGEST, PAUSE
 from autotune.measure.warmup import WarmUpResult, Window
 from autotune.monitor.activity import HostUsage
 from autotune.study import trial
@@ -33,37 +30,32 @@ from autotune.study.schedule import Measure
 from autotune.study.store import Store, readings_of
 from tests.study.simulated import FormulaFleet, context, flat
 
-CALM, STOLEN = 0.01, 0.4
+CALM, STOLEN = 0.01, 0.2
 
 
 class Weather:
-    """Readings number ``first`` to ``last`` are in a storm: most of the capacity is gone."""
+    """Readings number ``first`` to ``last`` are in a storm: what is stolen is gone."""
 
     def __init__(self, first: int, last: int) -> None:
-        self.storm, self.taken = range(first, last + 1), 0
-        self.pauses: list[float] = []
+        self.storm, self.count = range(first, last + 1), 0
 
     def over(self, meter: Meter) -> Meter:
         calm = meter.take
 
         def take(rate: float, seconds: float) -> WatchedReading:
-            stormy = self.taken in self.storm
-            self.taken += 1
-            seen = calm(3 * rate if stormy else rate, seconds)
-            hosts = {"web1": HostUsage(0.5, STOLEN if stormy else CALM, 1, 1, 0.1, 9, 0, 1e6)}
-            return replace(seen, reading=replace(seen.reading, rate=rate), hosts=hosts)
+            stolen = STOLEN if self.count in self.storm else CALM
+            self.count += 1
+            watched = calm(rate / (1 - stolen), seconds)
+            hosts = {"web1": HostUsage(0.5, stolen, 1, 1, 0.1, 9, 0, 1e6)}
+            return replace(watched, reading=replace(watched.reading, rate=rate), hosts=hosts)
 
         meter.take = take  # type: ignore[method-assign]  # the storm is between the two
         return meter
 
 
 @contextmanager
-def measured(
-    directory: Path, weather: Weather, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[tuple[Trial, LoadSession]]:
+def measured(directory: Path, weather: Weather) -> Iterator[tuple[Trial, LoadSession]]:
     """One trial of a stack with a peak of 1,000/s, and where it was measured."""
-    clock = SimpleNamespace(sleep=weather.pauses.append, monotonic=lambda: sum(weather.pauses))
-    monkeypatch.setattr(load_session, "time", clock)
     directory.mkdir()
     with closing(Store(directory)) as store:
         made = context(store, flat, FormulaFleet(), seed=3, pace=0.0)
@@ -74,32 +66,39 @@ def measured(
         yield trial.run(step, made, Estimate.of(1000.0, 0.3), None), session
 
 
-def test_a_storm_changes_no_peak_and_loses_no_reading(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for first in range(4):
+def test_a_storm_changes_no_peak_and_loses_no_reading(tmp_path: Path) -> None:
+    for first in range(1, 6, 2):
         weather = Weather(first, first + 2)
-        with measured(tmp_path / str(first), weather, monkeypatch) as (done, _):
+        with measured(tmp_path / str(first), weather) as (done, _):
             assert done.peak is not None
             assert abs(math.log(done.peak.peak / 1000)) < 0.08, first
         kept = readings_of(tmp_path / str(first))
-        assert len(kept) == weather.taken
-        disturbed = [r for r in kept if r["disturbed"]]
-        assert {r["hosts"]["web1"]["steal"] for r in disturbed} == {STOLEN}
-        assert disturbed[0]["disturbed"].startswith("40% of the CPU time of web1")
-        assert weather.pauses == [PAUSE, 2 * PAUSE, 4 * PAUSE][: len(disturbed)]
+        assert len(kept) == weather.count
+        assert all(reading["disturbed"] is None for reading in kept)
+        stormy = [r for r in kept if r["hosts"]["web1"]["steal"] == STOLEN]
+        assert {r["stolen"] for r in stormy} == {round(STOLEN - CALM, 4)}
+        assert len(stormy) == 3
 
 
-def test_what_never_ends_is_measured_as_it_is(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    weather = Weather(2, 10_000)
-    with measured(tmp_path / "s", weather, monkeypatch) as (done, session):
+def test_half_of_the_readings_in_a_storm_teach_what_it_takes(tmp_path: Path) -> None:
+    weather = Weather(0, 0)
+    weather.storm = range(3, 1000, 2)
+    with measured(tmp_path / "s", weather) as (done, session):
         assert done.peak is not None
-        assert done.peak.peak < 500
-        guard = session.steal_guard
-        assert not guard.may_retry(0.0) or guard.usual == STOLEN
-    assert 0 < sum(weather.pauses) < FREE + LONGEST
+        assert abs(math.log(done.peak.peak / 1000)) < 0.08
+        assert session._noise.effects[2] == max(session._noise.effects)  # one for one
+
+
+def test_steal_is_told_of_once(tmp_path: Path) -> None:
+    notes: list[str] = []
+    with closing(Store(tmp_path)) as store:
+        made = context(store, flat, FormulaFleet(), seed=3, pace=0.0)
+        session = made.session
+        assert isinstance(session, LoadSession)
+        session.meter = Weather(1, 1000).over(session.meter)
+        made.progress.note = notes.append  # type: ignore[method-assign]
+        trial.run(Measure(Phase.BASELINE, made.space.baseline), made, None, None)
+    assert sum("taken by the machine below" in note for note in notes) == 1
 
 
 EXPECTED = Estimate.of(1000.0, 0.1)

@@ -7,18 +7,15 @@ import os
 import signal
 import sys
 import time
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import optuna
 import pytest
 
-from autotune.environments.load_session import LoadSession
-from autotune.study import journal, loop
-from autotune.study.context import TrialContext
-from autotune.study.records import COUNTED, Phase, State, Trial, replay
-from autotune.study.schedule import FINALISTS, MOST_FINALISTS, Measure
+from autotune.study import journal
+from autotune.study.records import COUNTED, Phase, State, replay
+from autotune.study.schedule import FINALISTS, MOST_FINALISTS
 from autotune.target.model import Budget
 from tests import soak
 
@@ -52,30 +49,6 @@ def test_a_study_goes_from_the_baseline_to_a_proven_gain(tmp_path: Path) -> None
     )
     assert verdict.gain is not None
     assert verdict.gain.low <= true <= verdict.gain.high
-
-
-def test_the_finals_have_patience_of_their_own(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    ran, left = loop.trials.run, []
-
-    def run(step: Measure, context: TrialContext, *known: Any) -> Trial:
-        done = ran(step, context, *known)
-        session = context.session
-        assert isinstance(session, LoadSession)
-        guard = session.steal_guard
-        left.append((step.phase, guard.free - guard.lost))
-        session.steal_guard = replace(guard, lost=guard.lost + 30.0)  # a storm in every trial
-        return done
-
-    monkeypatch.setattr(loop.trials, "run", run)
-    simulated.study(tmp_path, budget=Budget(trials=8, time="10m"))
-    searching = [seconds for phase, seconds in left if phase in COUNTED]
-    finals = [seconds for phase, seconds in left if phase in loop.PROVING]
-    assert searching[0] == loop.SHARE * 600
-    assert searching[-1] < 0
-    assert len(finals) > 6
-    assert all(200 < seconds <= 300 for seconds in finals)
 
 
 def test_without_effect_there_is_no_claim(tmp_path: Path) -> None:
