@@ -43,7 +43,7 @@ class Part:
 
 @dataclass(frozen=True)
 class Stack:
-    """All parts in dependency order, and where requests enter.
+    """All parts in dependency order, and where requests enter: at each host of the first tier.
 
     ``parts`` are those of every deployment that the target lets the search choose from; which of
     them run depends on the settings.
@@ -51,6 +51,7 @@ class Stack:
 
     parts: tuple[Part, ...]
     entry: Endpoint
+    other_entries: tuple[Endpoint, ...] = ()
 
     def active(self, settings: Settings) -> tuple[Part, ...]:
         """The parts that run under these settings, in dependency order."""
@@ -111,7 +112,8 @@ def build(target: Target, context: StackContext) -> Stack:
         for place in placed(name, target.tiers[name])
     ]
     first = entry_tiers(target)[0]
-    return Stack(tuple(built), _endpoint(target, first, target.tiers[first].hosts[0], context))
+    entry, *others = (_endpoint(target, first, host, context) for host in target.tiers[first].hosts)
+    return Stack(tuple(built), entry, tuple(others))
 
 
 def _site(target: Target, context: StackContext, name: str, host: str, place: Placed) -> Site:

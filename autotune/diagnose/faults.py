@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 
 from autotune.deploy.stack import Part
 from autotune.measure.reading import Reading
@@ -16,6 +17,7 @@ from autotune.services.base import Role
 from autotune.transports.base import Transport
 from autotune.transports.curl import Answer, answer
 from autotune.transports.parallel import run_on_all
+from autotune.transports.request import Request
 
 KINDS = frozenset({"1xx", "3xx", "4xx", "5xx", "wrong body", "reset", "refused"})
 SUSPECT = 0.01  # of the requests; fewer errors of such kinds are nobody's fault alone
@@ -33,8 +35,7 @@ def suspected(reading: Reading) -> bool:
 def faults(
     parts: Sequence[Part],
     transports: Mapping[str, Transport],
-    path: str,
-    expect: bytes | None,
+    request: Request,
     pause: Callable[[float], object] = time.sleep,
 ) -> dict[str, str]:
     """Part → what is wrong with its answer, for every web server that never answers right.
@@ -44,12 +45,16 @@ def faults(
     web = {transports[part.site.host].name: part for part in parts if part.site.role is Role.WEB}
 
     def look(transport: Transport) -> str | None:
-        url = f"http://{web[transport.name].site.listen}{path}"
+        site = web[transport.name].site
+        asked = next((entry for entry in request.each() if entry.endpoint.host == site.listen.host),
+                     None)  # fmt: skip
+        # Behind the entry there is no TLS, as far as is known.
+        asked = asked or replace(request, endpoint=site.listen, tls=None, http2=False)
         wrong = None
         for turn in range(TRIES):
             if turn:
                 pause(PAUSE)
-            wrong = wrong_with(answer(transport, url), expect)
+            wrong = wrong_with(answer(transport, asked), request.expect)
             if wrong is None:
                 break
         return wrong

@@ -9,7 +9,7 @@ from autotune.deploy.stack import Stack
 from autotune.diagnose.context import Bottleneck
 from autotune.diagnose.diagnosis import WatchedReading, diagnose
 from autotune.diagnose.faults import faults, suspected
-from autotune.loads.base import Load, LoadResult, LoadSpec, Request
+from autotune.loads.base import Load, LoadResult, LoadSpec
 from autotune.loads.take import take
 from autotune.measure.reading import Reading
 from autotune.measure.warmup import drain
@@ -22,6 +22,7 @@ from autotune.target.slo import Slo
 from autotune.transports import curl
 from autotune.transports.base import Transport
 from autotune.transports.local import LocalTransport
+from autotune.transports.request import Request
 
 THROTTLED = 0.1  # s a second: a quota that is only touched now and then is no excuse
 TRUSTED = 0.5  # of what a process makes on a whole CPU, for each CPU's worth of a quota
@@ -94,7 +95,7 @@ class LoadMeter:
     def _faults(self) -> dict[str, str]:
         active = self.stack.active(self.in_place())
         transports = {h.name: h.transport or LocalTransport(h.name) for h in self.hosts}
-        return faults(active, transports, self.request.path, self.request.expect)
+        return faults(active, transports, self.request)
 
     def _hosts(self, settings: Settings) -> tuple[WatchedHost, ...]:
         active = self.stack.active(settings)
@@ -126,8 +127,14 @@ class LoadMeter:
         return drain(self._latency, self.slo.limit)
 
     def _latency(self) -> float | None:
-        got = curl.answer(self.load_hosts[0], self.request.url)
-        return got.seconds if isinstance(got, curl.Answer) and got.ok else None
+        """The longest of all entries; ``None`` where one gave no right answer."""
+        slowest = 0.0
+        for entry in self.request.each():
+            got = curl.answer(self.load_hosts[0], entry)
+            if isinstance(got, str) or not got.ok:
+                return None
+            slowest = max(slowest, got.seconds)
+        return slowest
 
 
 def reading(result: LoadResult, spec: LoadSpec) -> Reading:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from autotune.deploy.stack import entry_tiers
 from autotune.errors import Mistakes, TargetError
+from autotune.loads.of_target import foreign
 from autotune.loads.registry import chosen
 from autotune.services.registry import APPS, DEPLOYMENTS, choice_of, placed
 from autotune.space.space import unknown_deployments
@@ -22,7 +23,7 @@ def check(file: TargetFile) -> None:
         with mistakes.collected():
             chosen(file)
         for error in (*unknown_deployments(file), *_unknown_apps(file), *_entries(file),
-                      *_unknown_parameters(file)):  # fmt: skip
+                      *foreign(file), *_unknown_parameters(file)):  # fmt: skip
             with mistakes.collected():
                 raise error
     mistakes.raise_all()

@@ -19,6 +19,7 @@ from autotune.environments.clock import Clock
 from autotune.environments.evaluation import History
 from autotune.environments.load_session import LoadSession, capacity_limits
 from autotune.environments.stack import rendered
+from autotune.loads.of_target import request
 from autotune.monitor.watch import Observations
 from autotune.services.base import Settings
 from autotune.services.registry import placed
@@ -86,7 +87,7 @@ class SimulatedEnvironment:
 
     def preview(self) -> Preview:
         return Preview(
-            entry=f"http://{self.stack.entry}{self.file.target.load.path} (of a model)",
+            entry=f"{request(self.file, self.stack).url} (of a model)",
             servers=tuple(part.name for part in self.stack.parts if part.service.socket(part.site)),
             files=self._files,
         )

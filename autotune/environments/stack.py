@@ -9,20 +9,22 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from autotune.deploy import manifest, ready
+from autotune.deploy import manifest
 from autotune.deploy.deployment import Deployment
 from autotune.deploy.desired_state import DesiredState, desired_state, render
 from autotune.deploy.managed_hosts import LoadHosts
 from autotune.deploy.runtime import Invalid, NeedsPrograms, Note, Runtime
 from autotune.deploy.stack import Part, Stack, entry_tiers
+from autotune.diagnose.faults import wrong_with
 from autotune.environments.base import Checked, Preview, size
 from autotune.environments.evaluation import History
 from autotune.environments.load_meter import LoadMeter
 from autotune.environments.load_session import LoadSession, capacity_limits
 from autotune.errors import AutotuneError
-from autotune.loads import load_host
-from autotune.loads.base import Load, Request
+from autotune.loads import load_host, of_target
+from autotune.loads.base import Load
 from autotune.loads.headroom import SERVER, of_hosts
+from autotune.loads.of_target import addresses
 from autotune.loads.registry import chosen
 from autotune.monitor.watch import WatchedHost, hosts_of
 from autotune.parameter_name import ParameterName
@@ -38,7 +40,11 @@ from autotune.transports import curl
 from autotune.transports.base import Transport
 from autotune.transports.local import LocalTransport
 from autotune.transports.parallel import run_on_all
+from autotune.transports.request import Request
 
+INSECURE = (
+    "insecure: true: any certificate will do, so nothing proves that the answers are the site's"
+)
 STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 Refusals = Callable[[Part, Sequence[Settings]], Sequence[str | None]]
 """``refusals(part, settings)``: what the part's software says against each of these settings, in a
@@ -66,12 +72,14 @@ class StackEnvironment:
 
     def announce(self) -> str:
         target = self.file.target
-        entry = entry_tiers(target)[0]
-        address = target.hosts[target.tiers[entry].hosts[0]].address
+        load, entry = target.load, entry_tiers(target)[0]
+        asked = f"for {load.url}" if load.url else f"path {load.path}"
         announced = (
-            f"Load goes to tier {entry} on {address}, path {target.load.path}, and nowhere else: up to "
-            f"{target.load.max_rate:g} requests/s for about {target.budget.time / 60:g} minutes."
+            f"Load goes to tier {entry} on {', '.join(addresses(target))}, {asked}, and nowhere else: up "
+            f"to {load.max_rate:g} requests/s for about {target.budget.time / 60:g} minutes."
         )
+        if load.insecure:
+            announced += f"\n{INSECURE}."
         if not self.runtime.installed:
             return announced
         hosts = dict.fromkeys(host for tier in target.tiers.values() for host in tier.hosts)
@@ -100,6 +108,7 @@ class StackEnvironment:
             ),
             left_out=self.dropped,
             not_checked=(
+                *((INSECURE,) if self.file.target.load.insecure else ()),
                 "whether the stack answers and what it carries: `autotune measure` does",
                 "how much load the generator can make: `--headroom` does",
             ),
@@ -118,7 +127,7 @@ class StackEnvironment:
     def preview(self) -> Preview:
         laid = self.lay_out("<study>/run")
         return Preview(
-            entry=f"http://{laid.entry}{self.file.target.load.path}",
+            entry=", ".join(entry.url for entry in of_target.request(self.file, laid).each()),
             servers=tuple(
                 part.name
                 for part in laid.parts
@@ -151,6 +160,9 @@ class StackEnvironment:
         target = self.file.target
         laid = self.lay_out(self.runtime.run_directory(directory))
         expect = expected_body(target)
+        request = of_target.request(
+            self.file, laid, expect if target.load.method == "GET" else None
+        )
 
         def loaded(done: int, total: int) -> None:
             if done == total:
@@ -163,19 +175,22 @@ class StackEnvironment:
             self.runtime,
             self.runtime.hosts(laid, self.transports, directory, note),
             directory.name,
-            request=lambda: self._answer(laid),
-            expect=expect,
+            request=lambda: self._answer(request),
+            expect=request.expect,
             loads_data=expect is not None or not self.runtime.installed,
             overrides=overrides(self.file),
             progress=loaded,
         )
 
-    def _answer(self, laid: Stack) -> tuple[int, bytes] | str:
-        """One request from where the load is capable: this machine need not reach the stack at all."""
-        path, host = self.file.target.load.path, self.load_hosts[0]
-        if isinstance(host, LocalTransport):
-            return ready.answer(laid.entry, path)
-        answer = curl.answer(host, f"http://{laid.entry}{path}")
+    def _answer(self, request: Request) -> tuple[int, bytes] | str:
+        """One request to each entry: a wrong answer, or the last one.
+
+        From where the load is made: this machine need not reach the stack at all.
+        """
+        for entry in request.each():
+            answer = curl.answer(self.load_hosts[0], entry)
+            if wrong_with(answer, request.expect):
+                break
         return answer if isinstance(answer, str) else (answer.status, answer.body)
 
     def _load_session(self, fleet: Deployment, history: History) -> LoadSession:
@@ -185,7 +200,7 @@ class StackEnvironment:
         cpus = {name: host.cpus for name, host in self.facts.items()}
         meter = LoadMeter(
             self.load,
-            Request(laid.entry, target.load.path, body),
+            of_target.request(self.file, laid, body),
             target.slo.slo,
             self.load_hosts,
             laid,

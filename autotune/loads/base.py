@@ -13,8 +13,9 @@ from math import ceil, isfinite
 from typing import TypeVar
 
 from autotune.errors import AutotuneError
-from autotune.services.base import Argv, Endpoint
+from autotune.services.base import Argv
 from autotune.strict import LARGEST
+from autotune.transports.request import Request
 
 Key = TypeVar("Key", str, float)
 
@@ -28,22 +29,6 @@ BEHIND = "the load generator fell behind: give the load host more CPU, or add lo
 
 class LoadError(AutotuneError):
     """The load generator cannot be started on a load host."""
-
-
-@dataclass(frozen=True)
-class Request:
-    """What is asked, always of the target's own entry, and the body that proves the job was done.
-
-    Without ``expect`` any answer with a 2xx status is right.
-    """
-
-    endpoint: Endpoint
-    path: str
-    expect: bytes | None = None
-
-    @property
-    def url(self) -> str:
-        return f"http://{self.endpoint}{self.path}"
 
 
 @dataclass(frozen=True)
@@ -210,6 +195,7 @@ class Load(ABC):
     limits: Limits
     packages: tuple[str, ...] = ()
     elsewhere: str = ""
+    http2 = False
 
     @property
     def programs(self) -> Mapping[str, tuple[str, ...]]:

@@ -13,8 +13,10 @@ import re
 from dataclasses import dataclass
 from math import ceil
 
-from autotune.loads.base import LoadResult, LoadSpec, Request
+from autotune.loads.base import LoadResult, LoadSpec
 from autotune.services.base import Argv
+from autotune.transports import curl
+from autotune.transports.request import Request
 
 PER_SECOND = 6.0
 SHARE = 0.01  # of the load that the look may add
@@ -33,6 +35,9 @@ class Look:
     looked_at: int
     wrong: int
 
+    def __add__(self, other: Look) -> Look:
+        return Look(self.looked_at + other.looked_at, self.wrong + other.wrong)
+
     def reclassify(self, result: LoadResult) -> LoadResult:
         """``result`` with its share of wrong bodies, beyond those found otherwise."""
         if not self.wrong:
@@ -48,18 +53,19 @@ def count(spec: LoadSpec) -> int:
 
 
 def argv(request: Request, spec: LoadSpec) -> Argv:
-    """curl, spread over ``spec.seconds``, ended after them.
+    """curl to one entry, spread over ``spec.seconds``, ended after them.
 
     The counter stands in the fragment of the URL, which is not sent: the request is the load's own.
     """
     times = count(spec)
     url = _GLOB.sub(r"\\\1", request.url)
-    return (
+    argv = (
         "timeout", "--kill-after=1", str(ceil(spec.seconds + spec.timeout)),
         "curl", "--silent", "--no-buffer", "--max-time", f"{spec.timeout:g}",
-        "--header", "Connection: close", "--rate", f"{ceil(60 * times / spec.seconds)}/m",
+        *curl.options(request), "--rate", f"{ceil(60 * times / spec.seconds)}/m",
         "--write-out", r"\n<autotune %{http_code} %{exitcode}>\n", f"{url}#[1-{times}]",
     )  # fmt: skip
+    return request.trusting(argv)
 
 
 def parse(printed: str, expect: bytes) -> Look:

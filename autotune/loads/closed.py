@@ -13,9 +13,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from math import ceil
 
-from autotune.loads.base import Request, last_line
+from autotune.errors import AutotuneError
+from autotune.loads.base import last_line
 from autotune.services.base import Argv
 from autotune.strict import decimal, whole
+from autotune.transports.request import Request
 
 LABEL = "closed loop: a ceiling, not what would be carried"
 
@@ -79,6 +81,18 @@ class ClosedLoad(ABC):
         return Ceiling(clients.concurrency, failed=why)
 
 
+def options(request: Request) -> Argv:
+    """Headers, as ab and wrk take them. Raises AutotuneError for what they cannot send."""
+    if request.method != "GET" or request.http2:
+        raise AutotuneError(
+            "a ceiling is measured with GET over HTTP/1.1", hint="leave --closed out"
+        )
+    named = [("Host", request.authority)] if request.authority else []
+    return tuple(
+        word for name, value in (*named, *request.headers) for word in ("-H", f"{name}: {value}")
+    )
+
+
 MOST = 50_000_000  # requests; the time is what ends it
 PERCENTILES = (50.0, 75.0, 90.0, 95.0, 98.0, 99.0, 100.0)
 _LINE = re.compile(r"^(\d+),([\d.]+)$", re.M)
@@ -104,7 +118,7 @@ class Ab(ClosedLoad):
             "timeout", "--signal=INT", "--kill-after=1", str(bound),
             "ab", "-q", "-l", "-r", "-c", str(clients.concurrency),
             "-t", str(ceil(clients.seconds)), "-n", str(MOST), "-s", str(ceil(clients.timeout)),
-            "-e", "/dev/stdout", request.url,
+            "-e", "/dev/stdout", *options(request), request.url_by_address,
         )  # fmt: skip
 
     def read(self, printed: str, clients: Clients) -> Ceiling:
@@ -146,7 +160,7 @@ class Wrk(ClosedLoad):
             "timeout", "--kill-after=1", str(bound),
             "wrk", "--threads", "1", "--connections", str(clients.concurrency),
             "--duration", f"{ceil(clients.seconds)}s", "--timeout", f"{ceil(clients.timeout)}s",
-            "--latency", request.url,
+            "--latency", *options(request), request.url_by_address,
         )  # fmt: skip
 
     def read(self, printed: str, clients: Clients) -> Ceiling:

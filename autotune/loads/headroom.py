@@ -13,10 +13,11 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from autotune.loads.base import Load, LoadError, LoadResult, LoadSpec, Request
+from autotune.loads.base import Load, LoadError, LoadResult, LoadSpec
 from autotune.loads.take import take
 from autotune.services.base import Endpoint
 from autotune.transports.base import Completed, Transport
+from autotune.transports.request import Request
 
 RATES = (500.0, 1000.0, 2000.0, 4000.0, 8000.0, 16_000.0)  # requests/s, tried in turn
 SECONDS = 0.75

@@ -40,12 +40,12 @@ from autotune.loads.base import (
     LoadResult,
     LoadSpec,
     Process,
-    Request,
     last_line,
     without_fastest,
 )
 from autotune.services.base import Argv
 from autotune.strict import decimal, whole
+from autotune.transports.request import Request
 
 CLIENTS = 1 << 16  # client numbers with different arrivals: the state takes 16 bits of them
 
@@ -212,10 +212,12 @@ class Httperf(Load):
         held = min(self.limits.open_connections, max(LEAST_OPEN, held))
         span = (requests - 1) / rate
         bound = ceil(1.5 * span + 2 * spec.timeout + 2)  # a timeout each to connect and to answer
-        argv = (
-            *command(request, spec, client, gap, held, bound), "--uri", request.path,
-            f"--num-conns={requests}", "--num-calls=1",
-        )  # fmt: skip
+        argv = command(request, spec, client, gap, held, bound)
+        if request.body is not None:  # only a log of sessions has bodies in it: of one call each
+            listed = session_line(request.path, request.method, request.body) + "\n"
+            argv = with_file(argv, f"--wsesslog={requests},0,")
+            return Process(argv, requests, span, bound + 1.0, held, input=listed.encode())
+        argv = (*argv, "--uri", request.path, f"--num-conns={requests}", "--num-calls=1")
         plain = Process(argv, requests, span, bound + 1.0, held)
         if not self.uris:
             return plain
@@ -245,8 +247,35 @@ def command(
         "timeout", "--signal=INT", "--kill-after=1", str(bound),
         "httperf", "-v", "-v", f"--client={client}/{CLIENTS}",
         "--server", request.endpoint.host, "--port", str(request.endpoint.port),
-        f"--period=e{gap:.12f}", f"--timeout={spec.timeout:g}",
+        f"--period=e{gap:.12f}", f"--timeout={spec.timeout:g}", *options(request),
     )  # fmt: skip
+
+
+def options(request: Request) -> Argv:
+    """What httperf is told of a request beside its path.
+
+    Each connection is a visitor's first one, so none goes on with another's TLS session.
+    """
+    options = ["--ssl", "--ssl-no-reuse"] if request.tls else []
+    if request.authority:
+        options += ["--server-name", request.authority]
+    if request.method != "GET":
+        options += ["--method", request.method]
+    if request.headers:
+        lines = "".join(f"{escaped(name)}: {escaped(value)}\\n" for name, value in request.headers)
+        options += ["--add-header", lines]
+    return tuple(options)
+
+
+def session_line(path: str, method: str, body: str | None) -> str:
+    """A request as a line of a log of sessions."""
+    words = [path] if method == "GET" else [path, f"method={method}"]
+    return " ".join(words if body is None else [*words, f'contents="{escaped(body)}"'])
+
+
+def escaped(text: str) -> str:
+    r"""As httperf reads it back: ``\\`` begins an escape."""
+    return text.replace("\\", r"\\").replace("\n", r"\n").replace('"', r"\"")
 
 
 def no_result(process: Process, printed: str) -> LoadResult:

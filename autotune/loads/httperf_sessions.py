@@ -21,7 +21,6 @@ from autotune.loads.base import (
     LoadResult,
     LoadSpec,
     Process,
-    Request,
     in_order,
     without_fastest,
 )
@@ -38,6 +37,7 @@ from autotune.loads.httperf import (
 )
 from autotune.loads.workload import Kind
 from autotune.strict import whole
+from autotune.transports.request import Request
 
 GIVEN_UP = "given up"  # what was left of a session that failed
 _GOOD = re.compile(r"^Session rate \[sess/s\]:.*\((\d+)/(\d+)\)$", re.M)

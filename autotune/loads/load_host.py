@@ -12,10 +12,11 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from autotune.loads.base import LoadSpec, Request
+from autotune.loads.base import LoadSpec
 from autotune.strict import is_whole
 from autotune.transports.base import Transport
 from autotune.transports.parallel import run_on_all
+from autotune.transports.request import Request
 
 RANGE = "net.ipv4.ip_local_port_range"
 REUSE = "net.ipv4.tcp_tw_reuse"

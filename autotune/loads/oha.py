@@ -33,12 +33,13 @@ from autotune.loads.base import (
     LoadResult,
     LoadSpec,
     Process,
-    Request,
     binned,
     in_order,
     last_line,
 )
+from autotune.services.base import Argv
 from autotune.strict import LARGEST, parse_json
+from autotune.transports.request import Request
 
 LIMITS = Limits(
     open_connections=900, rate=12_000.0, kept=True
@@ -98,6 +99,7 @@ class Oha(Load):
     name = "oha"
     elsewhere = "cargo install oha --locked, or a binary from github.com/hatoo/oha/releases"
     limits = LIMITS
+    http2 = True
 
     def processes(self, request: Request, spec: LoadSpec, hosts: int = 1) -> tuple[Process, ...]:
         """One for each load host, more where connections would not suffice."""
@@ -115,9 +117,10 @@ class Oha(Load):
             "sh", "-c", _SCRIPT, "sh", "timeout", "--signal=INT", "--kill-after=1", str(bound),
             "oha", "--no-tui", "-q", str(rate), "-z", f"{round(1000 * (spec.seconds + GRACE))}ms",
             "-c", str(held), "-t", f"{round(1000 * spec.timeout)}ms", "-w",
-            "--latency-correction", "--redirect", "0", request.url,
+            "--latency-correction", "--redirect", "0", *options(request), request.url,
         )  # fmt: skip
         requests = max(1, round(rate * spec.seconds))
+        argv = request.trusting(argv)
         return Process(argv, requests, spec.seconds, bound + 1.0, held)
 
     def read(self, process: Process, printed: str, request: Request, spec: LoadSpec) -> LoadResult:
@@ -129,6 +132,22 @@ class Oha(Load):
             why = f"oha gave no result ({error!r}): {last_line(text)}"
             return LoadResult.nothing(process.requests, why)
         return _checked(_counted(answers, errors, process, request, spec), answers, process, spec)
+
+
+def options(request: Request) -> Argv:
+    """What oha is told of a request beside its URL."""
+    options = ["--http2"] if request.http2 else []
+    if request.tls and request.tls.insecure:
+        options.append("--insecure")
+    if request.host:
+        options += ["--connect-to", f"{request.host}:{request.endpoint.port}:{request.endpoint}"]
+    for name, value in request.headers:
+        options += ["-H", f"{name}: {value}"]
+    if request.method != "GET":
+        options += ["-m", request.method]
+    if request.body is not None:
+        options += ["-d", request.body]
+    return tuple(options)
 
 
 def failures(report: Mapping[str, Any]) -> dict[str, int]:

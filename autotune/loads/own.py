@@ -1,7 +1,9 @@
 """A generator of the user's own: told a rate, it answers with what became of the requests.
 
 It gets ``{"schema": 1, "url": …, "rate": …, "seconds": …, "timeout": …, "limit": …}`` (requests/s and
-seconds) on standard input. The last line it prints is one JSON object:
+seconds) on standard input, and what else the target says of a request: ``method``, ``headers``,
+``body``, ``insecure``, ``ca`` (PEM), ``http`` ("2"), and ``connect``: the address that the URL's name
+stands for. The last line it prints is one JSON object:
 
 - ``requests``: how many it set out to send, ``rate × seconds`` unless it fell short;
 - ``errors``: those without a right answer, by kind, ``{"status": 3, "timeout": 1}``;
@@ -21,9 +23,10 @@ from dataclasses import dataclass
 from math import ceil
 from typing import Any
 
-from autotune.loads.base import Limits, Load, LoadResult, LoadSpec, Process, Request, in_order
+from autotune.loads.base import Limits, Load, LoadResult, LoadSpec, Process, in_order
 from autotune.services.base import Argv
 from autotune.strict import decimal, parse_json
+from autotune.transports.request import Request, Tls
 
 SCHEMA = 1
 MISSED = 0.01  # of the ordered requests; a generator that sends fewer made another load
@@ -38,6 +41,7 @@ class OwnLoad(Load):
     argv: Argv
     name = "command"
     limits = UNKNOWN
+    http2 = True
 
     @property
     def programs(self) -> Mapping[str, tuple[str, ...]]:
@@ -52,6 +56,7 @@ class OwnLoad(Load):
             "seconds": spec.seconds,
             "timeout": spec.timeout,
             "limit": spec.limit,
+            **beyond_url(request),
         }
         process = Process(
             ("timeout", "--kill-after=1", str(bound), *self.argv),
@@ -85,6 +90,21 @@ class OwnLoad(Load):
             duration=spec.seconds,
             limited=limited,
         )
+
+
+def beyond_url(request: Request) -> dict[str, Any]:
+    """What a request has beside its URL, where it has it."""
+    tls = request.tls or Tls()
+    fields = {
+        "connect": str(request.endpoint) if request.host else "",
+        "method": "" if request.method == "GET" else request.method,
+        "headers": dict(request.headers),
+        "body": request.body,
+        "insecure": tls.insecure,
+        "ca": tls.ca,
+        "http": "2" if request.http2 else "",
+    }
+    return {key: value for key, value in fields.items() if value}
 
 
 def _answer(printed: str) -> dict[str, Any] | str:

@@ -29,6 +29,11 @@ def chosen(file: TargetFile) -> Load:
     if load is None:
         name = file.target.load.generator
         raise file.document.unknown(["load", "generator"], "generator", LOADS, name)
+    if file.target.load.http == "2" and not load.http2:
+        speaking = [name for name, other in LOADS.items() if other.http2]
+        hint = f"load: {{generator: {' or '.join(speaking)}}}"
+        why = f"{load.name} speaks HTTP/1.1 alone"
+        raise file.document.error(["load", "http"], why, hint=hint)
     if file.target.load.uris:
         return Httperf(uris=_read(file, "uris", file.target.load.uris, workload.uris))
     if file.target.load.sessions:

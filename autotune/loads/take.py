@@ -19,8 +19,9 @@ from dataclasses import replace
 from math import ceil
 
 from autotune.loads import bodies, load_host, start
-from autotune.loads.base import Load, LoadError, LoadResult, LoadSpec, Request, total
+from autotune.loads.base import Load, LoadError, LoadResult, LoadSpec, total
 from autotune.transports.base import Completed, Transport
+from autotune.transports.request import Request
 
 ERRORS = 0.25  # fraction of a ramp-in's requests in error that ends the reading …
 VIOLATIONS = 0.7  # … and of those in error or late
@@ -45,14 +46,18 @@ def take(load: Load, request: Request, spec: LoadSpec, *transports: Transport) -
             return replace(ramped, truncated=True)
     if request.expect is None:
         return _offer(load, request, spec, transports)
-    with ThreadPoolExecutor(1) as pool:
+    entries = request.each()
+    share = replace(spec, rate=spec.rate / len(entries))
+    with ThreadPoolExecutor(len(entries)) as pool:
         bound = ceil(spec.seconds + spec.timeout) + 1.0
-        looking = pool.submit(transports[0].run, bodies.argv(request, spec), timeout=bound + MARGIN)
+        looking = [
+            pool.submit(transports[0].run, bodies.argv(entry, share), timeout=bound + MARGIN)
+            for entry in entries
+        ]
         result = _offer(load, request, spec, transports)
-        look = bodies.parse(
-            _output(looking.result(), f"sudo apt-get install {bodies.PACKAGE}"), request.expect
-        )
-        return look.reclassify(result)
+        install = f"sudo apt-get install {bodies.PACKAGE}"
+        looks = (bodies.parse(_output(o.result(), install), request.expect) for o in looking)
+        return sum(looks, bodies.Look(0, 0)).reclassify(result)
 
 
 def ran_away(result: LoadResult, limit: float) -> bool:
@@ -64,13 +69,29 @@ def ran_away(result: LoadResult, limit: float) -> bool:
 def _offer(
     load: Load, request: Request, spec: LoadSpec, transports: Sequence[Transport]
 ) -> LoadResult:
-    """All processes of ``spec``, dealt out to the hosts in turn and started together."""
-    processes = load.processes(request, spec, len(transports))
+    """All processes of ``spec``, dealt out to the hosts in turn and started together.
+
+    Every entry gets an equal share, by processes of its own.
+    """
+    entries = request.each()
+    shares = [
+        replace(
+            spec,
+            rate=spec.rate / len(entries),
+            seed=None if spec.seed is None else spec.seed * len(entries) + place,
+        )
+        for place in range(len(entries))
+    ]
+    parts = [
+        (process, entry, share)
+        for entry, share in zip(entries, shares, strict=True)
+        for process in load.processes(entry, share, len(transports))
+    ]
     hosts = itertools.cycle(transports)
     install = load.elsewhere or f"sudo apt-get install {' '.join(load.packages)}"
     # Processes on one host start within a millisecond of each other anyway.
     moments = start.together(transports) if len(transports) > 1 else {}
-    with ThreadPoolExecutor(len(processes)) as pool:
+    with ThreadPoolExecutor(len(parts)) as pool:
         running = [
             pool.submit(
                 host.run,
@@ -78,11 +99,11 @@ def _offer(
                 input=p.input,
                 timeout=p.bound + MARGIN,
             )
-            for p, host in zip(processes, hosts, strict=False)
+            for (p, _, _), host in zip(parts, hosts, strict=False)
         ]
         return total(
-            load.parse(process, _output(future.result(), install), request, spec)
-            for process, future in zip(processes, running, strict=True)
+            load.parse(process, _output(future.result(), install), entry, share)
+            for (process, entry, share), future in zip(parts, running, strict=True)
         )
 
 

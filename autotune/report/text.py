@@ -233,7 +233,7 @@ def _not_checked(view: StudyView) -> Iterator[str]:
             )
         if target.simulated is None:
             load = target.load.command[0] if target.load.command else target.load.generator
-            yield f"other load than {load} on {target.load.path}, and any other machine"
+            yield f"other load than {load} on {target.load.page}, and any other machine"
         else:
             yield "any real machine"
     if len(view.changes) > 1 and view.verdict != "no-improvement":

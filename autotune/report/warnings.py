@@ -36,7 +36,7 @@ class StudyWarning:
 
 def warnings(view: StudyView) -> tuple[StudyWarning, ...]:
     """All that apply, those that touch the conclusion first."""
-    checks = (_model, _proof, _noise, _drift, _settings, _readings, _trials, _time)
+    checks = (_model, _certificates, _proof, _noise, _drift, _settings, _readings, _trials, _time)
     return tuple(warning for check in checks for warning in check(view))
 
 
@@ -47,6 +47,16 @@ def _model(view: StudyView) -> Iterator[StudyWarning]:
             "the stack is a model: its capacity, its gain and its bottleneck are the model's, and no "
             "host was touched",
             "take `simulated:` out of the target to measure real hosts",
+        )  # fmt: skip
+
+
+def _certificates(view: StudyView) -> Iterator[StudyWarning]:
+    if view.target.load.insecure:
+        yield StudyWarning(
+            "insecure", 1, 0,
+            "any certificate was good enough (`insecure: true`): nothing proves that the answers were "
+            "the site's own",
+            "name the authority that signed it: `load: {ca: FILE}`",
         )  # fmt: skip
 
 

@@ -5,13 +5,14 @@ A target is a stack, or a command of the user's own, and never half of each.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from graphlib import CycleError, TopologicalSorter
 
 from autotune.target.document import Location
 from autotune.target.messages import format_value, instead, same
-from autotune.target.model import OF_A_STACK, ParameterRule, Target
+from autotune.target.model import OF_A_STACK, Load, ParameterRule, Target
 from autotune.target.units import duration_text, fraction_text
 
 # Keys that only a stack has, and those that only a command has.
@@ -51,6 +52,7 @@ def findings(target: Target) -> Iterator[Finding]:
 
 def _load(target: Target) -> Iterator[Finding]:
     load = target.load
+    yield from _request(load)
     if load.command and "generator" in load.model_fields_set:
         yield Finding(("load", "command"), "`generator` and `command` exclude each other")
     for key in ("uris", "sessions"):
@@ -58,6 +60,36 @@ def _load(target: Target) -> Iterator[Finding]:
             yield Finding(("load", key), f"`{key}` is for httperf alone")
     if load.uris is not None and load.sessions is not None:
         yield Finding(("load", "sessions"), "`uris` and `sessions` exclude each other")
+
+
+def _request(load: Load) -> Iterator[Finding]:
+    """What is asked for, and whether it is a secret."""
+    if load.url is not None:
+        for key in ("path", "host"):
+            if key in load.model_fields_set:
+                yield Finding(("load", key), f"`{key}` and `url` exclude each other",
+                              "the URL has both")  # fmt: skip
+    yield from _tls(load)
+    if load.body and load.method in ("GET", "HEAD"):
+        yield Finding(("load", "body"), f"{load.method} has no body", "load: {method: POST, …}")
+    for name, value in load.headers.items():
+        if is_secret_header(name) and "${" not in value:
+            message = f"{name!r} may hold a secret, and a target and its studies are shown around"
+            hint = f"write `{name}: ${{TOKEN}}`, and set TOKEN where autotune runs"
+            yield Finding(("load", "headers", name), message, hint)
+
+
+def _tls(load: Load) -> Iterator[Finding]:
+    if not (load.url or "").startswith("https:"):
+        for key in ("insecure", "ca", "http"):
+            if key in load.model_fields_set and getattr(load, key) not in (False, "1.1"):
+                yield Finding(("load", key), f"{key}: is for TLS", "load: {url: https://…}")
+    if load.insecure and load.ca:
+        yield Finding(("load", "insecure"), "`insecure` and `ca` exclude each other")
+
+
+def is_secret_header(name: str) -> bool:
+    return re.search("(?i)authorization|cookie|token|secret|passw|api-?key", name) is not None
 
 
 def _hosts(target: Target) -> Iterator[Finding]:

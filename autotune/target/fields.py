@@ -39,6 +39,9 @@ TIER = r"^[a-z][a-z0-9_]{0,62}$"
 USER = r"^[A-Za-z_][A-Za-z0-9_.-]*$"
 ADDRESS = r"^[A-Za-z0-9:][A-Za-z0-9.:_-]*$"  # starts with no "-": it must never be an option
 PATH = r"^/[!-~]*$"
+URL = r"^https?://[A-Za-z0-9][A-Za-z0-9._-]*(:[0-9]{1,5})?(/[!-~]*)?$"
+HEADER = r"^[A-Za-z0-9!#$%&'*+.^_`|~-]+$"
+METHOD = r"^[A-Z]+$"
 TEXT = r"^[^\x00-\x1f\x7f]+$"
 WORD = r"^[^\x00]*$"
 
@@ -49,6 +52,9 @@ EXPECTED = {
     USER: "a user name",
     ADDRESS: "a host name or address",
     PATH: "a path on the site: '/' first, no spaces",
+    URL: "a site's URL, such as https://shop.example/",
+    HEADER: "the name of a header",
+    METHOD: "a method, such as POST",
     TEXT: "text on one line",
     WORD: "an argument of a command",
 }

@@ -8,6 +8,7 @@ from decimal import Decimal
 from typing import Annotated, Any, Literal
 
 from pydantic import (
+    BeforeValidator,
     ConfigDict,
     Field,
     GetJsonSchemaHandler,
@@ -22,9 +23,12 @@ from pydantic_core import CoreSchema
 from autotune.target import runtimes
 from autotune.target.fields import (
     ADDRESS,
+    HEADER,
+    METHOD,
     NAME,
     PATH,
     TIER,
+    URL,
     USER,
     Bytes,
     Fraction,
@@ -137,8 +141,13 @@ class Tier(Model):
         return runtimes.is_installed(self.runtime)
 
 
+def _version(value: object) -> object:
+    """HTTP's version, which YAML may take for a number."""
+    return str(value) if value in (1.1, 2) and not isinstance(value, bool) else value
+
+
 class Load(Model):
-    """How load is made. It is only ever sent to the target's own entry point."""
+    """How load is made. It is only ever sent to the target's own entry hosts, or to `vip`."""
 
     generator: Text = "httperf"
     """The program that makes the load."""
@@ -148,6 +157,30 @@ class Load(Model):
     """The hosts it runs on; without any, this machine."""
     path: Annotated[str, Field(pattern=PATH)] = "/"
     """What is requested from the entry point."""
+    url: Annotated[str, Field(pattern=URL)] | None = None
+    """In place of `path`, as users write it: https, the site's name, a port. The name is only what is
+    asked for: connections go to the hosts of the entry tier by their addresses, all alike."""
+    vip: Annotated[str, Field(pattern=ADDRESS)] | None = None
+    """Where connections go in place of the entry tier's hosts: the address that they share."""
+    host: Annotated[str, Field(pattern=ADDRESS)] | None = None
+    """The site's name where the URL has none: Host header, and the name in TLS."""
+    method: Annotated[str, Field(pattern=METHOD)] = "GET"
+    """How it is requested."""
+    headers: dict[Annotated[str, Field(pattern=HEADER)], Text] = Field(
+        default={}, json_schema_extra={"additionalProperties": False}
+    )
+    """What is sent along; `${NAME}` stands for a variable of autotune's environment."""
+    body: Annotated[str, Field(min_length=1)] | None = None
+    """What is sent with a method such as POST, as a form unless `headers` say otherwise."""
+    insecure: Switch = False
+    """Whether any certificate will do."""
+    ca: Text | None = None
+    """A file with the authority that signed the certificate, relative to this file."""
+    http: Annotated[
+        Literal["1.1", "2"],
+        BeforeValidator(_version, json_schema_input_type=Literal[1.1, 2, "1.1", "2"]),
+    ] = "1.1"
+    """The version of HTTP."""
     uris: Text | None = None
     """In place of `path`, a file of paths, one a line: they are requested in turn."""
     sessions: Text | None = None
@@ -160,7 +193,12 @@ class Load(Model):
     @property
     def one_page(self) -> bool:
         """Whether every request asks for the same, so that there is one right answer."""
-        return self.uris is None and self.sessions is None
+        return self.uris is None and self.sessions is None and self.method == "GET"
+
+    @property
+    def page(self) -> str:
+        """What is asked for, in a word."""
+        return self.url or f"{self.host or ''}{self.path}"
 
 
 class Data(Model):

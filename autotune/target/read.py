@@ -15,7 +15,7 @@ from pydantic_core import ErrorDetails
 from autotune.errors import Mistakes, TargetError
 from autotune.target.coherence import findings
 from autotune.target.document import Document, Location, load
-from autotune.target.fields import ADDRESS, EXPECTED, PATH, USER
+from autotune.target.fields import ADDRESS, EXPECTED, PATH, URL, USER
 from autotune.target.messages import format_value, nearest
 from autotune.target.model import Target
 from autotune.target.override import Override, overridden
@@ -25,16 +25,10 @@ SECRET = re.compile(
 )
 LOGIN = "logins come from the ssh agent and ~/.ssh/config (User, IdentityFile, ProxyJump)"
 MISSING = {"name": "name: shop", "hosts": "hosts: web1", "service": "service: nginx"}
-ENTRY = "load goes to the target's entry: `address:` of its host, `port:` of its tier, `load: {path: /}`"
-OWN_PROGRAM = "a program of your own can send it: `load: {command: [./load.sh]}`"
 # Keys that other tools have, with what there is in their place.
 ELSEWHERE = {
-    "url": ENTRY,
-    "host": ENTRY,
-    "headers": f"the generators send no headers of yours; {OWN_PROGRAM}",
-    "method": f"the generators send GET; {OWN_PROGRAM}",
-    "body": f"the generators send GET; {OWN_PROGRAM}",
-    "insecure": f"the generators speak plain HTTP; {OWN_PROGRAM}",
+    "http2": "`load: {url: https://…, http: 2}`",
+    "cookies": "`load: {headers: {Cookie: …}}`",
     "min": "`range: [LOWEST, HIGHEST]`",
     "max": "`range: [LOWEST, HIGHEST]`",
     "value": "`fixed: VALUE`",
@@ -173,7 +167,8 @@ def _message(problem: ErrorDetails) -> str:
     if problem["type"] == "string_pattern_mismatch":
         login = context["pattern"] in (ADDRESS, USER)
         # `root:hunter2@web1`: what may hold a password is not repeated on a screen or in a log.
-        got = "this" if login and re.search("[:@]", value) else format_value(value)
+        hidden = "@" in value or (login and ":" in value)
+        got = "this" if hidden else format_value(value)
         return f"{got} is not {EXPECTED[context['pattern']]}"
     words = WORDS.get(problem["type"], "{got} does not fit here")
     return words.format(**{"got": format_value(value), **context})
@@ -193,11 +188,17 @@ def _hint(problem: ErrorDetails, location: Location) -> str | None:
         meant = nearest(value, re.findall(r"'([^']*)'", problem["ctx"]["expected"]))
         return f"did you mean {meant!r}?" if meant else None
     pattern = problem["ctx"]["pattern"] if kind == "string_pattern_mismatch" else None
+    return _pattern_hint(pattern, str(value)) or HINTS.get(kind)
+
+
+def _pattern_hint(pattern: str | None, value: str) -> str | None:
     if pattern == ADDRESS and "@" in value:
         return f"write who logs in as `user:`; {LOGIN}"
     if pattern == PATH and "://" in value:
-        return "load only goes to the target's own entry point: give the path alone"
-    return HINTS.get(kind)
+        return "a whole URL is `load: {url: …}`"
+    if pattern == URL and "@" in value:
+        return "a password goes into `headers: {Authorization: 'Basic ${TOKEN}'}`"
+    return None
 
 
 def _mapping_hint(location: Location, value: object) -> str:

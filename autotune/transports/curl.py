@@ -4,41 +4,68 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from autotune.services.base import Argv
 from autotune.strict import decimal, is_whole
 from autotune.transports.base import Transport
+from autotune.transports.request import Request
 
 _LARGEST = 1 << 16  # bytes of a body that are looked at
 
 
 @dataclass(frozen=True)
 class Answer:
-    """``seconds`` from the first packet to the last byte, as the host saw it."""
+    """``seconds`` from the first packet to the last byte, as the host saw it; ``location`` is where
+    it sends on to, if it does."""
 
     status: int
     body: bytes
     seconds: float
+    location: str = ""
 
     @property
     def ok(self) -> bool:
         return 200 <= self.status < 300
 
 
-def answer(transport: Transport, url: str, timeout: float = 2.0) -> Answer | str:
-    """The answer to one GET over a new connection, or in words why there is none.
+def options(request: Request) -> Argv:
+    """What curl is told of a request beside its URL."""
+    options = ["--header", "Connection: close", "--http2" if request.http2 else "--http1.1"]
+    for name, value in request.headers:
+        options += ["--header", f"{name}: {value}"]
+    if request.method == "HEAD":
+        options += ["--head", "--output", "/dev/null"]
+    elif request.method != "GET":
+        options += ["--request", request.method]
+    if request.body is not None:
+        options += ["--data-raw", request.body]
+    if request.tls and request.tls.insecure:
+        options.append("--insecure")
+    if request.host:
+        options += ["--connect-to", f"{request.host}:{request.endpoint.port}:{request.endpoint}"]
+    return tuple(options)
+
+
+def answer(transport: Transport, request: Request | str, timeout: float = 2.0) -> Answer | str:
+    """The answer to one request, or GET of a URL, over a new connection; or in words why not.
 
     Raises ``HostUnreachable`` when the host itself cannot be reached.
     """
-    argv = (
+    url = request if isinstance(request, str) else request.url
+    argv: Argv = (
         "curl", "--silent", "--show-error", "--globoff", "--noproxy", "*",
-        "--max-time", f"{timeout:g}", "--header", "Connection: close",
-        "--write-out", r"\n%{http_code} %{time_total}", url,
+        "--max-time", f"{timeout:g}",
+        "--write-out", r"\n%{http_code} %{time_total} %{redirect_url}",
+        *(() if isinstance(request, str) else options(request)), url,
     )  # fmt: skip
+    if not isinstance(request, str):
+        argv = request.trusting(argv)
     done = transport.run(argv, timeout=timeout + 10.0)
     body, _, last = done.stdout.rpartition("\n")
-    status, _, seconds = last.partition(" ")
+    status, _, rest = last.partition(" ")
+    seconds, _, location = rest.partition(" ")
     if not done.ok or not is_whole(status):
         return done.stderr.strip() or f"curl ended with {done.returncode}"
     try:
-        return Answer(int(status), body.encode()[:_LARGEST], decimal(seconds))
+        return Answer(int(status), body.encode()[:_LARGEST], decimal(seconds), location)
     except ValueError as error:
         return f"curl printed no answer: {error}"

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from autotune.deploy import ready
 from autotune.deploy.deployed import DeployFailed
 from autotune.services.base import Action
 from autotune.study.context import TrialContext
+from tests.answers import fetched
 from tests.deploy.conftest import Opened
 from tests.deploy.test_embedded import RIGHT, answer, fleet, settings
 
@@ -136,7 +136,7 @@ def test_its_state_is_told_under_a_name_of_its_own_alone(opened: Opened) -> None
         for part in fleet(bench).stack.parts:
             if part.service.name == "apache":
                 for page in ("/server-status", "/server-info"):
-                    got = ready.answer(part.site.listen, page)
+                    got = fetched(part.site.listen, page)
                     assert isinstance(got, tuple)
                     assert got[0] == 404
 

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from autotune.deploy import ready
 from autotune.deploy.deployed import DeployFailed
 from autotune.lab.lifecycle import access
 from autotune.services.base import Action
 from autotune.transports.ssh import SshTransport
+from tests.answers import fetched
 from tests.deploy.lab import Ground, acted, settings
 from tests.lab.shared import HOSTS, SharedLab
 
@@ -38,7 +38,7 @@ def test_all_four_deployments_answer_and_hosts_are_put_back(ground: Ground) -> N
     with ground.opened(*CHOICES) as fleet:
         for lb, web in product(("apache", "nginx"), ("apache+mod_php", "nginx+php-fpm")):
             fleet.deploy(settings(fleet, lb__service=lb, web__service=web))
-            assert ready.answer(fleet.stack.entry, "/kv.php") == RIGHT
+            assert fetched(fleet.stack.entry, "/kv.php") == RIGHT
             assert ground.sh("fllb", "systemctl is-active apache2 nginx").split() == (
                 ["active", "inactive"] if lb == "apache" else ["inactive", "active"]
             )
@@ -77,4 +77,4 @@ def test_its_own_words_say_why_a_configuration_is_refused(ground: Ground) -> Non
             DeployFailed, match=r"(?s)lb\.fllb\.apache: .*KeepAliveTimeout takes one"
         ):
             fleet.deploy(wrong)
-        assert ready.answer(fleet.stack.entry, "/kv.php") == RIGHT
+        assert fetched(fleet.stack.entry, "/kv.php") == RIGHT

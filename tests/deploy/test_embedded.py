@@ -8,13 +8,14 @@ from typing import Any
 
 import pytest
 
-from autotune.deploy import dataset, ready
+from autotune.deploy import dataset
 from autotune.deploy.deployed import DeployFailed
 from autotune.deploy.deployment import Deployment
 from autotune.environments.load_session import LoadSession, Meter
 from autotune.services.base import Action, Settings
 from autotune.study.context import TrialContext, clear_left_behind
 from autotune.transports.local import LocalTransport
+from tests.answers import fetched
 from tests.deploy.conftest import Opened, processes_below
 
 pytestmark = pytest.mark.stack
@@ -37,7 +38,7 @@ def meter(bench: TrialContext) -> Meter:
 
 
 def answer(bench: TrialContext) -> object:
-    return ready.answer(fleet(bench).stack.entry, "/kv.php")
+    return fetched(fleet(bench).stack.entry, "/kv.php")
 
 
 def test_least_action_and_what_is_in_effect(opened: Opened) -> None:

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from autotune.deploy import ready
 from autotune.deploy.deployed import DeployFailed
 from autotune.services.base import Action
 from autotune.study.context import TrialContext
+from tests.answers import fetched
 from tests.deploy.conftest import Opened
 from tests.deploy.test_apache import asked_all_the_while
 from tests.deploy.test_embedded import RIGHT, answer, fleet, settings
@@ -62,7 +62,7 @@ def test_it_is_changed_reloaded_restarted_and_read_back(opened: Opened) -> None:
         assert acted(dict(restarted.actions)) == {LB: Action.RESTART}
         assert restarted.effective["lb.haproxy.backlog"] == 300
         assert master(bench) != begun
-        assert ready.answer(fleet(bench).stack.entry, "/kv.php") == RIGHT
+        assert fetched(fleet(bench).stack.entry, "/kv.php") == RIGHT
 
 
 def test_it_takes_the_place_of_another_balancer_and_gives_it_back(opened: Opened) -> None:

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from autotune.deploy import ready
 from autotune.deploy.deployed import DeployFailed
 from autotune.deploy.deployment import Deployment
 from autotune.diagnose.context import Bottleneck
@@ -25,6 +24,7 @@ from autotune.target.read import read
 from autotune.target.slo import Slo
 from autotune.transports.local import LocalTransport
 from autotune.transports.ssh import SshTransport
+from tests.answers import fetched
 from tests.deploy.lab import Ground, News, acted, differing, settings
 from tests.lab.shared import HOSTS, NETWORK, SharedLab
 
@@ -65,7 +65,7 @@ def ground(shared_lab: SharedLab, tmp_path: Path) -> Iterator[Ground]:
 def test_it_is_chosen_changed_starved_and_taken_away(ground: Ground) -> None:
     with ground.opened(*CHANGES) as fleet:
         chosen = fleet.deploy(settings(fleet, lb__service="haproxy"))
-        assert ready.answer(fleet.stack.entry, "/kv.php") == RIGHT
+        assert fetched(fleet.stack.entry, "/kv.php") == RIGHT
         assert ground.sh("fllb", "systemctl is-active nginx haproxy").split() == [
             "inactive",
             "active",

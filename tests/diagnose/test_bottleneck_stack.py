@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from autotune.deploy import ready
 from autotune.deploy.deployment import Deployment
 from autotune.diagnose.context import Resource
 from autotune.diagnose.diagnosis import WatchedReading
@@ -24,6 +23,7 @@ from autotune.services.base import Value
 from autotune.services.registry import expected_body
 from autotune.space.space import Space
 from autotune.target.read import read
+from tests.answers import fetched
 
 pytestmark = [pytest.mark.stack, pytest.mark.quiet]
 
@@ -169,7 +169,7 @@ def started(shortage: Shortage, directory: Path) -> Iterator[Started]:
     fleet = Deployment(
         file.target, prepared.space, laid, runtime,
         runtime.hosts(laid, prepared.transports, directory, lambda _: None), "study",
-        request=lambda: ready.answer(laid.entry, "/kv.php"), expect=body, loads_data=True,
+        request=lambda: fetched(laid.entry, "/kv.php"), expect=body, loads_data=True,
         overrides=directory / "templates" if shortage.overrides else None,
     )  # fmt: skip
     slo = file.target.slo.slo

@@ -14,9 +14,13 @@ from autotune.services.nginx.service import Nginx
 from autotune.services.php_fpm.service import PhpFpm
 from autotune.transports.base import Completed, HostUnreachable, Transport
 from autotune.transports.local import LocalTransport
+from autotune.transports.request import Request, Tls
 
 RIGHT = b"found 100 of 100\n"
 SITE = Site(tier="web", host="web1", role=Role.WEB, directory="/x", listen=Endpoint("10.0.0.1", 80))
+
+
+REQUEST = Request(Endpoint("10.0.0.9", 443), "/kv.php", RIGHT, host="shop", tls=Tls())
 
 
 class Curl(LocalTransport):
@@ -59,9 +63,9 @@ def test_a_host_that_never_answers_right(answers: list[str], found: str | None) 
         "web1": Curl("web1", "found 100 of 100\n\n200 0.002"),
         "web2": (second := Curl("web2", *answers)),
     }
-    named = faults(parts(), transports, "/kv.php", RIGHT, pauses.append)
+    named = faults(parts(), transports, REQUEST, pauses.append)
     assert named == ({"web.web2.nginx": found} if found else {})
-    assert set(second.asked) == {"http://10.0.0.2:80/kv.php"}
+    assert set(second.asked) == {"http://shop:80/kv.php"}
     assert pauses == [PAUSE] * (len(second.asked) - 1)
 
 

@@ -12,7 +12,7 @@ from autotune.report.trials import ReadingCounts
 from autotune.report.view import study_view
 from autotune.report.warnings import StudyWarning, warnings
 from autotune.study.records import Phase, State, Trial
-from autotune.target.model import Simulated, Target
+from autotune.target.model import Load, Simulated, Target
 from autotune.target.read import read
 
 TARGET = read(Path(__file__).parents[2] / "targets" / "local.yaml").target
@@ -167,3 +167,8 @@ def test_an_empty_study_has_none() -> None:
 def test_a_model_is_called_one() -> None:
     modelled = TARGET.model_copy(update={"simulated": Simulated()})
     assert set(found(SOUND, target=modelled)) == {"simulated"}
+
+
+def test_answers_under_any_certificate_are_no_proof() -> None:
+    loose = TARGET.model_copy(update={"load": Load(url="https://shop.example/", insecure=True)})
+    assert set(found(SOUND, target=loose)) == {"insecure"}

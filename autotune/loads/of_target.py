@@ -1,0 +1,115 @@
+"""The request that a target asks for, on the stack's own entries.
+
+A URL's name is only what is asked for, in the Host header and in TLS. Connections go to the hosts of
+the entry tier by the addresses that the target has of them, or to the address it names as their
+``vip``: whatever the name resolves to elsewhere, load never goes there.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator, Mapping
+from ipaddress import ip_address
+from urllib.parse import urlsplit, urlunsplit
+
+from autotune.deploy.stack import Stack, entry_tiers
+from autotune.errors import TargetError
+from autotune.services.base import Endpoint
+from autotune.target.model import Target
+from autotune.target.read import TargetFile
+from autotune.transports.request import DEFAULT_PORTS, Request, Tls
+
+LARGEST_CA = 100_000  # bytes; it goes to load hosts as an argument
+FORM = ("Content-Type", "application/x-www-form-urlencoded")
+_VARIABLE = re.compile(r"\$\{(\w+)\}")
+
+
+def request(
+    file: TargetFile,
+    stack: Stack,
+    expect: bytes | None = None,
+    variables: Mapping[str, str] | None = None,
+) -> Request:
+    """What is asked of the stack. Raises TargetError for a certificate or variable that is not there."""
+    load, url = file.target.load, urlsplit(file.target.load.url or "")
+    entries = (stack.entry, *stack.other_entries)
+    if load.vip:
+        entries = (Endpoint(load.vip, stack.entry.port),)
+    if url.hostname:
+        installed = file.target.tiers[entry_tiers(file.target)[0]].installed
+        port = url.port or (DEFAULT_PORTS[url.scheme] if installed else stack.entry.port)
+        entries = tuple(Endpoint(entry.host, port) for entry in entries)
+    first, *others = entries
+    headers = _headers(file, os.environ if variables is None else variables)
+    if load.body is not None and not any(name.lower() == "content-type" for name, _ in headers):
+        headers = (*headers, FORM)
+    named = load.host or (None if url.hostname in addresses(file.target) else url.hostname)
+    return Request(
+        first,
+        urlunsplit(("", "", url.path or "/", url.query, "")) if load.url else load.path,
+        expect,
+        others=tuple(others),
+        host=named,
+        method=load.method,
+        headers=headers,
+        body=load.body,
+        tls=Tls(_authority(file), load.insecure) if url.scheme == "https" else None,
+        http2=load.http == "2",
+    )
+
+
+def addresses(target: Target) -> tuple[str, ...]:
+    """Where load may go: the hosts of the entry tier, or the address they share."""
+    hosts = (target.hosts[host].address for host in target.tiers[entry_tiers(target)[0]].hosts)
+    return (target.load.vip,) if target.load.vip else tuple(hosts)
+
+
+def foreign(file: TargetFile) -> Iterator[TargetError]:
+    """A URL whose address is another's than the entry tier's: it cannot be where load goes."""
+    site, allowed = urlsplit(file.target.load.url or "").hostname or "", addresses(file.target)
+    others = {host.address for host in file.target.hosts.values()}
+    if site in allowed or not (site in others or _is_address(site)):
+        return
+    yield file.document.error(
+        ["load", "url"],
+        f"{site} is not where requests enter, and load goes nowhere else",
+        hint=f"that is {' and '.join(allowed)}; an address that they share is `load: {{vip: {site}}}`",
+    )
+
+
+def _is_address(name: str) -> bool:
+    try:
+        ip_address(name)
+    except ValueError:
+        return False
+    return True
+
+
+def _headers(file: TargetFile, variables: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
+    def value(name: str, text: str) -> str:
+        def variable(match: re.Match[str]) -> str:
+            if match[1] not in variables:
+                where, hint = ["load", "headers", name], f"export {match[1]}=…"
+                raise file.document.error(where, f"there is no variable {match[1]}", hint=hint)
+            return variables[match[1]]
+
+        return _VARIABLE.sub(variable, text)
+
+    return tuple((name, value(name, text)) for name, text in file.target.load.headers.items())
+
+
+def _authority(file: TargetFile) -> str | None:
+    """The certificates that the target trusts, as PEM."""
+    name = file.target.load.ca
+    if name is None:
+        return None
+    try:
+        text = (file.path.resolve().parent / name).read_text(encoding="ascii")
+    except (OSError, ValueError) as error:
+        why = f"{name} cannot be read: {getattr(error, 'strerror', None) or 'not PEM'}"
+        raise file.document.error(["load", "ca"], why) from error
+    if "-----BEGIN CERTIFICATE-----" not in text or len(text) > LARGEST_CA:
+        hint = "PEM: it begins with -----BEGIN CERTIFICATE-----"
+        raise file.document.error(["load", "ca"], f"{name} is no certificate", hint=hint)
+    return text

@@ -1,0 +1,110 @@
+"""TLS, headers and bodies: the probe and each generator against a real site on loopback."""
+
+from __future__ import annotations
+
+import shutil
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from autotune.loads.base import LoadSpec
+from autotune.loads.registry import LOADS
+from autotune.loads.take import take
+from autotune.transports import curl
+from autotune.transports.local import LocalTransport
+from autotune.transports.request import Request, Tls
+from tests.loads.tls import BODY, NAME, Site, serving
+
+pytestmark = pytest.mark.stack
+# However slow the machine is, nothing is given up or late.
+PATIENT = LoadSpec(40, 1.5, timeout=20.0, limit=20.0, ramp=0.0)
+HERE = LocalTransport()
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    with serving(tmp_path_factory.mktemp("tls")) as site:
+        yield site
+
+
+def answered(request: Request) -> int | str:
+    answer = curl.answer(HERE, request, timeout=20.0)
+    return answer if isinstance(answer, str) else answer.status
+
+
+@pytest.fixture(params=sorted(LOADS))
+def generator(request: pytest.FixtureRequest) -> str:
+    name: str = request.param
+    if shutil.which(name) is None:
+        pytest.skip(f"{name} is not installed here: its recorded output is all that was tried")
+    return name
+
+
+def test_the_probe_trusts_the_target_s_authority_alone(site: Site) -> None:
+    request = site.request()
+    assert answered(request) == 200
+    assert "certificate" in str(answered(replace(request, tls=Tls())))
+    assert answered(replace(request, tls=Tls(insecure=True))) == 200
+    assert "subject name" in str(answered(replace(request, host="other.example")))
+    assert not list(Path("/tmp").glob("autotune-ca.*"))
+
+
+def test_the_probe_says_where_a_redirect_leads(site: Site) -> None:
+    request = site.request(host="elsewhere.example", tls=Tls(insecure=True))
+    answer = curl.answer(HERE, request, timeout=20.0)
+    assert isinstance(answer, curl.Answer)
+    assert (answer.status, answer.location) == (301, "https://shop.example/")
+
+
+@pytest.mark.parametrize("http2", [False, True], ids=["1.1", "2"])
+def test_a_generator_over_tls(site: Site, generator: str, http2: bool) -> None:
+    load = LOADS[generator]
+    if http2 and not load.http2:
+        pytest.skip(f"{generator} speaks HTTP/1.1 alone, and is refused")
+    headers = (("X-Visit", f"{generator} \\ {http2}"),)
+    request = site.request("/a?b=1", expect=BODY, headers=headers, http2=http2)
+    result = take(load, request, PATIENT, HERE)
+    assert (result.limited, result.errors) == (None, {})
+    assert result.replies_ok == result.intended == 60
+    written = f'HTTP/{"2.0" if http2 else "1.1"} /a?b=1 "{generator} \\x5C {http2}" "-"'
+    asked = [line for line in site.asked() if line.endswith(written)]
+    assert len(asked) >= 60
+    assert all(line.startswith(f"GET https {NAME}") for line in asked)
+
+
+def test_a_generator_sends_a_body(site: Site, generator: str) -> None:
+    text = 'a=1&note="two\nlines\\"'
+    request = site.request("/post", method="POST", body=text, headers=(("X-Visit", generator),))
+    result = take(LOADS[generator], request, PATIENT, HERE)
+    assert (result.limited, result.errors, result.replies_ok) == (None, {}, 60)
+    assert sum(f'/post "{generator}"' in line for line in site.asked()) >= 60
+
+
+def test_a_certificate_of_nobody_known_is_no_throughput(site: Site, generator: str) -> None:
+    """httperf looks at no certificate, so the probe before every trial does; others refuse it."""
+    result = take(LOADS[generator], site.request(tls=Tls()), PATIENT, HERE)
+    assert result.replies_ok == (60 if generator == "httperf" else 0)
+    assert result.replies_ok + result.failed == result.intended
+
+
+def test_two_entries_share_the_load(tmp_path: Path, generator: str) -> None:
+    """By their own counters: each has half of what was sent."""
+    with ExitStack() as stack:
+        sites = []
+        for name in ("lb1", "lb2"):
+            (tmp_path / name).mkdir()
+            sites.append(stack.enter_context(serving(tmp_path / name)))
+        first, second = sites
+        request = replace(
+            first.request(tls=Tls(insecure=True), expect=BODY, headers=(("X-Visit", "both"),)),
+            others=(second.endpoint,),
+        )
+        result = take(LOADS[generator], request, PATIENT, HERE)
+        assert (result.limited, result.errors, result.replies_ok) == (None, {}, 60)
+        shares = [Counter(line.split()[4] for line in site.asked())["/"] for site in sites]
+    # Beside the look at whole answers, two at each.
+    assert all(30 <= share <= 34 for share in shares), shares

@@ -1,0 +1,91 @@
+"""A TLS site on loopback, under a certificate of a private authority."""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from autotune.services.base import Endpoint
+from autotune.transports.request import Request, Tls
+
+NAME = "shop.example"
+BODY = b"found 0100 of 0100\n"
+CONFIG = """daemon off; master_process off; pid pid; error_log error.log;
+events {{ worker_connections 2048; }}
+http {{
+  log_format asked '$request_method $scheme $http_host $server_protocol $request_uri "$http_x_visit"'
+    ' "$request_body"';
+  access_log access.log asked;
+  client_body_temp_path body; proxy_temp_path proxy; fastcgi_temp_path fastcgi;
+  uwsgi_temp_path uwsgi; scgi_temp_path scgi;
+  ssl_certificate site.pem; ssl_certificate_key site.key;
+  server {{ listen 127.0.0.1:{port} ssl http2 backlog=4096; return 200 "found 0100 of 0100\\n"; }}
+  server {{
+    listen 127.0.0.1:{port} ssl http2; server_name elsewhere.example; return 301 https://shop.example/;
+  }}
+}}
+"""
+
+
+@dataclass(frozen=True)
+class Site:
+    """``directory`` has the authority, `ca.pem`, and what was asked, `access.log`."""
+
+    endpoint: Endpoint
+    directory: Path
+    process: subprocess.Popen[bytes]
+
+    @property
+    def ca(self) -> str:
+        return (self.directory / "ca.pem").read_text()
+
+    def request(self, path: str = "/", **more: object) -> Request:
+        fields: dict[str, object] = {"host": NAME, "tls": Tls(self.ca), **more}
+        return Request(self.endpoint, path, **fields)  # type: ignore[arg-type]
+
+    def asked(self) -> list[str]:
+        return (self.directory / "access.log").read_text().splitlines()
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+@contextmanager
+def serving(directory: Path, config: str = CONFIG) -> Iterator[Site]:
+    """nginx with a certificate for ``NAME`` and 127.0.0.1."""
+    _certify(directory)
+    port = free_port()
+    (directory / "nginx.conf").write_text(config.format(port=port))
+    process = subprocess.Popen(
+        ["timeout", "600", "nginx", "-p", f"{directory}/", "-c", "nginx.conf"],
+        stderr=subprocess.DEVNULL,
+    )
+    try:
+        deadline = time.monotonic() + 60
+        while not (directory / "pid").exists() and time.monotonic() < deadline:
+            time.sleep(0.02)
+        yield Site(Endpoint("127.0.0.1", port), directory, process)
+    finally:
+        process.terminate()
+        process.wait()
+
+
+def _certify(directory: Path) -> None:
+    def openssl(*argv: str) -> None:
+        subprocess.run(("openssl", *argv), cwd=directory, check=True, capture_output=True)
+
+    (directory / "names").write_text(f"subjectAltName=DNS:{NAME},IP:127.0.0.1\n")
+    key = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes")
+    openssl("req", "-x509", *key, "-keyout", "ca.key", "-out", "ca.pem", "-subj", "/CN=private")
+    openssl("req", *key, "-keyout", "site.key", "-out", "site.csr", "-subj", f"/CN={NAME}")
+    openssl("x509", "-req", "-in", "site.csr", "-CA", "ca.pem", "-CAkey", "ca.key",
+            "-CAcreateserial", "-extfile", "names", "-out", "site.pem")  # fmt: skip
