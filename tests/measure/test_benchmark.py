@@ -36,7 +36,7 @@ def alive(pid: int) -> bool:
 
 
 def wait_until_gone(pid: int) -> None:
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 240
     while alive(pid):
         assert time.monotonic() < deadline, f"process {pid} is still there"
         time.sleep(0.01)
@@ -133,6 +133,7 @@ with Benchmark((sys.executable, "-c", sys.argv[1]), Path("."), 100.0, "toy") as 
 """
 
 
+@pytest.mark.long  # the grace period between SIGTERM and SIGKILL has to pass
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT])
 def test_it_never_outlives_the_tuner(tmp_path: Path, pid_file: Path, how: signal.Signals) -> None:
     tuner = subprocess.Popen(

@@ -55,6 +55,7 @@ def test_a_file_that_is_no_database_is_named_with_what_to_do(
     assert "autotune resume" in (caught.value.hint or "")
 
 
+@pytest.mark.long  # as long as SQLite waits for the lock
 def test_a_database_that_somebody_keeps_locked_is_no_bug(tmp_path: Path) -> None:
     path = tmp_path / "study.db"
     study = optuna.create_study(storage=sqlite(path), study_name="s")
