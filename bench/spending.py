@@ -108,8 +108,8 @@ class Model(Fleet):
     def lookups(self) -> tuple[int, int]:
         return self.stack.hits, self.stack.misses
 
-    def take(self, rate: float, seconds: float) -> WatchedReading:
-        return WatchedReading(self.stack.take(rate, seconds)[0], Observations())
+    def take(self, rate: float, seconds: float, *, ramp: float) -> WatchedReading:
+        return WatchedReading(self.stack.take(rate, seconds, ramp)[0], Observations())
 
     def diagnose(self, settings: Settings, watched: Sequence[WatchedReading]) -> Bottleneck | None:
         """What the probes of a real stack would see."""

@@ -235,7 +235,7 @@ def loaded(store: Store, taken: Reading, drained: list[str], stolen: float) -> T
     """A stack that answers every load as ``taken`` does, and warms up without fault."""
     made = context(store, flat, FormulaFleet(), seed=1, pace=0.0)
 
-    def take(rate: float, seconds: float) -> WatchedReading:
+    def take(rate: float, seconds: float, *, ramp: float) -> WatchedReading:
         warm = not drained and seconds == 1.0
         seen = replace(reading() if warm else taken, rate=rate)
         hosts = {"web1": HostUsage(0.5, CALM if warm else stolen, 1, 1, 0.1, 9, 0, 1e6)}

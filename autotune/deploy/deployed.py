@@ -35,6 +35,7 @@ class Deployed:
     """What a deployment did and what is in effect after it.
 
     ``hosts`` is what each host was made to be, where they are hosts and not private processes.
+    ``prefilled``: caches that had forgotten what they held were filled again.
     """
 
     files: Mapping[str, bytes]
@@ -42,6 +43,7 @@ class Deployed:
     effective: Mapping[str, Value] = field(default_factory=dict)
     differences: tuple[Difference, ...] = ()
     hosts: Mapping[str, HostManifest] = field(default_factory=dict)
+    prefilled: bool = False
 
     @property
     def restarted(self) -> frozenset[str]:

@@ -77,6 +77,7 @@ class Deployment(Fleet):
         self.keeps = runtime.installed
         self._study, self._expect, self._loads_data = study, expect, loads_data
         self._overrides, self._progress = overrides, progress
+        self._hot: Mapping[str, str] = {}
         self._in_place: ConfirmedState | None = None
         self._keeping = False
 
@@ -97,7 +98,7 @@ class Deployment(Fleet):
         self._validate(desired, plans)
         try:
             self._apply(desired, plans)
-            self._load_data(desired, plans)
+            prefilled = self._load_data(desired, plans)
             self._await_answer()
             first = self._in_place is None
             in_place = confirmed(
@@ -116,7 +117,7 @@ class Deployment(Fleet):
             self._roll_back(plans, error)
             raise
         self._in_place = in_place
-        return in_place.deployed
+        return replace(in_place.deployed, prefilled=prefilled)
 
     def desired(self, settings: Settings) -> DesiredState:
         """Every host as ``settings`` want it; nothing is asked or changed. Raises DeployFailed."""
@@ -172,15 +173,28 @@ class Deployment(Fleet):
             _changing(plans), lambda host: host.apply(desired.hosts[host.name], plans[host.name])
         ).unwrap()
 
-    def _load_data(self, desired: DesiredState, plans: Mapping[str, HostPlan]) -> None:
+    def _load_data(self, desired: DesiredState, plans: Mapping[str, HostPlan]) -> bool:
+        """Whether all caches that are empty were filled."""
         if not self._loads_data:
-            return
-        for part in desired.parts:
-            host, unit = self.hosts[part.site.host], desired.layout.unit(part)
-            # One that is found as it ought to be may still be empty: an exported role loads no data.
-            begins = self._in_place is None or unit in plans[host.name].act
-            if part.site.role is Role.STORE and begins:
-                dataset.load(part, self.target.data, host.transport, self._progress)
+            return False
+        # One that is found as it ought to be may still be empty: an exported role loads no data.
+        begin = [part for part in desired.parts if self._in_place is None
+                 or desired.layout.unit(part) in plans[part.site.host].act]  # fmt: skip
+        for part in begin:
+            if part.site.role is Role.STORE:
+                transport = self.hosts[part.site.host].transport
+                dataset.load(part, self.target.data, transport, self._progress)
+        caches = [part for part in begin if part.site.role is Role.CACHE]
+        stores = [part for part in desired.parts if part.site.role is Role.STORE]
+        if not caches or not stores or self._expect is None:
+            return False
+        store = stores[0]
+        self._hot = self._hot or dataset.pairs(
+            store, self.target.data, self.hosts[store.site.host].transport
+        )
+        filled = [dataset.prefill(part, self._hot, self.hosts[part.site.host].transport)
+                  for part in caches]  # fmt: skip
+        return all(filled)
 
     def _await_answer(self) -> None:
         wrong = ready.until(self.request, self._expect, self.ready_seconds)

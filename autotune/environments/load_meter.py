@@ -47,12 +47,13 @@ class LoadMeter:
     in_place: Callable[[], Settings] = dict
     generators: tuple[WatchedHost, ...] = ()
 
-    def take(self, rate: float, seconds: float) -> WatchedReading:
-        """Offer ``rate`` requests/s for ``seconds`` to the stack's entry, and to nothing else.
+    def take(self, rate: float, seconds: float, *, ramp: float = 1.0) -> WatchedReading:
+        """Offer ``rate`` requests/s for ``seconds`` to the stack's entry, and to nothing else, after
+        ``ramp`` seconds of it that do not count.
 
         All hosts are watched meanwhile.
         """
-        spec = LoadSpec(rate, seconds, self.timeout, self.slo.limit)
+        spec = LoadSpec(rate, seconds, self.timeout, self.slo.limit, ramp)
         hosts = self._hosts(self.in_place())
         with Watch((*hosts, *self.generators), spec.ramp + seconds) as watch:
             result = take(self.load, self.request, spec, *self.load_hosts)

@@ -22,10 +22,14 @@ from autotune.environments.peak import Peak
 from autotune.estimate import Estimate
 from autotune.measure import Capacity, Limits, Reading, Slo, search
 from autotune.measure.steal import MUCH, Steal, worst
-from autotune.measure.warmup import WarmUpResult, warm_up
+from autotune.measure.warmup import PREFILLED_STEPS, STEPS, WarmUpResult, warm_up
 from autotune.services.base import Settings
 from autotune.services.registry import named
 
+WARM_UP = "warm-up"  # purpose of a reading
+# Seconds of load before a reading counts: pools of processes grow to what the rate needs. Hardly any
+# where a rate that differs by no more than a fifth was carried just before.
+RAMP, SETTLED, SIMILAR = 1.0, 0.25, 0.2
 TARGET_SD = 0.03  # of the log of a peak
 # A configuration that cannot carry this share of the expected peak need not be measured lower down.
 HOPELESS = 0.02
@@ -47,8 +51,8 @@ def capacity_limits(max_rate: float) -> Limits:
 class Meter(Protocol):
     """Loads a deployed stack and watches it meanwhile."""
 
-    def take(self, rate: float, seconds: float) -> WatchedReading:
-        """Offer ``rate`` requests/s for ``seconds``."""
+    def take(self, rate: float, seconds: float, *, ramp: float) -> WatchedReading:
+        """Offer ``rate`` requests/s for ``seconds``, after ``ramp`` seconds that do not count."""
         ...
 
     def diagnose(self, settings: Settings, watched: Sequence[WatchedReading]) -> Bottleneck | None:
@@ -84,6 +88,7 @@ class LoadSession:
         self.clock = clock or Clock()
         self.steal = Steal()
         self._told = False  # that CPU time is stolen
+        self._carried = 0.0  # rate of the last reading, where it met the SLO
         self._noise = history.noise
         self._warm = False  # whether the caches hold what they can, by what this session saw
 
@@ -103,7 +108,8 @@ class LoadSession:
             return Failed(error.message)
         record.deployed(deployed)
         self._warm = self._warm and not any(_forgets(name) for name in deployed.restarted)
-        warm_up_result = self._warm_up(request, record)
+        self._carried = 0.0
+        warm_up_result = self._warm_up(request, record, prefilled=deployed.prefilled)
         capacity, watched = self._capacity(request, warm_up_result, record)
         try:
             self.fleet.verify()  # before the value goes on record
@@ -120,14 +126,22 @@ class LoadSession:
             noise=capacity.noise,
         )
 
-    def _warm_up(self, request: EvaluationRequest, record: Recorder) -> WarmUpResult:
+    def _warm_up(
+        self, request: EvaluationRequest, record: Recorder, *, prefilled: bool
+    ) -> WarmUpResult:
         def probe(rate: float, seconds: float) -> Reading:
-            return self.read(rate, seconds, record, "warm-up").reading
+            return self.read(rate, seconds, record, WARM_UP).reading
 
         expected = request.expected.value if request.expected else None
         # A hit rate takes many windows to settle; caches that kept what they held need not be awaited.
         lookups = (lambda: None) if self._warm else self.meter.lookups
-        warm_up_result = warm_up(probe, lookups, expected, max_rate=self.limits.max_rate)
+        warm_up_result = warm_up(
+            probe,
+            lookups,
+            expected,
+            max_rate=self.limits.max_rate,
+            steps=PREFILLED_STEPS if prefilled else STEPS,
+        )
         self._warm = self._warm or warm_up_result.settled
         record.warmed(warm_up_result)
         self.meter.drain()
@@ -163,7 +177,8 @@ class LoadSession:
         """Offer ``rate`` requests/s for ``seconds``; the reading is on record with how much more CPU
         time than usual was stolen in it."""
         with self.clock.on("load"):
-            watched = self.meter.take(rate, seconds)
+            watched = self.meter.take(rate, seconds, ramp=self._ramp(rate, purpose))
+        self._carried = rate if self.slo.met(watched.reading) else 0.0
         stolen = round(self.steal.beyond(watched.hosts), 4)
         watched = replace(watched, reading=replace(watched.reading, stolen=stolen))
         self.steal = self.steal.after(watched.hosts)
@@ -176,6 +191,14 @@ class LoadSession:
                 "are corrected for it (the report counts them)"
             )
         return watched
+
+    def _ramp(self, rate: float, purpose: str) -> float:
+        """Seconds of load before a reading counts: none in a warm-up, which counts nothing, and hardly
+        any where about the same rate has just been carried."""
+        if purpose == WARM_UP:
+            return 0.0
+        similar = self._carried and abs(rate / self._carried - 1) <= SIMILAR
+        return SETTLED if similar else RAMP
 
 
 def expectation(expected: Estimate | None, warm_up_result: WarmUpResult) -> Estimate | None:

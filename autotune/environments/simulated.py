@@ -137,8 +137,8 @@ class ModelMeter:
 
     stack: SimulatedStack
 
-    def take(self, rate: float, seconds: float) -> WatchedReading:
-        reading, hosts = self.stack.take(rate, seconds)
+    def take(self, rate: float, seconds: float, *, ramp: float) -> WatchedReading:
+        reading, hosts = self.stack.take(rate, seconds, ramp)
         return WatchedReading(reading, Observations(), hosts)
 
     def diagnose(self, settings: Settings, watched: Sequence[WatchedReading]) -> Bottleneck | None:

@@ -10,7 +10,7 @@ from itertools import pairwise
 from autotune.measure.reading import Reading
 from autotune.measure.steal import MUCH
 
-WINDOW = 1.0  # seconds, each after a ramp-in of its own
+WINDOW = 1.0  # seconds
 OVERLOADED = 0.1  # fraction of violations from which a window was too much
 MOST_WINDOWS = 20
 GENTLE = 200.0  # requests/s to begin with when nothing is known yet …
@@ -18,6 +18,7 @@ UNKNOWN = 1000.0  # … and to grow to while the stack keeps up
 SHARE = 0.6  # of the expected peak: busy, not overloaded
 SAME_HITS = 0.01  # consecutive windows agree when their hit rates differ by less than a point …
 STEPS = 3  # … and it has not only risen over so many steps …
+PREFILLED_STEPS = 2  # (caches that were filled begin where they end)
 LEAST_RISE = 0.001  # … by more than this in all
 SAME_LATENCY = 0.25  # … and their median latencies by less than a quarter
 
@@ -62,13 +63,15 @@ def warm_up(
     expected: float | None,
     *,
     max_rate: float,
+    steps: int = STEPS,
 ) -> WarmUpResult:
     """Load the stack until two consecutive windows agree and the hit rate no longer climbs.
 
     ``probe(rate, seconds)`` makes the load, ``lookups()`` gives the cache's hits and misses so far,
-    ``expected`` is the peak to expect in requests/s. A stack that does not keep up is given half the
-    load, and more again once it does (a cold cache warms faster the more it is asked), but never
-    near again to what was too much. Where its CPU time was stolen, the same load is tried again.
+    ``expected`` is the peak to expect in requests/s, ``steps`` over how many a hit rate may not only
+    have risen. A stack that does not keep up is given half the load, and more again once it does (a
+    cold cache warms faster the more it is asked), but never near again to what was too much. Where its
+    CPU time was stolen, the same load is tried again.
     """
     ceiling = min(max_rate, SHARE * expected if expected else UNKNOWN)
     rate = ceiling if expected else min(ceiling, GENTLE)
@@ -77,7 +80,7 @@ def warm_up(
         before = lookups()
         reading = probe(rate, WINDOW)
         windows.append(_window(reading, before, lookups()))
-        if len(windows) > 1 and agree(windows[-2], windows[-1]) and not climbing(windows):
+        if len(windows) > 1 and agree(windows[-2], windows[-1]) and not climbing(windows, steps):
             return WarmUpResult(settled=True, windows=tuple(windows))
         if len(windows) > 1 and windows[-1].dead and windows[-2].dead:
             return WarmUpResult(settled=False, windows=tuple(windows))
@@ -98,17 +101,17 @@ def agree(earlier: Window, later: Window) -> bool:
     return still and abs(later.hits - earlier.hits) < SAME_HITS
 
 
-def climbing(windows: Sequence[Window]) -> bool:
+def climbing(windows: Sequence[Window], steps: int = STEPS) -> bool:
     """Whether the cache still fills: its hit rate never fell over the last windows.
 
     At a low rate a cache fills so slowly that two windows agree long before it is warm; a rate that
     is settled goes up and down. Too few windows to tell count as climbing.
     """
-    hits = [window.hits for window in windows[-STEPS - 1 :]]
+    hits = [window.hits for window in windows[-steps - 1 :]]
     rates = [hit for hit in hits if hit is not None]
     if len(rates) < len(hits):
         return False
-    if len(rates) <= STEPS:
+    if len(rates) <= steps:
         return True
     return rates[-1] - rates[0] > LEAST_RISE and all(a <= b for a, b in pairwise(rates))
 

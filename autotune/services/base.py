@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from functools import partial
 from typing import ClassVar, TypeVar
@@ -211,13 +211,15 @@ class Loader:
 
     ``recorded`` prints the mark that the last of ``record(mark)`` left. ``write(first, count, mean)``
     writes ``count`` pairs from key number ``first`` on, their values of ``mean`` bytes. A store that
-    prints ``busy`` still reads what it holds: ask again.
+    prints ``busy`` still reads what it holds: ask again. ``read(keys)`` prints their values, a line
+    each.
     """
 
     recorded: Argv
     write: Callable[[int, int, int], Argv]
     record: Callable[[str], tuple[Argv, ...]]
     busy: str
+    read: Callable[[Sequence[str]], Argv]
 
 
 @dataclass(frozen=True)
@@ -329,6 +331,11 @@ class Service:
 
     def loader(self, site: Site) -> Loader | None:
         """How to fill a store; ``None`` for what holds no data of its own."""
+        return None
+
+    def prefill(self, site: Site, pairs: Mapping[str, str]) -> tuple[Argv, bytes] | None:
+        """The command, and what it reads, that puts pairs into a cache in their order; ``None`` for
+        what only its clients fill. It prints something when all of them are there."""
         return None
 
 

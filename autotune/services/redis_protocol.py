@@ -101,6 +101,7 @@ class RedisProtocolServer(Service):
             lambda *numbers: (*ask, "EVAL", _WRITE_PAIRS, "0", *map(str, numbers)),
             lambda mark: ((*ask, "SET", MARK, mark), (*ask, "SAVE")),
             busy="LOADING",
+            read=lambda keys: (*ask, "--raw", "MGET", *keys),
         )
 
 

@@ -57,20 +57,20 @@ class SimulatedStack:
             self._chain = deployed
         return deployed.refused
 
-    def take(self, rate: float, seconds: float) -> tuple[Reading, dict[str, HostUsage]]:
-        """One reading, and what the hosts showed meanwhile."""
+    def take(
+        self, rate: float, seconds: float, ramp: float = RAMP
+    ) -> tuple[Reading, dict[str, HostUsage]]:
+        """One reading after ``ramp`` seconds of load, and what the hosts showed meanwhile."""
         assert self._chain is not None, "nothing is deployed"
         rng = self.noise.reading(self.readings)
         self.readings += 1
         # Less capacity is the same as more load on all of it.
         offered = rate / self.noise.capacity(self.now, rng)
-        beyond = self._beyond(offered, RAMP)
-        truncated = bool(beyond[self._at_limit] > RAN_AWAY)
-        counted = RAMP if truncated else seconds
-        if not truncated:
-            beyond = self._beyond(offered, seconds)
+        truncated = ramp > 0 and bool(self._beyond(offered, ramp)[self._at_limit] > RAN_AWAY)
+        counted = ramp if truncated else seconds
+        beyond = self._beyond(offered, counted)
         reading = self._counted(rate, offered, counted, beyond, rng, truncated=truncated)
-        self.now += RAMP + (0.0 if truncated else seconds)
+        self.now += ramp + (0.0 if truncated else seconds)
         missed = round(reading.intended * self._chain.missed)
         self.misses += missed
         self.hits += reading.intended * self.topology.data.keys_per_request - missed

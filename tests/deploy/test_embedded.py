@@ -181,6 +181,22 @@ def test_nine_of_ten_gets_hit_at_the_defaults(opened: Opened) -> None:
             if abs(shares[-1] - shares[-2]) < 0.004:
                 break
         assert 0.87 <= shares[-1] <= 0.93
+        assert shares[1] >= 0.85  # it was filled
+
+
+def test_a_cache_that_was_restarted_is_filled_again(opened: Opened) -> None:
+    with opened() as bench:
+        fleet(bench).deploy(settings(bench))
+        deployed = fleet(bench).deploy(settings(bench, cache__memcached__threads=2))
+        assert deployed.prefilled
+        before = meter(bench).lookups()
+        meter(bench).take(100, 2.0, ramp=0.0)
+        after = meter(bench).lookups()
+        assert before is not None
+        assert after is not None
+        hits, misses = after[0] - before[0], after[1] - before[1]
+        assert hits / (hits + misses) >= 0.85
+        assert not fleet(bench).deploy(settings(bench, cache__memcached__threads=2)).prefilled
 
 
 def test_the_data_set_is_loaded_once_and_is_what_it_should_be(opened: Opened) -> None:

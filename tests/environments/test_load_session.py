@@ -14,6 +14,9 @@ from autotune.deploy.deployed import DeployFailed
 from autotune.diagnose.diagnosis import WatchedReading
 from autotune.environments.load_session import (
     BEYOND,
+    RAMP,
+    SETTLED,
+    SIMILAR,
     UNKNOWN_SD,
     LoadSession,
     Meter,
@@ -42,10 +45,10 @@ class Weather:
     def over(self, meter: Meter) -> Meter:
         calm = meter.take
 
-        def take(rate: float, seconds: float) -> WatchedReading:
+        def take(rate: float, seconds: float, *, ramp: float) -> WatchedReading:
             stolen = STOLEN if self.count in self.storm else CALM
             self.count += 1
-            watched = calm(rate / (1 - stolen), seconds)
+            watched = calm(rate / (1 - stolen), seconds, ramp=ramp)
             hosts = {"web1": HostUsage(0.5, stolen, 1, 1, 0.1, 9, 0, 1e6)}
             return replace(watched, reading=replace(watched.reading, rate=rate), hosts=hosts)
 
@@ -165,3 +168,27 @@ def test_no_value_of_a_trial_that_was_interrupted_goes_on_record(
                 trial.run(step, made, Estimate.of(1000.0, 0.3), None)
         assert all(of_study.peak is None for of_study in store.state.trials)
         assert readings_of(tmp_path)
+
+
+def test_a_ramp_comes_before_readings_of_rates_that_were_not_just_carried(tmp_path: Path) -> None:
+    taken: list[tuple[float, float, bool]] = []
+    with closing(Store(tmp_path)) as store:
+        made = context(store, flat, FormulaFleet(), seed=3, pace=0.0)
+        session = made.session
+        assert isinstance(session, LoadSession)
+        offer = session.meter.take
+
+        def take(rate: float, seconds: float, *, ramp: float) -> WatchedReading:
+            watched = offer(rate, seconds, ramp=ramp)
+            taken.append((rate, ramp, session.slo.met(watched.reading)))
+            return watched
+
+        session.meter.take = take  # type: ignore[method-assign]
+        trial.run(Measure(Phase.BASELINE, made.space.baseline), made, None, None)
+    purposes = [reading["purpose"] for reading in readings_of(tmp_path)]
+    before = (0.0, 0.0, False)
+    for purpose, now in zip(purposes, taken, strict=True):
+        carried = before[2] and abs(now[0] / before[0] - 1) <= SIMILAR
+        assert now[1] == (0.0 if purpose == "warm-up" else SETTLED if carried else RAMP)
+        before = now
+    assert {ramp for _, ramp, _ in taken} == {0.0, SETTLED, RAMP}

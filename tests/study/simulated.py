@@ -83,7 +83,7 @@ class FormulaMeter:
         self._peaks, self._fleet, self._pace = peaks, fleet, pace
         self._rng = np.random.default_rng(seed)
 
-    def take(self, rate: float, seconds: float) -> WatchedReading:
+    def take(self, rate: float, seconds: float, *, ramp: float) -> WatchedReading:
         time.sleep(self._pace)
         load = rate / (self._peaks(self._fleet.settings) * np.exp(self._rng.normal(0, 0.03)))
         fraction = min(1.0, 0.01 * np.exp(min(25 * (load - 1), 10)))

@@ -86,6 +86,13 @@ IN_EFFECT = {
     "ext_wbuf_size": "ext_wbuf_size",
     "ext_recache_rate": "ext_recache_rate",
 }
+# In Perl, as its own tool is; an answer is printed.
+_SEND = """
+my $server = IO::Socket::IP->new(PeerHost => $ARGV[0], PeerService => $ARGV[1], Timeout => 5) or die $@;
+print $server $_ while <STDIN>;
+$server->flush;
+print scalar <$server>;
+"""
 BYTES = ("memory", "ext_wbuf_size")  # shown in bytes, set in MB
 
 
@@ -120,6 +127,15 @@ class Memcached(Service):
 
     def start(self, site: Site, files: Mapping[str, bytes]) -> Argv:
         return (site.programs["memcached"], *options(files[self.config_path(site)]))
+
+    def prefill(self, site: Site, pairs: Mapping[str, str]) -> tuple[Argv, bytes]:
+        """In its own protocol; the version it tells at the end comes after all that was set."""
+        place = (site.listen.host, str(site.listen.port))
+        sets = (
+            f"set {key} 0 0 {len(value)} noreply\r\n{value}\r\n" for key, value in pairs.items()
+        )
+        lines = "".join((*sets, "version\r\n"))
+        return ("perl", "-MIO::Socket::IP", "-e", _SEND, *place), lines.encode()
 
     def effective(self, site: Site) -> tuple[Readback, ...]:
         return (Readback(ask(site, "settings"), settings_in_effect()), backlog_in_force(site))
