@@ -17,15 +17,19 @@ from typing import Any
 
 from autotune import durable
 from autotune.deploy.host_state import (
+    SWITCHED,
     FileState,
     HostState,
     ObservedFile,
     ObservedHost,
+    kernel_file,
 )
 from autotune.errors import AutotuneError
 from autotune.strict import octal, parse_json
 
 SCHEMA = 1
+# Of a configuration that is kept. Whatever else sets a value at boot comes before it.
+LASTING_SYSCTLS = "/etc/sysctl.d/zz-autotune.conf"
 ANY = "any"  # instead of a digest: whatever is there is autotune's or the software's own
 _KEPT_DIGESTS = (
     2  # of what is in place, and of what was about to replace it when a tuner was killed
@@ -51,8 +55,9 @@ class HostBackup:
     """One host as ``study`` found it; ``enabled`` by unit.
 
     ``written`` has digests of files and values of the kernel, by path and name, that autotune wrote
-    last: what is neither one of them nor the original was changed by others. ``None``: an earlier
-    version kept none, and everything counts as its own.
+    last: what is neither one of them nor the original was changed by others. The units that autotune
+    enabled or disabled are there too. ``None``: an earlier version kept none, and everything counts
+    as its own.
     """
 
     host: str
@@ -67,6 +72,26 @@ class HostBackup:
         if self.written is None:
             return (ANY,)
         return (self.state.files[path].digest, *self.written.get(path, ()))
+
+    @property
+    def switched(self) -> dict[str, bool]:
+        """Units that autotune enabled or disabled → whether they started at boot before."""
+        before = {unit: SWITCHED.get(self.enabled.get(unit, "")) for unit in self.state.units}
+        return {unit: starts for unit, starts in before.items()
+                if starts is not None and unit in (self.written or ())}  # fmt: skip
+
+    def lasting(self, desired: HostState) -> HostState:
+        """What lets ``desired`` outlive a reboot where it differs from how the host was: a file of
+        kernel values, and units started or stopped at boot as they are now."""
+        sysctls = {name: value for name, value in desired.sysctls.items()
+                   if value != self.state.sysctls.get(name)}  # fmt: skip
+        file = FileState(kernel_file(sysctls), 0o644, "0:0") if sysctls else FileState()
+        enabled = {}
+        for unit, runs in desired.units.items():
+            starts = SWITCHED.get(self.enabled.get(unit, ""))
+            if starts is not None:
+                enabled[unit] = starts if runs == self.state.units[unit] else runs
+        return HostState({LASTING_SYSCTLS: file}, desired.units, enabled=enabled)
 
     def set_by_others(self, name: str, value: str | None) -> bool:
         """Whether a kernel value is neither the original nor autotune's."""
@@ -223,7 +248,8 @@ def _original(path: str, observed: ObservedFile, contents: Mapping[str, bytes]) 
     if observed.kind == "link":
         return FileState(owner=observed.owner, link=observed.detail, time=observed.time)
     if observed.kind == "file":
-        return FileState(contents.get(path, b""), observed.mode, observed.owner, time=observed.time)
+        content, access = contents.get(path, b""), observed.access
+        return FileState(content, observed.mode, observed.owner, time=observed.time, access=access)
     if observed.kind == "hard-linked":
         raise AutotuneError(
             f"{path} has other names (hard links), which would part: autotune does not replace it",
@@ -243,7 +269,8 @@ def _file(file: FileState) -> dict[str, Any]:
         content_field = {"text": content.decode()}
     except UnicodeDecodeError:
         content_field = {"base64": base64.b64encode(content).decode()}
-    return {"kind": "file", "mode": f"{file.mode or 0:04o}", **common, **content_field}
+    access = {} if file.access is None else {"access": file.access}
+    return {"kind": "file", "mode": f"{file.mode or 0:04o}", **common, **access, **content_field}
 
 
 def _file_state(record: Mapping[str, str]) -> FileState:
@@ -255,4 +282,5 @@ def _file_state(record: Mapping[str, str]) -> FileState:
         return FileState(owner=record["owner"], link=record["to"], time=record["time"])
     text = record.get("text")
     content = base64.b64decode(record["base64"]) if text is None else text.encode()
-    return FileState(content, octal(record["mode"]), record["owner"], time=record["time"])
+    return FileState(content, octal(record["mode"]), record["owner"], time=record["time"],
+                     access=record.get("access"))  # fmt: skip

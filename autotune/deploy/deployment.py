@@ -75,6 +75,7 @@ class Deployment(Fleet):
         self.runtime, self.hosts, self.request = runtime, hosts, request
         self.ready_seconds = READY_SECONDS
         self.keeps = runtime.installed
+        self.check_load_hosts: Callable[[], None] = lambda: None
         self._study, self._expect, self._loads_data = study, expect, loads_data
         self._overrides, self._progress = overrides, progress
         self._hot: Mapping[str, str] = {}
@@ -230,6 +231,7 @@ class Deployment(Fleet):
 
     def verify(self) -> None:
         """Whether what was deployed last has run ever since; raises as `Fleet.verify` says."""
+        self.check_load_hosts()
         good = self._in_place
         assert good is not None
 
@@ -257,6 +259,9 @@ class Deployment(Fleet):
     def keep(self) -> None:
         """What is deployed now stays when hosts are released; `autotune restore` still undoes it."""
         assert self.keeps
+        assert self._in_place is not None
+        states = self._in_place.desired.hosts
+        self.hosts.gather(states, lambda host: host.persist(states[host.name])).unwrap()
         self._keeping = True
 
     def restore(self) -> None:

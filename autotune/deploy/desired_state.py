@@ -6,7 +6,13 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from autotune.deploy.host_state import FileState, HostPlan, HostState, ObservedHost
+from autotune.deploy.host_state import (
+    FileState,
+    HostPlan,
+    HostState,
+    ObservedHost,
+    switched,
+)
 from autotune.deploy.runtime import Check, Layout
 from autotune.deploy.stack import Part, Stack
 from autotune.errors import AutotuneError
@@ -307,4 +313,5 @@ def plan_host(
         sysctls=kernel,
         unread=tuple(desired.files if touched else changed),
         act={u: act[u] for u in desired.units if desired.units[u] and act.get(u, Action.NONE)},
+        switch=switched(desired, observed),
     )

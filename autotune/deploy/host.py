@@ -12,6 +12,7 @@ from dataclasses import replace
 from pathlib import PurePosixPath
 
 from autotune.deploy.backup import ANY, BackupCheck, BackupStore, HostBackup, decode, encode
+from autotune.deploy.desired_state import plan_host
 from autotune.deploy.host_commands import (
     KEPT,
     ORIGINALS,
@@ -138,7 +139,8 @@ class ManagedHost:
             raise AutotuneError(f"{self.name}: there is no unit {unknown[0]}")
         backup = self.backup.with_observed(observed, contents)
         backup = backup.with_written(dict.fromkeys(leaves, ANY))
-        recorded = (*self.backup.checks, *filter(None, map(_backup_check, checks)))
+        recorded = [*self.backup.checks]
+        recorded += filter(None, (_backup_check(check, backup.state) for check in checks))
         backup = replace(backup, checks=tuple(dict.fromkeys(recorded)))
         self._do([self._keep(backup)])
         self.backup = backup
@@ -174,7 +176,7 @@ class ManagedHost:
         Digests of what is written are on record first. What others changed is kept aside, and noted.
         """
         digests = {path: desired.files[path].digest for path in plan.write}
-        changed = {**digests, **plan.sysctls}
+        changed = {**digests, **plan.sysctls, **dict.fromkeys(plan.switch, ANY)}
         self.backup = self.backup.with_written(changed)
         keep = [self._keep(self.backup)] if changed else []
         # A directory that somebody has put something into meanwhile stays, and is reported later.
@@ -202,6 +204,8 @@ class ManagedHost:
         for unit, action in plan.act.items():
             commands.append(("reload" if action is Action.RELOAD else "restart", unit))
             commands.append(("up", unit, desired.listening.get(unit, "")))
+        commands += [("enable" if starts else "disable", unit)
+                     for unit, starts in plan.switch.items()]  # fmt: skip
         self._started = {unit for unit, runs in desired.units.items() if runs}
         return commands
 
@@ -225,6 +229,19 @@ class ManagedHost:
     def forget_of(self, study: str) -> None:
         """Likewise the controller's copy of another study that lives beside this one."""
         BackupStore(self._store.directory.parent.with_name(study)).remove(self.name)
+
+    def persist(self, desired: HostState) -> None:
+        """See `RuntimeHost.persist`."""
+        earlier = self.own_copy(KEPT)
+        lasting = (earlier.before(self.backup) if earlier else self.backup).lasting(desired)
+        self.save(lasting)
+        plan = plan_host(lasting, self.observe(lasting), {})
+        self.stage(lasting, plan)
+        self.apply(lasting, plan)
+        switched = (f"{unit} {'enabled' if starts else 'disabled'}"
+                    for unit, starts in plan.switch.items())  # fmt: skip
+        if done := [*plan.write, *plan.remove, *switched]:
+            self.note(f"{self.name}: after a reboot too: {', '.join(done)}")
 
     def commit(self) -> None:
         """What is deployed stays; the backup is there for a later `restore`."""
@@ -258,12 +275,13 @@ class ManagedHost:
         empty = [self._staging(path, FileState(b"")) for path in removing]
         asked = [Command(original_check(check, changing)) for check in checks]
         as_is = [Command(original_check(check, ())) for check in checks]
+        running = {check: observed.units[check.unit].active for check in checks}
         discard = Command(("discard", *map(staged, removing)))
         answers = self._do([*empty, *asked, *as_is, discard], timeout=ACTING)[len(empty) :]
         return {
             check: done.error_text
             for check, done, working in zip(checks, answers, answers[len(checks) :], strict=False)
-            if working.ok and not done.ok
+            if not done.ok and (working.ok if {*check.files} & {*check.argv} else running[check])
         }
 
     def _look(
@@ -278,11 +296,12 @@ class ManagedHost:
 
     def _staging(self, path: str, file: FileState) -> Command:
         if file.link is not None:
-            words = ("stage_link", staged(path), file.owner or "0:0", file.link)
-            return Command(words, vital=True)
+            link = (staged(path), file.owner or "0:0", file.link)
+            return Command(("stage_link", *link), vital=True)
         content = base64.b64encode(file.content or b"").decode()
         mode = f"{0o644 if file.mode is None else file.mode:04o}"
-        return Command(("stage", path, staged(path), mode, file.owner or "-", content), vital=True)
+        words = (path, staged(path), mode, file.owner or "-", content, file.access or "")
+        return Command(("stage", *words), vital=True)
 
     def _do(self, commands: Sequence[Command], timeout: float = 30.0) -> list[Completed]:
         """Change something, if the host is still ours."""
@@ -338,13 +357,19 @@ def original_check(check: BackupCheck, changing: Sequence[str]) -> tuple[str, ..
     return staged_check(how, check.directory, changing)
 
 
-def _backup_check(check: Check) -> BackupCheck | None:
-    """``None`` where a check is of no use for other files: it is of no unit's, or has their content."""
+def _backup_check(check: Check, backup: HostState) -> BackupCheck | None:
+    """``None`` where a check is of no unit's, or has the content of files that were not there."""
     part, how = check.part, check.how
-    argv = how.argv if isinstance(how, TrialStart) else how
     unit = part.service.unit(part.site)
-    if unit is None or (isinstance(how, TrialStart) and not {*check.files} & {*argv}):
+    if unit is None:
         return None
+    if isinstance(how, TrialStart) and not {*check.files} & {*how.argv}:
+        originals = {path: backup.files[path].content for path in check.files}
+        contents = {path: content for path, content in originals.items() if content is not None}
+        if len(contents) < len(originals):
+            return None
+        how = part.service.validate(part.site, contents) or how
+    argv = how.argv if isinstance(how, TrialStart) else how
     socket = how.socket if isinstance(how, TrialStart) else None
     return BackupCheck(unit, argv, tuple(check.files), part.site.directory, socket)
 
@@ -389,7 +414,7 @@ def _with_secrets(transport: Transport, cases: Cases) -> Cases:
 
 def _written(path: str, place: str, content: bytes) -> Command:
     """With the bits and the owner of the real file, which may be secret."""
-    return Command(("stage", path, place, "0644", "-", base64.b64encode(content).decode()))
+    return Command(("stage", path, place, "0644", "-", base64.b64encode(content).decode(), ""))
 
 
 def _check(part: Part, files: Mapping[str, bytes], place: str) -> tuple[str, ...] | None:

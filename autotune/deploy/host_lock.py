@@ -15,7 +15,7 @@ import secrets
 import socket
 import threading
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -26,6 +26,7 @@ from autotune.transports.base import Transport
 
 LEASE = 180.0  # s after which a lock that was not renewed is nobody's
 RENEWAL = LEASE / 4  # s: three may fail before a lock is anybody's
+_TICKS = " since "  # in a token, before the ticks
 _CHANGED = 3  # what ``claim`` ends with when somebody was faster
 
 
@@ -67,10 +68,23 @@ class ObservedLock:
         """``None`` for a lock that is not there or cannot be read; what it has beyond is passed over."""
         try:
             record = parse_json(self.record)
+            _, _, ticks = str(record.get("token", "")).partition(_TICKS)
+            record = {"ticks": ticks or 0, **record}
             return Holder(**{field.name: type(getattr(Holder, field.name))(record[field.name])
                              for field in fields(Holder) if field.name in record})  # fmt: skip
-        except (ValueError, TypeError):
+        except (ValueError, TypeError, AttributeError):
             return None
+
+
+def encoded(holder: Holder) -> str:
+    """The record of a lock. To versions before ``ticks`` one with other keys than theirs was nobody's:
+    it has the ``started`` (seconds since the epoch) that they know, and the ticks are in the token."""
+    record = asdict(holder)
+    ticks = record.pop("ticks")
+    stat = Path("/proc/stat").read_text(encoding="ascii")
+    booted = next(int(line.split()[1]) for line in stat.splitlines() if line.startswith("btime "))
+    started = booted + ticks / os.sysconf("SC_CLK_TCK")
+    return json.dumps({**record, "started": started, "token": f"{holder.token}{_TICKS}{ticks}"})
 
 
 def oneself(study: str) -> Holder:
@@ -139,7 +153,7 @@ class HostLock:
             stale = why_stale(observed, self._me.place) if observed.record else None
             if observed.record and stale is None:
                 raise self._held(observed.holder)
-            record = json.dumps({**asdict(self._me), "boot": observed.boot})
+            record = encoded(replace(self._me, boot=observed.boot))
             (done,) = ask(
                 self._transport, [Command(("claim", observed.record, record))], timeout=120.0
             )

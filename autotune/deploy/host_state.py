@@ -17,7 +17,8 @@ class FileState:
     """A file as it should be: ``content``, or where a ``link`` points; with neither it is absent.
 
     ``owner`` is ``uid:gid``. Without ``mode`` and ``owner`` they stay what they are. ``time`` is
-    when it was last modified, in seconds since the epoch.
+    when it was last modified, in seconds since the epoch; ``access`` is its access list, as
+    `setfacl --set` takes it, empty where the mode says all.
     """
 
     content: bytes | None = None
@@ -25,6 +26,7 @@ class FileState:
     owner: str | None = None
     link: str | None = None
     time: str | None = None
+    access: str | None = None
 
     @property
     def absent(self) -> bool:
@@ -47,6 +49,7 @@ class ObservedFile:
     owner: str = ""
     time: str = ""
     detail: str = ""
+    access: str = ""
 
     def is_as(self, desired: FileState) -> bool:
         if desired.absent:
@@ -59,14 +62,19 @@ class ObservedFile:
             and desired.mode in (None, self.mode)
             and desired.owner in (None, self.owner)
             and desired.time in (None, self.time)
+            and desired.access in (None, self.access)
         )
+
+
+SWITCHED = {"enabled": True, "disabled": False}  # others cannot be switched: `static`, `masked` …
 
 
 @dataclass(frozen=True)
 class ObservedUnit:
     """``pid``: its main process; ``restarts``: how often systemd itself started it again, of late.
 
-    ``restarting``: it has ended, and systemd is about to start it again.
+    ``restarting``: it has ended, and systemd is about to start it again. ``enabled``: in systemd's
+    word, whether it starts at boot.
     """
 
     exists: bool
@@ -76,18 +84,24 @@ class ObservedUnit:
     restarts: int
     restarting: bool = False
 
+    @property
+    def masked(self) -> bool:
+        return self.enabled.startswith("masked")
+
 
 @dataclass(frozen=True)
 class HostState:
     """A host as it should be: files by path, units that run or do not, kernel values by name.
 
     ``listening`` is where a unit accepts connections once it is up: a port, or a socket's path.
+    ``enabled``: whether a unit of ``units`` starts at boot; where nothing is said that stays as it is.
     """
 
     files: Mapping[str, FileState] = field(default_factory=dict)
     units: Mapping[str, bool] = field(default_factory=dict)
     sysctls: Mapping[str, str] = field(default_factory=dict)
     listening: Mapping[str, str] = field(default_factory=dict)
+    enabled: Mapping[str, bool] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -106,7 +120,8 @@ class ServiceManager:
     ``functions`` are shell functions beside those of ``on_host.sh``: ``units UNIT…`` prints what
     ``parse(units, text)`` understands; ``stop UNIT``, ``restart UNIT``, ``reload UNIT`` (until the
     processes of before are gone), ``up UNIT PORT-OR-SOCKET`` (until it listens), ``complaint UNIT``
-    (why it does not run), ``reread`` after a change of files below ``directory``.
+    (why it does not run), ``enable UNIT`` and ``disable UNIT`` (at boot), ``reread`` after a change of
+    files below ``directory``.
     """
 
     functions: str
@@ -120,7 +135,19 @@ def unlike(desired: HostState, observed: ObservedHost) -> list[str]:
     units = [unit for unit, runs in desired.units.items() if observed.units[unit].active != runs]
     keys = [name for name, value in desired.sysctls.items()
             if observed.sysctls[name] not in (None, value)]  # fmt: skip
-    return [*files, *units, *keys]
+    return [*files, *units, *keys, *(f"{unit} at boot" for unit in switched(desired, observed))]
+
+
+def switched(desired: HostState, observed: ObservedHost) -> dict[str, bool]:
+    """Units that are to start at boot and do not, or the other way round."""
+    return {unit: starts for unit, starts in desired.enabled.items()
+            if SWITCHED.get(observed.units[unit].enabled) is not starts}  # fmt: skip
+
+
+def kernel_file(sysctls: Mapping[str, str]) -> bytes:
+    """Kernel values as sysctl.d(5) reads them."""
+    lines = [f"{name} = {value}\n" for name, value in sorted(sysctls.items())]
+    return "".join(["# Written by autotune.\n", *lines]).encode()
 
 
 def parse_files(paths: tuple[str, ...], text: str) -> dict[str, ObservedFile]:
@@ -154,14 +181,18 @@ def _file(line: str) -> ObservedFile:
     if not rest:
         return ObservedFile(kind)
     mode, owner, time, detail = rest
-    return ObservedFile(kind, octal(mode), owner, time, detail)
+    if kind != "file":
+        return ObservedFile(kind, octal(mode), owner, time, detail)
+    digest, _, access = detail.partition(" ")
+    return ObservedFile(kind, octal(mode), owner, time, digest, access)
 
 
 @dataclass(frozen=True)
 class HostPlan:
     """The least that makes a host as it should be, in the order it is done.
 
-    ``stop`` units → ``write`` and ``remove`` files → set ``sysctls`` → ``act`` on units.
+    ``stop`` units → ``write`` and ``remove`` files → set ``sysctls`` → ``act`` on units → ``switch``
+    whether they start at boot.
     ``unread`` are files that the service manager may not have read as they are to be.
     """
 
@@ -171,6 +202,7 @@ class HostPlan:
     sysctls: Mapping[str, str] = field(default_factory=dict)
     unread: tuple[str, ...] = field(default=(), compare=False)
     act: Mapping[str, Action] = field(default_factory=dict)
+    switch: Mapping[str, bool] = field(default_factory=dict)
 
     def __bool__(self) -> bool:
-        return bool(self.stop or self.write or self.remove or self.sysctls or self.act)
+        return any((self.stop, self.write, self.remove, self.sysctls, self.act, self.switch))

@@ -67,6 +67,10 @@ class ManagedHosts:
         self._lease.start()
         self._note_all(self.gather(self._hosts, clear_left_behind).unwrap())
 
+    def check_held(self) -> None:
+        """Raises AutotuneError where one was taken over, or booted, since it was taken."""
+        self.gather(self._held(), ManagedHost.check_held).unwrap()
+
     def release(self, *, restored: bool) -> None:
         """Unlock the hosts that are held, restored or as they are now.
 
@@ -152,6 +156,8 @@ def restore_host(host: ManagedHost) -> tuple[str, ...]:
     errors = list(refusals)
     if wrong := unlike(desired, host.observe(desired)):
         errors += [f"{host.name} differs from its backup: {', '.join(wrong)}", *failed]
+        errors += [f"{path} had the access list {file.access}: `setfacl --set` gives it back"
+                   for path, file in desired.files.items() if path in wrong and file.access]  # fmt: skip
     if errors:
         raise AutotuneError("\n".join([*host.notes, *errors]))
     host.forget()
@@ -163,15 +169,21 @@ def restore_host(host: ManagedHost) -> tuple[str, ...]:
 def _without_gone(host: ManagedHost, observed: ObservedHost) -> HostState:
     """How the host was, as far as that is still possible; notes what is not, and what others set."""
     original = host.original
-    units = {unit: runs for unit, runs in original.units.items() if observed.units[unit].exists}
+    there = {unit for unit in original.units if observed.units[unit].exists}
+    masked = {unit for unit in there if observed.units[unit].masked
+              and host.backup.enabled.get(unit) != observed.units[unit].enabled}  # fmt: skip
+    for unit in sorted(masked):
+        host.note(f"{host.name}: {unit} was masked by others: it is passed over")
+    units = {unit: runs for unit, runs in original.units.items() if unit in there - masked}
     keys = {name: v for name, v in original.sysctls.items() if observed.sysctls[name] is not None}
-    for gone in sorted({*original.units, *original.sysctls} - {*units, *keys}):
+    for gone in sorted({*original.units, *original.sysctls} - {*there, *keys}):
         host.note(f"{host.name}: there is no {gone} any more: it is passed over")
     for name, value in keys.items():
         now = observed.sysctls[name]
         if now != value and host.backup.set_by_others(name, now):
             host.note(f"{host.name}: others had set {name} to {now}: it is {value} again")
-    return replace(original, units=units, sysctls=keys)
+    enabled = {unit: starts for unit, starts in host.backup.switched.items() if unit in units}
+    return replace(original, units=units, sysctls=keys, enabled=enabled)
 
 
 def _accepted(
@@ -206,8 +218,9 @@ def clear_left_behind(host: ManagedHost) -> tuple[str, ...]:
 
 def backup_on_host(host: ManagedHost, *, applied: bool = False) -> HostBackup | None:
     """The host's own copy of its backup, if it has one; of an ``applied`` deployment too."""
-    paths = (ORIGINALS, *((KEPT,) if applied else ()))
-    return next(filter(None, map(host.own_copy, paths)), None)
+    left = host.own_copy(ORIGINALS)
+    kept = host.own_copy(KEPT) if applied else None
+    return kept.before(left) if kept and left else left or kept
 
 
 def restore_study(
@@ -265,10 +278,7 @@ def _restore(host: ManagedHost) -> tuple[str, ...]:
 
 
 def _restore_by_own_copy(host: ManagedHost) -> tuple[str, ...]:
-    backup = backup_on_host(host, applied=True)
-    if backup is None:
-        return ()
-    host.backup = backup
+    host.backup = backup_on_host(host, applied=True) or host.backup
     return _restore(host)
 
 

@@ -62,7 +62,8 @@ look() {
             echo hard-linked
         elif [ -f "$path" ]; then
             sum=$(sha256sum <"$path") || return
-            printf 'file %s %s\n' "$(stat -c '%a %u:%g %.9Y' -- "$path")" "${sum%% *}"
+            printf 'file %s %s%s\n' "$(stat -c '%a %u:%g %.9Y' -- "$path")" "${sum%% *}" \
+                "$(access_list "$path")"
         elif [ -d "$path" ]; then
             printf 'directory %s -\n' "$(stat -c '%a %u:%g %.9Y' -- "$path")"
         elif [ -e "$path" ]; then
@@ -71,6 +72,15 @@ look() {
             echo absent
         fi
     done
+}
+# path: its access list behind a blank; nothing where its bits say all. Every Debian has tar, which
+# writes the list, in lines up to an empty one, before the content.
+access_list() {
+    case $(ls -ld -- "$1") in
+        ??????????+*)
+            tar --acls -cPf - -- "$1" 2>/dev/null | head -c 1536 |
+                sed -n 's/^[0-9]* SCHILY.acl.access=/ /; /^ user::/,/^$/{/./p}' | paste -sd , - ;;
+    esac
 }
 where() { # program…: the path of the first one that is there
     for program; do command -v -- "$program" && return; done
@@ -89,8 +99,8 @@ kernel() { # path below /proc/sys…: its value, "-" for one that is not there
 }
 
 # -- files ---------------------------------------------------------------------------------------
-# path staged mode owner base64: written beside the real one, with its access list and attributes, and
-# for owner "-" with its owner and bits too.
+# path staged mode owner base64 access-list: written beside the real one, with its access list and
+# attributes, unless another list is asked for, and for owner "-" with its owner and bits too.
 stage() {
     (umask 022 && mkdir -p -- "${2%/*}") || return
     rm -f -- "$2"
@@ -98,6 +108,7 @@ stage() {
     if [ -f "$1" ]; then
         cp --attributes-only --preserve=all -- "$1" "$2" && touch -- "$2" || return
     fi
+    if [ -n "$6" ] && command -v setfacl >/dev/null; then setfacl -n --set="$6" -- "$2" || return; fi
     if [ "$4" != - ] || [ ! -f "$1" ]; then
         owner=$4
         [ "$owner" != - ] || owner=0:0

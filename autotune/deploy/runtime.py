@@ -119,6 +119,11 @@ class RuntimeHost(Protocol):
         """Carry out the plan. Raises ApplyFailed."""
         ...
 
+    def persist(self, desired: HostState) -> None:
+        """What is deployed outlives a reboot: kernel values are in a file of autotune's own, units
+        that were started or stopped are enabled or disabled. Raises ApplyFailed."""
+        ...
+
     def complaints(self) -> list[str]:
         """The last words of units that ought to run and do not."""
         ...

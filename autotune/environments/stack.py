@@ -143,7 +143,8 @@ class StackEnvironment:
         """Every host ready for changes, and at the end restored and released."""
         fleet = self.fleet(directory, note)
         try:
-            with self._fit_load_hosts(directory, note):
+            with self._fit_load_hosts(directory, note) as load_hosts:
+                fleet.check_load_hosts = load_hosts.check_held
                 fleet.open()
                 yield self._load_session(fleet, history)
         except BaseException as error:
@@ -222,12 +223,12 @@ class StackEnvironment:
                 if host.name not in tuned and not isinstance(host, LocalTransport)]  # fmt: skip
 
     @contextmanager
-    def _fit_load_hosts(self, directory: Path, note: Note) -> Iterator[None]:
+    def _fit_load_hosts(self, directory: Path, note: Note) -> Iterator[LoadHosts]:
         """Those that only make load, fit for it."""
         hosts = LoadHosts(self._generators, directory, note)
         try:
             hosts.open(load_host.NAMES, load_host.fit)
-            yield
+            yield hosts
         finally:
             with uninterrupted():
                 hosts.release(restored=True)

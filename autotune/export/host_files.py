@@ -18,6 +18,7 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from autotune.deploy.deployed import Original
+from autotune.deploy.host_state import kernel_file
 from autotune.errors import AutotuneError
 from autotune.masking import is_masked
 from autotune.report.diff import file_diff, rendered
@@ -200,12 +201,6 @@ def _check_names(study: Study, names: Iterable[str]) -> None:
             f"study {study.name!r} has {strange[0]!r}, which is no unit and no kernel value",
             hint="put its events.jsonl back from a copy",
         )
-
-
-def kernel_file(sysctls: Mapping[str, str]) -> bytes:
-    """Kernel values as sysctl.d(5) reads them."""
-    lines = [f"{name} = {value}\n" for name, value in sorted(sysctls.items())]
-    return "".join(["# Written by autotune.\n", *lines]).encode()
 
 
 def shell(study: Study, trial: Trial, hosts: Hosts) -> dict[str, bytes]:

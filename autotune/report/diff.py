@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterator, Mapping
+from hashlib import sha256
 from pathlib import Path
 
 from autotune.errors import AutotuneError
@@ -60,21 +61,35 @@ def _names(state: State) -> str:
 
 
 def rendered(directory: Path, trial: Trial) -> dict[str, bytes]:
-    """The files of a trial as they were deployed: ``part/path`` → content. Raises AutotuneError.
+    """The files of a trial as they were deployed: ``part/path`` → content.
 
-    A trial that repeats another one has the same files.
+    A trial that repeats another one has the same files. Raises AutotuneError, for files too that are
+    not those on record.
     """
     for number in (trial.number, trial.of):
         top = directory / "configs" / str(number)
         if number is not None and top.is_dir():
             paths = sorted(path for path in top.rglob("*") if path.is_file())
-            return {path.relative_to(top).as_posix(): masked_bytes(path.read_bytes())
-                    for path in paths}  # fmt: skip
+            contents = {path.relative_to(top).as_posix(): path.read_bytes() for path in paths}
+            _check_digests(trial, top, contents)
+            return {path: masked_bytes(content) for path, content in contents.items()}
     reason = f": {trial.failure}" if trial.failure else ""
     raise AutotuneError(
         f"trial {trial.number} was not deployed{reason}",
         hint="`--parameters` shows what it would have set",
     )
+
+
+def _check_digests(trial: Trial, directory: Path, contents: Files) -> None:
+    """Files that were lost or changed since are told from those that were measured."""
+    for path, digest in sorted(trial.files.items()):
+        if path not in contents or sha256(contents[path]).hexdigest() != digest:
+            what = "is not what was deployed" if path in contents else "is gone"
+            raise AutotuneError(
+                f"{directory / path} {what}: its digest is on record with trial {trial.number}",
+                hint="put the study's directory back from a copy; `autotune diff --parameters` and "
+                "`autotune report` still say what was measured",
+            )
 
 
 def file_diff(before: Files, after: Files, a: str, b: str) -> str:

@@ -209,6 +209,9 @@ class ProcessHost:
             if name in plan.act:
                 self._act(self._parts[name], plan.act[name], desired)
 
+    def persist(self, desired: HostState) -> None:
+        """Private servers end with the study."""
+
     def complaints(self) -> list[str]:
         ended = (running for running in self._running.values() if not running.alive)
         return [f"{running.name} has ended: {running.last_words()}" for running in ended]

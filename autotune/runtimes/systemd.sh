@@ -16,6 +16,9 @@ act() { # verb unit
     return $status
 }
 reread() { systemctl daemon-reload; }
+# Links in /etc/rc?.d, of init scripts that systemd does not use, stay as they are.
+enable() { SYSTEMCTL_SKIP_SYSV=1 systemctl -q enable -- "$1"; }
+disable() { SYSTEMCTL_SKIP_SYSV=1 systemctl -q disable -- "$1"; }
 restart() { # unit
     systemctl reset-failed -- "$1" 2>/dev/null
     act restart "$1"

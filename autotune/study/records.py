@@ -49,7 +49,8 @@ class Trial:
     ``of`` is the trial whose settings are measured again (finalists, confirmation); ``asked`` the
     sampler's own number and values, for what it suggested. ``peak`` and ``failure`` are both
     ``None`` while the trial is under way, or when the tuner was killed during it. ``fault``: the
-    failure is that of a benchmark command, and says nothing about the configuration.
+    failure is that of a benchmark command, and says nothing about the configuration. ``files`` are
+    SHA-256 digests of its rendered files, by their paths; earlier versions recorded none.
     """
 
     number: int
@@ -64,6 +65,7 @@ class Trial:
     peak: Peak | None = None
     failure: str | None = None
     fault: bool = False
+    files: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def over(self) -> bool:
@@ -159,7 +161,11 @@ def _largest(rss: Mapping[str, int], other: Mapping[str, int]) -> Mapping[str, i
 
 # Events by what they change: of the trial they name, or of the study.
 _OF_TRIAL: Mapping[str, Callable[[Record], dict[str, Any]]] = {
-    "deployed": lambda r: {"effective": r["effective"], "differences": tuple(r["differences"])},
+    "deployed": lambda r: {
+        "effective": r["effective"],
+        "differences": tuple(r["differences"]),
+        "files": dict(r.get("files") or {}),
+    },
     "measured": lambda r: {"peak": Peak(**{key: r[key] for key in Peak.__dataclass_fields__})},
     "failed": lambda r: {"failure": r["why"], "fault": r.get("fault", False)},
 }

@@ -13,7 +13,7 @@ from autotune.deploy.private_servers import end_left_behind, remove_run_director
 from autotune.errors import AutotuneError, LockedError, joined
 from autotune.study.directory import EVENTS, holder, is_held
 from autotune.study.store import first_record, state_of
-from autotune.target.read import TargetFile, read
+from autotune.target.read import TargetFile, read_addresses
 from autotune.target.runtimes import runtime_module
 from autotune.transports.base import Transport
 from autotune.transports.hosts import transports
@@ -36,7 +36,7 @@ def restore_target(target: Path, root: Path) -> list[str]:
     Raises LockedError while a living tuner holds one of the studies, TargetError, and AutotuneError
     as ``restore_study`` does.
     """
-    file = read(target)
+    file = read_addresses(target)
     studies = [s for s in root.glob(f"{file.target.name}*") if _source(s) == target.resolve()]
     # What was changed last is restored first: it began with what an earlier one had left on purpose.
     studies.sort(key=lambda study: (study / EVENTS).stat().st_mtime, reverse=True)
@@ -96,7 +96,7 @@ def _restore_hosts(study: Path) -> list[str]:
         state = state_of(study)
         if state.verdict is not None or not state.started:
             return []
-    file = read(study / "target.yaml")
+    file = read_addresses(study / "target.yaml")
     # Paths in the target are relative to where it was read from.
     source = _source(study) or study / "target.yaml"
     as_run = TargetFile(file.target, replace(file.document, path=source))

@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -92,6 +93,7 @@ class Store:
     def deployed(self, trial: Trial, deployed: Deployed) -> None:
         """What is in effect, and the files that made it so."""
         directory = self.directory / "configs" / str(trial.number)
+        digests = {path: sha256(content).hexdigest() for path, content in deployed.files.items()}
         for path, content in deployed.files.items():
             target = directory / path
             durable.make_directory(target.parent)
@@ -103,6 +105,7 @@ class Store:
             effective=dict(deployed.effective),
             differences=[str(difference) for difference in deployed.differences],
             hosts={name: dataclasses.asdict(host) for name, host in deployed.hosts.items()},
+            files=digests,
         )
 
     def reading(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import NoneType
@@ -15,10 +15,11 @@ from pydantic_core import ErrorDetails
 from autotune.errors import Mistakes, TargetError
 from autotune.target.coherence import findings
 from autotune.target.document import Document, Location, load
-from autotune.target.fields import ADDRESS, EXPECTED, PATH, URL, USER
+from autotune.target.fields import ADDRESS, EXPECTED, PATH, URL, USER, Model
 from autotune.target.messages import format_value, nearest
-from autotune.target.model import Target
+from autotune.target.model import Host, Load, Ssh, Target, Tier
 from autotune.target.override import Override, overridden
+from autotune.target.runtimes import DEFAULT, NAMES
 
 SECRET = re.compile(
     r"pass(word|wd|phrase)?$|secret|token|credential|identity|^(api_?|private_?|ssh_?)?key(_?file)?$"
@@ -102,6 +103,44 @@ def read(path: Path, overrides: Iterable[Override] = ()) -> TargetFile:
             raise document.error(finding.location, finding.message, hint=finding.hint)
     mistakes.raise_all()
     return TargetFile(target, document, overrides)
+
+
+def read_addresses(path: Path) -> TargetFile:
+    """As much of a target as says how its hosts are reached: its other keys may be those of another
+    version. Raises TargetError as ``read`` does where even that cannot be read."""
+    try:
+        return read(path)
+    except TargetError as error:
+        document = load(path)
+        try:
+            return TargetFile(_addresses(document.root), document)
+        except (AttributeError, KeyError, TypeError, ValueError):  # pydantic's is a ValueError too
+            raise error from None
+
+
+def _addresses(root: Mapping[str, Any]) -> Target:
+    def known(model: type[Model], keys: Mapping[str, Any]) -> Any:
+        return model.model_validate({k: keys[k] for k in keys if k in model.model_fields})
+
+    def tier(keys: Mapping[str, Any]) -> Tier:
+        name = keys.get("runtime", DEFAULT)
+        runtime = name if name in NAMES else DEFAULT
+        return Tier.model_construct(hosts=_names(keys["hosts"]), runtime=runtime)
+
+    tiers = {} if "simulated" in root else root.get("tiers", {})
+    hosts = {name: known(Host, keys) for name, keys in root.get("hosts", {}).items()}
+    loading = [host for host in _names(root.get("load", {}).get("hosts", [])) if host in hosts]
+    return Target.model_construct(
+        name=str(root["name"]),
+        hosts=hosts,
+        ssh=known(Ssh, root.get("ssh", {})),
+        tiers={name: tier(keys) for name, keys in tiers.items()},
+        load=Load.model_construct(hosts=tuple(loading)),
+    )
+
+
+def _names(value: Any) -> tuple[str, ...]:
+    return tuple(value) if isinstance(value, list) else (value,)
 
 
 def _distinct(document: Document, problems: list[ErrorDetails]) -> Iterable[ErrorDetails]:

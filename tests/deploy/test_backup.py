@@ -55,7 +55,9 @@ def test_what_is_known_is_never_seen_anew() -> None:
     first = HostBackup("web1", "study").with_observed(seen("/conf"), {"/conf": b"original"})
     again = first.with_observed(seen("/conf", active=False), {"/conf": b"tuned"})
     assert again == first
-    assert first.state.files["/conf"] == FileState(b"original", 0o640, "0:33", time="5.000000001")
+    assert first.state.files["/conf"] == FileState(
+        b"original", 0o640, "0:33", time="5.000000001", access=""
+    )
     assert first.state.files["/absent"] == FileState()
     assert "/etc" not in first.state.files  # a directory that was there needs no putting back
     assert first.state.sysctls == {"net.core.somaxconn": "4096"}

@@ -112,6 +112,20 @@ def test_another_versions_lock_is_not_taken_over(tmp_path: Path) -> None:
         assert host_lock.look(here).record == other
 
 
+def test_an_older_version_finds_what_it_looks_for_in_a_record(tmp_path: Path) -> None:
+    lock = HostLock(Here(tmp_path), "living")
+    lock.take()
+    # As it was before the ticks: one key more or less, and the host was nobody's.
+    keys = {"holder", "host", "pid", "started", "since", "study", "place", "boot", "token"}
+    record = json.loads(lock.record)
+    assert set(record) == keys
+    assert abs(record["started"] - psutil.Process().create_time()) < 1.0
+    holder = host_lock.look(Here(tmp_path)).holder
+    assert holder is not None
+    assert holder.ticks == ME.ticks
+    lock.release()
+
+
 def test_another_account_cannot_hold_up_what_is_done_on_a_host(tmp_path: Path) -> None:
     here = Here(tmp_path)
     lock = HostLock(here, "study")

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import struct
 import threading
 import time
@@ -19,12 +20,16 @@ import pytest
 
 from autotune.deploy.backup import BackupCheck, BackupStore, HostBackup
 from autotune.deploy.desired_state import plan_host
-from autotune.deploy.host import ManagedHost
+from autotune.deploy.host import ManagedHost, _backup_check
 from autotune.deploy.host_commands import HOME, KEPT, ORIGINALS, Command, ask
 from autotune.deploy.host_state import FileState, HostState
 from autotune.deploy.managed_hosts import clear_left_behind, restore_host, restore_hosts
+from autotune.deploy.runtime import Check
+from autotune.deploy.stack import Part
 from autotune.errors import AutotuneError
 from autotune.runtimes.systemd import SERVICE_MANAGER
+from autotune.services.base import Endpoint, Role, Site
+from autotune.services.registry import of_role
 from autotune.transports.base import Completed, HostUnreachable
 from tests.deploy.doubles import Here
 
@@ -37,14 +42,17 @@ while [ "$1" != -- ]; do shift; done
 shift
 for unit; do
     state=$(cat "UNITS/$unit" 2>/dev/null || echo gone)
+    boot=$(cat "UNITS/$unit.boot" 2>/dev/null || echo enabled)
     case "$did" in
+        -q*able*) echo "$did" | cut -d ' ' -f 2 | sed 's/$/d/' >"UNITS/$unit.boot" ;;
         "show -P ActiveState") printf '%s\\nrunning\\n' "$state" ;;
         show*)
             loaded=loaded
             [ "$state" != gone ] || loaded=not-found
             printf 'LoadState=%s\\nActiveState=%s\\n' "$loaded" "$state"
-            printf '%s\\n' SubState=running UnitFileState=enabled MainPID=1 NRestarts=0 Path= '' ;;
+            printf '%s\\n' SubState=running "UnitFileState=$boot" MainPID=1 NRestarts=0 Path= '' ;;
         restart*)
+            [ "$boot" != masked ] || { echo "$unit is masked"; exit 1; }
             case $state in gone | broken) echo "$unit does not start"; exit 5 ;; esac
             echo "$unit" >>UNITS/../restarted
             echo active >"UNITS/$unit" ;;
@@ -206,6 +214,54 @@ def test_a_unit_that_does_not_start_keeps_no_other_from_being_restored(
     assert host.own_copy(ORIGINALS) is not None
 
 
+def test_a_unit_that_others_masked_is_told_and_passed_over(locked: Locked, tmp_path: Path) -> None:
+    host = locked("study")
+    deploy(host, tuned(tmp_path))
+    (tmp_path / "units" / f"{UNIT}.boot").write_text("masked\n")
+    (tmp_path / "restarted").unlink()
+    assert restore_host(host) != ()
+    assert (tmp_path / "conf").read_text() == "original\n"
+    assert not (tmp_path / "restarted").exists()
+    assert host.notes == [f"here: {UNIT} was masked by others: it is passed over"]
+    assert not host.changed
+
+
+def test_only_units_that_were_switched_by_autotune_are_switched_back(
+    locked: Locked, tmp_path: Path
+) -> None:
+    boot = tmp_path / "units" / f"{UNIT}.boot"
+    boot.write_text("disabled\n")
+    (tmp_path / "units" / UNIT).write_text("inactive\n")
+    host = locked("study")
+    deploy(host, tuned(tmp_path))
+    boot.write_text("enabled\n")  # by its administrator
+    restore_host(host)
+    assert boot.read_text() == "enabled\n"
+    boot.write_text("disabled\n")
+    deploy(host, tuned(tmp_path))
+    lasting = HostState(units={UNIT: True}, enabled={UNIT: True})
+    host.apply(lasting, plan_host(lasting, host.observe(lasting), {}))
+    assert boot.read_text() == "enabled\n"
+    restore_host(host)
+    assert boot.read_text() == "disabled\n"
+
+
+def test_what_was_kept_and_what_was_killed_since_are_restored_by_one_restore(
+    locked: Locked, here: Host, tmp_path: Path
+) -> None:
+    kept = locked("kept")
+    deploy(kept, tuned(tmp_path))
+    kept.commit()
+    kept.lock.release()
+    killed = locked("killed")
+    deploy(killed, tuned(tmp_path, b"tuned again\n"))
+    killed.lock.release()
+    restore_hosts(tmp_path / "lost", {"here": here}, SERVICE_MANAGER)
+    assert (tmp_path / "conf").read_text() == (tmp_path / "more").read_text() == "original\n"
+    assert overwritten(tmp_path) == {}
+    assert killed.own_copy(KEPT) is killed.own_copy(ORIGINALS) is None
+
+
 def test_originals_that_the_software_refuses_by_now_do_not_replace_what_works(
     locked: Locked, tmp_path: Path
 ) -> None:
@@ -229,6 +285,33 @@ def test_originals_that_the_software_refuses_by_now_do_not_replace_what_works(
     restore_host(host)
     assert Path(conf).read_text() == "original\n"
     assert not host.changed
+
+
+@pytest.mark.parametrize("works", [True, False])
+def test_options_of_a_program_are_validated_as_its_original_has_them(
+    locked: Locked, tmp_path: Path, works: bool
+) -> None:
+    site = Site(tier="cache", host="here", role=Role.CACHE, directory=str(tmp_path / "trial"),
+                listen=Endpoint("::1", 1), installed=True,
+                programs={"memcached": "false"})  # fmt: skip
+    part, path = Part(of_role(Role.CACHE)[0], site), "/etc/memcached.conf"
+    how = part.service.validate(site, {path: b"-m 64\n"})
+    assert how is not None
+    recorded = _backup_check(
+        Check(part, how, {path: b""}, (path,)), HostState({path: FileState(b"-m 1 # M\n-d\n")})
+    )
+    assert recorded is not None
+    assert recorded.argv == ("false", "-m", "1", "-s", "trial.sock")
+    host, conf = locked("study"), str(tmp_path / "conf")
+    deploy(host, tuned(tmp_path))
+    host.backup = replace(host.backup, checks=(replace(recorded, unit=UNIT, files=(conf,)),))
+    if works:
+        with pytest.raises(AutotuneError, match="refuses its original files"):
+            restore_host(host)
+    else:
+        (tmp_path / "units" / UNIT).write_text("inactive\n")
+        restore_host(host)
+    assert Path(conf).read_text() == ("tuned\n" if works else "original\n")
 
 
 def test_originals_are_restored_though_nothing_there_validates(
@@ -292,6 +375,23 @@ def test_an_access_list_is_kept_while_tuned_and_restored(
     restore_host(host)
     assert (tmp_path / "conf").read_text() == "original\n"
     assert os.getxattr(tmp_path / "conf", "system.posix_acl_access") == access_list
+
+
+def test_an_access_list_that_is_lost_is_noticed(
+    locked: Locked, tmp_path: Path, access_list: bytes
+) -> None:
+    host = locked("study")
+    deploy(host, tuned(tmp_path))
+    (tmp_path / "conf").unlink()
+    if not shutil.which("setfacl"):
+        with pytest.raises(
+            AutotuneError, match=r"conf had the access list user::rw-,user:[^,]+:rw-,"
+        ):
+            restore_host(host)
+        os.setxattr(tmp_path / "conf", "system.posix_acl_access", access_list)
+    restore_host(host)
+    assert os.getxattr(tmp_path / "conf", "system.posix_acl_access") == access_list
+    assert not host.changed
 
 
 def test_a_file_that_has_other_names_is_refused(locked: Locked, tmp_path: Path) -> None:

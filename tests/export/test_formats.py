@@ -16,9 +16,10 @@ from typing import Any
 import pytest
 from ruamel.yaml import YAML
 
+from autotune.deploy.host_state import kernel_file
 from autotune.errors import AutotuneError
 from autotune.export import ansible as role
-from autotune.export.host_files import MODEL, Hosts, hosts_of, kernel_file
+from autotune.export.host_files import MODEL, Hosts, hosts_of
 from autotune.export.write import FORMATS, export_files, write_export
 from autotune.report.studies import Study, open_study
 from autotune.target.model import Host, Ssh

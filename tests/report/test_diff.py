@@ -2,12 +2,14 @@ from __future__ import annotations
 
 import subprocess
 from collections.abc import Callable
+from dataclasses import replace
+from hashlib import sha256
 from pathlib import Path
 
 import pytest
 
 from autotune.errors import AutotuneError
-from autotune.report.diff import diff_lines, diff_text, file_diff, trial_named
+from autotune.report.diff import diff_lines, diff_text, file_diff, rendered, trial_named
 from autotune.report.studies import Study, open_study
 
 Files = dict[str, bytes]
@@ -82,6 +84,24 @@ def test_a_trial_that_was_never_deployed(copied: Callable[[str], Path]) -> None:
     failed = next(trial for trial in opened.state.trials if trial.failure)
     with pytest.raises(AutotuneError, match="out of memory"):
         diff_text(opened, str(failed.number), "best")
+
+
+def test_files_that_were_lost_or_changed_since_are_not_handed_out(
+    copied: Callable[[str], Path],
+) -> None:
+    directory = copied("improved")
+    (trial,) = (t for t in open_study(directory).state.trials if t.number == 0)
+    files = rendered(directory, trial)
+    digests = {path: sha256(content).hexdigest() for path, content in files.items()}
+    trial = replace(trial, files=digests)
+    assert rendered(directory, trial) == files
+    path = directory / "configs" / "0" / next(iter(files))
+    path.write_bytes(b"")
+    with pytest.raises(AutotuneError, match=f"{path.name} is not what was deployed"):
+        rendered(directory, trial)
+    path.unlink()
+    with pytest.raises(AutotuneError, match=f"{path.name} is gone"):
+        rendered(directory, trial)
 
 
 def test_a_study_without_a_best(study: Callable[[str], Study]) -> None:

@@ -12,9 +12,16 @@ from pathlib import Path
 
 import pytest
 
+from autotune.deploy.host_commands import Command, ask
+from autotune.deploy.host_lock import look
+from autotune.environments.base import prepare
+from autotune.environments.evaluation import History
+from autotune.environments.stack import StackEnvironment
+from autotune.errors import LockedError
 from autotune.lab import prerequisites
 from autotune.lab.lifecycle import access, down, up
 from autotune.lab.plan import LabHost, names
+from autotune.target.read import read
 from autotune.transports.ssh import SshTransport
 
 pytestmark = [
@@ -84,6 +91,23 @@ def autotune(command: str, target: Path, *options: str) -> subprocess.Popen[str]
         stderr=subprocess.STDOUT,
         text=True,
     )
+
+
+def test_a_load_host_that_was_taken_over_ends_the_trial(lab: Path, tmp_path: Path) -> None:
+    target = tmp_path / "loaded.yaml"
+    target.write_text(TARGET.replace("CONFIG", str(names(lab).ssh_config)))
+    environment = prepare(read(target))
+    assert isinstance(environment, StackEnvironment)
+    before = state(lab)
+    with environment.session(tmp_path / "study", print, History()) as session:
+        session.fleet.check_load_hosts()
+        host = environment.transports["khload"]
+        record = look(host).record
+        ask(host, [Command(("claim", record, '{"pid": 1}'))])
+        with pytest.raises(LockedError, match=r"khload.*no longer ours"):
+            session.fleet.verify()
+        ask(host, [Command(("claim", '{"pid": 1}', record))])
+    assert state(lab) == before
 
 
 def test_the_load_host_is_left_as_it_was(lab: Path, tmp_path: Path) -> None:

@@ -172,6 +172,20 @@ def test_a_study_that_has_lost_its_target_does_not_keep_hosts_from_their_own_cop
 
 
 @pytest.mark.parametrize("named", ["study", "target"])
+def test_targets_of_another_version_still_say_how_hosts_are_reached(
+    killed: Killed, named: str
+) -> None:
+    text = killed.target.read_text()
+    of_later = text.replace("service: memcached", "service: {name: memcached, since: 2}")
+    assert of_later != text
+    for path in (killed.target, killed.study / "target.yaml"):
+        path.write_text(f"{of_later}schema: 2\n")
+    code, output = killed.autotune_restore(what(killed)[named])
+    assert code == 0, output
+    assert killed.restored == set(HOSTS)
+
+
+@pytest.mark.parametrize("named", ["study", "target"])
 def test_a_damaged_journal_does_not_keep_originals_from_being_restored(
     killed: Killed, named: str
 ) -> None:
