@@ -255,8 +255,10 @@ class ManagedHost:
 
     def own_copy(self, path: str) -> HostBackup | None:
         """The host's own copy of a backup, if it has one."""
-        content = self.transport.get(path, sudo=True)
-        return None if content is None else decode(content, f"{self.name}:{path}")
+        asked = [Command(("test", "-e", path)), Command(("contents", path))]
+        there, printed = run_checked(self.transport, asked)
+        content = base64.b64decode(printed.stdout)
+        return decode(content, f"{self.name}:{path}") if there.ok else None
 
     def refusals(
         self, desired: HostState, plan: HostPlan, observed: ObservedHost

@@ -38,6 +38,7 @@ exit 0
 """
 # What a tuner that was killed has under way is over before another one begins.
 _ALONE = "alone || exit"
+SUDOERS = 'ALL=(root) NOPASSWD: /usr/bin/sh ""'  # without arguments: what it does is its input
 _WAIT = 100.0  # s for which `alone` waits
 
 
@@ -139,6 +140,7 @@ def _ended_early(host: str, done: Completed) -> AutotuneError:
     if "sudo" in done.stderr:
         return AutotuneError(
             f"{host}: root is needed there: {done.error_text}",
-            hint="let the account run commands by `sudo -n` there (NOPASSWD), or log in as root",
+            hint=f"let the account run `sudo -n sh` there, by a line `ACCOUNT {SUDOERS}` in a file of "
+            "/etc/sudoers.d (SECURITY.md), or log in as root",
         )
     return AutotuneError(f"{host}: its commands ended early: {done.error_text[:400]}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
@@ -119,7 +120,8 @@ def _positive(word: str) -> bool:
     return is_whole(word) and int(word) > 0
 
 
-# A line for each key: its state, its name, its value. Keys are arguments, never part of the script.
+# A line for each key: its state, its name, its value. Keys are arguments, each of them quoted. The
+# shell reads all this from its input: an account need be allowed to run nothing but `sh` as root.
 _ASK_KERNEL = r"""
 for key; do
     path=/proc/sys/$(printf %s "$key" | tr . /)
@@ -147,9 +149,10 @@ class Kernel:
 
 def kernel(transport: Transport, keys: Iterable[str]) -> Kernel:
     """Ask for these keys, with the rights that setting them would take."""
-    argv = ["sh", "-c", _ASK_KERNEL, "sh", *keys]
-    asked = transport.run(argv, sudo=True)
-    return parse_kernel(asked.stdout if asked.ok else transport.run(argv).stdout)
+    script = f"set -- {shlex.join(keys)}\n{_ASK_KERNEL}".encode()
+    asked = transport.run(["sh"], input=script, sudo=True)
+    answer = asked if asked.ok else transport.run(["sh"], input=script)
+    return parse_kernel(answer.stdout)
 
 
 def parse_kernel(output: str) -> Kernel:

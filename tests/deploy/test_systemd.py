@@ -18,7 +18,7 @@ from subprocess import PIPE
 import pytest
 
 from autotune.deploy.deployed import DeployFailed
-from autotune.deploy.host_commands import Command, ask
+from autotune.deploy.host_commands import SUDOERS, Command, ask
 from autotune.deploy.managed_hosts import ManagedHosts, restore_hosts, restore_study
 from autotune.errors import AutotuneError, LockedError
 from autotune.lab.lifecycle import access, halt, up
@@ -480,16 +480,44 @@ def _killed(what: str, ground: Ground, study: Path, delay: float) -> None:
         tuner.kill()
 
 
-def test_an_account_without_sudo_is_told_what_is_missing(ground: Ground) -> None:
+@pytest.fixture
+def guest(ground: Ground) -> Iterator[tuple[str, str]]:
+    """An account of the balancer that is not root, as a change of the target."""
     ground.sh(
         "fllb",
         "useradd -m guest; install -d -o guest -m 700 /home/guest/.ssh; "
         "install -o guest -m 600 /root/.ssh/authorized_keys /home/guest/.ssh/",
     )
+    yield ("fllb: {address:", "fllb: {user: guest, address:")
+    ground.sh("fllb", "userdel -r guest; rm -f /etc/sudoers.d/autotune")
+
+
+def test_an_account_without_sudo_is_told_what_is_missing(
+    ground: Ground, guest: tuple[str, str]
+) -> None:
     with pytest.raises(AutotuneError, match="fllb: root is needed") as raised:
-        ground.bed(("fllb: {address:", "fllb: {user: guest, address:"))
-    assert "NOPASSWD" in (raised.value.hint or "")
-    ground.sh("fllb", "userdel -r guest")
+        ground.bed(guest)
+    assert SUDOERS in (raised.value.hint or "")
+
+
+def test_one_line_of_sudoers_is_enough_to_tune_and_to_restore(
+    ground: Ground, guest: tuple[str, str]
+) -> None:
+    ground.sh("fllb", "printf '%s\\n' \"$1\" >/etc/sudoers.d/autotune", f"guest {SUDOERS}")
+    before = ground.pictures()
+    bed = ground.bed(guest)
+    fleet = ground.fleet(bed)
+    fleet.open()
+    deployed = fleet.deploy(settings(fleet, lb__sysctl__net__ipv4__tcp_fin_timeout=31))
+    assert deployed.effective["lb.sysctl.net.ipv4.tcp_fin_timeout"] == 31
+    ground.killed(fleet)
+    by_guest = {**ground.transports, "fllb": bed.transports["fllb"]}
+    restore_study(ground.directory / "study", by_guest, SERVICE_MANAGER)
+    assert differing(before, ground.pictures()) == []
+    ground.sh("fllb", "rm /etc/sudoers.d/autotune")
+    with pytest.raises(AutotuneError, match="fllb: root is needed") as raised:
+        restore_hosts(ground.directory / "study", by_guest, SERVICE_MANAGER)
+    assert SUDOERS in (raised.value.hint or "")
 
 
 def _without_times(pictures: dict[str, list[str]]) -> dict[str, list[str]]:
