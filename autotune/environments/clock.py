@@ -16,22 +16,22 @@ class Clock:
     """
 
     def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
-        self._now = now
+        self.now = now
         self._since = now()
         self._spent = dict.fromkeys(KINDS, 0.0)
 
     @contextmanager
     def on(self, kind: str) -> Iterator[None]:
-        started = self._now()
+        started = self.now()
         try:
             yield
         finally:
-            self._spent[kind] += self._now() - started
+            self._spent[kind] += self.now() - started
 
     @property
     def running(self) -> float:
         """Seconds since the last collection."""
-        return self._now() - self._since
+        return self.now() - self._since
 
     def collect(self) -> dict[str, float]:
         """All seconds since the last collection, those of no kind as ``other``."""

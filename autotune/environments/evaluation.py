@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from math import inf
 from typing import Protocol
 
 from autotune.deploy.deployed import Deployed
@@ -23,11 +24,13 @@ class EvaluationRequest:
 
     ``expected`` is what the peak is expected to be. Below ``incumbent`` the search for the peak may
     stop early; without one it goes on to the end. ``reference``: others are compared with it.
+    ``seconds`` are those it may take: then it ends with what it knows.
     """
 
     trial: int
     expected: Estimate | None = None
-    incumbent: float | None = None
+    incumbent: Estimate | None = None
+    seconds: float = inf
     reference: bool = False
 
 

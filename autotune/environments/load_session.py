@@ -22,7 +22,13 @@ from autotune.environments.peak import Peak
 from autotune.estimate import Estimate
 from autotune.measure import Capacity, Limits, Reading, Slo, search
 from autotune.measure.steal import MUCH, Steal, worst
-from autotune.measure.warmup import PREFILLED_STEPS, STEPS, WarmUpResult, warm_up
+from autotune.measure.warmup import (
+    MOST_WINDOWS,
+    PREFILLED_STEPS,
+    STEPS,
+    WarmUpResult,
+    warm_up,
+)
 from autotune.services.base import Settings
 from autotune.services.registry import named
 
@@ -30,6 +36,7 @@ WARM_UP = "warm-up"  # purpose of a reading
 # Seconds of load before a reading counts: pools of processes grow to what the rate needs. Hardly any
 # where a rate that differs by no more than a fifth was carried just before.
 RAMP, SETTLED, SIMILAR = 1.0, 0.25, 0.2
+WARMING = 0.4  # windows for each second that an evaluation may take
 TARGET_SD = 0.03  # of the log of a peak
 # A configuration that cannot carry this share of the expected peak need not be measured lower down.
 HOPELESS = 0.02
@@ -100,6 +107,7 @@ class LoadSession:
         Each reading is on record before anything is concluded from it. After a failed deployment
         what ran before is back in place.
         """
+        began = self.clock.now()
         try:
             with self.clock.on("deploy"):
                 deployed = self.fleet.deploy(settings)
@@ -109,8 +117,9 @@ class LoadSession:
         record.deployed(deployed)
         self._warm = self._warm and not any(_forgets(name) for name in deployed.restarted)
         self._carried = 0.0
+        ends = began + request.seconds
         warm_up_result = self._warm_up(request, record, prefilled=deployed.prefilled)
-        capacity, watched = self._capacity(request, warm_up_result, record)
+        capacity, watched = self._capacity(request, warm_up_result, record, ends)
         try:
             self.fleet.verify()  # before the value goes on record
         except DeployFailed as error:
@@ -141,6 +150,7 @@ class LoadSession:
             expected,
             max_rate=self.limits.max_rate,
             steps=PREFILLED_STEPS if prefilled else STEPS,
+            most=int(min(MOST_WINDOWS, max(2.0, WARMING * request.seconds))),
         )
         self._warm = self._warm or warm_up_result.settled
         record.warmed(warm_up_result)
@@ -148,7 +158,11 @@ class LoadSession:
         return warm_up_result
 
     def _capacity(
-        self, request: EvaluationRequest, warm_up_result: WarmUpResult, record: Recorder
+        self,
+        request: EvaluationRequest,
+        warm_up_result: WarmUpResult,
+        record: Recorder,
+        ends: float,
     ) -> tuple[Capacity, list[WatchedReading]]:
         watched: list[WatchedReading] = []
 
@@ -170,6 +184,7 @@ class LoadSession:
             incumbent=request.incumbent,
             noise=self._noise,
             limits=limits,
+            late=lambda: self.clock.now() >= ends,
         )
         return capacity, watched
 

@@ -50,7 +50,8 @@ class Limits:
     stretched up to ``longest`` where that is too short to see a queue as long as the objective's
     limit or to hold a few violations. ``overhead``: load that a reading costs without counting it
     (warm-up), for the accounting only. ``load_seconds`` and ``readings``: the most a search spends.
-    ``screen``: give up below this chance of beating the incumbent.
+    ``screen``: give up below this chance of beating the incumbent, and ``gate`` after the first two
+    readings, which are taken at the incumbent's rate.
     """
 
     start: float = 100.0
@@ -62,6 +63,7 @@ class Limits:
     load_seconds: float = 90.0
     readings: int = 40
     screen: float = 0.02
+    gate: float = 0.2
 
     def __post_init__(self) -> None:
         """Raise ``ValueError`` unless rates and times are positive and in order."""
@@ -78,6 +80,7 @@ _STRIDE: Final = 0.7  # ... up to this
 _HARDLY: Final = 0.5
 _STEP_DOWN: Final = 0.2  # and below the first failed one while nothing has passed
 _LEAP: Final = log(5.0)  # the longest step down at first; taken once no peak at all looks likely
+_GATE: Final = 2  # readings before a configuration is given up against the incumbent
 _SETTLE: Final = 0.46  # of one reading's noise: a further reading would narrow it by about 10 %
 _COARSEST: Final = 0.2  # log rate that no reading is taken to be off by more than
 _DEEP: Final = 100.0  # an objective not met at this fraction of the first rate is unmeetable
@@ -178,6 +181,8 @@ class PeakSearch:
             return log(self.first)
         median = self.summary.quantile(0.5)
         passes, failures = self.passes, self.failures
+        if self.beat is not None and not passes and len(failures) < _GATE:
+            return log(self.first)  # twice: one reading may have been disturbed
         if not failures:
             # Where the peak hardly lies any higher, but no leap.
             best, step = log(max(passes)), min(_STEP_UP * 2.0 ** (len(passes) - 1), _STRIDE)
@@ -225,9 +230,10 @@ class PeakSearch:
         return bool(near) and self.summary.chance_above(Estimate.of(self.ceiling)) > 0.9
 
     def _screened(self) -> bool:
-        if self.beat is None or len(self.valid) < 2:
+        if self.beat is None or len(self.valid) < _GATE:
             return False
-        return self.summary.chance_above(self.beat) < self.limits.screen
+        gate = self.limits.gate if len(self.valid) == _GATE else self.limits.screen
+        return self.summary.chance_above(self.beat) < gate
 
     def _settled(self) -> bool:
         if not self.passes or not self.failures or len(self.valid) < 3:
@@ -271,16 +277,17 @@ def search(
     prior: Estimate | float | None = None,
     *,
     target_sd: float = 0.024,
-    incumbent: Capacity | float | None = None,
+    incumbent: Capacity | Estimate | float | None = None,
     noise: Noise | None = None,
     limits: Limits | None = None,
+    late: Callable[[], bool] = lambda: False,
 ) -> Capacity:
     """Find the highest rate at which ``probe`` keeps within ``slo``.
 
     ``prior`` is what is expected (a bare number is a peak in requests/s), ``incumbent`` the peak to
     beat, ``noise`` the ``Capacity.noise`` of the study's last search. The search ends when the sd
     of the log peak is down to ``target_sd``, or so far below the noise of one reading that a
-    further one would narrow it by less than a tenth, or at ``limits``.
+    further one would narrow it by less than a tenth, or at ``limits``, or as soon as it is ``late``.
     """
     state = PeakSearch.opening(
         slo,
@@ -293,12 +300,14 @@ def search(
     while True:
         rate = state.next_rate()
         state = state.after(probe(rate, state.seconds(rate)))
-        verdict = state.verdict()
+        verdict = state.verdict() or ("unsettled" if late() else None)
         if verdict is not None:
             return _result(state, verdict)
 
 
-def _to_beat(incumbent: Capacity | float | None) -> Estimate | None:
+def _to_beat(incumbent: Capacity | Estimate | float | None) -> Estimate | None:
+    if isinstance(incumbent, Estimate):
+        return incumbent
     if isinstance(incumbent, Capacity):
         return Estimate.of(incumbent.peak, incumbent.sd) if incumbent.peak > 0 else None
     return Estimate.of(incumbent) if incumbent is not None and incumbent > 0 else None

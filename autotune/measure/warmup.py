@@ -64,19 +64,20 @@ def warm_up(
     *,
     max_rate: float,
     steps: int = STEPS,
+    most: int = MOST_WINDOWS,
 ) -> WarmUpResult:
     """Load the stack until two consecutive windows agree and the hit rate no longer climbs.
 
     ``probe(rate, seconds)`` makes the load, ``lookups()`` gives the cache's hits and misses so far,
     ``expected`` is the peak to expect in requests/s, ``steps`` over how many a hit rate may not only
-    have risen. A stack that does not keep up is given half the load, and more again once it does (a
-    cold cache warms faster the more it is asked), but never near again to what was too much. Where its
-    CPU time was stolen, the same load is tried again.
+    have risen, ``most`` how many windows there may be. A stack that does not keep up is given half the
+    load, and more again once it does (a cold cache warms faster the more it is asked), but never near
+    again to what was too much. Where its CPU time was stolen, the same load is tried again.
     """
     ceiling = min(max_rate, SHARE * expected if expected else UNKNOWN)
     rate = ceiling if expected else min(ceiling, GENTLE)
     windows: list[Window] = []
-    while len(windows) < MOST_WINDOWS:
+    while len(windows) < most:
         before = lookups()
         reading = probe(rate, WINDOW)
         windows.append(_window(reading, before, lookups()))

@@ -15,7 +15,7 @@ from autotune.study import trial as trials
 from autotune.study.context import TrialContext
 from autotune.study.ranking import Verdict, conclude, drifted
 from autotune.study.records import COUNTED, Phase, State, Trial
-from autotune.study.schedule import Ask, Conclude, Measure, Rank, next_step
+from autotune.study.schedule import Ask, Conclude, Measure, Rank, allowance, next_step
 from autotune.target.model import Budget
 
 # How far a configuration's peak may be from its own earlier measurement: sd of its logarithm.
@@ -48,7 +48,8 @@ def tune(context: TrialContext, searcher: Searcher, budget: Budget) -> Verdict:
                 continue
             step = asked
         state = store.state
-        done = trials.run(step, context, prior(state, step), incumbent(state))
+        seconds = allowance(state, step.phase, budget, elapsed)
+        done = trials.run(step, context, prior(state, step), incumbent(state), seconds)
         if done.phase in COUNTED:
             with context.clock.on("search"):
                 tell(searcher, done, recommended_moves(store.state.bottlenecks.get(done.number)))
@@ -65,14 +66,11 @@ def prior(state: State, step: Measure) -> Estimate | None:
     return Estimate.of(max(peaks), UNKNOWN_SD) if peaks else None
 
 
-def incumbent(state: State) -> float | None:
-    """The peak to beat, in requests/s.
-
-    The low end of the best one: the highest reading overstates itself, and screening against it
-    would lose configurations that are as good.
-    """
-    lows = [t.peak.low for t in state.finished(*COUNTED) if t.peak and t.peak.feasible]
-    return max(lows, default=None)
+def incumbent(state: State) -> Estimate | None:
+    """The peak to beat: the best one, as uncertain as it is. Pruned ones are no peaks."""
+    peaks = [t.peak for t in state.finished(*COUNTED) if t.peak and t.peak.feasible]
+    full = [peak.estimate for peak in peaks if not peak.screened]
+    return max(full, key=lambda estimate: estimate.log_mean, default=None)
 
 
 def _ask(context: TrialContext, searcher: Searcher) -> Measure | None:

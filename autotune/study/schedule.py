@@ -38,6 +38,7 @@ SCREENED_FOR_ONE = 3
 # The last part of the time belongs to proof, not to search: enough for the least number of pairs at
 # the pace of the study so far, and for the finalists up to this share.
 MOST_RESERVE = 0.45
+LEAST_SECONDS = 15.0  # of a measurement: in less, nothing is learned
 MOST_PAIRS = 6
 RUNNER_UP_PAIRS = 2
 # Measurements of the confirmation that may fail (the generator starved, say) and be made again.
@@ -99,8 +100,9 @@ def _interrupted(state: State) -> Step | None:
 def _opening(state: State, space: Space, budget: Budget, elapsed: float) -> Step | None:
     """The next configuration that is known beforehand: each deployment has its turn early.
 
-    After the presets come the user's own configurations and an earlier study's, but for those that
-    act as one before them does.
+    A published configuration has one only where its deployment may be the best. After the presets
+    come the user's own configurations and an earlier study's, but for those that act as one before
+    them does.
     """
     if not _may_search(state, budget, elapsed):
         return None
@@ -113,7 +115,8 @@ def _opening(state: State, space: Space, budget: Budget, elapsed: float) -> Step
         acts = acting(settings, space)
         new = acts not in tried and (phase, _deployment(settings, space)) not in done
         tried.append(acts)
-        if new and len(tried) <= most:
+        races = phase is not Phase.PUBLISHED or _competes(state, space, settings)
+        if new and races and len(tried) <= most:
             return Measure(phase, settings)
     untried = []
     for changes in (*space.try_first, *state.transferred):
@@ -123,6 +126,15 @@ def _opening(state: State, space: Space, budget: Budget, elapsed: float) -> Step
             untried.append(settings)
     following = untried[len(state.finished(Phase.KNOWN)) :]
     return Measure(Phase.KNOWN, following[0]) if following else None
+
+
+def _competes(state: State, space: Space, settings: Settings) -> bool:
+    """Whether a deployment may be the best one, going by what was measured of it so far."""
+    deployment = _deployment(settings, space)
+    works = [t for t in state.finished(*COUNTED) if t.peak and t.peak.feasible]
+    lows = [t.peak.low for t in works if t.peak and not t.peak.screened]
+    highs = [t.peak.high for t in works if t.peak and _deployment(t.settings, space) == deployment]
+    return not lows or max(highs, default=0.0) >= max(lows)
 
 
 def acting(settings: Settings, space: Space) -> Settings:
@@ -192,6 +204,19 @@ def trial_seconds(state: State) -> float:
     return state.elapsed / len(measured) if measured else 0.0
 
 
+def allowance(state: State, phase: Phase, budget: Budget, elapsed: float) -> float:
+    """Seconds that a measurement may take: the search leaves those of the proof alone, which are
+    shared by the measurements that it needs at least."""
+    left = budget.time - elapsed
+    if phase is Phase.CONFIRM:
+        pairs = 2 * confirmation.LEAST_PAIRS - len(state.finished(Phase.CONFIRM))
+        return max(LEAST_SECONDS, left / max(1, pairs))
+    if phase in COUNTED or phase is Phase.REFERENCE:
+        kept = reserve(state, budget) if state.finished(*COUNTED) else MOST_RESERVE * budget.time
+        return max(LEAST_SECONDS, left - kept)
+    return max(LEAST_SECONDS, left - proof_seconds(state))
+
+
 def _finals(state: State, budget: Budget, elapsed: float) -> Step | None:
     if elapsed >= budget.time or state.finished(Phase.CONFIRM):
         return None
@@ -213,7 +238,9 @@ def _confirming(state: State, budget: Budget, elapsed: float) -> Step | None:
     if stock is None or challenger is None or stock.peak is None or not stock.peak.feasible:
         return None
     measured = confirmations(state, challenger)
-    over = elapsed >= budget.time and len(measured) >= 2
+    proven = len(measured) >= 2 * confirmation.LEAST_PAIRS
+    more = 2 * trial_seconds(state) if proven else 0.0
+    over = elapsed + more >= budget.time and len(measured) >= 2
     over = over or len(measured) >= 2 * MOST_PAIRS or confirmation.decided(measured)
     return _in_turn(state, Phase.CONFIRM, challenger, stock.number, over=over)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import inf
 
 from autotune.deploy.deployed import Deployed
 from autotune.diagnose.diagnosis import WatchedReading
@@ -26,12 +27,14 @@ def run(
     step: Measure,
     context: TrialContext,
     expected: Estimate | None,
-    incumbent: float | None,
+    incumbent: Estimate | None,
+    seconds: float = inf,
 ) -> Trial:
     """Settings → constraints → evaluation (deploy, warm-up, capacity) → outcome.
 
     The trial is on record before anything changes, each reading before anything is concluded from
-    it. A configuration that cannot be deployed or used is a recorded, infeasible trial.
+    it. A configuration that cannot be deployed or used is a recorded, infeasible trial. ``seconds``
+    are those it may take.
     """
     store = context.store
     space = context.space.knowing(store.state.rss)
@@ -52,6 +55,7 @@ def run(
         expected,
         incumbent if trial.phase in PRUNED else None,
         reference=trial.phase in REFERENCES,
+        seconds=seconds,
     )
     recorder = TrialRecorder(context, trial)
     return _over(context, trial, context.session.evaluate(trial.settings, request, recorder))

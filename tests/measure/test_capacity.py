@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from autotune.estimate import Estimate
 from autotune.measure import Limits, Noise, Reading, Slo, search
 
 if TYPE_CHECKING:
@@ -143,6 +144,24 @@ def test_a_bad_configuration_is_screened_for_a_few_seconds(ratio: float) -> None
     assert found.verdict == "screened"
     assert found.load_seconds <= 9.0
     assert found.peak < 1000.0
+
+
+def test_what_is_a_little_worse_costs_two_readings_at_the_rate_to_beat() -> None:
+    found = search(Served(exponential(850.0)), SLO, 1000.0, incumbent=Estimate.of(1000.0, 0.03))
+    assert found.verdict == "screened"
+    assert [round(reading.rate) for reading in found.readings] == [1000, 1000]
+
+
+def test_a_search_that_is_late_ends_with_what_it_knows() -> None:
+    taken: list[float] = []
+
+    def probe(rate: float, seconds: float) -> Reading:
+        taken.append(rate)
+        return Served(exponential(1000.0), seed=len(taken))(rate, seconds)
+
+    found = search(probe, SLO, 1000.0, late=lambda: len(taken) == 3)
+    assert (found.verdict, len(found.readings)) == ("unsettled", 3)
+    assert found.low < 1000.0 < found.high
 
 
 @pytest.mark.long

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from types import MappingProxyType
 
 import pytest
 
@@ -24,12 +26,15 @@ def space(tmp_path_factory: pytest.TempPathFactory) -> Space:
     return fleet(tmp_path_factory.mktemp("opening"), "", LB, WEB)
 
 
-def opened(space: Space, budget: Budget) -> list[Trial]:
-    """What is measured before the sampler is asked for the first time."""
+def opened(
+    space: Space, budget: Budget, peaks: Mapping[tuple[object, object], Peak] = MappingProxyType({})
+) -> list[Trial]:
+    """What is measured before the sampler is asked for the first time; ``peaks`` by deployment."""
     state = State(seconds={"load": 1.0})
     while isinstance(step := next_step(state, space, budget, state.elapsed), Measure):
         settings = space.candidate(step.settings).settings
-        trial = Trial(len(state.trials), step.phase, settings, peak=PEAK)
+        trial = Trial(len(state.trials), step.phase, settings)
+        trial = replace(trial, peak=peaks.get(deployment(trial), PEAK))
         state = replace(state, trials=(*state.trials, trial))
     assert isinstance(step, Ask)
     # The reference against drift is measured now and then, and counts for nothing here.
@@ -57,6 +62,19 @@ def test_all_four_deployments_are_tried_before_the_search(space: Space) -> None:
     published = trials[-1].settings
     assert published["lb.apache.MaxRequestWorkers"] == 240 * 15
     assert published["web.apache.MaxRequestWorkers"] == 500
+
+
+def test_what_is_published_is_tried_where_the_deployment_may_be_the_best(space: Space) -> None:
+    poor = Peak(peak=700.0, low=650.0, high=760.0, sd=0.05, verdict="screened")
+    near = Peak(peak=930.0, low=900.0, high=960.0, sd=0.02, verdict="screened")
+    peaks = {("nginx", "apache+mod_php"): poor, ("apache", "nginx+php-fpm"): near}
+    trials = opened(space, Budget(trials=40, time="45m"), peaks)
+    published = [deployment(trial) for trial in trials if trial.phase is Phase.PUBLISHED]
+    assert published == [
+        ("nginx", "nginx+php-fpm"),
+        ("apache", "nginx+php-fpm"),
+        ("apache", "apache+mod_php"),
+    ]
 
 
 def test_the_search_keeps_its_share_of_a_small_budget(space: Space) -> None:
