@@ -17,10 +17,17 @@ from autotune.target.model import Target
 _WORD = re.compile(r"[A-Za-z0-9/][A-Za-z0-9_./%+-]*")
 
 
+# Keys of `load:` that exclude others, whose defaults are then not spelt out.
+_EXCLUDES = {"command": {"generator"}, "url": {"path", "host"}, "requests": {"path", "method"}}
+
+
 def written(target: Target) -> dict[str, Any]:
     """The target as its file would say it: quantities with units, every default spelt out."""
     of_others = COMMAND if target.command is None else STACK
-    return target.model_dump(mode="json", exclude_none=True, exclude=set(of_others), by_alias=True)
+    tree = target.model_dump(mode="json", exclude_none=True, exclude=set(of_others), by_alias=True)
+    load = tree.get("load", {})
+    excluded = {other for key in _EXCLUDES if load.get(key) for other in _EXCLUDES[key]}
+    return {**tree, "load": {k: v for k, v in load.items() if k not in excluded}} if load else tree
 
 
 def dump(target: Target) -> str:

@@ -89,6 +89,9 @@ TARGETS = st.fixed_dictionaries(
         "parameters": st.dictionaries(TEXTS, RULES, max_size=3),
         "constraints": st.lists(TEXTS, max_size=3),
         "load": some(
+            url=st.sampled_from(["https://shop.example/?p=5", "http://shop.example/"]),
+            method=st.sampled_from(["GET", "HEAD"]),
+            headers=st.just({"Accept": "text/html"}),
             generator=TEXTS,
             hosts=st.sampled_from(["far", ["here", "far"]]),
             max_rate=st.floats(0.001, 1e9).map(rate_text),
@@ -112,6 +115,23 @@ def test_what_is_written_reads_as_the_same_target(tmp_path: Path, tree: dict[str
     again = read(path).target
     assert again == target
     assert dump(again) == path.read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    "load",
+    [
+        {"command": ["./load.sh"]},
+        {"url": "https://shop.example/", "insecure": True, "http": 2, "generator": "oha"},
+        {"path": "/a", "host": "shop.example"},
+    ],
+)
+def test_every_kind_of_load_round_trips(tmp_path: Path, load: dict[str, Any]) -> None:
+    tree = {"name": "t", "slo": {"p99": "50ms"}, "hosts": {"far": {"address": "198.18.0.2"}},
+            "tiers": {"web": {"hosts": "far", "service": "nginx"}}, "load": load}  # fmt: skip
+    target = Target.model_validate(tree)
+    path = tmp_path / "target.yaml"
+    path.write_text(dump(target), encoding="utf-8")
+    assert read(path).target == target
 
 
 @pytest.mark.parametrize("path", SHIPPED, ids=lambda path: path.stem)
