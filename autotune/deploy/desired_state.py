@@ -169,7 +169,8 @@ def _host_state(
     settings: Settings,
     layout: Layout,
 ) -> HostState:
-    running = {unit: part for part in active if (unit := layout.unit(part))}
+    running = {unit: part for part in active if (unit := layout.unit(part))
+               and not (part.site.own and part.site.own.loses)}  # fmt: skip
     units = [unit for part in inactive if (unit := layout.unit(part)) and unit not in running]
     sysctls: dict[str, str] = {}
     for part in active:
@@ -262,7 +263,7 @@ def render(
 
     directories = (*((overrides,) if overrides else ()), shipped("templates"))
     values = {**own, "site": site, "data": data, "beside": beside}
-    return {file.path: of_file(directories, file.template, values)
+    return {file.path: of_file(directories, file.template, values, file.text)
             for file in config_files(service, site)}  # fmt: skip
 
 

@@ -23,8 +23,7 @@ def of(directory: Path | None) -> dict[str, Own]:
     if path is None or not path.exists():
         return {}
     try:
-        record = parse_json(path.read_bytes())
-        return {part: _own(own_files) for part, own_files in record.items()}
+        return of_record(parse_json(path.read_bytes()))
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise AutotuneError(
             f"{path} cannot be read: {error}", hint="`autotune init --from` writes it anew"
@@ -45,22 +44,33 @@ def check(own: Mapping[str, Own], parts: Collection[str]) -> None:
 
 def text(own: Mapping[str, Own]) -> str:
     """The manifest as a file, in JSON."""
-    record = {
+    return json.dumps(record(own), indent=2) + "\n"
+
+
+def record(own: Mapping[str, Own]) -> dict[str, Any]:
+    """The hosts' own files by the names of parts, for JSON."""
+    return {
         part: {
             "files": {
-                file.path: {"template": file.template, "mode": f"{file.mode:04o}"}
+                file.path: {"template": file.template, "mode": f"{file.mode:04o}",
+                            **({} if file.text is None else {"text": file.text})}
                 for file in own_files.files
             },
             "listen": own_files.listen,
+            **({"loses": own_files.loses} if own_files.loses else {}),
         }
         for part, own_files in own.items()
-    }
-    return json.dumps(record, indent=2) + "\n"
+    }  # fmt: skip
+
+
+def of_record(record: Mapping[str, Any]) -> dict[str, Own]:
+    """What ``record`` made. Raises ValueError, KeyError, TypeError or AttributeError for another."""
+    return {part: _own(own_files) for part, own_files in record.items()}
 
 
 def _own(record: Mapping[str, Any]) -> Own:
     files = tuple(
-        ConfigFile(path, str(file["template"]), octal(file["mode"]))
+        ConfigFile(path, str(file["template"]), octal(file["mode"]), file.get("text"))
         for path, file in record["files"].items()
     )
-    return Own(files, str(record["listen"]))
+    return Own(files, str(record["listen"]), str(record.get("loses", "")))

@@ -38,13 +38,18 @@ def _environment(directories: tuple[Path, ...]) -> _Sandbox:
     return environment
 
 
-def of_file(directories: tuple[Path, ...], name: str, values: Mapping[str, object]) -> bytes:
-    """What the template ``name``, in the first of ``directories`` that has it, comes to.
+def of_file(
+    directories: tuple[Path, ...], name: str, values: Mapping[str, object], text: str | None = None
+) -> bytes:
+    """What the template ``name``, in the first of ``directories`` that has it, comes to; or ``text``,
+    for one that is in no file.
 
     Raises RenderError.
     """
     try:
-        return _environment(directories).get_template(name).render(values).encode()
+        environment = _environment(directories)
+        template = environment.get_template(name) if text is None else environment.from_string(text)
+        return template.render(values).encode()
     except TemplateError as error:
         line = getattr(error, "lineno", None)
         place = f"{name}:{line}" if line else name

@@ -9,14 +9,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from autotune.deploy import manifest, templates
+from autotune.deploy import manifest
 from autotune.discovery import adoption
 from autotune.discovery.adoption import AdoptedTier
 from autotune.discovery.host_reading import DiscoveredHost, read_host
 from autotune.discovery.tiers import DiscoveredTier, instances, tiers
 from autotune.errors import AutotuneError
 from autotune.masking import is_masked, masked
-from autotune.parameter_name import ParameterName, own_settings
 from autotune.services.base import Value
 from autotune.services.registry import adoptions
 from autotune.space.dimension import Dimension
@@ -95,7 +94,7 @@ def _write_templates(tiers: Sequence[AdoptedTier], templates: Path) -> None:
         manifest.NAME: manifest.text({k: own for tier in tiers for k, own in tier.own.items()})
     }
     for tier in tiers:
-        _check(tier)
+        adoption.check(tier)
         texts |= tier.templates
     for relative, text in texts.items():
         place = templates / relative
@@ -174,41 +173,6 @@ def _path(discovered: Sequence[DiscoveredTier]) -> str:
         if not isinstance(answer, str) and answer.ok:
             return path
     return "/"
-
-
-def _check(tier: AdoptedTier) -> None:
-    """Nothing is written that does not give the files back as they were."""
-    for instance in tier.discovered.instances:
-        for service, config in instance.configs.items():
-            own = tier.own[f"{tier.discovered.name}.{instance.host.name}.{service}"]
-            values = _baseline(tier, service)
-            for file in own.files:
-                text = templates.of_text(tier.templates[file.template], values)
-                if text != masked(config.texts[file.path]):
-                    raise AutotuneError(f"{file.path} cannot be made into a template exactly")
-
-
-def _key(dimension: Dimension) -> str:
-    """``service.parameter``, as an adopted tier's values are called."""
-    return ParameterName.parse(dimension.name).within_tier
-
-
-def _baseline(tier: AdoptedTier, service: str) -> Mapping[str, object]:
-    """Values by bare names, those that follow from others as the software has them now."""
-    values = own_settings(tier.values, service)
-    numbers = {d.name: value * d.unit for d in tier.dimensions
-             if isinstance(value := tier.values.get(_key(d)), int | float)}  # fmt: skip
-    for dimension in tier.dimensions:
-        name = ParameterName.parse(dimension.name)
-        if (
-            name.service == service
-            and dimension.derived
-            and {*dimension.derived.names()} <= {*numbers}
-        ):
-            values.setdefault(
-                name.parameter, round(dimension.derived.evaluate(numbers) / dimension.unit)
-            )
-    return values
 
 
 def _summary(tier: DiscoveredTier) -> str:
@@ -294,7 +258,7 @@ def _parameters(stack: Stack) -> Iterator[str]:
     for tier in stack.tiers:
         left: dict[str, list[str]] = {}
         for dimension in tier.dimensions:
-            key = _key(dimension)
+            key = adoption.key_of(dimension)
             if dimension.derived is not None:
                 continue
             if key in tier.values:

@@ -7,8 +7,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from autotune.discovery.tiers import DiscoveredTier
-from autotune.masking import placeholders
-from autotune.parameter_name import own_settings
+from autotune.errors import AutotuneError
+from autotune.masking import masked, placeholders
+from autotune.parameter_name import ParameterName, own_settings
 from autotune.services.adoption import RunningService
 from autotune.services.base import ConfigFile, Own, Value
 from autotune.services.config_files import Config
@@ -56,6 +57,43 @@ def adopt(tier: DiscoveredTier) -> AdoptedTier:
     return adopted
 
 
+def check(tier: AdoptedTier) -> None:
+    """Raises AutotuneError for templates that do not give the files back as they were."""
+    from autotune.deploy import templates  # Jinja2 is slow to load
+
+    for instance in tier.discovered.instances:
+        for service, config in instance.configs.items():
+            own = tier.own[f"{tier.discovered.name}.{instance.host.name}.{service}"]
+            values = _baseline(tier, service)
+            for file in own.files:
+                text = templates.of_text(tier.templates[file.template], values)
+                if text != masked(config.texts[file.path]):
+                    raise AutotuneError(f"{file.path} cannot be made into a template exactly")
+
+
+def key_of(dimension: Dimension) -> str:
+    """``service.parameter``, as an adopted tier's values are called."""
+    return ParameterName.parse(dimension.name).within_tier
+
+
+def _baseline(tier: AdoptedTier, service: str) -> Mapping[str, object]:
+    """Values by bare names, those that follow from others as the software has them now."""
+    values = own_settings(tier.values, service)
+    numbers = {d.name: value * d.unit for d in tier.dimensions
+             if isinstance(value := tier.values.get(key_of(d)), int | float)}  # fmt: skip
+    for dimension in tier.dimensions:
+        name = ParameterName.parse(dimension.name)
+        if (
+            name.service == service
+            and dimension.derived
+            and {*dimension.derived.names()} <= {*numbers}
+        ):
+            values.setdefault(
+                name.parameter, round(dimension.derived.evaluate(numbers) / dimension.unit)
+            )
+    return values
+
+
 def _add(adopted: AdoptedTier, service: str) -> None:
     """The files of one service on every host."""
     tier = adopted.discovered
@@ -68,7 +106,9 @@ def _add(adopted: AdoptedTier, service: str) -> None:
             template = f"{host.name}{path}.j2"
             adopted.templates[template] = text
             files.append(ConfigFile(path, template, host.tree.modes.get(path, 0o644)))
-        adopted.own[f"{tier.name}.{host.name}.{service}"] = Own(tuple(files), running.listen)
+        adopted.own[f"{tier.name}.{host.name}.{service}"] = Own(
+            tuple(files), running.listen, running.loses
+        )
     first = per_host[0]
     adopted.values.update({f"{service}.{name}": value for name, value in first.values.items()})
     for name in dict.fromkeys((*dimensions, *first.left)):

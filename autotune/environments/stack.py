@@ -16,7 +16,9 @@ from autotune.deploy.managed_hosts import LoadHosts
 from autotune.deploy.runtime import Invalid, NeedsPrograms, Note, Runtime
 from autotune.deploy.stack import Part, Stack, entry_tiers
 from autotune.diagnose.faults import wrong_with
+from autotune.discovery.in_place import InPlace, of_record, read_files
 from autotune.environments.base import Checked, Preview, size
+from autotune.environments.data_loss import without_restarts
 from autotune.environments.evaluation import History
 from autotune.environments.load_meter import LoadMeter
 from autotune.environments.load_session import LoadSession, capacity_limits
@@ -34,6 +36,7 @@ from autotune.space import space as spaces
 from autotune.space.dimension import NAMED, PRESETS
 from autotune.space.facts import HostFacts
 from autotune.space.space import Space
+from autotune.target.model import Target
 from autotune.target.read import TargetFile
 from autotune.target.runtimes import runtime_module
 from autotune.transports import curl
@@ -251,7 +254,8 @@ class StackEnvironment:
         desired = self._desired(laid, settings)
 
         def validate(host: Transport) -> None:
-            cases = [(part, desired.rendered[part.name]) for part in desired.parts_on(host.name)]
+            cases = [(part, files) for part in desired.parts_on(host.name)
+                     if (files := desired.rendered[part.name])]  # fmt: skip
             refusals = self.runtime.refusals(host, cases)
             for (part, _), message in zip(cases, refusals, strict=True):
                 if message is not None:
@@ -277,7 +281,8 @@ def prepare(file: TargetFile) -> StackEnvironment:
     runtime: Runtime = runtime_module(next(iter(target.tiers.values())).runtime).RUNTIME
     hosts = runtime.transports(file)
     facts = runtime.facts(target, hosts)
-    space = spaces.build(file, facts)
+    in_place = _in_place(file, hosts) if runtime.installed else InPlace()
+    space = spaces.build(file, facts, in_place.running)
     load = chosen(file)
     named = target.load.hosts if runtime.installed else ()
     load_hosts = tuple(hosts[name] for name in named) or (LocalTransport(),)
@@ -289,15 +294,35 @@ def prepare(file: TargetFile) -> StackEnvironment:
     for host in load_hosts:
         needed.setdefault(host.name, []).append(load)
     programs = runtime.programs(needed, {**{host.name: host for host in load_hosts}, **hosts})
-    own = manifest.of(overrides(file)) if runtime.installed else {}
+    own = {**manifest.of(overrides(file)), **in_place.own} if runtime.installed else {}
+    manifest.check(own, _names_of_parts(target))
+    space, own = without_restarts(file, space, own, in_place.running)
+    adopted = in_place.record if runtime.installed else None
     environment = StackEnvironment(
-        file, space, facts, runtime, hosts, load_hosts, load, programs, own
+        replace(file, adopted=adopted),
+        space,
+        facts,
+        runtime,
+        hosts,
+        load_hosts,
+        load,
+        programs,
+        own,
     )
     with _thrown_away() as directory:
         parts = environment.lay_out(directory).parts
-        manifest.check(own, [part.name for part in parts])
         space, dropped = without_refused(space, parts, environment.refusals)
-    return replace(environment, space=space, dropped=dropped)
+    return replace(environment, space=space, dropped=(*in_place.lines, *dropped))
+
+
+def _in_place(file: TargetFile, hosts: Mapping[str, Transport]) -> InPlace:
+    """The files that are edited: as the study found them when it began, or as they are now."""
+    return read_files(file, hosts) if file.adopted is None else of_record(file.adopted)
+
+
+def _names_of_parts(target: Target) -> list[str]:
+    return [f"{name}.{host}.{place.service.name}" for name, tier in target.tiers.items()
+            for host in tier.hosts for place in placed(name, tier)]  # fmt: skip
 
 
 def overrides(file: TargetFile) -> Path | None:

@@ -31,6 +31,7 @@ class RunningService:
 
     ``behind``: where it sends requests on, ``host:port``. ``gateway``: the protocol in which it hands
     some to an application server. ``role`` is what it does in the deployment it turns out to be in.
+    ``loses``: what a restart of it would lose, in words; empty where nothing is lost.
     """
 
     key: str
@@ -42,6 +43,7 @@ class RunningService:
     behind: tuple[str, ...] = ()
     gateway: str = ""
     role: Role = Role.WEB
+    loses: str = ""
 
 
 @dataclass(frozen=True)

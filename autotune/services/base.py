@@ -102,11 +102,13 @@ class ConfigFile:
     """A file a service reads, and the template that makes it.
 
     ``path`` is relative to the site for private processes, absolute for the distribution's units.
+    ``text`` is the template itself where it is in no file.
     """
 
     path: str
     template: str
     mode: int = 0o644
+    text: str | None = None
 
 
 @dataclass(frozen=True)
@@ -114,10 +116,12 @@ class Own:
     """A host's own configuration of a service: the files that have values to tune in them.
 
     ``listen`` is where it accepts connections, for a service that others on its host talk to.
+    ``loses``: what it would lose by a restart, in words. Such a unit is neither changed nor restarted.
     """
 
     files: tuple[ConfigFile, ...] = ()
     listen: str = ""
+    loses: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 from autotune.services.adoption import Adoption, RunningHost, RunningService
 from autotune.services.base import Service, Settings, Value
@@ -59,13 +59,16 @@ def adoption(
     options: Mapping[str, str],
     *,
     port: str,
+    address: str,
     paths: tuple[str, ...],
     version: str,
     includes: Includes = included,
+    loses: Callable[[Config], str] = lambda _: "",
 ) -> Adoption:
     """That of a service with one file of such lines: its ``options``, the parameter of each.
 
-    ``port`` is the option that says where it listens, ``version`` a command that prints it.
+    ``port`` and ``address`` are the options that say where it listens, ``version`` a command that
+    prints it. ``loses`` says what it would lose by a restart.
     """
 
     def find(host: RunningHost) -> Iterator[RunningService]:
@@ -73,8 +76,9 @@ def adoption(
             config = gather(host.tree, service.config[1], read, includes)
             listens = last_number(config, port, service.port)
             yield RunningService(
-                host=host, key=service.key, config=config, kind=service.role, port=listens
-            )
+                host=host, key=service.key, config=config, kind=service.role, port=listens,
+                listen=_address(config, address), loses=loses(config),
+            )  # fmt: skip
 
     def tune(running: RunningService, accepts: Accepts) -> Adopted:
         return map_directives(running.config, _tunables(service, options, running.config), accepts)
@@ -98,6 +102,13 @@ def _tunables(service: Service, options: Mapping[str, str], config: Config) -> I
         notation = _NOTATIONS[type(stock[name])]
         line = f'"{first}{option} " ~ {notation.write(name)} ~ "{last}"'
         yield Tunable(name, option, notation, absent=Absent(stock[name], at_end, line))
+
+
+def _address(config: Config, option: str) -> str:
+    """The first of the addresses it listens at; empty where it listens at every one."""
+    values = [directive.words[0] for directive in config.called(option) if directive.words]
+    first = values[-1].strip("\"'").partition(",")[0].removeprefix("-") if values else ""
+    return "" if first in ("", "*", "0.0.0.0", "::") else first  # noqa: S104  # read, not bound
 
 
 def last_number(config: Config, option: str, default: int) -> int:

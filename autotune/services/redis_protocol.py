@@ -51,9 +51,22 @@ def _whole_bulk(data: bytes) -> bool:
     return len(rest) >= int(length) + 2
 
 
+# With the password that the host's own file has: it does not leave the host.
+_WITH_AUTH = r"""
+REDISCLI_AUTH=$(sed -n 's/^[ \t]*requirepass[ \t]\+//p' "$1" | tail -n 1 |
+    sed -e "s/^\(['\"]\)\(.*\)\1[ \t]*$/\2/")
+[ -z "$REDISCLI_AUTH" ] || export REDISCLI_AUTH
+shift
+exec "$@"
+"""
+
+
 def _client(site: Site, *command: str) -> Argv:
-    place = ("-h", site.listen.host, "-p", str(site.listen.port))
-    return (site.programs["redis-cli"], *place, *command)
+    address = (site.own and site.own.listen) or site.listen.host
+    asked = (site.programs["redis-cli"], "-h", address, "-p", str(site.listen.port), *command)
+    if site.own is None or not site.own.files:
+        return asked
+    return ("sh", "-c", _WITH_AUTH, "sh", site.own.files[0].path, *asked)
 
 
 COUNTERS = CounterQuery(

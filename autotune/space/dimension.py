@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from itertools import product
 
 from autotune.parameter_name import ParameterName
@@ -131,6 +131,30 @@ class Dimension:
         if not self.integer:
             return number
         return math.floor(number) if end <= number else math.ceil(number)
+
+
+@dataclass(frozen=True)
+class Running:
+    """What the files of hosts say that are edited in place, by parameters' full names.
+
+    ``values`` are what runs, the baseline; ``left`` is why a parameter is left as it is.
+    """
+
+    values: Mapping[str, Value] = field(default_factory=dict)
+    left: Mapping[str, str] = field(default_factory=dict)
+
+    def baseline(self, dimension: Dimension) -> Dimension:
+        """The dimension with what runs for a baseline; without a choice where it is left alone."""
+        name = dimension.name
+        if dimension.derived is not None or name not in {**self.values, **self.left}:
+            return dimension
+        value = self.values.get(name, dimension.baseline)
+        if name in self.left or dimension.parameter.on_demand:
+            return dimension.fixed_at(value)
+        return replace(dimension.including(value), baseline=value)
+
+
+NOTHING_READ = Running()
 
 
 def choice(name: str, tier: Tier) -> Dimension | None:

@@ -11,7 +11,7 @@ from autotune.services.base import Bound, Parameter, Role, Settings, Value, met
 from autotune.services.registry import DEPLOYMENTS, Placed, placed
 from autotune.space import derived, kernel
 from autotune.space.declared import declared, try_first, value_of
-from autotune.space.dimension import Dimension, choice, combinations
+from autotune.space.dimension import NOTHING_READ, Dimension, Running, choice, combinations
 from autotune.space.expression import parse, parse_comparison
 from autotune.space.facts import HostFacts, smallest
 from autotune.space.repair import Binding, Infeasible, repaired
@@ -132,13 +132,13 @@ class Space:
         return {**settings, **following}
 
 
-def build(file: TargetFile, facts: Facts) -> Space:
-    """The space of a target on hosts with these facts. Raises TargetError."""
+def build(file: TargetFile, facts: Facts, running: Running = NOTHING_READ) -> Space:
+    """The space of a target on hosts with these facts, and what runs there. Raises TargetError."""
     target = file.target
     if target.command is not None:
         every, left_out = declared(file), tuple[str, ...]()
     else:
-        every, left_out = kernel.available(target, dimensions(file, facts), facts)
+        every, left_out = kernel.available(target, dimensions(file, facts, running), facts)
     named_facts = facts_of(target, facts)
     vocabulary = Vocabulary(target, every, named_facts)
     rules = _written(file, vocabulary)
@@ -207,7 +207,9 @@ def _rules_of(file: TargetFile, vocabulary: Vocabulary, index: int, text: str) -
 # -- dimensions: what services declare, with the target's rules ----------------------------------
 
 
-def dimensions(file: TargetFile, facts: Facts) -> tuple[Dimension, ...]:
+def dimensions(
+    file: TargetFile, facts: Facts, running: Running = NOTHING_READ
+) -> tuple[Dimension, ...]:
     """Every parameter the target leaves in the study, fixed ones included (low = high = baseline).
 
     Raises TargetError for an unknown service or parameter, an empty range, a default outside it.
@@ -224,21 +226,30 @@ def dimensions(file: TargetFile, facts: Facts) -> tuple[Dimension, ...]:
                 (choice_name, values), (_, more) = same.when[0], dimension.when[0]
                 when = ((choice_name, (*values, *more)), *same.when[1:])
                 by_name[dimension.name] = replace(same, when=when)
+    by_name = {name: running.baseline(dimension) for name, dimension in by_name.items()}
     mistakes = Mistakes()
     for name, rule in file.target.parameters.items():
         with mistakes.collected():
-            by_name[name] = _ruled(file, by_name, name, rule)
+            by_name[name] = _ruled(file, by_name, name, rule, running)
     mistakes.raise_all()
     return derived.settled(file, by_name)
 
 
 def _ruled(
-    file: TargetFile, by_name: Mapping[str, Dimension], name: str, rule: ParameterRule
+    file: TargetFile,
+    by_name: Mapping[str, Dimension],
+    name: str,
+    rule: ParameterRule,
+    running: Running,
 ) -> Dimension:
     """The dimension as the target wants it. Raises TargetError."""
     if name not in by_name:
         raise file.document.unknown(["parameters", name], "parameter", by_name)
-    if rule.drop:
+    if name in running.left and (rule.fixed is not None or rule.derive is not None):
+        why = f"{name} cannot be set on these hosts: {running.left[name]}"
+        hint = "leave it out, or let autotune write whole files: `replace: true` in its tier"
+        raise file.document.error(["parameters", name], why, hint=hint)
+    if rule.drop or name in running.left:
         # A dropped parameter keeps its baseline: files still need a value.
         return by_name[name].fixed_at(by_name[name].baseline)
     if rule.derive is not None:

@@ -83,6 +83,7 @@ def open_study(environment: Environment, context: TrialContext, directory: Path)
         dump(file.target) if file.overrides else file.path.read_text(encoding="utf-8"),
         source=str(file.path.resolve()),
         overrides=file.overrides,
+        adopted=file.adopted,
         facts={name: dict(facts.names()) for name, facts in environment.facts.items()},
     )
     context.store.open_session(versions())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from dataclasses import replace
 from pathlib import Path
 
 from autotune.environments.base import Environment, prepare
@@ -132,10 +133,10 @@ def _keep(context: TrialContext, verdict: Verdict) -> None:
 def _target_of(directory: Path) -> TargetFile:
     """The target as the user has it now, if it still means the same; else as the study ran it."""
     record = first_record(directory)
-    source = Path(record["source"])
+    source, adopted = Path(record["source"]), record.get("adopted", {})
     kept = read(directory / "target.yaml")
     if not source.exists():
-        return kept
+        return replace(kept, adopted=adopted)
     today = read(source, [(option, value) for option, value in record.get("overrides", ())])
     changes = differences(kept.target, today.target)
     if breaking := [change for change in changes if change.breaks]:
@@ -145,4 +146,4 @@ def _target_of(directory: Path) -> TargetFile:
             f"speak of it:\n{listed}",
             hint="change it back to resume, or start a new study with `autotune run`",
         )
-    return today
+    return replace(today, adopted=adopted)

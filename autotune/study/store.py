@@ -61,15 +61,18 @@ class Store:
         source: str,
         facts: Mapping[str, Any],
         overrides: Sequence[Override] = (),
+        adopted: Mapping[str, Any] | None = None,
     ) -> None:
         """The first record of a new study, and the target as it is run.
 
-        ``source`` is its path, ``overrides`` what options said in place of it.
+        ``source`` is its path, ``overrides`` what options said in place of it, ``adopted`` what was
+        found of the hosts' own files.
         """
         durable.write(self.directory / "target.yaml", target_text.encode(), 0o600)
         self._write("study", schema=SCHEMA, name=name, started=now(), autotune=__version__,
                     source=source, facts=facts,
-                    **({"overrides": overrides} if overrides else {}))  # fmt: skip
+                    **({"overrides": overrides} if overrides else {}),
+                    **({} if adopted is None else {"adopted": adopted}))  # fmt: skip
 
     def open_session(self, versions: Mapping[str, str]) -> None:
         self._write("session", at=now(), versions=versions)

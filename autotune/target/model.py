@@ -129,6 +129,10 @@ class Tier(Model):
     """Where it listens; without it, a free port (embedded) or the service's own."""
     templates: Text | None = None
     """Directory of templates that override the shipped ones, relative to this file."""
+    replace: Switch = False
+    """Whether its hosts' configuration files are replaced whole by autotune's own, not edited."""
+    allow_data_loss: Switch = False
+    """Whether services that keep data in memory alone may be restarted, which loses it."""
 
     @property
     def needs(self) -> tuple[str, ...]:
@@ -358,6 +362,8 @@ class Target(Model):
     ssh: Ssh = Ssh()
     tiers: Annotated[dict[Annotated[str, Field(pattern=TIER)], Tier], _NAMED] = Field(default={})
     """What runs on them, from the load balancer to the store."""
+    replace: Switch = False
+    """`replace: true` for every tier: configuration files are replaced whole, not edited."""
     parameters: dict[Text, ParameterRule] = Field(default={})
     """Adjusts the catalogue, by `tier.service.parameter`; or declares what `command` takes."""
     constraints: tuple[Text, ...] = ()
@@ -380,6 +386,13 @@ class Target(Model):
     """What the command's value is counted in, for reports."""
     timeout: Annotated[Seconds, MoreThanNothing] = 600.0
     """When a call of the command is given up."""
+
+    def edits(self, tier: str) -> bool:
+        """Whether the files that lie on a tier's hosts are edited, for lack of others to write."""
+        described = self.tiers[tier]
+        return described.installed and not (
+            self.replace or described.replace or described.templates or self.simulated
+        )
 
     @property
     def goal(self) -> Goal | None:

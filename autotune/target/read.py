@@ -75,6 +75,8 @@ class TargetFile:
     document: Document
     overrides: tuple[Override, ...] = ()
     """What a run was told in place of what the file says."""
+    adopted: Mapping[str, Any] | None = None
+    """The hosts' own files as a study found them when it began; without it they are read."""
 
     @property
     def path(self) -> Path:

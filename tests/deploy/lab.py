@@ -30,6 +30,7 @@ hosts:
   flcache: {{address: {NETWORK}.23}}
   flstore: {{address: {NETWORK}.24}}
 ssh: {{config: CONFIG}}
+replace: true
 tiers:
   lb:    {{hosts: fllb, service: nginx, forwards_to: web}}
   web:   {{hosts: flweb, service: nginx+php-fpm, app: reference, uses: [cache, store]}}

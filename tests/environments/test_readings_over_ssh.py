@@ -40,6 +40,7 @@ hosts:
   web1:  {{address: {net}.15, memory: 256MB}}
   web2:  {{address: {net}.16}}
   data1: {{address: {net}.17}}
+replace: true
 tiers:
   lb:    {{hosts: {lb}, service: nginx, forwards_to: web}}
   web:   {{hosts: [web1, web2], service: nginx+php-fpm, app: reference, uses: [cache, store]}}

@@ -530,7 +530,7 @@ def _adopted(host: DiscoveredHost) -> None:
 
 
 def _same(template: str, text: str, adopted: Any, service: str) -> None:
-    from autotune.discovery.adopting import _baseline
+    from autotune.discovery.adoption import _baseline
 
     if of_text(template, _baseline(adopted, service)) != masked(text):
         raise Impossible("a template that does not give its file back")

@@ -36,6 +36,7 @@ name: loaded
 slo: {p99: 50ms, errors: 0.1%}
 hosts: {khload: {address: 198.19.25.21}, khlb: {address: 198.19.25.22}}
 ssh: {config: CONFIG}
+replace: true
 tiers: {lb: {hosts: khlb, service: nginx}}
 load: {generator: httperf, hosts: khload, path: /}
 budget: {trials: 5, time: 5m}

@@ -146,7 +146,8 @@ SERVICES = (Memcached(),)
 
 def ask(site: Site, what: str) -> Argv:
     """The command that prints ``stats`` or ``settings``."""
-    return (site.programs["memcached-tool"], str(site.listen), what)
+    address = (site.own and site.own.listen) or site.listen.host
+    return (site.programs["memcached-tool"], f"{address}:{site.listen.port}", what)
 
 
 def settings_in_effect(names: Collection[str] = frozenset(IN_EFFECT.values())) -> Parser:
@@ -231,7 +232,9 @@ ADOPTION = option_lines.adoption(
         "-n": "chunk_size",
     },
     port="-p",
+    address="-l",
     paths=("etc/memcached.conf",),
     version="memcached -V",
     includes=lambda _: None,
+    loses=lambda _: "memcached keeps its items in memory alone",
 )

@@ -8,6 +8,7 @@ from typing import ClassVar
 
 from autotune.services import option_lines
 from autotune.services.base import Argv, Needs, Programs, Site, TrialStart, on_restart
+from autotune.services.config_files import Config
 from autotune.services.diagnosis import Diagnosis, Resource
 from autotune.services.redis_protocol import (
     CLIENT_LIMIT,
@@ -74,7 +75,7 @@ class Redis(RedisProtocolServer):
     )
 
     def leaves(self, site: Site) -> tuple[str, ...]:
-        return site.place((), (f"{DATA}/{DUMP}",))
+        return site.place((), (f"{DATA}/{DUMP}",) if site.own is None else ())
 
     def validate(self, site: Site, files: Mapping[str, bytes]) -> TrialStart:
         argv = (*self.start(site, files), "--port", "0",
@@ -82,7 +83,8 @@ class Redis(RedisProtocolServer):
                 "--unixsocket", "trial.sock",
                 # As Debian's unit has it; and errors are printed here, not in the log.
                 "--daemonize", "no", "--supervised", "no", "--pidfile", "trial.pid",
-                "--logfile", "")  # fmt: skip
+                # A trial start of a replica must not ask its master for all data.
+                "--logfile", "", "--replicaof", "no", "one")  # fmt: skip
         return TrialStart(argv, "trial.sock")
 
     def start(self, site: Site, files: Mapping[str, bytes]) -> Argv:
@@ -93,6 +95,16 @@ class Redis(RedisProtocolServer):
 
 
 SERVICES = (Redis(),)
+
+
+def loses(config: Config) -> str:
+    """What a restart would lose: all of it, without snapshots (its own default has some) and log."""
+    last = {name: line.words[0].strip("\"'") for name in ("save", "appendonly")
+            for line in config.called(name) if line.words}  # fmt: skip
+    appends = last.get("appendonly", "no").lower() == "yes"
+    saves = last.get("save", "3600") != ""
+    return "" if appends or saves else "Redis saves nothing to disk (`save`, `appendonly`)"
+
 
 DIAGNOSIS = Diagnosis(
     counters=COUNTERS,
@@ -109,6 +121,8 @@ ADOPTION = option_lines.adoption(
     Redis(),
     OPTIONS,
     port="port",
+    address="bind",
     paths=("etc/redis",),
     version="redis-server --version | sed -n 's,.* v=\\([^ ]*\\).*,Redis \\1,p'",
+    loses=loses,
 )

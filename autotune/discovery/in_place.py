@@ -1,0 +1,173 @@
+"""The files that lie on the hosts of a target, as its templates: what `init --from` writes down."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from autotune.deploy import manifest
+from autotune.discovery import adoption
+from autotune.discovery.adoption import AdoptedTier
+from autotune.discovery.host_reading import DiscoveredHost, read_host
+from autotune.discovery.tiers import DiscoveredTier, Instance, instances
+from autotune.errors import AutotuneError, TargetError
+from autotune.parameter_name import ParameterName
+from autotune.services.base import Own
+from autotune.services.registry import PORTS, choice_of
+from autotune.space.dimension import Running
+from autotune.target.model import Tier
+from autotune.target.read import TargetFile
+from autotune.transports.base import SshHost, Transport
+from autotune.transports.parallel import run_on_all
+
+REPLACE = "or let autotune write whole files there: `replace: true` in its tier"
+
+
+@dataclass(frozen=True)
+class InPlace:
+    """``own`` are the hosts' files as templates, by the names of parts; ``running`` what they say.
+
+    ``notes`` are what could not be read, a line each.
+    """
+
+    own: Mapping[str, Own] = field(default_factory=dict)
+    running: Running = field(default_factory=Running)
+    notes: tuple[str, ...] = ()
+
+    @property
+    def lines(self) -> tuple[str, ...]:
+        """What is not tuned and why, and what could not be read."""
+        names: dict[tuple[str, str], list[str]] = {}
+        for name, why in self.running.left.items():
+            full = ParameterName.parse(name)
+            names.setdefault((full.owner, why), []).append(full.parameter)
+        left = (f"{service}: {', '.join(parameters)} left as they are: {why}"
+                for (service, why), parameters in names.items())  # fmt: skip
+        return (*self.notes, *left)
+
+    @property
+    def record(self) -> dict[str, Any]:
+        """For the journal of a study, which is continued with what it began with."""
+        return {
+            "own": manifest.record(self.own),
+            "values": dict(self.running.values),
+            "left": dict(self.running.left),
+            "notes": list(self.notes),
+        }
+
+
+def of_record(record: Mapping[str, Any]) -> InPlace:
+    """What `InPlace.record` was; nothing for a study that wrote whole files."""
+    if not record:
+        return InPlace()
+    try:
+        running = Running(dict(record["values"]), dict(record["left"]))
+        return InPlace(manifest.of_record(record["own"]), running, tuple(record["notes"]))
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise AutotuneError(
+            f"what the study recorded of the hosts' files cannot be read: {error}",
+            hint="start a new one with `autotune run`",
+        ) from error
+
+
+def read_files(file: TargetFile, transports: Mapping[str, Transport]) -> InPlace:
+    """Read the hosts of every tier whose files are edited; changes nothing.
+
+    Raises TargetError where something else runs there than the target says.
+    """
+    tiers = _edited(file)
+    for name, tier in tiers.items():
+        if tier.app:
+            message = f"`app: {tier.app}` comes with files of its own, for hosts that have none"
+            hint = "leave it out to tune what runs there, " + REPLACE
+            raise file.document.error(["tiers", name, "app"], message, hint=hint)
+    names = dict.fromkeys(host for tier in tiers.values() for host in tier.hosts)
+    hosts = run_on_all(
+        [transports[name] for name in names], lambda transport: _read(file, transport)
+    ).unwrap()
+    return of_hosts(file, hosts)
+
+
+def _edited(file: TargetFile) -> dict[str, Tier]:
+    return {name: tier for name, tier in file.target.tiers.items() if file.target.edits(name)}
+
+
+def of_hosts(file: TargetFile, hosts: Mapping[str, DiscoveredHost]) -> InPlace:
+    """What was read of them made into templates. Raises as `read_files` does."""
+    adopted = [adoption.adopt(_discovered(file, name, hosts)) for name in _edited(file)]
+    for each in adopted:
+        adoption.check(each)
+    unread = (f"{host}: {path}: {why}" for each in adopted for host, path, why in _unread(each))
+    return InPlace(
+        {part: _with_text(own, each) for each in adopted for part, own in each.own.items()},
+        _running(file, adopted),
+        tuple(dict.fromkeys(unread)),
+    )
+
+
+def _read(file: TargetFile, transport: Transport) -> DiscoveredHost:
+    """By the name that the target has for it."""
+    name = transport.name
+    return replace(read_host(transport, SshHost(name, file.target.hosts[name].address)), name=name)
+
+
+def _discovered(file: TargetFile, name: str, hosts: Mapping[str, DiscoveredHost]) -> DiscoveredTier:
+    """The tier as it runs. Raises TargetError."""
+    tier = DiscoveredTier(
+        name, tuple(_instance(file, name, hosts[host]) for host in file.target.tiers[name].hosts)
+    )
+    deployments = {i.deployment: i.host.name for i in tier.instances}
+    if len(deployments) > 1:
+        differing = ", ".join(f"{host} runs {runs}" for runs, host in deployments.items())
+        raise _mismatch(file, name, f"tier {name}: {differing}", "make it two tiers, " + REPLACE)
+    return tier
+
+
+def _instance(file: TargetFile, name: str, host: DiscoveredHost) -> Instance:
+    """What the host runs of what the target says; at the tier's port where there are several."""
+    tier = file.target.tiers[name]
+    running, notes = instances(host)
+    chosen = [instance for instance in running if instance.deployment in tier.service]
+    if not chosen:
+        others = ", ".join(instance.deployment for instance in running) or "nothing of the kind"
+        message = (
+            f"{host.name} runs {others}, and no {' or '.join(tier.service)} that can be edited"
+        )
+        raise _mismatch(file, name, "\n".join([message, *notes]), "start it, " + REPLACE)
+    chosen.sort(key=lambda i: (i.port != (tier.port or PORTS[i.deployment]),
+                               tier.service.index(i.deployment)))  # fmt: skip
+    first = chosen[0]
+    if tier.port is None and first.port != PORTS[first.deployment]:
+        message = f"{host.name}: {first.deployment} listens at port {first.port}"
+        raise _mismatch(file, name, message, f"say so: `port: {first.port}`")
+    return first
+
+
+def _mismatch(file: TargetFile, name: str, message: str, hint: str) -> TargetError:
+    return file.document.error(["tiers", name, "service"], message, hint=hint)
+
+
+def _running(file: TargetFile, tiers: list[AdoptedTier]) -> Running:
+    choices = {
+        choice_of(tier.discovered.name): tier.discovered.deployment
+        for tier in tiers
+        if len(file.target.tiers[tier.discovered.name].service) > 1
+    }
+    values = {
+        f"{tier.discovered.name}.{key}": v for tier in tiers for key, v in tier.values.items()
+    }
+    left = {f"{tier.discovered.name}.{key}": v for tier in tiers for key, v in tier.left.items()}
+    return Running({**choices, **values}, left)
+
+
+def _with_text(own: Own, tier: AdoptedTier) -> Own:
+    files = (replace(file, text=tier.templates[file.template]) for file in own.files)
+    return replace(own, files=tuple(files))
+
+
+def _unread(tier: AdoptedTier) -> Iterator[tuple[str, str, str]]:
+    for instance in tier.discovered.instances:
+        for config in instance.configs.values():
+            for path, why in config.unread.items():
+                yield instance.host.name, path, why

@@ -1,0 +1,61 @@
+"""Services that keep data in memory alone are not restarted unless their tier allows it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from autotune.parameter_name import ParameterName
+from autotune.services.base import Action, Own
+from autotune.space.dimension import Dimension, Running
+from autotune.space.space import Space
+from autotune.target.read import TargetFile
+
+
+def without_restarts(
+    file: TargetFile, space: Space, own: Mapping[str, Own], running: Running
+) -> tuple[Space, dict[str, Own]]:
+    """The space without what a restart would need in tiers that would lose data by it, and the
+    files without those of their services.
+
+    Raises TargetError where the target itself asks for another value than the one that runs.
+    """
+    tiers = file.target.tiers
+    losses: dict[str, str] = {}
+    left: dict[str, Own] = {}
+    for part, files in own.items():
+        tier = part.partition(".")[0]
+        if files.loses and not tiers[tier].allow_data_loss:
+            losses[tier] = files.loses
+            left[part] = replace(files, files=())
+        else:
+            left[part] = replace(files, loses="")
+    fixed = [
+        dimension
+        for dimension in space.dimensions
+        if dimension.parameter.action is Action.RESTART
+        and ParameterName.parse(dimension.name).tier in losses
+    ]
+    for dimension in fixed:
+        _check(file, dimension, losses, running)
+    names = {dimension.name for dimension in fixed}
+    dimensions = (d.fixed_at(d.baseline) if d.name in names else d for d in space.dimensions)
+    lines = (f"{tier}: what needs a restart stays as it is, for {_why(tier, loss)}"
+             for tier, loss in losses.items())  # fmt: skip
+    dropped = (*space.dropped, *lines)
+    return replace(space, dimensions=tuple(dimensions), dropped=dropped), left
+
+
+def _check(
+    file: TargetFile, dimension: Dimension, losses: Mapping[str, str], running: Running
+) -> None:
+    name = dimension.name
+    changed = running.values.get(name, dimension.baseline) != dimension.baseline
+    if changed and name in file.target.parameters:
+        tier = ParameterName.parse(name).tier
+        message = f"{name} = {dimension.baseline} needs a restart, and {_why(tier, losses[tier])}"
+        raise file.document.error(["parameters", name], message)
+
+
+def _why(tier: str, loss: str) -> str:
+    return f"{loss}; `allow_data_loss: true` in tier {tier} allows it"

@@ -1,0 +1,155 @@
+"""A target written by hand takes the files that lie on its hosts for templates, and their values."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from autotune.discovery.host_reading import DiscoveredHost
+from autotune.discovery.in_place import InPlace, of_hosts, of_record
+from autotune.environments.data_loss import without_restarts
+from autotune.errors import AutotuneError, TargetError
+from autotune.space import space as spaces
+from autotune.space.space import Space
+from autotune.target.read import TargetFile, read
+from tests.discovery.places import FACTS, LB, cache, host, store, web
+
+BALANCER = host("lb1", "10.0.0.9", {"/etc/nginx/nginx.conf": LB}, "nginx.service")
+HOSTS = [BALANCER, web(), web("web2", "10.0.0.2"), cache(), store()]
+TARGET = """\
+name: shop
+slo: {p99: 50ms}
+hosts:
+  lb1: {address: 10.0.0.9}
+  web1: {address: 10.0.0.1}
+  web2: {address: 10.0.0.2}
+  mc1: {address: 10.0.0.3}
+  db1: {address: 10.0.0.4}
+tiers:
+  lb: {hosts: lb1, service: [haproxy, nginx], forwards_to: web}
+  web: {hosts: [web1, web2], service: nginx+php-fpm, uses: [cache, store]}
+  cache: {hosts: mc1, service: memcached}
+  store: {hosts: db1, service: redis}
+"""
+
+
+def target(directory: Path, *changes: tuple[str, str]) -> TargetFile:
+    text = TARGET
+    for change in changes:
+        assert change[0] in text
+        text = text.replace(*change)
+    path = directory / "target.yaml"
+    path.write_text(text)
+    return read(path)
+
+
+def in_place(file: TargetFile, *hosts: DiscoveredHost) -> InPlace:
+    return of_hosts(file, {**{each.name: each for each in HOSTS}, **{h.name: h for h in hosts}})
+
+
+def space(file: TargetFile, files: InPlace) -> Space:
+    return spaces.build(file, dict.fromkeys(file.target.hosts, FACTS), files.running)
+
+
+def test_the_baseline_is_what_runs(tmp_path: Path) -> None:
+    file = target(tmp_path)
+    files = in_place(file)
+    baseline = space(file, files).baseline
+    assert baseline["lb.service"] == "nginx"
+    assert baseline["lb.nginx.upstream_keepalive"] == 16
+    assert baseline["web.nginx.worker_connections"] == 768
+    assert baseline["store.redis.hz"] == 10
+    assert {file.path for file in files.own["web.web2.nginx"].files} == {
+        "/etc/nginx/nginx.conf", "/etc/nginx/sites-available/default"}  # fmt: skip
+    assert all(file.text for own in files.own.values() for file in own.files)
+    assert files.own["lb.lb1.limits"].files == ()
+    assert "lb.lb1.haproxy" not in files.own  # it is not there: whole files, if it is chosen
+    assert "web.limits: nofile left as they are: units keep theirs" in files.lines
+
+
+def test_a_study_goes_on_with_what_it_began_with(tmp_path: Path) -> None:
+    files = in_place(target(tmp_path))
+    assert of_record(json.loads(json.dumps(files.record))) == files
+    assert of_record({}) == InPlace()  # of a version that wrote whole files
+    with pytest.raises(AutotuneError, match="cannot be read"):
+        of_record({"own": {"x": 1}})
+
+
+def test_what_the_target_says_comes_before_what_runs(tmp_path: Path) -> None:
+    rules = "tiers:\n", "parameters: {web.nginx.worker_connections: {range: [700, 900]}}\ntiers:\n"
+    file = target(tmp_path, rules)
+    bounds = {d.name: d.bounds for d in space(file, in_place(file)).tunable if not d.choices}
+    assert bounds["web.nginx.worker_connections"] == (700, 900)
+    file = target(
+        tmp_path, ("tiers:\n", "parameters: {web.limits.nofile: {fixed: 2000}}\ntiers:\n")
+    )
+    with pytest.raises(TargetError, match="cannot be set on these hosts: units keep theirs"):
+        space(file, in_place(file))
+
+
+@pytest.mark.parametrize(
+    ("change", "other", "message", "hint"),
+    [
+        (("redis", "kvrocks"), None, "db1 runs redis, and no kvrocks", "replace: true"),
+        (("mc1, ", "db1, "), None, "db1 runs redis, and no memcached", "replace: true"),
+        (("nginx+php-fpm", "[nginx+php-fpm, nginx]"), host(
+            "web2", "10.0.0.2",
+            {"/etc/nginx/nginx.conf": "events {}\nhttp { server { listen 80; root /srv; } }\n"},
+            "nginx.service",
+        ), "web1 runs nginx+php-fpm, web2 runs nginx", "two tiers"),
+        (("shop", "shop"), store("port 6380\n"), "redis listens at port 6380", "`port: 6380`"),
+    ],
+)  # fmt: skip
+def test_what_runs_is_not_what_the_target_says(
+    tmp_path: Path, change: tuple[str, str], other: DiscoveredHost | None, message: str, hint: str
+) -> None:
+    with pytest.raises(TargetError, match=re.escape(message)) as raised:
+        in_place(target(tmp_path, change), *([other] if other else []))
+    assert hint in (raised.value.hint or "")
+
+
+@pytest.mark.parametrize(
+    ("change", "edited"),
+    [
+        (("name: shop", "name: shop"), {"lb", "web", "cache", "store"}),
+        (("name: shop", "name: shop\nreplace: true"), set()),
+        (("service: redis", "service: redis, replace: true"), {"lb", "web", "cache"}),
+        (("service: redis", "service: redis, templates: mine"), {"lb", "web", "cache"}),
+        (("name: shop", "name: shop\nsimulated: {seed: 1}"), set()),
+    ],
+)
+def test_whose_files_are_edited(tmp_path: Path, change: tuple[str, str], edited: set[str]) -> None:
+    described = target(tmp_path, change).target
+    assert {name for name in described.tiers if described.edits(name)} == edited
+
+
+@pytest.mark.parametrize(
+    ("text", "loses"),
+    [
+        ("hz 10\n", False),  # Redis itself saves
+        ("save 60 1\nappendonly no\n", False),
+        ('save 60 1\nsave ""\n', True),
+        ('save ""\nappendonly yes\n', False),
+        ('save ""\nappendonly "yes"\n', False),
+        ("save ''\nappendonly no\n", True),
+    ],
+)
+def test_a_store_that_saves_nothing_is_not_restarted(
+    tmp_path: Path, text: str, loses: bool
+) -> None:
+    file = target(tmp_path)
+    files = in_place(file, store(text))
+    whole = space(file, files)
+    narrowed, own = without_restarts(file, whole, files.own, files.running)
+    tuned = {d.name for d in narrowed.tunable if d.name.startswith("store.redis")}
+    assert bool(own["store.db1.redis"].loses) is loses
+    assert bool(tuned) is not loses
+    assert bool(own["store.db1.redis"].files) is not loses
+    assert any("Redis saves nothing" in line for line in narrowed.dropped) is loses
+    allowing = target(tmp_path, ("service: redis", "service: redis, allow_data_loss: true"))
+    narrowed, own = without_restarts(allowing, whole, files.own, files.running)
+    assert not own["store.db1.redis"].loses
+    assert any(d.name.startswith("store.redis") for d in narrowed.tunable)

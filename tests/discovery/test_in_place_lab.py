@@ -1,0 +1,223 @@
+"""A target written by hand over hosts that run something: their files are edited, never replaced."""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from autotune.environments.stack import prepare
+from autotune.errors import TargetError
+from autotune.lab.lifecycle import access
+from autotune.lab.plan import names
+from autotune.services.base import Action
+from autotune.target.read import read
+from autotune.transports.ssh import SshTransport
+from tests.deploy.lab import Ground, News, acted, differing
+from tests.lab.shared import HOSTS, SharedLab
+
+pytestmark = pytest.mark.lab
+(WEB, WEB_ADDRESS), _, (CACHE, CACHE_ADDRESS), (STORE, STORE_ADDRESS) = (
+    (host.name, host.address) for host in HOSTS
+)
+PASSWORD = "korrekt-Pferd-7"  # of a lab host
+KEYS = 500
+_SITE = """
+set -e
+rm /etc/nginx/sites-enabled/default
+cat >/etc/nginx/sites-available/shop <<'END'
+server {
+    listen 80 default_server;   # nobody else's
+    root /srv/shop;
+    location / { try_files $uri $uri/ =404; }
+}
+END
+ln -s ../sites-available/shop /etc/nginx/sites-enabled/shop
+mkdir -p /srv/shop
+echo 'the shop' >/srv/shop/index.html
+systemctl restart nginx
+"""
+_STORE = f"""
+set -e
+sed -i -e 's/^bind .*/bind {STORE_ADDRESS}/' -e 's/^appendonly no/appendonly yes/' \
+    -e 's,^# aclfile .*,aclfile /etc/redis/users.acl,' /etc/redis/redis.conf
+echo 'requirepass {PASSWORD}' >>/etc/redis/redis.conf
+install -o redis -g redis -m 640 /dev/stdin /etc/redis/users.acl <<'END'
+user default on >{PASSWORD} ~* &* +@all
+user shop on >shop-{PASSWORD} ~shop:* +get
+END
+systemctl restart redis-server
+REDISCLI_AUTH={PASSWORD} redis-cli -h {STORE_ADDRESS} EVAL \
+    "for i = 1, {KEYS} do redis.call('SET', 'shop:' .. i, i) end" 0
+"""
+_CACHE = f"""
+set -e
+sed -i 's/^-l .*/-l {CACHE_ADDRESS}/' /etc/memcached.conf
+systemctl restart memcached
+"""
+TARGET = f"""\
+name: stranger
+slo: {{p99: 500ms, errors: 0.1%}}
+hosts:
+  {WEB}: {{address: {WEB_ADDRESS}}}
+  {CACHE}: {{address: {CACHE_ADDRESS}}}
+  {STORE}: {{address: {STORE_ADDRESS}}}
+ssh: {{config: CONFIG}}
+tiers:
+  web:   {{hosts: {WEB}, service: [nginx, haproxy], uses: [cache, store]}}
+  cache: {{hosts: {CACHE}, service: memcached}}
+  store: {{hosts: {STORE}, service: redis}}
+load: {{path: /, max_rate: 200/s}}
+"""
+
+
+@pytest.fixture(scope="module")
+def ground(shared_lab: SharedLab, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ground]:
+    shared_lab.renew()
+    lab = shared_lab.directory
+    transports = {name: SshTransport(access(lab, name)) for name in (WEB, CACHE, STORE)}
+    ground = Ground(lab, tmp_path_factory.mktemp("targets"), transports)
+    for name, script in ((WEB, _SITE), (CACHE, _CACHE), (STORE, _STORE)):
+        print(ground.sh(name, f"exec 2>&1\n{script}"))
+    assert counted(ground) == KEYS
+    yield ground
+    for transport in transports.values():
+        transport.close()
+
+
+def target(ground: Ground, *changes: tuple[str, str]) -> Path:
+    text = TARGET.replace("CONFIG", str(names(ground.lab).ssh_config))
+    for change in changes:
+        assert change[0] in text
+        text = text.replace(*change)
+    path = ground.directory / "stranger.yaml"
+    path.write_text(text)
+    return path
+
+
+def counted(ground: Ground) -> int:
+    return int(ground.sh(STORE, f"REDISCLI_AUTH={PASSWORD} redis-cli -h {STORE_ADDRESS} DBSIZE"))
+
+
+@contextmanager
+def watched() -> Iterator[list[bytes]]:
+    """What the store says to somebody without a password, every 50 ms."""
+    answers: list[bytes] = []
+    over = threading.Event()
+
+    def ask() -> None:
+        while not over.wait(0.05):
+            try:
+                with socket.create_connection((STORE_ADDRESS, 6379), timeout=2) as client:
+                    client.sendall(b"GET shop:1\r\n")
+                    answers.append(client.recv(100))
+            except OSError:
+                answers.append(b"")
+
+    thread = threading.Thread(target=ask)
+    thread.start()
+    try:
+        yield answers
+    finally:
+        over.set()
+        thread.join()
+
+
+def test_own_files_are_edited_and_no_store_is_ever_weaker(ground: Ground) -> None:
+    before = ground.pictures()
+    config = ground.sh(STORE, "cat /etc/redis/redis.conf")
+    bed = prepare(read(target(ground)))
+    fleet = bed.fleet(ground.directory / "study", News().note)
+    fleet.open()
+    try:
+        with watched() as answers:
+            done = fleet.deploy(fleet.space.candidate({}).settings)
+            assert set(done.actions.values()) == {Action.NONE}
+            assert [line for line in differing(before, ground.pictures())
+                    if "var/lib/autotune" not in line] == []  # fmt: skip
+            changed = {"web.nginx.worker_connections": 2000, "store.redis.maxclients": 3000,
+                       "store.redis.hz": 20}  # fmt: skip
+            done = fleet.deploy(fleet.space.candidate(changed).settings)
+            assert acted(done.actions)[f"store.{STORE}.redis"] is Action.RESTART
+            assert {name: done.effective.get(name) for name in changed
+                    if name.startswith("store")} == {"store.redis.maxclients": 3000,
+                                                     "store.redis.hz": 20}  # fmt: skip
+            lines = ground.sh(STORE, "cat /etc/redis/redis.conf").splitlines()
+            assert [line for line in lines if line not in config.splitlines()] == [
+                "hz 20", "maxclients 3000"]  # fmt: skip
+            assert counted(ground) == KEYS
+            assert fleet.request() == (200, b"the shop\n")
+            assert PASSWORD not in str(done.files)
+            fleet.restore()
+        assert len(answers) > 20
+        assert {answer[:7] for answer in answers} <= {b"-NOAUTH", b""}
+    finally:
+        for transport in bed.transports.values():
+            transport.close()
+    assert counted(ground) == KEYS
+    assert differing(before, ground.pictures()) == []
+
+
+def test_a_cache_is_restarted_only_where_the_target_allows_it(ground: Ground) -> None:
+    started = ground.sh(CACHE, "systemctl show -P ExecMainStartTimestamp memcached")
+    bed = prepare(read(target(ground)))
+    left = "\n".join(bed.dropped)
+    assert "cache: what needs a restart stays as it is, for memcached keeps its items" in left
+    assert "`allow_data_loss: true`" in left
+    assert not [d.name for d in bed.space.tunable if d.name.startswith("cache.memcached")]
+    fleet = bed.fleet(ground.directory / "cache", News().note)
+    fleet.open()
+    fleet.deploy(fleet.space.candidate({"web.nginx.worker_connections": 2000}).settings)
+    fleet.restore()
+    for transport in bed.transports.values():
+        transport.close()
+    assert ground.sh(CACHE, "systemctl show -P ExecMainStartTimestamp memcached") == started
+    asked = ("load:", "parameters: {cache.memcached.threads: {fixed: 3}}\nload:")
+    with pytest.raises(TargetError, match="needs a restart, and memcached keeps its items"):
+        prepare(read(target(ground, asked)))
+
+
+def test_a_cache_bound_to_one_address_stays_bound_to_it(ground: Ground) -> None:
+    before = ground.pictures()
+    allowed = ("service: memcached", "service: memcached, allow_data_loss: true")
+    bed = prepare(read(target(ground, allowed)))
+    fleet = bed.fleet(ground.directory / "bound", News().note)
+    fleet.open()
+    try:
+        done = fleet.deploy(fleet.space.candidate({"cache.memcached.threads": 3}).settings)
+        assert done.effective["cache.memcached.threads"] == 3
+        assert ground.sh(CACHE, "ss -ltnH sport = :11211 | awk '{ print $4 }'") == (
+            f"{CACHE_ADDRESS}:11211"
+        )
+    finally:
+        fleet.restore()
+        for transport in bed.transports.values():
+            transport.close()
+    assert differing(before, ground.pictures()) == []
+
+
+def test_check_and_plan_from_the_command_line(ground: Ground) -> None:
+    path = target(ground)
+    before = ground.pictures()
+    checked = autotune("check", str(path))
+    assert "reachable, as root" in checked
+    assert "cache: what needs a restart stays as it is" in checked
+    planned = autotune("plan", str(path))
+    assert "Private servers" not in planned
+    assert "requirepass" not in planned
+    assert differing(before, ground.pictures()) == []
+
+
+def autotune(*words: str) -> str:
+    done = subprocess.run(
+        [sys.executable, "-m", "autotune", *words],
+        capture_output=True, text=True, timeout=300, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    return done.stdout
