@@ -69,6 +69,13 @@ def together(transports: Sequence[Transport]) -> dict[str, int]:
     return {name: round((start + clock.ahead) * 1e9) for name, clock in clocks.items()}
 
 
+def after(seconds: float, argv: Argv) -> Argv:
+    """``argv``, begun so many seconds after it was asked for."""
+    if seconds <= 0:
+        return argv
+    return ("sh", "-c", 'sleep "$1"; shift; exec "$@"', "sh", f"{seconds:g}", *argv)
+
+
 def at(moment: int, argv: Argv) -> Argv:
     """``argv``, begun at ``moment`` on the host's clock, or at once if that is over."""
     return ("sh", "-c", _WAIT, "sh", str(moment), *argv)

@@ -8,12 +8,16 @@ offered, and the ramp-in is handed back as a truncated reading. It gives up requ
 when the ramp-in's last answer is there, milliseconds after its last request where the stack keeps up
 (a queue worth keeping would itself be late). From then on the generator bounds the queue that can
 build up (``httperf``), and ``spec.seconds`` the time.
+
+A ramp-in shorter than ``LOOKED_AT`` tells nothing: about this rate has just been carried. The counted
+part is then started together with it, by processes of its own that begin when it ends, so that the
+load never stops and nothing is waited for in between. What the ramp-in sent is in no count.
 """
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from math import ceil
@@ -23,6 +27,7 @@ from autotune.loads.base import Load, LoadError, LoadResult, LoadSpec, total
 from autotune.transports.base import Completed, Transport
 from autotune.transports.request import Request
 
+LOOKED_AT = 0.5  # seconds
 ERRORS = 0.25  # fraction of a ramp-in's requests in error that ends the reading …
 VIOLATIONS = 0.7  # … and of those in error or late
 GIVEN_UP = 10.0  # latency limits after which the ramp-in gives up a request
@@ -38,23 +43,52 @@ def take(load: Load, request: Request, spec: LoadSpec, *transports: Transport) -
     short = None if load.limits.kept else load_host.shortage(transports, request, spec)
     if short:
         return LoadResult.nothing(spec.requests, short)
+    gentle = min(spec.timeout, GIVEN_UP * spec.limit)
+    ramp = replace(spec, seconds=spec.ramp, timeout=gentle)
+    if 0 < spec.ramp < LOOKED_AT:
+        moments = _moments(transports)
+        with ThreadPoolExecutor(1) as pool:
+            ramping = pool.submit(_offer, load, request, ramp, transports, moments)
+            result = _counted(load, request, spec, transports, moments, after=spec.ramp)
+            ramping.result()  # what it raises
+            return result
     if spec.ramp > 0:
-        gentle = min(spec.timeout, GIVEN_UP * spec.limit)
-        ramp = replace(spec, seconds=spec.ramp, timeout=gentle)
-        ramped = _offer(load, request, ramp, transports)
+        ramped = _offer(load, request, ramp, transports, _moments(transports))
         if ramped.limited is None and ran_away(ramped, spec.limit):
             return replace(ramped, truncated=True)
+    return _counted(load, request, spec, transports, _moments(transports))
+
+
+def _moments(transports: Sequence[Transport]) -> Mapping[str, int]:
+    """When each load host starts; processes on one host do within a millisecond anyway."""
+    return start.together(transports) if len(transports) > 1 else {}
+
+
+def _counted(
+    load: Load,
+    request: Request,
+    spec: LoadSpec,
+    transports: Sequence[Transport],
+    moments: Mapping[str, int],
+    *,
+    after: float = 0.0,
+) -> LoadResult:
+    """The part that counts, with a look at whole answers where the right one is known."""
     if request.expect is None:
-        return _offer(load, request, spec, transports)
+        return _offer(load, request, spec, transports, moments, after=after)
     entries = request.each()
     share = replace(spec, rate=spec.rate / len(entries))
     with ThreadPoolExecutor(len(entries)) as pool:
-        bound = ceil(spec.seconds + spec.timeout) + 1.0
+        bound = ceil(after + spec.seconds + spec.timeout) + 1.0
         looking = [
-            pool.submit(transports[0].run, bodies.argv(entry, share), timeout=bound + MARGIN)
+            pool.submit(
+                transports[0].run,
+                start.after(after, bodies.argv(entry, share)),
+                timeout=bound + MARGIN,
+            )
             for entry in entries
         ]
-        result = _offer(load, request, spec, transports)
+        result = _offer(load, request, spec, transports, moments, after=after)
         install = f"sudo apt-get install {bodies.PACKAGE}"
         looks = (bodies.parse(_output(o.result(), install), request.expect) for o in looking)
         return sum(looks, bodies.Look(0, 0)).reclassify(result)
@@ -67,9 +101,16 @@ def ran_away(result: LoadResult, limit: float) -> bool:
 
 
 def _offer(
-    load: Load, request: Request, spec: LoadSpec, transports: Sequence[Transport]
+    load: Load,
+    request: Request,
+    spec: LoadSpec,
+    transports: Sequence[Transport],
+    moments: Mapping[str, int],
+    *,
+    after: float = 0.0,
 ) -> LoadResult:
-    """All processes of ``spec``, dealt out to the hosts in turn and started together.
+    """All processes of ``spec``, dealt out to the hosts in turn and started together, ``after``
+    seconds from now or from the ``moments`` that the hosts agreed on.
 
     Every entry gets an equal share, by processes of its own.
     """
@@ -89,15 +130,15 @@ def _offer(
     ]
     hosts = itertools.cycle(transports)
     install = load.elsewhere or f"sudo apt-get install {' '.join(load.packages)}"
-    # Processes on one host start within a millisecond of each other anyway.
-    moments = start.together(transports) if len(transports) > 1 else {}
     with ThreadPoolExecutor(len(parts)) as pool:
         running = [
             pool.submit(
                 host.run,
-                start.at(moments[host.name], p.argv) if moments else p.argv,
+                start.at(moments[host.name] + round(1e9 * after), p.argv)
+                if moments
+                else start.after(after, p.argv),
                 input=p.input,
-                timeout=p.bound + MARGIN,
+                timeout=after + p.bound + MARGIN,
             )
             for (p, _, _), host in zip(parts, hosts, strict=False)
         ]

@@ -69,3 +69,11 @@ def test_a_command_begins_at_its_moment_and_stays_what_it_is(later: float) -> No
     begun, word = done.stdout.splitlines()
     assert int(begun) / 1e9 >= moment
     assert (word, done.returncode) == ("a'b $c", 3)
+
+
+def test_a_command_begins_later() -> None:
+    argv = start.after(0.2, ("date", "+%s%N"))
+    begun = time.time()
+    ended = int(LocalTransport().run(argv).stdout) / 1e9
+    assert ended - begun >= 0.2
+    assert start.after(0.0, ("date",)) == ("date",)

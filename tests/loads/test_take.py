@@ -26,12 +26,14 @@ PATIENT = LoadSpec(40, 1.5, timeout=20.0, limit=20.0, ramp=0.5)
 CONFIG = """daemon off; master_process off; pid pid; error_log error.log;
 events {{ worker_connections 1024; }}
 http {{
+  log_format times '$msec';
   access_log off;
   client_body_temp_path body; proxy_temp_path proxy; fastcgi_temp_path fastcgi;
   uwsgi_temp_path uwsgi; scgi_temp_path scgi;
   server {{
     listen 127.0.0.1:{port};
     location /right {{ return 200 "found 0100 of 0100\\n"; }}
+    location /logged {{ access_log times.log times; return 200 "found 0100 of 0100\\n"; }}
     location /same-size {{ return 200 "found 0000 of 0100\\n"; }}
     location /502 {{ return 502; }}
     location /reset {{ return 444; }}
@@ -99,6 +101,26 @@ def test_the_load_is_sent_in_the_time_ordered(server: Endpoint) -> None:
 
 
 @pytest.mark.stack
+@pytest.mark.parametrize("hosts", [1, 2])
+def test_a_short_ramp_goes_over_into_the_reading_and_is_in_no_count(
+    server: Endpoint, tmp_path_factory: pytest.TempPathFactory, hosts: int
+) -> None:
+    request = Request(server, "/logged")  # no look at whole answers, which the server would log too
+    log = next(tmp_path_factory.getbasetemp().glob("nginx*/times.log"))
+    log.write_text("")
+    spec = replace(PATIENT, rate=200, ramp=0.25)
+    result = take(Httperf(), request, spec, *[LocalTransport() for _ in range(hosts)])
+    assert (result.intended, result.replies_ok, result.errors) == (300, 300, {})
+    deadline = time.monotonic() + 20
+    while len(log.read_text().split()) < 350 and time.monotonic() < deadline:
+        time.sleep(0.05)
+    times = sorted(map(float, log.read_text().split()))
+    assert len(times) == 300 + 50
+    # However slow the machine is: nobody waited for the ramp to end before the rest was begun.
+    assert times[-1] - times[0] >= 1.5
+
+
+@pytest.mark.stack
 def test_several_hosts_share_the_load(server: Endpoint) -> None:
     request = Request(server, "/right", RIGHT)
     result = take(Httperf(), request, PATIENT, LocalTransport(), LocalTransport())
@@ -106,8 +128,9 @@ def test_several_hosts_share_the_load(server: Endpoint) -> None:
 
 
 @pytest.mark.stack
-def test_a_wrong_body_of_the_right_size_is_seen(server: Endpoint) -> None:
-    result = offered(server, "/same-size", PATIENT)
+@pytest.mark.parametrize("ramp", [0.25, 0.5])
+def test_a_wrong_body_of_the_right_size_is_seen(server: Endpoint, ramp: float) -> None:
+    result = offered(server, "/same-size", replace(PATIENT, ramp=ramp))
     assert result.errors == {"wrong body": 60}
     assert result.replies_ok == 0
 
