@@ -12,7 +12,7 @@ from typing import Annotated
 import typer
 
 from autotune import __version__, outcome
-from autotune.cli import lab
+from autotune.cli import lab, workload
 from autotune.cli.export import apply, export, restore
 from autotune.cli.measure import measure, sweep
 from autotune.cli.results import diff, explain, report, status
@@ -37,6 +37,7 @@ app = typer.Typer(
 )
 for command in COMMANDS:
     app.command()(command)
+app.add_typer(workload.app, name="workload")
 app.add_typer(lab.app, name="lab")
 
 

@@ -13,8 +13,10 @@ from math import ceil, isfinite
 from typing import TypeVar
 
 from autotune.errors import AutotuneError
+from autotune.loads.workload import Unusable
 from autotune.services.base import Argv
 from autotune.strict import LARGEST
+from autotune.target.requests import Visit
 from autotune.transports.request import Request
 
 Key = TypeVar("Key", str, float)
@@ -184,11 +186,27 @@ class Process:
     input: bytes | None = None
 
 
+# Words are arguments: the option that the file's name ends, then what to run.
+_WITH_FILE = """
+file=$(mktemp --tmpdir autotune-load.XXXXXXXX) || exit 1
+trap 'rm -f "$file"' EXIT
+cat >"$file"
+option=$1
+shift
+"$@" "$option$file"
+"""
+
+
+def with_file(argv: Argv, option: str) -> Argv:
+    """``argv`` with an option more, which names a file that holds what stands on standard input."""
+    return ("sh", "-c", _WITH_FILE, "sh", option, *argv)
+
+
 class Load(ABC):
     """A generator of load at a set rate, and what it needs to run.
 
     ``packages`` are the distribution's (Debian's names) that bring it; ``elsewhere`` says who has it
-    where the distribution does not.
+    where the distribution does not. ``methods`` are those it can send, ``None`` for any.
     """
 
     name: str
@@ -196,11 +214,16 @@ class Load(ABC):
     packages: tuple[str, ...] = ()
     elsewhere: str = ""
     http2 = False
+    methods: frozenset[str] | None = None
 
     @property
     def programs(self) -> Mapping[str, tuple[str, ...]]:
         """Name → executables that will do, as for services."""
         return {self.name: (self.name,)}
+
+    def asking(self, visits: tuple[Visit, ...]) -> Load:
+        """Likewise, but for these. Raises Unusable for what it cannot ask for."""
+        raise Unusable(f"{self.name} knows by itself what to ask for")
 
     @abstractmethod
     def processes(self, request: Request, spec: LoadSpec, hosts: int = 1) -> tuple[Process, ...]:

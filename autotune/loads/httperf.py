@@ -29,6 +29,7 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from math import ceil, log
+from typing import TypeVar
 
 from autotune.loads.base import (
     ACHIEVED,
@@ -41,10 +42,13 @@ from autotune.loads.base import (
     LoadSpec,
     Process,
     last_line,
+    with_file,
     without_fastest,
 )
+from autotune.loads.workload import Unusable, escaped, session_line, slots
 from autotune.services.base import Argv
 from autotune.strict import decimal, whole
+from autotune.target.requests import Step, Visit
 from autotune.transports.request import Request
 
 CLIENTS = 1 << 16  # client numbers with different arrivals: the state takes 16 bits of them
@@ -74,22 +78,6 @@ def mean_gap(client: int, requests: int, rate: float) -> float:
     if requests < 2:
         return 1.0 / rate
     return (requests - 1) / rate / unit_span(client, requests - 1)
-
-
-# Words are arguments: the option that the file's name ends, then what to run.
-_WITH_FILE = """
-file=$(mktemp --tmpdir autotune-load.XXXXXXXX) || exit 1
-trap 'rm -f "$file"' EXIT
-cat >"$file"
-option=$1
-shift
-"$@" "$option$file"
-"""
-
-
-def with_file(argv: Argv, option: str) -> Argv:
-    """``argv`` with an option more, which names a file that holds what stands on standard input."""
-    return ("sh", "-c", _WITH_FILE, "sh", option, *argv)
 
 
 ERRORS = {
@@ -167,6 +155,9 @@ class Printed:
         )
 
 
+METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS", "TRACE"})
+MOST_SESSIONS, MOST_URIS = 1000, 10_000  # in a log of sessions (its own limit), in a list
+Listed = TypeVar("Listed")
 LIMITS = Limits(open_connections=1000, rate=6000.0)  # FD_SETSIZE is 1024; about 12 000/s at most
 WAITED_LIMITS = 5.0  # latency limits that a process's connections must last …
 ENOUGH = 10.0  # … and how many of them it may hold connections for, where it has so many
@@ -181,14 +172,24 @@ NO_FILES = "the load host ran out of open files: raise fs.file-max there"
 class Httperf(Load):
     """Debian's httperf 0.9.0 (httperf.github.io), each process bounded by ``timeout``.
 
-    With ``uris``, these are asked for in turn instead of the request's path, each process beginning
-    at another place, a new one in every reading.
+    With ``uris`` or ``steps``, these are asked for in turn instead of the request's path, each process
+    beginning at another place, a new one in every reading.
     """
 
     uris: tuple[str, ...] = ()
+    steps: tuple[Step, ...] = ()
     name = "httperf"
     packages = ("httperf",)
     limits = LIMITS
+    methods = METHODS
+
+    def asking(self, visits: tuple[Visit, ...]) -> Load:
+        for step in (step for visit in visits for step in visit.steps):
+            if step.method not in METHODS:
+                raise Unusable(f"httperf sends no {step.method}")
+        if all(visit.steps[0].method == "GET" for visit in visits):
+            return Httperf(uris=tuple(v.steps[0].path for v in slots(visits, MOST_URIS)))
+        return Httperf(steps=tuple(v.steps[0] for v in slots(visits, MOST_SESSIONS)))
 
     def processes(self, request: Request, spec: LoadSpec, hosts: int = 1) -> tuple[Process, ...]:
         lasting = min(WAITED_LIMITS * spec.limit, spec.timeout)
@@ -213,17 +214,22 @@ class Httperf(Load):
         span = (requests - 1) / rate
         bound = ceil(1.5 * span + 2 * spec.timeout + 2)  # a timeout each to connect and to answer
         argv = command(request, spec, client, gap, held, bound)
-        if request.body is not None:  # only a log of sessions has bodies in it: of one call each
-            listed = session_line(request.path, request.method, request.body) + "\n"
+        if steps := self._steps(request, client):
+            listed = "\n\n".join(map(session_line, steps)) + "\n"
             argv = with_file(argv, f"--wsesslog={requests},0,")
             return Process(argv, requests, span, bound + 1.0, held, input=listed.encode())
         argv = (*argv, "--uri", request.path, f"--num-conns={requests}", "--num-calls=1")
         plain = Process(argv, requests, span, bound + 1.0, held)
         if not self.uris:
             return plain
-        at = len(self.uris) * client // CLIENTS
-        listed = "".join(f"{uri}\0" for uri in (*self.uris[at:], *self.uris[:at]))
+        listed = "".join(f"{uri}\0" for uri in _from(self.uris, client))
         return replace(plain, argv=with_file(argv, "--wlog=y,"), input=listed.encode())
+
+    def _steps(self, request: Request, client: int) -> tuple[Step, ...]:
+        """What only a log of sessions can say: bodies, and methods that differ."""
+        if self.steps or request.body is None:
+            return _from(self.steps, client)
+        return (Step(path=request.path, method=request.method, body=request.body),)
 
     def read(self, process: Process, printed: str, request: Request, spec: LoadSpec) -> LoadResult:
         output = Printed.read(printed)
@@ -233,6 +239,12 @@ class Httperf(Load):
         if request.expect is not None:
             result = result.reclassify("wrong body", wrong_by_size(output, len(request.expect)))
         return checked(result, output, process, spec)
+
+
+def _from(listed: tuple[Listed, ...], client: int) -> tuple[Listed, ...]:
+    """A list from a place of the client's own on."""
+    at = len(listed) * client // CLIENTS
+    return (*listed[at:], *listed[:at])
 
 
 def command(
@@ -265,17 +277,6 @@ def options(request: Request) -> Argv:
         lines = "".join(f"{escaped(name)}: {escaped(value)}\\n" for name, value in request.headers)
         options += ["--add-header", lines]
     return tuple(options)
-
-
-def session_line(path: str, method: str, body: str | None) -> str:
-    """A request as a line of a log of sessions."""
-    words = [path] if method == "GET" else [path, f"method={method}"]
-    return " ".join(words if body is None else [*words, f'contents="{escaped(body)}"'])
-
-
-def escaped(text: str) -> str:
-    r"""As httperf reads it back: ``\\`` begins an escape."""
-    return text.replace("\\", r"\\").replace("\n", r"\n").replace('"', r"\"")
 
 
 def no_result(process: Process, printed: str) -> LoadResult:

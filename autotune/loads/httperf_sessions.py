@@ -22,21 +22,23 @@ from autotune.loads.base import (
     LoadSpec,
     Process,
     in_order,
+    with_file,
     without_fastest,
 )
 from autotune.loads.httperf import (
     CLIENTS,
     LIMITS,
+    MOST_SESSIONS,
     WAITED_LIMITS,
     Printed,
     checked,
     command,
     mean_gap,
     no_result,
-    with_file,
 )
-from autotune.loads.workload import Kind
+from autotune.loads.workload import Kind, kinds, session_line, slots
 from autotune.strict import whole
+from autotune.target.requests import Visit
 from autotune.transports.request import Request
 
 GIVEN_UP = "given up"  # what was left of a session that failed
@@ -62,6 +64,11 @@ class HttperfSessions(Load):
     name = "httperf"
     packages = ("httperf",)
     limits = LIMITS
+
+    def asking(self, visits: tuple[Visit, ...]) -> Load:
+        """Each visit a session of bursts of one request each."""
+        sessions = ("\n".join(map(session_line, v.steps)) for v in slots(visits, MOST_SESSIONS))
+        return HttperfSessions(kinds("\n\n".join(sessions)))
 
     def processes(self, request: Request, spec: LoadSpec, hosts: int = 1) -> tuple[Process, ...]:
         calls = sum(kind.calls * kind.count for kind in self.kinds)

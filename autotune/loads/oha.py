@@ -36,9 +36,12 @@ from autotune.loads.base import (
     binned,
     in_order,
     last_line,
+    with_file,
 )
+from autotune.loads.workload import Unusable, slots
 from autotune.services.base import Argv
 from autotune.strict import LARGEST, parse_json
+from autotune.target.requests import Visit
 from autotune.transports.request import Request
 
 LIMITS = Limits(
@@ -46,6 +49,7 @@ LIMITS = Limits(
 )  # 1024 descriptors are the common limit
 WAITED_LIMITS = 5.0  # latency limits that all connections together must last
 LEAST_OPEN = 16
+MOST_PATHS = 10_000
 GRACE = 0.02  # s beyond a reading: what is due at its very end is noticed a timer's tick later
 _MARK = "<autotune sqlite>"
 _SQLITE = b"SQLite format 3\0"
@@ -70,6 +74,8 @@ _KINDS = (
     ("refused", "refused"),
     ("reset", "reset"),
     ("closed", "reset"),
+    ("connection error", "reset"),
+    ("certificate", "certificate"),
     ("canceled", "reset"),
     ("broken pipe", "reset"),
     ("deadline", "unanswered"),
@@ -93,13 +99,23 @@ class Answer:
     size: int
 
 
+@dataclass(frozen=True)
 class Oha(Load):
-    """oha 1.4.7 and later (github.com/hatoo/oha), each process bounded by ``timeout``."""
+    """oha 1.4.7 and later (github.com/hatoo/oha), each process bounded by ``timeout``.
 
+    With ``paths``, each request asks for one of them, at random.
+    """
+
+    paths: tuple[str, ...] = ()
     name = "oha"
     elsewhere = "cargo install oha --locked, or a binary from github.com/hatoo/oha/releases"
     limits = LIMITS
     http2 = True
+
+    def asking(self, visits: tuple[Visit, ...]) -> Load:
+        if any(len(visit.steps) > 1 or visit.steps[0].method != "GET" for visit in visits):
+            raise Unusable("oha asks for single pages with GET alone")
+        return Oha(tuple(visit.steps[0].path for visit in slots(visits, MOST_PATHS)))
 
     def processes(self, request: Request, spec: LoadSpec, hosts: int = 1) -> tuple[Process, ...]:
         """One for each load host, more where connections would not suffice."""
@@ -117,11 +133,15 @@ class Oha(Load):
             "sh", "-c", _SCRIPT, "sh", "timeout", "--signal=INT", "--kill-after=1", str(bound),
             "oha", "--no-tui", "-q", str(rate), "-z", f"{round(1000 * (spec.seconds + GRACE))}ms",
             "-c", str(held), "-t", f"{round(1000 * spec.timeout)}ms", "-w",
-            "--latency-correction", "--redirect", "0", *options(request), request.url,
+            "--latency-correction", "--redirect", "0", *options(request),
         )  # fmt: skip
         requests = max(1, round(rate * spec.seconds))
-        argv = request.trusting(argv)
-        return Process(argv, requests, spec.seconds, bound + 1.0, held)
+        if not self.paths:
+            argv = request.trusting((*argv, request.url))
+            return Process(argv, requests, spec.seconds, bound + 1.0, held)
+        urls = "".join(f"{replace(request, path=path).url}\n" for path in self.paths)
+        argv = request.trusting(with_file((*argv, "--urls-from-file"), ""))
+        return Process(argv, requests, spec.seconds, bound + 1.0, held, input=urls.encode())
 
     def read(self, process: Process, printed: str, request: Request, spec: LoadSpec) -> LoadResult:
         text, _, stored = printed.partition(_MARK)
@@ -131,6 +151,8 @@ class Oha(Load):
         except (ValueError, KeyError, TypeError, AttributeError, sqlite3.Error) as error:
             why = f"oha gave no result ({error!r}): {last_line(text)}"
             return LoadResult.nothing(process.requests, why)
+        if request.http2:  # its idle connections, not requests; those never sent are missed below
+            errors.pop("unanswered", None)
         return _checked(_counted(answers, errors, process, request, spec), answers, process, spec)
 
 

@@ -12,6 +12,7 @@ from autotune.loads.httperf import Httperf
 from autotune.loads.httperf_sessions import HttperfSessions
 from autotune.loads.oha import Oha
 from autotune.loads.own import OwnLoad
+from autotune.target import requests
 from autotune.target.read import TargetFile
 
 Made = TypeVar("Made")
@@ -29,6 +30,11 @@ def chosen(file: TargetFile) -> Load:
     if load is None:
         name = file.target.load.generator
         raise file.document.unknown(["load", "generator"], "generator", LOADS, name)
+    if load.methods is not None and file.target.load.method not in load.methods:
+        why = f"{load.name} sends no {file.target.load.method}"
+        raise file.document.error(["load", "method"], why, hint="load: {generator: oha}")
+    if file.target.load.requests:
+        return _asking(file, load, file.target.load.requests)
     if file.target.load.http == "2" and not load.http2:
         speaking = [name for name, other in LOADS.items() if other.http2]
         hint = f"load: {{generator: {' or '.join(speaking)}}}"
@@ -39,6 +45,17 @@ def chosen(file: TargetFile) -> Load:
     if file.target.load.sessions:
         return HttperfSessions(_read(file, "sessions", file.target.load.sessions, workload.kinds))
     return load
+
+
+def _asking(file: TargetFile, load: Load, path: str) -> Load:
+    """The generator with what a file of requests says, which is looked for beside the target."""
+    visits = requests.read(file.path.resolve().parent / path)
+    if isinstance(load, Httperf) and any(len(visit.steps) > 1 for visit in visits):
+        load = HttperfSessions(())
+    try:
+        return load.asking(visits)
+    except workload.Unusable as error:
+        raise file.document.error(["load", "requests"], f"{path}: {error}") from error
 
 
 def _read(file: TargetFile, key: str, path: str, reader: Callable[[str], Made]) -> Made:

@@ -8,9 +8,12 @@ burst, in seconds; an empty line ends a session, `#` begins a comment.
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import dataclass
+from math import gcd
 
 from autotune.strict import decimal
+from autotune.target.requests import Step, Visit
 
 MOST_KINDS = 8
 LONGEST_THINK = 2.0  # seconds of a session: readings last a few, and must hold whole sessions
@@ -60,6 +63,34 @@ def kinds(text: str) -> tuple[Kind, ...]:
         for (calls, think), sessions in alike.items()
     ]
     return tuple(sorted(kinds, key=lambda kind: -kind.count))
+
+
+def slots(visits: Sequence[Visit], most: int) -> tuple[Visit, ...]:
+    """Each visit as often as its weight says, ``most`` in all, evenly mixed from any place on."""
+    weights = [visit.weight for visit in visits]
+    if all(weight == int(weight) for weight in weights):
+        divisor = gcd(*map(int, weights))
+        weights = [weight / divisor for weight in weights]
+    total = sum(weights)
+    fits = total <= most and all(weight == int(weight) for weight in weights)
+    counts = [int(w) if fits else max(1, round(w * most / total)) for w in weights]
+    places = sorted(
+        ((turn + 0.5) / count, index) for index, count in enumerate(counts) for turn in range(count)
+    )
+    return tuple(visits[index] for _, index in places[:most])
+
+
+def session_line(step: Step) -> str:
+    """A request as a line of a log of sessions."""
+    words = [step.path] if step.method == "GET" else [step.path, f"method={step.method}"]
+    if step.body is not None:
+        words.append(f'contents="{escaped(step.body)}"')
+    return " ".join([*words, f"think={step.think:g}"] if step.think else words)
+
+
+def escaped(text: str) -> str:
+    r"""As httperf reads it back: ``\\`` begins an escape."""
+    return text.replace("\\", r"\\").replace("\n", r"\n").replace('"', r"\"")
 
 
 def _sessions(text: str) -> list[list[str]]:

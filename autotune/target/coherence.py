@@ -58,8 +58,13 @@ def _load(target: Target) -> Iterator[Finding]:
     for key in ("uris", "sessions"):
         if getattr(load, key) is not None and (load.command or load.generator != "httperf"):
             yield Finding(("load", key), f"`{key}` is for httperf alone")
-    if load.uris is not None and load.sessions is not None:
-        yield Finding(("load", "sessions"), "`uris` and `sessions` exclude each other")
+    lists = [key for key in ("uris", "sessions", "requests") if getattr(load, key) is not None]
+    if len(lists) > 1:
+        yield Finding(("load", lists[1]), f"`{lists[0]}` and `{lists[1]}` exclude each other")
+    if load.requests is not None:
+        for key in ("command", "method", "body"):
+            if key in load.model_fields_set:
+                yield Finding(("load", key), f"`{key}` and `requests` exclude each other")
 
 
 def _request(load: Load) -> Iterator[Finding]:

@@ -129,7 +129,7 @@ def _excerpt(text: str, line: int, column: int) -> str:
 
 def load(path: Path) -> Document:
     """Read a YAML 1.2 mapping. Raises TargetError (file:line:column) when it is not one."""
-    text = _text(path)
+    text = read_text(path)
     tree = _Tree(path, text)
     try:
         node = _compose(path, text)
@@ -150,7 +150,8 @@ def _nearest_target(path: Path) -> str:
     return f"did you mean {str(names[meant])!r}?" if meant else START
 
 
-def _text(path: Path) -> str:
+def read_text(path: Path) -> str:
+    """What a file holds. Raises TargetError where it cannot be read or is no text."""
     try:
         with path.open("rb") as file:
             content = file.read(MOST_BYTES + 1)

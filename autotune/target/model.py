@@ -189,6 +189,8 @@ class Load(Model):
     """In place of `path`, a file of paths, one a line: they are requested in turn."""
     sessions: Text | None = None
     """In place of `path`, a file of sessions as httperf reads them: requests with pauses."""
+    requests: Text | None = None
+    """In place of `path`, a file of weighted requests: `autotune workload from-log` writes one."""
     max_rate: Annotated[PerSecond, MoreThanNothing] = 20_000.0
     """No more than this is ever offered."""
     timeout: Annotated[Seconds, MoreThanNothing] = 2.0
@@ -197,7 +199,8 @@ class Load(Model):
     @property
     def one_page(self) -> bool:
         """Whether every request asks for the same, so that there is one right answer."""
-        return self.uris is None and self.sessions is None and self.method == "GET"
+        listed = self.uris or self.sessions or self.requests
+        return listed is None and self.method == "GET"
 
     @property
     def page(self) -> str:

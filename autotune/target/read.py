@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import NoneType
-from typing import Any, get_args
+from typing import Any, TypeVar, get_args
 
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
@@ -25,7 +25,13 @@ SECRET = re.compile(
     r"pass(word|wd|phrase)?$|secret|token|credential|identity|^(api_?|private_?|ssh_?)?key(_?file)?$"
 )
 LOGIN = "logins come from the ssh agent and ~/.ssh/config (User, IdentityFile, ProxyJump)"
-MISSING = {"name": "name: shop", "hosts": "hosts: web1", "service": "service: nginx"}
+MISSING = {
+    "requests": "requests: [{path: /}]",
+    "path": "path: /",
+    "name": "name: shop",
+    "hosts": "hosts: web1",
+    "service": "service: nginx",
+}
 # Keys that other tools have, with what there is in their place.
 ELSEWHERE = {
     "http2": "`load: {url: https://…, http: 2}`",
@@ -67,6 +73,9 @@ WORDS = {
 }
 
 
+Kind = TypeVar("Kind", bound=Model)
+
+
 @dataclass(frozen=True)
 class TargetFile:
     """A valid target and the document to point into when something later does not fit it."""
@@ -91,14 +100,7 @@ def read(path: Path, overrides: Iterable[Override] = ()) -> TargetFile:
     """
     overrides = tuple(overrides)
     document = overridden(load(path), overrides)
-    try:
-        target = Target.model_validate(document.root)
-    except ValidationError as error:
-        mistakes = Mistakes()
-        for problem in _distinct(document, error.errors()):
-            with mistakes.collected():
-                raise _mistake(document, problem) from None
-        mistakes.raise_all()
+    target = validated(document, Target)
     mistakes = Mistakes()
     for finding in findings(target):
         with mistakes.collected():
@@ -145,6 +147,19 @@ def _names(value: Any) -> tuple[str, ...]:
     return tuple(value) if isinstance(value, list) else (value,)
 
 
+def validated(document: Document, kind: type[Kind]) -> Kind:
+    """What a document says. Raises TargetError with all mistakes."""
+    try:
+        return kind.model_validate(document.root)
+    except ValidationError as error:
+        mistakes = Mistakes()
+        for problem in _distinct(document, error.errors()):
+            with mistakes.collected():
+                raise _mistake(document, problem, kind) from None
+        mistakes.raise_all()
+        raise
+
+
 def _distinct(document: Document, problems: list[ErrorDetails]) -> Iterable[ErrorDetails]:
     """One problem a place.
 
@@ -155,25 +170,25 @@ def _distinct(document: Document, problems: list[ErrorDetails]) -> Iterable[Erro
     return {document.position(p["loc"]): p for p in reversed(kept)}.values()
 
 
-def _mistake(document: Document, problem: ErrorDetails) -> TargetError:
+def _mistake(document: Document, problem: ErrorDetails, kind: type[Model]) -> TargetError:
     location = [step for step in problem["loc"] if step != "[key]"]
     if problem["type"] == "extra_forbidden":
-        return _unknown(document, location)
+        return _unknown(document, location, kind)
     if problem["type"] == "missing":
         return _missing(document, location)
     message, name = _message(problem), _key(location)
     if name and not message.startswith((f"{name}:", f"'{name}'")):
         message = f"{name}: {message}"
-    return document.error(location, message, hint=_hint(problem, location))
+    return document.error(location, message, hint=_hint(problem, location, kind))
 
 
-def _unknown(document: Document, location: Location) -> TargetError:
+def _unknown(document: Document, location: Location, kind: type[Model]) -> TargetError:
     name = str(location[-1])
     if SECRET.search(name.lower()):
         return document.error(location, f"{name!r} does not belong in a target", hint=LOGIN)
     if ":" in name:
         return document.error(location, f"unknown key {name!r}", hint="a space goes after the ':'")
-    keys = keys_at(location[:-1])
+    keys = keys_at(location[:-1], kind)
     hint = None if nearest(name, keys) else ELSEWHERE.get(name.lower())
     if hint is not None:
         return document.error(location, f"unknown key {name!r}", hint=hint)
@@ -187,14 +202,14 @@ def _missing(document: Document, location: Location) -> TargetError:
     return document.error(location[:-1], f"{key!r} is missing", hint=f"such as `{MISSING[key]}`")
 
 
-def keys_at(location: Location) -> list[str]:
+def keys_at(location: Location, kind: type[Model] = Target) -> list[str]:
     """The keys a user may write in the mapping at ``location``."""
-    here: Any = Target
+    here: Any = kind
     for step in location:
-        # Every mapping in a target is either a model, a dict from names to models, or one of them
-        # that need not be there.
-        inner = get_args(here)
-        here = inner[1] if inner else here.model_fields[step].annotation
+        # Every mapping in a file is either a model, a dict from names to models, a list of them, or
+        # one of these that need not be there.
+        inner = [part for part in get_args(here) if part is not Ellipsis]
+        here = inner[-1] if inner else here.model_fields[step].annotation
         if NoneType in get_args(here):
             here = next(kind for kind in get_args(here) if kind is not NoneType)
     keys: list[str] = here.keys()
@@ -219,10 +234,10 @@ def _key(location: Location) -> str:
     return next((step for step in reversed(location) if isinstance(step, str)), "")
 
 
-def _hint(problem: ErrorDetails, location: Location) -> str | None:
+def _hint(problem: ErrorDetails, location: Location, of: type[Model]) -> str | None:
     kind, value = problem["type"], problem["input"]
     if kind == "model_type":
-        return _mapping_hint(location, value)
+        return _mapping_hint(location, value, of)
     if kind == "string_type" and isinstance(value, bool | int | float):
         return f'if it is meant as text: "{format_value(value)}"'
     if kind == "literal_error" and isinstance(value, str):
@@ -242,9 +257,9 @@ def _pattern_hint(pattern: str | None, value: str) -> str | None:
     return None
 
 
-def _mapping_hint(location: Location, value: object) -> str:
+def _mapping_hint(location: Location, value: object, of: type[Model]) -> str:
     if value is None:
         return "leave the key out to keep its defaults"
     if location[0] == "parameters" and isinstance(value, bool | int | float | str):
         return f"to hold it at that value: `{{fixed: {value}}}`"
-    return f"its keys: {', '.join(keys_at(location))}"
+    return f"its keys: {', '.join(keys_at(location, of))}"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -12,12 +11,14 @@ from pathlib import Path
 import pytest
 
 from autotune.loads.base import LoadSpec
+from autotune.loads.httperf_sessions import HttperfSessions
 from autotune.loads.registry import LOADS
 from autotune.loads.take import take
+from autotune.target.requests import Visit
 from autotune.transports import curl
 from autotune.transports.local import LocalTransport
 from autotune.transports.request import Request, Tls
-from tests.loads.tls import BODY, NAME, Site, serving
+from tests.loads.tls import BODY, NAME, Site, installed, serving
 
 pytestmark = pytest.mark.stack
 # However slow the machine is, nothing is given up or late.
@@ -39,8 +40,7 @@ def answered(request: Request) -> int | str:
 @pytest.fixture(params=sorted(LOADS))
 def generator(request: pytest.FixtureRequest) -> str:
     name: str = request.param
-    if shutil.which(name) is None:
-        pytest.skip(f"{name} is not installed here: its recorded output is all that was tried")
+    installed(name)
     return name
 
 
@@ -82,6 +82,33 @@ def test_a_generator_sends_a_body(site: Site, generator: str) -> None:
     result = take(LOADS[generator], request, PATIENT, HERE)
     assert (result.limited, result.errors, result.replies_ok) == (None, {}, 60)
     assert sum(f'/post "{generator}"' in line for line in site.asked()) >= 60
+
+
+def test_a_list_of_requests_is_asked_for_by_weight(site: Site, generator: str) -> None:
+    visits = tuple(
+        Visit(path=f"/{generator}/{page}?weight={weight}", weight=weight)
+        for page, weight in (("a", 3), ("b", 2), ("c", 1))
+    )
+    request = site.request(expect=None)
+    result = take(LOADS[generator].asking(visits), request, PATIENT, HERE)
+    assert (result.limited, result.errors, result.replies_ok) == (None, {}, 60)
+    asked = Counter(line.split()[4] for line in site.asked() if f"/{generator}/" in line)
+    assert set(asked) == {visit.path for visit in visits}
+    if generator == "httperf":  # in turn; others pick at random
+        assert [asked[visit.path or ""] for visit in visits] == [30, 20, 10]
+
+
+def test_httperf_asks_for_posts_and_for_sessions(site: Site) -> None:
+    posts = (Visit(path="/w1"), Visit(path="/w2", method="POST", body='{"a": "b c\\n"}'))
+    result = take(LOADS["httperf"].asking(posts), site.request(), PATIENT, HERE)
+    assert (result.limited, result.errors, result.replies_ok) == (None, {}, 60)
+    lines = [line for line in site.asked() if "/w" in line]
+    assert Counter(line.split()[0] for line in lines) == {"GET": 30, "POST": 30}
+    steps = ({"path": "/s1", "think": "100ms"}, {"path": "/s2"})
+    visit = Visit.model_validate({"session": steps})
+    result = take(HttperfSessions(()).asking((visit,)), site.request(), PATIENT, HERE)
+    assert (result.limited, result.errors, result.replies_ok) == (None, {}, 60)
+    assert sum("/s2" in line for line in site.asked()) == 30
 
 
 def test_a_certificate_of_nobody_known_is_no_throughput(site: Site, generator: str) -> None:

@@ -59,6 +59,17 @@ def test_recorded(name: str) -> None:
     assert result.limited is None
 
 
+@pytest.mark.parametrize("case", sorted(FIXTURES.glob("tls-*.json")), ids=lambda case: case.stem)
+def test_recorded_over_tls(case: Path) -> None:
+    recorded = json.loads(case.read_text())
+    body, expected = recorded["expect"], recorded["tally"]
+    request = replace(REQUEST, expect=body and body.encode(), http2=recorded["http2"])
+    one = Process((), **recorded["process"])
+    text = case.with_suffix(".txt").read_text()
+    expected["histogram"] = {float(edge): n for edge, n in expected["histogram"].items()}
+    assert Oha().parse(one, text, request, LoadSpec(**recorded["order"])) == LoadResult(**expected)
+
+
 def test_a_real_one_is_asked_and_understood() -> None:
     """`run.json` is what oha 1.16 said to this very command: asked otherwise, record it anew."""
     run = json.loads((FIXTURES / "run.json").read_text())

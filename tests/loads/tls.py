@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import os
+import shutil
+import signal
 import socket
 import subprocess
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+
+import pytest
 
 from autotune.services.base import Endpoint
 from autotune.transports.request import Request, Tls
@@ -48,8 +53,19 @@ class Site:
         fields: dict[str, object] = {"host": NAME, "tls": Tls(self.ca), **more}
         return Request(self.endpoint, path, **fields)  # type: ignore[arg-type]
 
+    def signal(self, pid: int, number: signal.Signals) -> None:
+        """Told to the server, where it is there still."""
+        with suppress(ProcessLookupError):
+            os.kill(pid, number)
+
     def asked(self) -> list[str]:
         return (self.directory / "access.log").read_text().splitlines()
+
+
+def installed(generator: str) -> None:
+    """Skip the test, saying so, where a generator is not there to be tried."""
+    if shutil.which(generator) is None:
+        pytest.skip(f"{generator} is not installed here: its recorded output is all that was tried")
 
 
 def free_port() -> int:

@@ -1,0 +1,97 @@
+"""`load: {requests: FILE}`: what users ask for, by weight; YAML under `requests:`, or JSON lines."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated, TypeVar
+
+from pydantic import AfterValidator, Field, model_validator
+
+from autotune.errors import Mistakes
+from autotune.target.document import Document, load, read_text
+from autotune.target.fields import METHOD, PATH, Model, MoreThanNothing, Number, Seconds
+from autotune.target.read import validated
+
+MOST = 1000  # different ones
+JSON_LINES = (".jsonl", ".ndjson")
+Item = TypeVar("Item")
+Path_ = Annotated[str, Field(pattern=PATH)]
+
+
+def _some(items: tuple[Item, ...]) -> tuple[Item, ...]:
+    if not 1 <= len(items) <= MOST:
+        raise ValueError(f"1 to {MOST} of them, not {len(items)}")
+    return items
+
+
+class Step(Model):
+    """One request; ``think`` (seconds) is the pause after it, within a session."""
+
+    path: Path_
+    method: Annotated[str, Field(pattern=METHOD)] = "GET"
+    body: Annotated[str, Field(min_length=1)] | None = None
+    think: Seconds = 0.0
+
+    @model_validator(mode="after")
+    def _body_of_its_method(self) -> Step:
+        if self.body is not None and self.method in ("GET", "HEAD"):
+            raise ValueError(f"{self.method} has no body; write `method: POST`")
+        return self
+
+
+class Visit(Model):
+    """A request, or a session of several; ``weight`` says how often it is made beside the others."""
+
+    weight: Annotated[Number, MoreThanNothing] = 1.0
+    path: Path_ | None = None
+    method: Annotated[str, Field(pattern=METHOD)] = "GET"
+    body: Annotated[str, Field(min_length=1)] | None = None
+    session: Annotated[tuple[Step, ...], AfterValidator(_some)] | None = None
+
+    @model_validator(mode="after")
+    def _either(self) -> Visit:
+        if (self.path is None) == (self.session is None):
+            raise ValueError("a `path`, or a `session` of several")
+        if self.path is None and (self.body or "method" in self.model_fields_set):
+            raise ValueError("`method` and `body` belong to the requests of the session")
+        assert self.steps  # its own rules hold for a single one too
+        return self
+
+    @property
+    def steps(self) -> tuple[Step, ...]:
+        if self.session is not None:
+            return self.session
+        assert self.path is not None
+        return (Step(path=self.path, method=self.method, body=self.body),)
+
+
+class Requests(Model):
+    requests: Annotated[tuple[Visit, ...], AfterValidator(_some)]
+    """What is asked for."""
+
+
+def read(path: Path) -> tuple[Visit, ...]:
+    """The visits in a file. Raises TargetError with the place of every mistake."""
+    document = _json_lines(path) if path.suffix in JSON_LINES else load(path)
+    return validated(document, Requests).requests
+
+
+def _json_lines(path: Path) -> Document:
+    text = read_text(path)
+    lines = [(n, line) for n, line in enumerate(text.splitlines(), 1) if line.strip()]
+    places: dict[tuple[str | int, ...], tuple[int, int]] = {
+        ("requests", index): (number, 1) for index, (number, _) in enumerate(lines)
+    }
+    visits: list[object] = []
+    document = Document(path, {"requests": visits}, places, text)
+    mistakes = Mistakes()
+    for index, (_, line) in enumerate(lines):
+        with mistakes.collected():
+            try:
+                visits.append(json.loads(line))
+            except ValueError as error:
+                why = f"not JSON: {error}"
+                raise document.error(["requests", index], why) from None
+    mistakes.raise_all()
+    return document
