@@ -10,6 +10,7 @@ from autotune.loads.base import Load
 from autotune.loads.closed import Ab, ClosedLoad, Wrk
 from autotune.loads.httperf import Httperf
 from autotune.loads.httperf_sessions import HttperfSessions
+from autotune.loads.k6 import K6
 from autotune.loads.oha import Oha
 from autotune.loads.own import OwnLoad
 from autotune.target import requests
@@ -19,7 +20,7 @@ Made = TypeVar("Made")
 
 # Closed loops, the first one that a load host has is taken.
 CLOSED: dict[str, ClosedLoad] = {"ab": Ab(), "wrk": Wrk()}
-LOADS: dict[str, Load] = {"httperf": Httperf(), "oha": Oha()}
+LOADS: dict[str, Load] = {"httperf": Httperf(), "k6": K6(), "oha": Oha()}
 
 
 def chosen(file: TargetFile) -> Load:

@@ -29,10 +29,13 @@ MET = (FROZEN - LONG) / SECONDS  # part of the users, coming evenly, who wait lo
 
 @contextmanager
 def freezing(site: Site, after: float) -> Iterator[None]:
-    """The server stands still for FROZEN seconds, ``after`` some."""
+    """The server stands still for FROZEN seconds, ``after`` some from the first request."""
     pid = int((site.directory / "pid").read_text())
 
     def freeze() -> None:
+        deadline = time.monotonic() + 60
+        while not site.asked() and time.monotonic() < deadline:
+            time.sleep(0.02)
         time.sleep(after)
         site.signal(pid, signal.SIGSTOP)
         time.sleep(FROZEN)

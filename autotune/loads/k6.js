@@ -1,0 +1,87 @@
+// One reading: `order` is what to ask for, at what rate, and the bins that latencies are counted in.
+import http from 'k6/http';
+import exec from 'k6/execution';
+import { sleep } from 'k6';
+import { Counter, Trend } from 'k6/metrics';
+
+const bins = order.edges.map((_, i) => new Counter(`bin_${i}`));
+const failed = order.kinds.map((_, i) => new Counter(`failed_${i}`));
+const sent = new Counter('sent'); // requests, answered or not
+const lag = new Trend('lag'); // s that an iteration began after it was due
+const total = order.visits.reduce((sum, visit) => sum + visit.weight, 0);
+
+export const options = {
+  scenarios: {
+    load: {
+      executor: 'constant-arrival-rate',
+      rate: order.iterations,
+      timeUnit: `${order.span}ms`,
+      duration: `${Math.max(1000, order.span)}ms`, // k6 takes no less
+      preAllocatedVUs: order.clients,
+      maxVUs: order.clients,
+      gracefulStop: `${order.grace}ms`,
+    },
+  },
+  hosts: order.hosts,
+  insecureSkipTLSVerify: order.insecure,
+  discardResponseBodies: order.expect === null,
+  maxRedirects: 0,
+  systemTags: [],
+  summaryTrendStats: ['max', 'count'],
+};
+
+function chosen() {
+  let left = Math.random() * total;
+  return order.visits.find((visit) => (left -= visit.weight) < 0) || order.visits[0];
+}
+
+function kind(answer) {
+  if (answer.status >= 200 && answer.status < 300) {
+    return order.expect === null || answer.body === order.expect ? null : 'wrong body';
+  }
+  if (answer.status) return `${Math.floor(answer.status / 100)}xx`;
+  // grafana.com/docs/k6/latest/javascript-api/error-codes
+  if ([1050, 1211].includes(answer.error_code)) return 'timeout';
+  if (answer.error_code === 1212) return 'refused';
+  if (answer.error_code >= 1300 && answer.error_code < 1400) return 'certificate';
+  if (/cannot assign requested address/.test(answer.error)) return 'no free port';
+  if (/too many open files/.test(answer.error)) return 'file table full';
+  return /EOF|reset|broken pipe|closed/.test(answer.error) ? 'reset' : 'other';
+}
+
+function ask(step) {
+  sent.add(1);
+  const url = `${order.site}${step.path}`;
+  const answer = http.request(step.method, url, step.body, {
+    headers: order.headers,
+    timeout: order.timeout,
+    redirects: 0,
+  });
+  const t = answer.timings;
+  const took = t.blocked + t.connecting + t.tls_handshaking + t.sending + t.waiting + t.receiving;
+  const wrong = kind(answer);
+  if (wrong) {
+    failed[order.kinds.indexOf(wrong)].add(1);
+  } else {
+    let bin = 0;
+    while (bin < bins.length - 1 && took > 1000 * order.edges[bin]) bin += 1;
+    bins[bin].add(1);
+  }
+  if (step.think) sleep(step.think);
+}
+
+export default function () {
+  if (exec.scenario.iterationInTest >= order.iterations) return; // due at the very end, or after it
+  const due = (exec.scenario.iterationInTest * order.span) / order.iterations;
+  lag.add((Date.now() - exec.scenario.startTime - due) / 1000);
+  chosen().steps.forEach(ask);
+}
+
+export function handleSummary(data) {
+  const counts = {};
+  for (const [name, metric] of Object.entries(data.metrics)) {
+    if (metric.type === 'counter') counts[name] = metric.values.count;
+  }
+  const late = data.metrics.lag ? data.metrics.lag.values.max : 0;
+  return { stdout: `${JSON.stringify({ counts, lag: late })}\n` };
+}

@@ -1,0 +1,208 @@
+"""k6: a scenario of constant arrivals, an open loop over connections that stay open.
+
+The scenario is `k6.js`, run from standard input with the order before it. A request is due at an even
+rate, whatever became of those before it, and is made by a client (a "VU") that is free. Where none is,
+it is dropped: a violation, as the clients are as many as a server that keeps the objective could
+possibly hold (Little's law). Latencies are counted in bins by the scenario itself, whose edges have the
+objective's limit among them, so late answers are counted exactly; k6's own percentiles of two
+processes would make none of both.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from importlib.resources import files
+from ipaddress import ip_address
+from math import ceil
+from typing import Any
+
+from autotune.loads.base import (
+    ACHIEVED,
+    BEHIND,
+    PROVEN,
+    STALL,
+    Limits,
+    Load,
+    LoadResult,
+    LoadSpec,
+    Process,
+    in_order,
+    last_line,
+)
+from autotune.services.base import Argv
+from autotune.strict import parse_json
+from autotune.target.requests import Step, Visit
+from autotune.transports.request import Request
+
+LIMITS = Limits(open_connections=500, rate=3000.0, kept=True)  # each client is a JavaScript engine
+WAITED_LIMITS = 5.0  # latency limits that all clients together must last
+LEAST_CLIENTS = 16
+FINE, COARSE = 25, 1.25  # bins within the limit, and the ratio of those beyond it
+KINDS = (
+    "1xx", "3xx", "4xx", "5xx", "wrong body", "timeout", "refused", "reset", "certificate",
+    "no free port", "file table full", "other",
+)  # fmt: skip
+_OWN = {
+    "file table full": "the load host ran out of open files: raise its limit there",
+    "no free port": "the load host ran out of ports: widen net.ipv4.ip_local_port_range",
+}
+
+
+@dataclass(frozen=True)
+class K6(Load):
+    """k6 0.52 (grafana.com/docs/k6), each process bounded by ``timeout``.
+
+    With ``visits``, each arrival makes one of them, chosen by its weight, in place of the request.
+    """
+
+    visits: tuple[Visit, ...] = ()
+    name = "k6"
+    elsewhere = "a binary from github.com/grafana/k6/releases, or go install go.k6.io/k6@v0.52.0"
+    limits = LIMITS
+    http2 = True
+
+    def asking(self, visits: tuple[Visit, ...]) -> Load:
+        return K6(visits)
+
+    @property
+    def calls(self) -> float:
+        """Requests of a visit, on average."""
+        weight = sum(visit.weight for visit in self.visits)
+        calls = sum(visit.weight * len(visit.steps) for visit in self.visits)
+        return calls / weight if self.visits else 1.0
+
+    def processes(self, request: Request, spec: LoadSpec, hosts: int = 1) -> tuple[Process, ...]:
+        thinking = max((sum(s.think for s in v.steps) for v in self.visits), default=0.0)
+        lasting = min(WAITED_LIMITS * spec.limit, spec.timeout) + thinking / self.calls
+        count = max(
+            hosts,
+            ceil(spec.rate / self.limits.rate),
+            ceil(spec.rate * lasting / self.limits.open_connections),
+        )
+        return (self._process(request, spec, spec.rate / count, lasting),) * count
+
+    def _process(self, request: Request, spec: LoadSpec, rate: float, lasting: float) -> Process:
+        clients = min(self.limits.open_connections, max(LEAST_CLIENTS, ceil(rate * lasting)))
+        iterations = max(1, round(rate * spec.seconds / self.calls))
+        order = {
+            **asked(request, self.visits),
+            "iterations": iterations,
+            "span": round(1000 * spec.seconds),
+            "clients": clients,
+            "grace": round(1000 * (spec.timeout + 1)),
+            "timeout": f"{spec.timeout:g}s",
+            "edges": edges(spec),
+            "kinds": KINDS,
+        }
+        script = (files("autotune.loads") / "k6.js").read_text(encoding="utf-8")
+        bound = ceil(spec.seconds + 2 * spec.timeout + 10)
+        argv: Argv = (
+            "timeout", "--signal=INT", "--kill-after=1", str(bound),
+            "k6", "run", "--quiet", "--no-usage-report", "--address=", "--log-output=none", "-",
+        )  # fmt: skip
+        if not request.http2:  # which Go would choose by itself, over TLS
+            argv = ("env", "GODEBUG=http2client=0", *argv)
+        return Process(
+            request.trusting(argv),
+            max(1, round(iterations * self.calls)),
+            spec.seconds,
+            bound + 1.0,
+            clients,
+            input=f"const order = {json.dumps(order)};\n{script}".encode(),
+        )
+
+    def read(self, process: Process, printed: str, request: Request, spec: LoadSpec) -> LoadResult:
+        try:
+            summary = parse_json((printed.strip().splitlines() or [""])[-1])
+            counts = {name: _count(n) for name, n in summary["counts"].items()}
+            lag = float(summary["lag"])
+        except (ValueError, TypeError, KeyError, AttributeError) as error:
+            why = f"k6 gave no result ({error!r}): {last_line(printed)}"
+            return LoadResult.nothing(process.requests, why)
+        result = _counted(counts, process, spec, self.calls)
+        for kind, why in _OWN.items():
+            if result.errors.get(kind):
+                return replace(result, limited=why)
+        return _checked(result, lag, process, spec)
+
+
+def asked(request: Request, visits: tuple[Visit, ...]) -> dict[str, Any]:
+    """What the scenario asks for, and of whom."""
+    page = Step(path=request.path, method=request.method, body=request.body)
+    listed = [(visit.weight, visit.steps) for visit in visits] or [(1.0, (page,))]
+    by_name = request.host is not None and _is_address(request.endpoint.host)
+    site = replace(request, path="", host=request.host if by_name else None).url
+    named = {"Host": request.authority} if request.authority and not by_name else {}
+    return {
+        "site": site,
+        "hosts": {request.host: request.endpoint.host} if by_name else {},
+        "headers": {**named, **dict(request.headers)},
+        "insecure": bool(request.tls and request.tls.insecure),
+        "expect": None if request.expect is None or visits else request.expect.decode(),
+        "visits": [
+            {"weight": weight, "steps": [
+                {"path": s.path, "method": s.method, "body": s.body, "think": s.think} for s in steps
+            ]} for weight, steps in listed
+        ],
+    }  # fmt: skip
+
+
+def _is_address(host: str) -> bool:
+    try:
+        ip_address(host)
+    except ValueError:
+        return False
+    return True
+
+
+def edges(spec: LoadSpec) -> list[float]:
+    """Upper edges of bins, in seconds: the limit is one of them, the last is beyond every answer."""
+    within = [round(spec.limit * step / FINE, 9) for step in range(1, FINE)]
+    beyond = [spec.limit]
+    while beyond[-1] < 2 * spec.timeout:
+        beyond.append(round(beyond[-1] * COARSE, 9))
+    return [*within, *beyond]
+
+
+def _count(number: object) -> int:
+    if isinstance(number, bool) or not isinstance(number, int | float) or number != int(number):
+        raise ValueError(f"{number!r} is no count")
+    return int(number)
+
+
+def _counted(
+    counts: Mapping[str, int], process: Process, spec: LoadSpec, calls: float
+) -> LoadResult:
+    """Every intended request either answered right or an error of one kind."""
+    histogram = {edge: counts.get(f"bin_{i}", 0) for i, edge in enumerate(edges(spec))}
+    errors = Counter({kind: counts.get(f"failed_{i}", 0) for i, kind in enumerate(KINDS)})
+    sent = counts.get("sent", 0)
+    errors["unanswered"] = max(0, sent - sum(histogram.values()) - errors.total())
+    errors["not sent"] = max(
+        round(counts.get("dropped_iterations", 0) * calls), process.requests - sent
+    )
+    return LoadResult(
+        intended=sum(histogram.values()) + errors.total(),
+        sent=sent,
+        errors=in_order(errors),
+        histogram=in_order(histogram),
+        duration=spec.seconds,
+    )
+
+
+def _checked(result: LoadResult, lag: float, process: Process, spec: LoadSpec) -> LoadResult:
+    """The result with the reason why it says nothing about the server, if there is one.
+
+    ``lag`` (seconds) is only what it says where nothing was dropped: later ones then count as earlier.
+    """
+    unsent = result.errors.get("not sent", 0)
+    late = not unsent and lag > STALL * process.span + spec.limit
+    if not late and unsent <= (1 - ACHIEVED) * result.intended:
+        return result
+    proven = result.later_than(spec.limit + (2 * lag if late else 0.0)) + result.failed - unsent
+    if proven > PROVEN * result.intended:
+        return replace(result, truncated=True)
+    return replace(result, limited=BEHIND)

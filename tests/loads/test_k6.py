@@ -1,0 +1,94 @@
+"""k6's scenario: what it is ordered to ask for, and what is made of what it counted."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from autotune.loads.base import LoadResult, LoadSpec, Process
+from autotune.loads.k6 import K6, edges
+from autotune.services.base import Endpoint
+from autotune.target.requests import Visit
+from autotune.transports.request import Request, Tls
+
+FIXTURES = Path(__file__).parent / "fixtures" / "k6"
+CASES = sorted(path.stem for path in FIXTURES.glob("*.json"))
+REQUEST = Request(Endpoint("198.18.0.1", 443), "/a", b"ok", host="shop.example", tls=Tls())
+SPEC = LoadSpec(100, 2.0)
+
+
+def recorded(name: str) -> tuple[str, dict[str, Any]]:
+    return (FIXTURES / f"{name}.txt").read_text(), json.loads(
+        (FIXTURES / f"{name}.json").read_text()
+    )
+
+
+def parsed(text: str, case: dict[str, Any]) -> LoadResult:
+    process = Process((), **case["process"])
+    return K6().parse(process, text, REQUEST, LoadSpec(**case["order"]))
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_recorded(name: str) -> None:
+    text, case = recorded(name)
+    expected = case["tally"]
+    expected["histogram"] = {float(edge): n for edge, n in expected["histogram"].items()}
+    assert parsed(text, case) == LoadResult(**expected)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_output_cut_anywhere_never_passes_for_a_whole_reading(name: str) -> None:
+    text, case = recorded(name)
+    for end in range(0, len(text) - 2, 13):
+        assert parsed(text[:end], case).limited is not None
+
+
+def test_a_stall_counts_for_everybody_who_came_during_it() -> None:
+    """A second at 40/s, of which those of the first 0.8 s waited for more than the limit."""
+    text, case = recorded("tls-frozen-a-second")
+    assert parsed(text, case).later_than(0.2) >= 32
+
+
+def ordered(load: K6, request: Request, spec: LoadSpec = SPEC) -> tuple[list[Process], Any]:
+    processes = load.processes(request, spec)
+    text = (processes[0].input or b"").decode()
+    assert text.startswith("const order = ")
+    return list(processes), json.loads(text.split("\n", 1)[0].removeprefix("const order = ")[:-1])
+
+
+def test_the_order() -> None:
+    (process,), order = ordered(K6(), REQUEST)
+    assert (process.requests, process.argv[:2]) == (200, ("env", "GODEBUG=http2client=0"))
+    assert (order["site"], order["hosts"]) == (
+        "https://shop.example:443", {"shop.example": "198.18.0.1"},
+    )  # fmt: skip
+    assert order["visits"] == [
+        {"weight": 1.0, "steps": [{"path": "/a", "method": "GET", "body": None, "think": 0.0}]}
+    ]
+    assert (order["iterations"], order["span"], order["expect"]) == (200, 2000, "ok")
+    assert "env" not in ordered(K6(), replace(REQUEST, http2=True))[0][0].argv
+
+
+def test_a_host_known_by_name_alone_is_asked_by_its_own_name() -> None:
+    _, order = ordered(K6(), replace(REQUEST, endpoint=Endpoint("lb1", 8443)))
+    assert (order["site"], order["hosts"]) == ("https://lb1:8443", {})
+    assert order["headers"] == {"Host": "shop.example:8443"}
+
+
+def test_the_rate_is_in_requests_whatever_the_sessions() -> None:
+    session = {"weight": 1, "session": [{"path": "/a", "think": "2s"}, {"path": "/b"}]}
+    visits = (Visit(path="/", weight=2), Visit.model_validate(session))
+    (process,), order = ordered(K6(visits), REQUEST, replace(SPEC, rate=80))
+    assert (process.requests, order["iterations"]) == (160, 120)
+    assert process.open_connections >= 80 * (5 * SPEC.limit + 2 / K6(visits).calls)
+    assert order["expect"] is None
+
+
+def test_late_answers_are_counted_exactly() -> None:
+    assert SPEC.limit in edges(SPEC)
+    assert edges(SPEC) == sorted(set(edges(SPEC)))
+    assert edges(SPEC)[-1] >= 2 * SPEC.timeout
