@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from urllib.parse import SplitResult, urlsplit
 
 from autotune.deploy import manifest
 from autotune.discovery import adoption
@@ -16,7 +17,7 @@ from autotune.discovery.host_reading import DiscoveredHost, read_host
 from autotune.discovery.tiers import DiscoveredTier, instances, tiers
 from autotune.errors import AutotuneError
 from autotune.masking import is_masked, masked
-from autotune.services.base import Value
+from autotune.services.base import Endpoint, Value
 from autotune.services.registry import adoptions
 from autotune.space.dimension import Dimension
 from autotune.target.fields import NAME
@@ -24,6 +25,7 @@ from autotune.transports import curl
 from autotune.transports.base import SshHost, Transport
 from autotune.transports.local import LocalTransport
 from autotune.transports.parallel import run_on_all
+from autotune.transports.request import DEFAULT_PORTS, Request, Tls
 
 _LOGIN = re.compile(r"(?:(?P<user>[^@]+)@)?(?P<address>\[[^\]]+\]|[^:]+)(?::(?P<port>[0-9]+))?")
 
@@ -57,7 +59,8 @@ def write(
     """The target file of hosts that were read, and the templates made of their files.
 
     Without ``path`` what load is sent to is the first of `/index.php` and `/` that is answered
-    with 200. Raises AutotuneError where there is nothing to tune, or something to overwrite.
+    with 200, or the URL that a redirect leads to. Raises AutotuneError where there is nothing to
+    tune, or something to overwrite.
     """
     discovered, notes = _tiers(hosts)
     adopted = [adoption.adopt(tier) for tier in discovered]
@@ -74,7 +77,7 @@ def write(
         name=name,
         hosts=hosts,
         tiers=adopted,
-        path=path or _path(discovered),
+        asked=Asked(f"path: {quoted(path)}") if path else _asked(discovered),
         templates=f"templates/{name}",
         ssh_config=str(ssh_config.expanduser().resolve()) if ssh_config else None,
         notes=notes,
@@ -114,6 +117,15 @@ def _tiers(hosts: Sequence[DiscoveredHost]) -> tuple[Sequence[DiscoveredTier], l
             "\n".join(notes or idle),
             hint=f"{', '.join(others)} and {last} are known, as Debian's units; start them, or write"
             " a target by hand: `autotune init`",
+        )
+    notes += [
+        f"{host.name}: nothing that autotune tunes is running, so it is in no tier"
+        for host, (deployed, _) in zip(hosts, per_host, strict=True) if not deployed
+    ]  # fmt: skip
+    if len(entries := [tier.name for tier in _entries(discovered)]) > 1:
+        notes.append(
+            f"where requests enter: no file says what is in front of {' and '.join(entries)}; "
+            "say it with `forwards_to:` or `uses:`"
         )
     unread = (
         f"{instance.host.name}: {path}: {why}"
@@ -163,16 +175,50 @@ def _login(login: str, ssh_config: Path | None) -> SshHost:
     )
 
 
-def _path(discovered: Sequence[DiscoveredTier]) -> str:
-    """What is answered: PHP's own page before one that may be a file."""
+@dataclass(frozen=True)
+class Asked:
+    """What load asks for, as the target has it, and what there is to say of it."""
+
+    text: str
+    remark: str = ""
+
+
+def _entries(discovered: Sequence[DiscoveredTier]) -> list[DiscoveredTier]:
     behind = {name for tier in discovered for name in (tier.forwards_to, *tier.uses)}
-    entry = next((tier for tier in discovered if tier.name not in behind), discovered[0])
-    address = f"http://{entry.instances[0].host.address}:{entry.port}"
+    return [tier for tier in discovered if tier.name not in behind] or list(discovered[:1])
+
+
+def _asked(discovered: Sequence[DiscoveredTier]) -> Asked:
+    """What is answered: PHP's own page before one that may be a file; one redirect is followed."""
+    entry = _entries(discovered)[0]
+    host = entry.instances[0].host.address
     for path in ("/index.php", "/"):
-        answer = curl.answer(LocalTransport(), f"{address}{path}")
-        if not isinstance(answer, str) and answer.ok:
-            return path
-    return "/"
+        answer = curl.answer(LocalTransport(), f"http://{host}:{entry.port}{path}")
+        if isinstance(answer, str):
+            continue
+        if answer.ok:
+            return Asked(f"path: {quoted(path)}")
+        url = urlsplit(answer.location)
+        if url.hostname and (url.scheme, url.hostname) != ("http", host):
+            return _redirected(host, url)
+    return Asked(f"path: {quoted('/')}")
+
+
+def _redirected(host: str, url: SplitResult) -> Asked:
+    """A site that has its visitors come by another URL: asked of the same host, by that name."""
+    endpoint = Endpoint(host, url.port or DEFAULT_PORTS[url.scheme])
+    request = Request(endpoint, url.path or "/", host=url.hostname,
+                      tls=Tls() if url.scheme == "https" else None)  # fmt: skip
+    answer = curl.answer(LocalTransport(), request)
+    site = f"The site redirects to {url.geturl()}"
+    if isinstance(answer, str) and "certificate" in answer:
+        remark = f"{site}, whose authority is not known here: add `ca: FILE` with its certificate."
+    elif isinstance(answer, str) or not answer.ok:
+        reply = answer if isinstance(answer, str) else f"status {answer.status}"
+        remark = f"{site}, and {endpoint} does not answer to that: {reply.splitlines()[0]}"
+    else:
+        remark = f"{site}."
+    return Asked(f"url: {quoted(url.geturl())}", remark)
 
 
 def _summary(tier: DiscoveredTier) -> str:
@@ -188,12 +234,12 @@ def _summary(tier: DiscoveredTier) -> str:
 
 @dataclass(frozen=True)
 class Stack:
-    """All that the file says. ``path`` is what load is sent to; ``notes`` go to its top."""
+    """All that the file says; ``notes`` go to its top."""
 
     name: str
     hosts: Sequence[DiscoveredHost]
     tiers: Sequence[AdoptedTier]
-    path: str
+    asked: Asked
     templates: str
     ssh_config: str | None = None
     notes: Sequence[str] = ()
@@ -289,7 +335,9 @@ def _tuned(dimension: Dimension, value: Value) -> str:
 def _load(stack: Stack) -> Iterator[str]:
     yield "# Sent from this machine unless `hosts:` names others, and only to the first tier. `path` is"
     yield "# asked of whatever answers to the bare address there. No more than max_rate is ever offered."
-    yield f"load: {{generator: httperf, path: {quoted(stack.path)}, max_rate: 5000/s}}"
+    if stack.asked.remark:
+        yield comment(stack.asked.remark)
+    yield f"load: {{generator: httperf, {stack.asked.text}, max_rate: 5000/s}}"
     yield "budget: {trials: 40, time: 45m}"
 
 

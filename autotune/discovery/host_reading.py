@@ -8,6 +8,7 @@ import tarfile
 from dataclasses import dataclass
 
 from autotune.deploy.host_commands import Command, ask
+from autotune.discovery.listening import Listener, listeners
 from autotune.errors import AutotuneError
 from autotune.services.adoption import RunningHost
 from autotune.services.config_files import Tree, unpacked
@@ -62,6 +63,7 @@ class DiscoveredHost(RunningHost):
     port: int | None = None
     versions: tuple[str, ...] = ()
     names: frozenset[str] = frozenset()
+    listeners: tuple[Listener, ...] = ()
 
 
 def read_host(transport: Transport, host: SshHost) -> DiscoveredHost:
@@ -71,14 +73,15 @@ def read_host(transport: Transport, host: SshHost) -> DiscoveredHost:
     """
     every = tuple(dict.fromkeys(adoptions().values()))
     scripts = (
-        (_UNITS, *(unit for adoption in every for unit in adoption.units)),
+        (_UNITS, *(unit for a in every for unit in (*a.units, *a.elsewhere))),
         (_NAMES,),
         (_SOCKETS,),
         ("\n".join([_RUNS, *(adoption.version for adoption in every), ":"]),),
         (_FILES, *(path for adoption in every for path in adoption.paths)),
+        ("ss -ltnpH",),
     )
     asked = [Command(("sh", "-c", script, "sh", *arguments)) for script, *arguments in scripts]
-    units, names, sockets, versions, files = ask(transport, asked, timeout=READING)
+    units, names, sockets, versions, files, listening = ask(transport, asked, timeout=READING)
     if not units.ok:
         raise AutotuneError(
             f"{host.name} has no systemd, which autotune needs to reload its services",
@@ -99,6 +102,7 @@ def read_host(transport: Transport, host: SshHost) -> DiscoveredHost:
         names=frozenset({host.address, *own}),
         processors=int(processors),
         backlogs=_backlogs(sockets.stdout),
+        listeners=listeners(listening.stdout),
     )
 
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import fnmatch
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from autotune.discovery.host_reading import DiscoveredHost
-from autotune.services.adoption import RunningService
+from autotune.discovery.listening import untuned
+from autotune.services.adoption import Adoption, RunningService
 from autotune.services.config_files import Config
 from autotune.services.registry import DEPLOYMENTS, SERVICES, adoptions
 
@@ -67,17 +69,33 @@ def instances(host: DiscoveredHost) -> tuple[tuple[Instance, ...], tuple[str, ..
                 notes.append(f"{host.name}: {result}")
             else:
                 running.append(result)
+        notes += _of_another_distribution(host, adoption)
     servers = {gateway: s for s in running if (gateway := SERVICES[s.key].gateway)}
     fronts = [service for service in running if not SERVICES[service.key].gateway]
     for front in fronts:
         if front.gateway and front.gateway not in servers:
             titles = [s.title for s in SERVICES.values() if s.gateway == front.gateway]
             notes.append(
-                f"{host.name}: {SERVICES[front.key].title} hands requests on to another host, "
-                f"whose {' or '.join(titles)} is not adopted"
+                f"{host.name}: {SERVICES[front.key].title} hands requests on to "
+                f"{' or '.join(titles)} that is not adopted"
             )
-    deployed = (_instance(host, front, servers.get(front.gateway)) for front in fronts)
-    return tuple(deployed), tuple(notes)
+    deployed = tuple(_instance(host, front, servers.get(front.gateway)) for front in fronts)
+    tuned = [(s.key, instance.port) for instance in deployed for s in instance.services.values()]
+    notes += [f"{host.name}: {line}" for line in untuned(host.listeners, tuned)]
+    return deployed, tuple(notes)
+
+
+def _of_another_distribution(host: DiscoveredHost, adoption: Adoption) -> list[str]:
+    """Where a service runs under a name that Debian does not give it."""
+    others = [unit for unit in host.units if unit not in adoption.elsewhere]
+    if any(host.runs(unit) for name in adoption.units for unit in fnmatch.filter(others, name)):
+        return []
+    return [
+        f"{host.name}: {adoption.known_as} runs as {unit}, as another distribution than Debian has it:"
+        " where its files are is not known, so it is not tuned"
+        for unit in adoption.elsewhere
+        if host.runs(unit)
+    ]
 
 
 def _instance(

@@ -50,7 +50,8 @@ class RunningService:
 class Adoption:
     """How a service is recognised on a host and its own files made tunable.
 
-    ``known_as`` is for people. ``units`` are systemd's, patterns too; ``paths`` the files and
+    ``known_as`` is for people. ``units`` are systemd's, patterns too, and ``elsewhere`` those of other
+    distributions, whose files are not known; ``paths`` the files and
     directories below ``/`` it is configured in; ``version`` a line of sh that prints name and
     version, run where ``runs UNIT`` holds. ``find`` yields what runs, or a reason why that is not
     tuned. ``tune`` maps the directives of such a service.
@@ -58,6 +59,7 @@ class Adoption:
 
     known_as: str
     units: tuple[str, ...]
+    elsewhere: tuple[str, ...] = field(default=(), kw_only=True)
     paths: tuple[str, ...]
     version: str
     find: Callable[[RunningHost], Iterator[RunningService | str]]

@@ -46,6 +46,6 @@ def test_ports_and_other_peoples_upstreams() -> None:
 
 def test_what_is_not_tuned_is_told() -> None:
     tls = instances(lb(LB.replace("listen 80", "listen 443 ssl")))
-    why = "lb1: nginx listens nowhere without TLS, which autotune's load does not speak"
+    why = "lb1: nginx listens nowhere without TLS: not adopted, `load: {url: …}` by hand"
     assert tls == ((), (why,))
     assert instances(host("idle", "10.0.0.8", {})) == ((), ())

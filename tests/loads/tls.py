@@ -39,11 +39,13 @@ http {{
 
 @dataclass(frozen=True)
 class Site:
-    """``directory`` has the authority, `ca.pem`, and what was asked, `access.log`."""
+    """``directory`` has the authority, `ca.pem`, and what was asked, `access.log`; ``other`` is a
+    second port for a configuration that wants one."""
 
     endpoint: Endpoint
     directory: Path
     process: subprocess.Popen[bytes]
+    other: int
 
     @property
     def ca(self) -> str:
@@ -80,7 +82,8 @@ def serving(directory: Path, config: str = CONFIG) -> Iterator[Site]:
     """nginx with a certificate for ``NAME`` and 127.0.0.1."""
     _certify(directory)
     port = free_port()
-    (directory / "nginx.conf").write_text(config.format(port=port))
+    other = free_port()
+    (directory / "nginx.conf").write_text(config.format(port=port, other=other))
     process = subprocess.Popen(
         ["timeout", "600", "nginx", "-p", f"{directory}/", "-c", "nginx.conf"],
         stderr=subprocess.DEVNULL,
@@ -89,7 +92,7 @@ def serving(directory: Path, config: str = CONFIG) -> Iterator[Site]:
         deadline = time.monotonic() + 60
         while not (directory / "pid").exists() and time.monotonic() < deadline:
             time.sleep(0.02)
-        yield Site(Endpoint("127.0.0.1", port), directory, process)
+        yield Site(Endpoint("127.0.0.1", port), directory, process, other)
     finally:
         process.terminate()
         process.wait()

@@ -95,7 +95,7 @@ def find(host: RunningHost) -> Iterator[RunningService | str]:
     listening, module, to_proxy = ports(config), mpm(config), passes(config)
     runs_php = module == "prefork" and loads(config, "php_module")
     if not listening:
-        yield "Apache listens nowhere without TLS, which autotune's load does not speak"
+        yield "Apache listens nowhere without TLS: not adopted, `load: {url: …}` by hand"
     elif runs_php or module == "event":
         yield RunningService(
             host=host,
@@ -255,6 +255,7 @@ def _without_brackets(text: str, words: list[Word]) -> list[Word]:
 ADOPTION = Adoption(
     known_as="Apache (mpm_event, or mpm_prefork with mod_php)",
     units=("apache2.service",),
+    elsewhere=("httpd.service",),
     paths=("etc/apache2",),
     version="runs apache2.service &&"
     " apache2 -v 2>/dev/null | sed -n 's,^Server version: Apache/,Apache ,p'",

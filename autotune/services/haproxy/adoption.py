@@ -41,7 +41,7 @@ def find(host: RunningHost) -> Iterator[RunningService | str]:
     if _ELSEWHERE.search(host.tree.files.get("/etc/default/haproxy", b"")):
         yield f"HAProxy reads other files than {MAIN}: see /etc/default/haproxy"
     elif not ports:
-        yield "HAProxy listens nowhere without TLS, which autotune's load does not speak"
+        yield "HAProxy listens nowhere without TLS: not adopted, `load: {url: …}` by hand"
     else:
         sockets = (line.words[0].removeprefix("unix@") for line in config.called("stats socket"))
         servers = (line.words[1] for line in config.called("server") if line.words[1:])

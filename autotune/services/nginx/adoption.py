@@ -44,7 +44,7 @@ def find(host: RunningHost) -> Iterator[RunningService | str]:
     config = read(host.tree)
     listening = ports(config)
     if not listening:
-        yield "nginx listens nowhere without TLS, which autotune's load does not speak"
+        yield "nginx listens nowhere without TLS: not adopted, `load: {url: …}` by hand"
         return
     to_proxy = passes(config, "proxy_pass")
     yield RunningService(

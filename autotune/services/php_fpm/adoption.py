@@ -75,6 +75,7 @@ def listens(config: Config) -> str:
 ADOPTION = Adoption(
     known_as="PHP-FPM behind a web server",
     units=("php*-fpm.service",),
+    elsewhere=("php-fpm.service",),
     paths=("etc/php",),
     version="""for fpm in /usr/sbin/php-fpm[0-9]*; do
     runs "${fpm#/usr/sbin/}" || runs "php${fpm#/usr/sbin/php-fpm}-fpm.service" || continue

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import partial
 from typing import ClassVar
 
@@ -117,12 +118,15 @@ DIAGNOSIS = Diagnosis(
     clients=CLIENT_LIMIT,
 )
 
-ADOPTION = option_lines.adoption(
-    Redis(),
-    OPTIONS,
-    port="port",
-    address="bind",
-    paths=("etc/redis",),
-    version="redis-server --version | sed -n 's,.* v=\\([^ ]*\\).*,Redis \\1,p'",
-    loses=loses,
+ADOPTION = replace(
+    option_lines.adoption(
+        Redis(),
+        OPTIONS,
+        port="port",
+        address="bind",
+        paths=("etc/redis",),
+        version="redis-server --version | sed -n 's,.* v=\\([^ ]*\\).*,Redis \\1,p'",
+        loses=loses,
+    ),
+    elsewhere=("redis.service",),
 )

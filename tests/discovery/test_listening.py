@@ -1,0 +1,104 @@
+"""Nothing that listens is passed over, and a site that redirects is asked where it redirects to."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from autotune.discovery.adopting import _asked, _tiers
+from autotune.discovery.listening import Listener, listeners
+from autotune.discovery.tiers import instances, tiers
+from tests.discovery.places import LB, cache, host, web
+from tests.loads.tls import NAME, serving
+
+PRINTED = """\
+LISTEN 0      511          0.0.0.0:80        0.0.0.0:*    users:(("nginx",pid=7,fd=6),("nginx",pid=8,fd=6))
+LISTEN 0      511             [::]:80           [::]:*    users:(("nginx",pid=7,fd=7))
+LISTEN 0      511          0.0.0.0:443       0.0.0.0:*    users:(("nginx",pid=7,fd=8))
+LISTEN 0      80         127.0.0.1:3306      0.0.0.0:*    users:(("mariadbd",pid=9,fd=20))
+LISTEN 0      128            [::1]:9000         [::]:*    users:(("php-fpm8.2",pid=10,fd=4))
+LISTEN 0      128          0.0.0.0:2024      0.0.0.0:*
+"""  # noqa: E501
+FPM, NGINX = Listener("php-fpm8.2", 9000, True), Listener("nginx", 80, False)
+
+
+def test_what_listens() -> None:
+    assert listeners(PRINTED) == (
+        Listener("", 2024, False), Listener("mariadbd", 3306, True), NGINX,
+        replace(NGINX, port=443), FPM,
+    )  # fmt: skip
+
+
+def test_what_listens_and_is_not_tuned_is_named() -> None:
+    _, notes = instances(replace(web(), listeners=listeners(PRINTED)))
+    too, unowned = notes
+    assert too == (
+        "web1: nginx listens on port 443 too: what is there is served with the same settings, and "
+        "load goes to port 80"
+    )
+    assert unowned == (
+        "web1: not tuned, though it listens: something (2024), mariadbd (3306, locally)"
+    )
+    assert instances(replace(web(), listeners=(NGINX, FPM)))[1] == ()
+
+
+def test_a_host_in_no_tier_and_two_entries_are_named() -> None:
+    idle = host("idle", "10.0.0.8", {})
+    front_text = LB.replace("10.0.0.1", "10.1.0.1").replace("web2", "elsewhere")
+    front = host("lb1", "10.0.0.9", {"/etc/nginx/nginx.conf": front_text}, "nginx.service")
+    _, notes = _tiers([idle, web(), front])
+    idle_line, entries = notes
+    assert idle_line == "idle: nothing that autotune tunes is running, so it is in no tier"
+    assert entries.startswith("where requests enter: no file says what is in front of lb and web;")
+    assert _tiers([web(), cache()])[1] == []
+
+
+@pytest.mark.parametrize(
+    ("units", "line"),
+    [
+        (
+            ("nginx.service", "php-fpm.service"),
+            "PHP-FPM behind a web server runs as php-fpm.service",
+        ),
+        (("httpd.service",), "runs as httpd.service, as another distribution"),
+        (("redis.service",), "Redis runs as redis.service, as another distribution"),
+        (("redis.service", "redis-server.service"), None),
+    ],
+)
+def test_a_service_under_another_distribution_s_name(
+    units: tuple[str, ...], line: str | None
+) -> None:
+    notes = instances(replace(web(), units=dict.fromkeys(units, "active")))[1]
+    assert any(line in note for note in notes) if line else not any("runs as" in n for n in notes)
+
+
+REDIRECTING = """daemon off; master_process off; pid pid; error_log error.log;
+events {{ worker_connections 64; }}
+http {{
+  access_log access.log;
+  client_body_temp_path body; proxy_temp_path proxy; fastcgi_temp_path fastcgi;
+  uwsgi_temp_path uwsgi; scgi_temp_path scgi;
+  ssl_certificate site.pem; ssl_certificate_key site.key;
+  server {{ listen 127.0.0.1:{port}; return 301 https://shop.example:{other}$request_uri; }}
+  server {{ listen 127.0.0.1:{other} ssl; server_name shop.example; return 200 "ok\\n"; }}
+}}
+"""
+
+
+@pytest.mark.stack
+def test_a_redirect_is_followed_to_the_same_host(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with serving(tmp_path, REDIRECTING) as site:
+        (tier,) = tiers(instances(web())[0])
+        (instance,) = tier.instances
+        at = replace(instance.host, address="127.0.0.1")
+        here = replace(tier, instances=(replace(instance, host=at, port=site.endpoint.port),))
+        url = f'url: "https://{NAME}:{site.other}/index.php"'
+        asked = _asked([here])
+        assert asked.text == url
+        assert "authority is not known here: add `ca: FILE`" in asked.remark
+        monkeypatch.setenv("CURL_CA_BUNDLE", str(tmp_path / "ca.pem"))
+        assert (_asked([here]).text, "ca: FILE" in _asked([here]).remark) == (url, False)
