@@ -97,6 +97,7 @@ class StackEnvironment:
 
     def check(self) -> Checked:
         """Let the software itself validate each preset of every deployment."""
+        load = self.file.target.load
         with _thrown_away() as directory:
             laid = self.lay_out(directory)
             for settings in self._presets():
@@ -111,7 +112,8 @@ class StackEnvironment:
             ),
             left_out=self.dropped,
             not_checked=(
-                *((INSECURE,) if self.file.target.load.insecure else ()),
+                *((INSECURE,) if load.insecure else ()),
+                *((self.load.unchecked,) if self.load.unchecked and "https:" in load.page else ()),
                 "whether the stack answers and what it carries: `autotune measure` does",
                 "how much load the generator can make: `--headroom` does",
             ),

@@ -206,7 +206,8 @@ class Load(ABC):
     """A generator of load at a set rate, and what it needs to run.
 
     ``packages`` are the distribution's (Debian's names) that bring it; ``elsewhere`` says who has it
-    where the distribution does not. ``methods`` are those it can send, ``None`` for any.
+    where the distribution does not. ``unchecked`` is what it does not look at over TLS; ``methods``
+    are those it can send, ``None`` for any.
     """
 
     name: str
@@ -214,6 +215,7 @@ class Load(ABC):
     packages: tuple[str, ...] = ()
     elsewhere: str = ""
     http2 = False
+    unchecked = ""
     methods: frozenset[str] | None = None
 
     @property

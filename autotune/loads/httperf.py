@@ -181,6 +181,9 @@ class Httperf(Load):
     name = "httperf"
     packages = ("httperf",)
     limits = LIMITS
+    unchecked = (
+        "httperf sends no server name in TLS and looks at no certificate: the probe does both"
+    )
     methods = METHODS
 
     def asking(self, visits: tuple[Visit, ...]) -> Load:
