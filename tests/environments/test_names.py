@@ -58,7 +58,7 @@ def test_a_model_with_an_unknown_service_is_refused_alike(tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("before", "after", "message"),
     [
-        ("generator: httperf", "generator: k6", "unknown generator 'k6'"),
+        ("generator: httperf", "generator: vegeta", "unknown generator 'vegeta'"),
         ("generator: httperf", "uris: none.txt", "none.txt cannot be read"),
         ("budget:", "search: {sampler: bayesian}\nbudget:", "unknown sampler 'bayesian'"),
         ("app: reference", "app: wordpress", "there is no application 'wordpress'"),
