@@ -126,7 +126,10 @@ class StackEnvironment:
         used = {name: programs[SERVER.program] for name, programs in servers.items()}
         measured = of_hosts(self.load, self.load_hosts, used)
         needed = self.file.target.load.max_rate
-        capable = f"{self.load.name} makes at least {min(measured.rate, needed):g} requests/s"
+        plain = " of plain HTTP" if "https:" in self.file.target.load.page else ""
+        capable = (
+            f"{self.load.name} makes at least {min(measured.rate, needed):g} requests/s{plain}"
+        )
         return measured.shortage(needed) or f"{capable} on {', '.join(hosts)}"
 
     def preview(self) -> Preview:

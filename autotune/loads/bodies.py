@@ -61,7 +61,7 @@ def argv(request: Request, spec: LoadSpec) -> Argv:
     url = _GLOB.sub(r"\\\1", request.url)
     argv = (
         "timeout", "--kill-after=1", str(ceil(spec.seconds + spec.timeout)),
-        "curl", "--silent", "--no-buffer", "--max-time", f"{spec.timeout:g}",
+        "curl", "--silent", "--no-buffer", "--noproxy", "*", "--max-time", f"{spec.timeout:g}",
         *curl.options(request), "--rate", f"{ceil(60 * times / spec.seconds)}/m",
         "--write-out", r"\n<autotune %{http_code} %{exitcode}>\n", f"{url}#[1-{times}]",
     )  # fmt: skip

@@ -103,8 +103,9 @@ class K6(Load):
             "timeout", "--signal=INT", "--kill-after=1", str(bound),
             "k6", "run", "--quiet", "--no-usage-report", "--address=", "--log-output=none", "-",
         )  # fmt: skip
-        if not request.http2:  # which Go would choose by itself, over TLS
-            argv = ("env", "GODEBUG=http2client=0", *argv)
+        # Go takes proxies from the environment, and HTTP/2 over TLS by itself.
+        version = () if request.http2 else ("GODEBUG=http2client=0",)
+        argv = ("env", "NO_PROXY=*", "no_proxy=*", *version, *argv)
         return Process(
             request.trusting(argv),
             max(1, round(iterations * self.calls)),
