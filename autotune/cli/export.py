@@ -68,6 +68,7 @@ def apply(
     from autotune.study import applying
     from autotune.study.context import check_stays
     from autotune.study.directory import new_directory
+    from autotune.study.plan import changes_json, changes_text
 
     environment = prepared(target)
     settings = applying.settings_of(environment, export_)
@@ -75,7 +76,12 @@ def apply(
     baseline = environment.space.baseline
     changed = sum(settings[name] != baseline[name] for name in settings)
     hosts = ", ".join(environment.file.target.hosts)
-    confirm(f"{len(settings)} settings go to {hosts}; {changed} differ from the baseline.", yes=yes)
+    changes = environment.preview().changes
+    assert changes is not None  # what stays is on hosts
+    planned = changes_json(changes(environment.space.as_given(settings).settings))
+    about = f"{len(settings)} settings go to {hosts}; {changed} differ from the baseline."
+    diffs = [change["diff"].rstrip("\n") for change in planned.values() if change["diff"]]
+    confirm("\n".join([*diffs, about, *changes_text(planned)]), yes=yes)
     directory = new_directory(studies, f"{environment.file.target.name}-applied")
     with reporting(environment, directory, verbose=False) as progress:
         deployed = applying.apply(environment, settings, directory, progress)

@@ -22,7 +22,8 @@ StudyName = Annotated[
 TrialName = Annotated[
     str,
     typer.Argument(
-        help="A trial: its number, `baseline` or `best`.", autocompletion=completion.trials
+        help="A trial: its number, `baseline` or `best`; or `hosts`, as they are now.",
+        autocompletion=completion.trials,
     ),
 ]
 Studies = Annotated[Path, typer.Option("--studies", help="Directory that studies live in.")]

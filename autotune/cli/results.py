@@ -107,7 +107,7 @@ def diff(
     ] = False,
     studies: Studies = STUDIES,
 ) -> None:
-    """Diff two configurations of a study, file by file."""
+    """Diff two configurations of a study, or one and the hosts, file by file."""
     from autotune.report.diff import diff_lines, diff_text
     from autotune.report.studies import open_study
     from autotune.study.directory import find

@@ -108,7 +108,8 @@ def plan(
         print_json(planned)
     else:
         echo(text(planned))
-    if exit_code and planned["diff"]:
+    changed = any(host["sysctls"] or host["units"] for host in planned.get("hosts", {}).values())
+    if exit_code and (planned["diff"] or changed):
         raise typer.Exit(errors.CHANGES_PRESENT)
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from autotune.deploy import dataset, ready
+from autotune.deploy.changes import HostChanges, host_changes, present
 from autotune.deploy.deployed import (
     Deployed,
     DeployFailed,
@@ -131,6 +132,15 @@ class Deployment(Fleet):
             return desired_state(settings, self.stack, files, self.runtime.layout)
         except RenderError as error:
             raise DeployFailed(error.message) from error
+
+    def changes(self, settings: Settings) -> dict[str, HostChanges]:
+        """What ``settings`` would change on each host as it is now; changes nothing, needs no lock."""
+        base, desired = self.desired(self.space.as_given({}).settings), self.desired(settings)
+        states = {name: (base.hosts[name], desired.hosts[name]) for name in self.stack.hosts}
+        now = self.hosts.gather(states, lambda host: present(host, states[host.name])).unwrap()
+        originals = {name: host.state for name, host in now.items()}
+        base, desired = base.with_secrets(originals), desired.with_secrets(originals)
+        return {name: host_changes(name, base, desired, now[name]) for name in self.stack.hosts}
 
     def _back_up(self, desired: DesiredState) -> None:
         def save(host: RuntimeHost) -> None:

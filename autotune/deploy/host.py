@@ -404,14 +404,19 @@ def _with_secrets(transport: Transport, cases: Cases) -> Cases:
     paths = sorted({path for _, files in cases for path in files if is_masked(files[path])})
     if not paths:
         return cases
-    (printed,) = run_checked(transport, [Command(("contents", *paths), vital=True)])
-    lines = zip(paths, f"{printed.stdout}\n".split("\n"), strict=False)
-    originals = {path: base64.b64decode(line) for path, line in lines}
+    originals = contents(transport, paths)
     return [
         (part, {path: unmasked(content, originals.get(path), f"{part.site.host}: {path}")
                 for path, content in files.items()})
         for part, files in cases
     ]  # fmt: skip
+
+
+def contents(transport: Transport, paths: Sequence[str]) -> dict[str, bytes]:
+    """What is in files of a host; of one that is not there, nothing."""
+    (printed,) = run_checked(transport, [Command(("contents", *paths), vital=True)])
+    lines = zip(paths, f"{printed.stdout}\n".split("\n"), strict=False)
+    return {path: base64.b64decode(line) for path, line in lines}
 
 
 def _written(path: str, place: str, content: bytes) -> Command:

@@ -285,6 +285,8 @@ def _tier_lines(stack: Stack) -> Iterator[str]:
         discovered = tier.discovered
         for other in discovered.assumed:
             yield f"  # No file of {discovered.name} speaks of {other}: that it uses it is a guess."
+        for loses in dict.fromkeys(own.loses for own in tier.own.values() if own.loses):
+            yield f"  # Not restarted, as {loses}: `allow_data_loss: true` here allows it."
         yield f"  {discovered.name}:"
         yield f"    hosts: [{', '.join(instance.host.name for instance in discovered.instances)}]"
         yield f"    service: {discovered.deployment}"

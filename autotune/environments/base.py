@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
 from typing import Protocol
 
+from autotune.deploy.changes import HostChanges
 from autotune.deploy.deployed import Fleet
 from autotune.environments import names
 from autotune.environments.clock import Clock
@@ -18,6 +19,7 @@ from autotune.space.facts import HostFacts
 from autotune.space.space import Space
 from autotune.target.model import Target
 from autotune.target.read import TargetFile
+from autotune.transports.curl import Answer
 
 
 @dataclass(frozen=True)
@@ -43,6 +45,8 @@ class Preview:
 
     ``files(settings)`` maps ``part/path`` to content. ``installed``: the servers are those of the
     hosts, whose ``host_settings`` (kernel, limits) are set too, and not private ones of the study.
+    Then ``changes(settings)`` are those to each host as it is now, ``answers()`` what comes now to one
+    request to each entry, by its URL, ``restarts`` the hosts of each unit that a trial may restart.
     """
 
     entry: str
@@ -50,6 +54,9 @@ class Preview:
     files: Callable[[Settings], Mapping[str, bytes]]
     host_settings: tuple[str, ...] = ()
     installed: bool = False
+    changes: Callable[[Settings], Mapping[str, HostChanges]] | None = None
+    answers: Callable[[], Mapping[str, Answer | str]] = dict
+    restarts: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
 
 class Session(Protocol):

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from autotune.deploy import manifest
+from autotune.deploy.changes import HostChanges
 from autotune.deploy.deployment import Deployment
 from autotune.deploy.desired_state import DesiredState, desired_state, render
 from autotune.deploy.managed_hosts import LoadHosts
@@ -30,7 +31,7 @@ from autotune.loads.of_target import addresses
 from autotune.loads.registry import chosen
 from autotune.monitor.watch import WatchedHost, hosts_of
 from autotune.parameter_name import ParameterName
-from autotune.services.base import Own, Role, Settings
+from autotune.services.base import Action, Own, Role, Settings
 from autotune.services.registry import expected_body, placed
 from autotune.space import space as spaces
 from autotune.space.dimension import NAMED, PRESETS
@@ -41,6 +42,7 @@ from autotune.target.read import TargetFile
 from autotune.target.runtimes import runtime_module
 from autotune.transports import curl
 from autotune.transports.base import Transport
+from autotune.transports.curl import Answer, in_words
 from autotune.transports.local import LocalTransport
 from autotune.transports.parallel import run_on_all
 from autotune.transports.request import Request
@@ -86,9 +88,12 @@ class StackEnvironment:
         if not self.runtime.installed:
             return announced
         hosts = dict.fromkeys(host for tier in target.tiers.values() for host in tier.hosts)
+        edited = {part.partition(".")[0] for part in self.own}
+        whole = [name for name in target.tiers if name not in edited]
+        replaced = f" Files of {', '.join(whole)} are replaced whole." if whole else ""
         return (
             f"{announced}\nServices of {', '.join(hosts)} are reconfigured, reloaded and restarted "
-            "meanwhile, and restored at the end."
+            f"meanwhile, and restored at the end.{replaced}"
         )
 
     def lay_out(self, directory: str) -> Stack:
@@ -109,6 +114,7 @@ class StackEnvironment:
                 f"programs: {', '.join(sorted(programs))}",
                 *self.runtime.status(laid, self.transports),
                 f"{', '.join(NAMED)}: rendered and accepted by the software itself",
+                *(self._as_it_runs() if self.runtime.installed else ()),
             ),
             left_out=self.dropped,
             not_checked=(
@@ -144,7 +150,53 @@ class StackEnvironment:
             files=lambda settings: self._desired(laid, settings).files,
             host_settings=tuple(part.name for part in laid.of_role(Role.HOST)),
             installed=self.runtime.installed,
+            changes=self._changes if self.runtime.installed else None,
+            answers=self._answers,
+            restarts=self._restarts(laid),
         )
+
+    def _changes(self, settings: Settings) -> dict[str, HostChanges]:
+        with _thrown_away() as directory:
+            return self.fleet(Path(directory), lambda _: None).changes(settings)
+
+    def _answers(self) -> dict[str, Answer | str]:
+        """What each entry answers now; nothing of servers that do not run yet, or where asking may
+        change something."""
+        request = of_target.request(self.file, self.lay_out("<study>/run"))
+        if not self.runtime.installed or request.method not in ("GET", "HEAD"):
+            return {}
+        return {
+            f"{entry.method} {entry.url}" + (f" at {entry.endpoint}" if entry.host else ""):
+            curl.answer(self.load_hosts[0], entry)
+            for entry in request.each()
+        }  # fmt: skip
+
+    def _restarts(self, laid: Stack) -> dict[str, tuple[str, ...]]:
+        owners = {ParameterName.parse(dimension.name).owner for dimension in self.space.tunable
+                  if dimension.parameter.action is Action.RESTART}  # fmt: skip
+        hosts: dict[str, tuple[str, ...]] = {}
+        for part in laid.parts:
+            unit = self.runtime.layout.unit(part)
+            if unit and part.owner in owners:
+                hosts[unit] = (*hosts.get(unit, ()), part.site.host)
+        return hosts
+
+    def _as_it_runs(self) -> Iterator[str]:
+        """How the hosts differ from the baseline, and what the entry answers now.
+
+        Raises AutotuneError where all files are edited and the entry answers wrong all the same.
+        """
+        changes = self._changes(self.space.as_given({}).settings)
+        files = [f"{host}: {path}" for host, change in changes.items() for path in change.files]
+        yield (f"the baseline would write {', '.join(files)}: `autotune plan` shows what" if files
+               else "the hosts' files are the baseline, byte for byte")  # fmt: skip
+        for url, answer in self._answers().items():
+            words = in_words(answer)
+            wrong = isinstance(answer, str) or not answer.ok
+            if wrong and not files:
+                hint = "`load: {path: /…}` or `url:` names something that is answered with 2xx"
+                raise AutotuneError(f"{url}: {words}", hint=hint)
+            yield f"{url}: {words}"
 
     @contextmanager
     def session(self, directory: Path, note: Note, history: History) -> Iterator[LoadSession]:

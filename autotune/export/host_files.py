@@ -21,12 +21,13 @@ from autotune.deploy.deployed import Original
 from autotune.deploy.host_state import kernel_file
 from autotune.errors import AutotuneError
 from autotune.masking import is_masked
-from autotune.report.diff import file_diff, rendered
+from autotune.report.diff import rendered
 from autotune.report.studies import Study
 from autotune.report.view import conclusion
 from autotune.study.records import Trial
 from autotune.target import runtimes
 from autotune.target.shipped import shipped
+from autotune.unified_diff import file_diff
 
 SYSCTL_FILE = "/etc/sysctl.d/99-autotune.conf"
 _ORDINARY = re.compile(r"[\w.][\w:.,@\\ /-]*|-?[0-9]+( -?[0-9]+)*")

@@ -12,7 +12,7 @@ from autotune.errors import AutotuneError
 from autotune.export.ansible import ansible, backup_of
 from autotune.export.host_files import MODEL, SYSCTL_FILE, Hosts, filled, hosts_of, patch, shell
 from autotune.export.manifest import manifest
-from autotune.report.diff import Files, file_diff, rendered, trial_named
+from autotune.report.diff import rendered, trial_named
 from autotune.report.parameters import active, changes, declared, described
 from autotune.report.studies import Study
 from autotune.report.text import headline
@@ -20,6 +20,7 @@ from autotune.report.view import conclusion, study_view
 from autotune.services.base import Settings, Value
 from autotune.study.records import Trial
 from autotune.target.messages import instead, same
+from autotune.unified_diff import Files, file_diff
 
 
 def write_export(

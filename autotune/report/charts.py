@@ -8,7 +8,7 @@ from typing import Any
 from autotune.errors import AutotuneError
 from autotune.report import format as fmt
 from autotune.report import timeline
-from autotune.report.diff import Files, file_diff, rendered
+from autotune.report.diff import rendered
 from autotune.report.load_curve import PERCENTILES, hosts_at_capacity, load_curve
 from autotune.report.objective import Requests
 from autotune.report.parameters import Declared, active, changes, declared, described
@@ -17,6 +17,7 @@ from autotune.report.trials import VERDICTS, describe_finding, outcome
 from autotune.report.view import StudyView, capacity_of
 from autotune.services.base import Value
 from autotune.study.records import COUNTED, Trial
+from autotune.unified_diff import Files, file_diff
 
 Curve = dict[str, list[float | None]]
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import difflib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
+from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
 
@@ -15,27 +15,59 @@ from autotune.report.studies import Study
 from autotune.report.view import conclusion
 from autotune.study.records import State, Trial
 from autotune.target.messages import nearest
+from autotune.target.read import read
 from autotune.terminal import Line
+from autotune.transports.parallel import run_on_all
+from autotune.unified_diff import Files, file_diff
 
-Files = Mapping[str, bytes]
+HOSTS = "hosts"
 STYLES = {"+": "green", "-": "red", "@": "cyan"}
-NO_END = "\\ No newline at end of file\n"
 
 
 def diff_text(
     study: Study, a: str = "baseline", b: str = "best", *, parameters: bool = False
 ) -> str:
-    """A unified diff from trial ``a`` to trial ``b``, each a number, ``baseline`` or ``best``.
+    """A unified diff from trial ``a`` to trial ``b``, each a number, ``baseline`` or ``best``; ``a`` may
+    be ``hosts``, the files as they are there now.
 
     Of their files, as `patch -p1` takes it; with ``parameters``, of the settings that have an
     effect. Empty when they are the same. Raises AutotuneError for a trial there is not, or one that
     was never deployed.
     """
+    if a == HOSTS:
+        trial = trial_named(study.state, b)
+        tree = rendered(study.directory, trial)
+        return file_diff(on_hosts(study, tree), tree, HOSTS, f"trial-{trial.number}")
     before, after = trial_named(study.state, a), trial_named(study.state, b)
     if parameters:
         return parameter_diff(before, after, declared(study.target))
     files = rendered(study.directory, before), rendered(study.directory, after)
     return file_diff(*files, f"trial-{before.number}", f"trial-{after.number}")
+
+
+def on_hosts(study: Study, files: Files) -> dict[str, bytes]:
+    """What the hosts have in place of ``files``, by the same names; secrets masked.
+
+    Raises AutotuneError for a study without hosts, HostUnreachable.
+    """
+    if study.target.simulated or not all(t.installed for t in study.target.tiers.values()):
+        raise AutotuneError(
+            "the servers of this study are no more", hint="compare trials: 0 and best"
+        )
+    from autotune.deploy.host import contents
+    from autotune.transports.hosts import transport
+
+    paths: dict[str, dict[str, str]] = {}
+    for name in files:
+        part, _, path = name.partition("/")
+        paths.setdefault(part.split(".")[1], {})[f"/{path}"] = name
+    target = read(study.directory / "target.yaml")
+    file = replace(target, document=replace(target.document, path=study.source))
+    by_host = run_on_all(
+        [transport(file, host) for host in paths], lambda t: contents(t, list(paths[t.name]))
+    ).unwrap()
+    return {paths[host][path]: masked_bytes(content)
+            for host, present in by_host.items() for path, content in present.items()}  # fmt: skip
 
 
 def trial_named(state: State, name: str) -> Trial:
@@ -90,28 +122,6 @@ def _check_digests(trial: Trial, directory: Path, contents: Files) -> None:
                 hint="put the study's directory back from a copy; `autotune diff --parameters` and "
                 "`autotune report` still say what was measured",
             )
-
-
-def file_diff(before: Files, after: Files, a: str, b: str) -> str:
-    """A unified diff of two trees, file by file in the order of their paths."""
-    diff: list[str] = []
-    for path in sorted({*before, *after}):
-        old, new = before.get(path), after.get(path)
-        labels = (
-            "/dev/null" if old is None else f"{a}/{path}",
-            "/dev/null" if new is None else f"{b}/{path}",
-        )
-        diff += [
-            line if line.endswith("\n") else f"{line}\n{NO_END}"
-            for line in difflib.unified_diff(_lines(old), _lines(new), *labels)
-        ]
-    return "".join(diff)
-
-
-def _lines(content: bytes | None) -> list[str]:
-    # Bytes that are no text pass through unharmed; only "\n" ends a line, as `patch` sees it.
-    text = (content or b"").decode("utf-8", "surrogateescape")
-    return [line for line in text.replace("\n", "\n\0").split("\0") if line]
 
 
 def parameter_diff(before: Trial, after: Trial, own: Declared = NONE) -> str:

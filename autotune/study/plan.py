@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-import difflib
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
 from typing import Any
 
+from autotune.deploy.changes import HostChanges
 from autotune.environments.base import Environment, Preview
 from autotune.parameter_name import ParameterName
 from autotune.services.base import Action, Settings
 from autotune.space.space import Candidate
 from autotune.study.schedule import FINALISTS, MOST_PAIRS, MOST_RESERVE
+from autotune.transports.curl import in_words
+from autotune.unified_diff import file_diff
 
 
 def plan(environment: Environment) -> dict[str, Any]:
@@ -39,9 +42,46 @@ def plan(environment: Environment) -> dict[str, Any]:
             if rule.built_in and rule.applies(recommended.settings)
         ],
         "actions": _actions(environment, stock, recommended),
-        "diff": _diff(preview, stock.settings, recommended.settings),
+        **_differences(preview, stock.settings, recommended.settings),
         "budget": {**_budget(environment), "max_rate": target.load.max_rate},
     }
+
+
+def _differences(preview: Preview, stock: Settings, recommended: Settings) -> dict[str, Any]:
+    """To the hosts as they are, where there are any; else to the baseline."""
+    if preview.changes is None:
+        files = preview.files(stock), preview.files(recommended)
+        return {"diff": file_diff(*files, "baseline", "recommended")}
+    changes = preview.changes(recommended)
+    return {
+        "diff": "".join(change.diff for change in changes.values()),
+        "hosts": changes_json(changes),
+        "may_restart": {unit: list(hosts) for unit, hosts in preview.restarts.items()},
+        "requests": {url: in_words(answer) for url, answer in preview.answers().items()},
+    }
+
+
+def changes_json(changes: Mapping[str, HostChanges]) -> dict[str, Any]:
+    """By host: files and their diff, kernel values from → to, units with action and reasons."""
+    return {name: asdict(change) for name, change in changes.items()}
+
+
+def changes_text(changes: Mapping[str, Any]) -> Iterator[str]:
+    """Units with the hosts where they act and why, then kernel values; of changes as in JSON."""
+    hosts: dict[tuple[str, ...], list[str]] = {}
+    for host, change in changes.items():
+        for unit, of_unit in change["units"].items():
+            hosts.setdefault((of_unit["action"], unit, *of_unit["because"]), []).append(host)
+    for (action, unit, *because), names in hosts.items():
+        yield f"  {action} {unit} on {_at_once(names)}, for {', '.join(because)}"
+    for host, change in changes.items():
+        for key, (old, new) in change["sysctls"].items():
+            yield f"  {host}: {key} {old} → {new}"
+
+
+def _at_once(hosts: Sequence[str]) -> str:
+    """A deployment acts on all hosts together."""
+    return ", ".join(hosts) + (f", {len(hosts)} at once" if len(hosts) > 1 else "")
 
 
 def _of_command(environment: Environment) -> dict[str, Any]:
@@ -103,13 +143,12 @@ def text(planned: dict[str, Any]) -> str:
     lines = [
         *about,
         spent,
-        "From the baseline to the recommended settings:",
-        *(f"  {what}: {', '.join(names)}" for what, names in planned["actions"].items() if names),
+        *_actions_in_words(planned),
         *(f"  rule: {binding}" for binding in planned["bindings"]),
         *(f"  within: {limit}" for limit in planned["limits"]),
         *_deployments_in_words(planned["deployments"]),
         "",
-        planned["diff"].rstrip("\n") or "No file would differ from the baseline's.",
+        planned["diff"].rstrip("\n") or "No file would differ.",
     ]
     return "\n".join(lines)
 
@@ -118,10 +157,23 @@ def _installed(planned: dict[str, Any]) -> Iterator[str]:
     """Whose servers they are, and what becomes of them."""
     yield (
         f"The hosts' own services, not ended: {', '.join(planned['servers'])}. Meanwhile their files "
-        "are replaced and they are reloaded or restarted; at the end their files are restored."
+        "are changed and they are reloaded or restarted; at the end their files are restored."
     )
     if planned["host_settings"]:
         yield f"Set meanwhile and restored at the end, too: {', '.join(planned['host_settings'])}."
+    for unit, hosts in planned["may_restart"].items():
+        yield f"A trial may restart {unit} on {_at_once(hosts)}."
+    yield from (f"Now {url}: {words}." for url, words in planned["requests"].items())
+
+
+def _actions_in_words(planned: dict[str, Any]) -> Iterator[str]:
+    if "hosts" not in planned:
+        yield "From the baseline to the recommended settings:"
+        yield from (f"  {what}: {', '.join(names)}"
+                    for what, names in planned["actions"].items() if names)  # fmt: skip
+        return
+    yield "From what the hosts have now to the recommended settings:"
+    yield from changes_text(planned["hosts"])
 
 
 def _deployment(environment: Environment, preview: Preview, chosen: Settings) -> dict[str, Any]:
@@ -165,16 +217,3 @@ def _actions(environment: Environment, old: Candidate, new: Candidate) -> dict[s
         action.name.lower(): sorted(name for name, least in needed.items() if least is action)
         for action in (Action.NONE, Action.RELOAD, Action.RESTART)
     }
-
-
-def _diff(preview: Preview, old: Settings, new: Settings) -> str:
-    before, after = preview.files(old), preview.files(new)
-    pieces: list[str] = []
-    for path in dict.fromkeys((*before, *after)):
-        pieces += difflib.unified_diff(
-            before.get(path, b"").decode().splitlines(keepends=True),
-            after.get(path, b"").decode().splitlines(keepends=True),
-            f"baseline/{path}",
-            f"recommended/{path}",
-        )
-    return "".join(pieces)

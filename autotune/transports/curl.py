@@ -27,6 +27,14 @@ class Answer:
         return 200 <= self.status < 300
 
 
+def in_words(answer: Answer | str) -> str:
+    """Its status, where it sends on to, and how long it took; or why there is none."""
+    if isinstance(answer, str):
+        return answer
+    onward = f", Location: {answer.location}" if answer.location else ""
+    return f"status {answer.status}{onward}, {1000 * answer.seconds:.0f} ms"
+
+
 def options(request: Request) -> Argv:
     """What curl is told of a request beside its URL."""
     options = ["--header", "Connection: close", "--http2" if request.http2 else "--http1.1"]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 import socket
 import subprocess
 import sys
@@ -17,6 +19,8 @@ from autotune.errors import TargetError
 from autotune.lab.lifecycle import access
 from autotune.lab.plan import names
 from autotune.services.base import Action
+from autotune.study import context, start
+from autotune.study.records import Phase
 from autotune.target.read import read
 from autotune.transports.ssh import SshTransport
 from tests.deploy.lab import Ground, News, acted, differing
@@ -202,22 +206,82 @@ def test_a_cache_bound_to_one_address_stays_bound_to_it(ground: Ground) -> None:
     assert differing(before, ground.pictures()) == []
 
 
-def test_check_and_plan_from_the_command_line(ground: Ground) -> None:
+def test_check_and_plan_speak_of_the_files_on_the_hosts(ground: Ground) -> None:
     path = target(ground)
     before = ground.pictures()
     checked = autotune("check", str(path))
-    assert "reachable, as root" in checked
+    assert "✓ the hosts' files are the baseline, byte for byte" in checked
+    assert f"✓ GET http://{WEB_ADDRESS}:80/: status 200, " in checked
     assert "cache: what needs a restart stays as it is" in checked
-    planned = autotune("plan", str(path))
-    assert "Private servers" not in planned
-    assert "requirepass" not in planned
+
+    words = autotune("plan", str(path))
+    assert "Private" not in words
+    assert "The hosts' own services, not ended: " in words
+    assert "at the end their files are restored" in words
+    assert ": \n" not in words
+    assert f"A trial may restart redis-server.service on {STORE}." in words
+    assert "A trial may restart memcached" not in words
+    assert f"Now GET http://{WEB_ADDRESS}:80/: status 200, " in words
+    assert f"  restart redis-server.service on {STORE}, for maxclients" in words or (
+        f"  restart redis-server.service on {STORE}, for tcp_backlog" in words
+    )
+    assert PASSWORD not in words
+    planned = json.loads(autotune("plan", str(path), "--json", "--exit-code", code=6))
+    assert planned["installed"]
+    assert f"web.{WEB}.nginx" in planned["servers"]
+    assert {f"web.{WEB}.sysctl", f"web.{WEB}.limits"} <= set(planned["host_settings"])
+    assert planned["hosts"][WEB]["units"]["nginx.service"]["action"] in ("reload", "restart")
+    assert "memcached.service" not in planned["hosts"][CACHE]["units"]
+    diff = planned["hosts"][STORE]["diff"]
+    assert diff.startswith(f"--- now/{STORE}/etc/redis/redis.conf\n")
+    assert "\n+tcp-backlog 4096\n" in diff
+    assert "requirepass" not in "".join(re.findall(r"(?m)^[+-].*\n", diff))
+    assert differing(before, ground.pictures()) == []
+
+    moved = ground.directory / "moved.yaml"
+    moved.write_text(path.read_text().replace("path: /,", "path: /nothing-here,"))
+    refused = autotune("check", str(moved), code=1, error=True)
+    assert f"GET http://{WEB_ADDRESS}:80/nothing-here: status 404" in refused
+
+
+def test_a_study_goes_on_with_what_it_found_and_its_winner_is_applied(ground: Ground) -> None:
+    before, path = ground.pictures(), target(ground)
+    environment, study = prepare(read(path)), ground.directory / "studies" / "one"
+    with context.opened(environment, study, News()) as opened:  # type: ignore[arg-type]  # takes every call
+        context.open_study(environment, opened, study)
+        settings = environment.space.candidate({"store.redis.hz": 20})
+        trial = opened.store.begin(Phase.RECOMMENDED, settings)
+        opened.store.deployed(trial, opened.session.fleet.deploy(settings.settings))
+    assert differing(before, ground.pictures()) == []
+    assert PASSWORD not in (study / "events.jsonl").read_text()
+    words = (str(trial.number), "--studies", str(study.parent))
+    shown = autotune("diff", "one", "hosts", *words)
+    assert re.findall(r"(?m)^[+-](?![+-]).*", shown) == ["-hz 10", "+hz 20"]
+
+    ground.sh(STORE, "echo 'hz 30' >>/etc/redis/redis.conf")
+    again = start.unfinished(study)
+    assert again.space.baseline == environment.space.baseline
+    assert again.file.adopted == environment.file.adopted
+    ground.sh(STORE, "sed -i '$d' /etc/redis/redis.conf")
+    before = ground.pictures()  # the file has another time
+
+    out = ground.directory / "winner"
+    autotune("export", "one", "--out", str(out), "--trial", *words)
+    with watched() as answers:
+        applied = autotune("apply", str(out), str(path), "--yes", *words[1:], error=True)
+        assert "\n+hz 20\n" in applied
+        assert f"\n  restart redis-server.service on {STORE}, for hz\n" in applied
+        assert "hz 20" in ground.sh(STORE, "cat /etc/redis/redis.conf").splitlines()
+        autotune("restore", "stranger-applied", *words[1:])
+    assert {answer[:7] for answer in answers} <= {b"-NOAUTH", b""}
+    assert counted(ground) == KEYS
     assert differing(before, ground.pictures()) == []
 
 
-def autotune(*words: str) -> str:
+def autotune(*words: str, code: int = 0, error: bool = False) -> str:
     done = subprocess.run(
         [sys.executable, "-m", "autotune", *words],
         capture_output=True, text=True, timeout=300, check=False,
     )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+    assert done.returncode == code, done.stderr
+    return done.stdout + (done.stderr if error else "")

@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from autotune.errors import AutotuneError
-from autotune.report.diff import diff_lines, diff_text, file_diff, rendered, trial_named
+from autotune.report.diff import diff_lines, diff_text, rendered, trial_named
 from autotune.report.studies import Study, open_study
+from autotune.unified_diff import file_diff
 
 Files = dict[str, bytes]
 

@@ -32,20 +32,3 @@ def test_every_deployment_and_what_holds_it_back(tmp_path: Path) -> None:
     said = text(planned)
     assert "2 deployments, each tried with its recommended settings first:" in said
     assert "web.service apache+mod_php" in said
-
-
-def test_the_hosts_own_servers_are_not_called_private(tmp_path: Path) -> None:
-    path = tmp_path / "target.yaml"
-    path.write_text(
-        "name: shop\nslo: {p99: 50ms}\nhosts: {here: {transport: local}}\n"
-        "tiers: {lb: {hosts: here, service: nginx, port: 80}}\n"
-    )
-    planned = plan(prepare(read(path)))
-    assert planned["installed"]
-    assert planned["servers"] == ["lb.here.nginx"]
-    assert {"lb.here.sysctl", "lb.here.limits"} <= set(planned["host_settings"])
-    words = text(planned)
-    assert "Private" not in words
-    assert "The hosts' own services, not ended: lb.here.nginx." in words
-    assert "at the end their files are restored" in words
-    assert ": \n" not in words
