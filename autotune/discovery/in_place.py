@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -28,7 +28,7 @@ REPLACE = "or let autotune write whole files there: `replace: true` in its tier"
 class InPlace:
     """``own`` are the hosts' files as templates, by the names of parts; ``running`` what they say.
 
-    ``notes`` are what could not be read, a line each.
+    ``notes`` are what could not be read, and what runs there in no tier, a line each.
     """
 
     own: Mapping[str, Own] = field(default_factory=dict)
@@ -102,8 +102,23 @@ def of_hosts(file: TargetFile, hosts: Mapping[str, DiscoveredHost]) -> InPlace:
     return InPlace(
         {part: _with_text(own, each) for each in adopted for part, own in each.own.items()},
         _running(file, adopted),
-        tuple(dict.fromkeys(unread)),
+        tuple(dict.fromkeys((*unread, *_passed_over(hosts, adopted)))),
     )
+
+
+def _passed_over(
+    hosts: Mapping[str, DiscoveredHost], adopted: Sequence[AdoptedTier]
+) -> Iterator[str]:
+    """What runs or listens on the hosts and is in no tier of the target."""
+    tuned = {
+        (i.host.name, i.deployment, i.port) for each in adopted for i in each.discovered.instances
+    }
+    for name, host in hosts.items():
+        running, notes = instances(host)
+        yield from notes
+        for instance in running:
+            if (name, instance.deployment, instance.port) not in tuned:
+                yield f"{name}: {instance.deployment} at port {instance.port} is in no tier"
 
 
 def _read(file: TargetFile, transport: Transport) -> DiscoveredHost:

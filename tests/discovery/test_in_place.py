@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from autotune.discovery.host_reading import DiscoveredHost
 from autotune.discovery.in_place import InPlace, of_hosts, of_record
+from autotune.discovery.listening import Listener
 from autotune.environments.data_loss import without_restarts
 from autotune.errors import AutotuneError, TargetError
+from autotune.services.config_files import Tree
 from autotune.space import space as spaces
 from autotune.space.space import Space
 from autotune.target.read import TargetFile, read
@@ -68,6 +71,23 @@ def test_the_baseline_is_what_runs(tmp_path: Path) -> None:
     assert files.own["lb.lb1.limits"].files == ()
     assert "lb.lb1.haproxy" not in files.own  # it is not there: whole files, if it is chosen
     assert "web.limits: nofile left as they are: units keep theirs" in files.lines
+
+
+def test_what_runs_on_the_hosts_in_no_tier_is_named(tmp_path: Path) -> None:
+    database = Listener("mariadbd", 3306, True)
+    files = in_place(
+        target(
+            tmp_path,
+            ("uses: [cache, store]", "uses: store"),
+            ("  cache: {hosts: mc1, service: memcached}\n", ""),
+        ),
+        replace(web(), listeners=(database,)),
+    )
+    assert "web1: not tuned, though it listens: mariadbd (3306, locally)" in files.lines
+    beside = replace(web(), tree=Tree({**web().tree.files, **cache().tree.files}, web().tree.links),
+                     units={**web().units, **cache().units})  # fmt: skip
+    files = in_place(target(tmp_path), beside)
+    assert "web1: memcached at port 11211 is in no tier" in files.lines
 
 
 def test_a_study_goes_on_with_what_it_began_with(tmp_path: Path) -> None:
