@@ -35,8 +35,8 @@ MOST_FINALISTS = 4
 # and say little, and drift does them little harm.
 REFERENCE_EVERY = 6
 SCREENED_FOR_ONE = 3
-# The last part of the time belongs to proof, not to search: enough for the least number of pairs at
-# the pace of the study so far, and for the finalists up to this share.
+# The last part of the time belongs to proof, not to search: enough for the finalists and the least number
+# of pairs at the pace of the study so far, up to this share, which the pairs' measurements divide.
 MOST_RESERVE = 0.45
 LEAST_SECONDS = 15.0  # of a measurement: in less, nothing is learned
 MOST_PAIRS = 6
@@ -190,7 +190,7 @@ def _may_search(state: State, budget: Budget, elapsed: float) -> bool:
 def reserve(state: State, budget: Budget) -> float:
     """Seconds kept for re-measuring the leaders and proving the winner."""
     needed = FINALISTS * trial_seconds(state) + proof_seconds(state)
-    return max(proof_seconds(state), min(needed, MOST_RESERVE * budget.time))
+    return min(needed, MOST_RESERVE * budget.time)
 
 
 def proof_seconds(state: State) -> float:

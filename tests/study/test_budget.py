@@ -17,7 +17,15 @@ from autotune.optimize.confirmation import LEAST_PAIRS
 from autotune.optimize.searcher import Searcher
 from autotune.study.loop import tune
 from autotune.study.records import Phase, State, Trial
-from autotune.study.schedule import LEAST_SECONDS, MOST_RESERVE, allowance, reserve
+from autotune.study.schedule import (
+    LEAST_SECONDS,
+    MOST_RESERVE,
+    Conclude,
+    Measure,
+    allowance,
+    next_step,
+    reserve,
+)
 from autotune.study.store import Store
 from autotune.target.model import Budget
 from tests.study import simulated
@@ -53,9 +61,12 @@ def test_a_measurement_may_take_so_long(
     assert allowance(measured(*done), phase, TEN, elapsed) == pytest.approx(seconds)
 
 
-def test_the_pairs_are_kept_free_whatever_a_trial_takes() -> None:
-    state = measured(Phase.BASELINE, Phase.SEARCH, each=70.0)
-    assert reserve(state, TEN) == 6 * 70.0
+def test_a_slow_baseline_leaves_the_search_its_part_of_the_time() -> None:
+    """The pairs of the proof share what is left, however long the first measurement took."""
+    state = measured(Phase.BASELINE, each=90.0)
+    assert reserve(state, TEN) == MOST_RESERVE * 600
+    assert next_step(state, simulated.space(), TEN, 90.0) != Conclude()
+    assert isinstance(next_step(state, simulated.space(), TEN, 90.0), Measure)
 
 
 @pytest.mark.long
