@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import exp, hypot, log, sqrt
 from statistics import NormalDist
-from typing import Final
+from typing import Final, NamedTuple
 
 LEAST_SD: Final = 0.005  # no search knows the capacity better than this
 
@@ -18,6 +18,15 @@ def deviations(level: float) -> float:
 
 
 WITHIN_90: Final = deviations(0.90)
+
+
+class PartCapacity(NamedTuple):
+    """What a part of a stack carries: the logarithm of requests/s, its sd, and the tiers whose
+    parameters it depends on."""
+
+    log: float
+    sd: float
+    tiers: tuple[str, ...]
 
 
 @dataclass(frozen=True)

@@ -37,9 +37,10 @@ from autotune.diagnose.context import Bottleneck
 from autotune.diagnose.diagnosis import WatchedReading
 from autotune.environments.clock import Clock
 from autotune.environments.load_session import LoadSession, capacity_limits
+from autotune.environments.simulated import ModelMeter
+from autotune.estimate import PartCapacity
 from autotune.measure.reading import Reading
 from autotune.measure.warmup import warm_up
-from autotune.monitor.watch import Observations
 from autotune.optimize.base import distributions, plain
 from autotune.optimize.searcher import Searcher
 from autotune.services.base import Action, Settings
@@ -109,13 +110,18 @@ class Model(Fleet):
         return self.stack.hits, self.stack.misses
 
     def take(self, rate: float, seconds: float, *, ramp: float) -> WatchedReading:
-        return WatchedReading(self.stack.take(rate, seconds, ramp)[0], Observations())
+        return ModelMeter(self.stack).take(rate, seconds, ramp=ramp)
 
     def diagnose(self, settings: Settings, watched: Sequence[WatchedReading]) -> Bottleneck | None:
         """What the probes of a real stack would see."""
         settings = {**self.variant.space.baseline, **settings}
         readings = [one.reading for one in watched]
         return diagnosed(self.variant.topology, settings, readings, self.variant.slo)
+
+    def capacities(
+        self, settings: Settings, watched: Sequence[WatchedReading]
+    ) -> dict[str, PartCapacity]:
+        return ModelMeter(self.stack).capacities(settings, watched)
 
     def drain(self) -> None:
         """Nothing is left behind."""

@@ -36,6 +36,9 @@ class Stack:
     active: frozenset[str]
     # What a diagnosis would advise at a measured peak, where the stack is one that is diagnosed.
     advise: Callable[[Settings, float], tuple[str, ...]] = lambda *_: ()
+    # What probes would tell of its tiers, and what is deployed for settings: see `bench.catalogue`.
+    outputs: Callable[[Settings, np.random.Generator], Mapping[str, object]] = lambda *_: {}
+    repaired: Callable[[Settings], Settings | None] = lambda settings: settings
 
     def measure(self, settings: Settings, rng: np.random.Generator) -> float | None:
         """One noisy measurement; ``None`` for a configuration that fails."""

@@ -58,6 +58,19 @@ class Stack:
         return tuple(part for part in self.parts if met(part.when, settings))
 
     @property
+    def calls(self) -> dict[str, tuple[str, ...]]:
+        """For each tier the tiers that it asks, directly or not."""
+        at = {part.site.listen: part.site.tier for part in self.parts}
+        asked: dict[str, set[str]] = {}
+        for part in reversed(self.parts):
+            site = part.site
+            ends = (*site.forwards_to, *site.caches, *site.stores)
+            direct = {at[end] for end in ends if end in at} - {site.tier}
+            behind = {tier for called in direct for tier in asked.get(called, ())}
+            asked.setdefault(site.tier, set()).update(direct, behind)
+        return {tier: tuple(sorted(others)) for tier, others in asked.items()}
+
+    @property
     def hosts(self) -> tuple[str, ...]:
         """Every host that something runs on, each once."""
         return tuple(dict.fromkeys(part.site.host for part in self.parts))

@@ -38,14 +38,22 @@ def diagnose(
     slo: Slo,
 ) -> Bottleneck | None:
     """What limits the peak, by the readings around it; ``None`` when nothing seen explains it."""
-    return bottleneck_of(
-        [
-            context_of(
-                w.reading, w.observations, stack=stack, hosts=hosts, settings=settings, slo=slo
-            )
-            for w in watched
-        ]
-    )
+    return bottleneck_of(contexts_of(stack, settings, watched, hosts=hosts, slo=slo))
+
+
+def contexts_of(
+    stack: Stack,
+    settings: Settings,
+    watched: Sequence[WatchedReading],
+    *,
+    hosts: tuple[WatchedHost, ...],
+    slo: Slo,
+) -> list[ReadingContext]:
+    """All of the readings, summed up."""
+    return [
+        context_of(w.reading, w.observations, stack=stack, hosts=hosts, settings=settings, slo=slo)
+        for w in watched
+    ]
 
 
 def bottleneck_of(contexts: Sequence[ReadingContext]) -> Bottleneck | None:

@@ -11,7 +11,7 @@ from autotune.deploy.deployed import Deployed
 from autotune.diagnose.context import Bottleneck
 from autotune.diagnose.diagnosis import WatchedReading
 from autotune.environments.peak import Peak
-from autotune.estimate import Estimate
+from autotune.estimate import Estimate, PartCapacity
 from autotune.measure.benchmark import Answer
 from autotune.measure.noise import Noise
 from autotune.measure.warmup import WarmUpResult
@@ -36,7 +36,8 @@ class EvaluationRequest:
 
 @dataclass(frozen=True)
 class Measured:
-    """The peak of a configuration, from ``readings`` that took ``load_seconds``.
+    """The peak of a configuration, from ``readings`` that took ``load_seconds``, and the
+    ``capacities`` of the stack's parts.
 
     ``values`` are the answers of a benchmark command. ``rss`` is the largest process of each
     `tier.service`, in bytes. ``noise`` is the estimate of how much readings scatter.
@@ -47,6 +48,7 @@ class Measured:
     load_seconds: float
     values: tuple[float, ...] = ()
     bottleneck: Bottleneck | None = None
+    capacities: Mapping[str, PartCapacity] = field(default_factory=dict)
     rss: Mapping[str, int] = field(default_factory=dict)
     noise: Noise | None = None
 

@@ -6,9 +6,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from autotune.deploy.stack import Stack
+from autotune.diagnose.capacities import capacities, uses
 from autotune.diagnose.context import Bottleneck
-from autotune.diagnose.diagnosis import WatchedReading, diagnose
+from autotune.diagnose.diagnosis import WatchedReading, contexts_of, diagnose
 from autotune.diagnose.faults import faults, suspected
+from autotune.estimate import PartCapacity
 from autotune.loads.base import Load, LoadResult, LoadSpec
 from autotune.loads.take import take
 from autotune.measure.reading import Reading
@@ -72,6 +74,14 @@ class LoadMeter:
         """What holds the peak down, by the readings around it."""
         stack = replace(self.stack, parts=self.stack.active(settings))
         return diagnose(stack, settings, watched, hosts=self._hosts(settings), slo=self.slo)
+
+    def capacities(
+        self, settings: Settings, watched: Sequence[WatchedReading]
+    ) -> dict[str, PartCapacity]:
+        """What each part of the stack carries, by the readings that met the SLO."""
+        stack = replace(self.stack, parts=self.stack.active(settings))
+        contexts = contexts_of(stack, settings, watched, hosts=self._hosts(settings), slo=self.slo)
+        return capacities(uses(contexts, stack.calls))
 
     def _starved(self, observations: Observations, spec: LoadSpec) -> str | None:
         """Why a load host could not be trusted with this load: its own quota kept it waiting."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Protocol
 
@@ -19,7 +19,7 @@ from autotune.environments.evaluation import (
     Recorder,
 )
 from autotune.environments.peak import Peak
-from autotune.estimate import Estimate
+from autotune.estimate import Estimate, PartCapacity
 from autotune.measure import Capacity, Limits, Reading, Slo, search
 from autotune.measure.steal import MUCH, Steal, worst
 from autotune.measure.warmup import (
@@ -46,6 +46,7 @@ HELD_BACK = 0.9
 BEYOND = 1.5
 # How far a configuration nobody has measured may be from what is expected: sd of the log peak.
 UNKNOWN_SD = 0.5
+SETTLED = 2  # last windows of a warm-up that tell of the stack as it stays
 # Servers are asked for at most this much by a single search for a peak, in seconds under load.
 LOAD_SECONDS = 60.0
 
@@ -64,6 +65,12 @@ class Meter(Protocol):
 
     def diagnose(self, settings: Settings, watched: Sequence[WatchedReading]) -> Bottleneck | None:
         """What holds the peak down, by the readings around it."""
+        ...
+
+    def capacities(
+        self, settings: Settings, watched: Sequence[WatchedReading]
+    ) -> Mapping[str, PartCapacity]:
+        """What each part of the stack carries, by the readings that met the SLO."""
         ...
 
     def lookups(self) -> tuple[int, int] | None:
@@ -97,6 +104,7 @@ class LoadSession:
         self._told = False  # that CPU time is stolen
         self._carried = 0.0  # rate of the last reading, where it met the SLO
         self._noise = history.noise
+        self._windows: list[WatchedReading] = []  # of the last warm-up
         self._warm = False  # whether the caches hold what they can, by what this session saw
 
     def evaluate(
@@ -131,6 +139,8 @@ class LoadSession:
             readings=len(capacity.readings),
             load_seconds=capacity.load_seconds,
             bottleneck=self.meter.diagnose(settings, watched),
+            # What the caches still lacked at first would count against the tiers behind them.
+            capacities=self.meter.capacities(settings, [*self._windows[-SETTLED:], *watched]),
             rss=worst_rss(watched),
             noise=capacity.noise,
         )
@@ -139,8 +149,10 @@ class LoadSession:
         self, request: EvaluationRequest, record: Recorder, *, prefilled: bool
     ) -> WarmUpResult:
         def probe(rate: float, seconds: float) -> Reading:
-            return self.read(rate, seconds, record, WARM_UP).reading
+            self._windows.append(self.read(rate, seconds, record, WARM_UP))
+            return self._windows[-1].reading
 
+        self._windows = []
         expected = request.expected.value if request.expected else None
         # A hit rate takes many windows to settle; caches that kept what they held need not be awaited.
         lookups = (lambda: None) if self._warm else self.meter.lookups

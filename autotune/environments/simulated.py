@@ -12,6 +12,7 @@ from autotune.deploy import stack as stacks
 from autotune.deploy.desired_state import desired_state
 from autotune.deploy.runtime import installed_layout
 from autotune.deploy.stack import Part, Stack
+from autotune.diagnose.capacities import capacities, of_hosts
 from autotune.diagnose.context import Bottleneck
 from autotune.diagnose.diagnosis import WatchedReading
 from autotune.environments.base import Checked, Preview, size
@@ -19,6 +20,7 @@ from autotune.environments.clock import Clock
 from autotune.environments.evaluation import History
 from autotune.environments.load_session import LoadSession, capacity_limits
 from autotune.environments.stack import rendered
+from autotune.estimate import PartCapacity
 from autotune.loads.of_target import request
 from autotune.monitor.watch import Observations
 from autotune.services.base import Settings
@@ -144,6 +146,21 @@ class ModelMeter:
     def diagnose(self, settings: Settings, watched: Sequence[WatchedReading]) -> Bottleneck | None:
         readings = [reading.reading for reading in watched]
         return diagnosed(self.stack.topology, settings, readings, self.stack.slo)
+
+    def capacities(
+        self, settings: Settings, watched: Sequence[WatchedReading]
+    ) -> dict[str, PartCapacity]:
+        """CPUs by the utilisation law, as on real hosts."""
+        tiers: dict[str, tuple[str, ...]] = {}
+        topology = self.stack.topology
+        for tier in (topology.lb, topology.web, topology.cache, topology.store):
+            tiers |= {host: (*tiers.get(host, ()), tier.tier) for host in tier.hosts}
+        return capacities(
+            use
+            for w in watched
+            if self.stack.slo.met(w.reading)
+            for use in of_hosts(w.reading.rate, {h: u.cpu for h, u in w.hosts.items()}, tiers)
+        )
 
     def lookups(self) -> tuple[int, int]:
         return self.stack.hits, self.stack.misses

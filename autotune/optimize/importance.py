@@ -18,7 +18,8 @@ import numpy.typing as npt
 
 from autotune.estimate import WITHIN_90
 from autotune.optimize.gp.grid import Axis, Points
-from autotune.optimize.gp.surrogate import Surrogate, decompress
+from autotune.optimize.gp.scale import decompress
+from autotune.optimize.gp.surrogate import Surrogate
 from autotune.services.base import Value
 
 Array = npt.NDArray[np.float64]

@@ -24,12 +24,12 @@ from autotune.errors import AutotuneError
 from autotune.estimate import Estimate
 from autotune.optimize.base import Task, distributions, inside, plain
 from autotune.optimize.drift import NONE, Drift
+from autotune.optimize.gp.scale import decompress
 from autotune.optimize.gp.surrogate import (
     DRIFT,
     FEASIBLE,
     NO_TRIAL,
     Surrogate,
-    decompress,
     numbers,
     observe,
     shifts,

@@ -11,7 +11,7 @@ from typing import Any
 from autotune.errors import AutotuneError
 from autotune.parameter_name import ParameterName, own_settings
 from autotune.report import format as fmt
-from autotune.services.base import Action, Parameter, Role, Service, Settings, Value
+from autotune.services.base import Action, Effect, Parameter, Role, Service, Settings, Value
 from autotune.services.registry import ALL, DEPLOYMENTS, SERVICES, choice_of, parts
 from autotune.space.dimension import CHOICE, is_choice
 from autotune.target.messages import instead, same
@@ -21,6 +21,12 @@ Declared = Mapping[str, ParameterRule]
 NOTHING: Settings = {}
 NONE: Declared = {}
 INDENT = 6 * " "
+EFFECTS = {
+    Effect.CAPACITY: "on the capacity, searched first",
+    Effect.SMALL: "small",
+    Effect.COSMETIC: "none to speak of",
+}
+DIRECTIONS = {"": "", "+": ", guides say more", "-": ", guides say less"}
 
 
 def services(name: str | None) -> tuple[Service, ...]:
@@ -60,6 +66,9 @@ def _entry(parameter: Parameter) -> dict[str, Any]:
         "when": {other: list(values) for other, values in parameter.when},
         "roles": sorted(map(str, parameter.roles)) if parameter.roles else None,
         "action": parameter.action.name.lower(),
+        "effect": str(parameter.effect),
+        "direction": parameter.direction,
+        "safe": list(parameter.safe) if parameter.safe else None,
         "source": parameter.source,
     }
 
@@ -92,6 +101,9 @@ def _lines(parameter: Parameter, width: int) -> Iterator[str]:
     for role, value in parameter.published.items():
         presets.append(f"published for {role} {fmt.setting(value, unit)}")
     yield f"{INDENT}{', '.join(presets)}; a change needs a {action}"
+    safe = f"; safe from {parameter.safe[0]} to {parameter.safe[1]}" if parameter.safe else ""
+    guided = DIRECTIONS[parameter.direction]
+    yield f"{INDENT}effect: {EFFECTS[parameter.effect]}{guided}{safe}"
     conditions = [f"{other} is {' or '.join(map(fmt.setting, vs))}" for other, vs in parameter.when]
     if conditions:
         yield f"{INDENT}has an effect when {' and '.join(conditions)}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import KW_ONLY, dataclass, field
+from dataclasses import KW_ONLY, dataclass, field, replace
 from functools import partial
 from typing import ClassVar, TypeVar
 from zlib import crc32
@@ -27,6 +27,14 @@ class Action(enum.IntEnum):
     NONE = 0
     RELOAD = 1
     RESTART = 2
+
+
+class Effect(enum.StrEnum):
+    """How much a parameter may change what a stack carries, by documentation and experience."""
+
+    CAPACITY = "capacity"  # decides on workers, connections, memory: tens of percent
+    SMALL = "small"  # a few percent at most
+    COSMETIC = "cosmetic"  # none that could be measured, but for values that do harm
 
 
 class Role(enum.StrEnum):
@@ -53,6 +61,9 @@ class Parameter:
     ``derive`` is an expression over siblings that the value follows; such a parameter is not
     searched. ``on_demand`` ones keep their stock value unless the target gives them a range or
     choices: they cost the user something else, such as disk space or a wider open door.
+
+    ``effect`` says how much it may matter; ``direction`` where guides move it, `+` or `-`. ``safe`` are
+    the values between which no guide warns of it: the search begins there.
     """
 
     name: str
@@ -73,12 +84,41 @@ class Parameter:
     built_in: bool = False
     derive: str = ""
     on_demand: bool = False
+    effect: Effect = Effect.CAPACITY
+    direction: str = ""
+    safe: tuple[Bound, Bound] | None = None
 
 
 # A parameter by what a change of it costs.
 at_once = partial(Parameter, action=Action.NONE)
 on_reload = partial(Parameter, action=Action.RELOAD)
 on_restart = partial(Parameter, action=Action.RESTART)
+
+
+def guided(
+    parameters: tuple[Parameter, ...],
+    capacity: str = "",
+    small: str = "",
+    safe: Mapping[str, tuple[Bound, Bound]] | None = None,
+) -> tuple[Parameter, ...]:
+    """``parameters`` with what guides say of them: names of those that decide on ``capacity`` and of
+    those with a ``small`` effect, each with the direction in which guides move it (``backlog+``), and
+    ``safe`` ranges. What none names is cosmetic."""
+    effects = {
+        name.rstrip("+-"): (effect, name[len(name.rstrip("+-")) :])
+        for effect, names in ((Effect.CAPACITY, capacity), (Effect.SMALL, small))
+        for name in names.split()
+    }
+    ranges = safe or {}
+    if unknown := {*effects, *ranges} - {parameter.name for parameter in parameters}:
+        raise ValueError(
+            f"guidance for parameters that are not there: {', '.join(sorted(unknown))}"
+        )
+    return tuple(
+        replace(p, effect=effect, direction=direction, safe=ranges.get(p.name))
+        for p in parameters
+        for effect, direction in (effects.get(p.name, (Effect.COSMETIC, "")),)
+    )
 
 
 def met(conditions: Conditions, settings: Settings) -> bool:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from itertools import product
 
 from autotune.parameter_name import ParameterName
-from autotune.services.base import Action, Conditions, Parameter, Value
+from autotune.services.base import Action, Conditions, Effect, Parameter, Value
 from autotune.services.registry import choice_of
 from autotune.space.expression import UNITS, Expression
 from autotune.target.messages import format_value, same
@@ -32,7 +32,7 @@ class Dimension:
 
     Either ``low`` and ``high`` are numbers (inclusive) or ``choices`` is not empty. ``when`` holds
     the settings under which it has any effect. A value that follows from others is ``derived``, an
-    expression over full names in base units.
+    expression over full names in base units. ``safe`` is the part of a range that no guide warns of.
     """
 
     name: str
@@ -46,6 +46,12 @@ class Dimension:
     published: Value | None = None
     when: Conditions = ()
     derived: Expression | None = None
+    safe: tuple[float, float] | None = None
+
+    @property
+    def core(self) -> bool:
+        """Whether it is known to matter: the search begins with such."""
+        return self.parameter.effect is Effect.CAPACITY
 
     @property
     def integer(self) -> bool:

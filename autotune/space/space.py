@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from autotune.errors import Mistakes, TargetError
-from autotune.services.base import Bound, Parameter, Role, Settings, Value, met
+from autotune.services.base import Bound, Effect, Parameter, Role, Settings, Value, met
 from autotune.services.registry import DEPLOYMENTS, Placed, placed
 from autotune.space import derived, kernel
 from autotune.space.declared import declared, try_first, value_of
@@ -38,6 +38,7 @@ class Space:
 
     ``dropped`` says what was left out because these hosts do not have it or the baseline breaks it,
     a line each. ``try_first`` are configurations that the user asks to try first, as what they change.
+    ``core_first``: what is known to matter is searched before the rest.
     """
 
     dimensions: tuple[Dimension, ...]
@@ -45,6 +46,7 @@ class Space:
     facts: Mapping[str, float]
     dropped: tuple[str, ...] = ()
     try_first: tuple[Settings, ...] = ()
+    core_first: bool = True
 
     @property
     def tunable(self) -> tuple[Dimension, ...]:
@@ -57,6 +59,12 @@ class Space:
             and not d.fixed
             and all(set(values) & set(choices_of.get(name, values)) for name, values in d.when)
         )
+
+    @property
+    def core(self) -> tuple[Dimension, ...]:
+        """The tunable dimensions that are searched first: those known to matter, or all of them."""
+        core = tuple(d for d in self.tunable if d.core)
+        return core if core and self.core_first else self.tunable
 
     @property
     def baseline(self) -> dict[str, Value]:
@@ -144,7 +152,9 @@ def build(file: TargetFile, facts: Facts, running: Running = NOTHING_READ) -> Sp
     rules = _written(file, vocabulary)
     for order in orders(target, every):
         rules += vocabulary.rules(order)
-    space = Space(every, tuple(rules), named_facts, left_out, try_first(file, every))
+    space = Space(
+        every, tuple(rules), named_facts, left_out, try_first(file, every), target.tune == "core"
+    )
     try:
         broken = space.candidate({}).bindings
     except Infeasible as error:
@@ -254,7 +264,13 @@ def _ruled(
         return by_name[name].fixed_at(by_name[name].baseline)
     if rule.derive is not None:
         return derived.by_rule(file, by_name, by_name[name], rule.derive)
-    return _adjusted(file, by_name[name], rule)
+    adjusted = _adjusted(file, by_name[name], rule)
+    if rule.range is None and rule.choices is None:
+        return adjusted
+    # What the user gives values to is worth searching, whatever guides say.
+    return replace(
+        adjusted, parameter=replace(adjusted.parameter, effect=Effect.CAPACITY), safe=None
+    )
 
 
 def unknown_deployments(file: TargetFile) -> Iterator[TargetError]:
@@ -304,6 +320,7 @@ def _dimension(place: Placed, parameter: Parameter, facts: HostFacts) -> Dimensi
         published=parameter.published.get(place.role),
         when=(*place.when, *own),
         derived=derived.of_catalogue(parameter, prefix),
+        safe=(value(parameter.safe[0]), value(parameter.safe[1])) if parameter.safe else None,
     )
     if parameter.on_demand:
         return dimension.fixed_at(dimension.baseline)

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from math import log
+from typing import Any
 
 from autotune.diagnose.diagnosis import recommended_moves
 from autotune.environments.load_session import UNKNOWN_SD
 from autotune.estimate import WITHIN_90, Estimate
-from autotune.optimize.gp.surrogate import MATTERS, MOVES
+from autotune.optimize.gp.surrogate import CAPACITIES, MATTERS, MOVES
 from autotune.optimize.searcher import Outcome, Searcher
 from autotune.study import trial as trials
 from autotune.study.context import TrialContext
@@ -52,7 +54,7 @@ def tune(context: TrialContext, searcher: Searcher, budget: Budget) -> Verdict:
         done = trials.run(step, context, prior(state, step), incumbent(state), seconds)
         if done.phase in COUNTED:
             with context.clock.on("search"):
-                tell(searcher, done, recommended_moves(store.state.bottlenecks.get(done.number)))
+                _tell(searcher, done, store.state)
         store.spent(context.clock.collect())
 
 
@@ -99,8 +101,19 @@ def _rank(context: TrialContext, searcher: Searcher) -> None:
     context.store.modelled(searcher.view(drift))
 
 
-def tell(searcher: Searcher, done: Trial, advised: Sequence[str] = ()) -> None:
-    """What came of a trial, to the sampler, with the moves ``advised`` because of what limits it."""
+def _tell(searcher: Searcher, done: Trial, state: State) -> None:
+    moves = recommended_moves(state.bottlenecks.get(done.number))
+    tell(searcher, done, moves, state.capacities.get(done.number))
+
+
+def tell(
+    searcher: Searcher,
+    done: Trial,
+    advised: Sequence[str] = (),
+    capacities: Mapping[str, Any] | None = None,
+) -> None:
+    """What came of a trial, to the sampler, with the moves ``advised`` because of what limits it, and
+    what it told of the stack's parts."""
     if done.fault:
         # Nothing is known about the configuration: the sampler is to learn nothing from it.
         searcher.discard_pending()
@@ -112,6 +125,7 @@ def tell(searcher: Searcher, done: Trial, advised: Sequence[str] = ()) -> None:
         # Nothing was asked of the lower side of a screened one.
         sd = log(peak.high / peak.peak) / WITHIN_90 if peak.screened else peak.sd
         notes |= {MOVES: " ".join(advised)} if advised else {}
+        notes |= {CAPACITIES: json.dumps(capacities)} if capacities else {}
         notes |= {"low": peak.low, "high": peak.high, "sd": sd, "verdict": peak.verdict}
     else:
         notes["why"] = done.failure or ""
@@ -122,5 +136,5 @@ def tell(searcher: Searcher, done: Trial, advised: Sequence[str] = ()) -> None:
 def catch_up(searcher: Searcher, state: State) -> None:
     """After a kill: record what was measured and not recorded, discard suggestions never measured."""
     for trial in state.finished(*COUNTED):
-        tell(searcher, trial, recommended_moves(state.bottlenecks.get(trial.number)))
+        _tell(searcher, trial, state)
     searcher.discard_pending()

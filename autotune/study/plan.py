@@ -34,6 +34,7 @@ def plan(environment: Environment) -> dict[str, Any]:
         "host_settings": list(preview.host_settings),
         "installed": preview.installed,
         "tunable": [dimension.name for dimension in space.tunable],
+        "core": [dimension.name for dimension in space.core],
         "deployments": [_deployment(environment, preview, chosen) for chosen in space.deployments],
         "bindings": [str(binding) for binding in recommended.bindings],
         "limits": [
@@ -120,7 +121,7 @@ def text(planned: dict[str, Any]) -> str:
     """The plan for a person, diffs last."""
     budget = planned["budget"]
     spent = (
-        f"Up to {budget['trials']} configurations of {len(planned['tunable'])} parameters "
+        f"Up to {budget['trials']} configurations of {_searched(planned)} parameters "
         f"within {budget['seconds'] / 60:g} minutes; up to "
         f"{budget['proof_seconds'] / 60:.1f} min of it are reserved to confirm the winner, of the "
         f"{budget['finalists']} best."
@@ -143,6 +144,7 @@ def text(planned: dict[str, Any]) -> str:
     lines = [
         *about,
         spent,
+        *_core_in_words(planned),
         *_actions_in_words(planned),
         *(f"  rule: {binding}" for binding in planned["bindings"]),
         *(f"  within: {limit}" for limit in planned["limits"]),
@@ -151,6 +153,24 @@ def text(planned: dict[str, Any]) -> str:
         planned["diff"].rstrip("\n") or "No file would differ.",
     ]
     return "\n".join(lines)
+
+
+def _searched(planned: dict[str, Any]) -> str:
+    """How many parameters are searched, and how many of them first."""
+    core, every = len(planned.get("core", planned["tunable"])), len(planned["tunable"])
+    return f"{every}" if core == every else f"{core} of {every}"
+
+
+def _core_in_words(planned: dict[str, Any]) -> Iterator[str]:
+    """What is searched first, by service; the rest joins when that is exhausted."""
+    if len(planned["core"]) == len(planned["tunable"]):
+        return
+    services: dict[str, list[str]] = {}
+    for name in planned["core"]:
+        parsed = ParameterName.parse(name)
+        services.setdefault(parsed.owner, []).append(parsed.parameter or "which")
+    yield "Searched first, as known to matter (`tune: all` searches everything at once):"
+    yield from (f"  {name}: {', '.join(bare)}" for name, bare in services.items())
 
 
 def _installed(planned: dict[str, Any]) -> Iterator[str]:

@@ -79,7 +79,8 @@ class State:
     ``transferred`` are changes that won an earlier study and are tried first here.
     ``settled`` says why the search ended before its budget did, ``posterior`` what the model believed
     once it had ended, ``explained`` which of the winner's changes carry its gain. ``rss`` is the
-    largest process of each `tier.service` that any trial had, in bytes. ``values`` are what a
+    largest process of each `tier.service` that any trial had, in bytes. ``capacities`` are those of the
+    stack's parts, by trial. ``values`` are what a
     benchmark command answered, by trial, in their order. ``ceilings`` are those measured, of the
     stack or of its caches alone (``study.ceilings``).
     """
@@ -89,6 +90,7 @@ class State:
     started: str | None = None
     noise: Mapping[str, Any] | None = None
     bottlenecks: Mapping[int, Mapping[str, Any]] = field(default_factory=dict)
+    capacities: Mapping[int, Mapping[str, Any]] = field(default_factory=dict)
     posterior: PosteriorPeaks | None = None
     transferred: tuple[Settings, ...] = ()
     settled: str | None = None
@@ -176,6 +178,7 @@ _OF_STUDY: Mapping[str, Callable[[State, Record], dict[str, Any]]] = {
     "spent": lambda state, r: {"seconds": _summed(state.seconds, r["seconds"])},
     "noise": lambda _, r: {"noise": r},
     "bottleneck": lambda state, r: {"bottlenecks": {**state.bottlenecks, r["trial"]: r}},
+    "capacities": lambda state, r: {"capacities": {**state.capacities, r["trial"]: r["parts"]}},
     "memory": lambda state, r: {"rss": _largest(state.rss, r["rss"])},
     "standings": lambda _, r: {"posterior": _posterior(r)},
     "model": lambda _, r: {"model": r["view"]},

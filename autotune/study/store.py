@@ -18,6 +18,7 @@ from autotune.deploy.deployed import Deployed
 from autotune.diagnose.context import Bottleneck
 from autotune.environments.peak import Peak
 from autotune.errors import AutotuneError
+from autotune.estimate import PartCapacity
 from autotune.masking import masked
 from autotune.measure.benchmark import Answer
 from autotune.measure.noise import Noise
@@ -155,6 +156,13 @@ class Store:
     def bottleneck(self, trial: Trial, bottleneck: Bottleneck) -> None:
         """What held the peak of this trial down."""
         self._write("bottleneck", trial=trial.number, **dataclasses.asdict(bottleneck))
+
+    def capacities(self, trial: Trial, capacities: Mapping[str, PartCapacity]) -> None:
+        """What each part of the stack carries as far as this trial showed: the logarithm of
+        requests/s, its sd, and the tiers whose parameters it depends on."""
+        if capacities:
+            parts = {name: list(capacity) for name, capacity in capacities.items()}
+            self._write("capacities", trial=trial.number, parts=parts)
 
     def memory(self, trial: Trial, rss: Mapping[str, int]) -> None:
         """The largest process of each `tier.service` that this trial showed, in bytes."""

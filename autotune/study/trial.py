@@ -110,6 +110,7 @@ def _record(context: TrialContext, trial: Trial, measured: Measured) -> None:
     store = context.store
     if measured.bottleneck is not None:
         store.bottleneck(trial, measured.bottleneck)
+    store.capacities(trial, measured.capacities)
     store.memory(trial, measured.rss)
     if measured.noise is not None:
         store.noise(measured.noise)

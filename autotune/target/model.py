@@ -376,6 +376,8 @@ class Target(Model):
     load: Load = Load()
     data: Data = Data()
     budget: Budget = Budget()
+    tune: Literal["core", "all"] = "core"
+    """Which parameters the search changes: those known to matter, before any others, or `all`."""
     search: Search = Search()
     simulated: Simulated | None = None
     """Makes the stack a model: no host is touched, and every figure is the model's."""

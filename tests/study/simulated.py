@@ -16,6 +16,7 @@ import numpy as np
 from autotune.deploy.deployed import Deployed, DeployFailed, Fleet
 from autotune.diagnose.diagnosis import WatchedReading
 from autotune.environments.load_session import LoadSession
+from autotune.estimate import PartCapacity
 from autotune.measure.capacity import Limits
 from autotune.measure.reading import Reading
 from autotune.monitor.watch import Observations
@@ -94,6 +95,9 @@ class FormulaMeter:
 
     def diagnose(self, settings: Settings, watched: object) -> None:
         return None
+
+    def capacities(self, settings: Settings, watched: object) -> dict[str, PartCapacity]:
+        return {"all.cpu": PartCapacity(7.0, 0.1, ("web",))}
 
     def lookups(self) -> None:
         return None

@@ -53,6 +53,16 @@ class Axis:
         return cls(dimension, tuple(values), units)
 
     @property
+    def safe(self) -> tuple[int, int]:
+        """The first and the last level that no guide warns of."""
+        last = len(self.values) - 1
+        bounds = self.dimension.safe
+        if bounds is None or not self.ordered:
+            return 0, last
+        low, high = (self.level(bound) for bound in bounds)
+        return (low, high) if low < high else (0, last)
+
+    @property
     def ordered(self) -> bool:
         return not self.dimension.choices
 

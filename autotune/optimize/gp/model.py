@@ -257,11 +257,16 @@ class _Problem:
         return float(fit_ + prior), gradient + prior_gradient
 
     def _prior(self, theta: Array) -> tuple[float, Array]:
-        """Half-Cauchy on amplitudes (in the log of their squares), normal on the logs of the rest."""
+        """Half-Cauchy on amplitudes (in the log of their squares), normal on the logs of the rest.
+
+        Of what has not been tried the mode is the common scale, not zero: without the Jacobian (as in
+        BoTorch's MAP-SAAS) the search takes it to be without effect, and never tries it. How many
+        parameters may matter is said by their class beforehand (`surrogate.VARIANCE`).
+        """
         size = len(self.tables)
         relative = theta[:size]
         loss = np.log1p(np.exp(relative)) - 0.5 * relative
         gradient = 1.0 / (1.0 + np.exp(-relative)) - 0.5
-        width = np.array([1.5, 1.5, 0.8])
+        width = np.array([1.5, 1.5, 1.5])
         rest = (theta[size:] - self.middle) / width
         return float(loss.sum() + 0.5 * rest @ rest), np.concatenate([gradient, rest / width])

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from math import log
 from typing import Any
 
 import numpy as np
@@ -21,6 +22,7 @@ from optuna.trial import FrozenTrial
 from autotune.optimize.base import SpaceSampler
 from autotune.optimize.gp.grid import Grid, Points
 from autotune.optimize.gp.surrogate import (
+    MATTERS,
     Surrogate,
     log_improvement,
     observe,
@@ -28,7 +30,7 @@ from autotune.optimize.gp.surrogate import (
     shifts,
 )
 from autotune.services.base import Action
-from autotune.space.space import Infeasible
+from autotune.space.space import Infeasible, Space
 
 # A model needs something to compare: before so many trials a Latin hypercube is measured, unless a
 # preset was measured already.
@@ -36,8 +38,8 @@ COLD = 8
 LEAST = 2
 # Nor does it know what it does not know: before so many trials it never ends the search.
 SURE = 20
-# Suggestions follow recommended moves, while there are any, except on every third.
-EXPLORE_EVERY = 3
+# Below this probability of anything better among what is known to matter, the rest joins.
+EXHAUSTED = 0.1
 
 
 class GpSampler(SpaceSampler):
@@ -62,16 +64,16 @@ class GpSampler(SpaceSampler):
             return dict(grid.decode(self._repaired(opening[None, :])[0]))
         rng = np.random.default_rng((self._task.seed, trial.number))
         surrogate = Surrogate.of(grid, observations)
-        guided = begun % EXPLORE_EVERY != 0
         # What was deployed last, as far as the sampler knows.
         deployed = [t.params for t in trials if t.params and t.state.is_finished()]
         current = grid.canonical(grid.encode_all(deployed[-1:]))[0] if deployed else None
-        point, runners_up = propose(surrogate, self._repaired, rng, current, guided=guided)
-        # Guided candidates are too few to say what else there may be.
-        conclusive = begun >= SURE and not guided
-        self.improvement_probability = (
-            surrogate.improvement_probability(runners_up, rng) if conclusive else None
-        )
+        core = Region.core(grid, self._task.space)
+        point, runners_up = propose(surrogate, self._repaired, rng, current, core)
+        probability = surrogate.improvement_probability(runners_up, rng) if begun >= SURE else None
+        if probability is not None and probability < EXHAUSTED and not core.everything:
+            point, runners_up = propose(surrogate, self._repaired, rng, current)
+            probability = surrogate.improvement_probability(runners_up, rng)
+        self.improvement_probability = probability
         return dict(grid.decode(point))
 
     def _repaired(self, points: Points) -> Points:
@@ -87,16 +89,53 @@ class GpSampler(SpaceSampler):
         return np.array(repaired) if repaired else points
 
 
+@dataclass(frozen=True)
+class Region:
+    """Which axes of a grid may be changed, and between which levels."""
+
+    axes: npt.NDArray[np.intp]
+    low: Points
+    high: Points
+
+    @classmethod
+    def whole(cls, grid: Grid) -> Region:
+        return cls(np.arange(len(grid.axes)), np.zeros_like(grid.sizes), grid.sizes - 1)
+
+    @classmethod
+    def core(cls, grid: Grid, space: Space) -> Region:
+        """What is known to matter, where no guide warns of it."""
+        if not space.core_first:
+            return cls.whole(grid)
+        names = {dimension.name for dimension in space.core}
+        axes = [d for d, axis in enumerate(grid.axes) if axis.dimension.name in names]
+        low, high = zip(*(axis.safe for axis in grid.axes), strict=True)
+        return cls(np.array(axes, np.intp), np.array(low), np.array(high))
+
+    @property
+    def everything(self) -> bool:
+        return len(self.axes) == len(self.low) and not self.low.any()
+
+    def drawn(self, count: int, rng: np.random.Generator) -> Points:
+        """Uniform over the levels."""
+        sizes = self.high - self.low + 1
+        return self.low + (rng.random((count, len(sizes))) * sizes).astype(np.intp)
+
+
 Array = npt.NDArray[np.float64]
 Projection = Callable[[Points], Points]
 
 LEADERS = 4
+PLAUSIBLE = 2.0  # sds that a leader may be behind the best
 RESTART = 0.02  # what a restart may cost, of the logarithm of the improvement
 TRIED = -1e9  # score of what has been measured, or is being
-MUTATIONS, CROSSOVERS, RANDOM = 500, 200, 200
-# A suggestion far from all leaders in many parameters at once is hardly ever good: each parameter
-# beyond ``reach`` costs so much of the logarithm of its improvement.
-DISTANCE_PENALTY, LEAST_REACH, NEARBY = 1.0, 3, 0.05
+MUTATIONS, RANDOM = 600, 300
+# A suggestion changes no more than this many parameters of a leader: what many changes at once do is
+# hardly ever good, and teaches little. Each beyond it costs so much of the logarithm of its improvement.
+MOST_CHANGES, DISTANCE_PENALTY = 4, 10.0
+# So many failures in a row halve the number of changes, so many successes double it (TuRBO's rule).
+FAILURES, SUCCESSES = 4, 1
+# What a recommended move counts for, beside its improvement: it knows what the model does not.
+ADVISED = log(3.0)
 # The improvement counts times the probability that the configuration works, to this power.
 CAREFUL, LIKELY = 4.0, 0.5
 ROUNDS, PARENTS, OFFSPRING, BATCH = 5, 8, 160, 20
@@ -108,25 +147,28 @@ _MOVE = re.compile(r"(?P<name>[^=+]+?)(?:(?P<direction>[+-])|=(?P<choice>.*))")
 
 @dataclass(frozen=True)
 class _Acquisition:
-    """The score of a point: the logarithm of its expected improvement, less what speaks against it."""
+    """The score of a point: the logarithm of its expected improvement, less what speaks against it.
+
+    ``reach``: how many parameters of one of ``incumbents`` it may change.
+    """
 
     surrogate: Surrogate
     best: float
     incumbents: Points
     tried: frozenset[bytes]
+    reach: int
+
+    def near(self, points: Points) -> Array:
+        """The score, less what is too far from every incumbent."""
+        changes = distances(self.surrogate.grid, points, self.incumbents).min(axis=1)
+        too_far = DISTANCE_PENALTY * np.maximum(changes - self.reach, 0)
+        return np.asarray(self.score(points) - too_far)
 
     def score(self, points: Points) -> Array:
-        grid = self.surrogate.grid
         mean, sd = self.surrogate.predict(points)
         scores = log_improvement(mean, sd, self.best)
         feasibility = self.surrogate.feasibility(points)
         scores += CAREFUL * np.log(np.maximum(feasibility, 1e-12)) - 5.0 * (feasibility < LIKELY)
-        reach = max(LEAST_REACH, len(grid.axes) // 4)
-        # How many parameters differ clearly from those of the nearest incumbent.
-        near = np.array([NEARBY * len(axis.values) if axis.ordered else 0.0 for axis in grid.axes])
-        apart = np.abs(points[:, None, :] - self.incumbents[None, :, :]) > near
-        distance = apart.sum(axis=2).min(axis=1).astype(float)
-        scores -= DISTANCE_PENALTY * np.maximum(distance - reach, 0)
         tried = np.array([point.tobytes() in self.tried for point in points])
         return np.where(tried, TRIED, scores)
 
@@ -136,53 +178,119 @@ def propose(
     project: Projection,
     rng: np.random.Generator,
     current: Points | None = None,
-    *,
-    guided: bool = False,
+    region: Region | None = None,
 ) -> tuple[Points, Points]:
     """The configuration with the highest expected improvement among those likely to work, and the
     runners-up. Among near equals it is the one that ``current`` can become with the fewest restarts.
-    If ``guided``, it follows a move recommended for a leader, if such a candidate is new and likely
-    to work. ``project`` makes points keep the rules of the space."""
+
+    It changes a few parameters of a leader inside ``region``, or takes all of a tier from another one, or
+    follows a move recommended for a leader, if that competes. ``project`` makes points keep the rules
+    of the space."""
     grid, observations = surrogate.grid, surrogate.observations
     surrogate = surrogate.with_pending()
-    mean, _ = surrogate.measured()
-    leading = np.argsort(-mean)[:LEADERS]
+    mean, sd = surrogate.measured()
+    leading = plausible(mean, sd)
     leaders = observations.points[leading]
-    incumbents = grid.canonical(leaders)
     tried = frozenset(point.tobytes() for point in grid.canonical(observations.tried))
-    acquisition = _Acquisition(surrogate, float(mean.max()), incumbents, tried)
-    if guided and observations.moves:
-        moves = [observations.moves[index] for index in leading]
-        candidates = guided_candidates(grid, incumbents, moves)
-        if len(candidates):
-            candidates = grid.canonical(project(candidates))
-        candidates = candidates[surrogate.feasibility(candidates) >= LIKELY]
-        scores = acquisition.score(candidates)
-        if len(candidates) and scores.max() > TRIED:
-            return np.asarray(candidates[int(scores.argmax())]), candidates
-    pool = _evolved(acquisition, leaders, rng)
+    acquisition = _Acquisition(
+        surrogate, float(mean.max()), leaders, tried, reach(observations.log_peaks)
+    )
+    pool = _evolved(acquisition, leaders, rng, region)
     candidates, scores = _first_new(acquisition, pool, project)
+    if observations.moves and surrogate.composite is None:
+        moves = [observations.moves[index] for index in leading]
+        advised = guided_candidates(grid, leaders, moves)
+        if len(advised):
+            advised = grid.canonical(project(advised))
+            candidates = np.vstack([candidates, advised])
+            scores = np.concatenate([scores, acquisition.score(advised) + ADVISED])
     if current is not None:
         scores = scores - RESTART * restarts(grid, current, candidates)
     return np.asarray(candidates[int(scores.argmax())]), candidates
 
 
-def _evolved(acquisition: _Acquisition, leaders: Points, rng: np.random.Generator) -> Points:
-    """Points near the leaders, between them and at random, bred for some rounds; best first."""
+def plausible(mean: Array, sd: Array) -> npt.NDArray[np.intp]:
+    """Indices of those that may well be the best, best first."""
+    order = np.argsort(-mean)[:LEADERS]
+    behind = mean[order[0]] - mean[order]
+    return np.asarray(order[behind <= PLAUSIBLE * np.hypot(sd[order], sd[order[0]])])
+
+
+def reach(log_peaks: Array) -> int:
+    """How many parameters to change at once, by how the last trials went."""
+    most, failures, successes = MOST_CHANGES, 0, 0
+    best = np.maximum.accumulate(log_peaks) if len(log_peaks) else log_peaks
+    for before, peak in zip(best[:-1], log_peaks[1:], strict=True):
+        failures, successes = (0, successes + 1) if peak > before + MATTERS else (failures + 1, 0)
+        if failures == FAILURES:
+            most, failures = max(1, most // 2), 0
+        elif successes == SUCCESSES:
+            most, successes = min(MOST_CHANGES, 2 * most), 0
+    return most
+
+
+def distances(grid: Grid, points: Points, leaders: Points) -> npt.NDArray[np.intp]:
+    """How many parameters of each leader each point changes: ``[point, leader]``. What is there only
+    because another choice was made is no change of its own."""
+    changed = points[:, None, :] != leaders[None, :, :]
+    for child, parent, _ in grid.conditions:
+        changed[:, :, child] &= ~changed[:, :, parent]
+    return np.asarray(changed.sum(axis=2))
+
+
+def _evolved(
+    acquisition: _Acquisition,
+    leaders: Points,
+    rng: np.random.Generator,
+    region: Region | None,
+) -> Points:
+    """Points near the leaders, some bred from them, and those with a tier of another; best first."""
     grid, observations = acquisition.surrogate.grid, acquisition.surrogate.observations
     groups = [
-        mutations(grid, leaders, MUTATIONS, rng),
-        crossovers(leaders, observations.points, CROSSOVERS, rng),
-        random_candidates(grid, RANDOM, rng),
+        mutations(grid, leaders, MUTATIONS, rng, region=region),
+        scattered(grid, leaders, RANDOM, acquisition.reach, rng, region),
     ]
     pool = grid.canonical(np.vstack(groups))
-    scores = acquisition.score(pool)
+    scores = acquisition.near(pool)
     for _ in range(ROUNDS):
         order = np.argsort(-scores)[:PARENTS]
-        offspring = grid.canonical(mutations(grid, pool[order], OFFSPRING, rng, changes=1.2))
+        children = mutations(grid, pool[order], OFFSPRING, rng, changes=1.2, region=region)
+        offspring = grid.canonical(children)
         pool = np.vstack([pool[order], offspring])
-        scores = np.concatenate([scores[order], acquisition.score(offspring)])
+        scores = np.concatenate([scores[order], acquisition.near(offspring)])
+    blocks = grid.canonical(tier_blocks(grid, leaders, observations.points))
+    pool, scores = np.vstack([pool, blocks]), np.concatenate([scores, acquisition.score(blocks)])
     return np.asarray(pool[np.argsort(-scores)])
+
+
+def tier_blocks(grid: Grid, leaders: Points, others: Points) -> Points:
+    """Each leader with one tier as another configuration has it: a tier that is good stays good."""
+    tiers = np.array([axis.dimension.name.partition(".")[0] for axis in grid.axes])
+    blocks = [leaders[:0]]
+    for tier in np.unique(tiers):
+        own = tiers == tier
+        for other in np.unique(others[:, own], axis=0):
+            block = leaders.copy()
+            block[:, own] = other
+            blocks.append(block[(block != leaders).any(axis=1)])
+    return np.vstack(blocks)
+
+
+def scattered(
+    grid: Grid,
+    leaders: Points,
+    count: int,
+    changes: int,
+    rng: np.random.Generator,
+    region: Region | None = None,
+) -> Points:
+    """Leaders with so many parameters at any of their levels."""
+    points = leaders[rng.integers(len(leaders), size=count)]
+    region = region or Region.whole(grid)
+    draws = np.full(points.shape, 2.0)
+    draws[:, region.axes] = rng.random((count, len(region.axes)))
+    ranked = np.sort(draws, axis=1)[:, [min(changes, len(region.axes)) - 1]]
+    return np.where(draws <= ranked, region.drawn(count, rng), points)
 
 
 def _first_new(
@@ -201,35 +309,30 @@ def _first_new(
 
 
 def mutations(
-    grid: Grid, parents: Points, count: int, rng: np.random.Generator, changes: float = 3.0
+    grid: Grid,
+    parents: Points,
+    count: int,
+    rng: np.random.Generator,
+    changes: float = 2.0,
+    region: Region | None = None,
 ) -> Points:
-    """Parents with about ``changes`` parameters changed, mostly a little."""
+    """Parents with about ``changes`` of the open parameters changed, mostly a little."""
     points = parents[rng.integers(len(parents), size=count)]
-    size = points.shape[1]
-    draws = rng.random(points.shape)
-    expected = rng.choice([1.0, changes, changes, 2 * changes], size=(count, 1))
-    changed = draws < expected / size
-    changed[np.arange(count), rng.integers(size, size=count)] = True
+    region = region or Region.whole(grid)
+    draws = np.full(points.shape, 2.0)
+    draws[:, region.axes] = rng.random((count, len(region.axes)))
+    expected = rng.choice([0.0, 0.5, 1.0, 1.5], size=(count, 1)) * changes
+    changed = draws < expected / len(region.axes)
+    changed[np.arange(count), rng.choice(region.axes, size=count)] = True
     sizes = grid.sizes
     scale = rng.choice([0.03, 0.1, 0.25, 0.5], size=points.shape)
     step = np.rint(rng.normal(size=points.shape) * scale * sizes).astype(np.intp)
     step = np.where(step == 0, rng.choice([-1, 1], size=points.shape), step)
-    moved = np.clip(points + step, 0, sizes - 1)
+    # What is outside already stays where it is, or comes in.
+    moved = np.clip(points + step, np.minimum(region.low, points), np.maximum(region.high, points))
     ordered = np.array([axis.ordered for axis in grid.axes])
     moved = np.where(ordered, moved, (rng.random(points.shape) * sizes).astype(np.intp))
     return np.where(changed, moved, points)
-
-
-def crossovers(leaders: Points, others: Points, count: int, rng: np.random.Generator) -> Points:
-    """Each parameter from one of two parents, one of them a leader."""
-    leader = leaders[rng.integers(len(leaders), size=count)]
-    other = others[rng.integers(len(others), size=count)]
-    return np.where(rng.random(leader.shape) < rng.random((count, 1)), leader, other)
-
-
-def random_candidates(grid: Grid, count: int, rng: np.random.Generator) -> Points:
-    """Uniform over the grid."""
-    return (rng.random((count, len(grid.axes))) * grid.sizes).astype(np.intp)
 
 
 def latin_hypercube(grid: Grid, count: int, index: int, seed: int) -> Points:

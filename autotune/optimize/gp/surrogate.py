@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import log
@@ -13,21 +14,23 @@ from optuna.study import Study
 from optuna.trial import FrozenTrial, TrialState
 from scipy.special import ndtr
 
-from autotune.optimize.gp.grid import Grid, Points
+from autotune.estimate import PartCapacity
+from autotune.optimize.gp.composite import Composite, compose
+from autotune.optimize.gp.grid import Axis, Grid, Points
 from autotune.optimize.gp.model import Beliefs, Process, fit, table
+from autotune.optimize.gp.scale import compress, compress_loss
+from autotune.services.base import Effect
 
 Array = npt.NDArray[np.float64]
 
 MOVES = "moves"  # attribute of a trial: the moves its bottleneck recommends, separated by blanks
+CAPACITIES = "capacities"  # attribute of a trial: what it told of the parts of the stack, as JSON
 FEASIBLE = "feasible"  # name of the constraint: violated when positive
 DRIFT = "drift"  # attribute of the study: trial → what its log peak was too high by, and the sd
 PRESETS = ("recommended", "published", "known")  # phases of the study that measure presets
 NO_TRIAL = -1  # a suggestion is asked for no trial
 Shifts = Mapping[int, tuple[float, float]]
 
-# Far below the best, only the order of magnitude counts: losses beyond this log distance are
-# compressed, or a few disastrous configurations would set the scale for all.
-NEAR = 0.3
 # An observation this many sds below what all others predict of it was disturbed, and is disregarded.
 DISTURBED = 3.0
 ENOUGH = 8  # observations, to compare one with the others
@@ -37,6 +40,8 @@ HIDDEN = log(1.5)
 MATTERS = 0.01  # the least gain worth searching for, as a log ratio
 DRAWS = 200
 FAILING = Beliefs(effect=0.5, noise=0.3)
+# Of a parameter's effect before anything was measured, relative to those that decide on capacity.
+VARIANCE = {Effect.CAPACITY: 1.0, Effect.SMALL: 0.1, Effect.COSMETIC: 0.02}
 
 
 @dataclass(frozen=True)
@@ -44,7 +49,8 @@ class Observations:
     """``log_peaks`` (higher is better) and their ``sds``, one per point of ``points``.
 
     ``pruned``: the log peak is at most this. ``failed`` points could not be used; ``pending`` ones
-    are being measured elsewhere. ``moves`` are those recommended for each of ``points``, if any.
+    are being measured elsewhere. ``moves`` are those recommended for each of ``points``, if any, and
+    ``capacities`` those of the stack's parts.
     """
 
     points: Points
@@ -54,6 +60,7 @@ class Observations:
     failed: Points
     pending: Points
     moves: tuple[tuple[str, ...], ...] = ()
+    capacities: tuple[Mapping[str, PartCapacity], ...] = ()
 
     def __len__(self) -> int:
         return len(self.points) + len(self.failed)
@@ -84,7 +91,13 @@ def observe(grid: Grid, trials: Iterable[FrozenTrial], asking: int, drift: Shift
         points(failed),
         points(pending),
         tuple(tuple(str(t.user_attrs.get(MOVES, "")).split()) for t in measured),
+        tuple(_capacities(t) for t in measured),
     )
+
+
+def _capacities(trial: FrozenTrial) -> dict[str, PartCapacity]:
+    parts = json.loads(trial.user_attrs.get(CAPACITIES, "{}"))
+    return {name: PartCapacity(log, sd, tuple(tiers)) for name, (log, sd, tiers) in parts.items()}
 
 
 def works(trial: FrozenTrial) -> bool:
@@ -123,54 +136,51 @@ def log_scale(values: Sequence[float]) -> Any:
     return np.array(values) * 0.15 / max(float(top.std()), 1e-12)
 
 
-def compress(log_peaks: Array, sds: Array) -> tuple[Array, Array]:
-    """Log peaks relative to the best, large losses compressed (logarithmically beyond ``NEAR``)."""
-    loss = log_peaks.max() - log_peaks
-    return -compress_loss(loss), sds * NEAR / np.maximum(loss, NEAR)
-
-
-def compress_loss(loss: Array) -> Array:
-    """Log distances below the best, compressed where they are large."""
-    far = np.maximum(loss, NEAR)
-    return np.where(loss > NEAR, NEAR * (1.0 + np.log(far / NEAR)), loss)
-
-
-def decompress(compressed: Array) -> Array:
-    """Log peaks relative to the best; zero for those believed to be above the best."""
-    loss = np.maximum(-compressed, 0.0)
-    return -np.where(loss > NEAR, NEAR * np.exp(loss / NEAR - 1.0), -compressed)
-
-
 @dataclass(frozen=True)
 class Surrogate:
     """``log_peak`` models compressed log peaks relative to the best measured; ``feasible`` whether a
-    configuration works, and is ``None`` until one has failed."""
+    configuration works, and is ``None`` until one has failed. ``composite`` models them by the parts
+    of the stack, where these are known."""
 
     grid: Grid
     observations: Observations
     log_peak: Process
     feasible: Process | None
+    composite: Composite | None = None
 
     @classmethod
     def of(cls, grid: Grid, observations: Observations) -> Surrogate:
         leader = observations.points[int(observations.log_peaks.argmax())]
         levels = zip(grid.axes, leader, strict=True)
-        log_peak = _fit_log_peak(tuple(table(a, int(level)) for a, level in levels), observations)
+        tables = tuple(VARIANCE[_effect(a)] * table(a, int(level)) for a, level in levels)
+        log_peak = _fit_log_peak(tables, observations)
+        composite = None
+        if any(observations.capacities):
+            sds = np.sqrt(np.maximum(log_peak.variances - log_peak.noise, 0.0))
+            composite = compose(
+                grid, tables, observations.points, observations.capacities,
+                observations.log_peaks, sds,
+            )  # fmt: skip
         feasible = None
         if len(observations.failed):
             points = np.vstack([observations.points, observations.failed])
             values = np.array([1.0] * len(observations.points) + [-1.0] * len(observations.failed))
-            tables = tuple(table(axis) for axis in grid.axes)
-            feasible = fit(tables, points, values, np.zeros(len(points)), FAILING, level=0.5)
-        return cls(grid, observations, log_peak, feasible)
+            centred = tuple(table(axis) for axis in grid.axes)
+            feasible = fit(centred, points, values, np.zeros(len(points)), FAILING, level=0.5)
+        return cls(grid, observations, log_peak, feasible, composite)
 
     def with_pending(self) -> Surrogate:
         """As if each pending measurement had come out as predicted."""
-        return replace(self, log_peak=self.log_peak.believing(self.observations.pending))
+        pending, composite = self.observations.pending, self.composite
+        return replace(
+            self,
+            log_peak=self.log_peak.believing(pending),
+            composite=composite.believing(pending) if composite else None,
+        )
 
     def predict(self, points: Points) -> tuple[Array, Array]:
         """Mean and sd of the compressed log peaks."""
-        return self.log_peak.predict(points)
+        return (self.composite or self.log_peak).predict(points)
 
     def feasibility(self, points: Points) -> Array:
         """Probability that a configuration works."""
@@ -182,7 +192,8 @@ class Surrogate:
     def improvement_probability(self, points: Points, rng: np.random.Generator) -> float:
         """Probability that any of ``points`` is better by ``MATTERS`` than the best one measured."""
         best = self.observations.points[self.best()]
-        drawn = self.log_peak.draws(np.vstack([best[None, :], points]), DRAWS, rng)
+        model = self.composite or self.log_peak
+        drawn = model.draws(np.vstack([best[None, :], points]), DRAWS, rng)
         return float((drawn[:, 1:].max(axis=1) > drawn[:, 0] + MATTERS).mean())
 
     def measured(self) -> tuple[Array, Array]:
@@ -194,6 +205,10 @@ class Surrogate:
     def best(self) -> int:
         """Index of the measured point believed to be the highest."""
         return int(self.measured()[0].argmax())
+
+
+def _effect(axis: Axis) -> Effect:
+    return axis.dimension.parameter.effect
 
 
 def _fit_log_peak(tables: tuple[Array, ...], observations: Observations) -> Process:

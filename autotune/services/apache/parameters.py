@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from autotune.services.base import Needs, Role, on_reload, on_restart
+from autotune.services.base import Bound, Needs, Role, guided, on_reload, on_restart
 
 CORE = "httpd.apache.org, core"
 MPM = "httpd.apache.org, mpm_common"
@@ -35,7 +35,11 @@ COMMON = (
         source="httpd.apache.org, mod_log_config"),
 )  # fmt: skip
 
-PROXY_PARAMETERS = (
+SAFE: dict[str, tuple[Bound, Bound]] = {
+    "ListenBacklog": (256, 65_535), "MaxKeepAliveRequests": (100, 100_000),
+}  # fmt: skip
+
+PROXY_PARAMETERS = guided((
     *COMMON,
     # Debian lets 150 workers run, which are 6 processes of 25; the limit itself is left at 16.
     on_restart("ServerLimit", "Processes there may be at one time.",
@@ -76,6 +80,12 @@ PROXY_PARAMETERS = (
         choices=(False, True), stock=False, when=REUSED),
     proxied("proxy_retry", "How long a web host that refused a connection is left alone.",
         low=0, high=60, stock=60, recommended=1, unit="s"),
+),
+    capacity="KeepAlive ServerLimit+ ThreadsPerChild ListenBacklog+",
+    small="MaxKeepAliveRequests+ BufferedLogs KeepAliveTimeout- AsyncRequestWorkerFactor+ StartServers+"
+    " MinSpareThreads+ MaxSpareThreads+ lbmethod proxy_disablereuse proxy_max+ proxy_smax+ proxy_ttl"
+    " proxy_retry- MaxConnectionsPerChild ThreadLimit MaxRequestWorkers+",
+    safe=SAFE,
 )  # fmt: skip
 
 PROXY_NEEDS = Needs(
@@ -86,7 +96,7 @@ PROXY_NEEDS = Needs(
     source="resident size of a process of 25 threads of Apache 2.4 under load, doubled",
 )
 
-PHP_PARAMETERS = (
+PHP_PARAMETERS = guided((
     *COMMON,
     mpm("MaxRequestWorkers", "Processes, and so requests worked on, at one time.",
         low=2, high=1024, log=True, stock=150, recommended=256, published={Role.WEB: 500}),
@@ -99,6 +109,11 @@ PHP_PARAMETERS = (
         low=1, high=256, log=True, stock=5, recommended="4 * cpus", source=PREFORK),
     on_reload("MaxSpareServers", "Idle processes above which some are ended.",
         low=2, high=1024, log=True, stock=10, recommended="16 * cpus", source=PREFORK),
+),
+    capacity="KeepAlive MaxRequestWorkers+ ListenBacklog+",
+    small="MaxKeepAliveRequests+ BufferedLogs KeepAliveTimeout- StartServers+ MinSpareServers+"
+    " MaxSpareServers+ MaxConnectionsPerChild ServerLimit+",
+    safe=SAFE,
 )  # fmt: skip
 
 PHP_NEEDS = Needs(

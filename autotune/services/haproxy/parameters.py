@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from autotune.services.base import Needs, on_reload, on_restart
+from autotune.services.base import Needs, guided, on_reload, on_restart
 
 MANUAL = "HAProxy 2.6 configuration manual"
 CHOICE = "haproxy.com blog, Test Driving “Power of Two Random Choices” Load Balancing"
@@ -13,7 +13,7 @@ CONNECTIONS = "min(nofile / 2 - 64, memory / 65536)"
 reload = partial(on_reload, source=MANUAL)
 timeout = partial(on_reload, source=MANUAL, unit="ms", log=True)
 
-PARAMETERS = (
+PARAMETERS = guided((
     reload("nbthread", "Threads; the stock value is one for each CPU it may use.",
         low=1, high="min(64, 4 * cpus)", stock="cpus", recommended="cpus"),
     reload("maxconn", "Clients' connections at one time; more wait in the kernel's queue.",
@@ -62,6 +62,11 @@ PARAMETERS = (
         low=100, high=30_000, stock=5000, on_demand=True),
     timeout("timeout_http_request", "How long the headers of a request may take.",
         low=500, high=60_000, stock=50_000, recommended=5000, on_demand=True),
+),
+    capacity="nbthread maxconn+ server_maxconn backlog+ http_reuse pool_max_conn balance",
+    small="shards http_server_close pool_purge_delay+ tune_bufsize- timeout_queue"
+    " timeout_http_keep_alive busy_polling dontlog_normal",
+    safe={"nbthread": (1, "2 * cpus"), "backlog": (256, 65_535)},
 )  # fmt: skip
 
 NEEDS = Needs(

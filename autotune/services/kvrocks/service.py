@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from functools import partial
 from typing import ClassVar
 
-from autotune.services.base import Argv, Needs, Programs, Site, TrialStart, on_restart
+from autotune.services.base import Argv, Needs, Programs, Site, TrialStart, guided, on_restart
 from autotune.services.diagnosis import Diagnosis
 from autotune.services.redis_protocol import (
     CLIENT_LIMIT,
@@ -20,7 +20,7 @@ from autotune.services.redis_protocol import (
 SOURCE = "kvrocks.apache.org, kvrocks.conf"
 rocksdb = partial(on_restart, source="kvrocks.conf; RocksDB wiki, Tuning Guide")
 
-PARAMETERS = (
+PARAMETERS = guided((
     on_restart("workers", "Threads that serve clients; each connection stays with one of them.",
         low=1, high="4 * cpus", log=True, stock=8, recommended="cpus", source=SOURCE),
     clients(SOURCE),
@@ -53,6 +53,11 @@ PARAMETERS = (
         low=256, high="min(65536, nofile / 2)", log=True, stock=8096),
     rocksdb("async_io", "Whether a multi-get reads its blocks in parallel.",
         choices=(False, True), stock=True),
+),
+    capacity="workers maxclients+ block_cache_size+ row_cache_size block_size- max_open_files+",
+    small="tcp_backlog+ block_cache_type compression write_buffer_size max_background_jobs async_io"
+    " cache_index_and_filter_blocks max_write_buffer_number",
+    safe={"maxclients": (1000, 65_536), "tcp_backlog": (256, 65_535)},
 )  # fmt: skip
 
 # Its names of those that are not called ``rocksdb.NAME``.

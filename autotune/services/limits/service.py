@@ -21,7 +21,8 @@ from autotune.services.diagnosis import Diagnosis, Resource
 DROP_IN = "/etc/systemd/system/{unit}.d/autotune.conf"
 NOFILE = on_restart("nofile", "Descriptors a process of the tier's units has to begin with.",
     low=1024, high="nofile", log=True, stock=1024, recommended="min(65535, nofile)",
-    source="systemd.exec(5), LimitNOFILE; reference stack")  # fmt: skip
+    source="systemd.exec(5), LimitNOFILE; reference stack", direction="+",
+    safe=(1024, "nofile"))  # fmt: skip
 # The limits of a unit's first process; its name is an argument, never part of the script.
 _LIMITS = 'cat "/proc/$(systemctl show --property MainPID --value "$1")/limits"'
 _OPEN_FILES = re.compile(r"^Max open files\s+([0-9]{1,19})\s", re.MULTILINE)

@@ -21,6 +21,7 @@ from autotune.services.base import (
     Site,
     TrialStart,
     at_once,
+    guided,
     on_restart,
 )
 from autotune.services.diagnosis import NOTHING
@@ -30,7 +31,7 @@ SOURCE = "memcached(1); local and remote cache tiers in front of a web server (m
 PRESENT = (("enabled", (True,)),)
 option = partial(on_restart, source=SOURCE)
 
-PARAMETERS = (
+PARAMETERS = guided((
     option("enabled", "Whether each host has a cache of its own in front of the remote one.",
         choices=(False, True), stock=False),
     option("memory", "Its memory for items.",
@@ -39,6 +40,9 @@ PARAMETERS = (
         low=1, high=300, log=True, stock=5, unit="s", when=PRESENT, source=SOURCE),
     option("threads", "Its worker threads.",
         low=1, high="2 * cpus", stock=1, when=PRESENT),
+),
+    capacity="enabled memory+ ttl",
+    small="threads",
 )  # fmt: skip
 
 

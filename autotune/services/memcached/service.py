@@ -17,6 +17,7 @@ from autotune.services.base import (
     Settings,
     Site,
     TrialStart,
+    guided,
     on_restart,
 )
 from autotune.services.diagnosis import (
@@ -37,7 +38,7 @@ EXTSTORE = "memcached.org, extstore; memcached -h"
 option = partial(on_restart, source=SOURCE)
 on_disk = partial(on_restart, source=EXTSTORE, when=(("extstore", (True,)),))
 
-PARAMETERS = (
+PARAMETERS = guided((
     option("threads", "Worker threads; beyond the CPUs they only wait for each other.",
         low=1, high="8 * cpus", log=True, stock=4, recommended="cpus"),
     option("connections", "Clients at one time; more wait until one leaves.",
@@ -67,6 +68,11 @@ PARAMETERS = (
         choices=(2, 4, 8, 16), stock=4, unit="MB"),
     on_disk("ext_recache_rate", "One in so many reads of an item on disk brings it back to memory.",
         low=1, high=100_000, log=True, stock=2000),
+),
+    capacity="threads connections+ memory+ backlog+",
+    small="requests_per_event growth_factor- chunk_size extstore ext_size+ ext_threads",
+    safe={"threads": (1, "4 * cpus"), "connections": (512, 65_536), "backlog": (256, 65_535),
+          "growth_factor": (1.05, 1.5), "chunk_size": (32, 96), "requests_per_event": (10, 100)},
 )  # fmt: skip
 
 PROGRAMS: Programs = {

@@ -17,6 +17,7 @@ from autotune.services.base import (
     Service,
     Settings,
     Site,
+    guided,
     on_reload,
     on_restart,
 )
@@ -32,7 +33,7 @@ PROXY = frozenset({Role.PROXY})
 WEB = frozenset({Role.WEB})
 core = partial(on_reload, source=CORE)
 
-PARAMETERS = (
+PARAMETERS = guided((
     core("worker_processes", "Worker processes; `auto`, the stock value, is one per CPU.",
         low=1, high="4 * cpus", stock="cpus", recommended="cpus"),
     core("worker_connections", "Connections one worker may hold, those to its upstreams included.",
@@ -76,6 +77,14 @@ PARAMETERS = (
         choices=(4, 8, 16), stock=4, unit="KB", roles=WEB, source=FASTCGI),
     on_reload("fastcgi_buffers", "Number of 4 KB buffers for the rest of PHP's answer.",
         low=8, high=64, log=True, stock=8, roles=WEB, source=FASTCGI),
+),
+    capacity="worker_processes worker_connections+ backlog+ upstream_keepalive+",
+    small="multi_accept accept_mutex- use reuseport+ keepalive_requests+ access_log_buffer+"
+    " upstream_keepalive_requests+ fastcgi_keep_conn fastcgi_keepalive fastcgi_buffer_size"
+    " fastcgi_buffers",
+    safe={"worker_processes": (1, "2 * cpus"), "worker_connections": (256, 65_536),
+          "backlog": (256, 65_535), "keepalive_requests": (100, 100_000),
+          "upstream_keepalive_requests": (100, 100_000), "keepalive_timeout": (5, 120)},
 )  # fmt: skip
 
 IN_EFFECT = {name: name for name in (

@@ -17,6 +17,7 @@ from autotune.services.base import (
     Service,
     Settings,
     Site,
+    guided,
 )
 from autotune.services.diagnosis import FULL, MEASURED, Diagnosis, Finding, PartReading, Resource
 from autotune.services.php_fpm.syntax import assignments
@@ -27,7 +28,7 @@ on_reload = partial(base.on_reload, source=SOURCE)
 on_restart = partial(base.on_restart, source=SOURCE)
 DYNAMIC = (("pm", ("dynamic",)),)
 
-PARAMETERS = (
+PARAMETERS = guided((
     on_reload("pm",
         "Whether the number of children is fixed, follows the load, or starts from none.",
         choices=("static", "dynamic", "ondemand"), stock="dynamic", recommended="static"),
@@ -47,6 +48,11 @@ PARAMETERS = (
     on_restart("listen_backlog",
         "Requests that may wait for a child; the kernel caps it at somaxconn.",
         low=64, high=65535, log=True, stock=511, recommended=4096),
+),
+    capacity="pm max_children+ start_servers+ min_spare_servers+ max_spare_servers+ max_requests"
+    " listen_backlog+",
+    small="process_idle_timeout+",
+    safe={"max_children": (2, "64 * cpus"), "listen_backlog": (256, 65_535)},
 )  # fmt: skip
 
 # FPM says these of a pool by `php-fpm -tt`; the queue is asked of the kernel.

@@ -8,7 +8,7 @@ from functools import partial
 from typing import ClassVar
 
 from autotune.services import option_lines
-from autotune.services.base import Argv, Needs, Programs, Site, TrialStart, on_restart
+from autotune.services.base import Argv, Needs, Programs, Site, TrialStart, guided, on_restart
 from autotune.services.config_files import Config
 from autotune.services.diagnosis import Diagnosis, Resource
 from autotune.services.redis_protocol import (
@@ -24,7 +24,7 @@ SOURCE = "redis.io, redis.conf"
 DATA, DUMP = "/var/lib/redis", "autotune.rdb"
 option = partial(on_restart, source=SOURCE)
 
-PARAMETERS = (
+PARAMETERS = guided((
     option("io_threads", "Threads that write answers; advised only from four CPUs on.",
         low=1, high="2 * cpus", stock=1, recommended=1),
     backlog(SOURCE),
@@ -43,6 +43,11 @@ PARAMETERS = (
     option("jemalloc_bg_thread",
         "Whether freed memory goes back to the system in a thread of its own.",
         choices=(False, True), stock=True),
+),
+    capacity="io_threads maxclients+",
+    small="tcp_backlog+ io_threads_do_reads hz- jemalloc_bg_thread",
+    safe={"io_threads": (1, "cpus"), "maxclients": (1000, 65_536), "tcp_backlog": (256, 65_535),
+          "hz": (5, 50)},
 )  # fmt: skip
 
 # Every one is an option of its file, and shown by `CONFIG GET`.

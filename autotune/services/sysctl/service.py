@@ -16,6 +16,7 @@ from autotune.services.base import (
     Site,
     Value,
     at_once,
+    guided,
     on_restart,
 )
 from autotune.services.diagnosis import Diagnosis, Resource
@@ -30,7 +31,7 @@ ip = partial(at_once, source=IP)
 # ``stock`` is the kernel's own; the baseline of a study is what its hosts have. Servers learn of
 # most changes at once: only what counts when a socket begins to listen needs them to restart. Sizes
 # of buffers and what is the whole machine's are searched on demand: a space can have too much in it.
-PARAMETERS = (
+PARAMETERS = guided((
     on_restart("net.core.somaxconn",
         "Connections that may wait to be accepted: caps what servers ask for.",
         low=128, high=65535, log=True, stock=4096, recommended=65535, source=NET),
@@ -79,6 +80,14 @@ PARAMETERS = (
         low=65_536, high=16_777_216, log=True, stock=1_048_576, on_demand=True, source=FS),
     at_once("vm.swappiness", "How readily memory of processes is swapped out to keep files in it.",
         low=0, high=100, stock=60, recommended=10, on_demand=True, source=VM),
+),
+    capacity="net.core.somaxconn+",
+    small="net.core.netdev_max_backlog+ net.ipv4.tcp_max_syn_backlog+ net.ipv4.tcp_tw_reuse"
+    " net.ipv4.ip_local_port_range net.ipv4.tcp_slow_start_after_idle- net.core.rmem_max+"
+    " net.core.wmem_max+ net.ipv4.tcp_rmem net.ipv4.tcp_wmem vm.swappiness- fs.file-max+",
+    safe={"net.core.somaxconn": (512, 65_535), "net.ipv4.tcp_max_syn_backlog": (512, 65_535),
+          "net.core.netdev_max_backlog": (1000, 100_000), "net.ipv4.tcp_fin_timeout": (10, 60),
+          "net.ipv4.tcp_max_tw_buckets": (65_536, 2_000_000)},
 )  # fmt: skip
 
 # What choices there are, where the host itself says so.

@@ -10,14 +10,28 @@ from hypothesis import strategies as st
 from spaces import DIMENSIONS, SPACE
 
 from autotune.optimize.gp.grid import Grid
-from autotune.optimize.gp.sampler import STEP, guided_candidates, restarts
+from autotune.optimize.gp.sampler import (
+    FAILURES,
+    MOST_CHANGES,
+    STEP,
+    Region,
+    distances,
+    guided_candidates,
+    mutations,
+    plausible,
+    reach,
+    restarts,
+    scattered,
+    tier_blocks,
+)
 from autotune.optimize.gp.surrogate import MOVES
 from autotune.optimize.searcher import Outcome, Searcher
-from autotune.services.base import Action, Settings
+from autotune.services.base import Action, Effect, Settings
 from autotune.space.space import Space
 
 GRID = Grid.of(SPACE.tunable, SPACE.baseline)
 NAMES = [axis.dimension.name for axis in GRID.axes]
+ADVISED: Settings = {"web.x.children": 40}
 TOLD = [f"{name}{way}" for name in NAMES for way in "+-"] + ["lb.x.service=apache"]
 
 
@@ -77,26 +91,95 @@ def test_nothing_else_changes(moves: list[str], seed: int) -> None:
         assert near[:, [a.ordered for a in GRID.axes]].all(axis=1).any()
 
 
-def test_most_suggestions_heed_what_was_advised() -> None:
+def asked_after(*told: tuple[Settings, float, str]) -> list[set[str]]:
+    """What the next four suggestions change, each of the nearest of those measured."""
     search = Searcher(optuna.storages.InMemoryStorage(), "s", SPACE, "gp", 1, 30)
-    known = [SPACE.baseline, SPACE.preset("recommended")]
-    for number, settings in enumerate(known):
-        notes = {"trial": number, "phase": "recommended", MOVES: "web.x.children+ web.x.none+"}
-        search.record(None, settings, Outcome(1000.0 + number, notes))
-    guided = []
-    for number in range(2, 6):
+    known = [{**SPACE.baseline, **settings} for settings, _, _ in told]
+    for number, (settings, peak, moves) in enumerate(told):
+        notes = {"trial": number, "phase": "recommended", MOVES: moves}
+        search.record(None, {**SPACE.baseline, **settings}, Outcome(peak, notes))
+    changes = []
+    for number in range(len(told), len(told) + 4):
         asked = search.ask()
         settings = {**SPACE.baseline, **asked.values}
         search.record(asked.number, settings, Outcome(900.0, {"trial": number, "phase": "search"}))
-        guided.append(
-            any(
-                {n for n in NAMES if settings[n] != incumbent[n]} == {"web.x.children"}
-                and settings["web.x.children"] > incumbent["web.x.children"]
-                for incumbent in known
-            )
-        )
-    # The fourth would, but there is nothing left that was advised and not tried.
-    assert guided == [True, False, True, False]
+        changes.append(min(({n for n in NAMES if settings[n] != k[n]} for k in known), key=len))
+        known.append(settings)
+    return changes
+
+
+def test_what_was_advised_for_a_leader_is_tried() -> None:
+    changes = asked_after(({}, 1000.0, ""), (ADVISED, 1100.0, "web.x.threads+ web.x.none+"))
+    assert {"web.x.threads"} in changes
+
+
+def test_no_suggestion_changes_more_than_a_few_parameters() -> None:
+    assert all(
+        len(names) <= MOST_CHANGES for names in asked_after(({}, 1000.0, ""), (ADVISED, 1100.0, ""))
+    )
+
+
+def test_advice_for_what_is_far_behind_is_left_alone() -> None:
+    mean, sd = np.array([-1.2, 0.0, -0.05, -0.4]), np.full(4, 0.04)
+    assert list(plausible(mean, sd)) == [1, 2]
+
+
+def test_failures_narrow_the_search_and_a_success_widens_it() -> None:
+    worse = [-0.2] * FAILURES
+    assert reach(np.array([0.0])) == MOST_CHANGES
+    assert reach(np.array([0.0, *worse])) == MOST_CHANGES // 2
+    assert reach(np.array([0.0, *worse, *worse])) == 1
+    assert reach(np.array([0.0, *worse, *worse, *worse])) == 1
+    assert reach(np.array([0.0, *worse, *worse, 0.3])) == 2
+
+
+def test_what_follows_from_another_choice_is_no_change_of_its_own() -> None:
+    points = GRID.encode_all([{"lb.x.service": "apache"}, {"lb.x.keepalive": 9}, {}])
+    leaders = GRID.encode_all([{"lb.x.keepalive": 40}])
+    assert distances(GRID, points, leaders).ravel().tolist() == [1, 1, 1]
+
+
+def test_a_tier_is_taken_over_as_it_is() -> None:
+    leader, other = (
+        {"web.x.children": 40},
+        {"web.x.children": 7, "web.x.threads": 3, "os.x.flag": True},
+    )
+    leaders, others = (GRID.encode_all([settings]) for settings in (leader, other))
+    blocks = [GRID.decode(point) for point in tier_blocks(GRID, leaders, others)]
+    changed = [{n: v for n, v in b.items() if v != GRID.decode(leaders[0])[n]} for b in blocks]
+    assert changed == [{"os.x.flag": True}, {"web.x.children": 7, "web.x.threads": 3}]
+
+
+def small(name: str) -> Space:
+    """The space with one parameter that is not known to matter, and one with a safe range."""
+    dimensions = tuple(
+        replace(d, parameter=replace(d.parameter, effect=Effect.SMALL)) if d.name == name
+        else replace(d, safe=(10, 100)) if d.name == "web.x.children"
+        else d
+        for d in DIMENSIONS
+    )  # fmt: skip
+    return Space(dimensions, (), {})
+
+
+def test_the_search_begins_with_what_matters_and_where_it_is_safe() -> None:
+    space = small("cache.x.growth")
+    grid = Grid.of(space.tunable, space.baseline)
+    growth, children = NAMES.index("cache.x.growth"), NAMES.index("web.x.children")
+    leaders = grid.encode_all([{"web.x.children": 50}])
+    rng = np.random.default_rng(1)
+    core, whole = Region.core(grid, space), Region.core(grid, replace(space, core_first=False))
+    for region, inside in ((core, True), (whole, False)):
+        points = np.vstack([
+            mutations(grid, leaders, 300, rng, region=region),
+            scattered(grid, leaders, 300, 3, rng, region),
+        ])  # fmt: skip
+        assert (points[:, growth] == leaders[0, growth]).all() == inside
+        values = [int(grid.decode(point)["web.x.children"]) for point in points]
+        assert (min(values) >= 9 and max(values) <= 104) == inside
+    assert whole.everything
+    assert not core.everything
+    assert children in core.axes
+    assert space.core == tuple(d for d in space.tunable if d.name != "cache.x.growth")
 
 
 COSTLY = ("lb.x.keepalive", "lb.x.service", "cache.x.growth")

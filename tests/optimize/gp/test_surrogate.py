@@ -5,7 +5,8 @@ import pytest
 from spaces import many
 
 from autotune.optimize.gp.grid import Grid
-from autotune.optimize.gp.surrogate import Observations, Surrogate, compress, log_improvement
+from autotune.optimize.gp.scale import compress
+from autotune.optimize.gp.surrogate import Observations, Surrogate, log_improvement
 
 SPACE = many(6)
 GRID = Grid.of(SPACE.tunable, SPACE.baseline)

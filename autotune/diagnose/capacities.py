@@ -1,0 +1,135 @@
+"""The capacity of every part of a stack, from what is seen of it at any rate that it carries. Pure.
+
+Operational laws (Denning & Buzen, The operational analysis of queueing network models, 1978) hold for
+any arrivals and any service times:
+
+- utilisation law, U = X·D: what a request costs of a resource, its demand D, is what of it was in use
+  at X requests/s; the resource carries 1/D.
+- Little's law, N = X·R: a pool of which N workers are busy at X requests/s carries X·limit/N, for as
+  long as a request keeps a worker no longer than now.
+
+Waiting and bursts make a stack break its objective below that; they are for whoever uses this to learn.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from math import hypot, log
+
+from autotune.diagnose.context import ReadingContext
+from autotune.estimate import Estimate, PartCapacity
+from autotune.services.base import Settings
+from autotune.services.diagnosis import PartActivity
+from autotune.services.registry import diagnosis, named
+from autotune.space.expression import parse
+
+LEAST_USE = 0.02  # of a resource: less says nothing
+# The sd of what one reading tells, as a logarithm; what is hardly used is told less well.
+OF_CPU, OF_THREADS, OF_POOL, BLUR = 0.10, 0.10, 0.25, 0.03
+SHARED = 0.05  # of what all readings of a trial have in common
+
+
+@dataclass(frozen=True)
+class Use:
+    """The ``share`` of a part that was in use at ``rate`` requests/s answered, and how well that is
+    known: ``sd`` of its logarithm."""
+
+    part: str
+    tiers: tuple[str, ...]
+    rate: float
+    share: float
+    sd: float
+
+    @property
+    def capacity(self) -> Estimate:
+        return Estimate(log(self.rate / self.share), hypot(self.sd, BLUR / self.share))
+
+
+def capacities(uses: Iterable[Use]) -> dict[str, PartCapacity]:
+    """What all uses of each part tell together."""
+    by_part: dict[str, list[Use]] = {}
+    for use in uses:
+        if use.rate > 0 and use.share >= LEAST_USE:
+            by_part.setdefault(use.part, []).append(use)
+    pooled_by_part = {}
+    for part, its_uses in by_part.items():
+        pooled = Estimate.pool([use.capacity for use in its_uses])
+        pooled_by_part[part] = PartCapacity(
+            pooled.log_mean, hypot(pooled.sd, SHARED), its_uses[0].tiers
+        )
+    return pooled_by_part
+
+
+def uses(contexts: Sequence[ReadingContext], calls: Mapping[str, Sequence[str]]) -> list[Use]:
+    """What the readings that met the SLO show. ``calls``: the tiers that each tier asks, directly
+    or not."""
+    carried = [context for context in contexts if context.met and not context.reading.limited]
+    return [use for context in carried for use in (*_of_hosts(context), *_of_pools(context, calls))]
+
+
+def of_hosts(
+    rate: float, busy: Mapping[str, float], tiers: Mapping[str, Sequence[str]]
+) -> list[Use]:
+    """CPUs by the utilisation law: of hosts with the same ``tiers``, the busiest.
+
+    ``busy``: the share of each host's CPUs that was in use.
+    """
+    busiest: dict[tuple[str, ...], float] = {}
+    for host, share in busy.items():
+        if its_tiers := tuple(sorted(tiers.get(host, ()))):
+            busiest[its_tiers] = max(share, busiest.get(its_tiers, 0.0))
+    return [Use(f"{'+'.join(own)}.cpu", own, rate, s, OF_CPU) for own, s in busiest.items()]
+
+
+def _of_hosts(context: ReadingContext) -> list[Use]:
+    tiers: dict[str, set[str]] = {}
+    for part in context.parts:
+        tiers.setdefault(part.host, set()).add(part.tier)
+    busy = {
+        name: host.busy / max(1.0 - host.cpu.get("steal", 0.0), 0.1)
+        for name, host in context.hosts.items()
+    }
+    return of_hosts(context.answered, busy, {host: tuple(names) for host, names in tiers.items()})
+
+
+def _of_pools(context: ReadingContext, calls: Mapping[str, Sequence[str]]) -> list[Use]:
+    """Workers by Little's law, threads by the utilisation law: of each service, the busiest host."""
+    fullest: dict[str, Use] = {}
+    for part in context.parts:
+        for use in (_workers(context, part, calls), _threads(context, part)):
+            if use and use.share > (fullest[use.part].share if use.part in fullest else 0.0):
+                fullest[use.part] = use
+    return list(fullest.values())
+
+
+def _workers(
+    context: ReadingContext, part: PartActivity, calls: Mapping[str, Sequence[str]]
+) -> Use | None:
+    limit = _limit(part, context.settings)
+    if not part.runs_application or not limit or part.accepted <= 0:
+        return None
+    # A worker is kept for as long as the tiers that it asks take, too.
+    tiers = (part.tier, *calls.get(part.tier, ()))
+    return Use(f"{part.label}.workers", tiers, context.answered, part.accepted / limit, OF_POOL)
+
+
+def _limit(part: PartActivity, settings: Settings) -> float | None:
+    """The workers that a service may have at most."""
+    formula = next((s.needs.workers for s in named(part.service) if s.needs.workers), "")
+    prefix = f"{part.label}."
+    own = {n.removeprefix(prefix): v for n, v in settings.items() if n.startswith(prefix)}
+    numbers = {n: float(v) for n, v in own.items() if isinstance(v, int | float)}
+    try:
+        return parse(formula).evaluate(numbers) if formula else None
+    except KeyError:
+        return None
+
+
+def _threads(context: ReadingContext, part: PartActivity) -> Use | None:
+    name = diagnosis(part.service).threads
+    threads = context.setting(part, name) if name else None
+    if not threads or part.cpu <= 0:
+        return None
+    share = part.cpu / threads
+    return Use(f"{part.label}.threads", (part.tier,), context.answered, share, OF_THREADS)

@@ -1,0 +1,30 @@
+"""The scale that models work on: log peaks relative to the best, large losses compressed."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+Array = npt.NDArray[np.float64]
+
+# Far below the best, only the order of magnitude counts: losses beyond this log distance are
+# compressed, or a few disastrous configurations would set the scale for all.
+NEAR = 0.3
+
+
+def compress(log_peaks: Array, sds: Array) -> tuple[Array, Array]:
+    """Log peaks relative to the best, large losses compressed (logarithmically beyond ``NEAR``)."""
+    loss = log_peaks.max() - log_peaks
+    return -compress_loss(loss), sds * NEAR / np.maximum(loss, NEAR)
+
+
+def compress_loss(loss: Array) -> Array:
+    """Log distances below the best, compressed where they are large."""
+    far = np.maximum(loss, NEAR)
+    return np.where(loss > NEAR, NEAR * (1.0 + np.log(far / NEAR)), loss)
+
+
+def decompress(compressed: Array) -> Array:
+    """Log peaks relative to the best; zero for those believed to be above the best."""
+    loss = np.maximum(-compressed, 0.0)
+    return -np.where(loss > NEAR, NEAR * np.exp(loss / NEAR - 1.0), -compressed)

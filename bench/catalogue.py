@@ -1,0 +1,159 @@
+"""The spaces of the shipped targets `local` and `lab` as a user searches them: every parameter.
+
+What the modelled chain answers to has the model's effect. Of the others, about half have none; some
+have a mild best near the default, and some do harm far from it, drawn by the seed without regard to
+what the catalogue says of them. Each belongs to its tier, whose capacity it takes from.
+
+A measurement tells the capacity of each tier as probes would, with ``NOISE_OF_OUTPUTS`` and a constant
+error of its own. A third of them is missing or wrong where ``spoilt``: then 30 % of the diagnoses name
+another tier, too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from functools import cache
+from math import exp, log
+from pathlib import Path
+
+import numpy as np
+
+from autotune.environments.simulated import UNSAID
+from autotune.services.base import Settings
+from autotune.simulate.chain import Chain, bottleneck, chain
+from autotune.simulate.topology import GIB, Topology, has_effect, topology
+from autotune.space.dimension import Dimension
+from autotune.space.facts import HostFacts
+from autotune.space.space import Infeasible, Space, build
+from autotune.target.read import TargetFile, read
+from autotune.target.slo import Slo
+from bench.stacks import Stack, _unit
+
+TARGETS = Path(__file__).parents[1] / "targets"
+NOISE_OF_OUTPUTS, MISSING, WRONG = 0.15, 1 / 3, 0.3
+INERT, MILD = 0.5, 0.75  # up to these shares of what the model does not answer to
+# CPUs of load balancer, web, cache and store, and memory of each host.
+HARDWARE: Mapping[str, tuple[tuple[float, float, float, float], int]] = {
+    "even": ((2, 4, 2, 2), 8 * GIB),
+    "thin-lb": ((0.5, 8, 2, 2), 8 * GIB),
+    "wide-web": ((4, 8, 1, 2), 4 * GIB),
+    "slow-cache": ((4, 8, 0.3, 1), 8 * GIB),
+}
+TIERS = ("lb", "web", "cache", "store")
+
+
+@dataclass(frozen=True)
+class Problem:
+    """A target's space on given hardware, with effects drawn by ``seed``."""
+
+    file: TargetFile
+    space: Space
+    topology: Topology
+    effects: Mapping[str, Callable[[float], float]]
+    slo: Slo
+
+    def chain(self, settings: Settings) -> Chain:
+        """The modelled chain, each station less what its tier's other parameters take from it."""
+        modelled, active = chain(self.topology, settings), self.space.active(settings)
+        losses = dict.fromkeys(TIERS, 0.0)
+        for dimension in self.space.tunable:
+            effect = self.effects.get(dimension.name)
+            if effect is not None and dimension.name in active:
+                tier = dimension.name.partition(".")[0]
+                losses[tier] += effect(_unit(dimension, settings[dimension.name]))
+        stations = [
+            replace(station, rate=station.rate * exp(-losses[tier]))
+            for tier, station in zip(TIERS, modelled.stations, strict=True)
+        ]
+        return replace(modelled, stations=tuple(stations))
+
+    def repaired(self, settings: Settings) -> Settings | None:
+        try:
+            return self.space.candidate(settings).settings
+        except Infeasible:
+            return None
+
+    def peak(self, settings: Settings) -> float | None:
+        kept = self.repaired(settings)
+        return (self.chain(kept).peak(self.slo) or None) if kept is not None else None
+
+
+def _effect(rng: np.random.Generator, dimension: Dimension) -> Callable[[float], float] | None:
+    """Log loss over the unit interval; ``None`` for a parameter without effect."""
+    kind, weight, shift = rng.random(), rng.uniform(), rng.normal(0, 0.1)
+    now = _unit(dimension, dimension.baseline)
+    if kind < INERT:
+        return None
+    if dimension.choices:
+        losses = rng.uniform(0, 0.03 if kind < MILD else 0.3, len(dimension.choices))
+        losses[dimension.choices.index(dimension.baseline)] *= 0.3
+        return lambda u: float(losses[round(u * (len(losses) - 1))])
+    if kind < MILD:
+        target = float(np.clip(now + 2 * shift, 0, 1))
+        return lambda u: (0.01 + 0.05 * weight) * abs(u - target)
+    return lambda u: (0.1 + 0.4 * weight) * max(0.0, abs(u - now) - 0.15)
+
+
+@cache
+def problem(name: str, seed: int) -> Problem:
+    """``name`` is `target/hardware`, such as `lab/thin-lb`."""
+    target, _, hardware = name.partition("/")
+    cpus, memory = HARDWARE[hardware]
+    file = read(TARGETS / f"{target}.yaml")
+    facts: dict[str, HostFacts] = {}
+    for tier, count in zip(TIERS, cpus, strict=True):
+        for host in file.target.tiers[tier].hosts:
+            facts[host] = replace(UNSAID, cpus=count, memory=memory)
+    facts = {host: facts.get(host, UNSAID) for host in file.target.hosts}
+    if len(set(facts)) < len(TIERS):  # all tiers on one host: the whole of it bounds each
+        facts = {host: replace(UNSAID, cpus=max(cpus), memory=memory) for host in facts}
+    space, model = build(file, facts), topology(file, facts)
+    hosts = {t: replace(getattr(model, t), cpus=c) for t, c in zip(TIERS, cpus, strict=True)}
+    model = replace(model, **hosts)
+    rng = np.random.default_rng((seed, 11))
+    drawn = {d.name: _effect(rng, d) for d in space.tunable if not has_effect(model, d.name)}
+    effects = {name: effect for name, effect in drawn.items() if effect is not None}
+    return Problem(file, space, model, effects, file.target.slo.slo)
+
+
+def outputs(
+    at: Problem, settings: Settings, rng: np.random.Generator, bias: np.ndarray, *, spoilt: bool
+) -> dict[str, tuple[float, float, tuple[str, ...]]]:
+    """Output → log capacity of its tier, its sd, and the tiers it depends on."""
+    told = {}
+    kept = at.repaired(settings)
+    for index, tier in enumerate(TIERS):
+        noise, missing, wild = rng.normal(0, NOISE_OF_OUTPUTS), rng.random(), rng.random()
+        if kept is None or (spoilt and (missing < MISSING or index == int(bias[-1]))):
+            continue
+        value = log(at.chain(kept).stations[index].rate) + bias[index] + noise
+        if spoilt and wild < 0.1:
+            value += rng.uniform(-1, 1)
+        told[f"{tier}.cpu"] = (value, NOISE_OF_OUTPUTS, (tier, *TIERS[index + 1 :][:1]))
+    return told
+
+
+@cache
+def stack(name: str, seed: int, *, spoilt: bool) -> Stack:
+    at = problem(name, seed)
+    rng = np.random.default_rng((seed, 13))
+    bias = np.array([*rng.normal(0, 0.15 if spoilt else 0.05, len(TIERS)), rng.integers(0, 8)])
+
+    def told(settings: Settings, draw: np.random.Generator) -> dict[str, object]:
+        return dict(outputs(at, settings, draw, bias, spoilt=spoilt))
+
+    def advise(settings: Settings, peak: float) -> tuple[str, ...]:
+        from autotune.diagnose.diagnosis import recommended_moves
+
+        kept = at.repaired(settings) or at.space.baseline
+        finding = bottleneck(at.topology, at.chain(kept), peak, at.slo)
+        draw = np.random.default_rng((seed, round(peak)))
+        if spoilt and draw.random() < WRONG:
+            finding = replace(finding, tier=str(draw.choice(TIERS)))
+        return recommended_moves(vars(finding))
+
+    return Stack(
+        name, at.space, at.peak, frozenset(at.effects), advise=advise, outputs=told,
+        repaired=at.repaired,
+    )  # fmt: skip

@@ -1,0 +1,76 @@
+"""What readings that met the SLO tell of each part's capacity."""
+
+from __future__ import annotations
+
+from math import exp
+from typing import Any
+
+import pytest
+
+from autotune.diagnose.capacities import LEAST_USE, Use, capacities, of_hosts, uses
+from autotune.diagnose.context import ReadingContext
+from autotune.measure.reading import Reading
+from autotune.monitor.activity import HostActivity
+from autotune.services.base import Role
+from autotune.services.diagnosis import PartActivity
+from autotune.target.slo import Slo
+
+CALLS = {"web": ("cache", "store"), "lb": ("cache", "store", "web")}
+SETTINGS = {"web.php_fpm.max_children": 20, "cache.memcached.threads": 2}
+
+
+def context(rate: float, *, late: int = 0, **changes: Any) -> ReadingContext:
+    """A reading in which 4 of 20 children were busy at 100/s, the hosts' CPUs half."""
+    count = round(rate * 10)
+    load = rate / 100
+    reading = Reading(
+        rate=rate, seconds=10.0, intended=count, violations=late, errors={}, **changes
+    )
+    hosts = {
+        "web1": HostActivity("web1", 2.0, cpu={"idle": 1 - 0.5 * load}),
+        "web2": HostActivity("web2", 2.0, cpu={"idle": 1 - 0.4 * load}),
+        "cache1": HostActivity("cache1", 1.0, cpu={"idle": 1 - 0.1 * load}),
+    }
+    parts = (
+        PartActivity("web.web1.php_fpm", "web", "web1", "php_fpm", Role.APP, runs_application=True,
+                     workers=8, accepted=4.0 * load),
+        PartActivity("web.web2.php_fpm", "web", "web2", "php_fpm", Role.APP, runs_application=True,
+                     workers=8, accepted=2.0 * load),
+        PartActivity("cache.cache1.memcached", "cache", "cache1", "memcached", Role.CACHE,
+                     cpu=0.1 * load),
+    )  # fmt: skip
+    return ReadingContext(reading, Slo(), SETTINGS, hosts, parts)
+
+
+@pytest.mark.parametrize("rate", [50.0, 100.0, 150.0])
+def test_each_part_says_what_it_carries_at_any_rate(rate: float) -> None:
+    told = capacities(uses([context(rate)], CALLS))
+    assert {name: round(exp(part.log)) for name, part in told.items()} == {
+        "web.cpu": 200,  # of its two hosts the busier one
+        "cache.cpu": 1000,
+        "web.php_fpm.workers": 500,
+        "cache.memcached.threads": 2000,
+    }
+    assert told["web.php_fpm.workers"].tiers == ("web", "cache", "store")
+    assert told["web.cpu"].tiers == ("web",)
+
+
+def test_what_is_hardly_used_is_known_less_well() -> None:
+    told = capacities(uses([context(100.0)], CALLS))
+    assert told["cache.cpu"].sd > 2 * told["web.cpu"].sd
+    assert "store.cpu" not in capacities([Use("store.cpu", ("store",), 9.0, LEAST_USE / 2, 0.1)])
+
+
+def test_readings_that_broke_the_slo_say_nothing() -> None:
+    assert not uses([context(100.0, late=900), context(100.0, limited="the generator")], CALLS)
+
+
+def test_several_readings_tell_more_than_one() -> None:
+    one, three = (capacities(uses([context(100.0)] * n, CALLS)) for n in (1, 3))
+    assert three["web.cpu"].sd < one["web.cpu"].sd
+    assert three["web.cpu"].log == pytest.approx(one["web.cpu"].log)
+
+
+def test_tiers_that_share_a_host_share_its_cpus() -> None:
+    (use,) = of_hosts(100.0, {"here": 0.5}, {"here": ("web", "lb", "cache")})
+    assert (use.part, use.tiers) == ("cache+lb+web.cpu", ("cache", "lb", "web"))

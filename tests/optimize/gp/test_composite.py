@@ -1,0 +1,98 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from spaces import dimension
+
+from autotune.estimate import PartCapacity
+from autotune.optimize.gp.composite import SHARPNESS, Composite, compose, soft_minimum
+from autotune.optimize.gp.grid import Grid
+from autotune.optimize.gp.model import table
+from autotune.space.space import Space
+
+TIERS = ("lb", "web", "cache")
+NAMES = [f"{tier}.x.p{n}" for tier in TIERS for n in range(3)]
+SPACE = Space(tuple(dimension(n, baseline=0.5, low=0.0, high=1.0) for n in NAMES), (), {})
+GRID = Grid.of(SPACE.tunable, SPACE.baseline)
+TOPS = np.array([6.5, 6.7, 8.0])
+
+
+def truth(points: np.ndarray) -> np.ndarray:
+    """Log capacity of each tier: its first parameter has a best, the others do nothing."""
+    units = points / 100.0
+    return TOPS[:, None] - 2.0 * (units[:, [0, 3, 6]].T - np.array([[0.8], [0.7], [0.3]])) ** 2
+
+
+def measured(
+    count: int, *, missing: float = 0.0, wrong: float = 0.0
+) -> tuple[np.ndarray, np.ndarray, list[dict[str, PartCapacity]]]:
+    """Points, their log peaks and what they tell of the tiers; ``wrong``: all that is told of the web."""
+    rng = np.random.default_rng(3)
+    points = (rng.random((count, len(NAMES))) * GRID.sizes).astype(int)
+    parts = truth(points)
+    told = [
+        {
+            f"{tier}.cpu": PartCapacity(
+                float(parts[k, i] + rng.normal(0, 0.1) + wrong * (tier == "web")), 0.1, (tier,)
+            )
+            for k, tier in enumerate(TIERS)
+            if rng.random() >= missing
+        }
+        for i in range(count)
+    ]
+    return points, soft_minimum(parts, 4.0) - 0.2 + rng.normal(0, 0.03, count), told
+
+
+def fitted(
+    points: np.ndarray, log_peaks: np.ndarray, told: list[dict[str, PartCapacity]]
+) -> Composite:
+    tables = tuple(
+        table(a, int(p)) for a, p in zip(GRID.axes, points[log_peaks.argmax()], strict=True)
+    )
+    found = compose(GRID, tables, points, told, log_peaks, np.full(len(points), 0.03))
+    assert found is not None
+    return found
+
+
+def test_it_knows_the_way_up_for_a_tier_that_does_not_limit_yet() -> None:
+    found = fitted(*measured(16))
+    best = np.array([80, 50, 50, 70, 50, 50, 30, 50, 50])
+    wide = np.array([80, 50, 50, 20, 50, 50, 30, 50, 50])
+    mean, sd = found.predict(np.array([best, wide]))
+    assert mean[0] - mean[1] > 0.15
+    assert (sd > 0).all()
+    assert found.sharpness in SHARPNESS
+
+
+@pytest.mark.parametrize(("missing", "wrong"), [(0.0, 0.0), (0.35, 0.0), (0.0, -2.0), (0.35, -2.0)])
+def test_parts_that_are_missing_or_read_wrong_cost_little(missing: float, wrong: float) -> None:
+    points, log_peaks, told = measured(24, missing=missing, wrong=wrong)
+    found = fitted(points, log_peaks, told)
+    new = (np.random.default_rng(9).random((200, len(NAMES))) * GRID.sizes).astype(int)
+    mean, _ = found.predict(new)
+    true = soft_minimum(truth(new), 4.0)
+    assert np.corrcoef(mean, true)[0, 1] > 0.6
+
+
+def test_without_enough_said_of_parts_there_is_none() -> None:
+    points, log_peaks, told = measured(12)
+    tables = tuple(table(axis) for axis in GRID.axes)
+    sds = np.full(12, 0.03)
+    assert compose(GRID, tables, points, [{}] * 12, log_peaks, sds) is None
+    alone = [{"lb.cpu": each["lb.cpu"]} for each in told]
+    assert compose(GRID, tables, points, alone, log_peaks, sds) is None
+    assert compose(GRID, tables, points, [*told[:3], *[{}] * 9], log_peaks, sds) is None
+
+
+def test_draws_are_of_what_is_predicted() -> None:
+    found = fitted(*measured(16))
+    new = (np.random.default_rng(5).random((6, len(NAMES))) * GRID.sizes).astype(int)
+    mean, sd = found.predict(new)
+    drawn = found.draws(new, 2000, np.random.default_rng(1))
+    assert drawn.mean(axis=0) == pytest.approx(mean, abs=0.03)
+    assert drawn.std(axis=0) == pytest.approx(sd, rel=0.3)
+
+
+def test_the_soft_minimum_is_a_little_below_the_least() -> None:
+    parts = np.array([[1.0], [1.0], [9.0]])
+    assert soft_minimum(parts, 4.0)[0] == pytest.approx(1.0 - np.log(2) / 4.0, abs=1e-6)

@@ -1,0 +1,53 @@
+"""What the catalogue says of how much a parameter matters."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from autotune.environments.simulated import UNSAID
+from autotune.services.base import Effect, guided
+from autotune.services.nginx.service import PARAMETERS
+from autotune.services.registry import ALL
+from autotune.space.space import Space, build
+from autotune.target.read import read
+
+REPOSITORY = Path(__file__).parents[2]
+
+
+@pytest.mark.parametrize("service", ALL, ids=lambda service: service.name)
+def test_directions_and_safe_ranges_fit_the_parameter(service: object) -> None:
+    for parameter in service.parameters:  # type: ignore[attr-defined]
+        assert parameter.direction in ("", "+", "-")
+        if parameter.choices:
+            assert parameter.safe is None
+
+
+def space(name: str) -> Space:
+    file = read(REPOSITORY / "targets" / name)
+    return build(file, dict.fromkeys(file.target.hosts, UNSAID))
+
+
+@pytest.mark.parametrize(("name", "least", "most"), [("local.yaml", 15, 25), ("lab.yaml", 30, 40)])
+def test_the_core_of_the_shipped_targets_is_small(name: str, least: int, most: int) -> None:
+    found = space(name)
+    assert least <= len(found.core) <= most < len(found.tunable)
+    for dimension in found.core:
+        if dimension.safe is not None:
+            low, high = dimension.safe
+            assert low < high, dimension.name
+            assert dimension.clip(low) < dimension.clip(high), dimension.name  # type: ignore[operator]
+
+
+def test_what_the_target_gives_values_to_is_searched_first() -> None:
+    assert "cache.memcached.memory" in {dimension.name for dimension in space("lab.yaml").core}
+
+
+def test_guidance_for_what_is_not_there_is_a_mistake() -> None:
+    with pytest.raises(ValueError, match="worker_proceses"):
+        guided(PARAMETERS, capacity="worker_proceses+")
+    effects = {p.name: p.effect for p in guided(PARAMETERS, capacity="backlog+", small="use")}
+    assert effects["backlog"] is Effect.CAPACITY
+    assert effects["use"] is Effect.SMALL
+    assert effects["keepalive_timeout"] is Effect.COSMETIC
