@@ -4,34 +4,32 @@ What the modelled chain answers to has the model's effect. Of the others, about 
 have a mild best near the default, and some do harm far from it, drawn by the seed without regard to
 what the catalogue says of them. Each belongs to its tier, whose capacity it takes from.
 
-A measurement tells the capacity of each tier as probes would, with ``NOISE_OF_OUTPUTS`` and a constant
-error of its own. A third of them is missing or wrong where ``spoilt``: then 30 % of the diagnoses name
-another tier, too.
+What the catalogue calls harmless may so do harm here, and what it calls decisive may do nothing.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, partial
 from math import exp, log
 from pathlib import Path
 
 import numpy as np
 
+from autotune.diagnose.diagnosis import recommended_moves
 from autotune.environments.simulated import UNSAID
 from autotune.services.base import Settings
 from autotune.simulate.chain import Chain, bottleneck, chain
 from autotune.simulate.topology import GIB, Topology, has_effect, topology
-from autotune.space.dimension import Dimension
+from autotune.space.dimension import PRESETS, Dimension
 from autotune.space.facts import HostFacts
 from autotune.space.space import Infeasible, Space, build
 from autotune.target.read import TargetFile, read
 from autotune.target.slo import Slo
-from bench.stacks import Stack, _unit
+from bench.stacks import Stack, _climb, _unit
 
 TARGETS = Path(__file__).parents[1] / "targets"
-NOISE_OF_OUTPUTS, MISSING, WRONG = 0.15, 1 / 3, 0.3
 INERT, MILD = 0.5, 0.75  # up to these shares of what the model does not answer to
 # CPUs of load balancer, web, cache and store, and memory of each host.
 HARDWARE: Mapping[str, tuple[tuple[float, float, float, float], int]] = {
@@ -117,43 +115,41 @@ def problem(name: str, seed: int) -> Problem:
     return Problem(file, space, model, effects, file.target.slo.slo)
 
 
-def outputs(
-    at: Problem, settings: Settings, rng: np.random.Generator, bias: np.ndarray, *, spoilt: bool
-) -> dict[str, tuple[float, float, tuple[str, ...]]]:
-    """Output → log capacity of its tier, its sd, and the tiers it depends on."""
-    told = {}
+def parts(at: Problem, settings: Settings) -> dict[str, tuple[float, tuple[str, ...]]]:
+    """Each station's log capacity, with its tier and the next one, whose answers it waits for."""
     kept = at.repaired(settings)
-    for index, tier in enumerate(TIERS):
-        noise, missing, wild = rng.normal(0, NOISE_OF_OUTPUTS), rng.random(), rng.random()
-        if kept is None or (spoilt and (missing < MISSING or index == int(bias[-1]))):
-            continue
-        value = log(at.chain(kept).stations[index].rate) + bias[index] + noise
-        if spoilt and wild < 0.1:
-            value += rng.uniform(-1, 1)
-        told[f"{tier}.cpu"] = (value, NOISE_OF_OUTPUTS, (tier, *TIERS[index + 1 :][:1]))
-    return told
+    if kept is None:
+        return {}
+    return {
+        f"{tier}.cpu": (log(station.rate), TIERS[index : index + 2])
+        for index, (tier, station) in enumerate(zip(TIERS, at.chain(kept).stations, strict=True))
+    }
 
 
 @cache
-def stack(name: str, seed: int, *, spoilt: bool) -> Stack:
+def stack(name: str, seed: int) -> Stack:
+    """``name`` is `target/hardware`."""
     at = problem(name, seed)
-    rng = np.random.default_rng((seed, 13))
-    bias = np.array([*rng.normal(0, 0.15 if spoilt else 0.05, len(TIERS)), rng.integers(0, 8)])
-
-    def told(settings: Settings, draw: np.random.Generator) -> dict[str, object]:
-        return dict(outputs(at, settings, draw, bias, spoilt=spoilt))
 
     def advise(settings: Settings, peak: float) -> tuple[str, ...]:
-        from autotune.diagnose.diagnosis import recommended_moves
-
         kept = at.repaired(settings) or at.space.baseline
-        finding = bottleneck(at.topology, at.chain(kept), peak, at.slo)
-        draw = np.random.default_rng((seed, round(peak)))
-        if spoilt and draw.random() < WRONG:
-            finding = replace(finding, tier=str(draw.choice(TIERS)))
-        return recommended_moves(vars(finding))
+        return recommended_moves(vars(bottleneck(at.topology, at.chain(kept), peak, at.slo)))
 
+    active = frozenset(d.name for d in at.space.tunable if has_effect(at.topology, d.name))
     return Stack(
-        name, at.space, at.peak, frozenset(at.effects), advise=advise, outputs=told,
-        repaired=at.repaired,
+        f"{name}-{seed}", at.space, at.peak, active | frozenset(at.effects), advise,
+        partial(parts, at),
     )  # fmt: skip
+
+
+def presets(space: Space) -> list[Settings]:
+    """The baseline, and what guides and publications advise for each deployment."""
+    kinds = [space.preset(kind, way) for kind in PRESETS for way in space.deployments]
+    return [space.baseline, *kinds]
+
+
+@cache
+def best(at: Stack) -> float:
+    """The highest peak, by climbing from the two best presets: each effect has one way up."""
+    ranked = sorted(presets(at.space), key=lambda settings: -(at.peak(settings) or 0.0))
+    return max(_climb(at, settings)[0] for settings in ranked[:2])

@@ -26,6 +26,9 @@ NOISE = 0.05
 DISTURBED = 0.03
 
 
+Parts = Mapping[str, tuple[float, tuple[str, ...]]]
+
+
 @dataclass(frozen=True, eq=False)
 class Stack:
     """``peak`` is the true peak in requests/s, ``None`` where the configuration fails."""
@@ -36,9 +39,8 @@ class Stack:
     active: frozenset[str]
     # What a diagnosis would advise at a measured peak, where the stack is one that is diagnosed.
     advise: Callable[[Settings, float], tuple[str, ...]] = lambda *_: ()
-    # What probes would tell of its tiers, and what is deployed for settings: see `bench.catalogue`.
-    outputs: Callable[[Settings, np.random.Generator], Mapping[str, object]] = lambda *_: {}
-    repaired: Callable[[Settings], Settings | None] = lambda settings: settings
+    # The true log capacity of each part, with the tiers that it depends on: what probes would see.
+    parts: Callable[[Settings], Parts] = lambda _: {}
 
     def measure(self, settings: Settings, rng: np.random.Generator) -> float | None:
         """One noisy measurement; ``None`` for a configuration that fails."""
@@ -149,11 +151,34 @@ def web_stack(name: str) -> Stack:
     def peak(s: Settings) -> float | None:
         return _web_peak(hw, s)
 
+    def parts(s: Settings) -> Parts:
+        return _parts(_web_tiers(hw, s), WEB_PARTS)
+
     dummies = {"lb.sendfile", "web.buffer", "db.policy", "os.timestamps"}
-    return Stack(name, space, peak, frozenset(d.name for d in space.dimensions) - dummies)
+    active = frozenset(d.name for d in space.dimensions) - dummies
+    return Stack(name, space, peak, active, parts=parts)
+
+
+def _parts(rates: np.ndarray | None, of: Mapping[str, tuple[str, ...]]) -> Parts:
+    """The log capacity of each part with its tiers; nothing of a configuration that fails."""
+    if rates is None:
+        return {}
+    return {p: (log(r), tiers) for (p, tiers), r in zip(of.items(), rates, strict=True)}
+
+
+WEB_PARTS: Mapping[str, tuple[str, ...]] = {
+    "lb.cpu": ("lb",), "web.cpu": ("web",), "web.workers": ("web", "cache"), "cache.cpu": ("cache",),
+    "db.cpu": ("db", "cache"),
+}  # fmt: skip
 
 
 def _web_peak(hw: Hardware, s: Mapping[str, Value]) -> float | None:
+    tiers = _web_tiers(hw, s)
+    burst = 0.72 + 0.28 * _saturating(float(s["os.backlog"]), 300)
+    return None if tiers is None else float((tiers**-4.0).sum() ** -0.25 * burst)
+
+
+def _web_tiers(hw: Hardware, s: Mapping[str, Value]) -> np.ndarray | None:
     f = {name: float(value) for name, value in s.items() if not isinstance(value, str)}
     as_fpm = s["web.kind"] == "nginx+fpm"
     workers = f["web.fpm.children"] if as_fpm else f["web.prefork.workers"]
@@ -176,9 +201,7 @@ def _web_peak(hw: Hardware, s: Mapping[str, Value]) -> float | None:
     database = hw.db * 900 * _saturating(f["db.connections"], 60) / (1 - hit + 0.02)
     database *= 1 / (1 + (f["db.connections"] / 900) ** 2)
     held = min(1.0, (f["lb.connections"] * f["lb.workers"] / 1500) ** 0.4)
-    burst = 0.72 + 0.28 * _saturating(f["os.backlog"], 300)
-    tiers = np.array([lb * held, web_cpu, waiting, cache, database])
-    return float((tiers**-4.0).sum() ** -0.25 * burst)
+    return np.array([lb * held, web_cpu, waiting, cache, database])
 
 
 @cache
@@ -219,7 +242,7 @@ def random_stack(seed: int, parameters: int = 16, tiers: int = 4, failing: float
         *(1.05 * float(np.dot(corner, units(settings)[risky])) for settings in known),
     )
 
-    def peak(s: Settings) -> float | None:
+    def rates(s: Settings) -> np.ndarray | None:
         at, live = units(s), space.active(s)
         if float(np.dot(corner, at[risky])) > limit:
             return None
@@ -229,10 +252,21 @@ def random_stack(seed: int, parameters: int = 16, tiers: int = 4, failing: float
                 loss[index % tiers] += effects[index](at[index])
         if not dead & {1, 5}:
             loss[1] += 0.8 * (at[1] - optimum[1]) * (at[5] - optimum[5])
-        return float(((base * np.exp(-loss)) ** -5.0).sum() ** -0.2)
+        return np.asarray(base * np.exp(-loss))
 
     active = frozenset(d.name for i, d in enumerate(dimensions) if i not in dead)
-    return Stack(f"random-{seed}", space, peak, active)
+    of = {f"t{tier}.cpu": (f"t{tier}",) for tier in range(tiers)}
+    return Stack(
+        f"random-{seed}",
+        space,
+        lambda s: _total(rates(s)),
+        active,
+        parts=lambda s: _parts(rates(s), of),
+    )
+
+
+def _total(rates: np.ndarray | None) -> float | None:
+    return None if rates is None else float((rates**-5.0).sum() ** -0.2)
 
 
 def _effect(

@@ -10,10 +10,11 @@ import numpy as np
 import optuna
 
 from autotune.optimize.searcher import Searcher
+from autotune.optimize.simplify import simplified
 from autotune.study.loop import STOP_BELOW, tell
 from autotune.study.ranking import Verdict, conclude, drifted
 from autotune.study.records import COUNTED, Phase, State, after
-from autotune.study.schedule import Ask, Conclude, Measure, Rank, next_step
+from autotune.study.schedule import Ask, Conclude, Measure, Rank, Simplify, next_step
 from autotune.target.model import Budget
 from bench.stacks import Stack
 
@@ -49,6 +50,16 @@ def study(
                     "standings",
                     peaks={number: (e.value, e.sd) for number, e in found.peaks.items()},
                     noise=found.noise,
+                ),
+            )
+            continue
+        if isinstance(step, Simplify):
+            winner = state.by_number(step.trial).settings
+            simple = simplified(searcher.surrogate(drifted(state)), stack.space, winner)
+            state = after(
+                state,
+                _record(
+                    "simplified", of=step.trial, settings=simple.settings, reverted=simple.reverted
                 ),
             )
             continue

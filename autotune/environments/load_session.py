@@ -46,7 +46,7 @@ HELD_BACK = 0.9
 BEYOND = 1.5
 # How far a configuration nobody has measured may be from what is expected: sd of the log peak.
 UNKNOWN_SD = 0.5
-SETTLED = 2  # last windows of a warm-up that tell of the stack as it stays
+LAST_WINDOWS = 2  # last windows of a warm-up that tell of the stack as it stays
 # Servers are asked for at most this much by a single search for a peak, in seconds under load.
 LOAD_SECONDS = 60.0
 
@@ -140,7 +140,7 @@ class LoadSession:
             load_seconds=capacity.load_seconds,
             bottleneck=self.meter.diagnose(settings, watched),
             # What the caches still lacked at first would count against the tiers behind them.
-            capacities=self.meter.capacities(settings, [*self._windows[-SETTLED:], *watched]),
+            capacities=self.meter.capacities(settings, [*self._windows[-LAST_WINDOWS:], *watched]),
             rss=worst_rss(watched),
             noise=capacity.noise,
         )

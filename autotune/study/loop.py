@@ -13,11 +13,20 @@ from autotune.environments.load_session import UNKNOWN_SD
 from autotune.estimate import WITHIN_90, Estimate
 from autotune.optimize.gp.surrogate import CAPACITIES, MATTERS, MOVES
 from autotune.optimize.searcher import Outcome, Searcher
+from autotune.optimize.simplify import simplified
 from autotune.study import trial as trials
 from autotune.study.context import TrialContext
 from autotune.study.ranking import Verdict, conclude, drifted
 from autotune.study.records import COUNTED, Phase, State, Trial
-from autotune.study.schedule import Ask, Conclude, Measure, Rank, allowance, next_step
+from autotune.study.schedule import (
+    Ask,
+    Conclude,
+    Measure,
+    Rank,
+    Simplify,
+    allowance,
+    next_step,
+)
 from autotune.target.model import Budget
 
 # How far a configuration's peak may be from its own earlier measurement: sd of its logarithm.
@@ -39,9 +48,12 @@ def tune(context: TrialContext, searcher: Searcher, budget: Budget) -> Verdict:
             store.spent(context.clock.collect())
             store.verdict(asdict(verdict))
             return verdict
-        if isinstance(step, Rank):
+        if isinstance(step, Rank | Simplify):
             with context.clock.on("search"):
-                _rank(context, searcher)
+                if isinstance(step, Rank):
+                    _rank(context, searcher)
+                else:
+                    _simplify(context, searcher, step.trial)
             continue
         if isinstance(step, Ask):
             with context.clock.on("search"):
@@ -99,6 +111,19 @@ def _rank(context: TrialContext, searcher: Searcher) -> None:
         context.progress.note(f"drift: {drift}; peaks are compared as of now")
     context.store.posterior(searcher.posterior(drift))
     context.store.modelled(searcher.view(drift))
+
+
+def _simplify(context: TrialContext, searcher: Searcher, number: int) -> None:
+    state = context.store.state
+    surrogate, winner = searcher.surrogate(drifted(state)), state.by_number(number)
+    simple = simplified(surrogate, context.space.knowing(state.rss), winner.settings)
+    context.store.simplified(number, simple.settings, simple.reverted)
+    if simple.reverted:
+        changed = sum(winner.settings[n] != v for n, v in context.space.baseline.items())
+        context.progress.note(
+            f"{len(simple.reverted)} of {changed} changes of trial {number} do nothing, by the model: "
+            "it is proven without them"
+        )
 
 
 def _tell(searcher: Searcher, done: Trial, state: State) -> None:

@@ -23,6 +23,7 @@ from autotune.study.records import COUNTED, OPENING, Phase, State, Trial
 PLAUSIBLE = 2.0
 FINALS = (Phase.FINALIST, Phase.RUNNER_UP)  # measurements after the search, before the claim
 DECIDED = 0.95  # probability at which two finalists need no further comparison
+WORSE = 0.9  # probability at which a simplified winner is taken to have lost something
 LEAST_REPEATS = 3  # before their spread says anything
 
 
@@ -65,7 +66,19 @@ def finalists(state: State, most: int, least: int) -> tuple[int, ...]:
 
 def best(state: State) -> int | None:
     """The trial that stands to win: not yet a claim. Once the search has ended, the best preset
-    does unless another one is likely to be better."""
+    does unless another one is likely to be better, and its simplified form once that was measured,
+    unless it is likely to be worse."""
+    number = leader(state)
+    simple = next((t for t in state.finished(Phase.SIMPLIFIED) if t.of == number), None)
+    if number is None or simple is None or simple.peak is None or not simple.peak.feasible:
+        return number
+    before = pooled(candidates(state), _again(state, *FINALS))[number]
+    measured = simple.peak.estimate.noisier(_noise(state))
+    return number if better(before, measured) > WORSE else simple.number
+
+
+def leader(state: State) -> int | None:
+    """The trial that stands to win, with all of its changes."""
     return winner(candidates(state), _again(state, *FINALS), _presets(state))
 
 

@@ -28,6 +28,7 @@ class Phase(enum.StrEnum):
     CONFIRM = "confirm"
     REFERENCE = "reference"
     RUNNER_UP = "runner-up"
+    SIMPLIFIED = "simplified"
     EXPLAIN = "explain"
     MEASURE = "measure"
 
@@ -78,7 +79,8 @@ class State:
 
     ``transferred`` are changes that won an earlier study and are tried first here.
     ``settled`` says why the search ended before its budget did, ``posterior`` what the model believed
-    once it had ended, ``explained`` which of the winner's changes carry its gain. ``rss`` is the
+    once it had ended, ``simplified`` which of the winner's changes it holds to be without effect, and
+    ``explained`` which carry its gain. ``rss`` is the
     largest process of each `tier.service` that any trial had, in bytes. ``capacities`` are those of the
     stack's parts, by trial. ``values`` are what a
     benchmark command answered, by trial, in their order. ``ceilings`` are those measured, of the
@@ -96,6 +98,7 @@ class State:
     settled: str | None = None
     warmups: Mapping[int, Mapping[str, Any]] = field(default_factory=dict)
     explained: Mapping[str, Any] | None = None
+    simplified: Mapping[str, Any] | None = None
     model: Mapping[str, Any] | None = None
     rss: Mapping[str, int] = field(default_factory=dict)
     values: Mapping[int, tuple[float, ...]] = field(default_factory=dict)
@@ -189,5 +192,6 @@ _OF_STUDY: Mapping[str, Callable[[State, Record], dict[str, Any]]] = {
         "ceilings": (*state.ceilings, {k: v for k, v in r.items() if k not in ENVELOPE})
     },
     "explained": lambda _, r: {"explained": r},
+    "simplified": lambda _, r: {"simplified": r},
     "verdict": lambda _, r: {"verdict": r},
 }

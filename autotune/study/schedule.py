@@ -2,8 +2,8 @@
 
 Baseline → recommended and published configurations of every deployment, and the user's own →
 search, with a reference measured again every few trials → the leaders again → the leader and the best
-preset (or the second best) in alternation, while there is time → the winner and the baseline in
-alternation → verdict. An interrupted trial is repeated first.
+preset (or the second best) in alternation, while there is time → the winner without what does nothing →
+that and the baseline in alternation → verdict. An interrupted trial is repeated first.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from autotune.study.ranking import (
     candidates,
     confirmations,
     finalists,
+    leader,
     reference,
     rivals,
     undecided,
@@ -73,7 +74,14 @@ class Conclude:
     """Nothing is left to measure."""
 
 
-Step = Measure | Ask | Rank | Conclude
+@dataclass(frozen=True)
+class Simplify:
+    """Ask the model which changes of this trial do nothing."""
+
+    trial: int
+
+
+Step = Measure | Ask | Rank | Simplify | Conclude
 
 
 def next_step(state: State, space: Space, budget: Budget, elapsed: float) -> Step:
@@ -85,6 +93,7 @@ def next_step(state: State, space: Space, budget: Budget, elapsed: float) -> Ste
         or _ranking(state)
         or _finals(state, budget, elapsed)
         or _against_runner_up(state, budget, elapsed)
+        or _simplifying(state, budget, elapsed)
         or _confirming(state, budget, elapsed)
         or Conclude()
     )
@@ -230,6 +239,20 @@ def _finals(state: State, budget: Budget, elapsed: float) -> Step | None:
         if number not in measured:
             return Measure(Phase.FINALIST, state.by_number(number).settings, of=number)
     return None
+
+
+def _simplifying(state: State, budget: Budget, elapsed: float) -> Step | None:
+    """The winner without what the model holds to be without effect, measured once before its proof."""
+    number = leader(state)
+    fits = elapsed + trial_seconds(state) + proof_seconds(state) <= budget.time
+    begun = state.finished(Phase.CONFIRM, Phase.SIMPLIFIED) or state.values
+    if number is None or state.posterior is None or begun or not fits:
+        return None
+    if state.simplified is None:
+        return Simplify(number)
+    if not state.simplified["reverted"]:
+        return None
+    return Measure(Phase.SIMPLIFIED, state.simplified["settings"], of=number)
 
 
 def _confirming(state: State, budget: Budget, elapsed: float) -> Step | None:

@@ -12,7 +12,7 @@ from autotune.optimize.ranking import PosteriorPeaks
 from autotune.space.space import Space
 from autotune.study.ranking import best, confirmations, finalists, rivals
 from autotune.study.records import Phase, State, Trial
-from autotune.study.schedule import Measure, next_step
+from autotune.study.schedule import Measure, Simplify, next_step
 from autotune.target.model import Budget
 
 Placed = tuple[Phase, float]
@@ -86,6 +86,7 @@ def test_leader_and_preset_are_compared_before_anything_is_claimed() -> None:
     # Their pairs count when the winner is chosen, and it is the winner that is compared next.
     decided = measured_again(state, Phase.RUNNER_UP, (1, 100.0), (2, 125.0), (2, 125.0), (1, 100.0))
     assert best(decided) == 2
+    decided = replace(decided, simplified={"settings": {}, "reverted": []})
     step = next_step(decided, space, budget, 60.0)
     assert isinstance(step, Measure)
     assert (step.phase, step.of) == (Phase.CONFIRM, 0)
@@ -103,3 +104,26 @@ def test_repeats_that_scatter_more_than_the_model_believes_widen_the_claim() -> 
     stormy = measured_again(storm, Phase.CONFIRM, *pairs)
     quiet, loud = (confirmations(s, 1)[0].peak.sd for s in (calm, stormy))
     assert loud > 3 * quiet
+
+
+def test_a_winner_is_proven_without_what_does_nothing() -> None:
+    state = believed((STOCK, 90.0), (ADVICE, 60.0), (OTHER, 120.0), (OTHER, 100.0), sd=0.04)
+    state = measured_again(state, Phase.FINALIST, (2, 121.0), (3, 100.0))
+    state = replace(state, seconds={"load": 60.0})
+    space, budget = Space((), (), {}), Budget.model_construct(trials=4, time=3600.0)
+    assert next_step(state, space, budget, 60.0) == Simplify(2)
+    state = replace(state, simplified={"settings": {"a.b.c": 1}, "reverted": ["a.b.d"]})
+    step = next_step(state, space, budget, 60.0)
+    assert isinstance(step, Measure)
+    assert (step.phase, step.of, step.settings) == (Phase.SIMPLIFIED, 2, {"a.b.c": 1})
+    simple = measured_again(state, Phase.SIMPLIFIED, (2, 119.0))
+    assert best(simple) == len(simple.trials) - 1
+    step = next_step(simple, space, budget, 60.0)
+    assert isinstance(step, Measure)
+    assert (step.phase, step.of) == (Phase.CONFIRM, 0)
+    # What turns out to have carried some of the gain stays.
+    assert best(measured_again(state, Phase.SIMPLIFIED, (2, 95.0))) == 2
+    nothing = replace(state, simplified={"settings": {}, "reverted": []})
+    step = next_step(nothing, space, budget, 60.0)
+    assert isinstance(step, Measure)
+    assert step.phase is Phase.CONFIRM

@@ -131,13 +131,14 @@ TRIED = -1e9  # score of what has been measured, or is being
 MUTATIONS, RANDOM = 600, 300
 # A suggestion changes no more than this many parameters of a leader: what many changes at once do is
 # hardly ever good, and teaches little. Each beyond it costs so much of the logarithm of its improvement.
-MOST_CHANGES, DISTANCE_PENALTY = 4, 10.0
+MOST_CHANGES, LEAST_CHANGES, DISTANCE_PENALTY = 4, 1, 10.0
 # So many failures in a row halve the number of changes, so many successes double it (TuRBO's rule).
 FAILURES, SUCCESSES = 4, 1
 # What a recommended move counts for, beside its improvement: it knows what the model does not.
 ADVISED = log(3.0)
 # The improvement counts times the probability that the configuration works, to this power.
 CAREFUL, LIKELY = 4.0, 0.5
+SIGN, GUIDED = {"": 0, "+": 1, "-": -1}, 1 / 3
 ROUNDS, PARENTS, OFFSPRING, BATCH = 5, 8, 160, 20
 # A recommended move, as part of a parameter's range: on a logarithmic one from 2 to 512 children
 # nearly twice as many.
@@ -223,7 +224,7 @@ def reach(log_peaks: Array) -> int:
     for before, peak in zip(best[:-1], log_peaks[1:], strict=True):
         failures, successes = (0, successes + 1) if peak > before + MATTERS else (failures + 1, 0)
         if failures == FAILURES:
-            most, failures = max(1, most // 2), 0
+            most, failures = max(LEAST_CHANGES, most // 2), 0
         elif successes == SUCCESSES:
             most, successes = min(MOST_CHANGES, 2 * most), 0
     return most
@@ -328,6 +329,10 @@ def mutations(
     scale = rng.choice([0.03, 0.1, 0.25, 0.5], size=points.shape)
     step = np.rint(rng.normal(size=points.shape) * scale * sizes).astype(np.intp)
     step = np.where(step == 0, rng.choice([-1, 1], size=points.shape), step)
+    # Guides say where to: two steps of three go there.
+    guided = np.array([SIGN[axis.dimension.parameter.direction] for axis in grid.axes])
+    along = (guided != 0) & (rng.random(points.shape) < GUIDED)
+    step = np.where(along, guided * np.abs(step), step)
     # What is outside already stays where it is, or comes in.
     moved = np.clip(points + step, np.minimum(region.low, points), np.maximum(region.high, points))
     ordered = np.array([axis.ordered for axis in grid.axes])

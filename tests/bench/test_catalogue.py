@@ -1,0 +1,31 @@
+from __future__ import annotations
+
+import pytest
+
+from bench import catalogue
+from bench.search import PARTS, SPOILT, Case, Probes
+
+
+@pytest.mark.parametrize(("name", "parameters"), [("local/even", 45), ("lab/thin-lb", 100)])
+def test_it_is_the_whole_space_of_a_shipped_target(name: str, parameters: int) -> None:
+    stack = catalogue.stack(name, 1)
+    assert len(stack.space.tunable) >= parameters
+    assert len(stack.active) < len(stack.space.tunable)  # the others do nothing
+    peaks = [stack.peak(settings) or 0.0 for settings in catalogue.presets(stack.space)]
+    assert max(peaks) > 1.05 * peaks[0] > 0
+
+
+def test_another_seed_has_other_effects() -> None:
+    one, other = (catalogue.problem("local/even", seed).effects for seed in (1, 2))
+    assert set(one) != set(other)
+
+
+@pytest.mark.parametrize("parts", PARTS)
+def test_what_trials_tell_can_be_missing_and_wrong(parts: str) -> None:
+    case = Case("catalogue", "local/even", 1, parts)
+    probes = Probes(case)
+    baseline = case.stack.space.baseline
+    notes = [probes.notes(baseline, 100.0) for _ in range(20)]
+    told = [note.get("capacities", "").count(".cpu") for note in notes]
+    assert max(told) == (0 if parts == "none" else 4)
+    assert (min(told) < 4) == (parts in ("none", SPOILT))

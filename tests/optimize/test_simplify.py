@@ -1,0 +1,67 @@
+"""What of a winner goes back to what runs before it is proven."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from math import exp
+
+import numpy as np
+import optuna
+import pytest
+from spaces import dimension
+
+from autotune.optimize.searcher import Outcome, Searcher
+from autotune.optimize.simplify import simplified
+from autotune.services.base import Action, Effect, Settings
+from autotune.space.expression import parse_comparison
+from autotune.space.rules import Rule
+from autotune.space.space import Space
+
+MATTERS, RESTARTS = "web.x.p0", ("cache.y.p8", "cache.y.p9")
+NAMES = (*(f"web.x.p{n}" for n in range(8)), *RESTARTS)
+
+
+def _dimension(name: str) -> object:
+    found = dimension(name, baseline=0.2, low=0.0, high=1.0)
+    action = Action.RESTART if name in RESTARTS else Action.RELOAD
+    effect = Effect.CAPACITY if name == MATTERS else Effect.SMALL
+    return replace(found, parameter=replace(found.parameter, action=action, effect=effect))
+
+
+SPACE = Space(tuple(map(_dimension, NAMES)), (), {})  # type: ignore[arg-type]
+
+
+def searched(count: int = 24) -> tuple[Searcher, Settings]:
+    """A search in which only one parameter matters, and its best: changed everywhere."""
+    rng = np.random.default_rng(2)
+    search = Searcher(optuna.storages.InMemoryStorage(), "s", SPACE, "gp", 1, 40)
+    search.record(None, SPACE.baseline, Outcome(100 * exp(0.16), {"trial": 0, "sd": 0.02}))
+    for number in range(1, count):
+        settings = {name: float(rng.random()) for name in NAMES}
+        peak = 100 * exp(0.8 * settings[MATTERS] + rng.normal(0, 0.02))
+        search.record(None, settings, Outcome(peak, {"trial": number, "sd": 0.02}))
+    return search, dict.fromkeys(NAMES, 0.9)
+
+
+def test_what_does_nothing_is_reverted_and_what_matters_stays() -> None:
+    search, winner = searched()
+    found = simplified(search.surrogate(), SPACE, winner)
+    assert found.settings[MATTERS] == 0.9
+    assert set(RESTARTS) <= set(found.reverted)
+    assert len(found.reverted) >= 7
+    assert {n: found.settings[n] for n in found.reverted} == dict.fromkeys(found.reverted, 0.2)
+    assert found.loss <= 0.03
+
+
+def test_a_rule_that_needs_a_change_keeps_it() -> None:
+    text = "cache.y.p8 >= web.x.p0 - 0.3"
+    ruled = replace(SPACE, constraints=(Rule(text, parse_comparison(text)),))
+    search, winner = searched()
+    assert "cache.y.p8" not in simplified(search.surrogate(), ruled, winner).reverted
+
+
+def test_the_baseline_has_nothing_to_revert() -> None:
+    search, _ = searched()
+    found = simplified(search.surrogate(), SPACE, SPACE.baseline)
+    assert found.reverted == ()
+    assert found.loss == pytest.approx(0.0)
