@@ -131,9 +131,9 @@ TRIED = -1e9  # score of what has been measured, or is being
 MUTATIONS, RANDOM = 600, 300
 # A suggestion changes no more than this many parameters of a leader: what many changes at once do is
 # hardly ever good, and teaches little. Each beyond it costs so much of the logarithm of its improvement.
-MOST_CHANGES, LEAST_CHANGES, DISTANCE_PENALTY = 4, 1, 10.0
+MOST_CHANGES, LEAST_CHANGES, DISTANCE_PENALTY = 4, 2, 10.0
 # So many failures in a row halve the number of changes, so many successes double it (TuRBO's rule).
-FAILURES, SUCCESSES = 4, 1
+FAILURES, SUCCESSES = 10, 1
 # What a recommended move counts for, beside its improvement: it knows what the model does not.
 ADVISED = log(3.0)
 # The improvement counts times the probability that the configuration works, to this power.

@@ -12,6 +12,7 @@ from spaces import DIMENSIONS, SPACE
 from autotune.optimize.gp.grid import Grid
 from autotune.optimize.gp.sampler import (
     FAILURES,
+    LEAST_CHANGES,
     MOST_CHANGES,
     STEP,
     Region,
@@ -128,9 +129,8 @@ def test_failures_narrow_the_search_and_a_success_widens_it() -> None:
     worse = [-0.2] * FAILURES
     assert reach(np.array([0.0])) == MOST_CHANGES
     assert reach(np.array([0.0, *worse])) == MOST_CHANGES // 2
-    assert reach(np.array([0.0, *worse, *worse])) == 1
-    assert reach(np.array([0.0, *worse, *worse, *worse])) == 1
-    assert reach(np.array([0.0, *worse, *worse, 0.3])) == 2
+    assert reach(np.array([0.0, *worse, *worse, *worse])) == LEAST_CHANGES
+    assert reach(np.array([0.0, *worse, *worse, 0.3])) == 2 * LEAST_CHANGES
 
 
 def test_what_follows_from_another_choice_is_no_change_of_its_own() -> None:
