@@ -246,6 +246,7 @@ def loaded(store: Store, taken: Reading, drained: list[str], stolen: float) -> T
         drain=lambda: drained.append("drained"),
         lookups=lambda: None,
         diagnose=lambda *_: None,
+        capacities=lambda *_: {},
     )
     limits = Limits(readings=3, max_rate=8000.0)
     session = LoadSession(made.session.fleet, meter, SLO, limits, History())
