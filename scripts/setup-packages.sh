@@ -38,6 +38,7 @@ missing_for_tests() {
   apache_has_php || echo libapache2-mod-php
   have chromium || echo chromium # looks at the HTML report
   have memcaslap || echo libmemcached-tools # loads caches by themselves
+  have openssl || echo openssl # makes the certificates of sites that are loaded over TLS
   if [ "$(id -u)" -ne 0 ] || ! supported; then return; fi
   have systemd-nspawn || echo systemd-container
   have sshd || echo openssh-server

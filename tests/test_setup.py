@@ -27,6 +27,7 @@ PROGRAMS = (
     "ss",
     "chromium",
     "memcaslap",
+    "openssl",
     "make",
     "git",
 )
