@@ -192,7 +192,9 @@ def _ranking(state: State) -> Step | None:
 def _may_search(state: State, budget: Budget, elapsed: float) -> bool:
     """Whether another trial fits before the time kept for proof."""
     counted = len(state.finished(*COUNTED))
-    fits = elapsed + trial_seconds(state) <= budget.time - reserve(state, budget)
+    # One that does not fit at the pace so far is cut short (``allowance``).
+    least = min(trial_seconds(state), 2 * LEAST_SECONDS)
+    fits = elapsed + least <= budget.time - reserve(state, budget)
     return counted == 0 or (counted < budget.trials and fits)
 
 

@@ -20,7 +20,6 @@ from autotune.study.records import Phase, State, Trial
 from autotune.study.schedule import (
     LEAST_SECONDS,
     MOST_RESERVE,
-    Conclude,
     Measure,
     allowance,
     next_step,
@@ -65,8 +64,10 @@ def test_a_slow_baseline_leaves_the_search_its_part_of_the_time() -> None:
     """The pairs of the proof share what is left, however long the first measurement took."""
     state = measured(Phase.BASELINE, each=90.0)
     assert reserve(state, TEN) == MOST_RESERVE * 600
-    assert next_step(state, simulated.space(), TEN, 90.0) != Conclude()
     assert isinstance(next_step(state, simulated.space(), TEN, 90.0), Measure)
+    slow = measured(Phase.BASELINE, each=250.0)
+    assert isinstance(next_step(slow, simulated.space(), TEN, 250.0), Measure)
+    assert allowance(slow, Phase.SEARCH, TEN, 250.0) == 600 * (1 - MOST_RESERVE) - 250.0
 
 
 @pytest.mark.long
