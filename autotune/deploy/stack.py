@@ -62,7 +62,7 @@ class Stack:
         """For each tier the tiers that it asks, directly or not."""
         at = {part.site.listen: part.site.tier for part in self.parts}
         asked: dict[str, set[str]] = {}
-        for part in reversed(self.parts):
+        for part in self.parts:  # those that are asked come first
             site = part.site
             ends = (*site.forwards_to, *site.caches, *site.stores)
             direct = {at[end] for end in ends if end in at} - {site.tier}

@@ -3,17 +3,25 @@
 from __future__ import annotations
 
 from math import exp
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from autotune.diagnose.capacities import LEAST_USE, Use, capacities, of_hosts, uses
 from autotune.diagnose.context import ReadingContext
+from autotune.environments.base import prepare
+from autotune.environments.simulated import ModelMeter, SimulatedEnvironment
 from autotune.measure.reading import Reading
 from autotune.monitor.activity import HostActivity
 from autotune.services.base import Role
 from autotune.services.diagnosis import PartActivity
+from autotune.simulate.stack import SimulatedStack
+from autotune.simulate.topology import Topology
+from autotune.target.read import read
 from autotune.target.slo import Slo
+
+REPOSITORY = Path(__file__).parents[2]
 
 CALLS = {"web": ("cache", "store"), "lb": ("cache", "store", "web")}
 SETTINGS = {"web.php_fpm.max_children": 20, "cache.memcached.threads": 2}
@@ -74,3 +82,23 @@ def test_several_readings_tell_more_than_one() -> None:
 def test_tiers_that_share_a_host_share_its_cpus() -> None:
     (use,) = of_hosts(100.0, {"here": 0.5}, {"here": ("web", "lb", "cache")})
     assert (use.part, use.tiers) == ("cache+lb+web.cpu", ("cache", "lb", "web"))
+
+
+def test_a_tier_asks_those_behind_the_tiers_that_it_asks() -> None:
+    environment = prepare(read(REPOSITORY / "targets" / "paper.yaml"))
+    assert isinstance(environment, SimulatedEnvironment)
+    assert environment.stack.calls == {
+        "lb": ("cache", "store", "web"), "web": ("cache", "store"), "cache": (), "store": (),
+    }  # fmt: skip
+
+
+def test_a_modelled_stack_tells_the_capacities_of_its_hosts() -> None:
+    stack = SimulatedStack(Topology(), Slo())
+    stack.deploy({})
+    meter = ModelMeter(stack)
+    carried = [meter.take(rate, 5.0, ramp=1.0) for rate in (40.0, 80.0)]
+    told = meter.capacities({}, carried)
+    assert "web.cpu" in told
+    for name, part in told.items():
+        busy = carried[1].hosts[f"{name.partition('.')[0]}1"].cpu
+        assert exp(part.log) == pytest.approx(80.0 / busy, rel=0.2)
