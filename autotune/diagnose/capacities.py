@@ -86,8 +86,10 @@ def _of_hosts(context: ReadingContext) -> list[Use]:
     tiers: dict[str, set[str]] = {}
     for part in context.parts:
         tiers.setdefault(part.host, set()).add(part.tier)
+    # What others on the host use, a generator for one, is no demand of the requests.
+    own = {name: sum(part.cpu for part in context.on(name)) for name in context.hosts}
     busy = {
-        name: host.busy / max(1.0 - host.cpu.get("steal", 0.0), 0.1)
+        name: own[name] / host.cpus if own[name] else host.busy
         for name, host in context.hosts.items()
     }
     return of_hosts(context.answered, busy, {host: tuple(names) for host, names in tiers.items()})

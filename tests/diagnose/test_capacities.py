@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from math import exp
 from pathlib import Path
 from typing import Any
@@ -67,6 +68,14 @@ def test_what_is_hardly_used_is_known_less_well() -> None:
     told = capacities(uses([context(100.0)], CALLS))
     assert told["cache.cpu"].sd > 2 * told["web.cpu"].sd
     assert "store.cpu" not in capacities([Use("store.cpu", ("store",), 9.0, LEAST_USE / 2, 0.1)])
+
+
+def test_what_others_use_of_a_host_is_no_demand_of_requests() -> None:
+    quiet = context(100.0)
+    crowded = HostActivity("cache1", 1.0, cpu={"idle": 0.0})
+    loud = replace(quiet, hosts={**quiet.hosts, "cache1": crowded})
+    told = capacities(uses([loud], CALLS))
+    assert exp(told["cache.cpu"].log) == pytest.approx(1000.0)
 
 
 def test_readings_that_broke_the_slo_say_nothing() -> None:
