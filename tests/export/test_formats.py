@@ -242,12 +242,12 @@ def test_a_change_of_one_directive_touches_its_file_and_its_unit(modelled: Study
     place = "web.web1.apache/etc/apache2/apache2.conf"
     shutil.copytree(study.directory / "configs/0", study.directory / "configs/99")
     text = (study.directory / "configs/99" / place).read_text()
-    (study.directory / "configs/99" / place).write_text(
-        re.sub(r"(?m)^MaxRequestWorkers \d+", "MaxRequestWorkers 7", text)
-    )
+    changed = re.sub(r"(?m)^MaxRequestWorkers \d+", "MaxRequestWorkers 7", text)
+    (study.directory / "configs/99" / place).write_text(changed)
+    digests = {**baseline.files, place: sha256(changed.encode()).hexdigest()}
     record = next(r for r in study.records if r["event"] == "deployed" and r["trial"] == 0)
     study = replace(study, records=(*study.records, {**record, "trial": 99}))
-    hosts = hosts_of(study, replace(baseline, number=99))
+    hosts = hosts_of(study, replace(baseline, number=99, files=digests))
     assert [(file.host, file.path) for file in hosts.files] == [
         ("web1", "/etc/apache2/apache2.conf")
     ]
