@@ -1,0 +1,209 @@
+"""WordPress as an administrator sets it up on two Debian hosts, with nothing of autotune's.
+
+nginx and PHP-FPM behind HTTPS, from a private CA, with a redirect from port 80; MariaDB on a host of
+its own. Everything comes from the distribution's packages, which are downloaded once and installed in
+the hosts' own layers: the machine that runs the lab is not changed.
+"""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import reduce
+from pathlib import Path
+
+from autotune.lab.lifecycle import access, down, up
+from autotune.lab.plan import LabHost
+from autotune.transports.ssh import SshTransport
+
+SITE = "shop.example"
+PASSWORD = "correct-Horse-7-battery"  # of the database: it must be in nothing that autotune writes
+PACKAGES = {
+    "web": "nginx php-fpm php-mysql php-gd php-xml php-mbstring wordpress "
+    "wordpress-theme-twentytwentyone",
+    "db": "mariadb-server",
+    "load": "",
+}
+PAGES = 30
+_CERTIFICATES = f"""
+set -e
+cd "$1"
+openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 30 \
+    -subj '/CN=Shop CA' -keyout ca.key -out ca.crt
+openssl req -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -subj /CN={SITE} \
+    -keyout site.key -out site.csr
+printf 'subjectAltName=DNS:{SITE}\n' >site.ext
+openssl x509 -req -in site.csr -CA ca.crt -CAkey ca.key -CAcreateserial -days 30 \
+    -extfile site.ext -out site.crt
+"""
+_INSTALL = """
+set -e
+exec 2>&1
+export DEBIAN_FRONTEND=noninteractive
+printf '#!/bin/sh\\nexit 101\\n' >/usr/sbin/policy-rc.d
+chmod 755 /usr/sbin/policy-rc.d
+dpkg --force-confold --force-depends --unpack /root/packages/*.deb
+dpkg --force-confold --configure -a
+rm -rf /root/packages /usr/sbin/policy-rc.d
+"""
+_DB = """
+set -e
+exec 2>&1
+printf '[mysqld]\\nbind-address = 0.0.0.0\\n' >/etc/mysql/mariadb.conf.d/90-shop.cnf
+systemctl enable --now mariadb
+mysql <<END
+CREATE DATABASE shop;
+CREATE USER shop@'@WEB@' IDENTIFIED BY '@PASSWORD@';
+GRANT ALL ON shop.* TO shop@'@WEB@';
+END
+"""
+_WEB = r"""
+set -e
+exec 2>&1
+mkdir -p /etc/ssl/shop
+cp /root/site.crt /root/site.key /etc/ssl/shop/
+chmod 600 /etc/ssl/shop/site.key
+cat >/etc/wordpress/config-@SITE@.php <<'END'
+<?php
+define('DB_NAME', 'shop');
+define('DB_USER', 'shop');
+define('DB_PASSWORD', '@PASSWORD@');
+define('DB_HOST', '@DB@');
+define('WP_CONTENT_DIR', '/var/lib/wordpress/wp-content');
+define('AUTOMATIC_UPDATER_DISABLED', true);
+define('WP_HTTP_BLOCK_EXTERNAL', true);
+define('DISABLE_WP_CRON', true);
+$_SERVER['HTTPS'] = 'on';
+END
+chown root:www-data /etc/wordpress/config-@SITE@.php
+chmod 640 /etc/wordpress/config-@SITE@.php
+cat >/etc/nginx/sites-available/shop <<'END'
+server {
+    listen 80;
+    server_name @SITE@;
+    return 301 https://$host$request_uri;
+}
+
+server {
+    listen 443 ssl;
+    server_name @SITE@;
+    ssl_certificate /etc/ssl/shop/site.crt;
+    ssl_certificate_key /etc/ssl/shop/site.key;
+    root /usr/share/wordpress;
+    index index.php;
+    access_log /var/log/nginx/shop.log;
+
+    location / {
+        try_files $uri $uri/ /index.php?$args;
+    }
+    location ~ \.php$ {
+        include snippets/fastcgi-php.conf;
+        fastcgi_pass unix:/run/php/php8.2-fpm.sock;
+    }
+}
+END
+rm -f /etc/nginx/sites-enabled/default
+ln -s ../sites-available/shop /etc/nginx/sites-enabled/shop
+nginx -t
+systemctl enable --now php8.2-fpm nginx
+systemctl restart php8.2-fpm nginx
+cat >/root/fill.php <<'END'
+<?php
+$_SERVER['HTTP_HOST'] = '@SITE@';
+$_SERVER['SERVER_NAME'] = '@SITE@';
+define('WP_INSTALLING', true);
+require '/usr/share/wordpress/wp-load.php';
+require ABSPATH . 'wp-admin/includes/upgrade.php';
+wp_install('Shop', 'admin', 'admin@@SITE@', true, '', 'Adm1n-of-the-shop');
+foreach (['siteurl', 'home'] as $name) update_option($name, 'https://@SITE@');
+update_option('permalink_structure', '');
+switch_theme("twentytwentyone");
+for ($i = 1; $i <= @PAGES@; $i++) {
+    wp_insert_post(['post_title' => "Offer $i", 'post_status' => 'publish', 'post_author' => 1,
+        'post_content' => str_repeat("<p>Offer number $i is better than the one before it.</p>\n", 40)]);
+}
+END
+php /root/fill.php
+rm /root/fill.php
+"""
+# All but what visitors' own requests keep there for a while: transients, and when cron is due.
+_DUMP = """
+mysqldump --skip-dump-date --skip-comments --ignore-table=shop.wp_options shop | sha256sum
+mysql shop -e "SELECT option_name, option_value, autoload FROM wp_options
+    WHERE option_name NOT LIKE '%transient%' AND option_name <> 'cron' ORDER BY 1" | sha256sum
+"""
+_CONTENT = r"""
+cd /var/lib/wordpress/wp-content && find . -printf '%p %y %m %U:%G %l\n' | sort
+find . -type f -exec sha256sum {} + | sort
+"""
+
+
+@dataclass(frozen=True)
+class Shop:
+    """Its hosts, with ways to them, and where the CA's certificate is."""
+
+    lab: Path
+    transports: Mapping[str, SshTransport]
+    addresses: Mapping[str, str]
+    ca: Path
+
+    def sh(self, host: str, script: str, *words: str) -> str:
+        done = self.transports[host].run(["sh", "-c", script, "sh", *words], timeout=300.0)
+        assert done.ok, f"{host}: {done.stdout}{done.stderr}"
+        return done.stdout
+
+    def data(self) -> tuple[str, str]:
+        """Checksums of the whole database, and everything about the files of the site."""
+        return self.sh("db", _DUMP), self.sh("web", _CONTENT)
+
+
+@contextmanager
+def running(directory: Path, network: str, packages: Path) -> Iterator[Shop]:
+    """A shop on hosts of a lab of its own in ``network`` (three numbers), gone afterwards."""
+    hosts = [LabHost("load", f"{network}.10"), LabHost("web", f"{network}.11", cpus=0.8),
+             LabHost("db", f"{network}.12", cpus=0.6)]  # fmt: skip
+    lab, certificates = directory / "lab", directory / "certificates"
+    certificates.mkdir(parents=True, exist_ok=True)
+    if not (certificates / "site.crt").exists():
+        subprocess.run(["sh", "-c", _CERTIFICATES, "sh", certificates], check=True)
+    try:
+        up(hosts, lab)
+        transports = {host.name: SshTransport(access(lab, host.name)) for host in hosts}
+        shop = Shop(lab, transports, {h.name: h.address for h in hosts}, certificates / "ca.crt")
+        _install(shop, packages, certificates)
+        yield shop
+        for transport in transports.values():
+            transport.close()
+    finally:
+        down(lab)
+
+
+def download(packages: Path) -> None:
+    """What the hosts need that this machine does not have, into a folder for each of them."""
+    for host, names in PACKAGES.items():
+        folder = packages / host
+        (folder / "partial").mkdir(parents=True, exist_ok=True)
+        if names:
+            subprocess.run(
+                ["apt-get", "-y", "--no-install-recommends", "--download-only",
+                 "-o", f"Dir::Cache::archives={folder}", "install", *names.split(),
+                 "libapache2-mod-php-"],
+                check=True, capture_output=True,
+            )  # fmt: skip
+
+
+def _install(shop: Shop, packages: Path, certificates: Path) -> None:
+    words = {"@SITE@": SITE, "@PASSWORD@": PASSWORD, "@PAGES@": str(PAGES),
+             "@WEB@": shop.addresses["web"], "@DB@": shop.addresses["db"]}  # fmt: skip
+    for name in ("db", "web"):
+        shop.sh(name, "mkdir -p /root/packages")
+        for package in sorted((packages / name).glob("*.deb")):
+            shop.transports[name].put(package.read_bytes(), f"/root/packages/{package.name}")
+        print(shop.sh(name, _INSTALL)[-400:])
+    for name in ("site.crt", "site.key"):
+        shop.transports["web"].put((certificates / name).read_bytes(), f"/root/{name}", mode=0o600)
+    for name, script in (("db", _DB), ("web", _WEB)):
+        text = reduce(lambda text, word: text.replace(*word), words.items(), script)
+        print(shop.sh(name, text)[-400:])
