@@ -68,12 +68,17 @@ def best(state: State) -> int | None:
     """The trial that stands to win: not yet a claim. Once the search has ended, the best preset
     does unless another one is likely to be better, and its simplified form once that was measured,
     unless it is likely to be worse."""
+    stock, numbers = baseline(state), {trial.number for trial in state.trials}
+    others = numbers - {stock.number} if stock else numbers
+    proving = (t.of for t in state.finished(Phase.CONFIRM) if t.of in others)
+    if (begun := next(proving, None)) is not None:
+        return begun
     number = leader(state)
     simple = next((t for t in state.finished(Phase.SIMPLIFIED) if t.of == number), None)
     if number is None or simple is None or simple.peak is None or not simple.peak.feasible:
         return number
     before = pooled(candidates(state), _again(state, *FINALS))[number]
-    measured = simple.peak.estimate.noisier(_noise(state))
+    measured = simple.peak.estimate.noisier(state.posterior.noise if state.posterior else 0.0)
     return number if better(before, measured) > WORSE else simple.number
 
 
@@ -109,8 +114,11 @@ def _presets(state: State) -> frozenset[int]:
 
 
 def _again(state: State, *phases: Phase) -> dict[int, list[Estimate]]:
-    """Measurements in the finals, with the noise that one reading of any configuration has."""
-    noise = _noise(state)
+    """Measurements in the finals, with the noise that one reading of any configuration has.
+
+    The model's alone: what the proof shows of noise must not change which configuration is proven.
+    """
+    noise = state.posterior.noise if state.posterior else 0.0
     again: dict[int, list[Estimate]] = {}
     for trial, estimate in estimates(state.finished(*phases)):
         again.setdefault(trial, []).append(estimate.noisier(noise))

@@ -10,7 +10,7 @@ from autotune.environments.peak import Peak
 from autotune.estimate import Estimate
 from autotune.optimize.ranking import PosteriorPeaks
 from autotune.space.space import Space
-from autotune.study.ranking import best, confirmations, finalists, rivals
+from autotune.study.ranking import best, conclude, confirmations, finalists, rivals
 from autotune.study.records import Phase, State, Trial
 from autotune.study.schedule import Measure, Simplify, next_step
 from autotune.target.model import Budget
@@ -127,3 +127,23 @@ def test_a_winner_is_proven_without_what_does_nothing() -> None:
     step = next_step(nothing, space, budget, 60.0)
     assert isinstance(step, Measure)
     assert step.phase is Phase.CONFIRM
+
+
+@pytest.mark.parametrize("confirmed", range(1, 9))
+def test_what_is_proven_is_chosen_once_and_for_all(confirmed: int) -> None:
+    """However much the proof scatters: a winner that changes under it would prove something else."""
+    state = believed((STOCK, 90.0), (ADVICE, 118.0), (OTHER, 120.0), sd=0.02)
+    state = measured_again(state, Phase.FINALIST, (2, 124.0), (1, 112.0))
+    assert best(state) == 2
+    pairs = [
+        (0, 50.0),
+        (2, 160.0),
+        (2, 60.0),
+        (0, 120.0),
+        (0, 55.0),
+        (2, 150.0),
+        (2, 70.0),
+        (0, 99.0),
+    ]
+    state = measured_again(state, Phase.CONFIRM, *pairs[:confirmed])
+    assert best(state) == conclude(state).best == 2
