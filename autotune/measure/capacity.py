@@ -232,7 +232,8 @@ class PeakSearch:
     def _screened(self) -> bool:
         if self.beat is None or len(self.valid) < _GATE:
             return False
-        gate = self.limits.gate if len(self.valid) == _GATE else self.limits.screen
+        at_first = len(self.valid) == _GATE and not self.passes  # both at the incumbent's rate
+        gate = self.limits.gate if at_first else self.limits.screen
         return self.summary.chance_above(self.beat) < gate
 
     def _settled(self) -> bool:

@@ -152,6 +152,18 @@ def test_what_is_a_little_worse_costs_two_readings_at_the_rate_to_beat() -> None
     assert [round(reading.rate) for reading in found.readings] == [1000, 1000]
 
 
+def test_what_begins_far_below_the_incumbent_is_not_given_up_for_that() -> None:
+    """Two readings that meet the objective say nothing against a rate thirty times as high."""
+    found = search(
+        Served(exponential(1100.0)),
+        SLO,
+        Estimate.of(10.0, 0.5),
+        incumbent=Estimate.of(300.0, 0.1),
+    )
+    assert found.verdict == "measured"
+    assert found.peak == pytest.approx(1100.0, rel=0.15)
+
+
 def test_a_search_that_is_late_ends_with_what_it_knows() -> None:
     taken: list[float] = []
 
