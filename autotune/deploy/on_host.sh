@@ -7,7 +7,8 @@ home=/var/lib/autotune
 lock_state() {
     cat /proc/sys/kernel/random/boot_id
     cut -d ' ' -f 1 /proc/uptime
-    cat "$home/lease" 2>/dev/null || echo none
+    renewed=$(cat "$home/lease" 2>/dev/null)
+    echo "${renewed:-none}" # a power cut leaves it empty
     cat "$home/lock" 2>/dev/null
     :
 }
@@ -98,11 +99,15 @@ kernel() { # path below /proc/sys…: its value, "-" for one that is not there
     done
 }
 
+made() { # directory: it is there, and on disk are the names that lead to it
+    [ -d "$1" ] || { made "${1%/*}" && mkdir -- "$1" && sync -- "${1%/*}"; }
+}
+
 # -- files ---------------------------------------------------------------------------------------
 # path staged mode owner base64 access-list: written beside the real one, with its access list and
 # attributes, unless another list is asked for, and for owner "-" with its owner and bits too.
 stage() {
-    (umask 022 && mkdir -p -- "${2%/*}") || return
+    (umask 022 && made "${2%/*}") || return
     rm -f -- "$2"
     (umask 077 && printf %s "$5" | base64 -d >"$2") || return
     if [ -f "$1" ]; then
@@ -117,7 +122,7 @@ stage() {
     sync -- "$2"
 }
 stage_link() { # staged owner target
-    (umask 022 && mkdir -p -- "${1%/*}") || return
+    (umask 022 && made "${1%/*}") || return
     rm -f -- "$1" && ln -s -- "$3" "$1" && chown -h "$2" -- "$1"
 }
 discard() { rm -f -- "$@"; }
@@ -140,7 +145,7 @@ set_aside() {
         [ "$ours" != any ] && [ "$ours" != "$now" ] || return 0
     done
     copy=$home/overwritten/$(date -u +%Y%m%dT%H%M%SZ)$path
-    (umask 077 && mkdir -p -- "${copy%/*}") && cp -a -- "$path" "$copy" || return
+    (umask 077 && made "${copy%/*}") && cp -a -- "$path" "$copy" || return
     [ -L "$copy" ] || sync -- "$copy"
     sync -- "${copy%/*}" && echo "$copy"
 }
@@ -153,12 +158,13 @@ swap() { # path staged time digest…
 }
 remove() { # path digest…
     set_aside "$@" || return
-    if [ -d "$1" ] && [ ! -L "$1" ]; then rmdir -- "$1"; else rm -f -- "$1"; fi
+    if [ -d "$1" ] && [ ! -L "$1" ]; then rmdir -- "$1"; else rm -f -- "$1"; fi || return
+    [ ! -d "${1%/*}" ] || sync -- "${1%/*}"
 }
 keep() { # path base64: a file of autotune's own, on disk before anything else happens
     home_made || return
     (umask 077 && printf %s "$2" | base64 -d >"$1.new") || return
-    sync -- "$1.new" && mv -f -- "$1.new" "$1" && sync -- "$home"
+    sync -- "$1.new" && mv -f -- "$1.new" "$1" && sync -- "$home" "${home%/*}"
 }
 # n, then n times staged and path, argv…: what it says with those files in place, for it alone.
 with_files() {

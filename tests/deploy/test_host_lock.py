@@ -112,6 +112,19 @@ def test_another_versions_lock_is_not_taken_over(tmp_path: Path) -> None:
         assert host_lock.look(here).record == other
 
 
+def test_a_lease_that_a_power_cut_left_empty_keeps_nobody_from_the_host(tmp_path: Path) -> None:
+    here = Here(tmp_path)
+    lock = HostLock(here, "killed")
+    lock.take()
+    ended = json.dumps({**json.loads(lock.record), "pid": 2**22 + 1})
+    ask(here, [Command(("claim", lock.record, ended))])
+    (tmp_path / "autotune" / "lease").write_text("")
+    assert host_lock.look(here).record == ended
+    after = HostLock(here, "next")
+    assert "has ended" in (after.take() or "")
+    after.release()
+
+
 def test_an_older_version_finds_what_it_looks_for_in_a_record(tmp_path: Path) -> None:
     lock = HostLock(Here(tmp_path), "living")
     lock.take()

@@ -1,0 +1,124 @@
+"""What a power cut may leave of a directory: all that was synced, and of all else some, or nothing.
+
+Files are as they were last synced, or empty, or as they are by chance; so are the names in each
+directory, one directory apart from the other: file systems promise no order between them.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import stat
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+Names = Mapping[str, int | str]  # an inode's number, or where a link points
+Image = dict[str, bytes | str]  # path → content, or where a link points
+OWN_SYNC = ".db"  # files that a database writes, which syncs them by itself
+
+
+@dataclass(frozen=True)
+class Cut:
+    """The state at one instant: names and contents as last synced, and as everybody sees them."""
+
+    step: str
+    root: int
+    synced_names: Mapping[int, Names]
+    synced: Mapping[int, bytes]
+    names: Mapping[int, Names]
+    contents: Mapping[int, bytes]
+
+    def images(self, chance: random.Random, more: int) -> Iterator[Image]:
+        """Nothing but what was synced; every name, with what was synced of the files; ``more`` others."""
+        yield self._image(lambda _: False, lambda _: False)
+        yield self._image(lambda _: True, lambda _: False)
+        for _ in range(more):
+            early = {inode: chance.random() < 0.5 for inode in sorted({*self.names, *self.contents})}
+            yield self._image(lambda i, early=early: early.get(i, False),
+                              lambda i, early=early: early.get(i, False))  # fmt: skip
+
+    def _image(self, names_early, contents_early) -> Image:  # type: ignore[no-untyped-def]
+        image: Image = {}
+
+        def add(directory: int, above: str) -> None:
+            known = self.names if names_early(directory) else self.synced_names
+            for name, node in known.get(directory, {}).items():
+                path = f"{above}{name}"
+                if isinstance(node, str):
+                    image[path] = node
+                elif node in self.names or node in self.synced_names:
+                    add(node, f"{path}/")
+                else:
+                    early = contents_early(node) or OWN_SYNC in name
+                    image[path] = (self.contents if early else self.synced).get(node, b"")
+
+        add(self.root, "")
+        return image
+
+
+@dataclass
+class Disk:
+    """Follows a directory: ``synced`` is called for whatever is, ``step`` before each change."""
+
+    root: Path
+    cuts: list[Cut] = field(default_factory=list)
+    _names: dict[int, Names] = field(default_factory=dict)
+    _contents: dict[int, bytes] = field(default_factory=dict)
+    _open: dict[int, int] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for directory, _, files in os.walk(self.root):
+            self.synced(Path(directory))
+            for name in files:
+                self.synced(Path(directory, name))
+
+    def synced(self, path: Path) -> None:
+        """A file's content, or the names in a directory, are on disk from now on."""
+        if not path.is_relative_to(self.root) or path.is_symlink() or not path.exists():
+            return
+        inode = self._inode(path)
+        if path.is_dir():
+            self._names[inode] = self._listed(path)
+        else:
+            self._contents[inode] = path.read_bytes()
+
+    def step(self, what: str) -> None:
+        """Something is about to be changed: the power may be cut now."""
+        names, contents = {}, {}
+        for directory, _, files in os.walk(self.root):
+            names[self._inode(Path(directory))] = self._listed(Path(directory))
+            for name in files:
+                path = Path(directory, name)
+                if not path.is_symlink():
+                    contents[self._inode(path)] = path.read_bytes()
+        root = self._inode(self.root)
+        self.cuts.append(Cut(what, root, dict(self._names), dict(self._contents), names, contents))
+
+    def close(self) -> None:
+        for handle in self._open.values():
+            os.close(handle)
+
+    def _inode(self, path: Path) -> int:
+        inode = path.stat().st_ino
+        if inode not in self._open:  # held open, so that no other file gets its number
+            self._open[inode] = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        return inode
+
+    def _listed(self, directory: Path) -> Names:
+        return {entry.name: str(Path(entry.path).readlink()) if entry.is_symlink()
+                else self._inode(Path(entry.path))
+                for entry in os.scandir(directory)
+                if stat.S_IFMT(entry.stat(follow_symlinks=False).st_mode)
+                in (stat.S_IFREG, stat.S_IFDIR, stat.S_IFLNK)}  # fmt: skip
+
+
+def restored_from(image: Image, directory: Path) -> None:
+    """Make a directory what is left."""
+    for path, node in image.items():
+        place = directory / path
+        place.parent.mkdir(parents=True, exist_ok=True)
+        if isinstance(node, str):
+            place.symlink_to(node)
+        else:
+            place.write_bytes(node)
