@@ -34,7 +34,9 @@ class Cut:
         yield self._image(lambda _: False, lambda _: False)
         yield self._image(lambda _: True, lambda _: False)
         for _ in range(more):
-            early = {inode: chance.random() < 0.5 for inode in sorted({*self.names, *self.contents})}
+            early = {
+                inode: chance.random() < 0.5 for inode in sorted({*self.names, *self.contents})
+            }
             yield self._image(lambda i, early=early: early.get(i, False),
                               lambda i, early=early: early.get(i, False))  # fmt: skip
 
