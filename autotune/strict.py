@@ -12,16 +12,16 @@ _WHOLE = re.compile(r"[0-9]{1,19}")
 _DECIMAL = re.compile(r"[+-]?(?:[0-9]{1,300}(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]{1,3})?")
 
 
-def whole(text: str) -> int:
-    """A count in digits of ASCII, of 64 bits. Raises ValueError."""
-    if not _WHOLE.fullmatch(text):
+def whole(text: str, unit: int = 1) -> int:
+    """A count of ``unit`` in digits of ASCII, of 64 bits with its sign. Raises ValueError."""
+    if not _WHOLE.fullmatch(text) or int(text) * unit >= LARGEST // 2:
         raise ValueError(f"{text[:40]!r} is no count")
-    return int(text)
+    return int(text) * unit
 
 
 def is_whole(text: str) -> bool:
     """Whether ``whole`` takes it."""
-    return _WHOLE.fullmatch(text) is not None
+    return _WHOLE.fullmatch(text) is not None and int(text) < LARGEST // 2
 
 
 def octal(text: str) -> int:

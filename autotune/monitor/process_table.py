@@ -78,7 +78,7 @@ def process(text: str) -> Process | None:
         cpu=user + system,
         ended=ended_user + ended_system,
         threads=whole(fields[17]),
-        rss=whole(fields[21]) * PAGE,
+        rss=whole(fields[21], PAGE),
     )
 
 

@@ -99,7 +99,7 @@ def sample(texts: Mapping[str, str], owners: Owners) -> Sample:
         running=_single(stat, "procs_running"),
         switches=_single(stat, "ctxt"),
         load=_first_number(texts.get("/proc/loadavg", "")),
-        memory={name: whole(memory[name][0]) * 1024 for name in MEMORY if memory.get(name)}
+        memory={name: whole(memory[name][0], 1024) for name in MEMORY if memory.get(name)}
         | _group_memory(texts),
         tcp=_counters(texts.get("/proc/net/snmp", "") + texts.get("/proc/net/netstat", "")),
         sockets=_sockets(texts.get("/proc/net/sockstat", ""), texts.get("/proc/net/sockstat6", "")),

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -33,6 +34,22 @@ def faults(results: list[Result]) -> list[str]:
 
 def test_no_parser_stumbles(tmp_path: Path) -> None:
     assert not faults(list(campaign(tmp_path, FEW, 1)))
+
+
+@pytest.mark.parametrize(
+    ("name", "given", "instead"),
+    [
+        ("stream of samples", "MemTotal:", "MemTotal: 246824905547279149 kB\nWas:"),
+        ("adopting php-fpm", "pm = dynamic", "pm = dynami=c"),
+    ],
+)
+def test_what_stumbled_once(tmp_path: Path, name: str, given: str, instead: str) -> None:
+    (entry,) = (entry for entry in entries(tmp_path) if entry.name == name)
+    seeds = [seed for seed in entry.seeds if given in seed]
+    assert seeds
+    for seed in seeds:
+        with suppress(*entry.refusals):
+            entry.check(entry.parse(seed.replace(given, instead)))
 
 
 @pytest.mark.soak

@@ -24,6 +24,7 @@ BACKLOG = 511  # before PHP 8.2; since then as much as the kernel allows
 SPARE = {"start_servers": 2, "min_spare_servers": 1, "max_spare_servers": 3}
 _UNIT = re.compile(r"php([0-9.]+)-fpm\.service")
 _AFTER = behind("pm.max_children")
+OTHER_WAYS = ("static", "ondemand")
 
 
 def read(tree: Tree, version: str) -> Config:
@@ -57,10 +58,12 @@ def tune(service: RunningService, accepts: Accepts) -> Adopted:
             backlog, behind("listen"), r'"\nlisten.backlog = " ~ listen_backlog')),
     ]  # fmt: skip
     for name, default in SPARE.items():
-        # FPM wants these with `dynamic`: they come with it where `pm` is something else today.
+        # FPM wants these with `dynamic`: they come with it where `pm` is another way of FPM's today.
         absent = Absent(default, _AFTER, rf'"\npm.{name} = " ~ {name}', 'pm == "dynamic"')
         tunables.append(
-            Tunable(name, f"pm.{name}", NUMBER, absent=absent if pm != "dynamic" else None)
+            Tunable(
+                name, f"pm.{name}", NUMBER, absent=absent if pm.strip('"') in OTHER_WAYS else None
+            )
         )
     return map_directives(config, tunables, accepts)
 
