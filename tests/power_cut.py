@@ -68,6 +68,7 @@ class Disk:
     _names: dict[int, Names] = field(default_factory=dict)
     _contents: dict[int, bytes] = field(default_factory=dict)
     _open: dict[int, int] = field(default_factory=dict)
+    _read: dict[tuple[int, int, int, int], bytes] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         for directory, _, files in os.walk(self.root):
@@ -93,7 +94,7 @@ class Disk:
             for name in files:
                 path = Path(directory, name)
                 if not path.is_symlink():
-                    contents[self._inode(path)] = path.read_bytes()
+                    contents[self._inode(path)] = self._content(path)
         root = self._inode(self.root)
         self.cuts.append(Cut(what, root, dict(self._names), dict(self._contents), names, contents))
 
@@ -106,6 +107,13 @@ class Disk:
         if inode not in self._open:  # held open, so that no other file gets its number
             self._open[inode] = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         return inode
+
+    def _content(self, path: Path) -> bytes:
+        known = path.stat()
+        version = (known.st_ino, known.st_mtime_ns, known.st_ctime_ns, known.st_size)
+        if version not in self._read:
+            self._read[version] = path.read_bytes()
+        return self._read[version]
 
     def _listed(self, directory: Path) -> Names:
         return {entry.name: str(Path(entry.path).readlink()) if entry.is_symlink()
