@@ -97,7 +97,6 @@ def oneself(study: str) -> Holder:
         since=datetime.now(UTC).isoformat(timespec="seconds"),
         study=study,
         place=_place(),
-        token=secrets.token_hex(8),
     )
 
 
@@ -153,7 +152,10 @@ class HostLock:
             stale = why_stale(observed, self._me.place) if observed.record else None
             if observed.record and stale is None:
                 raise self._held(observed.holder)
-            record = encoded(replace(self._me, boot=observed.boot))
+            token = secrets.token_hex(
+                8
+            )  # an exchange of an earlier holding that is late is nobody's
+            record = encoded(replace(self._me, boot=observed.boot, token=token))
             (done,) = ask(
                 self._transport, [Command(("claim", observed.record, record))], timeout=120.0
             )

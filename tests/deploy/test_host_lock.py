@@ -112,6 +112,18 @@ def test_another_versions_lock_is_not_taken_over(tmp_path: Path) -> None:
         assert host_lock.look(here).record == other
 
 
+def test_each_holding_has_a_token_of_its_own(tmp_path: Path) -> None:
+    here = Here(tmp_path)
+    lock = HostLock(here, "study")
+    lock.take()
+    late = lock.fence  # of an exchange that is still on its way when the lock is released
+    lock.release()
+    lock.take()
+    assert not ask(here, [late], alone=True)[0].ok
+    assert ask(here, [lock.fence], alone=True)[0].ok
+    lock.release()
+
+
 def test_a_lease_that_a_power_cut_left_empty_keeps_nobody_from_the_host(tmp_path: Path) -> None:
     here = Here(tmp_path)
     lock = HostLock(here, "killed")
