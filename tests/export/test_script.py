@@ -8,6 +8,7 @@ import subprocess
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
+from shutil import which
 
 import pytest
 
@@ -88,6 +89,10 @@ class Machine:
 
 @pytest.fixture
 def machine(tmp_path: Path) -> Machine:
+    return made(tmp_path)
+
+
+def made(tmp_path: Path) -> Machine:
     for directory in ("bin", "units/broken", "kernel", "root/etc/nginx", "root/etc/sysctl.d"):
         (tmp_path / directory).mkdir(parents=True)
     for name, text in (("systemctl", SYSTEMCTL), ("sysctl", SYSCTL)):
@@ -195,6 +200,61 @@ def test_a_file_that_its_software_refuses_changes_nothing(machine: Machine) -> N
     assert done.returncode == 1
     assert machine.state() == before
     assert not machine.drop_in.parent.exists()
+
+
+KILLER = """#!/bin/sh
+# The script that calls this is killed instead, if it is its turn.
+echo >>"$UNITS/../bin/calls"
+if [ "$(wc -l <"$UNITS/../bin/calls")" = "$(cat "$UNITS/../bin/turn")" ]; then
+    pid=$PPID shells=
+    while [ "$(cat "/proc/$pid/comm")" = sh ]; do # one of its subshells may have called
+        shells="$pid $shells"
+        read -r _ _ _ pid _ <"/proc/$pid/stat"
+    done
+    kill -9 $shells
+    exit 1
+fi
+exec PROGRAM "$@"
+"""
+
+
+@pytest.mark.long
+def test_killed_at_any_command_it_can_be_restored(tmp_path: Path) -> None:
+    for turn in range(1, 200):
+        machine = made(tmp_path / str(turn))
+        before = machine.state()
+        _kill_at(machine, turn)
+        done = machine.run(of_host())
+        (machine.top / "bin" / "turn").write_text("0")
+        if done.returncode == 0:
+            break
+        assert done.returncode == -9
+        for backup in (machine.top / "root/var/backups").glob("*/complete"):
+            restored = machine.run(of_host(), "--restore", str(backup.parent))
+            assert restored.returncode == 0, (turn, restored.stderr)
+        left = {path: text for path, text in machine.state().items()
+                if "autotune-new" not in path and not path.startswith("bin/")}  # fmt: skip
+        assert left == {p: s for p, s in before.items() if not p.startswith("bin/")}, turn
+    assert 20 < turn < 199
+
+
+def _kill_at(machine: Machine, turn: int) -> None:
+    tools = machine.top / "bin"
+    (tools / "turn").write_text(f"{turn}")
+    for name in ("mv", "cp", "rm", "mkdir", "rmdir", "chmod", "systemctl", "sysctl"):
+        program = tools / name
+        own = program.rename(tools / f".{name}") if program.exists() else which(name)
+        program.write_text(KILLER.replace("PROGRAM", str(own)))
+        program.chmod(0o755)
+
+
+def test_a_file_that_is_gone_is_not_taken_for_the_one_expected(machine: Machine) -> None:
+    machine.conf.unlink()
+    before = machine.state()
+    done = machine.run(of_host())
+    assert done.returncode == 1
+    assert "is not the file that the study had before it" in done.stderr
+    assert machine.state() == before
 
 
 def test_it_can_be_read_and_carries_every_byte(machine: Machine) -> None:
