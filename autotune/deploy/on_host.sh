@@ -35,7 +35,7 @@ claim() {
     sync -- "$home/.lock" && renew && mv -f -- "$home/.lock" "$home/lock"
 }
 renew() {
-    cut -d ' ' -f 1 /proc/uptime >"$home/.lease" && mv -f -- "$home/.lease" "$home/lease"
+    cut -d ' ' -f 1 /proc/uptime >"$home/.lease.$$" && mv -f -- "$home/.lease.$$" "$home/lease"
 }
 # own: the lock is still ours, and is renewed by that.
 fence() {
@@ -48,7 +48,7 @@ fence() {
 unlock() {
     alone || return
     [ "$(cat "$home/lock" 2>/dev/null)" = "$1" ] || return 0
-    rm -f -- "$home/lock" "$home/lease" "$home/.lock" "$home/.lease" "$home/mutex" "$home"/*.new
+    rm -f -- "$home/lock" "$home/lease" "$home/.lock" "$home"/.lease* "$home/mutex" "$home"/*.new
     rmdir -- "$home" 2>/dev/null
     :
 }

@@ -163,6 +163,7 @@ def test_a_power_cut_at_any_step_loses_nothing(
 
 
 @pytest.mark.soak
+@pytest.mark.long
 @pytest.mark.timeout(3600)
 def test_a_host_is_restored_after_a_power_cut_at_any_step(tmp_path: Path) -> None:
     place, controller = tmp_path / "host", tmp_path / "controller"

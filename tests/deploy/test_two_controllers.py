@@ -120,7 +120,10 @@ class Controller(threading.Thread):
 
 @pytest.mark.parametrize(
     "rounds",
-    [pytest.param(3, marks=pytest.mark.long), pytest.param(100, marks=pytest.mark.soak)],
+    [
+        pytest.param(3, marks=pytest.mark.long),
+        pytest.param(100, marks=[pytest.mark.soak, pytest.mark.long]),
+    ],
 )
 @pytest.mark.timeout(3000)
 def test_never_do_two_hold_a_host(

@@ -111,7 +111,10 @@ def _images(cut: Cut, chance: random.Random) -> Iterator[Image]:
 
 @pytest.mark.parametrize(
     "every",
-    [pytest.param(9, marks=pytest.mark.long), pytest.param(1, marks=pytest.mark.soak)],
+    [
+        pytest.param(9, marks=pytest.mark.long),
+        pytest.param(1, marks=[pytest.mark.soak, pytest.mark.long]),
+    ],
 )
 @pytest.mark.timeout(600)
 def test_a_power_cut_at_any_step_loses_nothing(
@@ -133,6 +136,7 @@ def test_a_power_cut_at_any_step_loses_nothing(
 
 
 @pytest.mark.soak
+@pytest.mark.long
 @pytest.mark.timeout(3600)
 def test_a_study_is_resumed_after_power_cuts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
