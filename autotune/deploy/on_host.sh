@@ -100,7 +100,7 @@ kernel() { # path below /proc/sys…: its value, "-" for one that is not there
 }
 
 made() { # directory: it is there, and on disk are the names that lead to it
-    [ -d "$1" ] || { made "${1%/*}" && mkdir -- "$1" && sync -- "${1%/*}"; }
+    [ -d "$1" ] || { made "${1%/*}" && mkdir -p -- "$1" && sync -- "${1%/*}"; }
 }
 
 # -- files ---------------------------------------------------------------------------------------
