@@ -98,15 +98,23 @@ class HostBackup:
         ours = {self.state.sysctls[name], *(self.written or {}).get(name, ())}
         return self.written is not None and value not in ours
 
-    def with_written(self, digests: Mapping[str, str]) -> HostBackup:
-        """With what is about to be written; to be on disk before that happens."""
+    def with_written(
+        self, digests: Mapping[str, str], replaced: Mapping[str, str] | None = None
+    ) -> HostBackup:
+        """With what is about to be written; to be on disk before that happens.
+
+        What it replaces, by name, stays on record however many deployments failed since it was
+        written.
+        """
         if self.written is None:
             return self
-        last = {name: (*(d for d in self.written.get(name, ()) if d != digest), digest)
-                for name, digest in digests.items()}  # fmt: skip
-        return replace(
-            self, written={**self.written, **{n: d[-_KEPT_DIGESTS:] for n, d in last.items()}}
-        )
+        written = dict(self.written)
+        for name, digest in digests.items():
+            in_place = (replaced or {}).get(name)
+            earlier = sorted((d for d in written.get(name, ()) if d != digest),
+                             key=lambda d: d == in_place)  # fmt: skip
+            written[name] = (*earlier, digest)[-_KEPT_DIGESTS:]
+        return replace(self, written=written)
 
     def before(self, later: HostBackup) -> HostBackup:
         """This backup with what a later one has beyond it: how the host was before both."""

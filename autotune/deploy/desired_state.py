@@ -315,4 +315,8 @@ def plan_host(
         unread=tuple(desired.files if touched else changed),
         act={u: act[u] for u in desired.units if desired.units[u] and act.get(u, Action.NONE)},
         switch=switched(desired, observed),
+        replaces={
+            **{path: observed.files[path].detail for path in changed},
+            **{name: value for name in kernel if (value := observed.sysctls[name]) is not None},
+        },
     )

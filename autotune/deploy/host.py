@@ -177,7 +177,7 @@ class ManagedHost:
         """
         digests = {path: desired.files[path].digest for path in plan.write}
         changed = {**digests, **plan.sysctls, **dict.fromkeys(plan.switch, ANY)}
-        self.backup = self.backup.with_written(changed)
+        self.backup = self.backup.with_written(changed, plan.replaces)
         keep = [self._keep(self.backup)] if changed else []
         # A directory that somebody has put something into meanwhile stays, and is reported later.
         steps = [Command(words, vital=words[0] != "remove") for words in self._steps(desired, plan)]

@@ -193,7 +193,9 @@ class HostPlan:
 
     ``stop`` units → ``write`` and ``remove`` files → set ``sysctls`` → ``act`` on units → ``switch``
     whether they start at boot.
-    ``unread`` are files that the service manager may not have read as they are to be.
+    ``unread`` are files that the service manager may not have read as they are to be. ``replaces``:
+    what is in place of what is written, the digest of a file or the value of the kernel, by path
+    or name.
     """
 
     stop: tuple[str, ...] = ()
@@ -202,6 +204,7 @@ class HostPlan:
     sysctls: Mapping[str, str] = field(default_factory=dict)
     unread: tuple[str, ...] = field(default=(), compare=False)
     act: Mapping[str, Action] = field(default_factory=dict)
+    replaces: Mapping[str, str] = field(default_factory=dict, compare=False)
     switch: Mapping[str, bool] = field(default_factory=dict)
 
     def __bool__(self) -> bool:

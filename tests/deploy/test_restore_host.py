@@ -155,6 +155,22 @@ def test_what_autotune_wrote_is_known_however_far_a_killed_deployment_came(
     assert host.notes == []
 
 
+def test_what_is_in_place_stays_on_record_however_many_deployments_fail(
+    locked: Locked, tmp_path: Path
+) -> None:
+    host = locked("study")
+    deploy(host, tuned(tmp_path))
+    for content in (b"second\n", b"third\n", b"fourth\n"):
+        desired = tuned(tmp_path, content)
+        plan = plan_host(desired, host.observe(desired), {}, [UNIT])
+        with pytest.raises(AutotuneError):  # nothing was staged, so no file is replaced
+            host.apply(desired, plan)
+    deploy(host, tuned(tmp_path, b"last\n"))
+    assert overwritten(tmp_path) == {}
+    restore_host(host)
+    assert overwritten(tmp_path) == {}
+
+
 def test_what_the_software_leaves_is_not_taken_for_somebody_elses(
     locked: Locked, tmp_path: Path
 ) -> None:

@@ -182,9 +182,9 @@ def test_an_overload_ends_with_the_ramp() -> None:
         silent.bind(("127.0.0.1", 0))
         silent.listen(2000)
         endpoint = Endpoint("127.0.0.1", silent.getsockname()[1])
-        result = offered(endpoint, "/", LoadSpec(500, 2.0, timeout=5.0, limit=0.02, ramp=0.2))
+        result = offered(endpoint, "/", LoadSpec(500, 2.0, timeout=5.0, limit=0.02, ramp=0.5))
     assert result.truncated
-    assert result.intended == 100
+    assert result.intended == 250
     assert result.limited is None
 
 
@@ -220,7 +220,7 @@ def command_lines() -> Iterator[list[bytes]]:
 def test_a_missing_program_is_said_with_what_to_install(
     server: Endpoint, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, missing: str, package: str
 ) -> None:
-    for tool in {"cat", "prlimit", "timeout", "httperf", "curl"} - {missing}:
+    for tool in {"sh", "sleep", "cat", "prlimit", "timeout", "httperf", "curl"} - {missing}:
         (tmp_path / tool).symlink_to(shutil.which(tool) or tool)
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(LoadError, match=missing) as raised:
