@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -103,10 +104,14 @@ def diagnosed(ground: Ground, fleet: Deployment, starved: Settings) -> Bottlenec
         Slo(limit=0.2), (LocalTransport(),), fleet.stack, hosts,
         timeout=2.0, in_place=lambda: starved,
     )  # fmt: skip
-    readings = [meter.take(60.0, 3.0) for _ in range(2)]
-    bottleneck = meter.diagnose(starved, readings)
-    assert bottleneck is not None, [watched.reading for watched in readings]
-    return bottleneck
+    deadline = time.monotonic() + 240
+    while True:  # other tests may have left this machine without a free port, for a minute
+        readings = [meter.take(60.0, 3.0) for _ in range(2)]
+        bottleneck = meter.diagnose(starved, readings)
+        assert bottleneck is not None, [watched.reading for watched in readings]
+        if bottleneck.tier != "load" or time.monotonic() > deadline:
+            return bottleneck
+        time.sleep(5)
 
 
 def test_debian_s_own_is_adopted_and_given_back(ground: Ground) -> None:
