@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from ipaddress import ip_address
 from math import isfinite
 from typing import Any
 
@@ -22,6 +23,15 @@ def whole(text: str, unit: int = 1) -> int:
 def is_whole(text: str) -> bool:
     """Whether ``whole`` takes it."""
     return _WHOLE.fullmatch(text) is not None and int(text) < LARGEST // 2
+
+
+def is_address(text: str) -> bool:
+    """Whether it is an IP address, of either version."""
+    try:
+        ip_address(text)
+    except ValueError:
+        return False
+    return True
 
 
 def octal(text: str) -> int:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from autotune.deploy.desired_state import (
     DesiredState,
+    RequiredActions,
     changed_parameters,
     plan_host,
     required_actions,
@@ -90,7 +91,8 @@ def host_changes(
         {key: (now.observed.sysctls.get(key) or "", value) for key, value in plan.sysctls.items()},
         {
             **{unit: UnitChange(STOP, ("another deployment",)) for unit in plan.stop},
-            **{unit: UnitChange(action.name.lower(), _because(name, unit, plan, now, desired, before))
+            **{unit: UnitChange(action.name.lower(),
+                                _because(name, unit, plan, now, desired, before, required))
                for unit, action in plan.act.items()},
         },
     )  # fmt: skip
@@ -103,11 +105,11 @@ def _because(
     now: PresentHost,
     desired: DesiredState,
     before: Settings | None,
+    required: RequiredActions,
 ) -> tuple[str, ...]:
     """The parameters that ask for it; else the files and kernel values that do."""
     if not now.observed.units[unit].active:
         return ("it does not run",)
-    required = required_actions(desired, host, before)
     causes = tuple(cause for cause in (*plan.write, *plan.remove, *plan.sysctls)
                    if required.get(cause, {}).get(unit, Action.NONE))  # fmt: skip
     parts = [part for part in desired.parts_on(host) if desired.layout.unit(part) == unit]

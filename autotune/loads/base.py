@@ -55,6 +55,11 @@ class LoadSpec:
     def requests(self) -> int:
         return max(1, round(self.rate * self.seconds))
 
+    def share(self, place: int, of: int) -> LoadSpec:
+        """One of several equal parts, with arrivals of its own."""
+        seed = None if self.seed is None else self.seed * of + place
+        return replace(self, rate=self.rate / of, seed=seed)
+
 
 @dataclass(frozen=True)
 class LoadResult:
@@ -102,6 +107,18 @@ class LoadResult:
     def later_than(self, seconds: float) -> int:
         """Right answers in bins that end after ``seconds``."""
         return sum(n for edge, n in self.histogram.items() if edge > seconds + 1e-9)
+
+    def fallen_short(self, limit: float, late: float, unmade: int, why: str = BEHIND) -> LoadResult:
+        """What a reading says whose load was not made as ordered: that the server failed, where it
+        did beyond doubt all the same, else only ``why`` it says nothing.
+
+        ``late`` is how much later than due a request went out at worst, ``limit`` the objective's
+        (seconds), ``unmade`` how many of the failures are the generator's own.
+        """
+        proven = self.later_than(limit + 2 * late) + self.failed - unmade
+        if proven > PROVEN * self.intended:
+            return replace(self, truncated=True)
+        return replace(self, limited=why)
 
     def reclassify(self, kind: str, wrong: int) -> LoadResult:
         """With ``wrong`` of the right answers turned into errors of ``kind``.

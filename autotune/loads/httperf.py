@@ -34,7 +34,6 @@ from typing import TypeVar
 from autotune.loads.base import (
     ACHIEVED,
     BEHIND,
-    PROVEN,
     STALL,
     Limits,
     Load,
@@ -341,10 +340,8 @@ def checked(result: LoadResult, output: Printed, process: Process, spec: LoadSpe
     unmade = sum(
         result.errors.get(kind, 0) for kind in ("fd-unavailable", "not sent", "unanswered")
     )
-    if result.later_than(spec.limit + 2 * lag) + result.failed - unmade > PROVEN * result.intended:
-        return replace(result, truncated=True)
     stopped = result.errors.get("not sent") and output.duration < process.span
-    return replace(result, limited=STOPPED if stopped else BEHIND)
+    return result.fallen_short(spec.limit, lag, unmade, STOPPED if stopped else BEHIND)
 
 
 def _fell_short(

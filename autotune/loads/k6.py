@@ -15,14 +15,11 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from importlib.resources import files
-from ipaddress import ip_address
 from math import ceil
 from typing import Any
 
 from autotune.loads.base import (
     ACHIEVED,
-    BEHIND,
-    PROVEN,
     STALL,
     Limits,
     Load,
@@ -33,7 +30,7 @@ from autotune.loads.base import (
     last_line,
 )
 from autotune.services.base import Argv
-from autotune.strict import parse_json
+from autotune.strict import is_address, parse_json
 from autotune.target.requests import Step, Visit
 from autotune.transports.request import Request
 
@@ -134,7 +131,7 @@ def asked(request: Request, visits: tuple[Visit, ...]) -> dict[str, Any]:
     """What the scenario asks for, and of whom."""
     page = Step(path=request.path, method=request.method, body=request.body)
     listed = [(visit.weight, visit.steps) for visit in visits] or [(1.0, (page,))]
-    by_name = request.host is not None and _is_address(request.endpoint.host)
+    by_name = request.host is not None and is_address(request.endpoint.host)
     site = replace(request, path="", host=request.host if by_name else None).url
     named = {"Host": request.authority} if request.authority and not by_name else {}
     return {
@@ -149,14 +146,6 @@ def asked(request: Request, visits: tuple[Visit, ...]) -> dict[str, Any]:
             ]} for weight, steps in listed
         ],
     }  # fmt: skip
-
-
-def _is_address(host: str) -> bool:
-    try:
-        ip_address(host)
-    except ValueError:
-        return False
-    return True
 
 
 def edges(spec: LoadSpec) -> list[float]:
@@ -203,7 +192,4 @@ def _checked(result: LoadResult, lag: float, process: Process, spec: LoadSpec) -
     late = not unsent and lag > STALL * process.span + spec.limit
     if not late and unsent <= (1 - ACHIEVED) * result.intended:
         return result
-    proven = result.later_than(spec.limit + (2 * lag if late else 0.0)) + result.failed - unsent
-    if proven > PROVEN * result.intended:
-        return replace(result, truncated=True)
-    return replace(result, limited=BEHIND)
+    return result.fallen_short(spec.limit, lag if late else 0.0, unsent)

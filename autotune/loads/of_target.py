@@ -10,12 +10,12 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator, Mapping
-from ipaddress import ip_address
 from urllib.parse import urlsplit, urlunsplit
 
 from autotune.deploy.stack import Stack, entry_tiers
 from autotune.errors import TargetError
 from autotune.services.base import Endpoint
+from autotune.strict import is_address
 from autotune.target.model import Target
 from autotune.target.read import TargetFile
 from autotune.transports.request import DEFAULT_PORTS, Request, Tls
@@ -69,21 +69,13 @@ def foreign(file: TargetFile) -> Iterator[TargetError]:
     """A URL whose address is another's than the entry tier's: it cannot be where load goes."""
     site, allowed = urlsplit(file.target.load.url or "").hostname or "", addresses(file.target)
     others = {host.address for host in file.target.hosts.values()}
-    if site in allowed or not (site in others or _is_address(site)):
+    if site in allowed or not (site in others or is_address(site)):
         return
     yield file.document.error(
         ["load", "url"],
         f"{site} is not where requests enter, and load goes nowhere else",
         hint=f"that is {' and '.join(allowed)}; an address that they share is `load: {{vip: {site}}}`",
     )
-
-
-def _is_address(name: str) -> bool:
-    try:
-        ip_address(name)
-    except ValueError:
-        return False
-    return True
 
 
 def _headers(file: TargetFile, variables: Mapping[str, str]) -> tuple[tuple[str, str], ...]:

@@ -25,8 +25,6 @@ from typing import Any
 
 from autotune.loads.base import (
     ACHIEVED,
-    BEHIND,
-    PROVEN,
     STALL,
     Limits,
     Load,
@@ -258,10 +256,7 @@ def _checked(
         unnoticed and result.errors["not sent"] > (1 - ACHIEVED) * result.intended
     ):
         return result
-    proven = result.later_than(spec.limit + 2 * late) + result.failed
-    if proven - result.errors.get("not sent", 0) > PROVEN * result.intended:
-        return replace(result, truncated=True)
-    return replace(result, limited=BEHIND)
+    return result.fallen_short(spec.limit, late, result.errors.get("not sent", 0))
 
 
 def _in_hand(answers: Sequence[Answer]) -> int:

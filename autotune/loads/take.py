@@ -77,7 +77,7 @@ def _counted(
     if request.expect is None:
         return _offer(load, request, spec, transports, moments, after=after)
     entries = request.each()
-    share = replace(spec, rate=spec.rate / len(entries))
+    share = spec.share(0, len(entries))
     with ThreadPoolExecutor(len(entries)) as pool:
         bound = ceil(after + spec.seconds + spec.timeout) + 1.0
         looking = [
@@ -115,14 +115,7 @@ def _offer(
     Every entry gets an equal share, by processes of its own.
     """
     entries = request.each()
-    shares = [
-        replace(
-            spec,
-            rate=spec.rate / len(entries),
-            seed=None if spec.seed is None else spec.seed * len(entries) + place,
-        )
-        for place in range(len(entries))
-    ]
+    shares = [spec.share(place, len(entries)) for place in range(len(entries))]
     parts = [
         (process, entry, share)
         for entry, share in zip(entries, shares, strict=True)

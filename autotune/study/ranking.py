@@ -78,7 +78,7 @@ def best(state: State) -> int | None:
     if number is None or simple is None or simple.peak is None or not simple.peak.feasible:
         return number
     before = pooled(candidates(state), _again(state, *FINALS))[number]
-    measured = simple.peak.estimate.noisier(state.posterior.noise if state.posterior else 0.0)
+    measured = simple.peak.estimate.noisier(_believed_noise(state))
     return number if better(before, measured) > WORSE else simple.number
 
 
@@ -118,11 +118,16 @@ def _again(state: State, *phases: Phase) -> dict[int, list[Estimate]]:
 
     The model's alone: what the proof shows of noise must not change which configuration is proven.
     """
-    noise = state.posterior.noise if state.posterior else 0.0
+    noise = _believed_noise(state)
     again: dict[int, list[Estimate]] = {}
     for trial, estimate in estimates(state.finished(*phases)):
         again.setdefault(trial, []).append(estimate.noisier(noise))
     return again
+
+
+def _believed_noise(state: State) -> float:
+    """The sd of one more measurement's logarithm as the model has it."""
+    return state.posterior.noise if state.posterior else 0.0
 
 
 def _noise(state: State) -> float:
@@ -137,7 +142,7 @@ def _noise(state: State) -> float:
             repeats.setdefault(number, []).append(estimate.log_mean)
     steps = [b - a for logs in repeats.values() for a, b in pairwise(logs)]
     spread = sqrt(fmean(step**2 for step in steps) / 2) if len(steps) >= LEAST_REPEATS else 0.0
-    return max(spread, state.posterior.noise if state.posterior else 0.0)
+    return max(spread, _believed_noise(state))
 
 
 def baseline(state: State) -> Trial | None:

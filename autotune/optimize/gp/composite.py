@@ -20,6 +20,7 @@ from autotune.estimate import PartCapacity
 from autotune.optimize.gp.grid import Grid, Points
 from autotune.optimize.gp.model import Beliefs, Process, fit
 from autotune.optimize.gp.scale import compress_loss
+from autotune.parameter_name import ParameterName
 
 Array = npt.NDArray[np.float64]
 
@@ -154,7 +155,7 @@ def _parts(
     grid: Grid, tables: tuple[Array, ...], points: Points, capacities: Capacities
 ) -> list[tuple[Part, Points]]:
     """Each part with enough said of it, and the trials that say it."""
-    tiers = [axis.dimension.name.partition(".")[0] for axis in grid.axes]
+    tiers = [ParameterName.parse(axis.dimension.name).tier for axis in grid.axes]
     parts = []
     for name in sorted({name for each in capacities for name in each}):
         rows = np.array([row for row, each in enumerate(capacities) if name in each], np.intp)

@@ -29,6 +29,7 @@ from autotune.optimize.gp.surrogate import (
     preset_measured,
     shifts,
 )
+from autotune.parameter_name import ParameterName
 from autotune.services.base import Action
 from autotune.space.space import Infeasible, Space
 
@@ -266,7 +267,7 @@ def _evolved(
 
 def tier_blocks(grid: Grid, leaders: Points, others: Points) -> Points:
     """Each leader with one tier as another configuration has it: a tier that is good stays good."""
-    tiers = np.array([axis.dimension.name.partition(".")[0] for axis in grid.axes])
+    tiers = np.array([ParameterName.parse(axis.dimension.name).tier for axis in grid.axes])
     blocks = [leaders[:0]]
     for tier in np.unique(tiers):
         own = tiers == tier
@@ -288,10 +289,16 @@ def scattered(
     """Leaders with so many parameters at any of their levels."""
     points = leaders[rng.integers(len(leaders), size=count)]
     region = region or Region.whole(grid)
-    draws = np.full(points.shape, 2.0)
-    draws[:, region.axes] = rng.random((count, len(region.axes)))
+    draws = _draws(points, region, rng)
     ranked = np.sort(draws, axis=1)[:, [min(changes, len(region.axes)) - 1]]
     return np.where(draws <= ranked, region.drawn(count, rng), points)
+
+
+def _draws(points: Points, region: Region, rng: np.random.Generator) -> Array:
+    """A number below one for each parameter that the region leaves open, more for all others."""
+    draws = np.full(points.shape, 2.0)
+    draws[:, region.axes] = rng.random((len(points), len(region.axes)))
+    return draws
 
 
 def _first_new(
@@ -320,8 +327,7 @@ def mutations(
     """Parents with about ``changes`` of the open parameters changed, mostly a little."""
     points = parents[rng.integers(len(parents), size=count)]
     region = region or Region.whole(grid)
-    draws = np.full(points.shape, 2.0)
-    draws[:, region.axes] = rng.random((count, len(region.axes)))
+    draws = _draws(points, region, rng)
     expected = rng.choice([0.0, 0.5, 1.0, 1.5], size=(count, 1)) * changes
     changed = draws < expected / len(region.axes)
     changed[np.arange(count), rng.choice(region.axes, size=count)] = True
