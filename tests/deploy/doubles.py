@@ -28,6 +28,11 @@ class Here(LocalTransport):
         env: Mapping[str, str] | None = None,
     ) -> Completed:
         self.exchanges += 1
-        script = (input or b"").replace(HOME.encode(), str(self.place / "autotune").encode())
-        script = script.replace(b"</var/lib", f"<{self.place}".encode())
-        return super().run(argv, input=script, timeout=timeout, cwd=cwd, env=env)
+        return super().run(
+            argv, input=self.rewritten(input or b""), timeout=timeout, cwd=cwd, env=env
+        )
+
+    def rewritten(self, script: bytes) -> bytes:
+        """What is sent, with places of a real host replaced by those here."""
+        script = script.replace(HOME.encode(), str(self.place / "autotune").encode())
+        return script.replace(b"</var/lib", f"<{self.place}".encode())

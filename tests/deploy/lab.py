@@ -14,12 +14,14 @@ from autotune.deploy.host_commands import Command, ask
 from autotune.deploy.managed_hosts import ManagedHosts
 from autotune.environments.stack import StackEnvironment, prepare
 from autotune.errors import AutotuneError
+from autotune.lab.lifecycle import access
 from autotune.lab.plan import names
 from autotune.services.base import Action, Settings
 from autotune.target.read import read
 from autotune.transports.base import Transport
+from autotune.transports.ssh import SshTransport
 from tests.lab.pictures import picture
-from tests.lab.shared import NETWORK
+from tests.lab.shared import HOSTS, NETWORK, SharedLab
 
 TARGET = f"""\
 name: fleet
@@ -111,6 +113,17 @@ class Ground:
     def sh(self, host: str, script: str, *words: str) -> str:
         done = self.transports[host].run(["sh", "-c", script, "sh", *words], timeout=240.0)
         return done.stdout.strip()
+
+
+@contextmanager
+def renewed(shared_lab: SharedLab, directory: Path) -> Iterator[Ground]:
+    """The session's hosts, as new."""
+    shared_lab.renew()
+    lab = shared_lab.directory
+    transports = {host.name: SshTransport(access(lab, host.name)) for host in HOSTS}
+    yield Ground(lab, directory, transports)
+    for transport in transports.values():
+        transport.close()
 
 
 def differing(before: Mapping[str, list[str]], after: Mapping[str, list[str]]) -> list[str]:

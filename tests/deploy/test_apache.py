@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from itertools import product
 from pathlib import Path
 
@@ -16,6 +13,7 @@ from autotune.study.context import TrialContext
 from tests.answers import fetched
 from tests.deploy.conftest import Opened
 from tests.deploy.test_embedded import RIGHT, answer, fleet, settings
+from tests.meanwhile import asked_meanwhile
 
 pytestmark = pytest.mark.stack
 
@@ -68,29 +66,10 @@ def test_both_roles_answer_and_take_the_least_action(opened: Opened) -> None:
         assert answer(bench) == RIGHT
 
 
-@contextmanager
-def asked_all_the_while(bench: TrialContext) -> Iterator[list[object]]:
-    """One request after the other; what they were answered."""
-    answers: list[object] = []
-    over = threading.Event()
-
-    def ask() -> None:
-        while not over.is_set():
-            answers.append(answer(bench))
-
-    thread = threading.Thread(target=ask)
-    thread.start()
-    try:
-        yield answers
-    finally:
-        over.set()
-        thread.join()
-
-
 def test_a_reload_loses_no_request(opened: Opened) -> None:
     with opened(*APACHES) as bench:
         fleet(bench).deploy(settings(bench))
-        with asked_all_the_while(bench) as answers:
+        with asked_meanwhile(lambda: answer(bench)) as answers:
             for threads in (10, 20, 30):
                 fleet(bench).deploy(settings(bench, lb__apache__ThreadsPerChild=threads))
         assert answers

@@ -9,12 +9,10 @@ from pathlib import Path
 import pytest
 
 from autotune.deploy.deployed import DeployFailed
-from autotune.lab.lifecycle import access
 from autotune.services.base import Action
-from autotune.transports.ssh import SshTransport
 from tests.answers import fetched
-from tests.deploy.lab import Ground, acted, settings
-from tests.lab.shared import HOSTS, SharedLab
+from tests.deploy.lab import Ground, acted, renewed, settings
+from tests.lab.shared import SharedLab
 
 pytestmark = pytest.mark.lab
 RIGHT = (200, b"found 0100 of 0100\n")
@@ -26,12 +24,8 @@ CHOICES = (
 
 @pytest.fixture
 def ground(shared_lab: SharedLab, tmp_path: Path) -> Iterator[Ground]:
-    shared_lab.renew()
-    lab = shared_lab.directory
-    transports = {host.name: SshTransport(access(lab, host.name)) for host in HOSTS}
-    yield Ground(lab, tmp_path, transports)
-    for transport in transports.values():
-        transport.close()
+    with renewed(shared_lab, tmp_path) as ground:
+        yield ground
 
 
 def test_all_four_deployments_answer_and_hosts_are_put_back(ground: Ground) -> None:

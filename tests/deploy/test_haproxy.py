@@ -11,8 +11,8 @@ from autotune.services.base import Action
 from autotune.study.context import TrialContext
 from tests.answers import fetched
 from tests.deploy.conftest import Opened
-from tests.deploy.test_apache import asked_all_the_while
 from tests.deploy.test_embedded import RIGHT, answer, fleet, settings
+from tests.meanwhile import asked_meanwhile
 
 pytestmark = pytest.mark.stack
 
@@ -44,7 +44,7 @@ def test_it_is_changed_reloaded_restarted_and_read_back(opened: Opened) -> None:
         begun = master(bench)
         assert set(fleet(bench).deploy(settings(bench)).actions.values()) == {Action.NONE}
 
-        with asked_all_the_while(bench) as answers:
+        with asked_meanwhile(lambda: answer(bench)) as answers:
             reloaded = fleet(bench).deploy(settings(bench, **CHANGED))
         assert set(answers) == {RIGHT}
         assert acted(dict(reloaded.actions)) == {LB: Action.RELOAD}

@@ -14,7 +14,6 @@ from autotune.diagnose.context import Bottleneck
 from autotune.discovery.adopting import adopt
 from autotune.environments import stack
 from autotune.environments.load_meter import LoadMeter
-from autotune.lab.lifecycle import access
 from autotune.lab.plan import names
 from autotune.loads.base import Request
 from autotune.loads.registry import LOADS
@@ -24,10 +23,9 @@ from autotune.services.diagnosis import Resource
 from autotune.target.read import read
 from autotune.target.slo import Slo
 from autotune.transports.local import LocalTransport
-from autotune.transports.ssh import SshTransport
 from tests.answers import fetched
-from tests.deploy.lab import Ground, News, acted, differing, settings
-from tests.lab.shared import HOSTS, NETWORK, SharedLab
+from tests.deploy.lab import Ground, News, acted, differing, renewed, settings
+from tests.lab.shared import NETWORK, SharedLab
 
 pytestmark = pytest.mark.lab
 RIGHT = (200, b"found 0100 of 0100\n")
@@ -55,12 +53,8 @@ systemctl start haproxy
 
 @pytest.fixture
 def ground(shared_lab: SharedLab, tmp_path: Path) -> Iterator[Ground]:
-    shared_lab.renew()
-    lab = shared_lab.directory
-    transports = {host.name: SshTransport(access(lab, host.name)) for host in HOSTS}
-    yield Ground(lab, tmp_path, transports)
-    for transport in transports.values():
-        transport.close()
+    with renewed(shared_lab, tmp_path) as ground:
+        yield ground
 
 
 def test_it_is_chosen_changed_starved_and_taken_away(ground: Ground) -> None:

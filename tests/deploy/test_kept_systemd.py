@@ -9,10 +9,9 @@ import pytest
 
 from autotune.deploy.backup import LASTING_SYSCTLS
 from autotune.deploy.managed_hosts import restore_hosts, restore_study
-from autotune.lab.lifecycle import access, halt, up
+from autotune.lab.lifecycle import halt, up
 from autotune.runtimes.systemd import SERVICE_MANAGER
-from autotune.transports.ssh import SshTransport
-from tests.deploy.lab import Ground, News, differing, settings
+from tests.deploy.lab import Ground, News, differing, renewed, settings
 from tests.lab.shared import HOSTS, SharedLab
 
 pytestmark = [pytest.mark.lab, pytest.mark.timeout(600)]
@@ -27,13 +26,8 @@ grep -hs fin_timeout /etc/sysctl.d/zz-autotune.conf
 @pytest.fixture
 def ground(shared_lab: SharedLab, tmp_path: Path) -> Iterator[Ground]:
     """nginx neither runs nor starts at boot, as nobody has set it up."""
-    shared_lab.renew()
-    lab = shared_lab.directory
-    transports = {host.name: SshTransport(access(lab, host.name)) for host in HOSTS}
-    ground = Ground(lab, tmp_path, transports)
-    yield ground
-    for transport in ground.transports.values():
-        transport.close()
+    with renewed(shared_lab, tmp_path) as ground:
+        yield ground
 
 
 def kept(ground: Ground, study: str, **changed: int) -> list[str]:

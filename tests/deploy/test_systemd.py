@@ -26,7 +26,7 @@ from autotune.runtimes.systemd import SERVICE_MANAGER
 from autotune.services.base import Action
 from autotune.transports.ssh import SshTransport
 from tests import soak
-from tests.deploy.lab import Ground, acted, differing, settings
+from tests.deploy.lab import Ground, acted, differing, renewed, settings
 from tests.lab.pictures import of_files
 from tests.lab.shared import HOSTS, SharedLab
 
@@ -44,15 +44,10 @@ RIGHT = (200, b"found 0100 of 0100\n")
 @pytest.fixture
 def ground(shared_lab: SharedLab, tmp_path: Path) -> Iterator[Ground]:
     """Hosts some of which have services running already, as the distribution set them up."""
-    shared_lab.renew()
-    lab = shared_lab.directory
-    transports = {host.name: SshTransport(access(lab, host.name)) for host in HOSTS}
-    ground = Ground(lab, tmp_path, transports)
-    ground.sh("fllb", "systemctl start nginx")
-    ground.sh("flstore", "systemctl start redis-server && redis-cli set mine 1")
-    yield ground
-    for transport in transports.values():
-        transport.close()
+    with renewed(shared_lab, tmp_path) as ground:
+        ground.sh("fllb", "systemctl start nginx")
+        ground.sh("flstore", "systemctl start redis-server && redis-cli set mine 1")
+        yield ground
 
 
 def templates(ground: Ground, path: str, line: str) -> tuple[str, str]:

@@ -10,7 +10,6 @@ import os
 import random
 import threading
 from collections import Counter
-from collections.abc import Mapping
 from dataclasses import replace
 from itertools import groupby
 from pathlib import Path
@@ -20,7 +19,6 @@ import pytest
 from autotune.deploy.host_commands import Command, ask
 from autotune.deploy.host_lock import LEASE, HostLock
 from autotune.errors import LockedError
-from autotune.transports.base import Argv, Completed
 from tests import soak
 from tests.deploy.doubles import Here
 
@@ -45,21 +43,10 @@ class Stepped(Here):
                 (self.place / f"{name}.new").write_text(f"{text}\n")
                 (self.place / f"{name}.new").replace(self.place / name)
 
-    def run(
-        self,
-        argv: Argv,
-        *,
-        input: bytes | None = None,
-        timeout: float = 30.0,
-        sudo: bool = False,
-        cwd: str | None = None,
-        env: Mapping[str, str] | None = None,
-    ) -> Completed:
-        script = (input or b"").replace(b"/proc/uptime", os.fsencode(self.place / "uptime"))
-        script = script.replace(
-            b"/proc/sys/kernel/random/boot_id", os.fsencode(self.place / "boot")
-        )
-        return super().run(argv, input=script, timeout=timeout, sudo=sudo, cwd=cwd, env=env)
+    def rewritten(self, script: bytes) -> bytes:
+        script = script.replace(b"/proc/uptime", os.fsencode(self.place / "uptime"))
+        boot = b"/proc/sys/kernel/random/boot_id"
+        return super().rewritten(script.replace(boot, os.fsencode(self.place / "boot")))
 
 
 class Controller(threading.Thread):

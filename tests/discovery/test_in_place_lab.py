@@ -7,9 +7,7 @@ import re
 import socket
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -25,6 +23,7 @@ from autotune.target.read import read
 from autotune.transports.ssh import SshTransport
 from tests.deploy.lab import Ground, News, acted, differing
 from tests.lab.shared import HOSTS, SharedLab
+from tests.meanwhile import asked_meanwhile
 
 pytestmark = pytest.mark.lab
 (WEB, WEB_ADDRESS), _, (CACHE, CACHE_ADDRESS), (STORE, STORE_ADDRESS) = (
@@ -109,28 +108,14 @@ def counted(ground: Ground) -> int:
     return int(ground.sh(STORE, f"REDISCLI_AUTH={PASSWORD} redis-cli -h {STORE_ADDRESS} DBSIZE"))
 
 
-@contextmanager
-def watched() -> Iterator[list[bytes]]:
-    """What the store says to somebody without a password, every 50 ms."""
-    answers: list[bytes] = []
-    over = threading.Event()
-
-    def ask() -> None:
-        while not over.wait(0.05):
-            try:
-                with socket.create_connection((STORE_ADDRESS, 6379), timeout=2) as client:
-                    client.sendall(b"GET shop:1\r\n")
-                    answers.append(client.recv(100))
-            except OSError:
-                answers.append(b"")
-
-    thread = threading.Thread(target=ask)
-    thread.start()
+def stranger() -> bytes:
+    """What the store says to somebody without a password."""
     try:
-        yield answers
-    finally:
-        over.set()
-        thread.join()
+        with socket.create_connection((STORE_ADDRESS, 6379), timeout=2) as client:
+            client.sendall(b"GET shop:1\r\n")
+            return client.recv(100)
+    except OSError:
+        return b""
 
 
 def test_own_files_are_edited_and_no_store_is_ever_weaker(ground: Ground) -> None:
@@ -140,7 +125,7 @@ def test_own_files_are_edited_and_no_store_is_ever_weaker(ground: Ground) -> Non
     fleet = bed.fleet(ground.directory / "study", News().note)
     fleet.open()
     try:
-        with watched() as answers:
+        with asked_meanwhile(stranger, every=0.05) as answers:
             done = fleet.deploy(fleet.space.candidate({}).settings)
             assert set(done.actions.values()) == {Action.NONE}
             assert [line for line in differing(before, ground.pictures())
@@ -267,7 +252,7 @@ def test_a_study_goes_on_with_what_it_found_and_its_winner_is_applied(ground: Gr
 
     out = ground.directory / "winner"
     autotune("export", "one", "--out", str(out), "--trial", *words)
-    with watched() as answers:
+    with asked_meanwhile(stranger, every=0.05) as answers:
         applied = autotune("apply", str(out), str(path), "--yes", *words[1:], error=True)
         assert "\n+hz 20\n" in applied
         assert f"\n  restart redis-server.service on {STORE}, for hz\n" in applied

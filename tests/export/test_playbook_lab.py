@@ -14,14 +14,12 @@ import pytest
 
 from autotune.deploy.deployment import read_back
 from autotune.environments.stack import StackEnvironment
-from autotune.lab.lifecycle import access
 from autotune.services.base import Value
 from autotune.study import applying, context
 from autotune.study.records import Phase
 from autotune.transports import curl
 from autotune.transports.local import LocalTransport
-from autotune.transports.ssh import SshTransport
-from tests.deploy.lab import Ground, News, differing
+from tests.deploy.lab import Ground, News, differing, renewed
 from tests.lab.pictures import below, of_files
 from tests.lab.shared import HOSTS, SharedLab
 
@@ -40,18 +38,13 @@ InEffect = Mapping[str, Mapping[str, Value]]
 @pytest.fixture
 def ground(shared_lab: SharedLab, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ground]:
     """Hosts some of which have services running already, as the distribution set them up."""
-    shared_lab.renew()
-    lab = shared_lab.directory
-    transports = {host.name: SshTransport(access(lab, host.name)) for host in HOSTS}
     # The path of a socket of ssh, somewhere below, may have a hundred characters and no more.
-    ground = Ground(lab, tmp_path_factory.mktemp("role"), transports)
-    for name in transports:  # the machine below may have labs there, whose directory shows through
-        ground.sh(name, "rmdir /var/lib/autotune 2>&1 || :")
-    ground.sh("fllb", "systemctl start nginx")
-    ground.sh("flstore", "systemctl start redis-server")
-    yield ground
-    for transport in transports.values():
-        transport.close()
+    with renewed(shared_lab, tmp_path_factory.mktemp("role")) as ground:
+        for name in ground.transports:  # this machine may have labs there, which would show through
+            ground.sh(name, "rmdir /var/lib/autotune 2>&1 || :")
+        ground.sh("fllb", "systemctl start nginx")
+        ground.sh("flstore", "systemctl start redis-server")
+        yield ground
 
 
 def autotune(ground: Ground, *words: str) -> str:

@@ -9,6 +9,7 @@ from autotune.loads.base import LoadError, LoadResult, LoadSpec
 from autotune.loads.headroom import Headroom, calibrate, shortfall
 from autotune.loads.registry import LOADS
 from autotune.transports.local import LocalTransport
+from tests.loads.servers import free_port
 
 
 @pytest.mark.parametrize(
@@ -36,13 +37,6 @@ def test_a_rate_is_held_against_the_headroom(headroom: Headroom, rate: float, en
 def test_what_kept_the_generator_from_more(result: LoadResult, words: str | None) -> None:
     said = shortfall(result, LoadSpec(500, 2.0))
     assert said is None if words is None else words in (said or "")
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 @pytest.mark.stack

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import shutil
 import socket
-import subprocess
 import time
 from collections.abc import Iterator
 from dataclasses import replace
@@ -18,6 +17,7 @@ from autotune.loads.httperf import Httperf
 from autotune.loads.take import ran_away, take
 from autotune.services.base import Endpoint
 from autotune.transports.local import LocalTransport
+from tests.loads.servers import free_port, nginx
 
 RIGHT = b"found 0100 of 0100\n"
 ORDER = LoadSpec(200, 1.0, timeout=2.0, limit=0.5, ramp=0.3)
@@ -42,30 +42,12 @@ http {{
 """
 
 
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
-
-
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Endpoint]:
     directory = tmp_path_factory.mktemp("nginx")
     port = free_port()
-    (directory / "nginx.conf").write_text(CONFIG.format(port=port))
-    process = subprocess.Popen(
-        ["timeout", "600", "nginx", "-p", f"{directory}/", "-c", "nginx.conf"],
-        stderr=subprocess.DEVNULL,
-    )
-    try:
-        deadline = time.monotonic() + 60
-        while not (directory / "pid").exists() and time.monotonic() < deadline:
-            time.sleep(0.02)
+    with nginx(directory, CONFIG.format(port=port)):
         yield Endpoint("127.0.0.1", port)
-    finally:
-        process.terminate()
-        process.wait()
 
 
 def offered(endpoint: Endpoint, path: str, spec: LoadSpec = ORDER) -> LoadResult:

@@ -5,9 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import signal
-import socket
 import subprocess
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -17,6 +15,7 @@ import pytest
 
 from autotune.services.base import Endpoint
 from autotune.transports.request import Request, Tls
+from tests.loads.servers import free_port, nginx
 
 NAME = "shop.example"
 BODY = b"found 0100 of 0100\n"
@@ -70,32 +69,14 @@ def installed(generator: str) -> None:
         pytest.skip(f"{generator} is not installed here: its recorded output is all that was tried")
 
 
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
-
-
 @contextmanager
 def serving(directory: Path, config: str = CONFIG) -> Iterator[Site]:
     """nginx with a certificate for ``NAME`` and 127.0.0.1."""
     _certify(directory)
     port = free_port()
     other = free_port()
-    (directory / "nginx.conf").write_text(config.format(port=port, other=other))
-    process = subprocess.Popen(
-        ["timeout", "600", "nginx", "-p", f"{directory}/", "-c", "nginx.conf"],
-        stderr=subprocess.DEVNULL,
-    )
-    try:
-        deadline = time.monotonic() + 60
-        while not (directory / "pid").exists() and time.monotonic() < deadline:
-            time.sleep(0.02)
+    with nginx(directory, config.format(port=port, other=other)) as process:
         yield Site(Endpoint("127.0.0.1", port), directory, process, other)
-    finally:
-        process.terminate()
-        process.wait()
 
 
 def _certify(directory: Path) -> None:

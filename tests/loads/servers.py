@@ -1,0 +1,35 @@
+"""nginx for the tests of generators: private, on a port that was free, and gone afterwards."""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+@contextmanager
+def nginx(directory: Path, config: str) -> Iterator[subprocess.Popen[bytes]]:
+    """Its process, once it serves ``config``; it ends by itself after ten minutes."""
+    (directory / "nginx.conf").write_text(config)
+    process = subprocess.Popen(
+        ["timeout", "600", "nginx", "-p", f"{directory}/", "-c", "nginx.conf"],
+        stderr=subprocess.DEVNULL,
+    )
+    try:
+        deadline = time.monotonic() + 60
+        while not (directory / "pid").exists() and time.monotonic() < deadline:
+            time.sleep(0.02)
+        yield process
+    finally:
+        process.terminate()
+        process.wait()
