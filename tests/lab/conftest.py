@@ -54,7 +54,7 @@ def _traces(directory: Path) -> list[str]:
     named = json.loads(subprocess.check_output(["ip", "-json", "netns"], text=True) or "[]")
     found = [f"link {link['ifname']}" for link in links if names.tag in link["ifname"]]
     found += [f"namespace {space['name']}" for space in named if names.tag in space["name"]]
-    found += [f"group {path}" for path in Path("/sys/fs/cgroup").glob(f"**/*{names.tag}*")]
+    found += [f"group {path}" for path in _groups(names.tag)]
     if directory.exists():
         found.append(f"directory {directory}: {sorted(directory.iterdir())}")
     for process in Path("/proc").glob("[0-9]*"):
@@ -66,6 +66,16 @@ def _traces(directory: Path) -> list[str]:
             if _tells(process / file, names)
         ]
     return found
+
+
+def _groups(tag: str) -> list[str]:
+    """Control groups named after the tag; `os.walk` passes over those that other tests remove."""
+    return [
+        f"{parent}/{name}"
+        for (parent, names, _) in os.walk("/sys/fs/cgroup")
+        for name in names
+        if tag in name
+    ]
 
 
 def _ended(process: Path) -> bool:
