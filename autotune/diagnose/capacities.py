@@ -19,6 +19,7 @@ from math import hypot, log
 
 from autotune.diagnose.context import ReadingContext
 from autotune.estimate import Estimate, PartCapacity
+from autotune.parameter_name import own_settings
 from autotune.services.base import Settings
 from autotune.services.diagnosis import PartActivity
 from autotune.services.registry import diagnosis, named
@@ -119,8 +120,7 @@ def _workers(
 def _limit(part: PartActivity, settings: Settings) -> float | None:
     """The workers that a service may have at most."""
     formula = next((s.needs.workers for s in named(part.service) if s.needs.workers), "")
-    prefix = f"{part.label}."
-    own = {n.removeprefix(prefix): v for n, v in settings.items() if n.startswith(prefix)}
+    own = own_settings(settings, part.label)
     numbers = {n: float(v) for n, v in own.items() if isinstance(v, int | float)}
     try:
         return parse(formula).evaluate(numbers) if formula else None

@@ -9,6 +9,7 @@ from autotune.deploy.stack import Stack
 from autotune.measure.reading import Reading
 from autotune.monitor.activity import HostActivity, host_activity, part_activity
 from autotune.monitor.watch import Observations, WatchedHost
+from autotune.parameter_name import own_settings
 from autotune.services.base import Role, Settings
 from autotune.services.diagnosis import PartActivity, PartReading, Resource
 from autotune.target.slo import Slo
@@ -62,9 +63,7 @@ class ReadingContext:
 
     def of_part(self, part: PartActivity) -> PartReading:
         """What the rules of the part's own service look at."""
-        prefix = f"{part.label}."
-        own = {name.removeprefix(prefix): value for name, value in self.settings.items()
-               if name.startswith(prefix)}  # fmt: skip
+        own = own_settings(self.settings, part.label)
         idle = 1.0 - self.hosts[part.host].busy if part.host in self.hosts else None
         return PartReading(part, own, self.reading.failed, self.mostly_errors, idle)
 
