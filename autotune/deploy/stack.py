@@ -64,7 +64,7 @@ class Stack:
         asked: dict[str, set[str]] = {}
         for part in self.parts:  # those that are asked come first
             site = part.site
-            ends = (*site.forwards_to, *site.caches, *site.stores)
+            ends = (*site.forwards_to, *site.uses)
             direct = {at[end] for end in ends if end in at} - {site.tier}
             behind = {tier for called in direct for tier in asked.get(called, ())}
             asked.setdefault(site.tier, set()).update(direct, behind)
@@ -151,6 +151,7 @@ def _site(target: Target, context: StackContext, name: str, host: str, place: Pl
         forwards_to=endpoints((tier.forwards_to,)) if tier.forwards_to else (),
         caches=endpoints(tier.uses, Role.CACHE),
         stores=endpoints(tier.uses, Role.STORE),
+        uses=endpoints(tier.uses),
         local=_local(name, host, context) if tier.local_cache else None,
         installed=context.installed,
         user=context.user,

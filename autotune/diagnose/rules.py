@@ -30,6 +30,7 @@ IDLE = 0.10  # of the CPUs: with more than this left, they are not what lacks
 SHARE = 0.5  # of a request's time in a service
 MINE = 0.25  # of the CPUs: with less than this used by the stack, others fill them
 HELD_BACK, MOST = 0.25, 0.7  # s a second, and of the quota: it is used up again and again
+STORES = (Role.STORE, Role.DATABASE)  # whatever an application waits for that is no cache
 CROWDED = 1.25  # processes ready to run for each CPU
 
 
@@ -203,7 +204,7 @@ def one_thread(context: ReadingContext) -> Bottleneck | None:
         threads = context.setting(part, name) if name else None
         if not threads or part.cpu < FULL * threads:
             continue
-        resource = Resource.STORE if part.role is Role.STORE else Resource.WORKERS
+        resource = Resource.STORE if part.role in STORES else Resource.WORKERS
         return _at(
             part,
             resource,
@@ -252,7 +253,7 @@ def store(context: ReadingContext) -> Bottleneck | None:
 
 def _slow_one(context: ReadingContext) -> tuple[PartActivity | None, str]:
     """The cache where it did not answer in time, else the store where gets miss the cache."""
-    caches, stores = context.of_role(Role.CACHE), context.of_role(Role.STORE)
+    caches, stores = context.of_role(Role.CACHE), context.of_role(*STORES)
     for cache in caches:
         if cache.unanswered > cache.answers:
             return cache, "the cache left most questions about its own state unanswered"

@@ -15,7 +15,9 @@ from autotune.services.registry import DEPLOYMENTS, SERVICES, adoptions
 
 _ADDRESS = re.compile(r"(?:[a-z]+://)?(\[[0-9a-fA-F:]+\]|[A-Za-z0-9_.-]+):([0-9]{2,5})")
 _LOOPBACK = frozenset({"127.0.0.1", "localhost", "[::1]", "::1"})
-_ORDER = ("lb", "web", "cache", "store")
+_ORDER = ("lb", "web", "app", "cache", "store", "db")
+_FORWARDED_TO = ("web", "app", "lb")
+_CALLERS, _CALLED = ("web", "app"), ("cache", "store", "db")
 
 
 @dataclass(frozen=True)
@@ -25,7 +27,7 @@ class Instance:
     """
 
     host: DiscoveredHost
-    kind: str  # lb, web, cache or store
+    kind: str  # one of `_ORDER`
     deployment: str
     port: int
     services: Mapping[str, RunningService]
@@ -111,10 +113,10 @@ def _instance(
 
 
 def tiers(instances: Iterable[Instance]) -> tuple[DiscoveredTier, ...]:
-    """Tiers with their connections, from the load balancer to the store.
+    """Tiers with their connections, from the load balancer to the database.
 
-    A cache or store that nobody's files speak of is taken to be the web tier's: an application has
-    its address elsewhere.
+    A cache, store or database that nobody's files speak of is taken to be the web tier's: an
+    application has its address elsewhere.
     """
     grouped: dict[tuple[str, str, int], list[Instance]] = {}
     for instance in instances:
@@ -130,15 +132,16 @@ def tiers(instances: Iterable[Instance]) -> tuple[DiscoveredTier, ...]:
 def _connected(tier: DiscoveredTier, every: Sequence[DiscoveredTier]) -> DiscoveredTier:
     others = [other for other in every if other.name != tier.name]
     if tier.kind == "lb":
-        behind = (other.name for other in others if other.kind == "web" and _sends(tier, other))
+        behind = (other.name for kind in _FORWARDED_TO for other in others
+                  if other.kind == kind and _sends(tier, other))  # fmt: skip
         return replace(tier, forwards_to=next(behind, None))
-    if tier.kind != "web":
+    if tier.kind not in _CALLERS:
         return tier
-    backing = [other for other in others if other.kind in ("cache", "store")]
+    backing = [other for other in others if other.kind in _CALLED]
     named = tuple(other.name for other in backing if _names(tier, other))
-    web = [other for other in every if other.kind == "web"]
+    callers = [other for other in every if other.kind in _CALLERS]
     unnamed = tuple(
-        other.name for other in backing if not any(_names(caller, other) for caller in web)
+        other.name for other in backing if not any(_names(caller, other) for caller in callers)
     )
     return replace(tier, uses=(*named, *unnamed), assumed=unnamed)
 

@@ -45,6 +45,7 @@ class Role(enum.StrEnum):
     APP = "app"
     CACHE = "cache"
     STORE = "store"
+    DATABASE = "database"  # SQL; its data is the user's
     LOCAL = "local"  # beside the application on each of its hosts
     HOST = "host"  # the machine itself: its kernel, its limits
 
@@ -170,8 +171,9 @@ class Site:
 
     Paths inside the files are relative to ``directory``, the working directory of the processes,
     so that a deep study directory meets no limit on the length of a socket's path. Those of the
-    distribution's units are absolute; ``directory`` is where a trial start may write. ``local`` is
-    where the cache of the host itself listens, if the tier may have one. ``user`` is whom the
+    distribution's units are absolute; ``directory`` is where a trial start may write. ``uses`` is
+    all that the tier's application calls, ``caches`` and ``stores`` what of it has that role,
+    ``local`` where the cache of the host itself listens, if the tier may have one. ``user`` is whom the
     processes drop to (``None``: they keep the user that starts them). ``installed`` says whether they
     are the units of the host's distribution or private processes. ``own`` is there where the host's
     own files were made into templates: they take the place of the service's.
@@ -185,6 +187,7 @@ class Site:
     forwards_to: tuple[Endpoint, ...] = ()
     caches: tuple[Endpoint, ...] = ()
     stores: tuple[Endpoint, ...] = ()
+    uses: tuple[Endpoint, ...] = ()
     local: Endpoint | None = None
     user: str | None = None
     group: str | None = None
@@ -288,9 +291,10 @@ class Service:
     the host is there once for each deployment, see ``beside``.
 
     ``runs_application``: a request keeps one of its processes until it is answered.
-    ``forgets_on_restart``: it begins with nothing, and has to be warmed up again. ``protocol``: what
-    generators of load for it alone speak. ``unit_nofile`` and ``limits_template``: LimitNOFILE in
-    the distribution's unit, and the drop-in that changes it.
+    ``forgets_on_restart``: it begins with nothing, and has to be warmed up again. ``keeps_data``:
+    what it holds is the user's, so it runs where that is, never privately and never as a choice.
+    ``protocol``: what generators of load for it alone speak. ``unit_nofile`` and ``limits_template``:
+    LimitNOFILE in the distribution's unit, and the drop-in that changes it.
     """
 
     name: ClassVar[str]
@@ -304,6 +308,7 @@ class Service:
     per_deployment: ClassVar[bool] = False
     runs_application: ClassVar[bool] = False
     forgets_on_restart: ClassVar[bool] = False
+    keeps_data: ClassVar[bool] = False
     protocol: ClassVar[str] = ""
     unit_nofile: ClassVar[Bound] = 1024
     limits_template: ClassVar[str] = "limits/limits.conf.j2"

@@ -8,7 +8,7 @@ from typing import Any
 
 from autotune.errors import Mistakes, TargetError
 from autotune.services.base import Bound, Effect, Parameter, Role, Settings, Value, met
-from autotune.services.registry import DEPLOYMENTS, Placed, placed
+from autotune.services.registry import DEPLOYMENTS, Placed, parts, placed
 from autotune.space import derived, kernel
 from autotune.space.declared import declared, try_first, value_of
 from autotune.space.dimension import NOTHING_READ, Dimension, Running, choice, combinations
@@ -16,6 +16,7 @@ from autotune.space.expression import parse, parse_comparison
 from autotune.space.facts import HostFacts, smallest
 from autotune.space.repair import Binding, Infeasible, repaired
 from autotune.space.rules import Rule, Vocabulary, base_units, facts_of, limits, orders
+from autotune.target import runtimes
 from autotune.target.messages import instead, nearest
 from autotune.target.model import ParameterRule, Scalar, Tier
 from autotune.target.read import TargetFile
@@ -274,7 +275,7 @@ def _ruled(
 
 
 def unknown_deployments(file: TargetFile) -> Iterator[TargetError]:
-    """An error for each service of a tier that does not exist."""
+    """An error for each service of a tier that does not exist, or not under its runtime."""
     for name, tier in file.target.tiers.items():
         for index, deployment in enumerate(tier.service):
             if deployment not in DEPLOYMENTS:
@@ -283,6 +284,20 @@ def unknown_deployments(file: TargetFile) -> Iterator[TargetError]:
                     f"there is no service {deployment!r}",
                     hint=instead(deployment, DEPLOYMENTS),
                 )
+            elif any(part.keeps_data for part, _ in parts(deployment)):
+                yield from _away_from_its_data(file, name, tier, deployment)
+
+
+def _away_from_its_data(
+    file: TargetFile, name: str, tier: Tier, deployment: str
+) -> Iterator[TargetError]:
+    where, message = ["tiers", name, "service"], f"{deployment} runs where its data is"
+    if not tier.installed:
+        hint = f"`runtime: {runtimes.names(installed=True)}` tunes what the host has"
+        yield file.document.error(where, f"{message}, not as `runtime: {tier.runtime}`", hint=hint)
+    if len(tier.service) > 1:
+        hint = f"`service: {deployment}`, or a target for each"
+        yield file.document.error(where, f"{message}: another service has none of it", hint=hint)
 
 
 def of_tier(name: str, tier: Tier, facts: HostFacts) -> Iterator[Dimension]:

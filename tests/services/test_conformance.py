@@ -43,6 +43,10 @@ def cases() -> Iterator[tuple[str, Case]]:
     """Every service in every deployment and under every runtime, at its stock values."""
     for deployment in DEPLOYMENTS:
         for runtime in runtimes.NAMES:
+            if any(part.keeps_data for part, _ in registry.parts(deployment)) and (
+                not runtimes.is_installed(runtime)
+            ):
+                continue  # it is refused: see tests/space
             tier = tier_of(deployment, runtime)
             settings = {d.name: d.parameter.stock if d.baseline is None else d.baseline
                         for d in of_tier("t", tier, FACTS)}  # fmt: skip
