@@ -14,7 +14,7 @@ from autotune.deploy import manifest
 from autotune.discovery import adoption
 from autotune.discovery.adoption import AdoptedTier
 from autotune.discovery.host_reading import DiscoveredHost, read_host
-from autotune.discovery.tiers import DiscoveredTier, instances, tiers
+from autotune.discovery.tiers import DiscoveredTier, Instance, instances, tiers
 from autotune.errors import AutotuneError
 from autotune.masking import is_masked, masked
 from autotune.services.base import Endpoint, Value
@@ -191,7 +191,9 @@ def _entries(discovered: Sequence[DiscoveredTier]) -> list[DiscoveredTier]:
 def _asked(discovered: Sequence[DiscoveredTier]) -> Asked:
     """What is answered: PHP's own page before one that may be a file; one redirect is followed."""
     entry = _entries(discovered)[0]
-    host = entry.instances[0].host.address
+    host, front = entry.instances[0].host.address, entry.instances[0]
+    if front.tls:
+        return _over_tls(host, front)
     for path in ("/index.php", "/"):
         answer = curl.answer(LocalTransport(), f"http://{host}:{entry.port}{path}")
         if isinstance(answer, str):
@@ -200,25 +202,46 @@ def _asked(discovered: Sequence[DiscoveredTier]) -> Asked:
             return Asked(f"path: {quoted(path)}")
         url = urlsplit(answer.location)
         if url.hostname and (url.scheme, url.hostname) != ("http", host):
-            return _redirected(host, url)
+            return _by_url(host, url, "The site redirects to")
     return Asked(f"path: {quoted('/')}")
 
 
-def _redirected(host: str, url: SplitResult) -> Asked:
-    """A site that has its visitors come by another URL: asked of the same host, by that name."""
-    endpoint = Endpoint(host, url.port or DEFAULT_PORTS[url.scheme])
-    request = Request(endpoint, url.path or "/", host=url.hostname,
-                      tls=Tls() if url.scheme == "https" else None)  # fmt: skip
+def _over_tls(host: str, front: Instance) -> Asked:
+    """A site with HTTPS alone: asked by the name that its files give it, or by the address."""
+    port = "" if front.port == DEFAULT_PORTS["https"] else f":{front.port}"
+    name = front.site or (f"[{host}]" if ":" in host else host)
+    site = urlsplit(f"https://{name}{port}")
+    for path in ("/index.php", "/"):
+        url = site._replace(path=path)
+        answer = curl.answer(LocalTransport(), _request(host, url))
+        if not isinstance(answer, str) and answer.ok:
+            break
+        if not isinstance(answer, str) and urlsplit(answer.location).hostname:
+            return _by_url(host, urlsplit(answer.location), "The site redirects to")
+    return _by_url(host, url, "The site is served over TLS alone, at")
+
+
+def _by_url(host: str, url: SplitResult, site: str) -> Asked:
+    """A URL that visitors of the site come to: asked of the same host, by the URL's name."""
+    request = _request(host, url)
     answer = curl.answer(LocalTransport(), request)
-    site = f"The site redirects to {url.geturl()}"
-    if isinstance(answer, str) and "certificate" in answer:
+    site = f"{site} {url.geturl()}"
+    if isinstance(answer, str) and "subject name" in answer:
+        remark = f"{site}, which is not the name in its certificate: put that in the URL."
+    elif isinstance(answer, str) and "certificate" in answer:
         remark = f"{site}, whose authority is not known here: add `ca: FILE` with its certificate."
     elif isinstance(answer, str) or not answer.ok:
         reply = answer if isinstance(answer, str) else f"status {answer.status}"
-        remark = f"{site}, and {endpoint} does not answer to that: {reply.splitlines()[0]}"
+        remark = f"{site}, and {request.endpoint} does not answer to that: {reply.splitlines()[0]}"
     else:
         remark = f"{site}."
     return Asked(f"url: {quoted(url.geturl())}", remark)
+
+
+def _request(host: str, url: SplitResult) -> Request:
+    endpoint = Endpoint(host, url.port or DEFAULT_PORTS[url.scheme])
+    return Request(endpoint, url.path or "/", host=url.hostname,
+                   tls=Tls() if url.scheme == "https" else None)  # fmt: skip
 
 
 def _summary(tier: DiscoveredTier) -> str:

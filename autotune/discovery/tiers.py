@@ -23,7 +23,7 @@ _CALLERS, _CALLED = ("web", "app"), ("cache", "store", "db")
 @dataclass(frozen=True)
 class Instance:
     """A deployment on a host. ``services`` are what runs in it, by the services' names; ``behind`` is
-    where it sends requests on, ``host:port``.
+    where it sends requests on, ``host:port``. ``tls`` and ``site`` are a ``RunningService``'s.
     """
 
     host: DiscoveredHost
@@ -32,6 +32,8 @@ class Instance:
     port: int
     services: Mapping[str, RunningService]
     behind: tuple[str, ...] = ()
+    tls: bool = False
+    site: str = ""
 
     @property
     def configs(self) -> Mapping[str, Config]:
@@ -109,7 +111,9 @@ def _instance(
         deployment, kind, running = f"{front.key}+{server.key}", "web", [front, server]
     roles = dict(DEPLOYMENTS[deployment])
     services = {SERVICES[s.key].name: replace(s, role=roles[s.key]) for s in running}
-    return Instance(host, kind, deployment, front.port, services, front.behind)
+    return Instance(
+        host, kind, deployment, front.port, services, front.behind, front.tls, front.site
+    )
 
 
 def tiers(instances: Iterable[Instance]) -> tuple[DiscoveredTier, ...]:

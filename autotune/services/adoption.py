@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from autotune.services.base import Role
 from autotune.services.config_files import Config, Tree
 from autotune.services.directives import Accepts, Adopted
+
+_SITE = re.compile(r"[A-Za-z0-9][A-Za-z0-9-]*(\.[A-Za-z0-9][A-Za-z0-9-]*)+")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,7 +34,8 @@ class RunningService:
 
     ``behind``: where it sends requests on, ``host:port``. ``gateway``: the protocol in which it hands
     some to an application server. ``role`` is what it does in the deployment it turns out to be in.
-    ``loses``: what a restart of it would lose, in words; empty where nothing is lost.
+    ``tls``: whether ``port`` is one of TLS, as there is none without; ``site`` the name of what is
+    there. ``loses``: what a restart of it would lose, in words; empty where nothing is lost.
     """
 
     key: str
@@ -43,6 +47,8 @@ class RunningService:
     behind: tuple[str, ...] = ()
     gateway: str = ""
     role: Role = Role.WEB
+    tls: bool = False
+    site: str = ""
     loses: str = ""
 
 
@@ -64,3 +70,8 @@ class Adoption:
     version: str
     find: Callable[[RunningHost], Iterator[RunningService | str]]
     tune: Callable[[RunningService, Accepts], Adopted]
+
+
+def site_name(words: Iterable[str]) -> str:
+    """The first of these that a URL can have as its host; empty where none can."""
+    return next((word for word in words if _SITE.fullmatch(word)), "")

@@ -259,7 +259,8 @@ def test_styles(style: str, place: str, units: tuple[str, ...], tuned: dict[str,
     one = host("one", "10.0.0.1", files, *units, links=web().tree.links)
     found = replace(one, tree=Tree({**one.tree.files, place: prefix + content}, one.tree.links))
     if style == "nginx-maps-and-tls.conf":
-        assert instances(found)[0] == ()  # nothing without TLS; its file is no less a template
+        (front,) = instances(found)[0]
+        assert (front.port, front.tls) == (443, True)
         running = RunningService(
             key="nginx", host=found, role=Role.PROXY, config=of_nginx.read(found.tree)
         )

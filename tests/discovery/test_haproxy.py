@@ -116,15 +116,19 @@ def test_a_password_stays_on_its_host(secret: str) -> None:
 @pytest.mark.parametrize(
     ("text", "files", "why"),
     [
-        (DEBIAN, {}, "nowhere without TLS"),
+        (DEBIAN, {}, "listens nowhere"),
         (DEBIAN + FRONT, {"haproxy": 'CONFIG="/etc/other.cfg"\n'}, "reads other files"),
-        (DEBIAN + FRONT.replace(":80\n\td", ":443 ssl crt x\n\td"), {}, "nowhere without TLS"),
     ],
 )
 def test_what_is_not_tuned_is_told(text: str, files: dict[str, str], why: str) -> None:
     found, notes = instances(balancer(text, **files))
     assert found == ()
     assert [note for note in notes if why in note]
+
+
+def test_a_frontend_with_tls_alone() -> None:
+    (found,), _ = instances(balancer(DEBIAN + FRONT.replace(":80\n\td", ":443 ssl crt x\n\td")))
+    assert (found.port, found.tls, found.site) == (443, True, "")
 
 
 def test_one_that_does_not_run_is_not_there() -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from autotune.discovery.adopting import _asked, _tiers
+from autotune.discovery.adopting import Asked, _asked, _tiers
 from autotune.discovery.listening import Listener, listeners
 from autotune.discovery.tiers import instances, tiers
 from tests.discovery.places import LB, cache, host, web
@@ -102,3 +102,24 @@ def test_a_redirect_is_followed_to_the_same_host(
         assert "authority is not known here: add `ca: FILE`" in asked.remark
         monkeypatch.setenv("CURL_CA_BUNDLE", str(tmp_path / "ca.pem"))
         assert (_asked([here]).text, "ca: FILE" in _asked([here]).remark) == (url, False)
+
+
+@pytest.mark.stack
+def test_a_site_with_tls_alone_is_asked_by_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with serving(tmp_path, REDIRECTING) as site:
+        (tier,) = tiers(instances(web())[0])
+        (instance,) = tier.instances
+        at = replace(instance.host, address="127.0.0.1")
+        named = replace(instance, host=at, port=site.other, tls=True, site=NAME)
+        here = replace(tier, instances=(named,))
+        assert "authority is not known here: add `ca: FILE`" in _asked([here]).remark
+        monkeypatch.setenv("CURL_CA_BUNDLE", str(tmp_path / "ca.pem"))
+        url = f"https://{NAME}:{site.other}/index.php"
+        remark = f"The site is served over TLS alone, at {url}."
+        assert _asked([here]) == Asked(f'url: "{url}"', remark)
+        other = replace(here, instances=(replace(named, site="other.example"),))
+        assert "not the name in its certificate" in _asked([other]).remark
+        nameless = replace(here, instances=(replace(named, site=""),))
+        assert _asked([nameless]).text == f'url: "https://127.0.0.1:{site.other}/index.php"'

@@ -44,8 +44,17 @@ def test_ports_and_other_peoples_upstreams() -> None:
     assert every["lb"].forwards_to is None
 
 
+def test_a_site_with_tls_alone() -> None:
+    text = LB.replace("listen 80;", "listen 443 ssl; server_name _ *.shop.example shop.example;")
+    (balancer,), notes = instances(lb(text))
+    assert (balancer.port, balancer.tls, balancer.site) == (443, True, "shop.example")
+    assert notes == ()
+    (plain,), _ = instances(lb(LB.replace("listen 80;", "listen 80; listen 443 ssl;")))
+    assert (plain.port, plain.tls) == (80, False)
+
+
 def test_what_is_not_tuned_is_told() -> None:
-    tls = instances(lb(LB.replace("listen 80", "listen 443 ssl")))
-    why = "lb1: nginx listens nowhere without TLS: not adopted, `load: {url: …}` by hand"
-    assert tls == ((), (why,))
+    silent = instances(lb(LB.replace("listen 80", "listen unix:/run/site.sock")))
+    why = "lb1: nginx listens at no TCP port: not adopted, `load: {url: …}` by hand"
+    assert silent == ((), (why,))
     assert instances(host("idle", "10.0.0.8", {})) == ((), ())

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import replace
 
-from autotune.services.adoption import Adoption, RunningHost, RunningService
+from autotune.services.adoption import Adoption, RunningHost, RunningService, site_name
 from autotune.services.config_files import Config, Directive, Tree, Word, gather, unreadable
 from autotune.services.directives import (
     CAPITAL_ON_OFF,
@@ -92,10 +92,11 @@ def find(host: RunningHost) -> Iterator[RunningService | str]:
     if not host.runs("apache2.service"):
         return
     config = read(host.tree)
-    listening, module, to_proxy = ports(config), mpm(config), passes(config)
+    plain, module, to_proxy = ports(config), mpm(config), passes(config)
+    listening = plain or ports(config, tls=True)
     runs_php = module == "prefork" and loads(config, "php_module")
     if not listening:
-        yield "Apache listens nowhere without TLS: not adopted, `load: {url: …}` by hand"
+        yield "Apache listens at no TCP port: not adopted, `load: {url: …}` by hand"
     elif runs_php or module == "event":
         yield RunningService(
             host=host,
@@ -104,6 +105,12 @@ def find(host: RunningHost) -> Iterator[RunningService | str]:
             kind="lb" if to_proxy and not runs_php else "web",
             port=listening[0],
             behind=to_proxy,
+            tls=not plain,
+            site=site_name(
+                word.partition(":")[0]
+                for placed in config.called("ServerName")
+                for word in placed.words
+            ),
         )
     else:
         yield f"Apache with mpm_{module or 'unknown'} as it is used here is not tuned"
@@ -188,15 +195,15 @@ def _one_number(config: Config, name: str) -> int:
 # -- the stack around it --------------------------------------------------------------------------
 
 
-def ports(config: Config) -> tuple[int, ...]:
-    """Where plain HTTP is spoken."""
+def ports(config: Config, *, tls: bool = False) -> tuple[int, ...]:
+    """Where plain HTTP is spoken, or HTTPS."""
     ports: dict[int, None] = {}
     for placed in config.called("Listen"):
-        tls = any(
+        encrypted = "https" in placed.words or any(
             block[1:] and "ssl" in " ".join(block).lower() for block in placed.directive.within
         )
         port = (placed.words or ("",))[0].rpartition(":")[2]
-        if is_whole(port) and "https" not in placed.words and not tls:
+        if is_whole(port) and encrypted is tls:
             ports[int(port)] = None
     return tuple(ports)
 

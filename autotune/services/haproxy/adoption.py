@@ -37,27 +37,28 @@ def find(host: RunningHost) -> Iterator[RunningService | str]:
     if not host.runs("haproxy.service"):
         return
     config = gather(host.tree, MAIN, syntax.read, lambda _: None)
-    ports = _ports(config)
+    plain = _ports(config)
+    ports = plain or _ports(config, tls=True)
     if _ELSEWHERE.search(host.tree.files.get("/etc/default/haproxy", b"")):
         yield f"HAProxy reads other files than {MAIN}: see /etc/default/haproxy"
     elif not ports:
-        yield "HAProxy listens nowhere without TLS: not adopted, `load: {url: …}` by hand"
+        yield "HAProxy listens nowhere: not adopted, `load: {url: …}` by hand"
     else:
         sockets = (line.words[0].removeprefix("unix@") for line in config.called("stats socket"))
         servers = (line.words[1] for line in config.called("server") if line.words[1:])
         yield RunningService(
             host=host, key="haproxy", config=config, kind="lb", port=ports[0],
             listen=next((path for path in sockets if path.startswith("/")), ""),
-            behind=tuple(dict.fromkeys(servers)),
+            behind=tuple(dict.fromkeys(servers)), tls=not plain,
         )  # fmt: skip
 
 
-def _ports(config: Config) -> list[int]:
-    """Where HTTP is spoken without TLS and sent on to other hosts."""
+def _ports(config: Config, *, tls: bool = False) -> list[int]:
+    """Where HTTP, or HTTPS, is spoken and sent on to other hosts."""
     forwards = {line.directive.within for name in ("server", "default_backend", "use_backend")
                 for line in config.called(name)}  # fmt: skip
     words = [line.words for line in config.called("bind") if line.directive.within in forwards]
-    ports = [place[0].rpartition(":")[2] for place in words if place and "ssl" not in place]
+    ports = [place[0].rpartition(":")[2] for place in words if place and ("ssl" in place) is tls]
     return [int(port) for port in ports if is_whole(port)]
 
 

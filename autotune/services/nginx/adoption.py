@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from autotune.services.adoption import Adoption, RunningHost, RunningService
+from autotune.services.adoption import Adoption, RunningHost, RunningService, site_name
 from autotune.services.base import Role, Value
 from autotune.services.config_files import Config, Tree, gather, included
 from autotune.services.directives import (
@@ -42,9 +42,10 @@ def find(host: RunningHost) -> Iterator[RunningService | str]:
     if not host.runs("nginx.service"):
         return
     config = read(host.tree)
-    listening = ports(config)
+    plain = ports(config)
+    listening = plain or ports(config, tls=True)
     if not listening:
-        yield "nginx listens nowhere without TLS: not adopted, `load: {url: …}` by hand"
+        yield "nginx listens at no TCP port: not adopted, `load: {url: …}` by hand"
         return
     to_proxy = passes(config, "proxy_pass")
     yield RunningService(
@@ -55,6 +56,8 @@ def find(host: RunningHost) -> Iterator[RunningService | str]:
         port=listening[0],
         behind=to_proxy,
         gateway="fastcgi" if passes(config, "fastcgi_pass") else "",
+        tls=not plain,
+        site=site_name(word for placed in config.called("server_name") for word in placed.words),
     )
 
 
@@ -181,12 +184,12 @@ def _access_log(config: Config, accepts: Accepts) -> Adopted:
 # -- the stack around it --------------------------------------------------------------------------
 
 
-def ports(config: Config) -> tuple[int, ...]:
-    """Where plain HTTP is spoken, the port of a default server first."""
+def ports(config: Config, *, tls: bool = False) -> tuple[int, ...]:
+    """Where plain HTTP is spoken, or HTTPS, the port of a default server first."""
     if config.called("server") and not config.called("listen"):
-        return (80,)  # nginx' own, as root
+        return () if tls else (80,)  # nginx' own, as root
     numbers: dict[int, None] = {}
-    listens = [p for p in config.called("listen") if p.words and "ssl" not in p.words]
+    listens = [p for p in config.called("listen") if p.words and ("ssl" in p.words) is tls]
     for placed in sorted(listens, key=lambda placed: "default_server" not in placed.words):
         port = _address(placed.words[0]).rpartition(":")[2]
         if is_whole(port) and not placed.words[0].startswith("unix:"):
