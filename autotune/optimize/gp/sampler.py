@@ -393,7 +393,7 @@ def restarts(grid: Grid, current: Points, points: Points) -> Array:
 
     Configurations that share what needs a restart follow each other cheaply, and so come in groups.
     """
-    owners = [axis.dimension.name.rpartition(".")[0] for axis in grid.axes]
+    owners = [ParameterName.parse(axis.dimension.name).owner for axis in grid.axes]
     restarting = np.array([axis.dimension.parameter.action is Action.RESTART for axis in grid.axes])
     changed = (points != current) & restarting
     services = sorted(set(owners))

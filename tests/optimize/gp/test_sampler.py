@@ -204,3 +204,13 @@ def test_a_service_is_restarted_once_and_reloads_cost_nothing() -> None:
     assert list(
         restarts(RESTARTING_GRID, RESTARTING_GRID.encode({}), RESTARTING_GRID.encode_all(changes))
     ) == [0, 0, 1, 2]
+
+
+def test_kernel_values_of_a_tier_are_one_service_whatever_dots_their_names_have() -> None:
+    names = ("web.sysctl.net.core.somaxconn", "web.sysctl.net.ipv4.tcp_max_syn_backlog")
+    (costly, _) = (d for d in RESTARTING.tunable if d.name in COSTLY and not d.choices)
+    dimensions = tuple(replace(costly, name=name) for name in names)
+    grid = Grid.of(dimensions, dict.fromkeys(names, costly.baseline))
+    before = grid.encode(dict.fromkeys(names, costly.baseline))
+    after = np.array([[0, 0], [len(axis.values) - 1 for axis in grid.axes]])
+    assert max(restarts(grid, before, after)) == 1
