@@ -13,6 +13,7 @@ from autotune.deploy import manifest
 from autotune.deploy.changes import HostChanges
 from autotune.deploy.deployment import Deployment
 from autotune.deploy.desired_state import DesiredState, desired_state, render
+from autotune.deploy.host_commands import Command, ask
 from autotune.deploy.managed_hosts import LoadHosts
 from autotune.deploy.runtime import Invalid, NeedsPrograms, Note, Runtime
 from autotune.deploy.stack import Part, Stack, entry_tiers
@@ -369,7 +370,19 @@ def prepare(file: TargetFile) -> StackEnvironment:
     with _thrown_away() as directory:
         parts = environment.lay_out(directory).parts
         space, dropped = without_refused(space, parts, environment.refusals)
+    if runtime.installed:
+        _refuse_unsaved(parts, hosts)
     return replace(environment, space=space, dropped=(*in_place.lines, *dropped))
+
+
+def _refuse_unsaved(parts: Sequence[Part], hosts: Mapping[str, Transport]) -> None:
+    """Raises AutotuneError where a restart would undo what is in no file."""
+    for part in parts:
+        if argv := part.service.unsaved(part.site):
+            (answer,) = ask(hosts[part.site.host], [Command(argv)])
+            sentence, _, hint = answer.stdout.strip().partition("\n")
+            if sentence:
+                raise AutotuneError(f"{part.site.host}: {part.service.title} {sentence}", hint=hint)
 
 
 def _in_place(file: TargetFile, hosts: Mapping[str, Transport]) -> InPlace:

@@ -370,6 +370,11 @@ class Service:
         """Commands that show what is in effect."""
         return ()
 
+    def unsaved(self, site: Site) -> Argv | None:
+        """What prints, as root on its host, what a restart would undo that must not be undone, and
+        below it what to type against that; nothing where all of it is in files."""
+        return None
+
     def beside(self, services: tuple[Service, ...]) -> Service:
         """A ``per_deployment`` one as it is for the deployment of these services."""
         return self

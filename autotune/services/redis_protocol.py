@@ -51,14 +51,35 @@ def _whole_bulk(data: bytes) -> bool:
     return len(rest) >= int(length) + 2
 
 
-# With the password that the host's own file has: it does not leave the host.
-_WITH_AUTH = r"""
-REDISCLI_AUTH=$(sed -n 's/^[ \t]*requirepass[ \t]\+//p' "$1" | tail -n 1 |
+# With the password that the host's own files have: it does not leave the host.
+_AUTH = r"""
+files="$1 $(sed -n 's/^[ \t]*include[ \t]\+//p' "$1")"
+REDISCLI_AUTH=$(sed -n 's/^[ \t]*requirepass[ \t]\+//p' $files | tail -n 1 |
     sed -e "s/^\(['\"]\)\(.*\)\1[ \t]*$/\2/")
 [ -z "$REDISCLI_AUTH" ] || export REDISCLI_AUTH
 shift
-exec "$@"
 """
+_WITH_AUTH = f'{_AUTH}exec "$@"\n'
+# Users that files name have passwords there; a password is refused by whoever has another, or none.
+_UNSAVED = (
+    _AUTH
+    + r"""
+! grep -q '^[ \t]*\(aclfile\|user\)[ \t]' $files || exit 0
+for address in "$2" 127.0.0.1; do
+    case $("$1" -h "$address" -p "$3" PING 2>&1) in
+        *NOAUTH* | *WRONGPASS* | *'without any password'*)
+            echo "at port $3 wants another password than its files have, and would forget it in a restart"
+            echo "$1 -h $address -p $3 --askpass CONFIG REWRITE puts it into its file"
+            exit ;;
+    esac
+done
+"""
+)
+
+
+def _file(site: Site, default: str) -> str:
+    """The file that a server reads first."""
+    return site.own.files[0].path if site.own and site.own.files else default
 
 
 def _client(site: Site, *command: str) -> Argv:
@@ -66,7 +87,7 @@ def _client(site: Site, *command: str) -> Argv:
     asked = (site.programs["redis-cli"], "-h", address, "-p", str(site.listen.port), *command)
     if site.own is None or not site.own.files:
         return asked
-    return ("sh", "-c", _WITH_AUTH, "sh", site.own.files[0].path, *asked)
+    return ("sh", "-c", _WITH_AUTH, "sh", _file(site, ""), *asked)
 
 
 COUNTERS = CounterQuery(
@@ -105,6 +126,11 @@ class RedisProtocolServer(Service):
             Readback(_client(site, "CONFIG", "GET", "*"), parse),
             backlog_in_force(site, "tcp_backlog"),
         )
+
+    def unsaved(self, site: Site) -> Argv | None:
+        """A password that `CONFIG SET` has set, or taken away, is in no file."""
+        file, client = _file(site, self.config_path(site)), site.programs["redis-cli"]
+        return ("sh", "-c", _UNSAVED, "sh", file, client, site.listen.host, str(site.listen.port))
 
     def loader(self, site: Site) -> Loader:
         """A script inside the store writes a block of pairs at a time: memory stays constant."""

@@ -1,0 +1,97 @@
+"""A password of a Redis that is in no file: a restart would open it, or lock its clients out."""
+
+from __future__ import annotations
+
+import shutil
+import socket
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from autotune.errors import AutotuneError
+from autotune.services.base import ConfigFile, Endpoint, Own, Role, Site
+from autotune.services.redis.service import Redis
+from autotune.transports.local import LocalTransport
+from tests.deploy.lab import Ground, renewed
+from tests.lab.shared import SharedLab
+
+PASSWORD = "korrekt Pferd-7"
+
+
+@pytest.fixture
+def port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def cli(port: int, *words: str, password: str = "") -> str:
+    argv = ["redis-cli", "-p", str(port), *(["-a", password] if password else []), *words]
+    return subprocess.run(argv, capture_output=True, text=True, check=False).stdout.strip()
+
+
+def unsaved(port: int, lines: str, *commands: tuple[str, ...], place: Path) -> str:
+    """What is said of a server with these lines in its file that was then told these commands."""
+    file = place / "redis.conf"
+    (place / "more.conf").write_text(f'requirepass "{PASSWORD}"\n')
+    (place / "users.acl").write_text(f"user default on >{PASSWORD.replace(' ', '')} ~* &* +@all\n")
+    file.write_text(f"port {port}\nbind 127.0.0.1\nsave ''\n{lines.replace('HERE', str(place))}")
+    server = subprocess.Popen(["redis-server", str(file)], cwd=place, stdout=subprocess.DEVNULL)
+    try:
+        while not cli(port, "PING"):
+            assert server.poll() is None
+            time.sleep(0.01)
+        for command in commands:
+            assert cli(port, *command, password=PASSWORD if PASSWORD in lines else "") == "OK"
+        programs = {"redis-cli": str(shutil.which("redis-cli"))}
+        own = Own((ConfigFile(str(file), "redis.conf.j2"),))
+        site = Site(tier="store", host="h", role=Role.STORE, directory="/run/x", installed=True,
+                    listen=Endpoint("127.0.0.1", port), programs=programs, own=own)  # fmt: skip
+        argv = Redis().unsaved(site)
+        assert argv is not None
+        return LocalTransport().run(argv).stdout
+    finally:
+        server.kill()
+        server.wait()
+
+
+@pytest.mark.stack
+@pytest.mark.parametrize(
+    ("lines", "commands", "refused"),
+    [
+        ("", (), False),
+        ("", (("CONFIG", "SET", "requirepass", "other"),), True),
+        (f'requirepass "{PASSWORD}"\n', (), False),
+        (f'requirepass "{PASSWORD}"\n', (("CONFIG", "SET", "requirepass", "other"),), True),
+        (f'requirepass "{PASSWORD}"\n', (("CONFIG", "SET", "requirepass", ""),), True),
+        ("include HERE/more.conf\n", (), False),
+        ("aclfile HERE/users.acl\n", (), False),
+    ],
+)
+def test_a_password_in_no_file_is_told(
+    port: int, tmp_path: Path, lines: str, commands: tuple[tuple[str, ...], ...], refused: bool
+) -> None:
+    sentence, _, command = unsaved(port, lines, *commands, place=tmp_path).strip().partition("\n")
+    assert bool(sentence) == refused
+    assert ("CONFIG REWRITE" in command) == refused
+    assert PASSWORD not in sentence + command
+
+
+@pytest.fixture
+def ground(shared_lab: SharedLab, tmp_path: Path) -> Iterator[Ground]:
+    with renewed(shared_lab, tmp_path) as ground:
+        yield ground
+
+
+@pytest.mark.lab
+def test_nothing_is_tuned_that_a_restart_would_open(ground: Ground) -> None:
+    ground.sh("flstore", "systemctl start redis-server; redis-cli CONFIG SET requirepass other")
+    with pytest.raises(AutotuneError, match=r"flstore: Redis .* restart") as refused:
+        ground.bed()
+    assert refused.value.hint is not None
+    command = refused.value.hint.partition(" puts ")[0].replace("--askpass", "-a other")
+    assert "OK" in ground.sh("flstore", command)
+    ground.bed()
