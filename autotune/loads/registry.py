@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from hashlib import sha256
 from typing import TypeVar
 
 from autotune.loads import workload
@@ -46,6 +47,16 @@ def chosen(file: TargetFile) -> Load:
     if file.target.load.sessions:
         return HttperfSessions(_read(file, "sessions", file.target.load.sessions, workload.kinds))
     return load
+
+
+def digests(file: TargetFile) -> dict[str, str]:
+    """SHA-256 of the files that say what is asked for, by the names that the target has of them; of
+    one that is gone, nothing."""
+    load, beside = file.target.load, file.path.resolve().parent
+    listed = (name for name in (load.requests, load.uris, load.sessions) if name)
+    paths = {name: beside / name for name in listed}
+    return {name: sha256(path.read_bytes()).hexdigest() if path.is_file() else ""
+            for name, path in paths.items()}  # fmt: skip
 
 
 def _asking(file: TargetFile, load: Load, path: str) -> Load:

@@ -16,6 +16,7 @@ from autotune.environments.base import Environment, Session
 from autotune.environments.clock import Clock
 from autotune.environments.evaluation import History
 from autotune.errors import AutotuneError
+from autotune.loads.registry import digests
 from autotune.measure.noise import Noise
 from autotune.measure.reading import Reading
 from autotune.measure.warmup import WarmUpResult
@@ -84,6 +85,7 @@ def open_study(environment: Environment, context: TrialContext, directory: Path)
         source=str(file.path.resolve()),
         overrides=file.overrides,
         adopted=file.adopted,
+        asked=digests(file),
         facts={name: dict(facts.names()) for name, facts in environment.facts.items()},
     )
     context.store.open_session(versions())

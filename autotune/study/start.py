@@ -8,6 +8,7 @@ from pathlib import Path
 
 from autotune.environments.base import Environment, prepare
 from autotune.errors import AutotuneError, TargetError
+from autotune.loads.registry import digests
 from autotune.optimize.ranking import transferred
 from autotune.optimize.searcher import Searcher, sqlite, storage_errors
 from autotune.study import loop, ranking
@@ -139,7 +140,14 @@ def _target_of(directory: Path) -> TargetFile:
         return replace(kept, adopted=adopted)
     today = read(source, [(option, value) for option, value in record.get("overrides", ())])
     changes = differences(kept.target, today.target)
-    if breaking := [change for change in changes if change.breaks]:
+    breaking = [str(change) for change in changes if change.breaks]
+    if not breaking:
+        asked = record.get("asked", {})
+        now = digests(today) if asked else {}
+        breaking = [
+            f"{name}: other requests than then" for name in asked if now[name] != asked[name]
+        ]
+    if breaking:
         listed = "\n".join(f"  {change}" for change in breaking)
         raise TargetError(
             f"{source} has changed since study {directory.name} began, and its readings no longer "

@@ -63,16 +63,18 @@ class Store:
         facts: Mapping[str, Any],
         overrides: Sequence[Override] = (),
         adopted: Mapping[str, Any] | None = None,
+        asked: Mapping[str, str] | None = None,
     ) -> None:
         """The first record of a new study, and the target as it is run.
 
         ``source`` is its path, ``overrides`` what options said in place of it, ``adopted`` what was
-        found of the hosts' own files.
+        found of the hosts' own files, ``asked`` digests of the files that say what is asked for.
         """
         durable.write(self.directory / "target.yaml", target_text.encode(), 0o600)
         self._write("study", schema=SCHEMA, name=name, started=now(), autotune=__version__,
                     source=source, facts=facts,
                     **({"overrides": overrides} if overrides else {}),
+                    **({"asked": asked} if asked else {}),
                     **({} if adopted is None else {"adopted": adopted}))  # fmt: skip
 
     def open_session(self, versions: Mapping[str, str]) -> None:

@@ -1,0 +1,40 @@
+"""Resuming a study whose requests are others by now."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from autotune.errors import TargetError
+from autotune.loads.registry import digests
+from autotune.study import start
+from autotune.study.store import Store
+from autotune.target.read import read
+
+TARGET = """\
+name: shop
+slo: {p99: 50ms, errors: 0.1%}
+hosts: {web1: {address: 127.0.0.1}}
+tiers: {web: {hosts: web1, service: nginx, runtime: embedded}}
+load: {KEY: asked.yaml}
+"""
+
+
+@pytest.mark.parametrize("key", ["requests", "uris", "sessions"])
+def test_readings_do_not_speak_of_other_requests(tmp_path: Path, key: str) -> None:
+    target, asked, study = tmp_path / "shop.yaml", tmp_path / "asked.yaml", tmp_path / "study"
+    target.write_text(TARGET.replace("KEY", key))
+    asked.write_text("requests: [{path: /a}]\n")
+    study.mkdir()
+    store = Store(study)
+    file = read(target)
+    store.open_study("study", TARGET.replace("KEY", key), source=str(target), facts={},
+                     asked=digests(file))  # fmt: skip
+    store.close()
+    assert start._target_of(study).target == file.target
+    for change in (lambda: asked.write_text("requests: [{path: /b}]\n"), asked.unlink):
+        change()
+        with pytest.raises(TargetError, match=r"(?s)has changed.*asked\.yaml") as error:
+            start._target_of(study)
+        assert "change it back" in str(error.value.hint)
