@@ -58,11 +58,12 @@ def argv(request: Request, spec: LoadSpec) -> Argv:
     The counter stands in the fragment of the URL, which is not sent: the request is the load's own.
     """
     times = count(spec)
+    sent = [word for name, value in curl.sends(request) for word in (f"--{name}", value)]
     url = _GLOB.sub(r"\\\1", request.url)
     argv = (
         "timeout", "--kill-after=1", str(ceil(spec.seconds + spec.timeout)),
         "curl", "--silent", "--no-buffer", "--noproxy", "*", "--max-time", f"{spec.timeout:g}",
-        *curl.options(request), "--rate", f"{ceil(60 * times / spec.seconds)}/m",
+        *curl.options(request), *sent, "--rate", f"{ceil(60 * times / spec.seconds)}/m",
         "--write-out", r"\n<autotune %{http_code} %{exitcode}>\n", f"{url}#[1-{times}]",
     )  # fmt: skip
     return request.trusting(argv)

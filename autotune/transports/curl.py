@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from autotune.services.base import Argv
@@ -9,6 +10,9 @@ from autotune.strict import decimal, is_whole
 from autotune.transports.base import Transport
 from autotune.transports.request import Request
 
+_ESCAPES = str.maketrans(
+    {"\\": r"\\", '"': r"\"", "\n": r"\n", "\r": r"\r", "\t": r"\t", "\v": r"\v"}
+)
 _LARGEST = 1 << 16  # bytes of a body that are looked at
 
 
@@ -36,21 +40,28 @@ def in_words(answer: Answer | str) -> str:
 
 
 def options(request: Request) -> Argv:
-    """What curl is told of a request beside its URL."""
+    """What curl is told of a request beside its URL and what it ``sends``."""
     options = ["--header", "Connection: close", "--http2" if request.http2 else "--http1.1"]
-    for name, value in request.headers:
-        options += ["--header", f"{name}: {value}"]
     if request.method == "HEAD":
         options += ["--head", "--output", "/dev/null"]
     elif request.method != "GET":
         options += ["--request", request.method]
-    if request.body is not None:
-        options += ["--data-raw", request.body]
     if request.tls and request.tls.insecure:
         options.append("--insecure")
     if request.host:
         options += ["--connect-to", f"{request.host}:{request.endpoint.port}:{request.endpoint}"]
     return tuple(options)
+
+
+def sends(request: Request) -> list[tuple[str, str]]:
+    """Headers and body, which may be secret: curl's options (without their dashes) and their values."""
+    headers = [("header", f"{name}: {value}") for name, value in request.headers]
+    return headers if request.body is None else [*headers, ("data-raw", request.body)]
+
+
+def _config(options: Iterable[tuple[str, str]]) -> bytes:
+    """As curl reads them from a file (curl(1), `--config`)."""
+    return "".join(f'{name} = "{value.translate(_ESCAPES)}"\n' for name, value in options).encode()
 
 
 def answer(transport: Transport, request: Request | str, timeout: float = 2.0) -> Answer | str:
@@ -60,14 +71,16 @@ def answer(transport: Transport, request: Request | str, timeout: float = 2.0) -
     """
     url = request if isinstance(request, str) else request.url
     argv: Argv = (
-        "curl", "--silent", "--show-error", "--globoff", "--noproxy", "*",
+        # Other accounts of the host see its command line, but not what it reads.
+        "curl", "--config", "-", "--silent", "--show-error", "--globoff", "--noproxy", "*",
         "--max-time", f"{timeout:g}",
         "--write-out", r"\n%{http_code} %{time_total} %{redirect_url}",
         *(() if isinstance(request, str) else options(request)), url,
     )  # fmt: skip
     if not isinstance(request, str):
         argv = request.trusting(argv)
-    done = transport.run(argv, timeout=timeout + 10.0)
+    config = b"" if isinstance(request, str) else _config(sends(request))
+    done = transport.run(argv, input=config, timeout=timeout + 10.0)
     body, _, last = done.stdout.rpartition("\n")
     status, _, rest = last.partition(" ")
     seconds, _, location = rest.partition(" ")

@@ -10,8 +10,10 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import pytest
 
+from autotune.services.base import Endpoint
 from autotune.transports.curl import Answer, answer
 from autotune.transports.local import LocalTransport
+from autotune.transports.request import Request
 
 pytestmark = pytest.mark.stack
 
@@ -24,6 +26,12 @@ class Handler(BaseHTTPRequestHandler):
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
         self.wfile.write(body)
+
+    def do_POST(self) -> None:
+        body = self.rfile.read(int(self.headers["Content-Length"]))
+        self.send_response(200)
+        self.end_headers()
+        self.wfile.write(f"{self.headers['Authorization']}|{body.decode()}".encode())
 
     def log_message(self, format: str, *args: object) -> None:
         return
@@ -53,6 +61,24 @@ def test_an_answer(url: str, path: str, status: int, body: bytes) -> None:
     assert isinstance(got, Answer)
     assert (got.status, got.body, got.ok) == (status, body, status == 200)
     assert got.seconds > 0
+
+
+def test_what_is_sent_is_in_no_command_line(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    secret = 'a "quoted" \\ word\twith a tab'
+    host, port = url.removeprefix("http://").split(":")
+    body = f"{secret}\nand a line"
+    request = Request(Endpoint(host, int(port)), "/200", method="POST", body=body,
+                      headers=(("Authorization", secret), ("Content-Type", "text/plain")))  # fmt: skip
+    lines: list[str] = []
+    here = LocalTransport()
+    run = here.run
+    monkeypatch.setattr(
+        here, "run", lambda argv, **options: lines.extend(argv) or run(argv, **options)
+    )
+    got = answer(here, request)
+    assert isinstance(got, Answer)
+    assert got.body.decode() == f"{secret}|{body}"
+    assert "quoted" not in " ".join(lines)
 
 
 def test_nobody_there() -> None:
