@@ -3,7 +3,8 @@
 Their clocks need not agree: each is compared with this machine's just before, by Cristian's method
 (Distributed Computing 3, 1989): a host's clock, read between two looks at one's own, belongs to the
 middle between them, wrong by no more than half of the time that passed. Clocks that are an hour
-apart, or drift, make no difference; a busy host is asked again, and its quickest answer taken.
+apart, drift, or are set meanwhile make no difference; a busy host is asked again, and its quickest
+answer taken. A clock here is one that nobody sets.
 """
 
 from __future__ import annotations
@@ -23,15 +24,16 @@ LEAD = 0.05  # s from now to the start, and as many round trips as it takes to g
 TRIPS = 10.0
 LONGEST = 0.5  # s; a host too busy to be ready by then starts when it is
 _CLOCK = ("date", "+%s%N")  # ns since the epoch, in one program that every GNU system has
-# Words are arguments: the moment (ns on the host's own clock), then the command to become.
+# Words are arguments: the moment (ns on the host's own clock), then the command to become. A clock that
+# was set meanwhile says that it is far off.
 _WAIT = """
 left=$(($1 - $(date +%s%N)))
 shift
-if [ "$left" -gt 0 ]; then
+if [ "$left" -gt 0 ] && [ "$left" -lt MOST ]; then
     sleep "$((left / 1000000000)).$(printf %09d $((left % 1000000000)))"
 fi
 exec "$@"
-"""
+""".replace("MOST", str(2 * round(LONGEST * 1e9)))
 
 
 @dataclass(frozen=True)
@@ -42,7 +44,7 @@ class HostClock:
     error: float
 
 
-def clock(transport: Transport, now: Callable[[], float] = time.time) -> HostClock:
+def clock(transport: Transport, now: Callable[[], float] = time.monotonic) -> HostClock:
     """Compare clocks. Raises ``HostUnreachable``, or ``AutotuneError`` for a host without one."""
     clocks = []
     for _ in range(ASKED):
@@ -65,7 +67,7 @@ def together(transports: Sequence[Transport]) -> dict[str, int]:
     """
     clocks = run_on_all(transports, clock).unwrap()
     slowest = max(2 * clock.error for clock in clocks.values())
-    start = time.time() + min(LEAD + TRIPS * slowest, LONGEST)
+    start = time.monotonic() + min(LEAD + TRIPS * slowest, LONGEST)
     return {name: round((start + clock.ahead) * 1e9) for name, clock in clocks.items()}
 
 

@@ -28,7 +28,7 @@ class Elsewhere(LocalTransport):
 
 @pytest.mark.parametrize("ahead", [0.0, 3600.0, -3600.25])
 def test_a_clock_is_known_as_far_as_a_round_trip_tells(ahead: float) -> None:
-    found = start.clock(Elsewhere("a", ahead))
+    found = start.clock(Elsewhere("a", ahead), now=time.time)
     assert found.ahead == pytest.approx(ahead, abs=found.error + 1e-6)
 
 
@@ -54,6 +54,19 @@ def test_the_same_moment_on_every_clock() -> None:
     assert (moments["c"] - moments["a"]) / 1e9 == pytest.approx(-5.0, abs=0.5)
 
 
+def test_a_clock_that_is_set_here_meanwhile_makes_no_difference(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    right, steps = time.time, iter(range(0, 10**9, 86_400))
+    hosts = [Elsewhere("a")]
+    monkeypatch.setattr(
+        hosts[0], "run", lambda *_, **__: Completed((), 0, f"{right():.9f}".replace(".", ""), "")
+    )
+    monkeypatch.setattr(time, "time", lambda: right() + next(steps))
+    begins = start.together(hosts)["a"] / 1e9 - right()
+    assert 0.0 < begins <= start.LONGEST
+
+
 def test_a_host_without_a_clock_is_named() -> None:
     with pytest.raises(AutotuneError, match="b does not say what time it is: date: invalid"):
         start.together([Elsewhere("a"), Elsewhere("b", said="date: invalid format")])
@@ -69,6 +82,11 @@ def test_a_command_begins_at_its_moment_and_stays_what_it_is(later: float) -> No
     begun, word = done.stdout.splitlines()
     assert int(begun) / 1e9 >= moment
     assert (word, done.returncode) == ("a'b $c", 3)
+
+
+def test_a_command_does_not_wait_for_a_clock_that_was_set_back() -> None:
+    argv = start.at(round((time.time() + 86_400) * 1e9), ("true",))
+    subprocess.run(argv, check=True, timeout=5.0)
 
 
 def test_a_command_begins_later() -> None:
