@@ -213,6 +213,15 @@ class ManagedHost:
         """Take away what a tuner that was killed had staged."""
         self._do([Command(("discard", *map(staged, self.backup.state.files)))])
 
+    def kept_aside(self) -> list[str]:
+        """What others had changed and whoever replaced it has kept, a line each."""
+        (done,) = run_checked(self.transport, [Command(("kept_aside",), vital=True)])
+        return [self._kept(copy) for copy in sorted(done.stdout.splitlines())]
+
+    def _kept(self, copy: str) -> str:
+        _, _, path = copy.partition("/overwritten/")[2].partition("/")  # behind the time
+        return f"{self.name}: others had changed /{path}: theirs is kept as {copy}"
+
     def complaints(self) -> list[str]:
         """What the units that ought to run and do not have said, with their names."""
         asked = [Command(("complaint", unit)) for unit in sorted(self._started)]
@@ -322,8 +331,7 @@ class ManagedHost:
             )
         for command, done in zip(commands, answers[1:], strict=False):
             if command.words[0] in ("swap", "remove") and done.ok and (copy := done.stdout.strip()):
-                path = command.words[1]
-                self.note(f"{self.name}: others had changed {path}: theirs is kept as {copy}")
+                self.note(self._kept(copy))
             if command.vital and not done.ok:
                 raise CommandFailed(
                     f"{self.name}: {done.error_text or ' '.join(command.words[:2])}"

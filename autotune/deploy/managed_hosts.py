@@ -265,16 +265,20 @@ def restore_hosts(
 
 
 def _restore(host: ManagedHost) -> tuple[str, ...]:
-    """Where nothing was changed yet, a lock may still have been left."""
-    if not host.changed and not host.lock.left_behind():
-        return ()
-    stale = host.lock.take()
-    try:
-        lines = restore_host(host)
-    finally:
-        host.lock.release()
-    taken_over = [f"{host.name}: took over the lock of {stale}"] if stale else []
-    return (*taken_over, *host.notes, *lines)
+    """Where nothing was changed yet, a lock may still have been left.
+
+    What others had changed is named once more: whoever kept it may have been killed before a word.
+    """
+    lines: tuple[str, ...] = ()
+    if host.changed or host.lock.left_behind():
+        stale = host.lock.take()
+        try:
+            lines = restore_host(host)
+        finally:
+            host.lock.release()
+        taken_over = [f"{host.name}: took over the lock of {stale}"] if stale else []
+        lines = (*taken_over, *host.notes, *lines)
+    return tuple(dict.fromkeys((*lines, *host.kept_aside())))
 
 
 def _restore_by_own_copy(host: ManagedHost) -> tuple[str, ...]:

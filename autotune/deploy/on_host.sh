@@ -149,6 +149,7 @@ set_aside() {
     [ -L "$copy" ] || sync -- "$copy"
     sync -- "${copy%/*}" && echo "$copy"
 }
+kept_aside() { find "$home/overwritten" ! -type d 2>/dev/null || :; }
 swap() { # path staged time digest…
     place=$1 staged=$2 time=$3
     shift 3

@@ -51,7 +51,8 @@ def _each(steps: Sequence[Callable[[], list[str]]]) -> list[str]:
     errors: list[AutotuneError] = []
     for step in steps:
         try:
-            lines += step()
+            # What lies on a host, both its study and its target name.
+            lines += [line for line in step() if not any(other.endswith(line) for other in lines)]
         except AutotuneError as error:
             errors.append(error)
     if errors:

@@ -130,6 +130,19 @@ def test_what_others_changed_since_is_kept_aside_and_named(locked: Locked, tmp_p
     assert f"{HOME}/overwritten/".replace("/var/lib", str(tmp_path)) in note
 
 
+def test_what_a_killed_restore_kept_aside_is_named_by_the_next(
+    locked: Locked, here: Host, tmp_path: Path
+) -> None:
+    host = locked("study")
+    deploy(host, tuned(tmp_path))
+    (tmp_path / "conf").write_text("repaired by hand\n")
+    restore_host(host)  # whoever does it is killed before it says so
+    host.lock.release()
+    lines = restore_hosts(tmp_path / "studies" / "study", {"here": here}, SERVICE_MANAGER)
+    assert lines == host.notes
+    assert "repaired by hand\n" in Path(lines[0].split()[-1]).read_text()
+
+
 def test_what_others_changed_between_deployments_is_kept_aside(
     locked: Locked, tmp_path: Path
 ) -> None:
