@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import signal
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import typer.testing
 from hypothesis import HealthCheck, settings
 from xdist.remote import Producer
 from xdist.scheduler import LoadScopeScheduling
@@ -25,6 +27,9 @@ settings.register_profile(
     "same", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow]
 )
 settings.load_profile("same")
+
+# The commands are put together from their signatures once a worker, not once a call.
+typer.testing._get_command = functools.cache(typer.testing._get_command)  # type: ignore[attr-defined]
 
 # Started in the background, a shell's children ignore Ctrl-C, and so would every program under test.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:

@@ -7,6 +7,7 @@ way.
 from __future__ import annotations
 
 import ast
+import functools
 import re
 from collections.abc import Iterator
 from graphlib import CycleError, TopologicalSorter
@@ -19,6 +20,7 @@ from autotune.loads.registry import LOADS
 from autotune.services.registry import ALL
 from autotune.target import runtimes
 from autotune.target.shipped import shipped
+from tests.sources import nodes
 
 PACKAGE = Path(autotune.__file__).parent
 # A package imports from those before it. What nothing is said of may import everything.
@@ -84,11 +86,10 @@ def modules() -> dict[str, Path]:
 
 
 MODULES = modules()
-TREES = {name: ast.parse(path.read_text()) for name, path in MODULES.items()}
 
 
 def imports(module: str) -> Iterator[str]:
-    for node in ast.walk(TREES[module]):
+    for node in nodes(MODULES[module]):
         if isinstance(node, ast.ImportFrom):
             for alias in node.names:
                 full = f"{node.module}.{alias.name}"
@@ -97,15 +98,20 @@ def imports(module: str) -> Iterator[str]:
             yield from (alias.name for alias in node.names)
 
 
-GRAPH = {name: {other for other in imports(name) if other in MODULES} - {name} for name in MODULES}
+@functools.cache
+def graph() -> dict[str, set[str]]:
+    """The modules that each of them imports."""
+    return {
+        name: {other for other in imports(name) if other in MODULES} - {name} for name in MODULES
+    }
 
 
-def names(tree: ast.Module) -> Iterator[tuple[int, str]]:
+def names(module: Path) -> Iterator[tuple[int, str]]:
     """Identifiers and literals with their lines; what explains the code is none of them."""
     owners = (ast.Module, ast.ClassDef, ast.FunctionDef)
-    prose = {id(part.value) for node in ast.walk(tree) if isinstance(node, owners)
+    prose = {id(part.value) for node in nodes(module) if isinstance(node, owners)
              for part in node.body if isinstance(part, ast.Expr)}  # fmt: skip
-    for node in ast.walk(tree):
+    for node in nodes(module):
         line = getattr(node, "lineno", 0)
         match node:
             case ast.Constant(value=str(text)) if id(node) not in prose:
@@ -118,7 +124,9 @@ def names(tree: ast.Module) -> Iterator[tuple[int, str]]:
                 yield line, " ".join([text, *(alias.name for alias in aliases)])
 
 
-NAMES = {module: tuple(names(tree)) for module, tree in TREES.items()}
+@functools.cache
+def all_names() -> dict[str, tuple[tuple[int, str], ...]]:
+    return {module: tuple(names(path)) for module, path in MODULES.items()}
 
 
 def strays(pattern: re.Pattern[str], own: str, allowed: dict[str, str]) -> list[str]:
@@ -128,7 +136,7 @@ def strays(pattern: re.Pattern[str], own: str, allowed: dict[str, str]) -> list[
         place = path.relative_to(PACKAGE).as_posix()
         if place.startswith((own, *allowed)):
             continue
-        found += [f"{place}:{line}: {text!r}" for line, text in NAMES[name]
+        found += [f"{place}:{line}: {text!r}" for line, text in all_names()[name]
                   if pattern.search(text)]  # fmt: skip
     return found
 
@@ -144,7 +152,7 @@ def test_a_service_is_named_in_its_folder_alone(service: str) -> None:
 @pytest.mark.parametrize("folder", sorted({type(s).__module__.split(".")[2] for s in ALL}))
 def test_a_folder_is_imported_by_itself_alone(folder: str) -> None:
     package = f"autotune.services.{folder}"
-    found = [f"{module} imports {other}" for module, others in GRAPH.items() for other in others
+    found = [f"{module} imports {other}" for module, others in graph().items() for other in others
              if f"{other}.".startswith(f"{package}.") and not f"{module}.".startswith(f"{package}.")
              and not MODULES[module].relative_to(PACKAGE).as_posix().startswith((*FOLDER_IMPORTS,))
              ]  # fmt: skip
@@ -180,7 +188,7 @@ def test_what_is_allowed_is_there(allowed: dict[str, str]) -> None:
 
 def test_imports_go_one_way() -> None:
     wrong = []
-    for module, others in GRAPH.items():
+    for module, others in graph().items():
         for other in others:
             ranks = [ORDER.index(room) if (room := name.split(".")[1]) in ORDER else None
                      for name in (module, other) if "." in name]  # fmt: skip
@@ -190,14 +198,14 @@ def test_imports_go_one_way() -> None:
                 and (ranks[1] is None or ranks[0] < ranks[1])
             ):
                 wrong.append(f"{module} imports {other}")
-    print(f"{len(MODULES)} modules, {sum(map(len, GRAPH.values()))} imports between them")
+    print(f"{len(MODULES)} modules, {sum(map(len, graph().values()))} imports between them")
     assert wrong == []
 
 
 def test_imports_have_no_circles() -> None:
     circle: list[str] = []
     try:
-        TopologicalSorter(GRAPH).prepare()
+        TopologicalSorter(graph()).prepare()
     except CycleError as error:
         circle = error.args[1]
     assert circle == []

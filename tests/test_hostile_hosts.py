@@ -237,7 +237,7 @@ def test_a_script_runs_none_of_what_is_in_its_names(word: str, tmp_path: Path) -
     text = script(name, "web1", hosts)
     tools = tmp_path / "bin"
     tools.mkdir()
-    for program in ("systemctl", "grep", "chown", "cp"):
+    for program in ("systemctl", "grep", "chown", "cp", "sleep"):
         (tools / program).write_text("#!/bin/sh\n")
         (tools / program).chmod(0o755)
     text = text.replace("/var/backups", str(tmp_path / "kept"))

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import ast
+import functools
 import re
 import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from autotune.loads.base import Load
+from tests.sources import nodes
 
 REPOSITORY = Path(__file__).parents[1]
 FILE = re.compile(r"(?<![\w/.*<>{-])[\w./-]*\w\.(?:md|py)\b")
@@ -18,6 +19,7 @@ FOLDERS = ("", "autotune", "docs", "tests")
 SUFFIXES = {".md", ".py", ".toml", ".yaml", ".j2", ".sh", ""}
 
 
+@functools.cache
 def tracked() -> list[Path]:
     listed = subprocess.run(
         ["git", "ls-files"], cwd=REPOSITORY, capture_output=True, text=True, check=True
@@ -25,17 +27,18 @@ def tracked() -> list[Path]:
     return [Path(line) for line in listed.stdout.splitlines()]
 
 
-def prose(path: Path) -> Iterator[str]:
+@functools.cache
+def prose(path: Path) -> tuple[str, ...]:
     """A document as a whole; of anything else its comments and docstrings."""
     text = (REPOSITORY / path).read_text(encoding="utf-8")
     if path.suffix == ".md":
-        yield text
-        return
-    if path.suffix == ".py":
-        documented = (ast.Module, ast.ClassDef, ast.FunctionDef)
-        nodes = [node for node in ast.walk(ast.parse(text)) if isinstance(node, documented)]
-        yield from filter(None, map(ast.get_docstring, nodes))
-    yield from re.findall(r"(?:^|\s)#(.*)", text)
+        return (text,)
+    comments = re.findall(r"(?:^|\s)#(.*)", text)
+    if path.suffix != ".py":
+        return tuple(comments)
+    documented = (ast.Module, ast.ClassDef, ast.FunctionDef)
+    owners = [node for node in nodes(REPOSITORY / path) if isinstance(node, documented)]
+    return (*filter(None, map(ast.get_docstring, owners)), *comments)
 
 
 def exists(name: str) -> bool:
@@ -45,6 +48,7 @@ def exists(name: str) -> bool:
     return any((REPOSITORY / folder / path).exists() for folder in FOLDERS)
 
 
+@functools.cache
 def places() -> list[Path]:
     return [
         path

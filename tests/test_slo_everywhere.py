@@ -40,6 +40,7 @@ from autotune.study.store import Store, readings_of, record_of
 from autotune.sweep import figures, results, runner
 from autotune.sweep.plan import Axis, Choice, Measurement, Plan
 from autotune.transports.local import LocalTransport
+from tests.sources import nodes
 from tests.study.simulated import FormulaFleet, context, flat
 
 SLO = Slo(quantile=0.99, limit=0.050, errors=0.001)
@@ -212,7 +213,7 @@ def test_nobody_else_compares_a_reading_with_the_slo() -> None:
     comparing = {
         str(path.relative_to(root))
         for path in root.rglob("*.py")
-        for node in ast.walk(ast.parse(path.read_text()))
+        for node in nodes(path)
         if isinstance(node, ast.Compare) and _names(node) & {"allowed", "errors"}
         if "slo" in ast.unparse(node).lower()
     }

@@ -21,6 +21,7 @@ from autotune.report.progress import Plain
 from autotune.report.status import watch
 from autotune.report.studies import open_study
 from autotune.study.records import Phase, State, Trial
+from tests.sources import nodes
 
 STUDIES = Path(__file__).parent / "report" / "studies"
 CLIPBOARD = "\x1b]52;c;ZXZpbA==\x07"
@@ -131,7 +132,7 @@ def test_nothing_else_prints() -> None:
     found = [
         f"{path.relative_to(package)}:{node.lineno}"
         for path in others
-        for node in ast.walk(ast.parse(path.read_text()))
+        for node in nodes(path)
         if isinstance(node, ast.Call) and ast.unparse(node.func) in PRINTING
     ]
     assert found == []

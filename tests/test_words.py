@@ -16,6 +16,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.sources import nodes
+
 REPOSITORY = Path(__file__).parents[1]
 CODE = sorted((REPOSITORY / "autotune").rglob("*.py"))
 DOCUMENTS = [
@@ -112,8 +114,8 @@ def test_private_words_are_not_used(words: str) -> None:
     assert uses == [], f"the field says: {PRIVATE[words]}"
 
 
-def bindings(tree: ast.Module) -> Iterator[ast.Name | ast.arg]:
-    for node in ast.walk(tree):
+def bindings(module: Path) -> Iterator[ast.Name | ast.arg]:
+    for node in nodes(module):
         if isinstance(node, ast.arg) or (
             isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
         ):
@@ -123,7 +125,7 @@ def bindings(tree: ast.Module) -> Iterator[ast.Name | ast.arg]:
 def test_locals_are_named_after_what_they_hold() -> None:
     uses = []
     for path in CODE:
-        for node in bindings(ast.parse(path.read_text(encoding="utf-8"))):
+        for node in bindings(path):
             name = node.arg if isinstance(node, ast.arg) else node.id
             place = path.relative_to(REPOSITORY).as_posix()
             if NAMELESS.fullmatch(name) and KEYS.get(place) != name:

@@ -29,4 +29,4 @@ def test_it_is_up_whichever_of_its_processes_listens(tmp_path: Path, by_child: b
         assert is_up(running, Endpoint("127.0.0.1", port))
         assert not is_up(running, Endpoint("127.0.0.1", 1))
         assert not is_up(running, "none.sock")
-        stop(running)
+        stop(running, seconds=0.5)  # a child that ignores its parent's end is killed
