@@ -20,6 +20,10 @@ test-hermetic:  ## of these, the tests that need no server, no network and no ro
 	@scripts/setup --dev --venv
 	@scripts/test hermetic
 
+test-generators:  ## load generators of no distribution, built from source once (minutes) and tried
+	@scripts/setup --dev --generators
+	@scripts/test generators
+
 test-quiet:  ## what a quiet machine measures with real servers; nothing else may run meanwhile
 	@scripts/setup --dev
 	@scripts/test quiet
@@ -50,4 +54,4 @@ clean:  ## remove what the above made here; studies stay
 	rm -rf .venv dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
-.PHONY: help run setup test test-hermetic test-quiet test-soak lint bench lock wheel clean
+.PHONY: help run setup test test-hermetic test-generators test-quiet test-soak lint bench lock wheel clean

@@ -37,6 +37,7 @@ missing_for_tests() {
   have git || echo git # applies patches that were exported
   apache_has_php || echo libapache2-mod-php
   have chromium || echo chromium # looks at the HTML report
+  have wrk || echo wrk # loads a stack in closed loops
   have memcaslap || echo libmemcached-tools # loads caches by themselves
   have openssl || echo openssl # makes the certificates of sites that are loaded over TLS
   if [ "$(id -u)" -ne 0 ] || ! supported; then return; fi

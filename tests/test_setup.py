@@ -4,6 +4,7 @@ sandbox holds: the real text tools, and stand-ins for everything that would chan
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import signal
 import stat
@@ -26,6 +27,7 @@ PROGRAMS = (
     "curl",
     "ss",
     "chromium",
+    "wrk",
     "memcaslap",
     "openssl",
     "make",
@@ -421,6 +423,37 @@ def test_sudo_is_used_where_it_asks_no_password(sandbox: Sandbox, allowed: bool)
     assert ("sudo scripts/install-packages nginx\n" in sandbox.log) is allowed
     assert (status == 0) is allowed, output
     assert ("with sudo" in output) is allowed
+
+
+# Load generators of no distribution
+
+
+def test_generators_are_built_once_and_only_where_they_are_asked_for(sandbox: Sandbox) -> None:
+    for tool in ("cargo", "go"):
+        executable(sandbox.bin / tool, f'echo "{tool} $*" >>"$LOG"')
+    (sandbox.bin / "env").symlink_to("/usr/bin/env")
+    assert sandbox.setup("--dev")[0] == 0
+    assert "install" not in sandbox.log.replace("pip install", "")
+    status, output = sandbox.setup("--dev", "--generators")
+    assert status == 0, output
+    cargo, go = sandbox.log.splitlines()[-2:]
+    assert re.fullmatch(r"cargo install --quiet --locked --root build --version [\d.]+ oha", cargo)
+    assert re.fullmatch(r"go install go\.k6\.io/k6@v[\d.]+", go)
+    (sandbox.root / "log").unlink()
+    for program in ("oha", "k6"):  # as their compilers would leave them
+        executable(sandbox.checkout / "build/bin" / program, ":")
+    assert sandbox.setup("--generators") == (0, "")
+    assert sandbox.log == ""
+
+
+def test_what_a_generator_is_built_with_is_asked_for(sandbox: Sandbox) -> None:
+    status, output = sandbox.setup("--generators")
+    assert status == 1
+    assert "oha is built with cargo, which is not on this machine: https://rustup.rs\n" in output
+    executable(sandbox.bin / "cargo", "exit 1")
+    status, output = sandbox.setup("--generators")
+    assert status == 1
+    assert output.endswith("oha could not be built; see above.\n")
 
 
 # .venv

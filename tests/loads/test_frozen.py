@@ -20,7 +20,7 @@ from autotune.loads.closed import LABEL, Clients
 from autotune.loads.registry import CLOSED, LOADS
 from autotune.loads.take import take
 from autotune.transports.local import LocalTransport
-from tests.loads.tls import Site, installed, serving
+from tests.loads.tls import Site, each, serving
 
 pytestmark = pytest.mark.stack
 SECONDS, FROZEN, LONG = 4.0, 1.5, 0.5
@@ -49,9 +49,8 @@ def freezing(site: Site, after: float) -> Iterator[None]:
         thread.join()
 
 
-@pytest.mark.parametrize("name", sorted(LOADS))
+@pytest.mark.parametrize("name", each(LOADS))
 def test_an_open_loop_counts_all_who_came_meanwhile(tmp_path: Path, name: str) -> None:
-    installed(name)
     spec = LoadSpec(50, SECONDS, timeout=10.0, limit=LONG, ramp=0.0)
     with serving(tmp_path) as site, freezing(site, 1.0):
         result = take(LOADS[name], site.request(), spec, LocalTransport())
@@ -62,8 +61,10 @@ def test_an_open_loop_counts_all_who_came_meanwhile(tmp_path: Path, name: str) -
 
 @pytest.mark.parametrize("name", sorted(CLOSED))
 def test_a_closed_loop_counts_each_client_once_and_is_labelled(tmp_path: Path, name: str) -> None:
-    """So it is only ever a ceiling, and never what finds a capacity."""
-    installed(name)
+    """So it is only ever a ceiling, and never what finds a capacity.
+
+    wrk sends as little meanwhile, and adds to its percentiles whom it would have sent.
+    """
     assert name not in LOADS
     assert "closed loop" in LABEL
     clients = Clients(2, SECONDS, timeout=10.0)
@@ -71,4 +72,4 @@ def test_a_closed_loop_counts_each_client_once_and_is_labelled(tmp_path: Path, n
         printed = LocalTransport().run(CLOSED[name].argv(site.request(), clients), timeout=60)
     ceiling = CLOSED[name].parse(printed.stdout, clients)
     assert ceiling.failed is None
-    assert ceiling.percentiles[90] < LONG < FROZEN
+    assert (ceiling.percentiles[90] > LONG) == (name == "wrk")

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import os
-import shutil
 import signal
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from _pytest.mark import ParameterSet
 
+from autotune.loads.registry import LOADS
 from autotune.services.base import Endpoint
 from autotune.transports.request import Request, Tls
 from tests.loads.servers import free_port, nginx
@@ -63,10 +64,12 @@ class Site:
         return (self.directory / "access.log").read_text().splitlines()
 
 
-def installed(generator: str) -> None:
-    """Skip the test, saying so, where a generator is not there to be tried."""
-    if shutil.which(generator) is None:
-        pytest.skip(f"{generator} is not installed here: its recorded output is all that was tried")
+def each(generators: Iterable[str], *values: object) -> list[ParameterSet]:
+    """Parameters for a test: generators, those of no distribution marked, and values for all."""
+    return [
+        pytest.param(name, *values, marks=[pytest.mark.built] if LOADS[name].elsewhere else [])
+        for name in sorted(generators)
+    ]
 
 
 @contextmanager
