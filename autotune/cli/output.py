@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,18 +20,22 @@ def print_json(document: Any) -> None:
     echo("".join(f"\\u{ord(c):04x}" if "\x7f" <= c <= "\x9f" else c for c in text))
 
 
-def print_study(directory: Path, *, json_: bool, exit_code: bool) -> None:
-    """The report of a study; with ``exit_code``, exit with 4 unless it has improved."""
+def print_study(directory: Path, *, json_: bool, exit_code: bool, at: Sequence[float] = ()) -> None:
+    """The report of a study; with ``exit_code``, exit with 4 unless it has improved.
+
+    ``at`` are rates in requests/s to say the latency of, before and after.
+    """
     from autotune.report.studies import open_study
-    from autotune.report.summary import summary
-    from autotune.report.text import report_lines
+    from autotune.report.summary import answer, summary
+    from autotune.report.text import latency_lines, report_lines
     from autotune.report.view import study_view
 
     view = study_view(open_study(directory))
     if json_:
-        print_json(summary(view))
+        answers = {"at": [answer(view, rate) for rate in at]} if at else {}
+        print_json(summary(view) | answers)
     else:
-        show(report_lines(view))
+        show([*report_lines(view), *(line for rate in at for line in latency_lines(view, rate))])
     if exit_code and view.verdict != "improved":
         raise typer.Exit(errors.NOT_IMPROVED)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -73,6 +73,12 @@ def report(
     open_: Annotated[
         bool, typer.Option("--open", help="Open the HTML report (STUDY/report.html).")
     ] = False,
+    at: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--at", metavar="RATE", help="Latency at a rate, such as 800/s; may be repeated."
+        ),
+    ] = None,
     json_: Json = False,
     studies: Studies = STUDIES,
 ) -> None:
@@ -93,7 +99,17 @@ def report(
         if open_ and typer.launch(path.resolve().as_uri()):
             raise AutotuneError("no browser could be opened", hint=f"open {path} yourself")
     if json_ or not html:
-        print_study(directory, json_=json_, exit_code=False)
+        print_study(directory, json_=json_, exit_code=False, at=_rates(at or ()))
+
+
+def _rates(texts: Iterable[str]) -> list[float]:
+    """Rates as the user wrote them, in requests/s. Raises AutotuneError."""
+    from autotune.target.units import rate
+
+    try:
+        return [rate(text) for text in texts]
+    except ValueError as error:
+        raise AutotuneError(f"--at: {error}", hint="such as --at 800/s") from None
 
 
 def diff(

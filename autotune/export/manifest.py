@@ -52,7 +52,7 @@ def manifest(
     baseline = sides["baseline"].trial if "baseline" in sides else None
     command = study.target.command is not None
     # A command runs where its own target file is, not beside this copy of it.
-    source = _records(study, "study")[0].get("source") if command else None
+    source = study.records_of("study")[0].get("source") if command else None
     return {
         "schema": SCHEMA,
         "kind": "autotune-export",
@@ -60,7 +60,7 @@ def manifest(
         "trial": trial.number,
         "phase": str(trial.phase),
         **({"simulated": True} if study.target.simulated else {}),
-        **_origin(study),
+        **study.origin,
         "slo": slo(study.target),
         **_measured_with(study.target, source),
         "claim": _claim(view) if is_best else None,
@@ -78,22 +78,6 @@ def manifest(
             for path, content in sorted(files.items())
         ],
         "verify": VERIFY.replace("target.yaml", shlex.quote(source)) if source else VERIFY,
-    }
-
-
-def _records(study: Study, event: str) -> list[Mapping[str, Any]]:
-    """The records of a kind; an empty one where there are none."""
-    return [record for record in study.records if record["event"] == event] or [{}]
-
-
-def _origin(study: Study) -> dict[str, Any]:
-    """Which autotune, which programs, when."""
-    begun, session = _records(study, "study")[0], _records(study, "session")[-1]
-    return {
-        "autotune": begun.get("autotune"),
-        "versions": dict(sorted(session.get("versions", {}).items())),
-        "started": begun.get("started"),
-        "concluded": _records(study, "verdict")[-1].get("at"),
     }
 
 

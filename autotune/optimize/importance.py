@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from scipy.linalg import cho_solve
 
 from autotune.estimate import WITHIN_90
 from autotune.optimize.gp.grid import Axis, Points
@@ -56,6 +57,22 @@ def effects(surrogate: Surrogate) -> dict[str, float]:
     alpha = surrogate.log_peak.alpha
     deviations = {name: float((part.T @ alpha).std()) for name, part in _parts(surrogate)}
     return dict(sorted(deviations.items(), key=lambda item: -item[1]))
+
+
+def uncertainties(surrogate: Surrogate) -> dict[str, float]:
+    """Parameter → sd of its ``effects``: the posterior's, along the shape that its mean gives it."""
+    process, points = surrogate.log_peak, surrogate.observations.points
+    sds = {}
+    for d, (name, part) in enumerate(_parts(surrogate)):
+        shape = part.T @ process.alpha
+        shape = shape - shape.mean()
+        direction = shape / max(float(np.linalg.norm(shape)), 1e-12) / np.sqrt(len(points))
+        levels = points[:, d]
+        own = process.amplitudes[d] * process.tables[d][levels[:, None], levels[None, :]]
+        across = part @ direction
+        variance = direction @ own @ direction - across @ cho_solve(process.factor, across)
+        sds[name] = float(np.sqrt(max(float(variance), 0.0)))
+    return sds
 
 
 def pairs(surrogate: Surrogate, most: int = PAIRS) -> tuple[Pair, ...]:
@@ -112,14 +129,19 @@ def _parts(surrogate: Surrogate) -> Iterator[tuple[str, Array]]:
 
 
 def view(surrogate: Surrogate, anova: Mapping[str, float]) -> dict[str, Any]:
-    """As JSON: ``importance`` (``effect`` is a log ratio), ``pairs``, ``edges``, and ``slices`` of the
-    parameters that matter most, through the configuration believed to be the best: ``x``, ``mean``
-    and the 90 % band ``low`` to ``high``, as peaks."""
+    """As JSON: ``importance`` (``effect`` and its ``sd`` are of a log ratio), ``pairs``, ``edges``, and
+    ``slices`` of the parameters that matter most, through the configuration believed to be the best:
+    ``x``, ``mean`` and the 90 % band ``low`` to ``high``, as peaks."""
     best = surrogate.observations.points[surrogate.best()]
-    ranked = effects(surrogate)
+    ranked, sds = effects(surrogate), uncertainties(surrogate)
     return {
         "importance": [
-            {"parameter": name, "effect": round(effect, 4), "ped_anova": anova.get(name)}
+            {
+                "parameter": name,
+                "effect": round(effect, 4),
+                "sd": round(sds[name], 4),
+                "ped_anova": anova.get(name),
+            }
             for name, effect in ranked.items()
         ],
         "pairs": [asdict(pair) for pair in pairs(surrogate)],

@@ -2,31 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from autotune.errors import AutotuneError
+from autotune.estimate import WITHIN_90
 from autotune.report import format as fmt
 from autotune.report import timeline
 from autotune.report.diff import rendered
+from autotune.report.latency import LatencyCurve, latency_curves
 from autotune.report.load_curve import PERCENTILES, hosts_at_capacity, load_curve
 from autotune.report.objective import Requests
 from autotune.report.parameters import Declared, active, changes, declared, described
 from autotune.report.studies import Study
-from autotune.report.trials import VERDICTS, describe_finding, outcome
+from autotune.report.trials import LEAST_MEASURED, VERDICTS, describe_finding, measured, outcome
 from autotune.report.view import StudyView, capacity_of
 from autotune.services.base import Value
 from autotune.study.records import COUNTED, Trial
 from autotune.unified_diff import Files, file_diff
 
 Curve = dict[str, list[float | None]]
+LEAST_EFFECT = 0.002  # of a setting that is drawn, as a log ratio
+MATRIX = 24  # settings that the table of trials has columns for
 
 
 def data(view: StudyView) -> dict[str, Any]:
     """Everything the charts are drawn from."""
     slo, units = view.target.slo.slo, view.units
     sides, readings = view.conclusion.sides, view.readings()
-    time = timeline.time_of(view)
+    time, columns = timeline.time_of(view), _columns(view)
     # Neither side is there without a reading that met the SLO.
     hosts = {side: hosts_at_capacity(records, slo) for side, records in readings.items()}
     return {
@@ -48,9 +52,11 @@ def data(view: StudyView) -> dict[str, Any]:
         "steps": timeline.best_so_far(view, time),
         "readings": timeline.readings(view, time),
         "latency": {side: _percentile_curve(records) for side, records in readings.items()},
+        "fitted": {side: _fitted(curve) for side, curve in latency_curves(view).items()},
+        "columns": [column["name"] for column in columns["parameters"][:MATRIX]],
         "hosts": {side: means for side, means in hosts.items() if means},
-        "parameters": _columns(view),
-        "trials": _rows(view),
+        "parameters": columns,
+        "trials": _rows(view, [column["name"] for column in columns["parameters"][:MATRIX]]),
         "ceilings": [dict(record) for record in view.state.ceilings],
         **_model(view),
     }  # fmt: skip
@@ -72,19 +78,25 @@ def _percentile_curve(readings: Iterable[Mapping[str, Any]]) -> Curve:
     }
 
 
+def _fitted(curve: LatencyCurve) -> dict[str, Any]:
+    """The fitted curve for the page: rates, milliseconds there with their band, the capacity."""
+    bands = {"middle": curve.middle, "low": curve.low, "high": curve.high}
+    peak = curve.capacity
+    return {
+        "rate": [round(rate, 1) for rate in curve.rates],
+        **{name: [float(f"{1000 * ms:.4g}") for ms in band] for name, band in bands.items()},
+        "capacity": [round(rate, 1) for rate in (peak.peak, peak.low, peak.high)] if peak else None,
+    }
+
+
 def _model(view: StudyView) -> dict[str, Any]:
     """Importance, pairs that interact, ranges to widen and slices, by the model; or nothing yet."""
     model, units = view.state.model, view.units
-    if model is None:
+    if model is None or len(measured(view.state)) < LEAST_MEASURED:
         return {}
-    total = sum(row["effect"] for row in model["importance"]) or 1.0
     return {
         "importance": {
-            "rows": [
-                {"name": row["parameter"], "share": row["effect"] / total}
-                for row in model["importance"]
-                if row["effect"] >= 0.005 * total
-            ],
+            "rows": _importance(view, model["importance"]),
             "pairs": model["pairs"],
             "edges": [
                 f"{edge['parameter']} is best at the {edge['end']} end of its range "
@@ -101,13 +113,35 @@ def _model(view: StudyView) -> dict[str, Any]:
     }  # fmt: skip
 
 
+def _importance(view: StudyView, effects: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Effects in per cent with their 90 % intervals (``null``: earlier versions recorded none).
+
+    Settings that always changed together cannot be told apart: they are one row, their effects summed.
+    """
+    groups: dict[tuple[int, ...], list[Mapping[str, Any]]] = {}
+    for row in effects:
+        values = [trial.settings.get(row["parameter"]) for trial in measured(view.state)]
+        groups.setdefault(tuple(map(values.index, values)), []).append(row)
+    rows = []
+    for group in groups.values():
+        effect = sum(row["effect"] for row in group)
+        sds = [row.get("sd") for row in group]
+        half = None if None in sds else WITHIN_90 * sum(sd for sd in sds if sd is not None)
+        if effect >= LEAST_EFFECT:
+            rows.append({
+                "names": [row["parameter"] for row in group], "effect": round(100 * effect, 2),
+                "half": None if half is None else round(100 * half, 2),
+            })  # fmt: skip
+    return sorted(rows, key=lambda row: -float(row["effect"]))
+
+
 def _columns(view: StudyView) -> dict[str, Any]:
     """Trials that the budget counts, their capacities with 90 % intervals, every setting that varied.
 
     ``parameters`` are ``name``, ``unit``, ``log`` and one value per trial: ``None`` where it had no
     effect. ``choices`` lists the values of anything but numbers, by which they are numbered.
     """
-    trials = [t for t in view.state.finished(*COUNTED) if t.peak and t.peak.feasible]
+    trials = measured(view.state)
     names = dict.fromkeys(name for trial in trials for name in trial.settings)
     own = declared(view.target)
     acting = [active(trial.settings, own) for trial in trials]
@@ -118,6 +152,8 @@ def _columns(view: StudyView) -> dict[str, Any]:
                   for t, acts in zip(trials, acting, strict=True)]  # fmt: skip
         if len({value for value in values if value is not None}) > 1:
             varied.append(_column(name, values, own))
+    place = _places(view)
+    varied.sort(key=lambda column: place.get(column["name"], (1, len(place))))
     return {
         "trials": [trial.number for trial in trials],
         "peaks": [capacity["peak"] for capacity in capacities],
@@ -125,6 +161,14 @@ def _columns(view: StudyView) -> dict[str, Any]:
         "highs": [capacity["high"] for capacity in capacities],
         "parameters": varied,
     }
+
+
+def _places(view: StudyView) -> dict[str, tuple[int, int]]:
+    """The order of settings: what the best changes before the rest, each by what it matters."""
+    changed = {change.name for change in view.changes}
+    ranked = [row["parameter"] for row in (view.state.model or {}).get("importance", ())]
+    names = dict.fromkeys([*ranked, *changed])
+    return {name: (int(name not in changed), place) for place, name in enumerate(names)}
 
 
 def _column(name: str, values: list[Value | None], own: Declared) -> dict[str, Any]:
@@ -143,8 +187,11 @@ def _column(name: str, values: list[Value | None], own: Declared) -> dict[str, A
     }
 
 
-def _rows(view: StudyView) -> list[dict[str, Any]]:
-    """The table of trials; a repeat refers to the trial it repeats instead of showing it again."""
+def _rows(view: StudyView, columns: Sequence[str]) -> list[dict[str, Any]]:
+    """The table of trials; a repeat refers to the trial it repeats instead of showing it again.
+
+    ``values`` are those of the settings in ``columns``, ``null`` without effect.
+    """
     baseline = view.conclusion.baseline.trial if view.conclusion.baseline else None
     before = _files(view.study, baseline) if baseline else {}
     own = declared(view.target)
@@ -158,6 +205,8 @@ def _rows(view: StudyView) -> list[dict[str, Any]]:
             "outcome": outcome(trial, view.units) if trial.over else "under way",
             "verdict": "failed" if trial.failure else _verdict(trial),
             "bottleneck": describe_finding(view.state.bottlenecks.get(trial.number, {})),
+            "limit": _limit(view.state.bottlenecks.get(trial.number, {})),
+            "values": _values(trial, columns, own),
             "rules": list(trial.bindings),
             "differences": list(trial.differences),
         }
@@ -168,6 +217,17 @@ def _rows(view: StudyView) -> list[dict[str, Any]]:
             row["diff"] = file_diff(before, after, "baseline", f"trial-{trial.number}")
         rows.append(row)
     return rows
+
+
+def _limit(finding: Mapping[str, Any]) -> str:
+    """What limited a trial without the evidence."""
+    return describe_finding({key: finding.get(key) for key in ("tier", "service", "resource")})
+
+
+def _values(trial: Trial, columns: Sequence[str], own: Declared) -> list[Value | None]:
+    acting = active(trial.settings, own)
+    values = [trial.settings.get(name) if name in acting else None for name in columns]
+    return [fmt.setting(value) if isinstance(value, bool) else value for value in values]
 
 
 def _verdict(trial: Trial) -> str:

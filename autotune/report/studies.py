@@ -39,6 +39,21 @@ class Study:
         """The target file that it was begun with, which may be gone."""
         return Path(str(self.records[0]["source"]))
 
+    @property
+    def origin(self) -> dict[str, Any]:
+        """Which autotune, which programs, when: ``null`` for what was not recorded."""
+        begun, session = self.records_of("study")[0], self.records_of("session")[-1]
+        return {
+            "autotune": begun.get("autotune"),
+            "versions": dict(sorted(session.get("versions", {}).items())),
+            "started": begun.get("started"),
+            "concluded": self.records_of("verdict")[-1].get("at"),
+        }
+
+    def records_of(self, event: str) -> list[Mapping[str, Any]]:
+        """The records of a kind; an empty one where there are none."""
+        return [record for record in self.records if record["event"] == event] or [{}]
+
     @cached_property
     def readings(self) -> tuple[Mapping[str, Any], ...]:
         """Every reading of load, in the order taken. Raises AutotuneError."""

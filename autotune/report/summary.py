@@ -18,6 +18,9 @@
 - ``bottleneck``: the findings for ``baseline`` and ``best``, or ``null`` when there are none.
 - ``ceilings``: only where some were measured (`autotune measure --closed`, `--tier`), as
   ``study.ceilings`` records them.
+- ``at``: only where rates were asked about: ``rate`` in requests/s, and for ``baseline`` and ``best``
+  the ``latency`` in seconds at the SLO's percentile with its 90 % interval ``low`` to ``high``.
+  ``bound`` is ``at most`` or ``more than`` where the rate lies beyond what was measured.
 - ``warnings``: ``code``, ``value``, ``threshold``, ``text``, ``remedy`` each.
 """
 
@@ -26,6 +29,7 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any
 
+from autotune.report.latency import latency_at
 from autotune.report.view import StudyView
 from autotune.report.warnings import warnings
 from autotune.target.model import Target
@@ -57,6 +61,16 @@ def summary(view: StudyView) -> dict[str, Any]:
     if ceilings:
         document["ceilings"] = list(map(dict, ceilings))
     return document | {"warnings": [asdict(warning) for warning in warnings(view)]}
+
+
+def answer(view: StudyView, rate: float) -> dict[str, Any]:
+    """An entry of ``at``; a side without enough readings is ``null``."""
+    answers = {
+        side: {"latency": latency.seconds, "low": latency.low, "high": latency.high,
+               "bound": latency.bound or None, "why": why or None}
+        for side, (latency, why) in latency_at(view, rate).items()
+    }  # fmt: skip
+    return {"rate": rate, **{side: answers.get(side) for side in SIDES}}
 
 
 def slo(target: Target) -> dict[str, float] | None:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from autotune.optimize.confirmation import LEAST_PAIRS
 from autotune.report import format as fmt
+from autotune.report.latency import latency_at
 from autotune.report.measured import ceiling_lines
 from autotune.report.objective import Requests, Values
 from autotune.report.parameters import active
@@ -85,6 +86,14 @@ def _gain(view: StudyView) -> str:
     assert view.gain is not None
     pairs = fmt.plural(view.gain["pairs"], "alternating pair")
     return f"{view.units.gained(view.gain)}{view.units.at}, {pairs}"
+
+
+def latency_lines(view: StudyView, rate: float) -> Iterator[Line]:
+    """What the SLO's percentile is at a rate, before and after, as far as the study can tell."""
+    yield "", ""
+    yield f"{fmt.percentile(view.target.slo.slo)} at {fmt.rate(rate)}/s", "bold"
+    for name, (latency, why) in latency_at(view, rate).items():
+        yield f"  {name:9}{latency}" + (f", {why}" if why else ""), ""
 
 
 def report_lines(view: StudyView, width: int | None = None) -> Iterator[Line]:
@@ -236,7 +245,7 @@ def _not_checked(view: StudyView) -> Iterator[str]:
             yield f"other load than {load} on {target.load.page}, and any other machine"
         else:
             yield "any real machine"
-    if len(view.changes) > 1 and view.verdict != "no-improvement":
+    if len(view.changes) > 1 and view.verdict != "no-improvement" and not view.state.explained:
         yield "which of the changes matter: they were measured together"
 
 

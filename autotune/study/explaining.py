@@ -23,7 +23,7 @@ from autotune.study import trial as trials
 from autotune.study.context import ProgressReporter, TrialContext, opened, versions
 from autotune.study.loop import KNOWN_SD, catch_up
 from autotune.study.ranking import baseline, best, drifted
-from autotune.study.records import Phase, State, Trial
+from autotune.study.records import Phase, State, Trial, reduction
 from autotune.study.schedule import Measure
 from autotune.study.store import state_of
 
@@ -179,9 +179,7 @@ def _changes(explanation: dict[str, Any]) -> list[str]:
         hint = "`--measure` finds the smallest set of changes that keeps 95 % of the gain."
         return [*lines, "", hint]
     kept = reduced["kept"]
-    share = f"{reduced['share']:.0%} of the gain [{reduced['low']:.0%}, {reduced['high']:.0%}]"
-    carried = f"{len(kept)} of {reduced['changes']} changes carry {share}"
-    lines = [f"{carried}, {reduced['measurements']} measurements:", *(f"  {name}" for name in kept)]
+    lines = [f"{reduction(reduced)}:", *(f"  {name}" for name in kept)]
     if reduced["trial"] is not None:
         lines.append(
             f"`autotune export {explanation['study']} --minimal --out DIR` writes only those."

@@ -117,6 +117,15 @@ class State:
         return next(trial for trial in self.trials if trial.number == number)
 
 
+def reduction(explained: Record) -> str:
+    """Which share of the gain the changes carry that an ablation kept, in words."""
+    share, low, high = (f"{explained[key]:.0%}" for key in ("share", "low", "high"))
+    carried = (
+        f"{len(explained['kept'])} of {explained['changes']} changes carry {share} of the gain"
+    )
+    return f"{carried} [{low}, {high}], {explained['measurements']} measurements"
+
+
 def replay(records: Iterable[Record], state: State | None = None) -> State:
     """The state after these records, in the order they were written; from ``state`` on, if given.
 

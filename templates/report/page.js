@@ -8,7 +8,7 @@ const minutes = (seconds) => seconds / 60;
 
 function draw(id, traces, shape) {
   const section = by(id);
-  const drawable = traces.some((trace) => (trace.x || trace.dimensions || trace.labels || []).length);
+  const drawable = traces.some((trace) => (trace.x || []).length);
   section.hidden = !drawable;
   if (!drawable) return;
   const plot = section.querySelector(".plot");
@@ -21,24 +21,44 @@ function draw(id, traces, shape) {
 const SIDES = [["baseline", "stock", "dot"], ["best", "accent", "solid"]];
 
 function drawLatency() {
-  const traces = [];
-  const quantiles = Object.keys(data.latency.baseline || data.latency.best || {}).filter((key) => /^p\d/.test(key));
-  for (const [side, paint, dash] of SIDES) {
-    const curve = data.latency[side];
+  const traces = [], late = data.slo.percentile;
+  for (const [side, paint] of SIDES) {
+    const curve = data.latency[side], fit = data.fitted[side];
     if (!curve) continue;
-    quantiles.forEach((quantile, index) => traces.push({
-      name: `${side} ${quantile}`, x: curve.rate, y: curve[quantile], customdata: curve.requests,
-      mode: "lines+markers", connectgaps: false, legendgroup: side,
-      visible: quantile === "p50" || quantile === data.slo.percentile ? true : "legendonly",
-      line: { color: colour(paint), dash: quantile === data.slo.percentile ? "solid" : dash === "solid" ? "dash" : "dot", width: quantile === data.slo.percentile ? 3 : 1.5 },
-      marker: { size: 4 + index }, opacity: 0.6 + 0.4 * (quantile === data.slo.percentile),
-      hovertemplate: `${side} ${quantile}: %{y:.3g} ms at %{x:,.0f}/s (%{customdata:,} requests)<extra></extra>`,
-    }));
+    if (fit) {
+      traces.push({
+        x: fit.rate.concat([...fit.rate].reverse()), y: fit.high.concat([...fit.low].reverse()), fill: "toself", mode: "lines",
+        line: { width: 0 }, fillcolor: colour(`${paint}-band`), legendgroup: side, showlegend: false, hoverinfo: "skip",
+      });
+      traces.push({
+        name: `${side} ${late}`, x: fit.rate, y: fit.middle, mode: "lines", line: { color: colour(paint), width: 3 }, legendgroup: side,
+        hovertemplate: `${side} ${late}: %{y:.3~g} ms at %{x:,.0f}/s, fitted<extra></extra>`,
+      });
+    }
+    const text = curve.rate.map((_, i) => `${rate(curve.rate[i])}/s, ${curve.requests[i].toLocaleString("en")} requests: ` + Object.keys(curve).filter((key) => /^p\d/.test(key)).map((key) => `${key} ${curve[key][i] ?? "–"}`).join(", ") + " ms");
+    traces.push({
+      name: `${side}, measured`, x: curve.rate, y: curve[late], text, mode: "markers", marker: { color: colour(paint), size: 6, opacity: 0.55 },
+      legendgroup: side, showlegend: !fit, hovertemplate: `${side}: %{text}<extra></extra>`,
+    });
+    if (fit && fit.capacity) {
+      const [peak, low, high] = fit.capacity;
+      traces.push({
+        name: `${side} capacity`, x: [peak], y: [data.slo.limit], mode: "markers", legendgroup: side,
+        marker: { color: colour(paint), symbol: "diamond", size: 13, line: { color: colour("paper"), width: 1.5 } },
+        error_x: { type: "data", symmetric: false, array: [high - peak], arrayminus: [peak - low], color: colour(paint), thickness: 2, width: 5 },
+        hovertemplate: `${side} capacity: ${rate(peak)}/s [${rate(low)}, ${rate(high)}]<extra></extra>`,
+      });
+    }
   }
+  // What lies far beyond the objective would press all else together.
+  const shown = traces.flatMap((trace) => trace.y).filter((ms) => ms !== null && ms > 0);
+  const ends = [Math.min(...shown, data.slo.limit) / 1.2, Math.min(Math.max(...shown, data.slo.limit) * 1.2, 8 * data.slo.limit)];
+  const asked = Number(by("rate").value);
+  const mark = asked ? [{ type: "line", yref: "paper", y0: 0, y1: 1, x0: asked, x1: asked, line: { color: colour("soft"), width: 1.5, dash: "dot" } }] : [];
   draw("latency", traces, layout({
-    xaxis: { title: { text: "offered rate, requests/s" }, rangemode: "tozero" },
-    yaxis: { title: { text: "latency, ms" }, ...logAxis([data.slo.limit, ...traces.flatMap((trace) => trace.y)], 4) },
-    shapes: [limitLine()], annotations: [limitLabel()],
+    xaxis: { title: { text: "offered rate, requests/s" }, rangemode: "tozero", nticks: 8 },
+    yaxis: { title: { text: "latency, ms" }, ...logAxis(ends, 4), range: ends.map(Math.log10) },
+    shapes: [limitLine(), ...mark], annotations: [limitLabel()], margin: { l: 60, r: 12, t: 12, b: 48 },
   }));
 }
 
@@ -57,28 +77,27 @@ function limitLine() {
   return { type: "line", xref: "paper", x0: 0, x1: 1, y0: data.slo.limit, y1: data.slo.limit, line: { color: colour("bad"), width: 1.5, dash: "dash" } };
 }
 function limitLabel() {
-  return { xref: "paper", x: 1, xanchor: "right", y: Math.log10(data.slo.limit), yanchor: "bottom", showarrow: false, text: data.slo.said, font: { color: colour("bad") } };
+  return { xref: "paper", x: 0, xanchor: "left", y: Math.log10(data.slo.limit), yanchor: "bottom", showarrow: false, text: data.slo.said, font: { color: colour("bad") } };
 }
 
-function atRate(curve, quantile, wanted) {
-  const points = curve.rate.map((x, i) => [x, curve[quantile][i]]).filter(([x]) => x !== null);
-  const after = points.findIndex(([x]) => x >= wanted);
-  if (after < 0 || (after === 0 && points[0][0] > wanted)) return undefined;
-  const [x1, y1] = points[after];
-  if (after === 0 || x1 === wanted) return y1;
-  const [x0, y0] = points[after - 1];
-  if (y0 === null || y1 === null) return null;
-  return y0 + (y1 - y0) * (wanted - x0) / (x1 - x0);
+const ms = (value) => (value >= 999.5 ? `${(value / 1000).toPrecision(2)} s` : `${value.toPrecision(3)} ms`);
+
+// As `report --at` answers: the two must say the same.
+function atRate(fit, asked) {
+  const { rate: rates, capacity } = fit, last = rates.length - 1;
+  if (capacity && asked > capacity[2]) return `more than ${ms(data.slo.limit)} (beyond its capacity of ${rate(capacity[0])}/s)`;
+  if (asked < rates[0]) return `at most ${ms(fit.high[0])} (extrapolated: its lowest rate measured is ${rate(rates[0])}/s)`;
+  if (asked > rates[last]) return `more than ${ms(fit.low[last])} (extrapolated: its highest rate measured is ${rate(rates[last])}/s)`;
+  const after = Math.max(1, rates.findIndex((x) => x >= asked)), share = (asked - rates[after - 1]) / (rates[after] - rates[after - 1]);
+  const [middle, low, high] = [fit.middle, fit.low, fit.high].map((band) => ms(band[after - 1] + (band[after] - band[after - 1]) * share));
+  return `${middle} [${low}, ${high}]`;
 }
 
-function sayAtRate() {
-  const wanted = Number(by("rate").value);
-  if (!wanted) { by("at-rate").textContent = ""; return; }
-  by("at-rate").textContent = SIDES.filter(([side]) => data.latency[side]).map(([side]) => {
-    const found = atRate(data.latency[side], data.slo.percentile, wanted);
-    const said = found === undefined ? "not measured there" : found === null ? "beyond all answers" : `${found.toPrecision(3)} ms`;
-    return `${side} ${data.slo.percentile}: ${said}`;
-  }).join(" · ");
+function answerRate() {
+  const asked = Number(by("rate").value);
+  const answers = SIDES.filter(([side]) => data.fitted[side]).map(([side]) => element("span", `${side} ${data.slo.percentile}: ${atRate(data.fitted[side], asked)}`));
+  by("at-rate").replaceChildren(...(asked > 0 ? answers : []));
+  drawLatency();
 }
 
 function drawProgress() {
@@ -141,21 +160,32 @@ function drawReadings() {
 }
 
 function drawImportance() {
-  const found = data.importance || { rows: [], pairs: [], edges: [] };
-  const rows = found.rows.slice(0, 15).reverse();
+  const found = data.importance, section = by("importance");
+  const rows = (found ? found.rows : []).slice(0, 15).reverse();
+  const narrow = matchMedia("(max-width: 40rem)").matches;
+  // A row's name in full on a line of its own where there is no room beside the chart.
+  const names = rows.map((r) => (r.names.length > 1 ? `${r.names[0]} and ${r.names.length - 1} more` : r.names[0]));
+  section.querySelector(".plot").style.height = `${90 + rows.length * (narrow ? 40 : 26)}px`;
   draw("importance", [{
-    type: "bar", orientation: "h", x: rows.map((r) => r.share), y: rows.map((r) => r.name),
-    marker: { color: colour("accent") }, hovertemplate: "%{y}: %{x:.0%}<extra></extra>",
-  }], layout({ margin: { l: 230, r: 16, t: 12, b: 48 }, xaxis: { title: { text: "share of what the model explains" }, tickformat: ".0%" }, yaxis: { automargin: true } }));
-  const pairs = found.pairs.map((p) => `${p.first} and ${p.second} interact: together ${(100 * p.effect).toFixed(0)} % beyond the sum of both`);
-  by("importance").querySelector("ul").replaceChildren(...[...pairs, ...found.edges].map((text) => element("li", text)));
+    mode: "markers", x: rows.map((r) => r.effect), y: rows.map((_, i) => i), marker: { color: rows.map((r) => colour(r.half !== null && r.half >= r.effect ? "soft" : "accent")), size: 10 },
+    error_x: { type: "data", array: rows.map((r) => r.half || 0), arrayminus: rows.map((r) => Math.min(r.half || 0, r.effect)), symmetric: false, color: colour("soft"), thickness: 1.5, width: 4 },
+    text: rows.map((r) => `${r.names.join("<br>")}: ±${r.effect} %` + (r.half === null ? ", interval not recorded" : ` [${Math.max(0, r.effect - r.half).toFixed(1)}, ${(r.effect + r.half).toFixed(1)}]`)),
+    hovertemplate: "%{text}<extra></extra>",
+  }], layout({
+    margin: { l: narrow ? 12 : 20, r: 16, t: 12, b: 48 }, xaxis: { title: { text: `effect on the ${data.quantity}, ± %` }, rangemode: "tozero" },
+    yaxis: narrow ? { showticklabels: false, range: [-0.6, rows.length - 0.2] } : { automargin: true, tickvals: rows.map((_, i) => i), ticktext: names, range: [-0.7, rows.length - 0.3] },
+    annotations: narrow ? names.map((text, y) => ({ x: 0, y: y + 0.18, text, xanchor: "left", yanchor: "bottom", showarrow: false, font: { size: 12 } })) : [],
+  }));
+  const together = rows.filter((r) => r.names.length > 1).map((r) => `changed together, not separable: ${r.names.join(", ")}`);
+  const pairs = found ? found.pairs.map((p) => `${p.first} and ${p.second} interact: together ${(100 * p.effect).toFixed(0)} % beyond the sum of both`) : [];
+  section.querySelector("ul").replaceChildren(...[...together, ...pairs, ...(found ? found.edges : [])].map((text) => element("li", text)));
 }
 
 const parameter = (name) => data.parameters.parameters.find((p) => p.name === name);
 const axisOf = (p) => ({ title: { text: p.unit ? `${p.name}, ${p.unit}` : p.name }, type: p.choices ? "category" : p.log ? "log" : "linear" });
 
 function fillSelects() {
-  const ranked = data.importance ? data.importance.rows.map((r) => r.name) : [];
+  const ranked = data.importance ? data.importance.rows.flatMap((r) => r.names) : [];
   const place = (name) => { const at = ranked.indexOf(name); return at < 0 ? ranked.length : at; };
   const names = data.parameters.parameters.map((p) => p.name).sort((a, b) => place(a) - place(b));
   for (const [id, first] of [["slice", null], ["slice2", "–"]]) {
@@ -193,59 +223,6 @@ function drawSlices() {
     error_y: { type: "data", symmetric: false, array: mine.map((i) => highs[i] - peaks[i]), arrayminus: mine.map((i) => peaks[i] - lows[i]), thickness: 1, width: 2, color: colour("soft") },
   });
   draw("slices", traces, layout({ xaxis: axisOf(one), yaxis: { title: { text: `${data.quantity}, ${data.unit.name}` }, rangemode: fromZero() }, showlegend: Boolean(band) }));
-}
-
-// Drawn from lines, not as Plotly's own parallel coordinates: those need WebGL, which a mailed
-// file's reader may not have. Lines of like peaks share a trace, so that 500 trials draw at once.
-const SHADES = ["#440154", "#46327e", "#365c8d", "#277f8e", "#1fa187", "#4ac16d", "#a0da39", "#fde725"];
-
-function drawCoordinates() {
-  const { parameters, peaks, trials } = data.parameters;
-  const ranked = data.importance ? data.importance.rows.map((r) => r.name) : [];
-  const place = (p) => { const at = ranked.indexOf(p.name); return at < 0 ? ranked.length : at; };
-  const chosen = [...parameters].sort((a, b) => place(a) - place(b)).slice(0, 12);
-  const axes = [...chosen.map(scaled), scaled({ name: data.quantity, unit: data.unit.name, values: peaks })];
-  const section = by("coordinates");
-  section.querySelector(".plot").style.minWidth = `${axes.length * 80}px`;
-  if (!chosen.length) { draw("coordinates", [], layout({})); return; }
-  const low = Math.min(...peaks), span = Math.max(...peaks) - low || 1;
-  const shade = peaks.map((peak) => Math.min(SHADES.length - 1, Math.floor(SHADES.length * (peak - low) / span)));
-  const traces = SHADES.map((paint, index) => lines(trials.map((_, i) => i).filter((i) => shade[i] === index), axes, {
-    name: `from ${rate(low + span * index / SHADES.length)}${data.unit.suffix}`, line: { color: paint, width: 1 }, opacity: 0.6,
-  }));
-  for (const [side, paint] of SIDES) {
-    const at = trials.indexOf(data[side]);
-    if (at >= 0) traces.push(lines([at], axes, { name: side, line: { color: colour(paint), width: 4 } }));
-  }
-  const ends = axes.flatMap((axis, x) => [[-0.04, axis.from], [1.04, axis.to]].map(([y, text]) => ({ x, y, text, showarrow: false, font: { size: 11, color: colour("soft") } })));
-  draw("coordinates", traces.filter((trace) => trace.x.length), layout({
-    margin: { l: 170, r: 30, t: 10, b: 160 }, annotations: ends, showlegend: true,
-    xaxis: { tickvals: axes.map((_, i) => i), ticktext: axes.map((a) => a.name), tickangle: -35, zeroline: false },
-    yaxis: { visible: false, range: [-0.1, 1.1] },
-  }));
-}
-
-function lines(mine, axes, more) {
-  const x = [], y = [], text = [];
-  for (const i of mine) {
-    axes.forEach((axis, at) => { x.push(at); y.push(axis.places[i]); text.push(`trial ${data.parameters.trials[i]}: ${axis.name} ${axis.said(i)}`); });
-    x.push(null); y.push(null); text.push("");
-  }
-  return { mode: "lines", x, y, text, hovertemplate: "%{text}<extra></extra>", connectgaps: false, ...more };
-}
-
-function scaled(p) {
-  const known = p.values.filter((v) => v !== null);
-  const said = (i) => (p.values[i] === null ? "without effect" : String(p.values[i]));
-  if (p.choices) {
-    const last = Math.max(1, p.choices.length - 1);
-    return { name: p.name, said, from: p.choices[0], to: p.choices[last], places: p.values.map((v) => (v === null ? null : p.choices.indexOf(v) / last)) };
-  }
-  const low = Math.min(...known), high = Math.max(...known);
-  const bend = p.log && low > 0 ? Math.log : (v) => v;
-  const places = p.values.map((v) => (v === null ? null : (bend(v) - bend(low)) / (bend(high) - bend(low) || 1)));
-  const said1 = (v) => (Number.isInteger(v) ? v : Number(v.toPrecision(3))).toLocaleString("en");
-  return { name: p.name, said, from: said1(low), to: said1(high), places };
 }
 
 const FIGURES = [["cpu", "CPU in use", ".0%"], ["load", "load average", ".2f"], ["sockets", "sockets", ",.0f"], ["memory", "memory in use", ".0%"]];
@@ -286,8 +263,9 @@ function element(tag, text, className) {
 
 function detail(row) {
   const cell = element("td");
-  cell.colSpan = 5;
-  const lists = [["rules that bound it", row.rules], ["effective value ≠ requested", row.differences]];
+  cell.colSpan = 5 + data.columns.length;
+  const lists = [["outcome", [row.outcome]], ["limited by", row.bottleneck ? [row.bottleneck] : []], ["rules that bound it", row.rules], ["effective value ≠ requested", row.differences]];
+  if (row.changes && row.changes.length) lists.push([`${plural(row.changes.length, "setting")} different from the baseline`, row.changes.map(([name, before, after]) => `${name}: ${before} → ${after}`)]);
   for (const [title, lines] of lists) {
     if (!lines.length) continue;
     cell.append(element("b", title));
@@ -295,13 +273,6 @@ function detail(row) {
     list.append(...lines.map((line) => element("li", line)));
     cell.append(list);
   }
-  if (row.changes && row.changes.length) {
-    cell.append(element("b", `${plural(row.changes.length, "setting")} different from the baseline`));
-    const list = element("ul");
-    list.append(...row.changes.map(([name, before, after]) => element("li", `${name}: ${before} → ${after}`)));
-    cell.append(list);
-  }
-  if (row.of !== null) cell.append(element("p", `measures trial ${row.of} again`));
   if (row.diff) {
     cell.append(element("b", "files"));
     const text = element("pre");
@@ -311,31 +282,78 @@ function detail(row) {
     }
     cell.append(text);
   }
-  if (!cell.childNodes.length) cell.append(element("p", "nothing differs from the baseline"));
-  const made = element("tr", undefined, "detail");
-  made.append(cell);
-  return made;
+  const line = element("tr", undefined, "detail");
+  line.append(cell);
+  return line;
+}
+
+// Headings, what a trial is sorted by under each, and what its cell shows.
+const COLUMNS = [
+  ["trial", (row) => row.trial],
+  ["phase", (row) => row.phase, (row) => (row.of === null ? row.phase : `${row.phase} #${row.of}`)],
+  [null, (row) => row.peak, (row) => (row.peak === null ? "–" : `${rate(row.peak)} [${rate(row.low)}, ${rate(row.high)}]`)],
+  ["outcome", (row) => row.verdict || row.outcome],
+  ["limited by", (row) => row.limit],
+];
+let sorted = { by: 0, up: true };
+
+function columns() {
+  const fixed = COLUMNS.map(([title, value, text]) => [title || `${data.quantity}, ${data.unit.name}`, value, text || ((row) => String(value(row)))]);
+  const settings = data.columns.map((name, i) => [name, (row) => row.values[i], (row) => (row.values[i] === null || row.values[i] === undefined ? "–" : String(row.values[i]))]);
+  return [...fixed, ...settings];
+}
+
+function heading([title], index) {
+  const head = element("th"), button = element("button");
+  head.scope = "col";
+  // A long name breaks between its words.
+  title.split(/(?<=[._ ])|(?<=[a-z])(?=[A-Z])/).forEach((part) => button.append(part, document.createElement("wbr")));
+  button.onclick = () => { sorted = { by: index, up: sorted.by === index ? !sorted.up : index === 0 }; sortTrials(); };
+  head.append(button);
+  return head;
 }
 
 function fillTrials() {
-  const body = by("trials").querySelector("tbody");
-  body.replaceChildren(...data.trials.map((row) => {
-    const line = element("tr", undefined, "trial");
-    const peak = row.peak === null ? "–" : `${rate(row.peak)} [${rate(row.low)}, ${rate(row.high)}]`;
-    const phase = row.of === null ? row.phase : `${row.phase} #${row.of}`;
-    line.append(...[String(row.trial), phase, peak, row.verdict ? (row.peak === null ? row.outcome : row.verdict) : row.outcome, row.bottleneck].map((text) => element("td", text)));
-    line.tabIndex = 0;
-    line.dataset.words = [row.trial, phase, row.outcome, row.verdict, row.bottleneck, ...(row.changes || []).map(([name, , after]) => `${name} ${after}`)].join(" ").toLowerCase();
-    const toggle = () => {
-      const open = line.classList.toggle("open");
-      if (open) line.after(detail(row)); else line.nextElementSibling.remove();
-    };
-    line.onclick = toggle;
-    line.onkeydown = (event) => { if (event.key === "Enter") toggle(); };
-    return line;
-  }));
+  by("trials").querySelector("thead tr").replaceChildren(...columns().map(heading));
+  const lines = data.trials.map(trialLine);
+  by("trials").querySelector("tbody").replaceChildren(...lines);
   by("filter").oninput = filterTrials;
+  sortTrials();
   filterTrials();
+}
+
+function trialLine(row) {
+  const best = row.trial === data.best;
+  const line = element("tr", undefined, best ? "trial winner" : "trial");
+  const toggle = element("button", best ? `${row.trial} ★` : String(row.trial));
+  toggle.setAttribute("aria-expanded", "false");
+  toggle.setAttribute("aria-label", `trial ${row.trial}${best ? ", the best" : ""}: details`);
+  toggle.onclick = () => {
+    const open = line.classList.toggle("open");
+    toggle.setAttribute("aria-expanded", String(open));
+    if (open) line.after(detail(row)); else line.nextElementSibling.remove();
+  };
+  const first = element("td");
+  first.append(toggle);
+  line.append(first, ...columns().slice(1).map(([, , text]) => element("td", text(row))));
+  line.row = row;
+  line.dataset.words = [row.trial, row.phase, row.of === null ? "" : `#${row.of}`, row.outcome, row.verdict, row.bottleneck, ...(row.changes || []).map(([name, , after]) => `${name} ${after}`)].join(" ").toLowerCase();
+  return line;
+}
+
+const empty = (value) => value === null || value === undefined || value === "";
+
+function sortTrials() {
+  const [, value] = columns()[sorted.by], body = by("trials").querySelector("tbody");
+  const order = (a, b) => {
+    const [left, right] = [value(a.row), value(b.row)];
+    if (empty(left) || empty(right)) return empty(left) - empty(right);
+    const less = typeof left === "number" && typeof right === "number" ? left - right : String(left).localeCompare(String(right));
+    return sorted.up ? less : -less;
+  };
+  const lines = [...body.querySelectorAll("tr.trial")].sort(order);
+  body.replaceChildren(...lines.flatMap((line) => (line.classList.contains("open") ? [line, line.nextElementSibling] : [line])));
+  [...by("trials").querySelectorAll("th")].forEach((head, index) => head.setAttribute("aria-sort", index === sorted.by ? (sorted.up ? "ascending" : "descending") : "none"));
 }
 
 function filterTrials() {
@@ -351,20 +369,30 @@ function filterTrials() {
   by("shown").textContent = shown === lines.length ? plural(shown, "trial") : `${shown} of ${plural(lines.length, "trial")}`;
 }
 
+const SHOWN = [drawLatency, drawImportance], FOLDED = [drawProgress, drawReadings, drawSlices, drawHosts];
+
 // One after the other, so that the page can be read and scrolled while the rest is drawn.
 async function drawAll() {
-  for (const one of [drawLatency, drawProgress, drawReadings, drawImportance, drawSlices, drawCoordinates, drawHosts]) {
-    one();
+  for (const chart of by("more").open ? [...SHOWN, ...FOLDED] : SHOWN) {
+    chart();
     await new Promise((done) => setTimeout(done));
   }
 }
 
-unpacked().then(async (found) => {
-  data = found;
+Promise.all([unpacked(), plotlyLoaded()]).then(async ([study]) => {
+  data = study;
+  const more = by("more");
+  // report.html#all has nothing folded, report.html#rate=800 an answer for 800 requests/s.
+  const asked = new URLSearchParams(location.hash.slice(1));
+  more.open = asked.has("all");
+  by("rate").value = asked.get("rate") || "";
   fillSelects();
   fillTrials();
-  by("rate").oninput = sayAtRate;
+  by("rate").oninput = answerRate;
+  answerRate();
   await drawAll();
+  more.addEventListener("toggle", drawAll);
+  addEventListener("beforeprint", () => { more.open = true; });
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", drawAll);
   document.documentElement.dataset.drawn = "yes";
 });

@@ -20,7 +20,7 @@ function drawPanel(panel, index) {
   }), { responsive: true, displaylogo: false, displayModeBar: false });
 }
 
-unpacked().then(({ panels }) => {
+Promise.all([unpacked(), plotlyLoaded()]).then(([{ panels }]) => {
   const drawAll = () => panels.forEach(drawPanel);
   drawAll();
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", drawAll);

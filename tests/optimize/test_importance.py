@@ -45,3 +45,13 @@ def test_a_best_value_at_the_end_of_its_range_asks_for_more(surrogate: Surrogate
 
 def test_the_low_end_where_it_goes_down_is_no_reason(surrogate: Surrogate) -> None:
     assert importance.edges(surrogate, GRID.encode({"t.x.p0": 0.0})) == ()
+
+
+def test_what_matters_is_surer_than_what_does_not(surrogate: Surrogate) -> None:
+    effects, sds = importance.effects(surrogate), importance.uncertainties(surrogate)
+    assert effects.keys() == sds.keys()
+    assert effects["t.x.p0"] > 3 * sds["t.x.p0"] > 0
+    # 0.4 times a uniform number scatters by 0.4 / √12.
+    assert effects["t.x.p0"] == pytest.approx(0.4 / 12**0.5, abs=3 * sds["t.x.p0"] + 0.02)
+    for idle in ("t.x.p4", "t.x.p5"):
+        assert effects[idle] < 1.645 * sds[idle] + 0.005

@@ -9,16 +9,18 @@ from pathlib import Path
 
 import pytest
 
+from autotune.report.latency import latency_at
 from autotune.report.page import write_page
 from autotune.report.studies import open_study
+from autotune.report.view import study_view
 from tests.report.recorded_lab import grown, lab_study
 
 pytestmark = pytest.mark.browser
 STUDIES = Path(__file__).with_name("studies")
 SECTIONS = {
-    "latency", "progress", "readings", "importance", "slices", "coordinates", "hosts",
+    "latency", "progress", "readings", "importance", "slices", "hosts",
 }  # fmt: skip
-MOST_BYTES = 8_000_000
+MOST_BYTES = {None: 2_000_000, 500: 3_000_000}  # by trials; 1.84 MB of it are Plotly
 # The virtual time is less than a page of a running study takes to renew itself.
 FLAGS = (
     "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
@@ -27,12 +29,12 @@ FLAGS = (
 )  # fmt: skip
 
 
-def drawn(page: Path, profile: Path) -> tuple[str, list[str]]:
+def drawn(page: Path, profile: Path, fragment: str = "all") -> tuple[str, list[str]]:
     """The document after its script ran, and what the console said."""
     browser = shutil.which("chromium")
     assert browser, "chromium is not installed: make setup installs it"
     done = subprocess.run(
-        [browser, *FLAGS, f"--user-data-dir={profile}", page.as_uri()],
+        [browser, *FLAGS, f"--user-data-dir={profile}", f"{page.as_uri()}#{fragment}"],
         capture_output=True,
         text=True,
         timeout=120,
@@ -62,8 +64,8 @@ def test_every_plot_is_drawn(name: str, tmp_path: Path) -> None:
     shown = {section for section in found if found[section]}
     assert shown >= {"progress", "readings"}
     if name == "improved":
-        assert shown >= {"latency", "slices", "coordinates"}
-        assert document.count('class="trial"') == len(open_study(STUDIES / name).state.trials)
+        assert shown >= {"latency", "slices"}
+        assert document.count('<tr class="trial') == len(open_study(STUDIES / name).state.trials)
 
 
 @pytest.mark.parametrize("trials", [None, 500])
@@ -73,12 +75,12 @@ def test_a_study_of_the_lab_has_every_chart(trials: int | None, tmp_path: Path) 
         directory = grown(directory, tmp_path / "grown", trials)
     study = open_study(directory)
     page = write_page(study, tmp_path / "report.html")
-    assert page.stat().st_size <= MOST_BYTES
+    assert page.stat().st_size <= MOST_BYTES[trials]
     document, console = drawn(page, tmp_path / "profile")
     assert console == []
     assert 'data-drawn="yes"' in document
     assert sections(document) == dict.fromkeys(SECTIONS, True)
-    assert document.count('class="trial"') == len(study.state.trials) >= (trials or 1)
+    assert document.count('<tr class="trial') == len(study.state.trials) >= (trials or 1)
     assert "+148 % [104, 201]" in document
 
 
@@ -101,10 +103,29 @@ def test_nothing_is_drawn_over_anything_else(tmp_path: Path) -> None:
         numbers = labels(document, section, axis)
         assert 0 < len(numbers) <= room
         assert numbers == sorted(set(numbers))  # in full, not the last digit of each decade's
-    (width,) = re.findall(r"min-width: (\d+)px", chart(document, "coordinates"))
-    assert int(width) <= 1088  # of the page's column
-    axes = re.findall(r'class="xtick"><text.*?>([^<]*)</text>', chart(document, "coordinates"))
-    assert len(axes) == len(set(axes)) == 13  # twelve settings by their full names, the capacity
+    headings = re.findall(r'<th scope="col"[^>]*><button>(.*?)</button>', document)
+    names = [heading.replace("<wbr>", "") for heading in headings]
+    assert len(names) == len(set(names)) == 5 + 24  # of a trial, and settings by their full names
+    assert document.count('<tr class="trial winner"') == 1
+
+
+@pytest.mark.parametrize("rate", [250, 330, 800])
+def test_the_page_answers_for_a_rate_what_the_terminal_does(rate: int, tmp_path: Path) -> None:
+    study = open_study(lab_study(tmp_path))
+    page = write_page(study, tmp_path / "report.html")
+    document, _ = drawn(page, tmp_path / "profile", f"rate={rate}")
+    answers = re.findall(r"<span>(\w+) p99: (.*?)</span>", chart(document, "latency"))
+    assert dict(answers).keys() == {"baseline", "best"}
+    for side, (latency, why) in latency_at(study_view(study), rate).items():
+        assert rounded(dict(answers)[side]) == rounded(
+            f"{latency} ({why})" if why else str(latency)
+        )
+
+
+def rounded(answer: str) -> list[str]:
+    """Its words, and its numbers to two digits: the page has the curve's in four."""
+    return [f"{float(word):.2g}" if word[0].isdigit() else word
+            for word in re.findall(r"[\d.]+|[^\d\s\[\](),]+", answer.replace(",", ""))]  # fmt: skip
 
 
 def test_what_was_not_recorded_of_hosts_has_no_panel(tmp_path: Path) -> None:

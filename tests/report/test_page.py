@@ -18,11 +18,13 @@ from autotune.report.page import code, write_page
 from autotune.report.page import page as whole_page
 from autotune.report.studies import Study, open_study
 from autotune.report.timeline import study_time
+from autotune.report.trials import LEAST_MEASURED, measured
 from autotune.report.view import study_view
+from tests.report.recorded_lab import lab_study
 
 STUDIES = Path(__file__).with_name("studies")
 NAMES = sorted(path.name for path in STUDIES.iterdir())
-MOST_BYTES = 8_000_000
+MOST_BYTES = 2_000_000
 
 
 def opened(name: str) -> Study:
@@ -183,3 +185,54 @@ def test_the_page_is_replaced_whole(tmp_path: Path) -> None:
     write_page(opened("improved"), path)
     assert "+78 %" in path.read_text()
     assert [p.name for p in path.parent.iterdir()] == ["report.html"]
+
+
+def test_cards_and_provenance_come_before_anything_else() -> None:
+    document = page(opened("improved"))
+    start, end = document.index('class="cards"'), document.index("<h2>What limits it")
+    front = re.sub(r"<[^>]+>", " ", document[start:end])
+    for shown in (
+        "1,215 requests/s", "[1,189, 1,241]", "2,174 requests/s", "+78 %", "[72, 84]", "p99 ≤ 50 ms",
+        "autotune 0.1.0", "httperf on", "7 of 7 trials", "2026-03-02 09:00",
+    ):  # fmt: skip
+        assert shown in front, shown
+
+
+def test_what_an_ablation_measured_stands_beside_each_change(
+    copied: Callable[[str], Path],
+) -> None:
+    directory = copied("improved")
+    record = {
+        "event": "explained", "kept": ["web.php_fpm.max_children"], "dropped": ["lb.nginx.backlog"],
+        "changes": 18, "share": 0.97, "low": 0.91, "high": 1.03, "measurements": 14, "trial": None,
+    }  # fmt: skip
+    with (directory / "events.jsonl").open("a", encoding="utf-8") as journal:
+        journal.write(json.dumps(record) + "\n")
+    document = page(open_study(directory))
+    assert "1 of 18 changes carry 97% of the gain [91%, 103%], 14 measurements" in document
+    row = document[document.index("php_<wbr>fpm.<wbr>max_<wbr>children") :]
+    assert "<td>carries the gain</td>" in row[: row.index("</tr>")]
+    assert "which of the changes matter" not in document
+
+
+def test_importance_is_not_told_from_a_few_trials() -> None:
+    study = opened("improved")
+    count = len(measured(study.state))
+    assert 1 < count < LEAST_MEASURED
+    assert "importance" not in data(study)
+    assert f"{count} configurations measured: too few to tell" in page(study)
+
+
+def test_settings_that_always_changed_together_are_one_row(tmp_path: Path) -> None:
+    study = open_study(lab_study(tmp_path))
+    assert study.state.model
+    effects = {row["parameter"]: row["effect"] for row in study.state.model["importance"]}
+    rows = data(study)["importance"]["rows"]
+    (together,) = [row for row in rows if len(row["names"]) > 1][:1]
+    trials = measured(study.state)
+    patterns = {tuple(values.index(v) for v in values)
+                for name in together["names"]
+                for values in [[trial.settings.get(name) for trial in trials]]}  # fmt: skip
+    assert len(patterns) == 1
+    summed = 100 * sum(effects[name] for name in together["names"])
+    assert together["effect"] == pytest.approx(summed, abs=0.01)

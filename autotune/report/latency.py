@@ -1,0 +1,188 @@
+"""Latency against offered rate: a fitted curve, and what it says of any rate that is asked about.
+
+Latency never falls with the rate: the curve is the isotonic regression of the log latencies of all
+readings, weighted by their seconds (Robertson, Wright, Dykstra, Order Restricted Statistical
+Inference, 1988, section 1.2). At the capacity it has the SLO's limit, for that is what a capacity is.
+Its 90 % band is the bootstrap's: readings and the capacity are drawn anew, and the median of the
+curves is the curve. Half of the readings are drawn each time, for where a curve is isotonic as many as
+there are make the band too narrow (Sen, Banerjee, Woodroofe, Annals of Statistics 38, 2010).
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from math import exp, log
+from random import Random
+from typing import Any
+
+from autotune.environments.peak import Peak
+from autotune.estimate import Estimate
+from autotune.measure.reading import Reading
+from autotune.report import format as fmt
+from autotune.report.trials import WARM_UP
+from autotune.report.view import StudyView
+from autotune.study.store import reading_of
+from autotune.target.slo import Slo
+
+AT_MOST, MORE_THAN = "at most", "more than"
+CURVES = 200  # of the bootstrap
+RATES = 40  # of the grid that the curve is drawn on
+LEAST = 3  # readings that a curve is drawn from
+Point = tuple[float, float, float]  # log rate, log seconds, weight
+
+
+@dataclass(frozen=True)
+class Latency:
+    """The SLO's percentile at a rate, in seconds, with its 90 % interval.
+
+    ``bound``: it is ``at most`` that where only higher rates were measured, ``more than`` that beyond
+    the capacity or beyond what was measured, where a queue grows for as long as the load lasts.
+    """
+
+    seconds: float
+    low: float
+    high: float
+    bound: str = ""
+
+    def __str__(self) -> str:
+        if self.bound:
+            return f"{self.bound} {fmt.latency(self.seconds)}"
+        return f"{fmt.latency(self.seconds)} [{fmt.latency(self.low)}, {fmt.latency(self.high)}]"
+
+
+@dataclass(frozen=True)
+class LatencyCurve:
+    """``rates`` upwards, with the ``middle`` and the 90 % band of the percentile there in seconds."""
+
+    rates: tuple[float, ...]
+    middle: tuple[float, ...]
+    low: tuple[float, ...]
+    high: tuple[float, ...]
+    capacity: Peak | None
+    limit: float
+
+    def at(self, rate: float) -> Latency:
+        """What is known of the percentile at ``rate``, in requests/s."""
+        if self.capacity is not None and rate > self.capacity.high:
+            return Latency(self.limit, self.limit, self.limit, MORE_THAN)
+        bands = (self.middle, self.low, self.high)
+        middle, low, high = (_between(self.rates, band, rate) for band in bands)
+        if rate < self.rates[0]:
+            return Latency(high, low, high, AT_MOST)
+        if rate > self.rates[-1]:
+            return Latency(low, low, high, MORE_THAN)
+        return Latency(middle, low, high)
+
+    def why(self, rate: float) -> str:
+        """Where the answer for ``rate`` is from, if not from readings around it."""
+        if self.capacity is not None and rate > self.capacity.high:
+            return f"beyond its capacity of {fmt.rate(self.capacity.peak)}/s"
+        if rate < self.rates[0]:
+            return f"extrapolated: its lowest rate measured is {fmt.rate(self.rates[0])}/s"
+        if rate > self.rates[-1]:
+            return f"extrapolated: its highest rate measured is {fmt.rate(self.rates[-1])}/s"
+        return ""
+
+
+def latency_curves(view: StudyView) -> dict[str, LatencyCurve]:
+    """Those of the baseline and of the best, as far as readings allow. Raises AutotuneError."""
+    if view.target.goal is not None:
+        return {}
+    slo, given_up = view.target.slo.slo, view.target.load.timeout
+    sides = view.conclusion.sides
+    curves = {
+        label: fitted(readings, slo, given_up, sides[label].estimate)
+        for label, readings in view.readings().items()
+    }
+    return {label: curve for label, curve in curves.items() if curve is not None}
+
+
+def fitted(
+    records: Iterable[Mapping[str, Any]], slo: Slo, given_up: float, capacity: Peak | None
+) -> LatencyCurve | None:
+    """The curve of a configuration's readings; a percentile beyond all answers counts as the time at
+    which requests are ``given_up`` (seconds). Nothing without ``LEAST`` readings."""
+    readings = [
+        reading for record in records if record.get("purpose") != WARM_UP and record["intended"]
+        if (reading := reading_of(record)).is_valid
+    ]  # fmt: skip
+    if len(readings) < LEAST:
+        return None
+    points = sorted(_point(reading, slo, given_up) for reading in readings)
+    crossing = capacity.estimate if capacity and capacity.feasible else None
+    anchor = crossing if _late_first(readings, slo) else None
+    first, last = points[0][0], points[-1][0]
+    grid = [first + (last - first) * step / (RATES - 1) for step in range(RATES)]
+    drawn = Random(len(points))  # noqa: S311  # a sample, no secret
+    half = max(LEAST, len(points) // 2)
+    curves = [
+        _curve(sorted(drawn.choices(points, k=half)), grid, _drawn(anchor, drawn), slo)
+        for _ in range(CURVES)
+    ]
+    spread = [sorted(column) for column in zip(*curves, strict=True)]
+    middle, low, high = (
+        tuple(exp(column[round(share * (CURVES - 1))]) for column in spread)
+        for share in (0.5, 0.05, 0.95)
+    )
+    peak = capacity if crossing else None
+    return LatencyCurve(tuple(map(exp, grid)), middle, low, high, peak, slo.limit)
+
+
+def _point(reading: Reading, slo: Slo, given_up: float) -> Point:
+    late = None if reading.truncated else reading.percentile(slo.quantile)
+    return log(reading.rate), log(max(late or given_up, 1e-6)), max(reading.seconds, 1e-3)
+
+
+def _late_first(readings: Sequence[Reading], slo: Slo) -> bool:
+    """Whether it is lateness that breaks the SLO, in most readings that do: errors may come first."""
+    broken = [reading for reading in readings if not slo.met(reading)]
+    late = sum(r.truncated or r.violations > slo.allowed * r.intended for r in broken)
+    return 2 * late >= len(broken)
+
+
+def _drawn(anchor: Estimate | None, drawn: Random) -> float | None:
+    return None if anchor is None else drawn.gauss(anchor.log_mean, anchor.sd)
+
+
+def _curve(
+    points: Sequence[Point], grid: Sequence[float], crossing: float | None, slo: Slo
+) -> list[float]:
+    """Log seconds on the grid: isotonic, and through the limit at ``crossing`` (a log rate)."""
+    rates, values = [point[0] for point in points], _isotonic(points)
+    if crossing is not None:
+        limit, place = log(slo.limit), bisect_left(rates, crossing)
+        below, above = values[:place], values[place:]
+        values = [*(min(v, limit) for v in below), limit, *(max(v, limit) for v in above)]
+        rates = [*rates[:place], crossing, *rates[place:]]
+    return [_between(rates, values, rate) for rate in grid]
+
+
+def _isotonic(points: Sequence[Point]) -> list[float]:
+    """Least squares among what never falls, by pooling adjacent violators."""
+    blocks: list[tuple[float, float, int]] = []  # mean, weight, how many points
+    for _, value, weight in points:
+        block = (value, weight, 1)
+        while blocks and blocks[-1][0] >= block[0]:
+            mean, heavy, count = blocks.pop()
+            total = heavy + block[1]
+            block = ((mean * heavy + block[0] * block[1]) / total, total, count + block[2])
+        blocks.append(block)
+    return [mean for mean, _, count in blocks for _ in range(count)]
+
+
+def _between(xs: Sequence[float], ys: Sequence[float], x: float) -> float:
+    """Linear between the points, and level beyond the outer ones."""
+    place = bisect_left(xs, x)
+    if place == 0 or place == len(xs):
+        return ys[min(place, len(xs) - 1)]
+    (x0, x1), (y0, y1) = xs[place - 1 : place + 1], ys[place - 1 : place + 1]
+    return y0 + (y1 - y0) * (x - x0) / (x1 - x0)
+
+
+def latency_at(view: StudyView, rate: float) -> dict[str, tuple[Latency, str]]:
+    """By side: the percentile at a rate in requests/s, and what the answer is extrapolated from."""
+    return {
+        label: (curve.at(rate), curve.why(rate)) for label, curve in latency_curves(view).items()
+    }

@@ -1,0 +1,116 @@
+from __future__ import annotations
+
+import json
+from math import log
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from autotune.cli import app
+from autotune.environments.peak import Peak
+from autotune.estimate import Estimate
+from autotune.report.latency import AT_MOST, MORE_THAN, LatencyCurve, fitted, latency_curves
+from autotune.report.studies import open_study
+from autotune.report.view import study_view
+from autotune.target.slo import Slo
+
+STUDIES = Path(__file__).with_name("studies")
+SLO = Slo()
+
+
+def p99(rate: float) -> float:
+    """Of an M/M/1 queue that serves 1,092 requests/s: 50 ms at 1,000/s."""
+    return log(100) / (1092.1 - rate)
+
+
+def readings(rates: list[float], seed: int = 1) -> list[dict[str, Any]]:
+    """Readings whose percentile scatters by 10 % around the true one."""
+    draws, records = Random(seed), []
+    for rate in rates:
+        late = 1000 * p99(rate) * draws.lognormvariate(0, 0.1)
+        records.append({
+            "trial": 0, "purpose": "peak", "rate": rate, "seconds": 2.0, "intended": 1000,
+            "violations": 10 if late <= 50 else 20, "errors": {},
+            "histogram": {f"{late / 5:g}": 900, f"{late:g}": 100},
+        })  # fmt: skip
+    return records
+
+
+def curve(rates: list[float], capacity: Peak | None, seed: int = 1) -> LatencyCurve:
+    found = fitted(readings(rates, seed), SLO, 2.0, capacity)
+    assert found is not None
+    return found
+
+
+RATES = [500 + 10 * step for step in range(57)]
+CAPACITY = Peak.of(Estimate.of(1000, 0.02))
+
+
+def test_a_known_curve_is_within_its_band() -> None:
+    asked = (550.0, 700.0, 800.0, 900.0, 960.0)
+    answers = [
+        (curve(RATES, CAPACITY, seed).at(rate), p99(rate)) for seed in range(10) for rate in asked
+    ]
+    assert sum(answer.low <= true <= answer.high for answer, true in answers) >= 0.85 * len(answers)
+    assert all(answer.seconds == pytest.approx(true, rel=0.25) for answer, true in answers)
+
+
+def test_it_passes_through_the_capacity() -> None:
+    answer = curve(RATES, CAPACITY).at(1000)
+    assert answer.seconds == pytest.approx(SLO.limit, rel=0.05)
+    assert answer.low <= SLO.limit <= answer.high
+
+
+def test_what_was_not_measured_is_a_bound() -> None:
+    known = curve(RATES, CAPACITY)
+    below, beyond = known.at(100), known.at(1500)
+    assert (below.bound, beyond.bound) == (AT_MOST, MORE_THAN)
+    assert p99(100) <= below.seconds
+    assert beyond.seconds == SLO.limit
+    assert "lowest rate measured is 500/s" in known.why(100)
+    assert known.why(700) == ""
+    assert curve(RATES, None).at(1500).bound == MORE_THAN
+
+
+def test_a_disturbed_reading_does_not_make_latency_fall() -> None:
+    disturbed = [{**record, "histogram": {"900": 1000}} if record["rate"] == 600 else record
+                 for record in readings(RATES)]  # fmt: skip
+    known = fitted(disturbed, SLO, 2.0, CAPACITY)
+    assert known is not None
+    assert list(known.middle) == sorted(known.middle)
+    assert known.at(900).seconds == pytest.approx(p99(900), rel=0.25)
+
+
+def test_too_few_readings_make_no_curve() -> None:
+    assert fitted(readings([500, 600]), SLO, 2.0, CAPACITY) is None
+
+
+@pytest.mark.parametrize("name", sorted(path.name for path in STUDIES.iterdir()))
+def test_every_recorded_study_answers_for_both_sides(name: str) -> None:
+    view = study_view(open_study(STUDIES / name))
+    curves = latency_curves(view)
+    assert curves.keys() == view.conclusion.sides.keys()
+    for known in curves.values():
+        for rate in (1, 250, 800, 2000, 10_000):
+            answer = known.at(rate)
+            assert 0 < answer.low <= answer.seconds <= answer.high
+
+
+def test_the_terminal_answers_for_a_rate() -> None:
+    def asked(*options: str) -> str:
+        result = CliRunner().invoke(app, ["report", str(STUDIES / "improved"), *options])
+        assert result.exit_code == 0, result.output
+        return result.stdout
+
+    text = asked("--at", "1200/s", "--at", "60000/min")
+    assert "p99 at 1,200/s\n" in text
+    assert "p99 at 1,000/s\n" in text
+    assert "extrapolated: its lowest rate measured is 1,240/s" in text
+    (first, second) = json.loads(asked("--json", "--at", "1200/s", "--at", "9000/s"))["at"]
+    assert first["rate"] == 1200
+    assert first["baseline"]["low"] <= first["baseline"]["latency"] <= first["baseline"]["high"]
+    assert first["baseline"]["bound"] is None
+    assert second["best"]["bound"] == MORE_THAN
