@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import exp, log
 from random import Random
 from typing import Any
@@ -138,8 +138,8 @@ def _point(reading: Reading, slo: Slo, given_up: float) -> Point:
 def _late_first(readings: Sequence[Reading], slo: Slo) -> bool:
     """Whether it is lateness that breaks the SLO, in most readings that do: errors may come first."""
     broken = [reading for reading in readings if not slo.met(reading)]
-    late = sum(r.truncated or r.violations > slo.allowed * r.intended for r in broken)
-    return 2 * late >= len(broken)
+    late = [reading for reading in broken if not slo.met(replace(reading, errors={}))]
+    return 2 * len(late) >= len(broken)
 
 
 def _drawn(anchor: Estimate | None, drawn: Random) -> float | None:
