@@ -81,6 +81,7 @@ def targets_and_studies(ctx: typer.Context, incomplete: str) -> Iterable[Offer]:
 def parameters(ctx: typer.Context, incomplete: str) -> Iterator[Offer]:
     """Parameters of the target that is named before, with what they mean."""
     root = _target(Path(_first(ctx, "target")))
+    _declare(root)
     written = root.get("parameters") or {}
     names = {name: "" for name in written if "command" in root}
     for name, tier in _tiers(root).items():
@@ -169,6 +170,15 @@ def _tiers(root: Mapping[str, Any]) -> dict[str, _Tier]:
             bool(tier.get("local_cache")),
         )
     return tiers
+
+
+def _declare(root: Mapping[str, Any]) -> None:
+    """The services of the target itself; reading them takes pydantic."""
+    if specs := root.get("services"):
+        from autotune.services.registry import declare
+        from autotune.target.service import ServiceSpec
+
+        declare({name: ServiceSpec.model_validate(spec) for name, spec in specs.items()})
 
 
 def _target(path: Path) -> Mapping[str, Any]:

@@ -120,10 +120,20 @@ def params(
             help="A service; all of them without one.", autocompletion=completion.services
         ),
     ] = None,
+    target: Annotated[
+        Path | None,
+        typer.Option(
+            help="With the services that this target declares.", autocompletion=completion.targets
+        ),
+    ] = None,
     json_: Json = False,
 ) -> None:
     """The catalogue of parameters: meaning, unit, range, stock and recommended values, source."""
     from autotune.report.parameters import catalogue_json, catalogue_text
+    from autotune.services.registry import declare
+    from autotune.target.read import read, user_services
+
+    declare({**user_services(), **(read(target).target.services if target else {})})
 
     if json_:
         print_json(catalogue_json(service))

@@ -15,6 +15,7 @@ from autotune.environments import names
 from autotune.environments.clock import Clock
 from autotune.environments.evaluation import Evaluation, EvaluationRequest, History, Recorder
 from autotune.services.base import Settings
+from autotune.services.registry import declare
 from autotune.space.facts import HostFacts
 from autotune.space.space import Space
 from autotune.target.model import Target
@@ -140,6 +141,7 @@ def prepare(file: TargetFile) -> Environment:
 
     Raises TargetError for a target that does not fit its hosts, AutotuneError for missing programs.
     """
+    declare(file.target.services)
     names.check(file)
     runtimes = {name: tier.runtime for name, tier in file.target.tiers.items()}
     for name, runtime in runtimes.items():

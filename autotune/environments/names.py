@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from autotune.deploy.stack import entry_tiers
+from autotune.environments import declared
 from autotune.errors import Mistakes, TargetError
 from autotune.loads.of_target import foreign
 from autotune.loads.registry import chosen
@@ -22,8 +23,8 @@ def check(file: TargetFile) -> None:
     if file.target.command is None:
         with mistakes.collected():
             chosen(file)
-        for error in (*unknown_deployments(file), *_unknown_apps(file), *_entries(file),
-                      *foreign(file), *_unknown_parameters(file)):  # fmt: skip
+        for error in (*declared.mistakes(file), *unknown_deployments(file), *_unknown_apps(file),
+                      *_entries(file), *foreign(file), *_unknown_parameters(file)):  # fmt: skip
             with mistakes.collected():
                 raise error
     mistakes.raise_all()

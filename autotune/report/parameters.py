@@ -157,7 +157,7 @@ def described(name: str, settings: Settings = NOTHING, own: Declared = NONE) -> 
     if is_choice(name):
         return CHOICE
     full = ParameterName.parse(name)
-    kinds = _kinds().get(full.within_tier)
+    kinds = _kinds(tuple(ALL)).get(full.within_tier)
     if not kinds:
         return None
     siblings = own_settings(settings, full.owner)
@@ -166,10 +166,10 @@ def described(name: str, settings: Settings = NOTHING, own: Declared = NONE) -> 
 
 
 @cache
-def _kinds() -> dict[str, tuple[Service, ...]]:
+def _kinds(services: tuple[Service, ...]) -> dict[str, tuple[Service, ...]]:
     """``service.parameter`` → the services that have it: one may be there in two kinds."""
     kinds: dict[str, tuple[Service, ...]] = {}
-    for service in ALL:
+    for service in services:
         for parameter in service.parameters:
             name = f"{service.name}.{parameter.name}"
             kinds[name] = (*kinds.get(name, ()), service)

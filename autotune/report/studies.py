@@ -13,6 +13,7 @@ from typing import Any
 
 from autotune.errors import AutotuneError
 from autotune.report.trials import ReadingCounts, count_readings
+from autotune.services.registry import declare
 from autotune.study import journal
 from autotune.study.directory import EVENTS, holder, is_held
 from autotune.study.records import State, replay
@@ -92,7 +93,9 @@ def open_study(directory: Path) -> Study:
             f"study {directory.name} has lost its target.yaml: the study is damaged",
             hint="put the file back from a copy, or move the study's directory away",
         )
-    return Study(directory, read(directory / "target.yaml").target, records, replay(records))
+    target = read(directory / "target.yaml").target
+    declare(target.services)
+    return Study(directory, target, records, replay(records))
 
 
 def _records(path: Path) -> list[dict[str, Any]]:

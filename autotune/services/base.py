@@ -335,6 +335,11 @@ class Service:
     def programs(self) -> Programs:
         return {}
 
+    @property
+    def runs_privately(self) -> bool:
+        """Whether it can be started beside its unit, for a study alone."""
+        return type(self).start is not Service.start
+
     def config_path(self, site: Site) -> str:
         """Where its configuration file is."""
         return site.place(*self.config)

@@ -1,11 +1,12 @@
 """Every service there is, what deployments are made of, and which services a tier has.
 
-Each folder beside this file declares its own in ``service.SERVICES``.
+Each folder beside this file declares its own in ``service.SERVICES``. What the target at hand
+declares comes to them when it is read, for a process has to do with one target.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
@@ -14,29 +15,34 @@ from pkgutil import iter_modules
 from typing import Protocol
 
 from autotune import services
+from autotune.services import declared
 from autotune.services.adoption import Adoption
 from autotune.services.base import Conditions, Role, Service
 from autotune.services.diagnosis import NOTHING, Diagnosis
 from autotune.target.model import Target
+from autotune.target.service import ServiceSpec
 
 
-def _declared() -> Iterator[Service]:
+def _shipped() -> Iterator[Service]:
     for folder in iter_modules(services.__path__):
         if folder.ispkg:
             yield from import_module(f"{services.__name__}.{folder.name}.service").SERVICES
 
 
 # In the order that a request passes them, as the roles are.
-ALL: tuple[Service, ...] = tuple(
-    sorted(_declared(), key=lambda s: (list(Role).index(s.role), s.key))
-)
+ALL: list[Service] = []
 # What deployments are made of, by their keys.
-SERVICES: dict[str, Service] = {s.key: s for s in ALL if s.deployment or s.gateway}
+SERVICES: dict[str, Service] = {}
 # What a tier's ``app`` may say.
-APPS: dict[str, Service] = {s.application: s for s in ALL if s.application}
+APPS: dict[str, Service] = {}
+# What a tier's ``service`` may say, and the role each part of it plays there, in starting order.
+DEPLOYMENTS: dict[str, tuple[tuple[str, Role], ...]] = {}
+# Where a deployment listens under its distribution's units, unless the tier says otherwise.
+PORTS: dict[str, int] = {}
 
 
 def _deployments() -> Iterator[tuple[str, int, tuple[tuple[str, Role], ...]]]:
+    """Name, port and services of each, these in starting order."""
     for service in SERVICES.values():
         if service.deployment:
             yield service.deployment, service.port, ((service.key, service.role),)
@@ -46,10 +52,25 @@ def _deployments() -> Iterator[tuple[str, int, tuple[tuple[str, Role], ...]]]:
                 yield f"{service.key}+{server.key}", service.port, together
 
 
-# What a tier's ``service`` may say, and the role each part of it plays there, in starting order.
-DEPLOYMENTS = {deployment: services for deployment, _, services in _deployments()}
-# Where a deployment listens under its distribution's units, unless the tier says otherwise.
-PORTS = {deployment: port for deployment, port, _ in _deployments()}
+def _add(some: Iterable[Service]) -> None:
+    """Into everything above, in place of what had the same key."""
+    by_key = {service.key: service for service in (*ALL, *some)}
+    ALL[:] = sorted(by_key.values(), key=lambda s: (list(Role).index(s.role), s.key))
+    SERVICES.update((s.key, s) for s in ALL if s.deployment or s.gateway)
+    APPS.update((s.application, s) for s in ALL if s.application)
+    for deployment, port, together in _deployments():
+        DEPLOYMENTS[deployment], PORTS[deployment] = together, port
+
+
+_add(_shipped())
+# Names that a target cannot give to services of its own.
+SHIPPED = frozenset((*DEPLOYMENTS, *(name for s in ALL for name in (s.key, s.name))))
+
+
+def declare(specs: Mapping[str, ServiceSpec]) -> None:
+    """Add what a target declares; of a name that autotune ships, its own stays."""
+    _add(declared.service(name, spec) for name, spec in specs.items() if name not in SHIPPED)
+    diagnosis.cache_clear()
 
 
 def parts(deployment: str) -> tuple[tuple[Service, Role], ...]:
@@ -74,7 +95,9 @@ def speaks(deployments: Iterable[str], protocol: str) -> bool:
 
 def folder_declares(service: Service, name: str) -> object:
     """``ADOPTION`` or ``DIAGNOSIS`` of a service's folder: in the module of that name, or else in
-    `service.py`. None where it declares none."""
+    `service.py`; or the service's own. None where it declares none."""
+    if (own := getattr(service, name.lower(), None)) is not None:
+        return own
     folder = type(service).__module__.rpartition(".")[0]
     module = f"{folder}.{name.lower()}"
     declaring = module if find_spec(module) else f"{folder}.service"

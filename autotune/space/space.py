@@ -286,6 +286,12 @@ def unknown_deployments(file: TargetFile) -> Iterator[TargetError]:
                 )
             elif any(part.keeps_data for part, _ in parts(deployment)):
                 yield from _away_from_its_data(file, name, tier, deployment)
+            elif not (tier.installed or all(part.runs_privately for part, _ in parts(deployment))):
+                yield file.document.error(
+                    ["tiers", name, "service", index],
+                    f"{deployment} is a unit of its hosts, and runs in no other way",
+                    hint=f"`runtime: {runtimes.names(installed=True)}`",
+                )
 
 
 def _away_from_its_data(

@@ -13,6 +13,7 @@ from typing import Any
 from scipy.special import stdtrit  # not scipy.stats: it takes a second to import
 
 from autotune.measure.reading import Reading
+from autotune.services.registry import declare
 from autotune.study import journal
 from autotune.study.store import reading_of
 from autotune.sweep.plan import PURPOSE, Plan, Point, recorded
@@ -78,6 +79,7 @@ def load(directory: Path) -> SweepResults:
     """Everything a sweep's directory holds."""
     records = list(journal.read(directory / "events.jsonl"))
     plan, target = recorded(directory), read(directory / "target.yaml").target
+    declare(target.services)
     measured: dict[int, list[int]] = defaultdict(list)
     for record in records:
         if record["event"] == "swept":

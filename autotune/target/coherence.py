@@ -16,7 +16,7 @@ from autotune.target.model import OF_A_STACK, Load, ParameterRule, Target
 from autotune.target.units import duration_text, fraction_text
 
 # Keys that only a stack has, and those that only a command has.
-STACK = (*OF_A_STACK, "ssh", "load", "data", "simulated", "replace")
+STACK = (*OF_A_STACK, "ssh", "load", "data", "simulated", "replace", "services")
 COMMAND = ("maximize", "minimize", "unit", "timeout")
 DECLARING = ("when", "unit", "meaning")
 EXAMPLES = {

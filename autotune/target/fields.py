@@ -44,6 +44,10 @@ HEADER = r"^[A-Za-z0-9!#$%&'*+.^_`|~-]+$"
 METHOD = r"^[A-Z]+$"
 TEXT = r"^[^\x00-\x1f\x7f]+$"
 WORD = r"^[^\x00]*$"
+# Below `/`, nothing that a command would take for an option, no way up, no pattern.
+FILE = r"^(/\.?[A-Za-z0-9_@+:][A-Za-z0-9_.@+:-]*)+$"
+UNIT = r"^[A-Za-z0-9_][A-Za-z0-9_.@:-]*\.service$"
+PARAMETER = r"^[A-Za-z_][A-Za-z0-9_]{0,62}$"
 
 # What each pattern asks for, in words.
 EXPECTED = {
@@ -57,6 +61,9 @@ EXPECTED = {
     METHOD: "a method, such as POST",
     TEXT: "text on one line",
     WORD: "an argument of a command",
+    FILE: "the whole path of a file on the host",
+    UNIT: "the name of a unit, such as shop.service",
+    PARAMETER: "a parameter's name: letters, digits and '_', a letter first",
 }
 
 

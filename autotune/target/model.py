@@ -51,11 +51,21 @@ from autotune.target.fields import (
 )
 from autotune.target.rule import ParameterRule
 from autotune.target.runtimes import RuntimeName
+from autotune.target.service import (
+    Answers,
+    Counters,
+    ServiceFile,
+    ServiceNeeds,
+    ServiceParameter,
+    ServiceSpec,
+    ServiceSpecs,
+)
 from autotune.target.slo import Slo
 from autotune.target.units import duration
 
 __all__ = [
-    "Budget", "Data", "Host", "Load", "ParameterRule", "Scalar", "Search", "Simulated", "SloSpec", "Ssh",
+    "Answers", "Budget", "Counters", "Data", "Host", "Load", "ParameterRule", "Scalar", "Search",
+    "ServiceFile", "ServiceNeeds", "ServiceParameter", "ServiceSpec", "Simulated", "SloSpec", "Ssh",
     "Target", "Tier",
 ]  # fmt: skip
 
@@ -365,6 +375,8 @@ class Target(Model):
     ssh: Ssh = Ssh()
     tiers: Annotated[dict[Annotated[str, Field(pattern=TIER)], Tier], _NAMED] = Field(default={})
     """What runs on them, from the load balancer to the store."""
+    services: ServiceSpecs = Field(default={})
+    """Software that autotune does not ship, by the name that a tier's `service:` has for it."""
     replace: Switch = False
     """`replace: true` for every tier: configuration files are replaced whole, not edited."""
     parameters: dict[Text, ParameterRule] = Field(default={})

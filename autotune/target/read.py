@@ -20,6 +20,7 @@ from autotune.target.messages import format_value, nearest
 from autotune.target.model import Host, Load, Ssh, Target, Tier
 from autotune.target.override import Override, overridden
 from autotune.target.runtimes import DEFAULT, NAMES
+from autotune.target.service import ServiceSpec, user_files
 
 SECRET = re.compile(
     r"pass(word|wd|phrase)?$|secret|token|credential|identity|^(api_?|private_?|ssh_?)?key(_?file)?$"
@@ -31,6 +32,15 @@ MISSING = {
     "name": "name: shop",
     "hosts": "hosts: web1",
     "service": "service: nginx",
+    "meaning": "meaning: Connections at one time.",
+    "default": "default: 100",
+    "role": "role: proxy",
+    "port": "port: 8080",
+    "unit": "unit: shop.service",
+    "files": "files: {/etc/shop.conf: {}}",
+    "parameters": "parameters: {threads: {meaning: …, default: 4, range: [1, 16]}}",
+    "command": "command: [shopctl, stats]",
+    "values": "values: {threads: '^threads: ([0-9]+)$'}",
 }
 # Keys that other tools have, with what there is in their place.
 ELSEWHERE = {
@@ -100,13 +110,26 @@ def read(path: Path, overrides: Iterable[Override] = ()) -> TargetFile:
     """
     overrides = tuple(overrides)
     document = overridden(load(path), overrides)
-    target = validated(document, Target)
+    target = _with_users(validated(document, Target))
     mistakes = Mistakes()
     for finding in findings(target):
         with mistakes.collected():
             raise document.error(finding.location, finding.message, hint=finding.hint)
     mistakes.raise_all()
     return TargetFile(target, document, overrides)
+
+
+def _with_users(target: Target) -> Target:
+    """With the services of the user's own files that its tiers name. Raises TargetError."""
+    names = {name for tier in target.tiers.values() for name in tier.service} - {*target.services}
+    paths = {name: path for name, path in user_files().items() if name in names}
+    own = {name: validated(load(path), ServiceSpec) for name, path in paths.items()}
+    return target.model_copy(update={"services": {**target.services, **own}}) if own else target
+
+
+def user_services() -> dict[str, ServiceSpec]:
+    """Every service that the user's own files declare. Raises TargetError."""
+    return {name: validated(load(path), ServiceSpec) for name, path in user_files().items()}
 
 
 def read_addresses(path: Path) -> TargetFile:

@@ -1,0 +1,71 @@
+"""Services that a target declares: what of them can only be checked beside the catalogue and hosts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from autotune.errors import TargetError
+from autotune.services.registry import SHIPPED
+from autotune.space.expression import parse
+from autotune.space.facts import HostFacts
+from autotune.target.read import TargetFile
+from autotune.target.service import ServiceSpec
+from autotune.target.units import in_unit
+
+ANY_HOST = HostFacts(1, 2**30)  # only the names matter
+
+
+def mistakes(file: TargetFile) -> Iterator[TargetError]:
+    """An error for each name that is taken, expression that means nothing, and file without a text."""
+    for name, spec in file.target.services.items():
+        place = ("services", name)
+        if name in SHIPPED:
+            message = f"{name} is a service that autotune has already"
+            yield file.document.error(place, message, hint=f"call it my_{name}")
+        yield from _expressions(file, name, spec)
+    for name, tier in file.target.tiers.items():
+        for service in tier.service:
+            if service in file.target.services and not file.target.edits(name):
+                yield from _without_text(file, name, service)
+
+
+def _expressions(file: TargetFile, name: str, spec: ServiceSpec) -> Iterator[TargetError]:
+    facts = ANY_HOST.names()
+    for parameter, declared in spec.parameters.items():
+        for key in ("default", "range", "recommended", "safe"):
+            value = getattr(declared, key)
+            for bound in value if isinstance(value, tuple) else (value,):
+                # What is no quantity in the parameter's own unit is over the host.
+                if declared.choices is None and isinstance(
+                    in_unit(bound, declared.unit or ""), str
+                ):
+                    place = ("services", name, "parameters", parameter, key)
+                    yield from _expression(file, place, str(bound), set(facts))
+    for size, text in spec.needs.model_dump().items():
+        if text:
+            yield from _expression(
+                file, ("services", name, "needs", size), text, {*spec.parameters}
+            )
+
+
+def _expression(
+    file: TargetFile, place: tuple[str, ...], text: str, names: set[str]
+) -> Iterator[TargetError]:
+    try:
+        unknown = sorted({*parse(text).names()} - names)
+    except ValueError as error:
+        yield file.document.error(place, str(error))
+        return
+    for name in unknown:
+        yield file.document.unknown(place, "name", names, name)
+
+
+def _without_text(file: TargetFile, tier: str, service: str) -> Iterator[TargetError]:
+    """Files are written whole there, so each needs a text."""
+    for path, declared in file.target.services[service].files.items():
+        if declared.text is None and declared.template is None:
+            message = (
+                f"tier {tier} replaces files whole, and {path} has neither `text` nor `template`"
+            )
+            hint = "leave out `replace:` and `templates:` to edit it as it lies on its hosts"
+            yield file.document.error(("services", service, "files", path), message, hint=hint)

@@ -1,0 +1,339 @@
+"""A service that a target declares, as the rest of the catalogue is: `ServiceSpec` → `Service`.
+
+Its files are edited at the places its directives name, or written whole from its own templates. No
+value ever gets into a command: commands are lists of words that the target spells out.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from functools import partial
+from typing import Any, ClassVar
+
+from autotune.services.adoption import Adoption, RunningHost, RunningService
+from autotune.services.base import (
+    Action,
+    Argv,
+    Bound,
+    ConfigFile,
+    Effect,
+    Needs,
+    Parameter,
+    Readback,
+    Role,
+    Service,
+    Settings,
+    Site,
+    Value,
+)
+from autotune.services.config_files import Config, Directive, PlacedDirective, Unreadable, Word
+from autotune.services.diagnosis import CounterQuery, Diagnosis, Resource
+from autotune.services.directives import (
+    MILLISECONDS,
+    REAL,
+    SECONDS,
+    SIGNED,
+    WORD,
+    Absent,
+    Accepts,
+    Adopted,
+    Edit,
+    Notation,
+    Tunable,
+    joined,
+    literal,
+    map_directives,
+    switch,
+)
+from autotune.services.readback import number
+from autotune.strict import decimal
+from autotune.target.service import Answers, ServiceParameter, ServiceSpec
+from autotune.target.units import in_unit
+
+_KINDS = {Role.PROXY: "lb", Role.DATABASE: "db"}  # the others are called as their roles
+_VALUE = r"([^\s;,\"']+)"
+_ENDING = re.compile(r"[A-Za-z%]*")
+
+
+def service(name: str, spec: ServiceSpec) -> Service:
+    """The service of this name, with its adoption and its diagnosis."""
+    commands = [*([spec.check] if spec.check else []), *(answers.command for answers in spec.read),
+                *([spec.counters.command] if spec.counters else [])]  # fmt: skip
+    role = Role(spec.role)
+    attributes: dict[str, Any] = {
+        "spec": spec,
+        "name": name,
+        "deployment": name,
+        "title": spec.title or name,
+        "role": role,
+        "port": spec.port,
+        "unit_name": spec.unit,
+        "packages": spec.packages,
+        "elsewhere": "" if spec.packages else f"{spec.title or name} is not in the catalogue",
+        "programs": {argv[0]: (argv[0],) for argv in commands},
+        "keeps_data": spec.keeps_data,
+        "forgets_on_restart": spec.forgets_on_restart,
+        # A unit reloads by what its own file says: only that it does is of interest.
+        "reload_signal": "HUP" if spec.reload else None,
+        "parameters": tuple(_parameter(name, p) for name, p in spec.parameters.items()),
+        "needs": Needs(source="the target", **spec.needs.model_dump(exclude_none=True)),
+        "adoption": _adoption(name, spec),
+        "diagnosis": _diagnosis(spec),
+    }
+    declared: Service = type("Declared", (_Declared,), attributes)()
+    return declared
+
+
+class _Declared(Service):
+    spec: ClassVar[ServiceSpec]
+
+    def files(self, site: Site) -> tuple[ConfigFile, ...]:
+        return tuple(
+            ConfigFile(path, file.template or f"{self.name}: {path}", int(file.mode, 8), file.text)
+            for path, file in self.spec.files.items()
+            if file.text or file.template
+        )
+
+    def validate(self, site: Site, files: Mapping[str, bytes]) -> Argv | None:
+        return _argv(self.spec.check, site) if self.spec.check else None
+
+    def effective(self, site: Site) -> tuple[Readback, ...]:
+        # The default of a range may be an expression over the host.
+        kinds = {name: type(p.default) if p.choices else float
+                 for name, p in self.spec.parameters.items()}  # fmt: skip
+        return tuple(
+            Readback(_argv(answers.command, site), partial(_values, answers, kinds))
+            for answers in self.spec.read
+        )
+
+
+def _argv(command: Argv, site: Site) -> Argv:
+    """With the program's path, and where it listens in place of what stands for it."""
+    place = site.listen
+    words = (
+        w.replace("{host}", place.host).replace("{port}", str(place.port)) for w in command[1:]
+    )
+    return (site.programs[command[0]], *words)
+
+
+def _values(answers: Answers, kinds: Mapping[str, type], text: str) -> Settings:
+    values: dict[str, Value] = {}
+    for name, pattern in answers.values.items():
+        if match := re.search(pattern, text, re.MULTILINE):
+            value = match[1]
+            switched = value.lower() == "true" if kinds[name] is bool else number(value)
+            values[name] = value if kinds[name] is str else switched
+    return values
+
+
+def _parameter(name: str, spec: ServiceParameter) -> Parameter:
+    def bound(value: Any) -> Any:
+        """A quantity in the parameter's own unit; other text is an expression, or a choice."""
+        return in_unit(value, spec.unit or "")
+
+    ends: tuple[Bound | None, ...] = tuple(map(bound, spec.range or (None, None)))
+    return Parameter(
+        name, spec.meaning, stock=bound(spec.default), action=Action[spec.action.upper()],
+        source=spec.source, unit=spec.unit or "", low=ends[0], high=ends[1], log=spec.log,
+        choices=spec.choices or (), recommended=bound(spec.recommended),
+        when=tuple(spec.when.items()), on_demand=spec.on_demand, effect=Effect(spec.effect),
+        direction=spec.direction, safe=(bound(spec.safe[0]), bound(spec.safe[1])) if spec.safe else None,
+    )  # fmt: skip
+
+
+# -- its files as they lie on a host ---------------------------------------------------------------
+
+
+def _adoption(name: str, spec: ServiceSpec) -> Adoption:
+    role = Role(spec.role)
+
+    def find(host: RunningHost) -> Iterator[RunningService | str]:
+        if host.runs(spec.unit):
+            yield RunningService(
+                host=host, key=name, config=_config(host, spec), kind=_KINDS.get(role, role),
+                port=spec.port, role=role,
+            )  # fmt: skip
+
+    return Adoption(
+        known_as=spec.title or name,
+        units=(spec.unit,),
+        paths=tuple(path.removeprefix("/") for path in spec.files),
+        version="",
+        find=find,
+        tune=partial(_tune, spec),
+    )
+
+
+def _config(host: RunningHost, spec: ServiceSpec) -> Config:
+    """Every directive of a parameter where its file has it; a drop-in may not be there yet."""
+    texts, unread = dict[str, str](), dict[str, str]()
+    for path, file in spec.files.items():
+        place = host.tree.real(path)
+        try:
+            if place in host.tree.files or file.text is None:
+                texts[place] = host.tree.text(place)
+            else:
+                texts[place] = ""
+        except (UnicodeDecodeError, Unreadable) as error:
+            unread[place] = str(error)
+        except KeyError:
+            unread[place] = "it is not there"
+    directives = [
+        PlacedDirective(path, directive)
+        for parameter in spec.parameters.values()
+        if parameter.directive and (path := _path(host, spec, parameter)) in texts
+        for directive in _places(texts[path], parameter)
+    ]
+    return Config(_path(host, spec), texts, tuple(directives), unread)
+
+
+def _path(host: RunningHost, spec: ServiceSpec, parameter: ServiceParameter | None = None) -> str:
+    """The file a parameter is in; without a parameter, the first."""
+    own = parameter.file if parameter else None
+    return host.tree.real(own or next(iter(spec.files)))
+
+
+def _label(parameter: ServiceParameter) -> str:
+    """What a directive is called in messages, and by which it is looked up."""
+    return " ".join(filter(None, (parameter.section, parameter.directive)))
+
+
+def _places(text: str, parameter: ServiceParameter) -> Iterator[Directive]:
+    start, end = _section(text, parameter.section) or (0, 0)
+    for match in _pattern(parameter.directive or "").finditer(text, start, end):
+        name = Word(_label(parameter), match.start())
+        yield Directive(name, (Word(match[1], match.start(1)),))
+
+
+def _section(text: str, name: str | None) -> tuple[int, int] | None:
+    """Where the only section of this name begins, behind the line that says so, and where it ends.
+
+    Its line is `[name]`, or `name` with what follows it indented.
+    """
+    if name is None:
+        return 0, len(text)
+    headers = list(re.finditer(rf"(?m)^(\[?){re.escape(name)}(?:\]|\b)[^\n]*", text))
+    if len(headers) != 1:
+        return None
+    after = re.compile(r"(?m)^\[" if headers[0][1] else r"(?m)^[^\s#]")
+    following = after.search(text, headers[0].end())
+    return headers[0].end(), following.start() if following else len(text)
+
+
+def _pattern(directive: str) -> re.Pattern[str]:
+    """Its words with whatever blanks between them; a unit behind the value may be another."""
+    text = ""
+    for word in directive.split():
+        before, value, after = word.partition("{}")
+        literal = re.escape(before) + (
+            _VALUE + re.escape(_ENDING.sub("", after, 1)) if value else ""
+        )
+        word_pattern = {"*": r"\S.*?", "=": "="}.get(word, literal)
+        blanks = r"[ \t]*" if "=" in (word, text[-1:]) else r"[ \t]+"
+        text += (blanks if text else "") + word_pattern
+    return re.compile(rf"(?m)^[ \t]*{text}(?=$|[\s;,#])")
+
+
+def _notation(parameter: ServiceParameter) -> Notation:
+    """How a value is read and written: a unit that the directive spells out goes with it."""
+    ending = _ENDING.match((parameter.directive or "").partition("{}")[2])
+    suffix = ending[0] if ending else ""
+    numbers = (parameter.default, *(parameter.range or ()))
+    if suffix:
+        return Notation(
+            lambda text: SIGNED.read(text.removesuffix(suffix)) if text.endswith(suffix) else None,
+            lambda name: f"{name} ~ {json.dumps(suffix)}",
+        )
+    if isinstance(parameter.default, bool):
+        return switch("true", "false")
+    if isinstance(parameter.default, str) and parameter.range is None:
+        return WORD
+    if parameter.unit in ("ms", "s"):
+        return Notation({"ms": MILLISECONDS, "s": SECONDS}[parameter.unit].read)
+    return REAL if any(isinstance(value, float) for value in numbers) else SIGNED
+
+
+def _tune(spec: ServiceSpec, running: RunningService, accepts: Accepts) -> Adopted:
+    """Values where they stand, a line where one may come, and files that are not there yet."""
+    host, config = running.host, running.config
+    new = {path: file.text for name, file in spec.files.items()
+           if file.text and config.texts.get(path := host.tree.real(name)) == ""}  # fmt: skip
+    paths = {name: _path(host, spec, p) for name, p in spec.parameters.items() if p.directive}
+    tunables = [_tunable(name, spec.parameters[name], path, config.texts.get(path))
+                for name, path in paths.items() if path not in new]  # fmt: skip
+    return joined(
+        map_directives(config, tunables, accepts),
+        *(_new_file(path, text, spec, accepts) for path, text in new.items()),
+    )
+
+
+def _tunable(name: str, parameter: ServiceParameter, path: str, text: str | None) -> Tunable:
+    notation, default = _notation(parameter), _parameter(name, parameter).stock
+    position = None if text is None else _position(text, parameter)
+    absent = None
+    # A default that is an expression over the host cannot be compared with in a template.
+    if text is not None and position is not None and (parameter.choices or default != str(default)):
+        before, _, after = (parameter.directive or "").partition("{}")
+        first, last = ("\n    ", "") if parameter.section else ("", "\n")
+        if not parameter.section and text and not text.endswith("\n"):
+            first, last = "\n", ""
+        ending = _ENDING.sub("", after, count=1) + last
+        line = f"{json.dumps(first + before)} ~ {notation.write(name)} ~ {json.dumps(ending)}"
+        absent = Absent(default, lambda _: (path, position), line)
+    return Tunable(name, _label(parameter), notation, absent=absent)
+
+
+def _position(text: str, parameter: ServiceParameter) -> int | None:
+    """Where a line for it may come: behind its section's first line, or at the end of the file."""
+    if "*" in (parameter.directive or "").split():
+        return None
+    if parameter.section is None:
+        return len(text)
+    section = _section(text, parameter.section)
+    return section[0] if section else None
+
+
+def _new_file(path: str, text: str, spec: ServiceSpec, accepts: Accepts) -> Adopted:
+    """A file that is not on the host: empty as long as all that is in it has its default."""
+    values = {
+        name: _parameter(name, p).stock
+        for name, p in spec.parameters.items()
+        if re.search(rf"\b{name}\b", text)
+    }
+    if left := {name: "its default cannot be its value here" for name in values
+                if not accepts(name, values[name])}:  # fmt: skip
+        return Adopted(left=left)
+    changed = " or ".join(f"{name} != {literal(value)}" for name, value in values.items())
+    return Adopted(
+        (Edit.insertion((path, 0), f"{{% if {changed} %}}\n{text}{{% endif %}}"),), values
+    )
+
+
+# -- diagnosis -------------------------------------------------------------------------------------
+
+
+def _diagnosis(spec: ServiceSpec) -> Diagnosis:
+    """Counters by the declared command; the journal of its unit; what helps, as the target says."""
+    return Diagnosis(
+        counters=_query(spec) if spec.counters else None,
+        log=lambda _: spec.unit,
+        moves={Resource(name): moves for name, moves in spec.helps.items()},
+    )
+
+
+def _query(spec: ServiceSpec) -> CounterQuery:
+    counters = spec.counters
+    assert counters is not None
+
+    def numbers(text: str) -> Mapping[str, float]:
+        matches = {name: re.search(pattern, text, re.MULTILINE)
+                   for name, pattern in counters.values.items()}  # fmt: skip
+        return {name: decimal(match[1]) for name, match in matches.items()
+                if match and isinstance(number(match[1]), int | float)}  # fmt: skip
+
+    return CounterQuery(
+        question=b"", complete=lambda _: True, command=partial(_argv, counters.command),
+        names=frozenset(), levels=frozenset(counters.levels), more=numbers, at_home=True,
+    )  # fmt: skip

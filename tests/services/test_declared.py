@@ -1,0 +1,307 @@
+"""Services declared in YAML alone: the same as those that ship, and edited as they lie on a host."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from autotune.deploy.desired_state import render
+from autotune.deploy.templates import of_text
+from autotune.discovery.host_reading import DiscoveredHost
+from autotune.discovery.in_place import of_hosts
+from autotune.environments import names
+from autotune.errors import TargetError
+from autotune.services import registry
+from autotune.services.base import Action, Endpoint, Role, Service, Settings, Value
+from autotune.space import space as spaces
+from autotune.space.facts import HostFacts
+from autotune.space.space import Space, of_tier
+from autotune.target.document import load
+from autotune.target.model import Data, Tier
+from autotune.target.read import TargetFile, read, validated
+from autotune.target.service import ServiceSpec
+from tests.discovery.places import host
+from tests.services.test_conformance import site_of
+
+HAPROXY = Path(__file__).parent / "declared_haproxy.yaml"
+STYLES = Path(__file__).parents[1] / "discovery" / "styles"
+PRINTED = (Path(__file__).parent / "fixtures" / "haproxy.txt").read_text()
+MAIN = "/etc/haproxy/haproxy.cfg"
+FACTS = HostFacts(2, 4 * 2**30, 65_536)
+TARGET = """\
+name: shop
+hosts: {lb1: {address: 10.0.0.9}, web1: {address: 10.0.0.1}}
+slo: {p99: 50ms}
+tiers:
+  lb: {hosts: lb1, service: SERVICE, forwards_to: web}
+  web: {hosts: web1, service: nginx, replace: true}
+"""
+SMALL = """\
+services:
+  quick:
+    role: web
+    port: 8080
+    unit: quick.service
+    files: {/etc/quick.conf: {}}
+    parameters:
+      threads: {meaning: Threads., default: 4, range: [1, 4 * cpus], directive: "threads = {}"}
+"""
+
+
+@pytest.fixture(autouse=True)
+def _catalogue() -> Iterator[None]:
+    """What a test declares is gone after it."""
+    yield
+    for name in [name for name in registry.SERVICES if name not in registry.SHIPPED]:
+        for some in (registry.SERVICES, registry.DEPLOYMENTS, registry.PORTS):
+            some.pop(name, None)
+    registry.ALL[:] = [s for s in registry.ALL if s.key in registry.SHIPPED]
+
+
+def declared() -> Service:
+    spec = validated(load(HAPROXY), ServiceSpec)
+    registry.declare({"balancer": spec})
+    return registry.SERVICES["balancer"]
+
+
+def target(directory: Path, text: str) -> TargetFile:
+    path = directory / "target.yaml"
+    path.write_text(text)
+    file = read(path)
+    registry.declare(file.target.services)
+    return file
+
+
+def with_quick(directory: Path, *changes: tuple[str, str]) -> TargetFile:
+    text = TARGET.replace("SERVICE", "quick") + SMALL
+    for old, new in changes:
+        assert old in text
+        text = text.replace(old, new)
+    return target(directory, text)
+
+
+def space(file: TargetFile, *hosts: DiscoveredHost) -> Space:
+    running = of_hosts(file, {each.name: each for each in hosts}).running
+    return spaces.build(file, dict.fromkeys(file.target.hosts, FACTS), running)
+
+
+# -- the one that ships, in YAML alone -------------------------------------------------------------
+
+
+def test_its_parameters_are_those_of_the_one_that_ships() -> None:
+    shipped = registry.SERVICES["haproxy"]
+    assert declared().parameters == shipped.parameters
+    assert replace(declared().needs, source="") == replace(shipped.needs, source="")
+    tiers = [Tier(hosts=("h1",), service=(name,)) for name in ("balancer", "haproxy")]
+    own, other = ([replace(d, name="") for d in of_tier("lb", tier, FACTS)] for tier in tiers)
+    assert own == other
+
+
+@pytest.mark.parametrize("changed", [
+    {}, {"maxconn": 900, "shards": 2, "server_maxconn": 7},
+    {"busy_polling": True, "dontlog_normal": True, "http_server_close": True, "balance": "random"},
+])  # fmt: skip
+def test_its_files_are_those_of_the_one_that_ships(changed: dict[str, Value]) -> None:
+    written = {}
+    for name, service in (("balancer", declared()), ("haproxy", registry.SERVICES["haproxy"])):
+        tier = Tier(hosts=("h1",), service=(name,))
+        stock = {d.name: d.baseline for d in of_tier("t", tier, FACTS)}
+        settings = {**stock, **{f"t.{name}.{key}": value for key, value in changed.items()}}
+        site = site_of(service, Role.PROXY, "systemd")
+        written[name] = render(service, site, settings, Data())
+        assert service.validate(site, written[name]) == ("/usr/sbin/haproxy", "-c", "-f", MAIN)
+    assert written["balancer"] == written["haproxy"]
+
+
+def test_it_reads_back_what_the_one_that_ships_does() -> None:
+    read_back = []
+    for service in (declared(), registry.SERVICES["haproxy"]):
+        site = replace(site_of(service, Role.PROXY, "systemd"), listen=Endpoint("10.0.0.1", 80))
+        values: dict[str, Value] = {}
+        for readback in service.effective(site):
+            listening = "LISTEN 0 300 0.0.0.0:80 0.0.0.0:*\n"
+            values |= readback.parse(listening if "ss" in readback.argv[0] else PRINTED)
+        read_back.append(values)
+    assert read_back[0] == read_back[1]
+    assert len(read_back[0]) == 6
+
+
+def test_it_is_asked_for_its_counters() -> None:
+    query = registry.diagnosis(declared().name).counters
+    assert query is not None
+    assert query.more("CumConns: 7\nIdle_pct: 93\n") == {"CumConns": 7.0, "Idle_pct": 93.0}
+
+
+FRONT = (
+    "\nfrontend http\n\tbind :80\n\tdefault_backend web\n\nbackend web\n\tserver web1 10.0.0.1:80\n"
+)
+
+
+@pytest.mark.parametrize("changed", [
+    {"timeout_client": 700}, {"backlog": 300, "nbthread": 1}, {"balance": "random", "retries": 5},
+])  # fmt: skip
+def test_a_host_s_own_file_is_edited_as_for_the_one_that_ships(
+    tmp_path: Path, changed: dict[str, Value]
+) -> None:
+    text = (STYLES / "haproxy-debian.cfg").read_text() + FRONT
+    there = host("lb1", "10.0.0.9", {MAIN: text}, "haproxy.service")
+    there = replace(there, processors=2, backlogs={"80": 4096})
+    declared()
+    edited = []
+    for name in ("balancer", "haproxy"):
+        files = of_hosts(target(tmp_path, TARGET.replace("SERVICE", name)), {"lb1": there})
+        (file,) = files.own[f"lb.lb1.{name}"].files
+        assert file.text
+        bare = {key.rpartition(".")[2]: value for key, value in files.running.values.items()}
+        values: Settings = {**bare, "nbthread": 2} if name == "balancer" else bare
+        assert of_text(file.text, values) == text
+        after = of_text(file.text, {**values, **changed})
+        edited.append({line.strip() for line in {*after.splitlines()} - {*text.splitlines()}})
+    own, other = edited
+    # A default over the host, as that of nbthread, is not compared with: no line comes.
+    assert own == {line for line in other if not line.startswith("nbthread")}
+
+
+# -- what a user declares --------------------------------------------------------------------------
+
+
+def quick(text: str) -> DiscoveredHost:
+    return host("lb1", "10.0.0.9", {"/etc/quick.conf": text}, "quick.service")
+
+
+@pytest.mark.parametrize(
+    ("text", "baseline", "after"),
+    [
+        ("# threads = 9\nthreads = 2\nport = 1\n", 2, "# threads = 9\nthreads = 7\nport = 1\n"),
+        ("threads=2 # why\n", 2, "threads=7 # why\n"),
+        ("port = 1\n", 4, "port = 1\nthreads = 7\n"),
+        ("port = 1", 4, "port = 1\nthreads = 7"),
+    ],
+)
+def test_a_directive_in_place(tmp_path: Path, text: str, baseline: int, after: str) -> None:
+    file = with_quick(tmp_path)
+    built = space(file, quick(text))
+    assert built.baseline["lb.quick.threads"] == baseline
+    own = of_hosts(file, {"lb1": quick(text)}).own["lb.lb1.quick"]
+    assert of_text(own.files[0].text or "", {"threads": baseline}) == text
+    assert of_text(own.files[0].text or "", {"threads": 7}) == after
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("threads = 2\nthreads = 3\n", "several values"),
+        ("threads = many\n", "no value to start from"),
+    ],
+)
+def test_what_stays_as_it_is_is_told(tmp_path: Path, text: str, why: str) -> None:
+    left = of_hosts(with_quick(tmp_path), {"lb1": quick(text)}).running.left
+    assert why in left["lb.quick.threads"]
+
+
+@pytest.mark.parametrize(
+    ("directive", "text", "after"),
+    [
+        ("limit {}M;", "limit  64M;\n", "limit  70M;\n"),
+        ("limit {}M;", "x 1\n", "x 1\nlimit 70M;\n"),
+        ("listen * backlog={}", "listen :80 ssl backlog=64\n", "listen :80 ssl backlog=70\n"),
+        ('say "{{%" {}', 'say "{{%" 64 }}\n', 'say "{{%" 70 }}\n'),
+    ],
+)  # fmt: skip
+def test_what_a_directive_may_look_like(
+    tmp_path: Path, directive: str, text: str, after: str
+) -> None:
+    written = (
+        ('"threads = {}"', f"'{directive}'"),
+        ("4, range: [1, 4 * cpus]", "64, range: [1, 99]"),
+    )
+    own = of_hosts(with_quick(tmp_path, *written), {"lb1": quick(text)}).own["lb.lb1.quick"]
+    assert of_text(own.files[0].text or "", {"threads": 64}) == text
+    assert of_text(own.files[0].text or "", {"threads": 70}) == after
+
+
+def test_a_drop_in_comes_with_the_first_value_that_differs(tmp_path: Path) -> None:
+    path = "/etc/systemd/system/quick.service.d/workers.conf"
+    text = '{text: "[Service]\\nEnvironment=WORKERS={{ threads }}\\n"}'
+    file = with_quick(
+        tmp_path, ("/etc/quick.conf: {}", f"{path}: {text}"), (', directive: "threads = {}"', "")
+    )
+    (own,) = of_hosts(file, {"lb1": quick("")}).own["lb.lb1.quick"].files
+    assert own.path == path
+    assert of_text(own.text or "", {"threads": 4}) == ""
+    assert of_text(own.text or "", {"threads": 6}) == "[Service]\nEnvironment=WORKERS=6\n"
+
+
+def test_what_a_change_needs(tmp_path: Path) -> None:
+    with_quick(tmp_path, ("unit: quick.service", "unit: quick.service\n    reload: true"),
+               ("threads: {", "threads: {action: reload, "))  # fmt: skip
+    service = registry.SERVICES["quick"]
+    assert service.reload_signal
+    assert service.parameters[0].action is Action.RELOAD
+
+
+CONTROL = ("directive:", "choices: [a, b], directive:")
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (("quick", "nginx"), "nginx is a service that autotune has already"),
+        (("4 * cpus", "4 * cores"), "unknown name 'cores'"),
+        (("4 * cpus", "4 *"), "expected a value"),
+        (("4 * cpus", "64MB"), "this parameter has no unit"),
+        (CONTROL, "`range` or `choices`"),
+        (("threads = {}", "threads ="), "says with `{}` where its value is"),
+        (("/etc/quick.conf", "/etc/../quick.conf"), "is not the whole path of a file"),
+        (("/etc/quick.conf", "/-delete"), "is not the whole path of a file"),
+        (("quick.service", "--now"), "is not the name of a unit"),
+        (("    files", "    read: [{command: [x], values: {threads: '^x'}}]\n    files"), "has 0 groups"),
+        (("    files", "    helps: {cpu: workers+}\n    files"), "there is no parameter 'workers'"),
+        (("    files", "    needs: {memory: workers * 1 MB}\n    files"), "unknown name 'workers'"),
+        (("service: quick", "service: quick, replace: true"), "neither `text` nor `template`"),
+        (("service: quick", "service: quick, runtime: embedded"), "runs in no other way"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_declared(tmp_path: Path, change: tuple[str, str], message: str) -> None:
+    with pytest.raises(TargetError) as raised:
+        names.check(with_quick(tmp_path, change))
+    every = (raised.value, *raised.value.others)
+    assert any(message in error.message for error in every), [error.message for error in every]
+    assert all(":" in error.message.removeprefix(str(tmp_path)) for error in every)
+
+
+def test_a_file_of_the_user_s_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    place = tmp_path / "autotune" / "services" / "balancer.yaml"
+    place.parent.mkdir(parents=True)
+    place.write_text(HAPROXY.read_text())
+    file = target(tmp_path, TARGET.replace("SERVICE", "balancer"))
+    assert file.target.services["balancer"].unit == "haproxy.service"
+    names.check(file)
+    place.write_text("role: proxy\nprot: 80\n")
+    with pytest.raises(TargetError, match=r"balancer.yaml:2:1: unknown key 'prot'"):
+        read(tmp_path / "target.yaml")
+
+
+@pytest.mark.parametrize("value", ["$(reboot)", "; reboot", "{{ 7 * 7 }}", "{% if %}"])
+def test_a_value_is_a_value_in_files_and_no_part_of_commands(tmp_path: Path, value: str) -> None:
+    file = with_quick(tmp_path, ("default: 4, range: [1, 4 * cpus]",
+                                 f"default: a, choices: [a, '{value}']"))  # fmt: skip
+    (own,) = of_hosts(file, {"lb1": quick("threads = a\n")}).own["lb.lb1.quick"].files
+    assert of_text(own.text or "", {"threads": value}) == f"threads = {value}\n"
+
+
+def everything(service: Service) -> Any:
+    return {name: getattr(service, name) for name in ("name", "role", "parameters", "needs")}
+
+
+def test_what_a_target_says_comes_in_place_of_what_another_said(tmp_path: Path) -> None:
+    with_quick(tmp_path)
+    first = everything(registry.SERVICES["quick"])
+    with_quick(tmp_path, ("default: 4", "default: 5"))
+    assert everything(registry.SERVICES["quick"]) != first
+    assert [s.name for s in registry.ALL].count("quick") == 1
