@@ -63,6 +63,19 @@ IN_EFFECT = {"pm": "pm"} | {
 }
 
 
+# It logs what it shows, passwords in pools' environments included, hence another log for that long; they
+# do not leave the host either.
+_SHOWN = r"""
+conf=$(mktemp) && trap 'rm -f "$conf"' EXIT || exit
+{
+    printf '[global]\nerror_log = /dev/null\n'
+    sed 's/^[ \t]*error_log[ \t]*=/;&/' "$1"
+} >"$conf"
+shift
+"$@" -y "$conf" -tt 2>&1 | sed '/\t\(env\|php_[a-z_]*\)\[/d'
+"""
+
+
 class PhpFpm(Service):
     """One pool, ``www``, listening on a unix socket in the site's directory."""
 
@@ -113,13 +126,18 @@ class PhpFpm(Service):
             return listen_backlog("listen_backlog")("\n".join(lines))
 
         return (
-            Readback((*self._command(site), "-tt"), assignments(IN_EFFECT)),
+            Readback(self._shown(site), assignments(IN_EFFECT)),
             Readback(("ss", "-lxH"), own_backlog),
         )
 
     def _command(self, site: Site) -> Argv:
-        place = (*site.place(("-p", "."), ()), "-y", self.config_path(site))
-        return (site.programs["php-fpm"], *place)
+        return (*self._program(site), "-y", self.config_path(site))
+
+    def _program(self, site: Site) -> Argv:
+        return (site.programs["php-fpm"], *site.place(("-p", "."), ()))
+
+    def _shown(self, site: Site) -> Argv:
+        return ("sh", "-c", _SHOWN, "sh", self.config_path(site), *self._program(site))
 
 
 SERVICES = (PhpFpm(),)
