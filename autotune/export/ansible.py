@@ -4,7 +4,8 @@
 alike: files that are not those expected are refused, the others backed up; units of other
 deployments are stopped, files are copied (each validated by its own software before it replaces
 anything, each with the owner and bits of the one it replaces), handlers restart what read a changed
-file, and chosen units are run and looked at again. Modules are those of ansible-core alone.
+file, and chosen units are run and looked at again. A host on which any of this fails is rolled back.
+Modules are those of ansible-core alone.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from autotune.export.host_files import (
     SYSCTL_FILE,
     HostFile,
     Hosts,
+    filled,
     staged_check,
 )
 from autotune.report.studies import Study
@@ -34,6 +36,7 @@ from autotune.study.records import Trial
 from autotune.target.model import Host, Target
 
 ROLE = "ansible/roles/autotune"
+ROLLBACK = "rollback"  # below its files
 HERE = "{{ inventory_hostname }}"
 FOUND = "autotune_found"  # what there is of the paths that are written
 LOAD_KERNEL = "Load kernel values"
@@ -50,6 +53,10 @@ def ansible(study: Study, trial: Trial, hosts: Hosts) -> dict[str, bytes]:
     """Relative path → content: a role for the hosts that change."""
     kinds = _alike(study.target, hosts)
     content = {f"{ROLE}/files/{file.host}{file.path}": file.content for file in hosts.files}
+    content |= {
+        f"{ROLE}/files/{ROLLBACK}/{host}.sh": rollback(host, hosts, backup_of(study, trial))
+        for host in hosts.units
+    }
     tasks = {f"{ROLE}/tasks/{name}.yml": list(_tasks(names[0], hosts, backup_of(study, trial)))
              for name, names in kinds.items()}  # fmt: skip
     playbook = {
@@ -89,6 +96,15 @@ def backup_of(study: Study, trial: Trial) -> str:
     """Where the role keeps the files that it replaces, on each host."""
     name = study.name.replace("{", "{{ '{' }}")  # it is part of templates
     return f"/var/backups/autotune-{name}-{trial.number}"
+
+
+def rollback(host: str, hosts: Hosts, backup: str) -> bytes:
+    """What undoes the role on a host, whatever of it was done."""
+    backup = backup.replace("{{ '{' }}", "{")
+    script = filled(
+        "rollback.sh.j2", host=host, hosts=hosts, backup=backup, kernel_file=SYSCTL_FILE
+    )
+    return script.encode()
 
 
 def _variables(hosts: Hosts) -> dict[str, Any]:
@@ -150,9 +166,37 @@ def _connection(host: Host) -> dict[str, Any]:
 
 
 def _tasks(host: str, hosts: Hosts, backup: str) -> Iterator[dict[str, Any]]:
-    units, files = hosts.units[host], hosts.of(host)
+    files = hosts.of(host)
     kernel = [SYSCTL_FILE] if hosts.sysctls[host] else []
     yield from _looked_at([*dict.fromkeys(file.path for file in files)], kernel, backup)
+    yield {
+        "name": "Configure the host, or leave it as it was",
+        "block": list(_configured(host, hosts)),
+        "rescue": list(_rolled_back()),
+    }
+
+
+def _rolled_back() -> Iterator[dict[str, Any]]:
+    """The play fails all the same, so that no other host changes."""
+    script = f"lookup('ansible.builtin.file', '{ROLLBACK}/' ~ inventory_hostname ~ '.sh')"
+    yield {
+        "name": "Roll back",
+        "ansible.builtin.command": {"argv": ["sh", "-s"], "stdin": Template(f"{{{{ {script} }}}}")},
+        "changed_when": True,
+    }
+    yield {
+        "name": "Say what failed",
+        "ansible.builtin.fail": {
+            "msg": Template(
+                "{{ inventory_hostname }} is rolled back, as this failed: "
+                "{{ ansible_failed_task.name }}"
+            )
+        },
+    }
+
+
+def _configured(host: str, hosts: Hosts) -> Iterator[dict[str, Any]]:
+    units, files = hosts.units[host], hosts.of(host)
     others = sorted(unit for unit, runs in units.items() if not runs)
     if others:
         yield {"name": "See which services there are", "ansible.builtin.service_facts": None}

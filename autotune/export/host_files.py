@@ -277,8 +277,10 @@ def _templates() -> Environment:
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
+    environment.globals |= {"absent": ABSENT}
     environment.filters |= {
         "quoted": shlex.quote,
+        "directory": lambda path: path.rpartition("/")[0],
         "here_document": _here_document,
         "line": lambda text: "".join(c if c.isprintable() else "?" for c in text),
         "command": staged_check,

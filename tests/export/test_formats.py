@@ -54,7 +54,12 @@ def written(content: dict[str, bytes], directory: Path) -> None:
 
 
 def document(content: dict[str, bytes], path: str) -> Any:
-    return YAML(typ="safe").load(content[f"ansible/{path}"].decode())
+    """Tasks of blocks are among the others."""
+    loaded = YAML(typ="safe").load(content[f"ansible/{path}"].decode())
+    if "/tasks/" not in path:
+        return loaded
+    return [task for entry in loaded
+            for task in (*entry.get("block", [entry]), *entry.get("rescue", ()))]  # fmt: skip
 
 
 def test_the_role_copies_every_file_of_every_host(modelled: Study) -> None:

@@ -14,6 +14,8 @@ import pytest
 
 from autotune.deploy.deployment import read_back
 from autotune.environments.stack import StackEnvironment
+from autotune.lab.lifecycle import halt, up
+from autotune.lab.plan import names
 from autotune.services.base import Value
 from autotune.study import applying, context
 from autotune.study.records import Phase
@@ -32,6 +34,8 @@ NGINX = {"lb.service": "nginx", "web.service": "nginx+php-fpm"}
 APACHE = {"lb.service": "apache", "web.service": "apache+mod_php"}
 RECAP = re.compile(r"^(\w+) +: ok=\d+ +changed=(\d+) +unreachable=0 +failed=0 ", re.MULTILINE)
 BOOT = re.compile(r"etc/rc\w\.d/|\.wants/")
+CONF = "etc/nginx/nginx.conf"
+QUICKLY = "-C -o ControlPersist=5 -o ServerAliveInterval=1 -o ServerAliveCountMax=3"
 InEffect = Mapping[str, Mapping[str, Value]]
 
 
@@ -162,3 +166,91 @@ def not_kept(before: Mapping[str, list[str]], after: Mapping[str, list[str]]) ->
             if old not in ([], ["absent"]) and old[:3] != new[:3] and not BOOT.search(path):
                 lost.append(f"{host}: {path}")
     return lost
+
+
+# -- a role that fails --------------------------------------------------------------------------
+
+
+@pytest.fixture
+def role(ground: Ground) -> Iterator[Path]:
+    bed = ground.bed(*CHANGES)
+    yield exported(ground, bed, NGINX)
+    for transport in bed.transports.values():
+        transport.close()
+
+
+def playing(role: Path, *options: str) -> subprocess.Popen[str]:
+    own = {"HOME": str(role.parent / "home"), "ANSIBLE_NOCOLOR": "1", "ANSIBLE_SSH_ARGS": QUICKLY}
+    return subprocess.Popen(
+        [str(Path(sys.executable).with_name("ansible-playbook")), "-i", "inventory.yml", "site.yml",
+         *options],
+        cwd=role / "ansible", stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+        env={**os.environ, **own, "ANSIBLE_PIPELINING": "1"},
+    )  # fmt: skip
+
+
+def failing(role: Path, *options: str) -> str:
+    """What a playbook says that does not come to its end."""
+    play = playing(role, *options)
+    told = play.communicate(timeout=600)[0]
+    assert play.returncode != 0, told
+    return told
+
+
+def lasting(pictures: Mapping[str, list[str]]) -> dict[str, list[str]]:
+    """Without times, which a copy that was put back has of its own, links of units, and backups."""
+
+    def timeless(line: str) -> str:
+        return re.sub(r"( file \S+ \S+) [\d.]+", r"\1", line)
+
+    def counts(line: str) -> bool:
+        as_new = " file " in line and timeless(below(line.split(maxsplit=1)[0]) or "") == timeless(
+            line
+        )
+        return not (as_new or BOOT.search(line) or "var/backups" in line)
+
+    return {host: [timeless(line) for line in filter(counts, lines)]
+            for host, lines in pictures.items()}  # fmt: skip
+
+
+@pytest.mark.soak
+def test_a_role_that_fails_leaves_every_host_as_it_was(
+    ground: Ground, role: Path, shared_lab: SharedLab
+) -> None:
+    before = lasting(ground.pictures())
+    told = failing(role, "-e", "autotune_health_url=http://127.0.0.1:9/")
+    assert "is rolled back, as this failed: Ask for the health check's address" in told
+    assert differing(before, lasting(ground.pictures())) == [], told
+
+    conf = role / "ansible/roles/autotune/files/flweb" / CONF
+    right = conf.read_text()
+    conf.write_text(f"{right}\nnonsense;\n")
+    told = failing(role, "--limit", "flweb")
+    conf.write_text(right)
+    assert f"flweb is rolled back, as this failed: Write /{CONF}" in told
+    assert differing(before, lasting(ground.pictures())) == [], told
+
+    ground.sh("flweb", "systemctl mask --runtime php8.2-fpm")
+    told = failing(role, "--limit", "flweb")
+    ground.sh("flweb", "systemctl unmask --runtime php8.2-fpm")
+    assert "flweb is rolled back, as this failed: Restart php8.2-fpm.service" in told
+    assert differing(before, lasting(ground.pictures())) == [], told
+
+    goes_down(role, shared_lab)
+    played(role, "--limit", "fllb")
+    assert played(role, "--limit", "fllb")[1] == {"fllb": 0}
+    assert differing({"flweb": before["flweb"]}, lasting(ground.pictures())) == []
+
+
+def goes_down(role: Path, lab: SharedLab) -> None:
+    """The load balancer, as soon as its file is written."""
+    on_host = names(lab.directory).machine("fllb") / "upper" / CONF
+    new = (role / "ansible/roles/autotune/files/fllb" / CONF).read_bytes()
+    play = playing(role, "--limit", "fllb")
+    while not on_host.exists() or on_host.read_bytes() != new:
+        assert play.poll() is None, play.communicate()[0]
+    halt(lab.directory, "fllb")
+    told = play.communicate(timeout=300)[0]
+    assert play.returncode != 0
+    assert "unreachable=1" in told, told
+    up(HOSTS, lab.directory)
