@@ -1,4 +1,4 @@
-"""Every generator there is. A new one is its module, its fixtures and a line here."""
+"""Every generator there is. A new one is its module, its fixtures and a line here; or a plug-in."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Callable
 from hashlib import sha256
 from typing import TypeVar
 
+from autotune import plugins
 from autotune.loads import workload
 from autotune.loads.base import Load
 from autotune.loads.closed import Ab, ClosedLoad, Wrk
@@ -21,7 +22,9 @@ Made = TypeVar("Made")
 
 # Closed loops, the first one that a load host has is taken.
 CLOSED: dict[str, ClosedLoad] = {"ab": Ab(), "wrk": Wrk()}
-LOADS: dict[str, Load] = {"httperf": Httperf(), "k6": K6(), "oha": Oha()}
+LOADS: dict[str, Load] = plugins.by_name(
+    "generators", {"httperf": Httperf(), "k6": K6(), "oha": Oha()}
+)
 
 
 def chosen(file: TargetFile) -> Load:

@@ -1,4 +1,4 @@
-"""Every sampler there is, by name. A new one is an Optuna `BaseSampler` and a line of `SAMPLERS`."""
+"""Every sampler there is, by name. A new one is an Optuna `BaseSampler`, here or in a plug-in."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from optuna.samplers import BaseSampler, QMCSampler, RandomSampler, TPESampler
 from optuna.study import Study
 from optuna.trial import FrozenTrial, TrialState
 
+from autotune import plugins
 from autotune.errors import AutotuneError
 from autotune.optimize.base import SpaceSampler, Task
 from autotune.optimize.gp.sampler import GpSampler
@@ -142,13 +143,14 @@ def sobol(task: Task) -> BaseSampler:
         )
 
 
-SAMPLERS: dict[str, Callable[[Task], BaseSampler]] = {
+_SHIPPED: dict[str, Callable[[Task], BaseSampler]] = {
     "tpe": tpe,
     "gp": GpSampler,
     "random": random,
     "sobol": sobol,
     **{name: partial(SkoptSampler, surrogate=kind) for name, kind in SURROGATES.items()},
 }
+SAMPLERS = plugins.by_name("samplers", _SHIPPED)
 # Beyond this many trials a Gaussian process takes longer to think than it saves.
 MANY = 300
 

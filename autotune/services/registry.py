@@ -1,7 +1,7 @@
 """Every service there is, what deployments are made of, and which services a tier has.
 
-Each folder beside this file declares its own in ``service.SERVICES``. What the target at hand
-declares comes to them when it is read, for a process has to do with one target.
+Each folder beside this file declares its own in ``service.SERVICES``, plug-ins theirs. What the target at
+hand declares comes to them when it is read, for a process has to do with one target.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from importlib.util import find_spec
 from pkgutil import iter_modules
 from typing import Protocol
 
-from autotune import services
+from autotune import plugins, services
 from autotune.services import declared
 from autotune.services.adoption import Adoption
 from autotune.services.base import Conditions, Role, Service
@@ -27,6 +27,14 @@ def _shipped() -> Iterator[Service]:
     for folder in iter_modules(services.__path__):
         if folder.ispkg:
             yield from import_module(f"{services.__name__}.{folder.name}.service").SERVICES
+
+
+def _plugged_in() -> Iterator[Service]:
+    """Those of other packages. Raises AutotuneError."""
+    for plugin, some in plugins.declared("services"):
+        for service in some:
+            plugins.check_new(plugin, "services", service.key, [s.key for s in ALL])
+            yield service
 
 
 # In the order that a request passes them, as the roles are.
@@ -63,6 +71,7 @@ def _add(some: Iterable[Service]) -> None:
 
 
 _add(_shipped())
+_add([*_plugged_in()])
 # Names that a target cannot give to services of its own.
 SHIPPED = frozenset((*DEPLOYMENTS, *(name for s in ALL for name in (s.key, s.name))))
 
@@ -98,9 +107,9 @@ def folder_declares(service: Service, name: str) -> object:
     `service.py`; or the service's own. None where it declares none."""
     if (own := getattr(service, name.lower(), None)) is not None:
         return own
-    folder = type(service).__module__.rpartition(".")[0]
-    module = f"{folder}.{name.lower()}"
-    declaring = module if find_spec(module) else f"{folder}.service"
+    own_module = type(service).__module__
+    module = f"{own_module.rpartition('.')[0]}.{name.lower()}"
+    declaring = module if module[0] != "." and find_spec(module) else own_module
     return getattr(import_module(declaring), name, None)
 
 

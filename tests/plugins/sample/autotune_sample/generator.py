@@ -1,0 +1,50 @@
+"""One request after the other at set times, none before it is due: an open loop of low rates."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from math import ceil
+
+from autotune.loads.base import Limits, Load, LoadResult, LoadSpec, Process, binned, in_order
+from autotune.transports.request import Request
+
+CONTRACT = 1
+_SEND = """
+import json, sys, time, urllib.request
+url, count, seconds = sys.argv[1], int(sys.argv[2]), float(sys.argv[3])
+begun, latencies, errors = time.monotonic(), [], 0
+for number in range(count):
+    due = begun + number * seconds / count
+    time.sleep(max(0.0, due - time.monotonic()))
+    try:
+        urllib.request.urlopen(url, timeout=5).read()
+        latencies.append(time.monotonic() - due)
+    except OSError:
+        errors += 1
+print(json.dumps({"latencies": latencies, "errors": errors}))
+"""
+
+
+class Metronome(Load):
+    name = "metronome"
+    limits = Limits(open_connections=1, rate=200.0)
+
+    @property
+    def programs(self) -> Mapping[str, tuple[str, ...]]:
+        return {"python3": ("python3",)}
+
+    def processes(self, request: Request, spec: LoadSpec, hosts: int = 1) -> tuple[Process, ...]:
+        count = ceil(spec.requests / hosts)
+        argv = ("python3", "-c", _SEND, request.url, str(count), str(spec.seconds))
+        return (Process(argv, count, spec.seconds, spec.seconds + 10.0, 1),) * hosts
+
+    def read(self, process: Process, printed: str, request: Request, spec: LoadSpec) -> LoadResult:
+        answer = json.loads(printed)
+        return LoadResult(
+            process.requests, process.requests, in_order({"failed": answer["errors"]}),
+            binned(answer["latencies"], spec.limit), spec.seconds,
+        )  # fmt: skip
+
+
+GENERATORS = {"metronome": Metronome()}

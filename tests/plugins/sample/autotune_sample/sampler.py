@@ -1,0 +1,16 @@
+"""Anything within the space, by chance."""
+
+from __future__ import annotations
+
+from optuna.samplers import BaseSampler, RandomSampler
+
+from autotune.optimize.base import Task
+
+CONTRACT = 1
+
+
+def dice(task: Task) -> BaseSampler:
+    return RandomSampler(seed=task.seed)
+
+
+SAMPLERS = {"dice": dice}

@@ -1,0 +1,55 @@
+"""Python's own web server, with a file of one option."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import ClassVar
+
+from autotune.services.base import (
+    Argv,
+    ConfigFile,
+    Programs,
+    Readback,
+    Role,
+    Service,
+    Site,
+    on_restart,
+)
+from autotune.services.diagnosis import Diagnosis, Resource
+from autotune.services.option_lines import words
+
+CONTRACT = 1
+_CHECK = "import sys; sys.exit(not open(sys.argv[1]).read().startswith('threads '))"
+
+
+class Pages(Service):
+    name = "pages"
+    title = "Python's web server"
+    role = Role.WEB
+    deployment = "pages"
+    port = 8000
+    config = ("pages.conf", "/etc/pages.conf")
+    unit_name = "pages.service"
+    elsewhere = "Python has it"
+    programs: ClassVar[Programs] = {"python3": ("python3",), "cat": ("cat",)}
+    parameters = (
+        on_restart("threads", "Threads.", stock=2, low=1, high="4 * cpus", source="the sample"),
+    )
+
+    def files(self, site: Site) -> tuple[ConfigFile, ...]:
+        return (ConfigFile(self.config_path(site), "pages", text="threads {{ threads }}\n"),)
+
+    def validate(self, site: Site, files: Mapping[str, bytes]) -> Argv:
+        return (site.programs["python3"], "-c", _CHECK, self.config_path(site))
+
+    def start(self, site: Site, files: Mapping[str, bytes]) -> Argv:
+        return (site.programs["python3"], "-m", "http.server", "--bind", site.listen.host,
+                str(site.listen.port))  # fmt: skip
+
+    def effective(self, site: Site) -> tuple[Readback, ...]:
+        path = site.place(f"{site.directory}/pages.conf", self.config[1])
+        return (Readback((site.programs["cat"], path), words({"threads": "threads"})),)
+
+
+SERVICES = (Pages(),)
+DIAGNOSIS = Diagnosis(counters=None, log=None, moves={Resource.WORKERS: ("threads+",)})
