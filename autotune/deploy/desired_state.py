@@ -183,6 +183,7 @@ def _host_state(
         {**dict.fromkeys(running, True), **dict.fromkeys(units, False)},
         sysctls,
         {unit: _listening(part) for unit, part in running.items()},
+        rereading=frozenset(u for u, p in running.items() if p.service.reload_keeps_processes),
     )
 
 

@@ -202,7 +202,10 @@ class ManagedHost:
         if self._manager and any(path.startswith(self._manager.directory) for path in plan.unread):
             commands.append(("reread",))
         for unit, action in plan.act.items():
-            commands.append(("reload" if action is Action.RELOAD else "restart", unit))
+            how = ("rereading",) if unit in desired.rereading else ()
+            commands.append(
+                ("reload", unit, *how) if action is Action.RELOAD else ("restart", unit)
+            )
             commands.append(("up", unit, desired.listening.get(unit, "")))
         commands += [("enable" if starts else "disable", unit)
                      for unit, starts in plan.switch.items()]  # fmt: skip

@@ -95,6 +95,7 @@ class HostState:
 
     ``listening`` is where a unit accepts connections once it is up: a port, or a socket's path.
     ``enabled``: whether a unit of ``units`` starts at boot; where nothing is said that stays as it is.
+    The processes of ``rereading`` units stay when they are told to reload.
     """
 
     files: Mapping[str, FileState] = field(default_factory=dict)
@@ -102,6 +103,7 @@ class HostState:
     sysctls: Mapping[str, str] = field(default_factory=dict)
     listening: Mapping[str, str] = field(default_factory=dict)
     enabled: Mapping[str, bool] = field(default_factory=dict)
+    rereading: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True)
@@ -119,9 +121,9 @@ class ServiceManager:
 
     ``functions`` are shell functions beside those of ``on_host.sh``: ``units UNIT…`` prints what
     ``parse(units, text)`` understands; ``stop UNIT``, ``restart UNIT``, ``reload UNIT`` (until the
-    processes of before are gone), ``up UNIT PORT-OR-SOCKET`` (until it listens), ``complaint UNIT``
-    (why it does not run), ``enable UNIT`` and ``disable UNIT`` (at boot), ``reread`` after a change of
-    files below ``directory``.
+    processes of before are gone) or ``reload UNIT rereading`` (they stay), ``up UNIT PORT-OR-SOCKET``
+    (until it listens), ``complaint UNIT`` (why it does not run), ``enable UNIT`` and ``disable UNIT``
+    (at boot), ``reread`` after a change of files below ``directory``.
     """
 
     functions: str

@@ -266,11 +266,11 @@ def _slow_one(context: ReadingContext) -> tuple[PartActivity | None, str]:
     return stores[0], f"{share}, which answers at once: what misses waits for the store"
 
 
-def own(rules: Callable[[Diagnosis], Iterable[ServiceRule]]) -> Rule:
-    """The first finding of services' own rules, the parts behind first."""
+def own(rules: Callable[[Diagnosis], Iterable[ServiceRule]], *roles: Role) -> Rule:
+    """The first finding of services' own rules, the parts behind first; of ``roles`` where named."""
 
     def finding(context: ReadingContext) -> Bottleneck | None:
-        for part in context.parts:
+        for part in context.of_role(*roles) if roles else context.parts:
             for rule in rules(diagnosis(part.service)):
                 if own_finding := rule(context.of_part(part)):
                     return _at(
@@ -308,6 +308,7 @@ RULES: tuple[Rule, ...] = (
     network,
     cpu,
     one_thread,
+    own(lambda service: service.worker_rules, Role.DATABASE),  # it says itself what it waits for
     store,
     crowded,
     own(lambda service: service.worker_rules),  # all workers have a request in hand and more wait

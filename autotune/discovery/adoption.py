@@ -142,8 +142,8 @@ def _of_hosts(
 
 def _can_start_at(dimension: Dimension, value: Value) -> bool:
     """Whether a value can be the baseline of a dimension; ranges can be widened to hold it."""
-    if dimension.choices:
-        return any(value == choice and type(value) is type(choice) for choice in dimension.choices)
+    if choices := (*dimension.choices, *dimension.parameter.choices):
+        return any(value == choice and type(value) is type(choice) for choice in choices)
     if isinstance(value, bool | str) or (dimension.log and value <= 0):
         return False
     return not dimension.integer or value == int(value)

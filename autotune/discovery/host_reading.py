@@ -24,10 +24,11 @@ _UNITS = """
 command -v systemctl >/dev/null || exit 1
 for name in "$@"; do
     case $name in
-        *\\**) systemctl list-unit-files --no-legend --no-pager "$name" | cut -d ' ' -f 1 ;;
+        *\\**) systemctl list-unit-files --no-legend --no-pager "$name"
+            systemctl list-units --plain --no-legend --no-pager "$name" ;;
         *) echo "$name" ;;
     esac
-done | while read -r unit; do
+done | sed -e 's/ .*//' -e '/@\\./d' | sort -u | while read -r unit; do
     case $(systemctl show -P LoadState -- "$unit") in
         loaded) echo "$unit $(systemctl show -P ActiveState -- "$unit")" ;;
     esac
@@ -40,9 +41,11 @@ _RUNS = 'runs() { systemctl -q is-active -- "$1"; }'
 # Configurations are small text: what is large is none, and keys are nobody's business.
 _FILES = """
 cd / && command -v tar >/dev/null || { echo 'there is no tar' >&2; exit 1; }
-for place in "$@"; do
+for pattern in "$@"; do
     shift
-    [ -e "$place" ] && set -- "$@" "$place"
+    for place in $pattern; do
+        [ -e "$place" ] && set -- "$@" "$place"
+    done
 done
 [ "$#" = 0 ] && exit 0
 find "$@" \\( -type l -o -type f -size -512k ! -name '*.key' ! -name '*.pem' ! -name '*.htpasswd' \\

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from posixpath import basename
 
 from autotune.services.registry import SERVICES
 
@@ -60,7 +61,7 @@ def untuned(every: Iterable[Listener], tuned: Iterable[tuple[str, int]]) -> Iter
 def _executables(key: str) -> tuple[str, ...]:
     """The beginnings of the names that a service's processes have."""
     names = {name for names in SERVICES[key].programs.values() for name in names}
-    return tuple(name[:_LONGEST] for name in sorted({*names, key}))
+    return tuple(basename(name)[:_LONGEST] for name in sorted({*names, key}))
 
 
 def _is_gateway(key: str) -> bool:

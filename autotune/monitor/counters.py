@@ -50,6 +50,11 @@ class CounterReader:
         """Whether asking often costs next to nothing: a command on its host would not."""
         return self._connection is not None or (self._query.at_home and not self._by_command_alone)
 
+    @property
+    def pause(self) -> float | None:
+        """Seconds between two commands during a reading; ``None`` where there is to be none."""
+        return self._query.every or None
+
     def read(self, *, by_command: bool = False) -> Counters | None:
         """``None`` when the server gave no answer in time."""
         begun = time.monotonic()

@@ -163,9 +163,8 @@ class Watch:
         answers = self._counters.setdefault(part.name, [])
         try:
             answers.append(reader.read(by_command=True))
-            while not self._over.wait(COUNTERS_EVERY):
-                if reader.cheap:
-                    answers.append(reader.read())
+            while not self._over.wait(COUNTERS_EVERY if reader.cheap else reader.pause):
+                answers.append(reader.read(by_command=not reader.cheap))
             answers.append(reader.read(by_command=True))
         finally:
             reader.close()

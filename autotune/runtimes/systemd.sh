@@ -34,7 +34,8 @@ old_left() { # pid child…: those that are still its children
         case $now in *" $child "*) printf '%s ' "$child" ;; esac
     done
 }
-reload() { # unit: until the processes of before have gone
+reload() { # unit [rereading]: until the processes of before have gone, where they are to go
+    if [ "${2-}" = rereading ]; then act reload "$1"; return; fi
     pid=$(systemctl show -P MainPID -- "$1")
     old=$(children "$pid")
     act reload "$1" || return

@@ -57,10 +57,10 @@ class Adoption:
     """How a service is recognised on a host and its own files made tunable.
 
     ``known_as`` is for people. ``units`` are systemd's, patterns too, and ``elsewhere`` those of other
-    distributions, whose files are not known; ``paths`` the files and
-    directories below ``/`` it is configured in; ``version`` a line of sh that prints name and
-    version, run where ``runs UNIT`` holds. ``find`` yields what runs, or a reason why that is not
-    tuned. ``tune`` maps the directives of such a service.
+    distributions, whose files are not known; ``paths`` the files and directories below ``/`` it is
+    configured in, patterns of a shell too; ``version`` a line of sh that prints name and version, run
+    where ``runs UNIT`` holds. ``find`` yields what runs, or a reason why that is not tuned. ``tune``
+    maps the directives of such a service.
     """
 
     known_as: str

@@ -291,6 +291,7 @@ class Service:
     the host is there once for each deployment, see ``beside``.
 
     ``runs_application``: a request keeps one of its processes until it is answered.
+    ``reload_keeps_processes``: told to reload, its processes stay and read their files again.
     ``forgets_on_restart``: it begins with nothing, and has to be warmed up again. ``keeps_data``:
     what it holds is the user's, so it runs where that is, never privately and never as a choice.
     ``protocol``: what generators of load for it alone speak. ``unit_nofile`` and ``limits_template``:
@@ -319,6 +320,7 @@ class Service:
     elsewhere: ClassVar[str] = ""
     at_most: ClassVar[tuple[tuple[str, str], ...]] = ()
     reload_signal: ClassVar[str | None] = None
+    reload_keeps_processes: ClassVar[bool] = False
     needs: ClassVar[Needs] = Needs()
     runs_when: ClassVar[Conditions] = ()
 

@@ -27,6 +27,8 @@ class Resource(enum.StrEnum):
     MEMORY = "memory"
     NETWORK = "network"
     STORE = "store"
+    LOCKS = "locks"
+    DISK = "disk"
     CACHE = "cache"
     GENERATOR = "generator"
     ANSWERS = "answers"  # nothing is short: a host answers wrong
@@ -112,7 +114,8 @@ class CounterQuery:
     ``names`` are the numbers looked for, ``levels`` those of them that go up and down; ``more``
     reads what is no number by a name. ``at_home``: it answers its own host alone, and a connection
     that stays open would keep a worker from others. ``socket`` is the unix socket that it answers at
-    instead of its port, by its path or its name in the site's directory.
+    instead of its port, by its path or its name in the site's directory. ``every``: seconds between two
+    times that the command is run during a reading; 0 runs it before and after alone.
     """
 
     question: bytes
@@ -122,6 +125,7 @@ class CounterQuery:
     levels: frozenset[str]
     more: Callable[[str], Mapping[str, float]] = lambda _: {}
     at_home: bool = False
+    every: float = 0.0
     socket: Callable[[Site], str] | None = None
 
 

@@ -77,7 +77,9 @@ def topology(file: TargetFile, facts: Mapping[str, HostFacts]) -> Topology:
         if field is None or field in tiers:
             what = "a second one of its kind" if field else "of no kind it knows"
             raise file.document.error(
-                ["tiers", name], f"the model has no place for tier {name}: {what}"
+                ["tiers", name],
+                f"the model has no place for tier {name}: {what}",
+                hint=f"it is made of {', '.join(WORDS.values())}: leave `simulated:` out for other hosts",
             )
         machines = [facts[host] for host in tier.hosts]
         tiers[field] = Hosts(

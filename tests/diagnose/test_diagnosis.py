@@ -30,6 +30,7 @@ TIERS = {
     "php_fpm": ("web", Role.APP),
     "memcached": ("cache", Role.CACHE),
     "redis": ("store", Role.STORE),
+    "postgresql": ("db", Role.DATABASE),
 }
 
 

@@ -130,10 +130,13 @@ class Stubbed(Here):
 
 SYSTEMCTL = """
 case "$*" in
-    list-unit-files*) echo php8.2-fpm.service enabled ;;
-    *LoadState*nginx.service | *LoadState*php8.2-fpm.service) echo loaded ;;
+    list-unit-files*fpm*) echo php8.2-fpm.service enabled ;;
+    list-unit-files*postgresql*) echo 'postgresql@.service disabled disabled' ;;
+    list-units*postgresql*) echo 'postgresql@15-main.service loaded active running Cluster 15-main' ;;
+    *LoadState*nginx.service | *LoadState*php8.2-fpm.service | *LoadState*postgresql@15-main.service)
+        echo loaded ;;
     *LoadState*) echo not-found ;;
-    *ActiveState*nginx.service) echo active ;;
+    *ActiveState*nginx.service | *ActiveState*postgresql@15-main.service) echo active ;;
     *ActiveState*) echo inactive ;;
     *) exit 3 ;;
 esac
@@ -151,14 +154,16 @@ def test_a_host_is_read_in_one_exchange_and_its_facts(tmp_path: Path) -> None:
                              "nproc": "echo 3"})  # fmt: skip
     found = host_reading.read_host(transport, SshHost("login", "10.0.0.1", user="me"))
     assert (found.name, found.address, found.user) == ("web-1", "10.0.0.1", "me")
-    assert found.units == {"nginx.service": "active", "php8.2-fpm.service": "inactive"}
+    assert found.units == {"nginx.service": "active", "php8.2-fpm.service": "inactive",
+                           "postgresql@15-main.service": "active"}  # fmt: skip
     assert found.names == {"10.0.0.1", "fd00::1", "web-1.example"}
     assert found.processors == 3
     assert found.backlogs == {"/run/php/php8.2-fpm.sock": 4096, "80": 128}
     assert found.facts.memory > 0
     assert transport.exchanges <= 4
     for path in found.tree.files:
-        assert path.startswith("/etc/")
+        # Where Debian's databases have what was set by SQL, and nothing else of their data.
+        assert path.startswith("/etc/") or path.endswith("/main/postgresql.auto.conf")
         assert not path.endswith((".key", ".pem"))
 
 

@@ -38,7 +38,7 @@ def refused(tmp_path: Path, text: str) -> TargetError:
 
 
 @pytest.mark.parametrize(
-    "service", ["varnish", "postgresql", "mysql", "nginx+gunicorn", "php-fpm", "ngnix"]
+    "service", ["varnish", "oracle", "mysql", "nginx+gunicorn", "php-fpm", "ngnix"]
 )
 @pytest.mark.parametrize("more", ["port: 80", "runtime: embedded"])
 def test_an_unknown_service_is_an_error_before_any_connection(

@@ -55,6 +55,8 @@ from autotune.services.nginx import syntax as nginx
 from autotune.services.nginx.service import in_effect as nginx_in_effect
 from autotune.services.option_lines import read as option_lines
 from autotune.services.php_fpm import syntax as ini
+from autotune.services.postgresql import syntax as postgresql_files
+from autotune.services.postgresql.service import in_effect as postgresql_in_effect
 from autotune.services.readback import listen_backlog
 from autotune.services.redis_protocol import _whole_bulk, alternating
 from autotune.services.registry import diagnosis
@@ -443,7 +445,12 @@ def _services() -> Iterator[Entry]:
     styles = TESTS / "discovery/styles"
     own = {
         name: tuple(p.read_bytes().decode() for p in sorted(styles.glob(pattern)))
-        for name, pattern in (("nginx", "nginx*"), ("apache", "apache*"), ("ini", "*p*.*i*"))
+        for name, pattern in (
+            ("nginx", "nginx*"),
+            ("apache", "apache*"),
+            ("ini", "*p*.*i*"),
+            ("postgresql", "postgresql*"),
+        )
     }
     unreadable: dict[str, Any] = {"refusals": (Unreadable,)}
     printed = "services/fixtures"
@@ -457,6 +464,7 @@ def _services() -> Iterator[Entry]:
     )
     yield Entry("apache files", own["apache"], apache_directives, **unreadable)
     yield Entry("php files", (places.FPM, places.POOL, *own["ini"]), ini.read, **unreadable)
+    yield Entry("postgresql files", own["postgresql"], postgresql_files.read, **unreadable)
     yield Entry("lines of options", (options_text, store_text), option_lines, **unreadable)
     yield Entry("memcached's options", (options_text,), lambda t: options(_bytes(t)))
     yield Entry("nginx -T", recorded(printed, "nginx*"), nginx_in_effect, **never)
@@ -483,6 +491,7 @@ def _services() -> Iterator[Entry]:
             {n: n for n in ("maxclients", "tcp-backlog", "hz", "appendonly")}, {"appendonly"}
         ),
     )
+    yield Entry("pg_settings", recorded(printed, "postgresql*"), postgresql_in_effect, **never)
     yield Entry("sysctl", recorded(printed, "sysctl*"), sysctl_in_effect, **never)
     yield Entry("limits of a unit", recorded(printed, "limits*"), open_files, **never)
     yield Entry("backlog by ss", recorded(printed, "ss-*"), listen_backlog(), **never)

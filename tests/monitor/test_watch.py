@@ -13,12 +13,15 @@ import pytest
 
 from autotune.deploy.private_servers import PID_SUFFIX
 from autotune.deploy.stack import Part
+from autotune.monitor import counters
 from autotune.monitor.watch import Watch, WatchedHost, complaints, log_of, owners
 from autotune.services.apache.service import Apache
 from autotune.services.base import Endpoint, Role, Service, Site
 from autotune.services.memcached.service import Memcached
 from autotune.services.nginx.service import Nginx
 from autotune.services.php_fpm.service import PhpFpm
+from autotune.services.postgresql.service import Postgresql
+from autotune.services.registry import diagnosis
 from autotune.transports.base import Argv, Completed, HostUnreachable, Transport
 from autotune.transports.local import LocalTransport
 
@@ -57,8 +60,9 @@ def host(directory: Path, transport: Transport | None) -> WatchedHost:
 
 @pytest.mark.parametrize("transport", [None, Elsewhere()], ids=["here", "elsewhere"])
 def test_a_host_ends_with_a_last_look_when_it_is_left(
-    tmp_path: Path, transport: Transport | None
+    tmp_path: Path, transport: Transport | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("autotune.monitor.watch.LAST_SAMPLE", 60.0)  # however busy this machine is
     with Watch([host(tmp_path, transport)], 600.0) as watch:
         whoami = Path(watch._streams["a"]._whoami)
         while not whoami.exists():
@@ -194,3 +198,38 @@ def test_where_a_service_says_what_is_wrong(
     service: Service, role: Role, installed: bool, expected: str | None
 ) -> None:
     assert log_of(Part(service, site_of(role, installed))) == expected
+
+
+class Asked(LocalTransport):
+    """Answers the command that asks for counters; a reading is over after the third time."""
+
+    def __init__(self) -> None:
+        self.times = 0
+        self.often = threading.Event()
+
+    def run(self, argv: Argv, **options: object) -> Completed:  # type: ignore[override]
+        if "psql" not in " ".join(argv):
+            return Completed(tuple(argv), 1, "", "")
+        self.times += 1
+        if self.times == 3:
+            self.often.set()
+        return Completed(tuple(argv), 0, f"active {self.times}\nlock_waits 0\n", "")
+
+
+def test_a_server_that_is_asked_by_a_command_alone_is_asked_meanwhile(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    query = diagnosis("postgresql").counters
+    assert query is not None
+    assert query.every > 0
+    monkeypatch.setattr(counters, "query_of", lambda _: replace(query, every=0.01))
+    site = Site(
+        tier="db", host="a", role=Role.DATABASE, directory="/run/t", installed=True,
+        listen=Endpoint("127.0.0.1", 1), programs={"postgres": "/usr/lib/postgresql/15/bin/postgres"},
+    )  # fmt: skip
+    transport = Asked()
+    with Watch([WatchedHost("a", 2.0, (Part(Postgresql(), site),), transport)], 60.0) as watch:
+        assert transport.often.wait(30.0)
+    answers = watch.observations.counters["db.a.postgresql"]
+    assert len(answers) >= 4
+    assert [answer.values["active"] for answer in answers[:4] if answer] == [1, 2, 3, 4]

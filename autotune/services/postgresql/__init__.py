@@ -1,0 +1,1 @@
+"""PostgreSQL: the SQL database of an application."""

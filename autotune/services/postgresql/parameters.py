@@ -1,0 +1,85 @@
+"""Parameters of PostgreSQL, and what it takes of its host."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from autotune.services.base import Needs, guided, on_reload, on_restart
+
+MANUAL = "PostgreSQL 15 documentation, Server Configuration"
+# What it says for a web application on SSDs: https://github.com/le0pard/pgtune
+PGTUNE = f"{MANUAL}; PGTune, type web"
+RISK = "asked for by name alone: a loss of power can lose or damage what was committed"
+restart, reload = partial(on_restart, source=MANUAL), partial(on_reload, source=MANUAL)
+advised, advised_restart = partial(on_reload, source=PGTUNE), partial(on_restart, source=PGTUNE)
+
+PARAMETERS = guided((
+    advised_restart("shared_buffers", "Memory in which all its processes share pages of tables.",
+        low=16, high="memory / 2 / 1048576", log=True, stock=128, unit="MB",
+        recommended="memory / 4 / 1048576"),
+    advised_restart("max_connections", "Clients at one time; more are turned away.",
+        low=20, high=2000, log=True, stock=100, recommended=200),
+    advised("work_mem", "Memory for one sort or hash of one query before it goes to a file.",
+        low=64, high="memory / 8 / 1024", log=True, stock=4096, unit="KB",
+        recommended="memory * 3 / 4 / 1024 / (200 * 3) / min(4, max(1, cpus / 2))"),
+    advised("maintenance_work_mem", "Memory of a VACUUM or CREATE INDEX.",
+        low=16, high="memory / 8 / 1048576", log=True, stock=64, unit="MB",
+        recommended="min(2048, memory / 16 / 1048576)"),
+    advised("effective_cache_size", "What the planner takes for memory that caches tables; takes none.",
+        low=64, high="memory / 1048576", log=True, stock=4096, unit="MB",
+        recommended="memory * 3 / 4 / 1048576"),
+    advised_restart("wal_buffers", "Memory for WAL that is not written; -1 follows shared_buffers.",
+        choices=(-1, 1, 4, 16, 64), stock=-1, unit="MB", recommended=16),
+    advised("min_wal_size", "WAL on disk that is kept to be used again.",
+        low=32, high=16_384, log=True, stock=80, unit="MB", recommended=1024),
+    advised("max_wal_size", "WAL between two checkpoints; more makes one before its time.",
+        low=64, high=65_536, log=True, stock=1024, unit="MB", recommended=4096),
+    reload("checkpoint_timeout", "Most time between two checkpoints; recovery takes as long.",
+        low=30, high=3600, log=True, stock=300, unit="s"),
+    advised("checkpoint_completion_target", "Part of that time over which a checkpoint is spread.",
+        low=0.3, high=0.95, stock=0.9, recommended=0.9),
+    reload("wal_compression", "Whether whole pages in the WAL are compressed, and how.",
+        choices=("off", "on", "lz4", "zstd"), stock="off", built_in=True),
+    advised("random_page_cost", "Cost of a page out of order beside one in order; SSDs have 1.1.",
+        low=1.0, high=8.0, stock=4.0, recommended=1.1),
+    advised("effective_io_concurrency", "Reads a session asks the disk for at one time.",
+        low=0, high=512, stock=1, recommended=200),
+    advised_restart("max_worker_processes", "Processes for parallel queries and extensions.",
+        low=2, high="max(16, 4 * cpus)", stock=8, recommended="max(2, cpus)"),
+    advised("max_parallel_workers", "Of these, those for parallel queries.",
+        low=0, high="max(16, 4 * cpus)", stock=8, recommended="max(2, cpus)"),
+    advised("max_parallel_workers_per_gather", "Of these, those that help one query; 0: each runs alone.",
+        low=0, high="max(4, cpus)", stock=2, recommended="min(4, max(1, cpus / 2))"),
+    reload("jit", "Whether costly queries are compiled; short ones only wait for it.",
+        choices=(True, False), stock=True),
+    # Autovacuum is never switched off: tables without it grow until they are no longer written to.
+    restart("autovacuum_max_workers", "Tables that are vacuumed at one time.", low=1, high=10, stock=3),
+    reload("autovacuum_vacuum_scale_factor", "Part of a table that is dead when it is vacuumed.",
+        low=0.01, high=0.4, log=True, stock=0.2),
+    reload("autovacuum_vacuum_cost_limit", "Work after which a vacuum rests; -1 is 200.",
+        choices=(-1, 400, 1000, 2000), stock=-1),
+    on_reload("synchronous_commit", "Whether a commit waits until it is on disk.",
+        choices=("on", "local", "off"), stock="on", on_demand=True, source=f"{MANUAL}; {RISK}"),
+    on_reload("full_page_writes", "Whether WAL has whole pages after a checkpoint.",
+        choices=(True, False), stock=True, on_demand=True, source=f"{MANUAL}; {RISK}"),
+    on_reload("fsync", "Whether anything at all waits until it is on disk.",
+        choices=(True, False), stock=True, on_demand=True, source=f"{MANUAL}; {RISK}"),
+),
+    capacity="shared_buffers+ max_connections work_mem+ effective_cache_size+ max_wal_size+"
+    " checkpoint_timeout+ random_page_cost- effective_io_concurrency+ jit"
+    " max_parallel_workers_per_gather wal_buffers+",
+    small="maintenance_work_mem+ min_wal_size+ wal_compression checkpoint_completion_target+"
+    " max_worker_processes max_parallel_workers autovacuum_vacuum_cost_limit+"
+    " autovacuum_vacuum_scale_factor- synchronous_commit full_page_writes fsync",
+    safe={"max_connections": (20, 500), "work_mem": (1024, 65_536), "checkpoint_timeout": (120, 1800),
+          "max_wal_size": (512, 16_384), "random_page_cost": (1.0, 4.0)},
+)  # fmt: skip
+
+NEEDS = Needs(
+    # A query may sort more than once, but few clients do so at one time: one work_mem for each. The
+    # process of a client has 3 MB that it does not share.
+    memory="shared_buffers + wal_buffers + max_connections * (work_mem + 3 MB)"
+    " + autovacuum_max_workers * maintenance_work_mem + 32 MB",
+    source=f"{MANUAL}, Resource Consumption; Private_Dirty of a process of version 15",
+    connections="max_connections - 3",  # superuser_reserved_connections
+)

@@ -1,0 +1,130 @@
+"""PostgreSQL as a cluster of Debian's: where its files are, how it is asked and validated."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+from autotune.services.base import Argv, Programs, Readback, Role, Service, Settings, Site, Value
+from autotune.services.postgresql.parameters import NEEDS, PARAMETERS
+from autotune.services.postgresql.syntax import UNITS, meaning
+
+VERSIONS = ("18", "17", "16", "15", "14")
+SOCKETS = "/var/run/postgresql"
+_ETC = re.compile(r"/etc/postgresql/([0-9.]+)/([^/]+)/")
+_BIN = re.compile(r"/postgresql/([0-9.]+)/bin/")
+# As root by the account that owns the data, else by the account itself: it needs a role of its name.
+_AS_OWNER = """
+[ "$(id -u)" != 0 ] || set -- setpriv --reuid=postgres --regid=postgres --init-groups "$@"
+cd / && exec "$@"
+"""
+# `-C` reads every file, refuses what is wrong in them, and starts nothing. Of a host's own files all
+# together; else the one file that autotune writes.
+_WHOLE = 'exec "$1" -C max_connections -D "$2"'
+_ALONE = f'{_WHOLE} -c config_file="$3"'
+_BY_NAME = {parameter.name: parameter for parameter in PARAMETERS}
+# In effect, and in files: of what waits for a restart (`pending_restart`) the two differ.
+_SETTINGS = f"""
+SELECT s.name, s.setting, coalesce(s.unit, ''), coalesce(f.setting, '') FROM pg_settings s
+LEFT JOIN pg_file_settings f ON f.name = s.name AND f.applied WHERE s.name IN {tuple(_BY_NAME)}
+"""  # noqa: S608  # of names that are here
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """One of the databases of a host, as Debian names them: ``15 main``."""
+
+    version: str
+    name: str = "main"
+
+    @classmethod
+    def of(cls, site: Site) -> Cluster:
+        """The one that the host's own files are of, or else that of the newest version there."""
+        paths = [file.path for file in site.own.files] if site.own else []
+        if own := next(filter(None, map(_ETC.match, paths)), None):
+            return cls(own[1], own[2])
+        program = _BIN.search(site.programs.get("postgres", ""))
+        return cls(program[1] if program else VERSIONS[0])
+
+    @property
+    def major(self) -> int:
+        return int(self.version.partition(".")[0])
+
+    @property
+    def etc(self) -> str:
+        return f"/etc/postgresql/{self.version}/{self.name}"
+
+    def program(self, name: str) -> str:
+        """The one of its version: several may be there."""
+        return f"/usr/lib/postgresql/{self.version}/bin/{name}"
+
+
+def asking(site: Site, sql: str) -> Argv:
+    """A command that prints the rows of ``sql``, to be run on the host: columns are split by `|`."""
+    sockets = (site.own and site.own.listen) or SOCKETS
+    psql = (Cluster.of(site).program("psql"), "-XAtqw", "-h", sockets, "-p", str(site.listen.port),
+            "-d", "postgres", "-c", sql)  # fmt: skip
+    return ("sh", "-c", _AS_OWNER, "sh", *psql)
+
+
+def in_effect(text: str) -> Settings:
+    """What `pg_settings` shows, in the units of parameters."""
+    values: dict[str, Value] = {}
+    for row in text.splitlines():
+        match row.split("|"):
+            case [name, setting, unit, in_file] if name in _BY_NAME and unit in UNITS:
+                # It shows what it has worked out, and `pglz` for `on`.
+                if name == "wal_buffers" and in_file in ("", "-1"):
+                    setting = "-1"
+                setting = "on" if setting == "pglz" else setting
+                value = meaning(_BY_NAME[name], setting, unit)
+                values |= {} if value is None else {name: value}
+    return values
+
+
+class Postgresql(Service):
+    """A cluster, reconfigured by a file of its own in `conf.d` or in the files that are there; its
+    data directory, with what `ALTER SYSTEM` wrote there, is never touched."""
+
+    name = "postgresql"
+    title = "PostgreSQL"
+    deployment = "postgresql"
+    role = Role.DATABASE
+    port = 5432
+    keeps_data = True
+    template = "postgresql/autotune.conf.j2"
+    packages = ("postgresql",)
+    programs: ClassVar[Programs] = {
+        "postgres": tuple(Cluster(version).program("postgres") for version in VERSIONS)
+    }
+    parameters = PARAMETERS
+    needs = NEEDS
+    reload_signal = "HUP"
+    reload_keeps_processes = True
+    at_most = (
+        ("min_wal_size", "max_wal_size"),
+        ("max_parallel_workers_per_gather", "max_parallel_workers"),
+        ("max_parallel_workers", "max_worker_processes"),
+    )
+
+    def config_path(self, site: Site) -> str:
+        return f"{Cluster.of(site).etc}/conf.d/zz-autotune.conf"
+
+    def unit(self, site: Site) -> str:
+        cluster = Cluster.of(site)
+        return f"postgresql@{cluster.version}-{cluster.name}.service"
+
+    def validate(self, site: Site, files: Mapping[str, bytes]) -> Argv:
+        cluster = Cluster.of(site)
+        words = (cluster.program("postgres"), cluster.etc)
+        if site.own is not None:
+            return ("sh", "-c", _WHOLE, "sh", *words)
+        return ("sh", "-c", _ALONE, "sh", *words, self.config_path(site))
+
+    def effective(self, site: Site) -> tuple[Readback, ...]:
+        return (Readback(asking(site, _SETTINGS), in_effect),)
+
+
+SERVICES = (Postgresql(),)
