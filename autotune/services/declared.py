@@ -19,6 +19,7 @@ from autotune.services.base import (
     Bound,
     ConfigFile,
     Effect,
+    Endpoint,
     Needs,
     Parameter,
     Readback,
@@ -95,6 +96,9 @@ class _Declared(Service):
             for path, file in self.spec.files.items()
             if file.text or file.template
         )
+
+    def socket(self, site: Site) -> str | Endpoint | None:
+        return site.listen if self.spec.listens else None
 
     def validate(self, site: Site, files: Mapping[str, bytes]) -> Argv | None:
         return _argv(self.spec.check, site) if self.spec.check else None

@@ -169,6 +169,8 @@ class ServiceSpec(Model):
     """Where it listens, unless its tier says otherwise."""
     unit: Annotated[str, Field(pattern=UNIT)]
     """The unit that runs it: `lighttpd.service`."""
+    listens: Switch = True
+    """Whether its unit itself listens there; not so where it only applies settings elsewhere."""
     packages: Some = ()
     """The distribution's packages that bring it."""
     reload: Switch = False

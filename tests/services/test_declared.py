@@ -244,6 +244,15 @@ def test_what_a_change_needs(tmp_path: Path) -> None:
     assert service.parameters[0].action is Action.RELOAD
 
 
+def test_a_script_that_applies_values_elsewhere(tmp_path: Path) -> None:
+    with_quick(tmp_path, ("unit: quick.service", "unit: quick.service\n    listens: false"))
+    service = registry.SERVICES["quick"]
+    site = site_of(service, Role.WEB, "systemd")
+    assert service.socket(site) is None
+    with_quick(tmp_path)
+    assert registry.SERVICES["quick"].socket(site) == site.listen
+
+
 CONTROL = ("directive:", "choices: [a, b], directive:")
 
 
