@@ -9,6 +9,8 @@ from statistics import NormalDist
 from typing import Final, NamedTuple
 
 LEAST_SD: Final = 0.005  # no search knows the capacity better than this
+# The sd of a log peak from one measurement to the next, beyond what each says of itself.
+NOISE: Final = 0.05
 
 
 def deviations(level: float) -> float:

@@ -28,7 +28,7 @@ DOCUMENTS = [
 ]
 # Private words, as regular expressions of whole words, and what the field says instead.
 PRIVATE = {
-    "beds?|equipment": "environment, session",
+    "equipment": "environment, session",
     "gauges?": "meter",
     "narrators?|harmless": "progress reporter, ignore errors",
     "contests?|standings?|contenders?": "ranking, leader, candidates",

@@ -33,4 +33,8 @@ Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Also show each r
 ExitCode = Annotated[
     bool, typer.Option("--exit-code", help="End with 4 when there is no proven improvement.")
 ]
+Beds = Annotated[
+    str | None,
+    typer.Option(metavar="all|A,B", help="These `beds:` of the target, all at once."),
+]
 STUDIES = Path("studies")

@@ -10,6 +10,7 @@ import typer
 from autotune.cli import completion
 from autotune.cli.options import (
     STUDIES,
+    Beds,
     ExitCode,
     Json,
     Studies,
@@ -20,6 +21,7 @@ from autotune.cli.options import (
 )
 from autotune.cli.output import print_study
 from autotune.cli.session import confirm, prepared, run_session, run_sweep_session
+from autotune.errors import AutotuneError
 
 Name = Annotated[str | None, typer.Option(help="In place of the target's `name:`.")]
 Trials = Annotated[int | None, typer.Option(help="In place of the target's `budget: {trials: …}`.")]
@@ -62,6 +64,7 @@ def run(
     time: Time = None,
     trials: Trials = None,
     set_: Set = None,
+    beds: Beds = None,
     studies: Studies = STUDIES,
 ) -> None:
     """Run a study: baseline, search, confirmation, verdict."""
@@ -71,7 +74,11 @@ def run(
 
     options = {"--name": name, "--time": time, "--trials": trials}
     overrides = [(option, str(value)) for option, value in options.items() if value is not None]
-    environment = prepared(target, [*overrides, *(("--set", text) for text in set_ or ())])
+    environment = prepared(target, [*overrides, *(("--set", text) for text in set_ or ())], beds)
+    if keep and beds:
+        raise AutotuneError(
+            "--keep is for one stack", hint="`autotune export`, then `autotune apply`"
+        )
     if keep:
         check_stays(environment)
     earlier = find(from_, studies) if from_ else None
@@ -88,6 +95,7 @@ def resume(
     json_: Json = False,
     verbose: Verbose = False,
     exit_code: ExitCode = False,
+    beds: Beds = None,
     studies: Studies = STUDIES,
 ) -> None:
     """Continue a study that was stopped or killed; nothing is measured twice."""
@@ -96,7 +104,7 @@ def resume(
     from autotune.sweep.plan import is_sweep
 
     directory = find(study, studies)
-    environment = start.unfinished(directory)
+    environment = start.unfinished(directory, beds)
     confirm(environment.announce(), yes=yes)
     if is_sweep(directory):
         run_sweep_session(environment, None, directory, None, json_=json_, verbose=verbose)

@@ -26,12 +26,21 @@ if TYPE_CHECKING:
     from autotune.target.override import Override
 
 
-def prepared(target: Path, overrides: Iterable[Override] = ()) -> Environment:
-    """The environment of a target file, with what options say. Raises TargetError, AutotuneError."""
+def prepared(
+    target: Path, overrides: Iterable[Override] = (), beds: str | None = None
+) -> Environment:
+    """The environment of a target file, with what options say; that of ``beds``, as `--beds` names
+    them. Raises TargetError, AutotuneError."""
     from autotune.environments.base import prepare
     from autotune.target.read import read
 
-    return prepare(read(target, overrides))
+    file = read(target, overrides)
+    if beds is None:
+        return prepare(file)
+    from autotune.environments.beds import prepare as prepare_beds
+    from autotune.target.beds import chosen
+
+    return prepare_beds(file, chosen(file.target, beds))
 
 
 def confirm(what: str, *, yes: bool) -> None:
@@ -51,11 +60,14 @@ def reporting(
     environment: Environment, directory: Path, *, verbose: bool, paged: bool = True
 ) -> AbstractContextManager[ProgressReporter]:
     """Progress on standard error and, if ``paged``, in the study's own page."""
+    from autotune.environments.beds import Beds
     from autotune.report.progress import WithPage
     from autotune.study.store import Follow
 
-    target = environment.file.target
-    progress = reporter(target, Follow(directory), sys.stderr, os.environ, verbose=verbose)
+    target, lines = environment.file.target, verbose or isinstance(environment, Beds)
+    progress = reporter(
+        target, Follow(directory), sys.stderr, os.environ, verbose=verbose, lines=lines
+    )
     return WithPage(progress, directory) if paged else progress
 
 
@@ -66,12 +78,13 @@ def reporter(
     environment: Mapping[str, str],
     *,
     verbose: bool = False,
+    lines: bool = False,
 ) -> Progress:
     """A live panel where ``stream`` is a terminal that can be redrawn, plain lines otherwise.
 
-    ``TERM=dumb`` and ``verbose`` ask for lines; ``NO_COLOR`` for a panel without colours.
+    ``TERM=dumb``, ``verbose`` and ``lines`` ask for lines; ``NO_COLOR`` for a panel without colours.
     """
-    if verbose or not stream.isatty() or environment.get("TERM") == "dumb":
+    if verbose or lines or not stream.isatty() or environment.get("TERM") == "dumb":
         from autotune.report.progress import Plain
 
         return Plain(target, state, stream, verbose=verbose)

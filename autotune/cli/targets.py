@@ -10,7 +10,7 @@ import typer
 
 from autotune import errors
 from autotune.cli import completion
-from autotune.cli.options import Json, TargetPath
+from autotune.cli.options import Beds, Json, TargetPath
 from autotune.cli.output import print_json
 from autotune.cli.session import prepared
 from autotune.errors import AutotuneError
@@ -74,10 +74,11 @@ def check(
             "--headroom", help="Also load a private server, to see what load can be made."
         ),
     ] = False,
+    beds: Beds = None,
     json_: Json = False,
 ) -> None:
     """Read, render and natively validate a target; changes nothing."""
-    environment = prepared(target)
+    environment = prepared(target, beds=beds)
     result = environment.check()
     load = environment.headroom() if headroom else None
     if json_:

@@ -21,6 +21,7 @@ from autotune.deploy.host_state import (
 )
 from autotune.deploy.runtime import Note
 from autotune.errors import AutotuneError, LockedError, joined
+from autotune.target.beds import study_of
 from autotune.transports.base import Transport
 from autotune.transports.parallel import HostResults, run_on_all
 
@@ -41,12 +42,12 @@ class ManagedHosts:
         store = BackupStore(study)
         self._hosts = {
             transport.name: ManagedHost(
-                transport.name, transport, store, study.name, service_manager, note
+                transport.name, transport, store, study_of(study).name, service_manager, note
             )
             for transport in transports
         }
         self._lease = Lease([host.lock for host in self._hosts.values()])
-        self._study, self._note = study.name, note
+        self._study, self._note = study_of(study).name, note
 
     def __getitem__(self, name: str) -> ManagedHost:
         return self._hosts[name]
@@ -240,7 +241,7 @@ def restore_study(
     restored = run_on_all(
         transports.values(),
         lambda transport: _restore(
-            ManagedHost(transport.name, transport, store, study.name, service_manager)
+            ManagedHost(transport.name, transport, store, study_of(study).name, service_manager)
         ),
     )
     return _lines(HostResults(restored.results, {**missing, **restored.errors}))
@@ -258,7 +259,7 @@ def restore_hosts(
         run_on_all(
             transports.values(),
             lambda transport: _restore_by_own_copy(
-                ManagedHost(transport.name, transport, store, study.name, service_manager)
+                ManagedHost(transport.name, transport, store, study_of(study).name, service_manager)
             ),
         )
     )

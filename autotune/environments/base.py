@@ -107,6 +107,11 @@ class Environment(Protocol):
         """One sentence before the first request: where load goes, how much of it, for how long."""
         ...
 
+    def software(self) -> Mapping[str, Mapping[str, str]]:
+        """What runs on each host, to compare it with another: the kernel's release, and a digest of
+        each program."""
+        ...
+
     def check(self) -> Checked:
         """Everything that can be found out without changing anything. Raises AutotuneError."""
         ...

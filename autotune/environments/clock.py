@@ -12,11 +12,16 @@ KINDS = ("load", "deploy", "search")
 class Clock:
     """Seconds by kind since they were last collected.
 
-    ``now`` is the clock they are read from: the wall's, unless the stack lives in a time of its own.
+    ``now`` is the clock they are read from: the wall's, unless the stack lives in a time of its own,
+    which ``skip`` lets pass, by some seconds.
     """
 
-    def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
-        self.now = now
+    def __init__(
+        self,
+        now: Callable[[], float] = time.monotonic,
+        skip: Callable[[float], None] | None = None,
+    ) -> None:
+        self.now, self.skip = now, skip
         self._since = now()
         self._spent = dict.fromkeys(KINDS, 0.0)
 

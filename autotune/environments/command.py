@@ -60,6 +60,9 @@ class CommandEnvironment:
             "takes more calls, in that time."
         )
 
+    def software(self) -> dict[str, dict[str, str]]:
+        return {}
+
     def check(self) -> Checked:
         """Nothing is called: a benchmark may do anything."""
         space, first = self.space, len(self.space.try_first)

@@ -6,17 +6,23 @@ from collections.abc import Iterator
 
 from autotune.deploy.stack import entry_tiers
 from autotune.environments import declared
-from autotune.errors import Mistakes, TargetError
+from autotune.errors import AutotuneError, Mistakes, TargetError
 from autotune.loads.of_target import foreign
 from autotune.loads.registry import chosen
 from autotune.services.registry import APPS, DEPLOYMENTS, choice_of, placed
 from autotune.space.space import unknown_deployments
+from autotune.target.beds import needs_bed
 from autotune.target.messages import instead
 from autotune.target.read import TargetFile
 
 
 def check(file: TargetFile) -> None:
     """Raises TargetError with every name that does not exist, and where requests enter twice."""
+    if needs_bed(file.target):
+        raise AutotuneError(
+            f"{file.path}: its hosts have no addresses unless a bed is named",
+            hint=f"`--beds all`, or some of {', '.join(file.target.beds)}",
+        )
     mistakes = Mistakes()
     with mistakes.collected():
         _check_sampler(file)

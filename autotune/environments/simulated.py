@@ -69,6 +69,9 @@ class SimulatedEnvironment:
             f"readings are the model's, and its {target.budget.time / 60:g} minutes are virtual."
         )
 
+    def software(self) -> dict[str, dict[str, str]]:
+        return {}
+
     def check(self) -> Checked:
         """Render each preset; there is no software that could validate it."""
         space = self.space
@@ -115,7 +118,7 @@ class SimulatedEnvironment:
             target.slo.slo,
             capacity_limits(target.load.max_rate),
             history,
-            Clock(lambda: stack.now),
+            Clock(lambda: stack.now, stack.skip),
         )
 
     def _files(self, settings: Settings) -> dict[str, bytes]:
@@ -166,7 +169,7 @@ class ModelMeter:
         return self.stack.hits, self.stack.misses
 
     def drain(self) -> None:
-        self.stack.now += DRAIN_SECONDS
+        self.stack.skip(DRAIN_SECONDS)
 
 
 def prepare(file: TargetFile) -> SimulatedEnvironment:
@@ -179,7 +182,9 @@ def prepare(file: TargetFile) -> SimulatedEnvironment:
     model = topology(file, facts)
     space, without = _answered(spaces.build(file, facts), model)
     simulated = target.simulated or Simulated()
-    noise = NoiseModel(simulated.seed, simulated.noise, simulated.drift, simulated.outliers)
+    noise = NoiseModel(
+        simulated.seed, simulated.noise, simulated.drift, simulated.outliers, simulated.capacity
+    )
     laid = _lay_out(target, facts)
     left_out = f"{without} parameters have no effect in the model: they keep their baseline"
     dropped = (*space.dropped, *((left_out,) if without else ()))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 import tempfile
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -38,6 +39,7 @@ from autotune.space import space as spaces
 from autotune.space.dimension import NAMED, PRESETS
 from autotune.space.facts import HostFacts
 from autotune.space.space import Space
+from autotune.target.beds import study_of
 from autotune.target.model import Target
 from autotune.target.read import TargetFile
 from autotune.target.runtimes import runtime_module
@@ -100,6 +102,18 @@ class StackEnvironment:
     def lay_out(self, directory: str) -> Stack:
         """The stack with what is private of it below ``directory``. Raises AutotuneError."""
         return self.runtime.lay_out(self.file, directory, self.facts, self.programs, self.own)
+
+    def software(self) -> dict[str, dict[str, str]]:
+        def asked(host: Transport) -> dict[str, str]:
+            paths = sorted(set(self.programs.get(host.name, {}).values()))
+            release = host.run(["uname", "-r"]).stdout.strip()
+            lines = host.run(["sha256sum", *paths]).stdout.splitlines() if paths else []
+            digests = (line.split(maxsplit=1) for line in lines)
+            return {"kernel": release, **{path: digest[:12] for digest, path in digests}}
+
+        hosts = {self.transports[name].name: name for name in self.file.target.hosts}
+        answers = run_on_all((self.transports[name] for name in hosts.values()), asked).unwrap()
+        return {hosts[name]: answer for name, answer in answers.items()}
 
     def check(self) -> Checked:
         """Let the software itself validate each preset of every deployment."""
@@ -236,7 +250,7 @@ class StackEnvironment:
             laid,
             self.runtime,
             self.runtime.hosts(laid, self.transports, directory, note),
-            directory.name,
+            study_of(directory).name,
             request=lambda: self._answer(request),
             expect=request.expect,
             loads_data=expect is not None or not self.runtime.installed,
@@ -455,8 +469,10 @@ def _restore(fleet: Deployment, error: BaseException | None) -> None:
 
 @contextmanager
 def uninterrupted() -> Iterator[None]:
-    """Ignore SIGINT, SIGTERM and SIGHUP: hosts are restored to the end."""
-    handlers = {number: signal.signal(number, signal.SIG_IGN) for number in STOPPING}
+    """Ignore SIGINT, SIGTERM and SIGHUP: hosts are restored to the end. Other threads than the main
+    one never hear of them."""
+    stopping = STOPPING if threading.current_thread() is threading.main_thread() else ()
+    handlers = {number: signal.signal(number, signal.SIG_IGN) for number in stopping}
     try:
         yield
     finally:

@@ -58,11 +58,13 @@ def plain(values: Mapping[str, object]) -> dict[str, Value]:
 
 @dataclass(frozen=True)
 class Task:
-    """A sampler's task. ``trials``: configurations the budget allows, presets included."""
+    """A sampler's task. ``trials``: configurations the budget allows, presets included.
+    ``several``: they are measured at the same time."""
 
     space: Space
     trials: int = 40
     seed: int = 1
+    several: bool = False
 
     @cached_property
     def grid(self) -> Grid:

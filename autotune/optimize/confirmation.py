@@ -10,13 +10,14 @@ A measurement far below all others of its side was disturbed, and takes its pair
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import exp, sqrt
+from statistics import fmean
 
-from scipy.special import stdtrit  # not scipy.stats: it takes a second to import
+from scipy.special import chdtrc, stdtrit  # not scipy.stats: it takes a second to import
 
-from autotune.estimate import Estimate
+from autotune.estimate import LEAST_SD, Estimate
 
 PRIOR_WEIGHT = 2.0
 COVERAGE = 0.90
@@ -29,6 +30,7 @@ LEAST_PAIRS = 3
 CLAIM_COVERAGE = 0.95
 DISTURBED = 4.0  # sds below the median of its side
 CLEARLY = 0.15  # and at least so much of its logarithm
+DISAGREE = 0.05  # chance of such differences between test beds that do not differ
 
 
 @dataclass(frozen=True)
@@ -56,42 +58,112 @@ def side(index: int) -> bool:
 
 def gain(measured: Sequence[Measured], coverage: float = COVERAGE) -> Gain | None:
     """The gain after these measurements, in the order taken; ``None`` before the first pair."""
-    pairs = _pairs(measured)
-    if not pairs:
-        return None
-    ratios = [winner.ratio(baseline) for winner, baseline in pairs]
+    ratios = _ratios(measured)
+    return _interval(ratios, len(ratios), coverage) if ratios else None
+
+
+def _interval(ratios: Sequence[Estimate], pairs: int, coverage: float) -> Gain:
     count = len(ratios)
     mean = sum(ratio.log_mean for ratio in ratios) / count
     scatter = sum((ratio.log_mean - mean) ** 2 for ratio in ratios)
     freedom = PRIOR_WEIGHT + count - 1
     variance = (PRIOR_WEIGHT * sum(ratio.sd**2 for ratio in ratios) / count + scatter) / freedom
     half = float(stdtrit(freedom, 0.5 + coverage / 2)) * sqrt(variance / count)
-    return Gain(exp(mean), exp(mean - half), exp(mean + half), count)
+    return Gain(exp(mean), exp(mean - half), exp(mean + half), pairs)
 
 
 def proven(measured: Sequence[Measured]) -> bool:
     """Whether the winner is better than what it is compared with."""
-    claim = gain(measured, CLAIM_COVERAGE)
+    return _proves(gain(measured, CLAIM_COVERAGE))
+
+
+def _proves(claim: Gain | None) -> bool:
     return claim is not None and claim.pairs >= LEAST_PAIRS and claim.low > 1.0
 
 
 def decided(measured: Sequence[Measured]) -> bool:
     """Whether the evidence is strong enough to stop before the reserve is spent."""
-    early = gain(measured, EARLY_COVERAGE)
-    if len(measured) % 2 or early is None or early.pairs < LEAST_PAIRS:
+    return not len(measured) % 2 and _decides(gain(measured, EARLY_COVERAGE))
+
+
+def _decides(early: Gain | None) -> bool:
+    if early is None or early.pairs < LEAST_PAIRS:
         return False
     return early.low > 1.0 or early.high < 1.0
 
 
-def _pairs(measured: Sequence[Measured]) -> list[tuple[Estimate, Estimate]]:
-    """Winner and baseline of each pair in which nothing was disturbed."""
+@dataclass(frozen=True)
+class BedProof:
+    """The alternating measurements of several test beds, whole pairs each.
+
+    Pairs are within a bed, so that what it carries cancels. Where the gains of beds differ by more than
+    their pairs scatter (Cochran's Q), they ``disagree``: then each bed counts as one observation,
+    and the interval is as wide as so few of them make it.
+    """
+
+    measured: Mapping[str, Sequence[Measured]]
+
+    @property
+    def gains(self) -> dict[str, Gain]:
+        """That of each bed which has a pair."""
+        gains = {bed: gain(measured) for bed, measured in self.measured.items()}
+        return {bed: gain for bed, gain in gains.items() if gain is not None}
+
+    @property
+    def disagree(self) -> bool:
+        means = self._means()
+        if len(means) < 2:
+            return False
+        weights = [max(mean.sd, LEAST_SD) ** -2 for mean in means]
+        middle = sum(w * m.log_mean for w, m in zip(weights, means, strict=True)) / sum(weights)
+        q = sum(w * (m.log_mean - middle) ** 2 for w, m in zip(weights, means, strict=True))
+        return float(chdtrc(len(means) - 1, q)) < DISAGREE
+
+    def gain(self, coverage: float = COVERAGE) -> Gain | None:
+        """That of all beds together; ``None`` before the first pair."""
+        ratios = [ratio for each in self._ratios() for ratio in each]
+        if not ratios:
+            return None
+        return _interval(self._means() if self.disagree else ratios, len(ratios), coverage)
+
+    @property
+    def proven(self) -> bool:
+        """Whether the winner is better, by all of them, and surely worse on none."""
+        worse = any(gain.high < 1.0 and gain.pairs > 1 for gain in self.gains.values())
+        return _proves(self.gain(CLAIM_COVERAGE)) and not worse
+
+    @property
+    def decided(self) -> bool:
+        """As `decided`, once two beds have a pair each, if there are so many."""
+        enough = len(self.gains) >= min(2, len(self.measured))
+        return enough and _decides(self.gain(EARLY_COVERAGE))
+
+    def _ratios(self) -> list[list[Estimate]]:
+        return [ratios for measured in self.measured.values() if (ratios := _ratios(measured))]
+
+    def _means(self) -> list[Estimate]:
+        """The mean of each bed, with the scatter of the pairs of all of them."""
+        ratios = self._ratios()
+        spread = sum(
+            (r.log_mean - fmean(q.log_mean for q in each)) ** 2 for each in ratios for r in each
+        )
+        count = sum(map(len, ratios))
+        prior = PRIOR_WEIGHT * sum(r.sd**2 for each in ratios for r in each) / max(count, 1)
+        variance = (prior + spread) / (PRIOR_WEIGHT + count - len(ratios))
+        return [
+            Estimate(fmean(r.log_mean for r in each), sqrt(variance / len(each))) for each in ratios
+        ]
+
+
+def _ratios(measured: Sequence[Measured]) -> list[Estimate]:
+    """Winner over baseline, of each pair in which nothing was disturbed."""
     least = {side: _least([m for m in measured if m.winner is side]) for side in (True, False)}
-    pairs = []
+    ratios = []
     for first, second in zip(measured[::2], measured[1::2], strict=False):
         winner, baseline = (first, second) if first.winner else (second, first)
         if winner.peak.value >= least[True] and baseline.peak.value >= least[False]:
-            pairs.append((winner.peak, baseline.peak))
-    return pairs
+            ratios.append(winner.peak.ratio(baseline.peak))
+    return ratios
 
 
 def _least(side: Sequence[Measured]) -> float:

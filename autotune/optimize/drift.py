@@ -14,13 +14,12 @@ from math import log, sqrt
 import numpy as np
 import numpy.typing as npt
 
-from autotune.estimate import WITHIN_90, Estimate
+from autotune.estimate import NOISE, WITHIN_90, Estimate
 
 Array = npt.NDArray[np.float64]
 
 STRENGTHS = (0.0, 0.06, 0.12, 0.25, 0.5)  # sd of the log drift over the study
 NO_DRIFT = 0.3  # prior weight of none at all
-NOISE = 0.05  # sd of a log peak from one measurement to the next, beyond what each says of itself
 LEAST = 3  # measurements of the reference before anything is said of drift
 _LEVEL = 4.0  # variance of a level nobody knows
 

@@ -73,6 +73,7 @@ class Searcher:
     """One Optuna study over the flat space.
 
     ``storage`` is any that Optuna takes, by its URL or itself; ``chosen`` says which sampler it is.
+    ``several`` configurations are measured at the same time.
     Raises AutotuneError for a ``kind`` of sampler that does not exist.
     """
 
@@ -84,11 +85,13 @@ class Searcher:
         kind: str,
         seed: int,
         trials: int = 40,
+        *,
+        several: bool = False,
     ) -> None:
         optuna.logging.set_verbosity(optuna.logging.ERROR)
         self._dimensions = space.tunable
         self._distributions = distributions(self._dimensions)
-        self._task = Task(space, trials, seed)
+        self._task = Task(space, trials, seed, several)
         self.chosen = choose(kind, self._task)
         self._study = optuna.create_study(
             storage=optuna.storages.RDBStorage(storage) if isinstance(storage, str) else storage,
@@ -175,6 +178,11 @@ class Searcher:
         if FEASIBLE not in trials[asked].constraints:
             trial.set_constraint(FEASIBLE, violation)
         self._study.tell(trial, value)
+
+    def discard(self, asked: int | None) -> None:
+        """A suggestion, by its number, that nobody is to measure or that says nothing."""
+        if asked is not None and asked < len(self._study.get_trials(deepcopy=False)):
+            self._study.tell(asked, state=TrialState.FAIL, skip_if_finished=True)
 
     def discard_pending(self) -> None:
         """After a kill: suggestions that nobody is measuring any more."""

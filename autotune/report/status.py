@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TextIO
 
 from autotune import terminal
 from autotune.report import format as fmt
+from autotune.report.beds import beds
 from autotune.report.objective import Requests, Units, Values
 from autotune.report.studies import Study, open_study
 from autotune.report.text import headline
 from autotune.report.trials import describe_counts
 from autotune.report.view import Configuration, StudyView, capacity, study_view
-from autotune.study.records import Phase
+from autotune.study.records import Phase, Trial
 
 SCHEMA = 1
 EVERY = 2.0  # seconds between looks: reading a journal must not take CPU from what is measured
@@ -34,13 +35,16 @@ def status(view: StudyView) -> dict[str, Any]:
                       for side in ("baseline", "best"))  # fmt: skip
     over = state.verdict or state.finished(Phase.MEASURE)
     holder = view.study.holder
+    running = {t.bed: t for t in state.under_way()}
+    of_beds = {bed: {**each, "trial": _under_way(view.study, [running[bed]] if bed in running else [])}
+               for bed, each in beds(view)["each"].items()}  # fmt: skip
     return {
         "schema": SCHEMA,
         "study": view.name,
         "state": "running" if holder else "finished" if over else "stopped",
         "holder": holder,
         "verdict": state.verdict["verdict"] if state.verdict else None,
-        "trial": _under_way(view.study),
+        "trial": _under_way(view.study, view.state.trials[-1:]),
         "trials": {**view.trials, "done": view.outlook.counted, "budget": budget.trials},
         "proof": {
             "finalists": len(state.finished(Phase.FINALIST)),
@@ -50,6 +54,7 @@ def status(view: StudyView) -> dict[str, Any]:
         "best": best,
         "ratio": _ratio(view, baseline, best),
         "change": _change(view),
+        **({"beds": of_beds} if of_beds else {}),
         "seconds": {
             "elapsed": round(state.elapsed, 1),
             "left": None if over else round(view.outlook.seconds_left, 1),
@@ -58,8 +63,9 @@ def status(view: StudyView) -> dict[str, Any]:
     }
 
 
-def _under_way(study: Study) -> dict[str, Any] | None:
-    last = study.state.trials[-1] if study.state.trials else None
+def _under_way(study: Study, trials: Sequence[Trial]) -> dict[str, Any] | None:
+    """The last of ``trials``, if it is not over."""
+    last = trials[-1] if trials else None
     if last is None or last.over:
         return None
     counts = study.counts.get(last.number)
@@ -140,7 +146,13 @@ def _lines(view: StudyView, now: Mapping[str, Any]) -> Iterator[str]:
     yield f"{view.name}: {state}" + (f", {now['holder']}" if now["holder"] else "")
     if now["verdict"]:
         yield f"  verdict   {headline(view)}"
-    if now["trial"]:
+    for bed, each in now.get("beds", {}).items():
+        running = now["state"] == "running"
+        doing = _trial(each["trial"], units, running=running) if each["trial"] else "nothing"
+        doing = (each["set_aside"] and f"set aside: {each['set_aside']}") or doing
+        pace = f", {each['per_hour']:g} an hour" if each["per_hour"] else ""
+        yield f"  bed {bed:6}{fmt.plural(each['trials'], 'trial')}{pace}; now {doing}"
+    if now["trial"] and "beds" not in now:
         yield f"  now       {_trial(now['trial'], units, running=now['state'] == 'running')}"
     kinds = ", ".join(describe_counts(view.trials))
     yield f"  trials    {trials['done']} of {trials['budget']}: {kinds}"

@@ -16,6 +16,7 @@
   is ``minimize``; ``null`` where a value is not positive) with the ``difference`` of the values, and
   ``slo`` is ``null``.
 - ``bottleneck``: the findings for ``baseline`` and ``best``, or ``null`` when there are none.
+- ``beds``: only of a study on several test beds: see `report.beds`.
 - ``ceilings``: only where some were measured (`autotune measure --closed`, `--tier`), as
   ``study.ceilings`` records them.
 - ``at``: only where rates were asked about: ``rate`` in requests/s, and for ``baseline`` and ``best``
@@ -29,6 +30,7 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any
 
+from autotune.report.beds import beds
 from autotune.report.latency import latency_at
 from autotune.report.view import StudyView
 from autotune.report.warnings import warnings
@@ -58,6 +60,8 @@ def summary(view: StudyView) -> dict[str, Any]:
         "seconds": dict(view.seconds),
         "bottleneck": {side: findings.get(side) for side in SIDES} if findings else None,
     }
+    if view.state.beds:
+        document["beds"] = beds(view)
     if ceilings:
         document["ceilings"] = list(map(dict, ceilings))
     return document | {"warnings": [asdict(warning) for warning in warnings(view)]}

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from autotune.optimize.confirmation import LEAST_PAIRS
 from autotune.report import format as fmt
+from autotune.report.beds import bed_lines, of_beds
 from autotune.report.latency import latency_at
 from autotune.report.measured import ceiling_lines
 from autotune.report.objective import Requests, Values
@@ -85,7 +86,7 @@ def _unmeetable(view: StudyView) -> str:
 def _gain(view: StudyView) -> str:
     assert view.gain is not None
     pairs = fmt.plural(view.gain["pairs"], "alternating pair")
-    return f"{view.units.gained(view.gain)}{view.units.at}, {pairs}"
+    return f"{view.units.gained(view.gain)}{view.units.at}, {pairs}{of_beds(view)}"
 
 
 def latency_lines(view: StudyView, rate: float) -> Iterator[Line]:
@@ -122,6 +123,7 @@ def sections(view: StudyView, width: int | None = None) -> dict[str, list[str]]:
         "Measured": (f"{label(trial):12}{outcome(trial, view.units)}" for trial in measured),
         "Ceilings": (line for record in state.ceilings for line in ceiling_lines(record)),
         change_title(view): _changes(view, width),
+        "Test beds": bed_lines(view),
         "What limits it": (
             f"{name:9}{describe_finding(finding)}" for name, finding in view.bottlenecks.items()
         ),
@@ -173,8 +175,9 @@ def _under_way(view: StudyView) -> Iterator[str]:
         return
     if view.outlook.lead and view.conclusion.best:
         yield f"{view.outlook.lead} over the baseline so far: not yet a claim"
-    last = view.state.trials[-1] if view.state.trials else None
-    if last is not None and not last.over:
+    for last in view.state.under_way() or view.state.trials[-1:]:
+        if last.over:
+            continue
         yield f"trial {last.number} ({last.phase}) is under way, or was when the study stopped"
     yield f"about {fmt.duration(view.outlook.seconds_left)} to go"
 

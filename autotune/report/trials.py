@@ -57,9 +57,9 @@ class Failure:
 
 
 def label(trial: Trial) -> str:
-    """``#7 search``, ``#21 confirm #7``."""
+    """``#7 search``, ``#21 confirm #7``, ``#21 confirm #7 on a`` where there are several test beds."""
     again = "" if trial.of is None or trial.phase in COUNTED else f" #{trial.of}"
-    return f"#{trial.number} {trial.phase}{again}"
+    return f"#{trial.number} {trial.phase}{again}" + (f" on {trial.bed}" if trial.bed else "")
 
 
 def outcome(trial: Trial, units: Units) -> str:
@@ -88,7 +88,7 @@ def measured(state: State) -> list[Trial]:
 
 def count_by_outcome(state: State) -> dict[str, int]:
     """Finished trials that the budget counts, by how they ended."""
-    finished = state.finished(*COUNTED)
+    finished = state.counted()
     failed = sum(map(unusable, finished))
     screened = sum(t.peak is not None and t.peak.verdict == "screened" for t in finished)
     return {"complete": len(finished) - failed - screened, "failed": failed, "screened": screened}

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from math import exp
 from typing import Any
 
 from autotune.environments.clock import KINDS
@@ -16,7 +17,7 @@ from autotune.report.parameters import Change, changes, declared
 from autotune.report.studies import Study
 from autotune.report.trials import count_by_outcome
 from autotune.study import ranking, schedule
-from autotune.study.records import COUNTED, Phase, State, Trial
+from autotune.study.records import Phase, State, Trial
 from autotune.target.model import Budget, Target
 
 STOPPED = "stopped"
@@ -96,7 +97,18 @@ def conclusion(state: State) -> Conclusion:
 def _configuration(state: State, number: int | None) -> Configuration | None:
     if number is None:
         return None
-    return Configuration(state.by_number(number), repeats(state, number))
+    measured = (state.by_number(number), *repeats(state, number))
+    trial, *again = (_levelled(state, trial) for trial in measured)
+    return Configuration(trial, tuple(again))
+
+
+def _levelled(state: State, trial: Trial) -> Trial:
+    """As an average test bed would have measured it, where there are several."""
+    if trial.bed is None or trial.peak is None:
+        return trial
+    level, peak = exp(-state.offset(trial.bed).log), trial.peak
+    scaled = {key: level * getattr(peak, key) for key in ("peak", "low", "high")}
+    return replace(trial, peak=replace(peak, **scaled))
 
 
 def repeats(state: State, number: int) -> tuple[Trial, ...]:
@@ -157,7 +169,7 @@ def outlook(target: Target, state: State) -> Outlook:
         units=units_of(target, state),
         baseline=baseline,
         leader=best if _peak(best) > _peak(baseline) else baseline,
-        counted=len(state.finished(*COUNTED)),
+        counted=len(state.counted()),
         seconds_left=_seconds_left(state, target.budget),
     )
 
@@ -174,8 +186,9 @@ def _seconds_left(state: State, budget: Budget) -> float:
     finalists, confirmed = state.finished(Phase.FINALIST), state.finished(Phase.CONFIRM)
     finals = max(0, schedule.FINALISTS - len(finalists))
     proof = max(0, 2 * LEAST_PAIRS - len(confirmed))
-    searched = budget.trials if finalists or confirmed else len(state.finished(*COUNTED))
-    return min(rest, each * (max(0, budget.trials - searched) + finals + proof))
+    searched = budget.trials if finalists or confirmed else len(state.counted())
+    beds = max(1, len(state.active_beds))
+    return min(rest, each * (max(0, budget.trials - searched) + finals + proof) / beds)
 
 
 @dataclass(frozen=True)
@@ -279,7 +292,7 @@ def _newest_finding(state: State, side: Configuration) -> dict[str, Any] | None:
 
 
 def _seconds(state: State) -> dict[str, float]:
-    seconds = {kind: state.seconds.get(kind, 0.0) for kind in KINDS}
+    seconds = {kind: state.average_seconds.get(kind, 0.0) for kind in KINDS}
     other = state.elapsed - sum(seconds.values())
     parts = {"total": state.elapsed, **seconds, "other": other}
     return {kind: round(value, 1) for kind, value in parts.items()}

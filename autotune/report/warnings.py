@@ -12,7 +12,7 @@ from autotune.optimize.confirmation import LEAST_PAIRS
 from autotune.report import format as fmt
 from autotune.report.trials import unusable
 from autotune.report.view import STOPPED, StudyView
-from autotune.study.records import COUNTED, Trial
+from autotune.study.records import Trial
 
 SCATTER = 0.05  # sd of log peaks of one configuration, as a quiet machine has it
 DRIFT = 0.10  # the baseline then and now, as a fraction
@@ -196,7 +196,7 @@ def _readings(view: StudyView) -> Iterator[StudyWarning]:
 
 
 def _trials(view: StudyView) -> Iterator[StudyWarning]:
-    finished, allowed = view.state.finished(*COUNTED), view.target.budget.trials
+    finished, allowed = view.state.counted(), view.target.budget.trials
     tried, failed = len(finished), sum(map(unusable, finished))
     # Where nothing at all worked, the verdict says so.
     if FAILED * tried < failed < tried:
@@ -217,7 +217,7 @@ def _time(view: StudyView) -> Iterator[StudyWarning]:
     if view.target.goal is not None:
         return  # what a command does with its time is its own affair
     total = view.state.elapsed
-    idle = total - view.state.seconds.get("load", 0.0)
+    idle = total - view.state.average_seconds.get("load", 0.0)
     if total and idle / total > IDLE:
         yield StudyWarning(
             "time-not-loading", round(idle / total, 3), IDLE,

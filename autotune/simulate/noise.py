@@ -21,13 +21,15 @@ class NoiseModel:
     """``noise``: sd of the log of the capacity from reading to reading, half of its variance shared
     by readings near in time; ``drift``: how far a slow swing goes, as a fraction of the capacity;
     ``outliers``: fraction of readings that something else on the machine disturbs. A disturbance
-    only ever takes capacity away.
+    only ever takes capacity away. ``level`` is the capacity of the whole stack relative to the
+    model: that of one test bed beside another.
     """
 
     seed: int = 1
     noise: float = 0.03
     drift: float = 0.0
     outliers: float = 0.03
+    level: float = 1.0
 
     def capacity(self, at: float, rng: np.random.Generator) -> float:
         """The factor on the capacity for a reading ``at`` seconds into the study."""
@@ -36,7 +38,7 @@ class NoiseModel:
         left = rng.uniform(LEAST, MOST)
         swing = self.drift * sin(2.0 * pi * at / SWING_PERIOD + 2.4 * self.seed)
         log_factor = loose + self.noise / sqrt(2.0) * shared + log(max(1.0 + swing, 0.05))
-        return float(np.exp(log_factor + (log(left) if disturbed else 0.0)))
+        return self.level * float(np.exp(log_factor + (log(left) if disturbed else 0.0)))
 
     def reading(self, number: int) -> np.random.Generator:
         """The random numbers of one reading."""

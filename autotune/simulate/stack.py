@@ -76,6 +76,10 @@ class SimulatedStack:
         self.hits += reading.intended * self.topology.data.keys_per_request - missed
         return reading, _usage(self.topology, self._chain, offered, counted)
 
+    def skip(self, seconds: float) -> None:
+        """Let time pass without load."""
+        self.now += seconds
+
     @property
     def _at_limit(self) -> int:
         return int(np.searchsorted(self._edges, self.slo.limit - 1e-9))

@@ -191,7 +191,7 @@ def _of_caches(
 ) -> OfCaches:
     """The peak of the whole stack, then a tier's memcached hosts by themselves."""
     done = trials.run(Measure(Phase.MEASURE, request.settings), context, None, None)
-    context.store.spent(context.clock.collect())
+    context.spent()
     if done.peak is None:
         raise AutotuneError(f"the configuration cannot be used: {done.failure}")
     keys = target.data.keys_per_request

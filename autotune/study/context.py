@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import platform
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -13,6 +13,7 @@ from autotune import __version__
 from autotune.deploy.deployed import Deployed
 from autotune.deploy.private_servers import end_left_behind, remove_run_directory
 from autotune.environments.base import Environment, Session
+from autotune.environments.beds import Beds
 from autotune.environments.clock import Clock
 from autotune.environments.evaluation import History
 from autotune.errors import AutotuneError
@@ -25,21 +26,39 @@ from autotune.study.directory import Lock, is_held
 from autotune.study.records import Trial
 from autotune.study.store import Store, readings_of
 from autotune.target import runtimes
+from autotune.target.beds import DIRECTORY, study_of
 from autotune.target.write import dump
 
 
 @dataclass(frozen=True)
 class TrialContext:
-    """All that a trial works with; its effects are behind ``session`` and ``store``."""
+    """All that a trial works with; its effects are behind ``session`` and ``store``.
+
+    On several test beds each has its own, with the name of its ``bed``; ``turn`` returns when it may
+    put something on record. Raises KeyboardInterrupt where the study is to stop.
+    """
 
     space: Space
     session: Session
     store: Store
     progress: ProgressReporter
+    bed: str | None = None
+    turn: Callable[[], None] = lambda: None
 
     @property
     def clock(self) -> Clock:
         return self.session.clock
+
+    @property
+    def elapsed(self) -> float:
+        """Seconds that the study has taken so far, as far as this session knows."""
+        state = self.store.state
+        spent = state.bed_seconds.get(self.bed, 0.0) if self.bed else state.elapsed
+        return spent + self.clock.running
+
+    def spent(self) -> None:
+        """Put the time since this was last called on record."""
+        self.store.spent(self.clock.collect(), self.bed)
 
 
 @contextmanager
@@ -50,17 +69,22 @@ def opened(
 
     Raises LockedError when another tuner has the study.
     """
+    with (
+        held(environment, directory, progress) as store,
+        environment.session(directory, progress.note, history(store)) as session,
+    ):
+        yield TrialContext(environment.space, session, store, progress)
+
+
+@contextmanager
+def held(environment: Environment, directory: Path, progress: ProgressReporter) -> Iterator[Store]:
+    """The study's lock held and its store open. Raises LockedError when another tuner has it."""
     for line in environment.dropped:
         progress.note(line)
     for server in clear_left_behind(directory.parent):
         progress.note(f"ended a server that a killed tuner had left: {server}")
-    with Lock(directory / "lock"):
-        store = Store(directory)
-        try:
-            with environment.session(directory, progress.note, history(store)) as session:
-                yield TrialContext(environment.space, session, store, progress)
-        finally:
-            store.close()
+    with Lock(directory / "lock"), closing(Store(directory)) as store:
+        yield store
 
 
 def check_stays(environment: Environment) -> None:
@@ -78,8 +102,14 @@ def check_stays(environment: Environment) -> None:
 
 def open_study(environment: Environment, context: TrialContext, directory: Path) -> None:
     """Put on record what is run, from where and on what."""
+    record_study(environment, context.store, directory)
+
+
+def record_study(environment: Environment, store: Store, directory: Path) -> None:
+    """The same before any session is open."""
     file = environment.file
-    context.store.open_study(
+    beds = {name: {"adopted": each.file.adopted} for name, each in beds_of(environment).items()}
+    store.open_study(
         directory.name,
         dump(file.target) if file.overrides else file.path.read_text(encoding="utf-8"),
         source=str(file.path.resolve()),
@@ -87,8 +117,14 @@ def open_study(environment: Environment, context: TrialContext, directory: Path)
         adopted=file.adopted,
         asked=digests(file),
         facts={name: dict(facts.names()) for name, facts in environment.facts.items()},
+        beds=beds,
     )
-    context.store.open_session(versions())
+    store.open_session(versions(), tuple(beds))
+
+
+def beds_of(environment: Environment) -> Mapping[str, Environment]:
+    """The test beds of an environment that has several."""
+    return environment.environments if isinstance(environment, Beds) else {}
 
 
 def clear_left_behind(root: Path) -> tuple[str, ...]:
@@ -97,21 +133,23 @@ def clear_left_behind(root: Path) -> tuple[str, ...]:
     Studies that a living tuner holds are left alone. What was ended, as ``study: server``.
     """
     ended: list[str] = []
-    for run in sorted(root.glob("*/run")):
-        study = run.parent
+    for run in sorted((*root.glob("*/run"), *root.glob(f"*/{DIRECTORY}/*/run"))):
+        study = study_of(run.parent)
         if not is_held(study / "lock"):
             ended += [f"{study.name}: {name}" for name in end_left_behind(run.resolve())]
-            remove_run_directory(study)
+            remove_run_directory(run.parent)
     return tuple(ended)
 
 
-def history(store: Store) -> History:
-    """What a session goes on from."""
+def history(store: Store, bed: str | None = None) -> History:
+    """What a session goes on from: that of a test bed, from what was done there."""
     state = store.state
     noise = state.noise
+    there = {trial.number for trial in state.trials if bed in (None, trial.bed)}
+    readings = [r for r in readings_of(store.directory) if bed is None or r["trial"] in there]
     return History(
-        elapsed=state.elapsed,
-        readings=len(readings_of(store.directory)),
+        elapsed=state.bed_seconds.get(bed, 0.0) if bed else state.elapsed,
+        readings=len(readings),
         noise=Noise(
             tuple(noise["weights"]), int(noise["readings"]), tuple(noise.get("effects", ()))
         )

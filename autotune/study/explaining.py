@@ -106,7 +106,7 @@ class _AblationTrials:
         prior = Estimate.of(self._winner.peak.peak, KNOWN_SD) if self._winner.peak else None
         of = None if reverted else self._winner.number
         done = trials.run(Measure(Phase.EXPLAIN, settings, of=of), self._context, prior, None)
-        self._context.store.spent(self._context.clock.collect())
+        self._context.spent()
         self.trials[reverted] = done.number
         peak = done.peak
         return log(peak.peak) if peak is not None and peak.feasible else None

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
 from math import log
 from typing import Any
 
@@ -16,14 +15,14 @@ from autotune.optimize.searcher import Outcome, Searcher
 from autotune.optimize.simplify import simplified
 from autotune.study import trial as trials
 from autotune.study.context import TrialContext
-from autotune.study.ranking import Verdict, conclude, drifted
+from autotune.study.ranking import Verdict, conclude, drifted, works
 from autotune.study.records import COUNTED, Phase, State, Trial
 from autotune.study.schedule import (
-    Ask,
     Conclude,
     Measure,
     Rank,
     Simplify,
+    Wait,
     allowance,
     next_step,
 )
@@ -37,53 +36,76 @@ STOP_BELOW = 0.05
 
 def tune(context: TrialContext, searcher: Searcher, budget: Budget) -> Verdict:
     """Run the study to its end, from wherever it stands."""
-    store = context.store
     with context.clock.on("search"):
-        catch_up(searcher, store.state)
+        catch_up(searcher, context.store.state)
+    while not isinstance(step := following(context, searcher, budget), Conclude | Wait):
+        request = prepared(step, context, budget)
+        done = trials.run(step, context, *request)
+        learn(context, searcher, done)
+    return concluded(context)
+
+
+def following(
+    context: TrialContext, searcher: Searcher, budget: Budget
+) -> Measure | Conclude | Wait:
+    """What is next to be measured, if anything; what the model is asked for that is on record."""
     while True:
-        elapsed = store.state.elapsed + context.clock.running
-        step = next_step(store.state, context.space, budget, elapsed)
-        if isinstance(step, Conclude):
-            verdict = conclude(store.state)
-            store.spent(context.clock.collect())
-            store.verdict(asdict(verdict))
-            return verdict
-        if isinstance(step, Rank | Simplify):
-            with context.clock.on("search"):
-                if isinstance(step, Rank):
-                    _rank(context, searcher)
-                else:
-                    _simplify(context, searcher, step.trial)
-            continue
-        if isinstance(step, Ask):
-            with context.clock.on("search"):
-                asked = _ask(context, searcher)
-            if asked is None:
-                continue
-            step = asked
-        state = store.state
-        seconds = allowance(state, step.phase, budget, elapsed)
-        done = trials.run(step, context, prior(state, step), incumbent(state), seconds)
-        if done.phase in COUNTED:
-            with context.clock.on("search"):
-                _tell(searcher, done, store.state)
-        store.spent(context.clock.collect())
+        state = context.store.state
+        step = next_step(state, context.space, budget, context.elapsed, context.bed)
+        if isinstance(step, Measure | Conclude | Wait):
+            return step
+        with context.clock.on("search"):
+            if isinstance(step, Rank):
+                _rank(context, searcher)
+            elif isinstance(step, Simplify):
+                _simplify(context, searcher, step.trial)
+            elif (asked := _ask(context, searcher)) is not None:
+                return asked
+
+
+def prepared(
+    step: Measure, context: TrialContext, budget: Budget
+) -> tuple[Estimate | None, Estimate | None, float]:
+    """What is known before a measurement: the peak to expect, the one to beat, and its seconds."""
+    state = context.store.state
+    offset = state.offset(context.bed)
+    expected, best = (
+        offset.added(estimate) if estimate and context.bed else estimate
+        for estimate in (prior(state, step), incumbent(state))
+    )
+    return expected, best, allowance(state, step.phase, budget, context.elapsed)
+
+
+def learn(context: TrialContext, searcher: Searcher, done: Trial) -> None:
+    """Tell the sampler what came of a trial."""
+    if done.phase in COUNTED:
+        with context.clock.on("search"):
+            _tell(searcher, done, context.store.state)
+    context.spent()
+
+
+def concluded(context: TrialContext) -> Verdict:
+    """The verdict, on record."""
+    verdict = conclude(context.store.state)
+    context.spent()
+    context.store.verdict(verdict.record)
+    return verdict
 
 
 def prior(state: State, step: Measure) -> Estimate | None:
     """What to expect of a configuration's peak: its own earlier one, or else the incumbent's."""
     if step.of is not None:
-        peak = state.by_number(step.of).peak
-        if peak is not None and peak.feasible:
-            return Estimate.of(peak.peak, KNOWN_SD)
-    peaks = [t.peak.peak for t in state.finished(*COUNTED) if t.peak and t.peak.feasible]
-    return Estimate.of(max(peaks), UNKNOWN_SD) if peaks else None
+        earlier = works([state.by_number(step.of)])
+        if earlier:
+            return Estimate(state.level(earlier[0]).log_mean, KNOWN_SD)
+    peaks = [state.level(trial).log_mean for trial in works(state.finished(*COUNTED))]
+    return Estimate(max(peaks), UNKNOWN_SD) if peaks else None
 
 
 def incumbent(state: State) -> Estimate | None:
     """The peak to beat: the best one, as uncertain as it is. Pruned ones are no peaks."""
-    peaks = [t.peak for t in state.finished(*COUNTED) if t.peak and t.peak.feasible]
-    full = [peak.estimate for peak in peaks if not peak.screened]
+    usable = works(state.finished(*COUNTED))
+    full = [state.level(trial) for trial in usable if trial.peak and not trial.peak.screened]
     return max(full, key=lambda estimate: estimate.log_mean, default=None)
 
 
@@ -93,7 +115,7 @@ def _ask(context: TrialContext, searcher: Searcher) -> Measure | None:
     suggestion = searcher.ask(drifted(state))
     probability = suggestion.improvement_probability
     if probability is not None and probability < STOP_BELOW:
-        searcher.discard_pending()
+        searcher.discard(suggestion.number)
         why = (
             f"after {len(state.finished(*COUNTED))} configurations the chance that any other is "
             f"{MATTERS:.0%} better is {probability:.0%}"
@@ -128,7 +150,11 @@ def _simplify(context: TrialContext, searcher: Searcher, number: int) -> None:
 
 def _tell(searcher: Searcher, done: Trial, state: State) -> None:
     moves = recommended_moves(state.bottlenecks.get(done.number))
-    tell(searcher, done, moves, state.capacities.get(done.number))
+    # A part carries more on one bed than on another as the whole stack does.
+    offset = state.offset(done.bed).log
+    parts = state.capacities.get(done.number, {})
+    capacities = {name: [log_rate - offset, *rest] for name, (log_rate, *rest) in parts.items()}
+    tell(searcher, done, moves, capacities)
 
 
 def tell(
@@ -141,7 +167,7 @@ def tell(
     what it told of the stack's parts."""
     if done.fault:
         # Nothing is known about the configuration: the sampler is to learn nothing from it.
-        searcher.discard_pending()
+        searcher.discard(done.asked)
         return
     peak = done.peak
     feasible = peak is not None and peak.feasible

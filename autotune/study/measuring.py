@@ -187,7 +187,7 @@ def _measured(
     peaks = [trial.peak.peak for trial in earlier if trial.peak and trial.peak.feasible]
     prior = Estimate.of(peaks[-1], KNOWN_SD) if peaks else None
     done = trials.run(Measure(Phase.MEASURE, settings), context, prior, None)
-    context.store.spent(context.clock.collect())
+    context.spent()
     if done.peak is None:
         raise AutotuneError(f"{called} cannot be used: {done.failure}")
     return done, done.peak

@@ -7,14 +7,16 @@ estimates (``State.posterior``): one reading alone overstates the best by about 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from itertools import pairwise
-from math import sqrt
+from math import hypot, sqrt
 from statistics import fmean
+from typing import Any
 
 from autotune.estimate import Estimate
-from autotune.optimize.confirmation import Gain, Measured, gain, proven
+from autotune.optimize.beds import BedReading
+from autotune.optimize.confirmation import BedProof, Gain, Measured, gain, proven
 from autotune.optimize.drift import Drift, drift
 from autotune.optimize.ranking import better, pooled, winner
 from autotune.study.records import COUNTED, OPENING, Phase, State, Trial
@@ -25,21 +27,30 @@ FINALS = (Phase.FINALIST, Phase.RUNNER_UP)  # measurements after the search, bef
 DECIDED = 0.95  # probability at which two finalists need no further comparison
 WORSE = 0.9  # probability at which a simplified winner is taken to have lost something
 LEAST_REPEATS = 3  # before their spread says anything
+# Phases that measure a configuration that was not selected by this measurement of it.
+REPEATED = (Phase.BASELINE, Phase.REFERENCE, *FINALS, Phase.CONFIRM)
 
 
-def estimates(trials: Sequence[Trial]) -> list[tuple[int, Estimate]]:
-    """Trials that met the objective, by the configuration they stand for, in their order."""
-    return [
-        (t.number if t.of is None else t.of, t.peak.estimate)
-        for t in trials
-        if t.peak is not None and t.peak.feasible
-    ]
+def works(trials: Sequence[Trial]) -> list[Trial]:
+    """Those that met the objective."""
+    return [trial for trial in trials if trial.peak is not None and trial.peak.feasible]
+
+
+def configuration(trial: Trial) -> int:
+    """The trial whose settings this one measured."""
+    return trial.number if trial.of is None else trial.of
+
+
+def estimates(state: State, trials: Sequence[Trial]) -> list[tuple[int, Estimate]]:
+    """Trials that met the objective, by the configuration they stand for, in their order; as an
+    average test bed would have measured them."""
+    return [(configuration(trial), state.level(trial)) for trial in works(trials)]
 
 
 def candidates(state: State) -> dict[int, Estimate]:
     """All configurations but the baseline, as estimated before they are measured again."""
     searched = [t for t in state.finished(*COUNTED) if t.phase is not Phase.BASELINE]
-    measured = dict(estimates(searched))
+    measured = dict(estimates(state, searched))
     if state.posterior is None:
         return measured
     believed = state.posterior.peaks
@@ -120,7 +131,7 @@ def _again(state: State, *phases: Phase) -> dict[int, list[Estimate]]:
     """
     noise = _believed_noise(state)
     again: dict[int, list[Estimate]] = {}
-    for trial, estimate in estimates(state.finished(*phases)):
+    for trial, estimate in estimates(state, state.finished(*phases)):
         again.setdefault(trial, []).append(estimate.noisier(noise))
     return again
 
@@ -133,13 +144,13 @@ def _believed_noise(state: State) -> float:
 def _noise(state: State) -> float:
     """The sd of one more measurement's logarithm: the model's, and no less than what repeats show.
 
-    Each repeat is compared with the one before it, so that drift is not taken for noise. What was
-    selected by its measurement is no repeat.
+    Each repeat is compared with the one before it on the same test bed, so that neither drift nor
+    what beds differ in is taken for noise. What was selected by its measurement is no repeat.
     """
-    repeats: dict[int, list[float]] = {}
-    for trial in state.finished(Phase.BASELINE, Phase.REFERENCE, *FINALS, Phase.CONFIRM):
-        for number, estimate in estimates([trial]):
-            repeats.setdefault(number, []).append(estimate.log_mean)
+    repeats: dict[tuple[str | None, int], list[float]] = {}
+    for trial in works(state.finished(*REPEATED)):
+        of = (trial.bed, configuration(trial))
+        repeats.setdefault(of, []).append(state.level(trial).log_mean)
     steps = [b - a for logs in repeats.values() for a, b in pairwise(logs)]
     spread = sqrt(fmean(step**2 for step in steps) / 2) if len(steps) >= LEAST_REPEATS else 0.0
     return max(spread, _believed_noise(state))
@@ -156,47 +167,111 @@ def reference(state: State) -> Trial | None:
     It is as near to what the search compares as any that never changes, and quicker to measure than
     a poor one.
     """
-    works = [t for t in state.finished(*COUNTED) if t.peak and t.peak.feasible]
-    presets = [t for t in works if t.phase in OPENING and t.peak and not t.peak.screened]
-    return max(presets or works[:1], key=lambda t: t.peak.peak if t.peak else 0.0, default=None)
+    usable = works(state.finished(*COUNTED))
+    presets = [t for t in usable if t.phase in OPENING and t.peak and not t.peak.screened]
+    return max(presets or usable[:1], key=lambda t: state.level(t).log_mean, default=None)
 
 
 def drifted(state: State) -> Drift:
-    """How the stack has changed since the study began, by what its reference shows."""
+    """How the stack has changed since the study began, by what its reference shows; on several test
+    beds what each of them adds to a peak, the changes of each included."""
+    if not state.beds:
+        return drift_on(state, None)
+    drifts = {bed: drift_on(state, bed) for bed in state.beds}
+    strongest = max(drifts.values(), key=lambda drift: drift.chance)
+    return replace(strongest, shifts={
+        trial.number: _shift(state, trial, drifts[trial.bed]) for trial in state.trials if trial.bed
+    })  # fmt: skip
+
+
+def drift_on(state: State, bed: str | None) -> Drift:
+    """How one test bed has changed; without any, the stack."""
     chosen = reference(state)
     if chosen is None:
         return drift({}, ())
     # Not its own measurement: it was chosen for that, and what comes after would look like a decline.
     measured = {
         t.number: t.peak.estimate
-        for t in state.finished(Phase.REFERENCE)
-        if t.peak is not None and t.peak.feasible and t.of == chosen.number
+        for t in works(state.finished(Phase.REFERENCE))
+        if t.peak is not None and t.of == chosen.number and t.bed == bed
     }
-    return drift(measured, [t.number for t in state.trials])
+    return drift(measured, [t.number for t in state.trials if t.bed == bed])
 
 
-def confirmations(state: State, challenger: int, phase: Phase = Phase.CONFIRM) -> list[Measured]:
-    """The alternating measurements so far, in the order taken, with the noise of the study.
+def _shift(state: State, trial: Trial, drift: Drift) -> Estimate:
+    offset, own = state.offset(trial.bed), drift.shifts.get(trial.number, Estimate(0.0, 0.0))
+    return Estimate(own.log_mean + offset.log, hypot(own.sd, offset.sd, offset.excess))
+
+
+def bed_readings(state: State) -> list[BedReading]:
+    """What tells test beds apart: configurations that were not selected by these measurements, and
+    the baseline of each. Peaks are those of today, as far as a bed has changed."""
+    drifts = {bed: drift_on(state, bed) for bed in state.beds}
+    stock = baseline(state)
+    return [
+        BedReading(
+            stock.number if stock and trial.phase is Phase.BASELINE else configuration(trial),
+            trial.bed,
+            trial.peak.estimate.ratio(drifts[trial.bed].shifts.get(trial.number, Estimate(0.0, 0.0))),
+        )
+        for trial in works(state.finished(*REPEATED))
+        if trial.bed in drifts and trial.peak is not None
+    ]  # fmt: skip
+
+
+def confirmations(
+    state: State, challenger: int, phase: Phase = Phase.CONFIRM, bed: str | None = None
+) -> list[Measured]:
+    """The alternating measurements so far, in the order taken, with the noise of the study; those of
+    a test bed, or of all of them, whole pairs each.
 
     A benchmark command's values have all of their noise in their sd: it was given, or learned from
     repeats (`measure.repeats`).
     """
+    if state.beds and bed is None:
+        return [
+            m for each in state.beds for m in whole(confirmations(state, challenger, phase, each))
+        ]
     noise = 0.0 if state.values else _noise(state)
     return [
-        Measured(trial == challenger, estimate.noisier(noise))
-        for trial, estimate in estimates(state.finished(phase))
+        Measured(configuration(trial) == challenger, _beside(state, trial).noisier(noise))
+        for trial in works(state.finished(phase))
+        if trial.bed == bed
     ]
+
+
+def whole(measured: list[Measured]) -> list[Measured]:
+    """Whole pairs of them."""
+    return measured[: len(measured) // 2 * 2]
+
+
+def _beside(state: State, trial: Trial) -> Estimate:
+    """A peak beside those of other test beds. Both sides of a pair are of one bed: how sure its offset
+    is does not matter to their ratio."""
+    assert trial.peak is not None
+    peak = trial.peak.estimate
+    return Estimate(peak.log_mean - state.offset(trial.bed).log, peak.sd) if trial.bed else peak
 
 
 @dataclass(frozen=True)
 class Verdict:
     """``gain`` comes from readings taken after the winner was chosen, or is not there at all;
-    ``peaks_from`` are the measurements that the best's peak is shown by."""
+    ``peaks_from`` are the measurements that the best's peak is shown by. ``beds`` is the gain on each
+    test bed, where there are several, and ``disagree`` whether they differ by more than noise."""
 
     verdict: str
     best: int | None
     gain: Gain | None
     peaks_from: tuple[Phase, ...] = (Phase.CONFIRM,)
+    beds: Mapping[str, Gain] = field(default_factory=dict)
+    disagree: bool = False
+
+    @property
+    def record(self) -> dict[str, Any]:
+        """As it is put on record: of test beds, only where there are several."""
+        fields = asdict(self)
+        of_beds = {key: fields.pop(key) for key in ("beds", "disagree")}
+        return fields | (of_beds if self.beds else {})
 
 
 def conclude(state: State) -> Verdict:
@@ -208,9 +283,27 @@ def conclude(state: State) -> Verdict:
     if not meets:
         # Nothing to compare with: that it meets the objective at all is the improvement, if a
         # second, fresh measurement found the same.
-        again = estimates(state.finished(Phase.FINALIST))
+        again = estimates(state, state.finished(Phase.FINALIST))
         twice = any(trial == challenger for trial, _ in again)
         return Verdict("improved" if twice else "unmeetable", challenger, None)
+    if state.beds:
+        return _on_beds(state, challenger)
     measured = confirmations(state, challenger)
     improved = proven(measured)
     return Verdict("improved" if improved else "no-improvement", challenger, gain(measured))
+
+
+def proof(state: State, challenger: int) -> BedProof:
+    """The proof so far, of each test bed."""
+    return BedProof({bed: whole(confirmations(state, challenger, bed=bed)) for bed in state.beds})
+
+
+def _on_beds(state: State, challenger: int) -> Verdict:
+    proven_by = proof(state, challenger)
+    return Verdict(
+        "improved" if proven_by.proven else "no-improvement",
+        challenger,
+        proven_by.gain(),
+        beds=proven_by.gains,
+        disagree=proven_by.disagree,
+    )

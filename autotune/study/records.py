@@ -10,6 +10,7 @@ from typing import Any
 from autotune.environments.peak import Peak
 from autotune.errors import AutotuneError
 from autotune.estimate import Estimate
+from autotune.optimize.bed_offset import NO_OFFSET, BedOffset
 from autotune.optimize.ranking import PosteriorPeaks
 from autotune.services.base import Settings, Value
 
@@ -40,6 +41,7 @@ COUNTED = frozenset({Phase.BASELINE, Phase.RECOMMENDED, Phase.PUBLISHED, Phase.K
 OPENING = COUNTED - {Phase.SEARCH}
 
 STACK, CACHES = "stack", "caches"  # what ceilings on record are ``of``
+LEFT_OUT = "left out of this session"  # why a test bed takes no part
 ENVELOPE = frozenset({"event", "at"})  # of a record: what it says is the rest
 
 
@@ -51,7 +53,9 @@ class Trial:
     sampler's own number and values, for what it suggested. ``peak`` and ``failure`` are both
     ``None`` while the trial is under way, or when the tuner was killed during it. ``fault``: the
     failure is that of a benchmark command, and says nothing about the configuration. ``files`` are
-    SHA-256 digests of its rendered files, by their paths; earlier versions recorded none.
+    SHA-256 digests of its rendered files, by their paths; earlier versions recorded none. ``bed`` is
+    the test bed it was measured on, in a study on several; it ``repeats`` a trial that another bed
+    did not end.
     """
 
     number: int
@@ -67,6 +71,8 @@ class Trial:
     failure: str | None = None
     fault: bool = False
     files: Mapping[str, str] = field(default_factory=dict)
+    bed: str | None = None
+    repeats: int | None = None
 
     @property
     def over(self) -> bool:
@@ -85,6 +91,9 @@ class State:
     stack's parts, by trial. ``values`` are what a
     benchmark command answered, by trial, in their order. ``ceilings`` are those measured, of the
     stack or of its caches alone (``study.ceilings``).
+
+    ``beds`` are the test beds of a study on several, ``offsets`` how they differ, ``bed_seconds`` what
+    each has spent, and ``set_aside`` says why one no longer takes part in this session.
     """
 
     trials: tuple[Trial, ...] = ()
@@ -104,14 +113,57 @@ class State:
     values: Mapping[int, tuple[float, ...]] = field(default_factory=dict)
     ceilings: tuple[Mapping[str, Any], ...] = ()
     verdict: Mapping[str, Any] | None = None
+    beds: tuple[str, ...] = ()
+    offsets: Mapping[str, BedOffset] = field(default_factory=dict)
+    bed_seconds: Mapping[str, float] = field(default_factory=dict)
+    set_aside: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def elapsed(self) -> float:
-        """Seconds spent over all sessions."""
-        return sum(self.seconds.values())
+        """Seconds spent over all sessions; test beds spend theirs at the same time."""
+        return max(self.bed_seconds.values(), default=sum(self.seconds.values()))
+
+    @property
+    def average_seconds(self) -> Mapping[str, float]:
+        """What the time went into, on average over the test beds; it adds up to ``elapsed``."""
+        total = sum(self.seconds.values())
+        share = self.elapsed / total if self.bed_seconds and total else 1.0
+        return {kind: share * seconds for kind, seconds in self.seconds.items()}
+
+    @property
+    def active_beds(self) -> tuple[str, ...]:
+        """The test beds that take part."""
+        return tuple(bed for bed in self.beds if bed not in self.set_aside)
+
+    def under_way(self, *phases: Phase) -> tuple[Trial, ...]:
+        """The trials that test beds are measuring right now."""
+        last = {trial.bed: trial for trial in self.trials if trial.bed in self.active_beds}
+        return tuple(t for t in last.values() if not t.over and (not phases or t.phase in phases))
+
+    def begun(self, *phases: Phase) -> tuple[Trial, ...]:
+        """Those that are over or under way."""
+        return (*self.finished(*phases), *self.under_way(*phases))
+
+    def offset(self, bed: str | None) -> BedOffset:
+        """How a test bed differs from an average one, as far as that is known."""
+        return self.offsets.get(bed or "", NO_OFFSET)
+
+    def level(self, trial: Trial) -> Estimate:
+        """What a trial that met the objective measured, as an average test bed would have."""
+        assert trial.peak is not None
+        if trial.bed is None:
+            return trial.peak.estimate
+        return self.offset(trial.bed).removed(trial.peak.estimate)
 
     def finished(self, *phases: Phase) -> tuple[Trial, ...]:
         return tuple(t for t in self.trials if t.over and (not phases or t.phase in phases))
+
+    def counted(self, *, begun: bool = False) -> tuple[Trial, ...]:
+        """The finished trials that the budget counts, or all that were begun: the baseline is one of
+        them, on however many test beds it is measured."""
+        trials = self.begun(*COUNTED) if begun else self.finished(*COUNTED)
+        baselines = [t.number for t in trials if t.phase is Phase.BASELINE and t.bed]
+        return tuple(trial for trial in trials if trial.number not in baselines[1:])
 
     def by_number(self, number: int) -> Trial:
         return next(trial for trial in self.trials if trial.number == number)
@@ -156,6 +208,7 @@ def after(state: State, record: Record) -> State:
 
 def _trial(record: Record) -> Trial:
     same = {key: record[key] for key in ("settings", "of", "asked", "suggested")}
+    same |= {key: record[key] for key in ("bed", "repeats") if key in record}
     bindings = tuple(record["bindings"])
     return Trial(record["trial"], Phase(record["phase"]), bindings=bindings, **same)
 
@@ -167,6 +220,21 @@ def _posterior(record: Record) -> PosteriorPeaks:
 
 def _summed(seconds: Mapping[str, float], more: Mapping[str, float]) -> Mapping[str, float]:
     return {**seconds, **{kind: seconds.get(kind, 0.0) + value for kind, value in more.items()}}
+
+
+def _session(state: State, record: Record) -> dict[str, Any]:
+    """Every bed is tried again, but those that the session was told to leave out."""
+    beds = tuple(dict.fromkeys((*state.beds, *record.get("beds", ()))))
+    left_out = {bed: LEFT_OUT for bed in beds if bed not in record.get("beds", ())}
+    return {"beds": beds, "set_aside": left_out}
+
+
+def _spent(state: State, record: Record) -> dict[str, Any]:
+    changes: dict[str, Any] = {"seconds": _summed(state.seconds, record["seconds"])}
+    if "bed" in record:
+        spent = {record["bed"]: sum(record["seconds"].values())}
+        changes["bed_seconds"] = _summed(state.bed_seconds, spent)
+    return changes
 
 
 def _largest(rss: Mapping[str, int], other: Mapping[str, int]) -> Mapping[str, int]:
@@ -187,7 +255,10 @@ _OF_STUDY: Mapping[str, Callable[[State, Record], dict[str, Any]]] = {
     "study": lambda _, r: {"started": r["started"]},
     "trial": lambda state, r: {"trials": (*state.trials, _trial(r))},
     "answered": lambda state, r: {"values": {**state.values, r["trial"]: tuple(r["values"])}},
-    "spent": lambda state, r: {"seconds": _summed(state.seconds, r["seconds"])},
+    "spent": _spent,
+    "session": _session,
+    "bed": lambda state, r: {"set_aside": {**state.set_aside, r["bed"]: r["set_aside"]}},
+    "beds": lambda _, r: {"offsets": {b: BedOffset(**o) for b, o in r["offsets"].items()}},
     "noise": lambda _, r: {"noise": r},
     "bottleneck": lambda state, r: {"bottlenecks": {**state.bottlenecks, r["trial"]: r}},
     "capacities": lambda state, r: {"capacities": {**state.capacities, r["trial"]: r["parts"]}},

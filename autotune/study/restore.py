@@ -13,10 +13,13 @@ from autotune.deploy.private_servers import end_left_behind, remove_run_director
 from autotune.errors import AutotuneError, LockedError, joined
 from autotune.study.directory import EVENTS, holder, is_held
 from autotune.study.store import first_record, state_of
+from autotune.target.beds import DIRECTORY, directory_of, needs_bed
 from autotune.target.read import TargetFile, read_addresses
 from autotune.target.runtimes import runtime_module
 from autotune.transports.base import Transport
 from autotune.transports.hosts import transports
+
+RestoreHosts = Callable[[Path, Mapping[str, Transport], ServiceManager], list[str]]
 
 
 def restore_study(study: Path) -> list[str]:
@@ -41,8 +44,28 @@ def restore_target(target: Path, root: Path) -> list[str]:
     # What was changed last is restored first: it began with what an earlier one had left on purpose.
     studies.sort(key=lambda study: (study / EVENTS).stat().st_mtime, reverse=True)
     _refuse_living(studies)
-    own = partial(_by_transports, file, Path(file.target.name), managed_hosts.restore_hosts)
-    return _each([*(partial(_restore, study) for study in studies), own])
+    copies = Path(file.target.name)
+    restore_hosts = managed_hosts.restore_hosts
+    own: list[Callable[[], list[str]]] = []
+    if not needs_bed(file.target):
+        own = [partial(_by_transports, file, copies, restore_hosts)]
+    if beds := tuple(file.target.beds):
+        own += _on_beds(file, copies, beds, restore_hosts)
+    return _each([*(partial(_restore, study) for study in studies), *own])
+
+
+def _on_beds(
+    file: TargetFile, study: Path, beds: Sequence[str], restore: RestoreHosts
+) -> list[Callable[[], list[str]]]:
+    """``restore`` on each test bed of a study that has any, whose name goes before each line."""
+    if not beds:
+        return [partial(_by_transports, file, study, restore)]
+
+    def on(bed: str) -> list[str]:
+        lines = _by_transports(file.of_bed(bed), directory_of(study, bed), restore)
+        return [f"bed {bed}: {line}" for line in lines]
+
+    return [partial(on, bed) for bed in beds]
 
 
 def _each(steps: Sequence[Callable[[], list[str]]]) -> list[str]:
@@ -78,22 +101,25 @@ def _source(study: Path) -> Path | None:
 
 
 def _restore(study: Path) -> list[str]:
-    return _each([partial(_restore_hosts, study), partial(_end_private_servers, study)])
+    directories = (study, *sorted((study / DIRECTORY).glob("*")))
+    ending = [partial(_end_private_servers, study, directory) for directory in directories]
+    return _each([partial(_restore_hosts, study), *ending])
 
 
-def _end_private_servers(study: Path) -> list[str]:
-    run = study / "run"
+def _end_private_servers(study: Path, directory: Path) -> list[str]:
+    run = directory / "run"
     if not run.exists() and not run.is_symlink():
         return []
     ended = end_left_behind(run.resolve())
-    remove_run_directory(study)
+    remove_run_directory(directory)
     lines = [*(f"ended {name}" for name in ended), "run directory removed"]
     return [f"{study.name}: {line}" for line in lines]
 
 
 def _restore_hosts(study: Path) -> list[str]:
     # With originals there is something to restore, whatever the journal says or has lost.
-    if not (study / "originals").exists():
+    kept = [*study.glob("originals"), *study.glob(f"{DIRECTORY}/*/originals")]
+    if not kept:
         state = state_of(study)
         if state.verdict is not None or not state.started:
             return []
@@ -101,14 +127,23 @@ def _restore_hosts(study: Path) -> list[str]:
     # Paths in the target are relative to where it was read from.
     source = _source(study) or study / "target.yaml"
     as_run = TargetFile(file.target, replace(file.document, path=source))
-    lines = _by_transports(as_run, study, managed_hosts.restore_study)
+    lines = _each(_on_beds(as_run, study, _beds(study), managed_hosts.restore_study))
     return [f"{study.name}: {line}" for line in lines]
+
+
+def _beds(study: Path) -> tuple[str, ...]:
+    """The test beds of a study that has originals of any, or is to measure on any."""
+    kept = tuple(sorted(path.name for path in (study / DIRECTORY).glob("*")))
+    try:
+        return tuple(first_record(study).get("beds") or kept)
+    except AutotuneError:
+        return kept
 
 
 def _by_transports(
     file: TargetFile,
     study: Path,
-    restore: Callable[[Path, Mapping[str, Transport], ServiceManager], list[str]],
+    restore: RestoreHosts,
 ) -> list[str]:
     """``restore``, with the transports of the hosts that a study of this target changes: those of
     tiers, and those that make load."""

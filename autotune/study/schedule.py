@@ -4,14 +4,19 @@ Baseline → recommended and published configurations of every deployment, and t
 search, with a reference measured again every few trials → the leaders again → the leader and the best
 preset (or the second best) in alternation, while there is time → the winner without what does nothing →
 that and the baseline in alternation → verdict. An interrupted trial is repeated first.
+
+Test beds go through these stages together, each asking for its own next step: a bed never waits for
+another one inside a stage, and goes on to the next when nothing of the last is under way.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from math import exp
 
 from autotune.optimize import confirmation
+from autotune.optimize.confirmation import Measured
 from autotune.services.base import Settings
 from autotune.space.space import Space
 from autotune.study.ranking import (
@@ -21,11 +26,13 @@ from autotune.study.ranking import (
     confirmations,
     finalists,
     leader,
+    proof,
     reference,
     rivals,
     undecided,
+    works,
 )
-from autotune.study.records import COUNTED, Phase, State
+from autotune.study.records import COUNTED, Phase, State, Trial
 from autotune.target.model import Budget
 
 # Configurations measured again at the end: at least so many, more where there is time and they are
@@ -50,13 +57,20 @@ MOST_KNOWN = 0.5
 
 @dataclass(frozen=True)
 class Measure:
-    """Measure these settings; ``suggested`` is the sampler's part when a trial is repeated."""
+    """Measure these settings; ``suggested`` is the sampler's part when a trial is repeated, which is
+    ``repeats`` where another test bed did not end it."""
 
     phase: Phase
     settings: Settings
     of: int | None = None
     asked: int | None = None
     suggested: Settings = field(default_factory=dict)
+    repeats: int | None = None
+
+
+@dataclass(frozen=True)
+class Wait:
+    """Nothing to measure until a trial of another test bed is over."""
 
 
 @dataclass(frozen=True)
@@ -81,32 +95,73 @@ class Simplify:
     trial: int
 
 
-Step = Measure | Ask | Rank | Simplify | Conclude
+Step = Measure | Ask | Rank | Simplify | Wait | Conclude
 
 
-def next_step(state: State, space: Space, budget: Budget, elapsed: float) -> Step:
-    """The next step; ``elapsed`` are the seconds spent on the study, all sessions together."""
+def next_step(
+    state: State, space: Space, budget: Budget, elapsed: float, bed: str | None = None
+) -> Step:
+    """The next step, of a test bed if there are several; ``elapsed`` are the seconds spent on the
+    study, all sessions together."""
     return (
-        _interrupted(state)
-        or _opening(state, space, budget, elapsed)
-        or _searching(state, space, budget, elapsed)
+        _interrupted(state, bed)
+        or _opening(state, space, budget, elapsed, bed)
+        or _searching(state, space, budget, elapsed, bed)
+        or _awaiting(state, *COUNTED, Phase.REFERENCE)
         or _ranking(state)
         or _finals(state, budget, elapsed)
-        or _against_runner_up(state, budget, elapsed)
+        or _awaiting(state, Phase.FINALIST)
+        or _against_runner_up(state, budget, elapsed, bed)
+        or _awaiting(state, Phase.RUNNER_UP)
         or _simplifying(state, budget, elapsed)
-        or _confirming(state, budget, elapsed)
+        or _awaiting(state, Phase.SIMPLIFIED)
+        or _confirming(state, budget, elapsed, bed)
+        or _awaiting(state, Phase.CONFIRM)
         or Conclude()
     )
 
 
-def _interrupted(state: State) -> Step | None:
-    last = state.trials[-1] if state.trials else None
-    if last is None or last.over:
-        return None
-    return Measure(last.phase, last.settings, last.of, last.asked, last.suggested)
+def _interrupted(state: State, bed: str | None) -> Step | None:
+    """What this bed was measuring when it was killed, then what beds that are gone were."""
+    own = [trial for trial in state.trials if trial.bed == bed]
+    last = own[-1] if own else None
+    if last is not None and not last.over:
+        return Measure(
+            last.phase, last.settings, last.of, last.asked, last.suggested, repeats=last.repeats
+        )
+    for trial in _left_by_others(state):
+        return Measure(
+            trial.phase,
+            trial.settings,
+            trial.of,
+            trial.asked,
+            trial.suggested,
+            repeats=trial.number,
+        )
+    return None
 
 
-def _opening(state: State, space: Space, budget: Budget, elapsed: float) -> Step | None:
+# What belongs to the bed that it was begun on: its own baseline, and one side of a pair.
+OF_THE_BED = frozenset({Phase.BASELINE, Phase.REFERENCE, Phase.RUNNER_UP, Phase.CONFIRM})
+
+
+def _left_by_others(state: State) -> Iterator[Trial]:
+    """Trials that test beds which no longer take part did not end, and no other one has repeated."""
+    last = {trial.bed: trial for trial in state.trials if trial.bed is not None}
+    repeated = {trial.repeats for trial in state.trials}
+    for bed, trial in last.items():
+        left = bed not in state.active_beds and not trial.over
+        if left and trial.number not in repeated and trial.phase not in OF_THE_BED:
+            yield trial
+
+
+def _awaiting(state: State, *phases: Phase) -> Step | None:
+    return Wait() if state.under_way(*phases) else None
+
+
+def _opening(
+    state: State, space: Space, budget: Budget, elapsed: float, bed: str | None
+) -> Step | None:
     """The next configuration that is known beforehand: each deployment has its turn early.
 
     A published configuration has one only where its deployment may be the best. After the presets
@@ -117,6 +172,8 @@ def _opening(state: State, space: Space, budget: Budget, elapsed: float) -> Step
         return None
     # A baseline that was never measured for a benchmark's own fault is measured when it is mended.
     counting = [t for t in state.trials if not (t.fault and t.phase is Phase.BASELINE)]
+    if not any(t.bed == bed and t.phase is Phase.BASELINE for t in counting):
+        return Measure(Phase.BASELINE, space.baseline)
     done = [(trial.phase, _deployment(trial.settings, space)) for trial in counting]
     most = max(3, int(MOST_KNOWN * budget.trials))
     tried: list[Settings] = []
@@ -133,16 +190,18 @@ def _opening(state: State, space: Space, budget: Budget, elapsed: float) -> Step
         if (acts := acting(settings, space)) not in tried:
             tried.append(acts)
             untried.append(settings)
-    following = untried[len(state.finished(Phase.KNOWN)) :]
+    following = untried[len(state.begun(Phase.KNOWN)) :]
     return Measure(Phase.KNOWN, following[0]) if following else None
 
 
 def _competes(state: State, space: Space, settings: Settings) -> bool:
     """Whether a deployment may be the best one, going by what was measured of it so far."""
     deployment = _deployment(settings, space)
-    works = [t for t in state.finished(*COUNTED) if t.peak and t.peak.feasible]
-    lows = [t.peak.low for t in works if t.peak and not t.peak.screened]
-    highs = [t.peak.high for t in works if t.peak and _deployment(t.settings, space) == deployment]
+    usable = works(state.finished(*COUNTED))
+    level = {t.number: exp(-state.offset(t.bed).log) for t in usable}
+    lows = [level[t.number] * t.peak.low for t in usable if t.peak and not t.peak.screened]
+    highs = [level[t.number] * t.peak.high for t in usable
+             if t.peak and _deployment(t.settings, space) == deployment]  # fmt: skip
     return not lows or max(highs, default=0.0) >= max(lows)
 
 
@@ -164,21 +223,24 @@ def _deployment(settings: Settings, space: Space) -> Settings:
     return {name: settings[name] for name in space.deployments[0] if name in settings}
 
 
-def _searching(state: State, space: Space, budget: Budget, elapsed: float) -> Step | None:
+def _searching(
+    state: State, space: Space, budget: Budget, elapsed: float, bed: str | None
+) -> Step | None:
     later = state.finished(Phase.FINALIST, Phase.CONFIRM)
     over = later or state.settled or state.posterior or not space.tunable
     if over or not _may_search(state, budget, elapsed):
         return None
-    return _reference(state) or Ask()
+    return _reference(state, bed) or Ask()
 
 
-def _reference(state: State) -> Step | None:
-    """The reference, when its last measurement has become old."""
+def _reference(state: State, bed: str | None) -> Step | None:
+    """The reference, when its last measurement on this bed has become old."""
     chosen = reference(state)
     if chosen is None:
         return None
-    last = max(t.number for t in (chosen, *state.finished(Phase.REFERENCE)))
-    since = [t for t in state.finished(*COUNTED) if t.number > last]
+    own = [t for t in (chosen, *state.finished(Phase.REFERENCE)) if t.bed == bed]
+    last = max((t.number for t in own), default=-1)
+    since = [t for t in state.finished(*COUNTED) if t.number > last and t.bed == bed]
     screened = sum(t.peak is None or t.peak.screened for t in since)
     if len(since) - screened + screened / SCREENED_FOR_ONE < REFERENCE_EVERY:
         return None
@@ -191,7 +253,7 @@ def _ranking(state: State) -> Step | None:
 
 def _may_search(state: State, budget: Budget, elapsed: float) -> bool:
     """Whether another trial fits before the time kept for proof."""
-    counted = len(state.finished(*COUNTED))
+    counted = len(state.counted(begun=True))
     # One that does not fit at the pace so far is cut short (``allowance``).
     least = min(trial_seconds(state), 2 * LEAST_SECONDS)
     fits = elapsed + least <= budget.time - reserve(state, budget)
@@ -200,19 +262,25 @@ def _may_search(state: State, budget: Budget, elapsed: float) -> bool:
 
 def reserve(state: State, budget: Budget) -> float:
     """Seconds kept for re-measuring the leaders and proving the winner."""
-    needed = FINALISTS * trial_seconds(state) + proof_seconds(state)
+    needed = _turns(state, FINALISTS) * trial_seconds(state) + proof_seconds(state)
     return min(needed, MOST_RESERVE * budget.time)
 
 
 def proof_seconds(state: State) -> float:
     """Seconds that the least number of pairs take."""
-    return 2 * confirmation.LEAST_PAIRS * trial_seconds(state)
+    return 2 * _turns(state, confirmation.LEAST_PAIRS) * trial_seconds(state)
 
 
 def trial_seconds(state: State) -> float:
-    """Seconds a trial has taken on average."""
+    """Seconds a trial has taken on average, on the test bed that measured it."""
     measured = [trial for trial in state.finished() if trial.peak is not None]
-    return state.elapsed / len(measured) if measured else 0.0
+    spent = sum(state.bed_seconds.values()) or state.elapsed
+    return spent / len(measured) if measured else 0.0
+
+
+def _turns(state: State, count: int) -> int:
+    """How many measurements must follow each other where ``count`` are to be made."""
+    return -(-count // max(1, len(state.active_beds)))
 
 
 def allowance(state: State, phase: Phase, budget: Budget, elapsed: float) -> float:
@@ -221,7 +289,7 @@ def allowance(state: State, phase: Phase, budget: Budget, elapsed: float) -> flo
     left = budget.time - elapsed
     if phase is Phase.CONFIRM:
         pairs = 2 * confirmation.LEAST_PAIRS - len(state.finished(Phase.CONFIRM))
-        return max(LEAST_SECONDS, left / max(1, pairs))
+        return max(LEAST_SECONDS, left / max(1, _turns(state, pairs)))
     if phase in COUNTED or phase is Phase.REFERENCE:
         kept = reserve(state, budget) if state.finished(*COUNTED) else MOST_RESERVE * budget.time
         return max(LEAST_SECONDS, left - kept)
@@ -229,12 +297,13 @@ def allowance(state: State, phase: Phase, budget: Budget, elapsed: float) -> flo
 
 
 def _finals(state: State, budget: Budget, elapsed: float) -> Step | None:
-    if elapsed >= budget.time or state.finished(Phase.CONFIRM):
+    if elapsed >= budget.time or state.begun(Phase.CONFIRM):
         return None
-    done = state.finished(Phase.FINALIST)
+    done = state.begun(Phase.FINALIST)
     measured = {trial.of for trial in done}
     each = max(trial_seconds(state), 1e-9)
-    left = int((budget.time - elapsed - proof_seconds(state)) / each) + len(done)
+    fitting = int((budget.time - elapsed - proof_seconds(state)) / each)
+    left = fitting * max(1, len(state.active_beds)) + len(done)
     most = min(left, MOST_FINALISTS)
     # One alone would be measured again for nothing.
     for number in finalists(state, most, FINALISTS) if most >= FINALISTS else ():
@@ -247,7 +316,7 @@ def _simplifying(state: State, budget: Budget, elapsed: float) -> Step | None:
     """The winner without what the model holds to be without effect, measured once before its proof."""
     number = leader(state)
     fits = elapsed + trial_seconds(state) + proof_seconds(state) <= budget.time
-    begun = state.finished(Phase.CONFIRM, Phase.SIMPLIFIED) or state.values
+    begun = state.begun(Phase.CONFIRM, Phase.SIMPLIFIED) or state.values
     if number is None or state.posterior is None or begun or not fits:
         return None
     if state.simplified is None:
@@ -257,7 +326,7 @@ def _simplifying(state: State, budget: Budget, elapsed: float) -> Step | None:
     return Measure(Phase.SIMPLIFIED, state.simplified["settings"], of=number)
 
 
-def _confirming(state: State, budget: Budget, elapsed: float) -> Step | None:
+def _confirming(state: State, budget: Budget, elapsed: float, bed: str | None) -> Step | None:
     """The winner and the baseline in turn, one pair at least."""
     stock, challenger = baseline(state), best(state)
     if stock is None or challenger is None or stock.peak is None or not stock.peak.feasible:
@@ -266,27 +335,43 @@ def _confirming(state: State, budget: Budget, elapsed: float) -> Step | None:
     proven = len(measured) >= 2 * confirmation.LEAST_PAIRS
     more = 2 * trial_seconds(state) if proven else 0.0
     over = elapsed + more >= budget.time and len(measured) >= 2
-    over = over or len(measured) >= 2 * MOST_PAIRS or confirmation.decided(measured)
-    return _in_turn(state, Phase.CONFIRM, challenger, stock.number, over=over)
+    over = over or _pairs_begun(state, Phase.CONFIRM, measured) >= MOST_PAIRS
+    decided = proof(state, challenger).decided if bed else confirmation.decided(measured)
+    return _in_turn(state, Phase.CONFIRM, challenger, stock.number, bed, over=over or decided)
 
 
-def _against_runner_up(state: State, budget: Budget, elapsed: float) -> Step | None:
+def _against_runner_up(
+    state: State, budget: Budget, elapsed: float, bed: str | None
+) -> Step | None:
     """Before anything is claimed: whether the leader is better than the best preset, if there is time."""
     compared = rivals(state)
-    if compared is None or state.finished(Phase.CONFIRM):
+    if compared is None or state.begun(Phase.CONFIRM):
         return None
     over = elapsed + 2 * trial_seconds(state) + proof_seconds(state) > budget.time
-    over = over or len(state.finished(Phase.RUNNER_UP)) >= 2 * RUNNER_UP_PAIRS
-    over = over or not undecided(state, *compared)
-    return _in_turn(state, Phase.RUNNER_UP, *compared, over=over)
+    measured = confirmations(state, compared[0], Phase.RUNNER_UP)
+    begun = len(state.finished(Phase.RUNNER_UP)) / 2
+    begun = _pairs_begun(state, Phase.RUNNER_UP, measured) if bed else begun
+    over = over or begun >= RUNNER_UP_PAIRS or not undecided(state, *compared)
+    return _in_turn(state, Phase.RUNNER_UP, *compared, bed, over=over)
 
 
-def _in_turn(state: State, phase: Phase, first: int, second: int, *, over: bool) -> Step | None:
+def _pairs_begun(state: State, phase: Phase, measured: Sequence[Measured]) -> float:
+    """The pairs ``measured``, those that test beds are measuring included."""
+    if not state.beds:
+        return len(measured) / 2
+    each = [sum(t.bed == bed for t in state.begun(phase)) for bed in state.active_beds]
+    return sum(-(-count // 2) for count in each)
+
+
+def _in_turn(
+    state: State, phase: Phase, first: int, second: int, bed: str | None, *, over: bool
+) -> Step | None:
     """The next of two trials' configurations, in alternation until it is ``over``.
 
-    An odd one out is always paired: half a pair says nothing.
+    An odd one out is always paired: half a pair says nothing. Each test bed has pairs of its own.
     """
-    done, measured = state.finished(phase), confirmations(state, first, phase)
+    done = [trial for trial in state.finished(phase) if trial.bed == bed]
+    measured = confirmations(state, first, phase, bed)
     if len(done) - len(measured) > MOST_LOST or (len(measured) % 2 == 0 and over):
         return None
     number = first if confirmation.side(len(measured)) else second

@@ -7,14 +7,26 @@ from dataclasses import replace
 from pathlib import Path
 
 from autotune.environments.base import Environment, prepare
+from autotune.environments.beds import Beds
+from autotune.environments.beds import prepare as prepare_beds
 from autotune.errors import AutotuneError, TargetError
 from autotune.loads.registry import digests
 from autotune.optimize.ranking import transferred
 from autotune.optimize.searcher import Searcher, sqlite, storage_errors
 from autotune.study import loop, ranking
-from autotune.study.context import ProgressReporter, TrialContext, open_study, opened, versions
+from autotune.study.beds import tune as tune_on_beds
+from autotune.study.context import (
+    ProgressReporter,
+    TrialContext,
+    held,
+    open_study,
+    opened,
+    record_study,
+    versions,
+)
 from autotune.study.ranking import Verdict
-from autotune.study.store import first_record, state_of
+from autotune.study.store import Store, first_record, state_of
+from autotune.target.beds import chosen
 from autotune.target.read import TargetFile, read
 from autotune.target.write import differences
 
@@ -34,16 +46,25 @@ def start(
     ``keep``: the winner, if it is proven, is left on the hosts. ``earlier``: the directory of a
     study whose leaders are tried first, as far as they apply here.
     """
+    if isinstance(environment, Beds):
+        with held(environment, directory, progress) as store:
+            record_study(environment, store, directory)
+            if earlier is not None:
+                _take_over(environment, store, progress, earlier)
+            _run_on_beds(environment, store, progress)
+        return
     with opened(environment, directory, progress) as context:
         open_study(environment, context, directory)
         if earlier is not None:
-            _take_over(environment, context, earlier)
+            _take_over(environment, context.store, progress, earlier)
         verdict = _run(environment, context, directory)
         if keep:
             _keep(context, verdict)
 
 
-def _take_over(environment: Environment, context: TrialContext, earlier: Path) -> None:
+def _take_over(
+    environment: Environment, store: Store, progress: ProgressReporter, earlier: Path
+) -> None:
     """Put the leaders of an earlier study on record, to be tried first."""
     state = state_of(earlier)
     stock = ranking.baseline(state)
@@ -54,29 +75,28 @@ def _take_over(environment: Environment, context: TrialContext, earlier: Path) -
         stock.settings if stock else {},
         environment.space,
     )
-    context.store.transferred(earlier.name, configurations)
-    context.progress.note(
-        f"{len(configurations)} configurations of study {earlier.name} apply here"
-    )
+    store.transferred(earlier.name, configurations)
+    progress.note(f"{len(configurations)} configurations of study {earlier.name} apply here")
 
 
-def unfinished(directory: Path) -> Environment:
-    """A study that can be continued, understood on today's hosts. Raises as `finished` does."""
+def unfinished(directory: Path, beds: str | None = None) -> Environment:
+    """A study that can be continued, understood on today's hosts; ``beds`` are those of its test beds
+    that `--beds` names, all of them without. Raises as `finished` does."""
     if state_of(directory).verdict is not None:
         raise AutotuneError(
             f"study {directory.name} is finished",
             hint=f"autotune report {shlex.quote(directory.name)}",
         )
-    return finished(directory)
+    return finished(directory, beds)
 
 
-def finished(directory: Path) -> Environment:
+def finished(directory: Path, beds: str | None = None) -> Environment:
     """A study that has been run, understood on today's hosts.
 
     Raises TargetError when the target has changed so that earlier readings no longer speak of it,
     AutotuneError where something is tuned today that the study knows nothing of.
     """
-    environment = prepare(_target_of(directory))
+    environment = _prepared(directory, beds)
     trials = state_of(directory).trials
     recorded = trials[0].settings if trials else environment.space.baseline
     if new := [d.name for d in environment.space.tunable if d.name not in recorded]:
@@ -90,8 +110,32 @@ def finished(directory: Path) -> Environment:
     return environment
 
 
+def _prepared(directory: Path, beds: str | None) -> Environment:
+    """The environment that a study was begun on: on test beds, those it was."""
+    file, recorded = _target_of(directory), first_record(directory).get("beds")
+    if recorded is None and beds is None:
+        return prepare(file)
+    if recorded is None:
+        raise AutotuneError(
+            f"study {directory.name} is not on test beds",
+            hint="leave `--beds` out: a study stays where it was begun",
+        )
+    names = chosen(file.target, beds) if beds else tuple(recorded)
+    if new := [name for name in names if name not in recorded]:
+        raise AutotuneError(
+            f"study {directory.name} was not begun on bed {new[0]}",
+            hint=f"its beds: {', '.join(recorded)}",
+        )
+    return prepare_beds(file, names, {name: recorded[name]["adopted"] for name in names})
+
+
 def resume(environment: Environment, directory: Path, progress: ProgressReporter) -> None:
     """Continue a study where it stopped; nothing that was measured is measured again."""
+    if isinstance(environment, Beds):
+        with held(environment, directory, progress) as store:
+            store.open_session(versions(), tuple(environment.environments))
+            _run_on_beds(environment, store, progress)
+        return
     with opened(environment, directory, progress) as context:
         context.store.open_session(versions())
         _run(environment, context, directory)
@@ -109,7 +153,15 @@ def searcher(environment: Environment, directory: Path) -> Searcher:
             target.search.sampler,
             target.search.seed,
             target.budget.trials,
+            several=isinstance(environment, Beds),
         )
+
+
+def _run_on_beds(environment: Beds, store: Store, progress: ProgressReporter) -> None:
+    search = searcher(environment, store.directory)
+    progress.note(f"sampler {search.chosen.name}: {search.chosen.why}")
+    with storage_errors(store.directory / STORAGE):
+        tune_on_beds(environment, store, search, environment.file.target.budget, progress)
 
 
 def _run(environment: Environment, context: TrialContext, directory: Path) -> Verdict:

@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import dataclasses
+import threading
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from hashlib import sha256
@@ -25,6 +26,7 @@ from autotune.measure.noise import Noise
 from autotune.measure.reading import Reading
 from autotune.measure.warmup import WarmUpResult
 from autotune.monitor.activity import HostUsage
+from autotune.optimize.bed_offset import BedOffset
 from autotune.optimize.ranking import PosteriorPeaks
 from autotune.space.space import Candidate
 from autotune.study import journal
@@ -49,6 +51,7 @@ class Store:
         self._events = journal.Journal(directory / EVENTS)
         self._readings = journal.Journal(directory / READINGS)
         self.state = replay(journal.read(directory / EVENTS))
+        self._lock = threading.RLock()  # several test beds record at once
 
     def close(self) -> None:
         self._events.close()
@@ -64,21 +67,39 @@ class Store:
         overrides: Sequence[Override] = (),
         adopted: Mapping[str, Any] | None = None,
         asked: Mapping[str, str] | None = None,
+        beds: Mapping[str, Any] | None = None,
     ) -> None:
         """The first record of a new study, and the target as it is run.
 
         ``source`` is its path, ``overrides`` what options said in place of it, ``adopted`` what was
-        found of the hosts' own files, ``asked`` digests of the files that say what is asked for.
+        found of the hosts' own files, ``asked`` digests of the files that say what is asked for;
+        ``beds`` has what was found of each test bed, where there are several.
         """
         durable.write(self.directory / "target.yaml", target_text.encode(), 0o600)
         self._write("study", schema=SCHEMA, name=name, started=now(), autotune=__version__,
                     source=source, facts=facts,
                     **({"overrides": overrides} if overrides else {}),
                     **({"asked": asked} if asked else {}),
-                    **({} if adopted is None else {"adopted": adopted}))  # fmt: skip
+                    **({} if adopted is None else {"adopted": adopted}),
+                    **({"beds": dict(beds)} if beds else {}))  # fmt: skip
 
-    def open_session(self, versions: Mapping[str, str]) -> None:
-        self._write("session", at=now(), versions=versions)
+    def open_session(self, versions: Mapping[str, str], beds: Sequence[str] = ()) -> None:
+        """``beds`` are the test beds that a session on several begins with."""
+        self._write(
+            "session", at=now(), versions=versions, **({"beds": list(beds)} if beds else {})
+        )
+
+    def set_aside(self, bed: str, why: str) -> None:
+        """This test bed takes no further part in the session."""
+        self._write("bed", at=now(), bed=bed, set_aside=masked(why))
+
+    def offsets(self, offsets: Mapping[str, BedOffset]) -> None:
+        """How the test beds differ, as far as the study shows."""
+        rounded = {
+            bed: {key: round(value, 5) for key, value in dataclasses.asdict(offset).items()}
+            for bed, offset in offsets.items()
+        }
+        self._write("beds", offsets=rounded)
 
     def begin(
         self,
@@ -88,13 +109,18 @@ class Store:
         of: int | None = None,
         asked: int | None = None,
         suggested: Mapping[str, Any] | None = None,
+        bed: str | None = None,
+        repeats: int | None = None,
     ) -> Trial:
         """A new trial, on record before anything is changed for it."""
-        number = 1 + max((trial.number for trial in self.state.trials), default=-1)
-        self._write("trial", trial=number, phase=phase, of=of, asked=asked, at=now(),
-                    settings=dict(candidate.settings), suggested=dict(suggested or {}),
-                    bindings=[str(binding) for binding in candidate.bindings])  # fmt: skip
-        return self.state.trials[-1]
+        place = {key: value for key, value in (("bed", bed), ("repeats", repeats))
+                 if value is not None}  # fmt: skip
+        with self._lock:
+            number = 1 + max((trial.number for trial in self.state.trials), default=-1)
+            self._write("trial", trial=number, phase=phase, of=of, asked=asked, at=now(),
+                        settings=dict(candidate.settings), suggested=dict(suggested or {}),
+                        bindings=[str(binding) for binding in candidate.bindings], **place)  # fmt: skip
+            return self.state.trials[-1]
 
     def deployed(self, trial: Trial, deployed: Deployed) -> None:
         """What is in effect, and the files that made it so."""
@@ -171,9 +197,11 @@ class Store:
         if rss:
             self._write("memory", trial=trial.number, rss=dict(rss))
 
-    def spent(self, seconds: Mapping[str, float]) -> None:
-        """Wall-clock seconds since the last such record, by what they went into."""
-        self._write("spent", seconds={kind: round(value, 3) for kind, value in seconds.items()})
+    def spent(self, seconds: Mapping[str, float], bed: str | None = None) -> None:
+        """Wall-clock seconds since the last such record, by what they went into; of ``bed``, if the
+        study is on several."""
+        rounded = {kind: round(value, 3) for kind, value in seconds.items()}
+        self._write("spent", seconds=rounded, **({"bed": bed} if bed else {}))
 
     def posterior(self, posterior: PosteriorPeaks) -> None:
         """What the model believes of the measured configurations."""
@@ -208,12 +236,16 @@ class Store:
         self._write("verdict", at=now(), **verdict)
 
     def _read(self, trial: Trial, purpose: str, **fields: Any) -> None:
-        self._readings.append({"trial": trial.number, "at": now(), "purpose": purpose, **fields})
+        with self._lock:
+            self._readings.append(
+                {"trial": trial.number, "at": now(), "purpose": purpose, **fields}
+            )
 
     def _write(self, event: str, **fields: Any) -> None:
         record = {"event": event, **fields}
-        self._events.append(record)
-        self.state = after(self.state, record)
+        with self._lock:
+            self._events.append(record)
+            self.state = after(self.state, record)
 
 
 def state_of(directory: Path) -> State:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import inf
+from typing import Any
 
 from autotune.deploy.deployed import Deployed
 from autotune.diagnose.diagnosis import WatchedReading
@@ -36,20 +37,37 @@ def run(
     it. A configuration that cannot be deployed or used is a recorded, infeasible trial. ``seconds``
     are those it may take.
     """
+    trial = begin(step, context)
+    return trial if trial.over else measure(trial, context, expected, incumbent, seconds)
+
+
+def begin(step: Measure, context: TrialContext) -> Trial:
+    """The trial on record; it is over where no values keep the rules."""
     store = context.store
     space = context.space.knowing(store.state.rss)
+    same: dict[str, Any] = {"asked": step.asked, "suggested": step.suggested,
+                            "bed": context.bed, "repeats": step.repeats}  # fmt: skip
     try:
         # What was measured before is measured as it was, even if more is known of its needs now.
         repeated = step.of is not None or step.phase is Phase.BASELINE
         candidate = (space.as_given if repeated else space.candidate)(step.settings)
     except Infeasible as error:
         candidate = context.space.candidate({})
-        trial = store.begin(step.phase, candidate, asked=step.asked, suggested=step.suggested)
+        trial = store.begin(step.phase, candidate, **same)
         return _over(context, trial, Failed(f"no values keep the rule {error}"))
-    trial = store.begin(
-        step.phase, candidate, of=step.of, asked=step.asked, suggested=step.suggested
-    )
+    trial = store.begin(step.phase, candidate, of=step.of, **same)
     context.progress.trial_begins(trial)
+    return trial
+
+
+def measure(
+    trial: Trial,
+    context: TrialContext,
+    expected: Estimate | None,
+    incumbent: Estimate | None,
+    seconds: float,
+) -> Trial:
+    """Evaluate a trial that is on record, and put its outcome there."""
     request = EvaluationRequest(
         trial.number,
         expected,
@@ -58,7 +76,9 @@ def run(
         seconds=seconds,
     )
     recorder = TrialRecorder(context, trial)
-    return _over(context, trial, context.session.evaluate(trial.settings, request, recorder))
+    evaluation = context.session.evaluate(trial.settings, request, recorder)
+    context.turn()
+    return _over(context, trial, evaluation)
 
 
 @dataclass(frozen=True)
@@ -73,17 +93,19 @@ class TrialRecorder:
         return self.context.store.state.elapsed
 
     def deployed(self, deployed: Deployed) -> None:
+        self.context.turn()
         self.context.store.deployed(self.trial, deployed)
         self.context.progress.deployed(self.trial, deployed)
 
     def warmed(self, warm_up: WarmUpResult) -> None:
+        self.context.turn()
         self.context.store.warmed(self.trial, warm_up)
         self.context.progress.warm(self.trial, warm_up)
 
     def reading(self, watched: WatchedReading, purpose: str) -> None:
-        store = self.context.store
-        store.reading(self.trial, watched.reading, purpose, watched.hosts)
-        store.spent(self.context.clock.collect())
+        self.context.turn()
+        self.context.store.reading(self.trial, watched.reading, purpose, watched.hosts)
+        self.context.spent()
         self.context.progress.reading(self.trial, watched.reading, purpose)
 
     def answer(self, answer: Answer, seconds: float) -> None:

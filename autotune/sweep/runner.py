@@ -67,7 +67,7 @@ def _measure(context: TrialContext, plan: Plan, point: Point, measurement: Measu
     failure = f": {trial.failure}" if trial.failure else ""
     repeat = f"repeat {measurement.repeat + 1}/{plan.repeat}"
     context.progress.note(f"[{repeat}] {', '.join(labels)}{failure}")
-    context.store.spent(context.clock.collect())
+    context.spent()
 
 
 def _offer_rates(

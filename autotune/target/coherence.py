@@ -10,13 +10,14 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from graphlib import CycleError, TopologicalSorter
 
+from autotune.target.beds import PLACEHOLDER, of_bed
 from autotune.target.document import Location
 from autotune.target.messages import format_value, instead, same
 from autotune.target.model import OF_A_STACK, Load, ParameterRule, Target
 from autotune.target.units import duration_text, fraction_text
 
 # Keys that only a stack has, and those that only a command has.
-STACK = (*OF_A_STACK, "ssh", "load", "data", "simulated", "replace", "services")
+STACK = (*OF_A_STACK, "ssh", "load", "data", "simulated", "replace", "services", "beds")
 COMMAND = ("maximize", "minimize", "unit", "timeout")
 DECLARING = ("when", "unit", "meaning")
 EXAMPLES = {
@@ -42,6 +43,7 @@ def findings(target: Target) -> Iterator[Finding]:
         yield from of_kind
         return
     yield from _hosts(target)
+    yield from _beds(target)
     yield from _load(target)
     yield from _neighbours(target)
     yield from _local_caches(target)
@@ -102,6 +104,32 @@ def _hosts(target: Target) -> Iterator[Finding]:
         yield from _known(("tiers", name, "hosts"), "host", tier.hosts, target.hosts)
         yield from _twice(("tiers", name, "service"), tier.service)
     yield from _known(("load", "hosts"), "host", target.load.hosts, target.hosts)
+
+
+def _beds(target: Target) -> Iterator[Finding]:
+    """Every bed has hosts of its own, unless all of them are models."""
+    addresses: dict[str, str] = {}
+    for name, bed in target.beds.items():
+        for host in bed.hosts:
+            if host not in target.hosts:
+                hint = instead(host, target.hosts)
+                yield Finding(("beds", name, "hosts", host), f"there is no host {host!r}", hint)
+        if target.simulated is None and bed.simulated is not None:
+            message = "a model beside hosts: `simulated:` of a bed replaces that of the target"
+            yield Finding(("beds", name, "simulated"), message)
+        for host in target.hosts if target.simulated is None else ():
+            address = of_bed(target, name).hosts[host].address
+            other = addresses.setdefault(address, name)
+            if other != name:
+                message = f"bed {name!r}: host {host!r} is at {address}, as one of bed {other!r} is"
+                hint = "give it an address of its own: `hosts: {NAME: {address: …}}`, or `{bed}` in one"
+                yield Finding(("beds", name), message, hint)
+    if target.beds:
+        return
+    for name, described in target.hosts.items():
+        if PLACEHOLDER in described.address:
+            message = f"{PLACEHOLDER} in {described.address} stands for a bed, and there are none"
+            yield Finding(("hosts", name, "address"), message, "`beds: {a: {}, b: {}}`")
 
 
 def _neighbours(target: Target) -> Iterator[Finding]:

@@ -37,7 +37,8 @@ from autotune.target.units import (
 NAME = r"^[A-Za-z][A-Za-z0-9_-]{0,62}$"
 TIER = r"^[a-z][a-z0-9_]{0,62}$"
 USER = r"^[A-Za-z_][A-Za-z0-9_.-]*$"
-ADDRESS = r"^[A-Za-z0-9:][A-Za-z0-9.:_-]*$"  # starts with no "-": it must never be an option
+# It starts with no "-": it must never be an option. `{bed}` stands for the name of a test bed.
+ADDRESS = r"^([A-Za-z0-9:]|\{bed\})([A-Za-z0-9.:_-]|\{bed\})*$"
 PATH = r"^/[!-~]*$"
 URL = r"^https?://[A-Za-z0-9][A-Za-z0-9._-]*(:[0-9]{1,5})?(/[!-~]*)?$"
 HEADER = r"^[A-Za-z0-9!#$%&'*+.^_`|~-]+$"

@@ -64,9 +64,9 @@ from autotune.target.slo import Slo
 from autotune.target.units import duration
 
 __all__ = [
-    "Answers", "Budget", "Counters", "Data", "Host", "Load", "ParameterRule", "Scalar", "Search",
-    "ServiceFile", "ServiceNeeds", "ServiceParameter", "ServiceSpec", "Simulated", "SloSpec", "Ssh",
-    "Target", "Tier",
+    "Answers", "Bed", "Budget", "Counters", "Data", "Host", "Load", "ParameterRule", "Scalar",
+    "Search", "ServiceFile", "ServiceNeeds", "ServiceParameter", "ServiceSpec", "Simulated", "SloSpec",
+    "Ssh", "Target", "Tier",
 ]  # fmt: skip
 
 
@@ -263,6 +263,20 @@ class Simulated(Model):
     """How far the capacity slowly swings, up and down."""
     outliers: Fraction = 0.03
     """Part of the readings that something else disturbs."""
+    capacity: Annotated[Number, Field(gt=0, le=100)] = 1.0
+    """What all of it carries, relative to what the model says."""
+
+
+class Bed(Model):
+    """A test bed: a copy of the stack on hosts of its own."""
+
+    hosts: Annotated[
+        dict[Annotated[str, Field(pattern=NAME)], Host],
+        Field(json_schema_extra={"additionalProperties": False}),
+    ] = Field(default={})
+    """Its hosts, in place of the target's of the same names."""
+    simulated: Simulated | None = None
+    """Its model, in place of the target's `simulated:`."""
 
 
 _PERCENTILE = r"p[0-9]{1,2}(\.[0-9]+)?"
@@ -393,6 +407,11 @@ class Target(Model):
     search: Search = Search()
     simulated: Simulated | None = None
     """Makes the stack a model: no host is touched, and every figure is the model's."""
+    beds: Annotated[
+        dict[Annotated[str, Field(pattern=NAME)], Bed],
+        Field(json_schema_extra={"additionalProperties": False}),
+    ] = Field(default={})
+    """Copies of the stack that one study may measure on at once: `autotune run --beds all`."""
     command: Annotated[tuple[Word, ...], Field(min_length=1)] | None = None
     """In place of tiers: a program and its arguments, called for each trial in this directory."""
     maximize: Named = None

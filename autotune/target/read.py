@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import NoneType
 from typing import Any, TypeVar, get_args
@@ -13,11 +13,12 @@ from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
 from autotune.errors import Mistakes, TargetError
+from autotune.target.beds import of_bed
 from autotune.target.coherence import findings
 from autotune.target.document import Document, Location, load
 from autotune.target.fields import ADDRESS, EXPECTED, PATH, URL, USER, Model
 from autotune.target.messages import format_value, nearest
-from autotune.target.model import Host, Load, Ssh, Target, Tier
+from autotune.target.model import Bed, Host, Load, Ssh, Target, Tier
 from autotune.target.override import Override, overridden
 from autotune.target.runtimes import DEFAULT, NAMES
 from autotune.target.service import ServiceSpec, user_files
@@ -101,6 +102,10 @@ class TargetFile:
     def path(self) -> Path:
         return self.document.path
 
+    def of_bed(self, name: str) -> TargetFile:
+        """The same with the hosts of a test bed; what is wrong is said with a place in this file."""
+        return replace(self, target=of_bed(self.target, name))
+
 
 def read(path: Path, overrides: Iterable[Override] = ()) -> TargetFile:
     """Read and check a target file, with what options say in its place.
@@ -156,6 +161,12 @@ def _addresses(root: Mapping[str, Any]) -> Target:
 
     tiers = {} if "simulated" in root else root.get("tiers", {})
     hosts = {name: known(Host, keys) for name, keys in root.get("hosts", {}).items()}
+    beds = {
+        name: Bed.model_construct(
+            hosts={h: known(Host, k) for h, k in bed.get("hosts", {}).items()}
+        )
+        for name, bed in root.get("beds", {}).items()
+    }
     loading = [host for host in _names(root.get("load", {}).get("hosts", [])) if host in hosts]
     return Target.model_construct(
         name=str(root["name"]),
@@ -163,6 +174,7 @@ def _addresses(root: Mapping[str, Any]) -> Target:
         ssh=known(Ssh, root.get("ssh", {})),
         tiers={name: tier(keys) for name, keys in tiers.items()},
         load=Load.model_construct(hosts=tuple(loading)),
+        beds=beds,
     )
 
 

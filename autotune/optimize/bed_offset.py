@@ -1,0 +1,38 @@
+"""How much one test bed carries beside the others."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import hypot, sqrt
+
+from autotune.estimate import NOISE, Estimate
+
+
+@dataclass(frozen=True)
+class BedOffset:
+    """``log``: the log peak of a bed less that of an average one; ``sd`` how sure that is.
+
+    ``noise`` is the sd of one more measurement's logarithm beyond what it says of itself, ``measured``
+    how many measurements say so.
+    """
+
+    log: float = 0.0
+    sd: float = 0.0
+    noise: float = NOISE
+    measured: int = 0
+
+    def removed(self, peak: Estimate) -> Estimate:
+        """What an average bed would have measured."""
+        return Estimate(peak.log_mean - self.log, hypot(peak.sd, self.sd, self.excess))
+
+    def added(self, peak: Estimate) -> Estimate:
+        """What this bed is expected to measure."""
+        return Estimate(peak.log_mean + self.log, hypot(peak.sd, self.sd))
+
+    @property
+    def excess(self) -> float:
+        """The sd of what this bed scatters more than others do."""
+        return sqrt(max(self.noise**2 - NOISE**2, 0.0)) if self.measured else 0.0
+
+
+NO_OFFSET = BedOffset()

@@ -1,0 +1,114 @@
+"""How test beds differ: the offset and the noise of each, from configurations measured on several.
+
+A log peak is what the configuration has, the bed's offset, and noise:
+
+    y = f_c + o_b + e,    o_b ~ N(0, SPREAD²),    e ~ N(0, sd² + s_b²)
+
+with nothing assumed of the configurations. Only what was measured at least twice says anything: the
+baseline, which every bed begins with, the reference, finalists and the proof. The noise s_b of a bed
+is that of its own residuals, with ``PRIOR_WEIGHT`` readings' worth of what noise usually is. Offsets
+are relative to the mean of all beds, and so are their sds.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import hypot, sqrt
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from autotune.estimate import NOISE, Estimate
+from autotune.optimize.bed_offset import BedOffset
+
+Array = npt.NDArray[np.float64]
+
+SPREAD = 0.3  # sd of the offsets, before anything is known of a bed
+PRIOR_WEIGHT = 2.0
+PASSES = 3  # offsets and noises in turn
+
+
+@dataclass(frozen=True)
+class BedReading:
+    """The peak of a configuration, by the trial it stands for, as one bed measured it."""
+
+    configuration: int
+    bed: str
+    peak: Estimate
+
+
+def offsets(readings: Sequence[BedReading], beds: Sequence[str]) -> dict[str, BedOffset]:
+    """The offset of each of ``beds``; nothing is known of one that shares nothing with the others."""
+    often = Counter(reading.configuration for reading in readings)
+    repeated = [reading for reading in readings if often[reading.configuration] > 1]
+    if not repeated or not beds:
+        return {}
+    design, log_peaks = _design(repeated, beds)
+    owners = np.array([beds.index(reading.bed) for reading in repeated])
+    own = np.array([reading.peak.sd**2 for reading in repeated])
+    noises = np.full(len(beds), NOISE**2)
+    for _ in range(PASSES):
+        mean, covariance, residuals, freedom = _solve(
+            design, log_peaks, own + noises[owners], len(beds)
+        )
+        noises = _noises(residuals, freedom, own, owners, len(beds))
+    counts = Counter(owners.tolist())
+    centred = np.eye(len(beds)) - 1.0 / len(beds)
+    means, sds = centred @ mean, np.sqrt((centred @ covariance @ centred.T).diagonal())
+    return {
+        bed: BedOffset(float(means[i]), float(sds[i]), float(sqrt(noises[i])), counts[i])
+        for i, bed in enumerate(beds)
+    }
+
+
+def _design(readings: Sequence[BedReading], beds: Sequence[str]) -> tuple[Array, Array]:
+    """Which offset and which configuration each reading is made of, and its log peak."""
+    configurations = sorted({reading.configuration for reading in readings})
+    design = np.zeros((len(readings), len(beds) + len(configurations)))
+    for row, reading in enumerate(readings):
+        design[row, beds.index(reading.bed)] = 1.0
+        design[row, len(beds) + configurations.index(reading.configuration)] = 1.0
+    log_peaks = np.array([reading.peak.log_mean for reading in readings])
+    return design, log_peaks - log_peaks.mean()
+
+
+def _solve(
+    design: Array, log_peaks: Array, variances: Array, beds: int
+) -> tuple[Array, npt.NDArray[Any], Array, Array]:
+    """Mean and covariance of the offsets, the residuals, and the freedom left in each of them."""
+    prior = np.full(design.shape[1], 1e-6)
+    prior[:beds] = SPREAD**-2
+    weighted = design / variances[:, None]
+    covariance = np.linalg.inv(design.T @ weighted + np.diag(prior))
+    mean = covariance @ (weighted.T @ log_peaks)
+    leverage = (design @ covariance * weighted).sum(axis=1)
+    return (
+        mean[:beds],
+        covariance[:beds, :beds],
+        log_peaks - design @ mean,
+        np.asarray(1.0 - leverage),
+    )
+
+
+def _noises(residuals: Array, freedom: Array, own: Array, owners: Array, beds: int) -> Array:
+    """Per bed the variance beyond what each reading says of itself."""
+    surplus = residuals**2 - own * freedom
+    sums = np.bincount(owners, weights=surplus, minlength=beds)
+    weights = np.bincount(owners, weights=freedom, minlength=beds)
+    return np.asarray(
+        np.maximum((PRIOR_WEIGHT * NOISE**2 + sums) / (PRIOR_WEIGHT + weights), (NOISE / 4) ** 2)
+    )
+
+
+def shifts(
+    offset: Mapping[str, BedOffset], places: Mapping[int, str | None]
+) -> dict[int, Estimate]:
+    """What each place's bed adds to a log peak measured there."""
+    nothing = Estimate(0.0, 0.0)
+    return {
+        place: Estimate(o.log, hypot(o.sd, o.excess)) if (o := offset.get(bed or "")) else nothing
+        for place, bed in places.items()
+    }

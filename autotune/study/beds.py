@@ -1,0 +1,188 @@
+"""A study on several test beds at once: a thread for each, one search, one journal.
+
+Each bed locks, backs up and restores its own hosts. What comes next is decided for one bed at a time,
+from all that is on record; a bed never waits for a slower one while there is something to measure. A
+bed that fails is set aside, and what it was measuring is measured on another one.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from autotune.deploy.deployed import Deployed
+from autotune.environments.base import Environment
+from autotune.environments.beds import Beds
+from autotune.errors import AutotuneError
+from autotune.measure.reading import Reading
+from autotune.measure.warmup import WarmUpResult
+from autotune.optimize.beds import offsets
+from autotune.optimize.searcher import Searcher
+from autotune.study import trial as trials
+from autotune.study.context import ProgressReporter, TrialContext, history
+from autotune.study.loop import catch_up, concluded, following, learn, prepared
+from autotune.study.ranking import Verdict, bed_readings
+from autotune.study.records import Phase, Trial
+from autotune.study.schedule import Conclude, Wait
+from autotune.study.store import Store
+from autotune.study.turns import Turns
+from autotune.target.beds import directory_of
+from autotune.target.model import Budget
+
+COMPARING = (Phase.BASELINE, Phase.REFERENCE, Phase.FINALIST)  # trials that tell beds apart
+GLANCE = 0.2  # seconds between looks at whether the study is to stop
+
+
+def tune(
+    environment: Beds,
+    store: Store,
+    searcher: Searcher,
+    budget: Budget,
+    progress: ProgressReporter,
+) -> Verdict:
+    """Run the study to its end, from wherever it stands, on every bed that can be used.
+
+    Raises AutotuneError where none is left, with what each said.
+    """
+    catch_up(searcher, store.state)
+    crew = Crew(environment.environments, store, searcher, budget, progress)
+    crew.run()
+    assert crew.verdict is not None
+    return crew.verdict
+
+
+@dataclass
+class Crew:
+    """The beds of one session, and what they share. ``deciding``: the search and the order of the
+    study are asked by one bed at a time."""
+
+    environments: Mapping[str, Environment]
+    store: Store
+    searcher: Searcher
+    budget: Budget
+    progress: ProgressReporter
+    verdict: Verdict | None = None
+    deciding: threading.Lock = field(default_factory=threading.Lock)
+    errors: dict[str, BaseException] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.turns = Turns(tuple(self.environments))
+        lock = threading.RLock()
+        self._reporters = {bed: OfBed(self.progress, bed, lock) for bed in self.environments}
+
+    def run(self) -> None:
+        """Every bed to its end. Raises KeyboardInterrupt, when all hosts are restored."""
+        threads = [threading.Thread(target=self._bed, args=(bed,), name=f"bed {bed}")
+                   for bed in self.environments]  # fmt: skip
+        interrupted, waiting = False, list(threads)
+        while waiting or any(thread.is_alive() for thread in threads):
+            try:
+                while waiting:
+                    waiting.pop().start()
+                next((t for t in threads if t.is_alive()), threads[0]).join(GLANCE)
+            except KeyboardInterrupt:
+                interrupted = True
+                waiting.clear()
+                self.turns.stop()
+        if interrupted:
+            raise KeyboardInterrupt
+        self._raise_errors()
+
+    def _bed(self, bed: str) -> None:
+        """A bed's thread: whatever goes wrong is kept for the main one."""
+        try:
+            self._session(bed)
+        except AutotuneError as error:
+            self.errors[bed] = error
+            self.store.set_aside(bed, error.message)
+            self._reporters[bed].note(f"set aside: {error.message}")
+        except BaseException as error:  # noqa: BLE001  a bug in one must not leave the others running
+            self.errors[bed] = error
+            self.turns.stop()
+        finally:
+            self.turns.leave(bed)
+
+    def _session(self, bed: str) -> None:
+        environment, directory = self.environments[bed], directory_of(self.store.directory, bed)
+        progress = self._reporters[bed]
+        with environment.session(directory, progress.note, history(self.store, bed)) as session:
+            clock = session.clock
+
+            def turn() -> None:
+                self.turns.turn(bed, clock)
+
+            space = next(iter(self.environments.values())).space
+            self._work(TrialContext(space, session, self.store, progress, bed, turn), bed)
+
+    def _work(self, context: TrialContext, bed: str) -> None:
+        """Trials, one after the other, until nothing is left to measure."""
+        while True:
+            context.turn()
+            with self.deciding:
+                step = following(context, self.searcher, self.budget)
+                if isinstance(step, Conclude):
+                    self.verdict = self.verdict or concluded(context)
+                    return
+                if not isinstance(step, Wait):
+                    request = prepared(step, context, self.budget)
+                    trial = trials.begin(step, context)
+            if isinstance(step, Wait):
+                self.turns.wait(bed, context.clock)
+                continue
+            done = trial if trial.over else trials.measure(trial, context, *request)
+            with self.deciding:
+                self._compare(done)
+                learn(context, self.searcher, done)
+            self.turns.over(bed, context.clock)
+
+    def _compare(self, done: Trial) -> None:
+        """How the beds differ, on record when a trial has told more of it. Not after the finals: what is
+        compared must not change while it is."""
+        if done.phase in COMPARING and done.peak is not None:
+            state = self.store.state
+            self.store.offsets(offsets(bed_readings(state), state.beds))
+
+    def _raise_errors(self) -> None:
+        bugs = [error for error in self.errors.values() if not isinstance(error, AutotuneError)]
+        if bugs:
+            raise next((bug for bug in bugs if not isinstance(bug, KeyboardInterrupt)), bugs[0])
+        if self.verdict is None:
+            lines = "\n".join(f"  bed {bed}: {error}" for bed, error in self.errors.items())
+            raise AutotuneError(
+                f"no test bed can be used:\n{lines}",
+                hint="mend one, then `autotune resume` goes on with the study",
+            )
+
+
+@dataclass(frozen=True)
+class OfBed:
+    """The progress of one bed, in a reporter that is told of one thing at a time."""
+
+    progress: ProgressReporter
+    bed: str
+    lock: threading.RLock
+
+    def trial_begins(self, trial: Trial) -> None:
+        with self.lock:
+            self.progress.trial_begins(trial)
+
+    def deployed(self, trial: Trial, deployed: Deployed) -> None:
+        with self.lock:
+            self.progress.deployed(trial, deployed)
+
+    def warm(self, trial: Trial, warm_up: WarmUpResult) -> None:
+        with self.lock:
+            self.progress.warm(trial, warm_up)
+
+    def reading(self, trial: Trial, reading: Reading, purpose: str) -> None:
+        with self.lock:
+            self.progress.reading(trial, reading, purpose)
+
+    def trial_ends(self, trial: Trial) -> None:
+        with self.lock:
+            self.progress.trial_ends(trial)
+
+    def note(self, text: str) -> None:
+        with self.lock:
+            self.progress.note(f"bed {self.bed}: {text}")

@@ -1,0 +1,74 @@
+"""How the test beds of a study go on together, each in a thread of its own.
+
+On real hosts they are free to. Where time is virtual the bed whose clock is behind goes on alone, and
+nothing is put on record before its time has come: a study of models is the same every time.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from math import inf
+
+from autotune.environments.clock import Clock
+
+
+class Turns:
+    """The clock of every bed that takes part, and what the others wait for."""
+
+    def __init__(self, beds: Sequence[str]) -> None:
+        # None may go on before all of them are ready.
+        self._times = dict.fromkeys(beds, -inf)
+        self._ended = 0
+        self._stopped = False
+        self._changed = threading.Condition()
+
+    def turn(self, bed: str, clock: Clock) -> None:
+        """Return when this bed may decide something or put it on record. Raises KeyboardInterrupt where
+        the study is to stop."""
+        with self._changed:
+            if clock.skip is not None:
+                self._at(bed, clock.now())
+                self._wait_for(lambda: min(self._times, key=self._times.__getitem__) == bed)
+            if self._stopped:
+                raise KeyboardInterrupt
+
+    def wait(self, bed: str, clock: Clock) -> None:
+        """Return when a trial of another bed is over, or that bed takes no further part."""
+        with self._changed:
+            before = self._ended
+            self._at(bed, inf)
+            self._wait_for(lambda: self._ended != before or len(self._times) == 1)
+            now = self._times[bed]
+            if clock.skip is not None and now < inf:
+                clock.skip(max(0.0, now - clock.now()))
+        self.turn(bed, clock)
+
+    def over(self, bed: str, clock: Clock) -> None:
+        """A trial of this bed is over, at a time that those who waited wake up at."""
+        with self._changed:
+            self._wake(clock.now())
+            self._at(bed, clock.now())
+
+    def leave(self, bed: str) -> None:
+        """This bed takes no further part."""
+        with self._changed:
+            self._wake(self._times.pop(bed, -inf))
+            self._changed.notify_all()
+
+    def stop(self) -> None:
+        """Every bed is to end with what it is doing, and to restore its hosts."""
+        with self._changed:
+            self._stopped = True
+            self._changed.notify_all()
+
+    def _at(self, bed: str, now: float) -> None:
+        self._times[bed] = now
+        self._changed.notify_all()
+
+    def _wake(self, now: float) -> None:
+        self._ended += 1
+        self._times |= {bed: now for bed, time in self._times.items() if time == inf}
+
+    def _wait_for(self, ready: Callable[[], bool]) -> None:
+        self._changed.wait_for(lambda: self._stopped or ready())
