@@ -36,6 +36,7 @@ missing_for_tests() {
   have make || echo make # what runs them
   have git || echo git # applies patches that were exported
   apache_has_php || echo libapache2-mod-php
+  fpm_has mysqli || echo php-mysql # what asks a database
   have chromium || echo chromium # looks at the HTML report
   have wrk || echo wrk # loads a stack in closed loops
   have memcaslap || echo libmemcached-tools # loads caches by themselves

@@ -75,6 +75,7 @@ STAND_INS = {
         case $1 in
           php-memcached) echo memcached >>"$ROOT/modules" ;;
           php-redis) echo redis >>"$ROOT/modules" ;;
+          php-mysql) echo mysqli >>"$ROOT/modules" ;;
           iproute2) cp "$BIN/id" "$ROOT/usr/sbin/ss" ;;
           python3) ln "$ROOT/python" "$BIN/python3" ;;
           php-fpm) ln "$ROOT/php-fpm" "$ROOT/usr/sbin/php-fpm8.2" ;;
@@ -164,7 +165,7 @@ def sandbox(tmp_path: Path) -> Sandbox:
         (made.root / folder).mkdir(parents=True)
     made.distribution("ID=debian VERSION_ID=12")
     (made.root / "python-version").write_text("(3, 11)")
-    (made.root / "modules").write_text("memcached\nredis\n")
+    (made.root / "modules").write_text("memcached\nredis\nmysqli\n")
     made.bin.mkdir()
     for tool in TOOLS:
         found = shutil.which(tool)

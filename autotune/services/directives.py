@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from autotune.services.base import Value
 from autotune.services.config_files import Config, PlacedDirective
+from autotune.target.units import SIZE
 
 _SECONDS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400}
 _MILLISECONDS = {
@@ -75,6 +76,19 @@ def _kilobytes(text: str) -> Value | None:
         return None
     size = int(amount[1]) * {"": 1, "k": 1024, "m": 1024**2}[amount[2].lower()]
     return size // 1024 if size % 1024 == 0 else None
+
+
+def size(unit: str) -> Notation:
+    """Whole numbers of ``KB`` or ``MB``, written with K, M or G, or in bytes."""
+
+    def read(text: str) -> Value | None:
+        amount = _AMOUNT.fullmatch(text)
+        if amount is None or amount[2].upper() not in ("", "K", "M", "G"):
+            return None
+        number, rest = divmod(int(amount[1]) * SIZE.get(amount[2].upper(), 1), SIZE[unit])
+        return None if rest else number
+
+    return Notation(read, lambda name: f'{name} ~ "{unit[0]}"')
 
 
 def switch(on: str, off: str) -> Notation:

@@ -23,6 +23,7 @@ CASES: list[dict[str, Any]] = YAML(typ="safe").load(
     (Path(__file__).parent / "bottleneck_cases.yaml").read_text()
 )
 TIERS = {
+    "mariadb": ("db", Role.DATABASE),
     "lb.nginx": ("lb", Role.PROXY),
     "web.nginx": ("web", Role.WEB),
     "lb.apache": ("lb", Role.PROXY),

@@ -50,6 +50,9 @@ from autotune.services.base import Endpoint
 from autotune.services.config_files import Unreadable
 from autotune.services.haproxy import stats as haproxy
 from autotune.services.limits.service import open_files
+from autotune.services.mariadb import service as mariadb
+from autotune.services.mariadb import syntax as mariadb_files
+from autotune.services.mariadb.diagnosis import counters as mariadb_counters
 from autotune.services.memcached.service import options, settings_in_effect
 from autotune.services.nginx import syntax as nginx
 from autotune.services.nginx.service import in_effect as nginx_in_effect
@@ -450,6 +453,7 @@ def _services() -> Iterator[Entry]:
             ("apache", "apache*"),
             ("ini", "*p*.*i*"),
             ("postgresql", "postgresql*"),
+            ("mariadb", "mariadb*"),
         )
     }
     unreadable: dict[str, Any] = {"refusals": (Unreadable,)}
@@ -465,6 +469,7 @@ def _services() -> Iterator[Entry]:
     yield Entry("apache files", own["apache"], apache_directives, **unreadable)
     yield Entry("php files", (places.FPM, places.POOL, *own["ini"]), ini.read, **unreadable)
     yield Entry("postgresql files", own["postgresql"], postgresql_files.read, **unreadable)
+    yield Entry("mariadb files", own["mariadb"], mariadb_files.read, **unreadable)
     yield Entry("lines of options", (options_text, store_text), option_lines, **unreadable)
     yield Entry("memcached's options", (options_text,), lambda t: options(_bytes(t)))
     yield Entry("nginx -T", recorded(printed, "nginx*"), nginx_in_effect, **never)
@@ -499,6 +504,12 @@ def _services() -> Iterator[Entry]:
         "haproxy's answers",
         recorded(printed, "haproxy*"),
         lambda t: (haproxy.in_effect(t), haproxy.counters(t)),
+        **never,
+    )
+    yield Entry(
+        "mariadb's variables",
+        recorded(printed, "mariadb*"),
+        lambda t: (mariadb.in_effect(t), mariadb_counters(t)),
         **never,
     )
     hosts: Mapping[str, tuple[str, Callable[[str], DiscoveredHost]]] = {

@@ -1,0 +1,1 @@
+"""MariaDB: the SQL database behind an application."""

@@ -1,0 +1,113 @@
+"""Which options in the files of a running MariaDB are parameters, and which of them counts."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+
+from autotune.services.adoption import Adoption, RunningHost, RunningService
+from autotune.services.base import Parameter, Value
+from autotune.services.config_files import Config, PlacedDirective, Tree, gather
+from autotune.services.directives import (
+    NUMBER,
+    ON_OFF,
+    WORD,
+    Absent,
+    Accepts,
+    Adopted,
+    Notation,
+    Position,
+    Tunable,
+    map_directives,
+    size,
+)
+from autotune.services.mariadb import syntax
+from autotune.services.mariadb.parameters import PARAMETERS
+from autotune.services.option_lines import last_number
+
+MAIN, OTHER = "/etc/mysql/my.cnf", "/etc/my.cnf"
+SOCKET = "/run/mysqld/mysqld.sock"
+# What the server reads; the last that says something counts, where no version is named.
+_GROUP = re.compile(r"(?:mysqld|mariadbd?|server|client-server|galera)(?P<version>-[0-9.]+)?")
+_PLAIN = ("mysqld", "mariadb", "mariadbd", "server")
+_ON = {"1": True, "on": True, "true": True, "0": False, "off": False, "false": False}
+
+
+def read(tree: Tree) -> Config:
+    """What of these files the server reads."""
+    config = gather(tree, MAIN, syntax.read, syntax.included)
+    counting: dict[tuple[str, str], PlacedDirective] = {}
+    for placed in config.directives:
+        if group := _GROUP.fullmatch(placed.block):
+            counting[placed.name, group["version"] or ""] = placed
+    return replace(config, directives=tuple(counting.values()))
+
+
+def find(host: RunningHost) -> Iterator[RunningService | str]:
+    if not host.runs("mariadb.service"):
+        return
+    if OTHER in host.tree.files:
+        yield f"MariaDB reads {OTHER} too, where nothing is edited: move its options to /etc/mysql"
+        return
+    config = read(host.tree)
+    yield RunningService(host=host, key="mariadb", config=config, kind="db",
+                         port=last_number(config, "port", 3306),
+                         listen=_says(config, "socket", SOCKET))  # fmt: skip
+
+
+def tune(service: RunningService, accepts: Accepts) -> Adopted:
+    """Every parameter: what no file says can be set below the last group of the server's."""
+    clients = last_number(service.config, "max_connections", 151)
+    # What it works out itself where no file says it, as the manual has it.
+    worked_out = {
+        "back_log": min(900, 50 + clients // 5),
+        "thread_cache_size": min(256, clients),
+        "thread_pool_size": service.host.processors,
+        # Asked for without a size it has this one; with a size it need not be asked for.
+        "query_cache_size": int(_says(service.config, "query_cache_type").lower() in ("1", "on")),
+    }
+    return map_directives(service.config, _tunables(worked_out), accepts)
+
+
+def _says(config: Config, name: str, default: str = "") -> str:
+    words = [placed.words[0] for placed in config.called(name) if placed.words]
+    return words[-1].strip("\"'") if words else default
+
+
+def _tunables(worked_out: Mapping[str, Value]) -> Iterator[Tunable]:
+    for parameter in PARAMETERS:
+        name, notation = parameter.name, _notation(parameter)
+        line = rf'"\n{name} = " ~ {notation.write(name)}'
+        absent = Absent(worked_out.get(name, parameter.stock), _below_group, line)
+        yield Tunable(name, name, notation, absent=absent)
+
+
+def _notation(parameter: Parameter) -> Notation:
+    if isinstance(parameter.stock, bool):
+        return Notation(lambda text: _ON.get(text.lower()), ON_OFF.write)
+    if parameter.unit:
+        return size(parameter.unit)
+    return WORD if any(isinstance(choice, str) for choice in parameter.choices) else NUMBER
+
+
+def _below_group(config: Config) -> Position | None:
+    """The end of a line that begins a group of the server's."""
+    for placed in (placed for group in _PLAIN for placed in config.called(f"[{group}]")):
+        path, start = placed.path, placed.directive.name.start
+        return path, start + len(config.texts[path][start:].partition("\n")[0])
+    return None
+
+
+ADOPTION = Adoption(
+    known_as="MariaDB",
+    units=("mariadb.service",),
+    # MySQL has other options, and its files elsewhere.
+    elsewhere=("mysql.service", "mysqld.service"),
+    # Not all of /etc/mysql: Debian keeps a password there.
+    paths=("etc/my.cnf", "etc/alternatives/my.cnf", "etc/mysql/my.cnf", "etc/mysql/mariadb.cnf",
+           "etc/mysql/conf.d", "etc/mysql/mariadb.conf.d"),
+    version="runs mariadb.service && mariadbd --version | sed -n 's,.*Ver \\([^ ]*\\).*,MariaDB \\1,p'",
+    find=find,
+    tune=tune,
+)  # fmt: skip

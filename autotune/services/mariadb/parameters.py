@@ -1,0 +1,102 @@
+"""What of MariaDB can be tuned: buffers, connections, threads, caches of tables, temporary tables."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from autotune.services.base import Needs, guided, on_restart
+
+SYSTEM = "mariadb.com, Server System Variables"
+INNODB = "mariadb.com, InnoDB System Variables"
+TUNER = "MySQLTuner 2.x, its published recommendations"
+system = partial(on_restart, source=SYSTEM)
+innodb = partial(on_restart, source=INNODB)
+# `SET GLOBAL` lasts until the next start and reads no file: what a file says takes one.
+PARAMETERS = guided((
+    innodb("innodb_buffer_pool_size",
+        "Memory for pages of tables and indexes; all that is asked for often should fit.",
+        low=16, high="memory * 3 / 4 / 1048576", log=True, stock=128,
+        recommended="memory / 2 / 1048576", unit="MB"),
+    on_restart("innodb_log_file_size",
+        "Redo log on disk: a larger one writes pages back later, and takes longer to recover.",
+        low=16, high="memory / 4 / 1048576", log=True, stock=96,
+        recommended="memory / 8 / 1048576", unit="MB",
+        source=f"{TUNER}: a quarter of the buffer pool; {INNODB}"),
+    innodb("innodb_log_buffer_size", "Memory in which changes gather before they are logged.",
+        low=2, high=256, log=True, stock=16, unit="MB"),
+    innodb("innodb_flush_method",
+        "Whether data files pass the system's own cache, which the buffer pool makes needless.",
+        choices=("O_DIRECT", "fsync", "O_DSYNC"), stock="O_DIRECT", recommended="O_DIRECT"),
+    innodb("innodb_io_capacity", "Pages a second that are written back in the background.",
+        low=100, high=20_000, log=True, stock=200, recommended=1000),
+    innodb("innodb_io_capacity_max", "Likewise, where the redo log is about to be full.",
+        low=100, high=40_000, log=True, stock=2000),
+    innodb("innodb_read_io_threads", "Threads that read pages ahead.", low=1, high=64, stock=4),
+    innodb("innodb_write_io_threads", "Threads that write pages back.", low=1, high=64, stock=4),
+    innodb("innodb_adaptive_hash_index",
+        "Whether pages that are asked for often get a hash index, whose locks cost as well.",
+        choices=(False, True), stock=False),
+    innodb("innodb_flush_log_at_trx_commit",
+        "Whether a commit is on disk (1); 0 and 2 lose the last second's in a crash.",
+        choices=(1, 2, 0), stock=1, recommended=1, on_demand=True),
+    system("sync_binlog",
+        "After how many commits the binary log is on disk; 0 leaves that to the system.",
+        choices=(0, 1, 10, 100, 1000), stock=0, on_demand=True),
+    system("max_connections", "Connections at one time; more are refused.",
+        low=10, high="min(4096, nofile / 4)", log=True, stock=151),
+    system("back_log", "Connections that may wait to be accepted; the kernel caps it at somaxconn.",
+        low=50, high=65_535, log=True, stock=80),
+    on_restart("thread_cache_size", "Threads kept for the next connections when theirs are closed.",
+        low=0, high=4096, stock=151, source=f"{TUNER}: most connections get a kept one"),
+    system("thread_handling",
+        "Whether every connection has a thread of its own, or a pool of them serves all.",
+        choices=("one-thread-per-connection", "pool-of-threads"),
+        stock="one-thread-per-connection"),
+    on_restart("thread_pool_size", "Groups of that pool, each with a statement at work.",
+        low=1, high="min(128, 4 * cpus)", log=True, stock="cpus",
+        when=(("thread_handling", ("pool-of-threads",)),),
+        source="mariadb.com, Thread Pool in MariaDB"),
+    system("table_open_cache", "Tables kept open, over all connections.",
+        low=400, high="nofile / 4", log=True, stock=2000),
+    system("table_definition_cache", "Definitions of tables kept in memory.",
+        low=400, high=65_536, log=True, stock=400),
+    on_restart("tmp_table_size", "Size from which a statement's temporary table goes to disk.",
+        low=1, high=256, log=True, stock=16, unit="MB",
+        source=f"{TUNER}: no more than max_heap_table_size, and at most 256 MB"),
+    system("max_heap_table_size", "Size of a table in memory, temporary ones too.",
+        low=1, high=512, log=True, stock=16, unit="MB"),
+    system("sort_buffer_size", "Memory of a connection for a sort.",
+        low=32, high=16_384, log=True, stock=2048, unit="KB"),
+    on_restart("join_buffer_size", "Memory of a connection for a join without an index.",
+        low=128, high=16_384, log=True, stock=256, unit="KB",
+        source=f"{TUNER}: indexes first, at most 4 MB"),
+    system("read_buffer_size", "Memory of a connection for a scan of a whole table.",
+        low=8, high=4096, log=True, stock=128, unit="KB"),
+    system("read_rnd_buffer_size", "Memory of a connection for rows in the order of a sort.",
+        low=8, high=4096, log=True, stock=256, unit="KB"),
+    on_restart("query_cache_size",
+        "Memory in which whole answers are kept, behind one lock for all; 0 keeps none.",
+        low=0, high=256, stock=0, recommended=0, unit="MB", source=f"{TUNER}: off"),
+),
+    capacity="innodb_buffer_pool_size+ innodb_log_file_size+ max_connections+ thread_handling"
+    " thread_pool_size table_open_cache+ tmp_table_size+ max_heap_table_size+"
+    " innodb_flush_log_at_trx_commit",
+    small="innodb_log_buffer_size+ innodb_flush_method innodb_io_capacity+ innodb_io_capacity_max+"
+    " innodb_read_io_threads innodb_write_io_threads innodb_adaptive_hash_index sync_binlog"
+    " back_log+ thread_cache_size+ table_definition_cache+ sort_buffer_size join_buffer_size"
+    " read_buffer_size query_cache_size",
+    safe={"max_connections": (50, "min(2000, nofile / 4)"), "table_open_cache": (400, "nofile / 8"),
+          "tmp_table_size": (16, 256), "max_heap_table_size": (16, 256),
+          "join_buffer_size": (128, 4096), "sort_buffer_size": (256, 4096)},
+)  # fmt: skip
+
+NEEDS = Needs(
+    # As MySQLTuner adds it up. A connection's stack and binary log beside its buffers.
+    memory="innodb_buffer_pool_size + innodb_log_buffer_size + query_cache_size + tmp_table_size"
+    " + max_connections * (sort_buffer_size + join_buffer_size + read_buffer_size"
+    " + read_rnd_buffer_size + 324 KB) + 112 MB",
+    source=f"{TUNER}, maximum possible memory usage; resident size of 10.11 at rest",
+    connections="max_connections",
+    # What the server itself asks the system for at start.
+    descriptors="max_connections + 2 * table_open_cache + 10",
+)

@@ -1,0 +1,49 @@
+"""The syntax of option files: ``name = value`` under ``[group]``, and ``!include`` lines."""
+
+from __future__ import annotations
+
+import re
+
+from autotune.services.config_files import Directive, Word, unreadable
+
+# A comment begins with a `#` wherever it is not quoted, with a `;` where a line does.
+_LINE = re.compile(
+    r"""[^\S\n]*+(?:\[(?P<group>[^\]\n]*)\][^\n]*+"""
+    r"""|!(?P<include>include(?:dir)?)[^\S\n]+(?P<path>[^\n]*+)|(?:(?P<name>[A-Za-z][\w.-]*+)[^\S\n]*+(?:=[^\S\n]*+"""
+    r"""(?P<value>(?:"(?:\\.|[^"\\\n])*+"|'(?:\\.|[^'\\\n])*+'|[^\n\#"'])*+))?|;[^\n]*+)?"""
+    r"""(?:\#[^\n]*+)?)(?:\n|$)"""
+)
+
+
+def read(text: str) -> tuple[Directive, ...]:
+    """Every group, include and option, by names with ``_``. Raises Unreadable."""
+    directives: list[Directive] = []
+    within: tuple[tuple[str, ...], ...] = ()
+    place = 0
+    while place < len(text):
+        line = _LINE.match(text, place)
+        if line is None:
+            raise unreadable(text, place, "this is no option")
+        if line["group"] is not None:
+            within = ((line["group"].strip(),),)
+            header = Word(f"[{within[0][0]}]", line.start("group") - 1)
+            directives.append(Directive(header, (), within))
+        elif line["include"]:
+            path = Word(line["path"].rstrip(), line.start("path"))
+            directives.append(
+                Directive(Word(f"!{line['include']}", line.start("include")), (path,))
+            )
+        elif line["name"]:
+            name = line["name"].replace("-", "_").removeprefix("loose_")
+            value = Word((line["value"] or "").rstrip(), line.start("value"))
+            arguments = (value,) if value.text else ()
+            directives.append(Directive(Word(name, line.start("name")), arguments, within))
+        place = line.end()
+    return tuple(directives)
+
+
+def included(directive: Directive) -> str | None:
+    """What a line includes: a file, or those of a directory that end in `.cnf`."""
+    path = directive.arguments[0].text if directive.arguments else ""
+    patterns = {"!include": path, "!includedir": f"{path.rstrip('/')}/*.cnf"}
+    return patterns.get(directive.name.text) if path else None

@@ -1,0 +1,148 @@
+"""MariaDB: the language of its option files, its check, and what follows from its counters."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from autotune.services.base import Endpoint, Own, Role, Site
+from autotune.services.config_files import Unreadable
+from autotune.services.diagnosis import PartActivity, PartReading, Resource
+from autotune.services.mariadb import service as mariadb
+from autotune.services.mariadb import syntax
+from autotune.services.mariadb.diagnosis import DIAGNOSIS, counters
+
+PRINTED = (Path(__file__).parent / "fixtures" / "mariadb.txt").read_text()
+STATUS = (Path(__file__).parent / "fixtures" / "mariadb-status.txt").read_text()
+SITE = Site(tier="db", host="db1", role=Role.DATABASE, directory="/run/x", installed=True,
+            listen=Endpoint("10.0.0.4", 3306),
+            programs={"mariadbd": "/usr/sbin/mariadbd", "mariadb": "/usr/bin/mariadb"})  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("line", "name", "arguments"),
+    [
+        ("max-connections = 400 # was 151", "max_connections", ["400"]),
+        ("  innodb_log_file_size=268435456", "innodb_log_file_size", ["268435456"]),
+        ("loose-query_cache_size = 0", "query_cache_size", ["0"]),
+        ("init_connect = 'a # b' c", "init_connect", ["'a # b' c"]),
+        ("skip-name-resolve", "skip_name_resolve", []),
+        ("sql_mode =", "sql_mode", []),
+        ("!includedir /etc/mysql/conf.d/", "!includedir", ["/etc/mysql/conf.d/"]),
+        ("[mariadb-10.11] # x", "[mariadb-10.11]", []),
+    ],
+)
+def test_a_line(line: str, name: str, arguments: list[str]) -> None:
+    for end in ("", "\n", "\r\n"):
+        (directive,) = syntax.read(line + end)
+        assert directive.name.text == name
+        assert [word.text for word in directive.arguments] == arguments
+        for word in directive.arguments:
+            assert line[word.start : word.end] == word.text
+
+
+@pytest.mark.parametrize("text", ["[mysqld", "a = 'b", "= 4", "a b"])
+def test_what_cannot_be_read(text: str) -> None:
+    with pytest.raises(Unreadable, match="line 2"):
+        syntax.read(f"# x\n{text}\n")
+
+
+def test_a_long_line_takes_no_long_time() -> None:
+    for text in (" " * 100_000 + "=", "a" + " " * 100_000 + '"', "a = " + "'" * 99_999):
+        with pytest.raises(Unreadable):
+            syntax.read(text)
+
+
+def test_what_is_in_effect_has_the_parameters_units() -> None:
+    values = mariadb.in_effect(PRINTED)
+    assert set(values) == {parameter.name for parameter in mariadb.PARAMETERS}
+    # Debian's package as it comes, on two CPUs.
+    stock = {p.name: p.stock for p in mariadb.PARAMETERS} | {"thread_pool_size": 2}
+    assert values == stock
+    assert type(values["innodb_buffer_pool_size"]) is int
+    odd = mariadb.in_effect(
+        "sort_buffer_size\t1536\nquery_cache_type\tON\nquery_cache_size\t1048576\n"
+    )
+    assert odd == {"sort_buffer_size": 1.5, "query_cache_size": 1}
+
+
+@pytest.mark.parametrize(
+    ("said", "status", "refused"),
+    [
+        ("[Warning] Could not increase number of max_open_files to more than 20000", 0, ""),
+        ("[Warning] option 'max_allowed_packet': unsigned value 9 adjusted to 1024", 0, ""),
+        ("[ERROR] Parsing options for plugin 'InnoDB' failed. Disabling plugin", 0, "InnoDB"),
+        ("[Warning] option 'innodb-log-file-size': unsigned value 1 adjusted to 4194304", 0, "adj"),
+        ("Abort", 7, "Abort"),
+    ],
+)
+def test_it_is_refused_for_what_it_says_too(
+    said: str, status: int, refused: str, tmp_path: Path
+) -> None:
+    """What the real one says is tried on a lab host; here a program that repeats it."""
+    program = tmp_path / "mariadbd"
+    program.write_text(f'#!/bin/sh\necho "$@"\ncat >&2 <<"END"\n{said}\nEND\nexit {status}\n')
+    program.chmod(0o755)
+    how = mariadb.Mariadb().validate(SITE, {})
+    assert how[-1] == "/etc/mysql/mariadb.conf.d/zz-autotune.cnf"
+    assert "/usr/sbin/mariadbd" in how
+    argv = [str(program) if word == "/usr/sbin/mariadbd" else word for word in how]
+    done = subprocess.run(argv, capture_output=True, text=True, check=False)
+    assert (done.returncode != 0) == bool(refused)
+    assert refused in done.stdout
+    assert bool(done.stdout) == bool(refused)
+
+
+def test_an_adopted_one_is_asked_at_its_own_socket() -> None:
+    from dataclasses import replace
+
+    service = mariadb.Mariadb()
+    own = replace(SITE, own=Own((), "/srv/db.sock"))
+    assert "--socket=/srv/db.sock" in service.effective(own)[0].argv
+    assert service.socket(own) == "/srv/db.sock"
+    assert service.socket(SITE) == SITE.listen
+    assert service.validate(own, {})[-1] == mariadb._WRONG
+
+
+def reading(**counted: float) -> PartReading:
+    activity: dict[str, Any] = {"counters": counted}
+    part = PartActivity("db.db1.mariadb", "db", "db1", "mariadb", Role.DATABASE, **activity)
+    return PartReading(part, {}, failed=0, mostly_errors=False, idle=0.5)
+
+
+@pytest.mark.parametrize(
+    ("counted", "resource", "words"),
+    [
+        ({"Innodb_row_lock_waits": 600, "Questions": 10_000}, Resource.LOCKS, "600 times"),
+        ({"Innodb_log_waits": 200, "Questions": 10_000}, Resource.DISK, "innodb_log_buffer_size"),
+        ({"Innodb_buffer_pool_reads": 5000, "Innodb_buffer_pool_read_requests": 100_000},
+         Resource.DISK, "raise innodb_buffer_pool_size"),
+        ({"Created_tmp_disk_tables": 300, "Created_tmp_tables": 1000}, Resource.DISK,
+         "raise tmp_table_size"),
+        ({"Table_open_cache_overflows": 2000, "Questions": 9000}, Resource.CACHE,
+         "raise table_open_cache"),
+        ({"Threads_created": 900, "Connections": 1000}, Resource.WORKERS, "thread_cache_size"),
+    ],
+)  # fmt: skip
+def test_what_is_frequent_is_named(
+    counted: dict[str, float], resource: Resource, words: str
+) -> None:
+    findings = [found for rule in DIAGNOSIS.worker_rules if (found := rule(reading(**counted)))]
+    assert [found.resource for found in findings] == [resource]
+    assert words in findings[0].evidence
+    tenth = {name: value / 100 if n == 0 else value
+             for n, (name, value) in enumerate(counted.items())}  # fmt: skip
+    assert not any(rule(reading(**tenth)) for rule in DIAGNOSIS.worker_rules)
+
+
+def test_every_counter_is_in_what_it_prints() -> None:
+    printed = counters(STATUS)
+    for rule in DIAGNOSIS.worker_rules:
+        frequent = rule.args[0]  # type: ignore[attr-defined]
+        assert {frequent.counter, frequent.of} <= printed.keys()
+    assert DIAGNOSIS.clients is not None
+    assert DIAGNOSIS.clients.refused in printed
+    assert not any(rule(reading(**printed)) for rule in DIAGNOSIS.worker_rules)
