@@ -372,16 +372,20 @@ def exchanges(
     return first
 
 
+PARTS = [4, pytest.param(1, marks=pytest.mark.soak)]  # of the steps: each fourth, and all of them
+
+
 @pytest.mark.timeout(1800)
+@pytest.mark.parametrize("part", PARTS)
 def test_killed_at_each_step_of_a_deployment_hosts_can_be_put_back(
-    ground: Ground, tuners: subprocess.Popen[str]
+    ground: Ground, tuners: subprocess.Popen[str], part: int
 ) -> None:
     ground.bed()  # writes the target
     before = ground.pictures()
     steps = exchanges(tuners, ground, "tune", ground.directory / "whole")
     asked = {word for said in steps for word in said.split()}
     assert asked >= {"claim", "look", "keep", "stage", "swap", "restart", "up"}, steps
-    for number, (said, (host, at)) in enumerate(steps.items()):
+    for number, (said, (host, at)) in enumerate(soak.slice_of(steps, part).items()):
         study = ground.directory / f"killed{number}"
         code, _ = _tuner(tuners, "tune", ground, study, host, str(at))
         assert code == -signal.SIGKILL
@@ -392,8 +396,9 @@ def test_killed_at_each_step_of_a_deployment_hosts_can_be_put_back(
 
 
 @pytest.mark.timeout(1800)
+@pytest.mark.parametrize("part", PARTS)
 def test_a_restoring_killed_at_each_step_is_completed_by_another(
-    ground: Ground, tuners: subprocess.Popen[str]
+    ground: Ground, tuners: subprocess.Popen[str], part: int
 ) -> None:
     ground.bed()  # writes the target
     before = ground.pictures()
@@ -401,7 +406,7 @@ def test_a_restoring_killed_at_each_step_is_completed_by_another(
     steps = exchanges(tuners, ground, "restore", study)
     asked = {word for said in steps for word in said.split()}
     assert asked >= {"claim", "look", "stage", "swap", "unlock"}, steps
-    for said, (host, at) in steps.items():
+    for said, (host, at) in soak.slice_of(steps, part).items():
         _deployed(tuners, ground, study)
         assert _tuner(tuners, "restore", ground, study, host, str(at))[0] == -signal.SIGKILL
         _restore_and_compare(study, ground, before, said)

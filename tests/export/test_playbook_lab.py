@@ -111,8 +111,10 @@ def played(export: Path, *options: str) -> tuple[str, dict[str, int]]:
     return done.stdout, {host: int(changed) for host, changed in RECAP.findall(done.stdout)}
 
 
+# A minute and more each: the one that replaces services of the distribution in each run.
 @pytest.mark.parametrize(
-    ("deployment", "shows"), [(NGINX, "worker_connections"), (APACHE, "ServerLimit")]
+    ("deployment", "shows"),
+    [pytest.param(NGINX, "worker_connections", marks=pytest.mark.soak), (APACHE, "ServerLimit")],
 )
 def test_the_role_puts_the_same_in_effect_as_apply(
     ground: Ground, deployment: dict[str, Value], shows: str
