@@ -13,7 +13,7 @@ from math import exp, floor, log
 from typing import TYPE_CHECKING
 
 import numpy as np
-from scipy.special import betaln, gammaln
+from scipy.special import betainc, betaln, gammaln
 
 from autotune.estimate import WITHIN_90, Estimate
 from autotune.measure import onset
@@ -55,6 +55,14 @@ def at_least(violations: float, intended: float, fraction: Array) -> Array:
     return _LAPSE + (1.0 - _LAPSE) / (1.0 + np.exp(-np.clip(2.0 * excess, -60.0, 60.0)))
 
 
+def _beyond(share: float, expected: onset.Onset) -> Array:
+    """Chance that a reading of each shape violates more than this share: bursts do now and then."""
+    fraction = np.clip(expected.fraction, _LEAST, 1.0 - _LEAST)
+    weight = 1.0 / np.clip(expected.likeness, _LEAST, 1.0 - _LEAST) - 1.0
+    within = betainc(weight * fraction, weight * (1.0 - fraction), share)
+    return np.asarray(np.where(np.isnan(within), 0.0, 1.0 - within))
+
+
 def _counted(violations: float, intended: float, fraction: Array, likeness: Array) -> Array:
     """Beta-binomial chance of the counts."""
     fraction = np.clip(fraction, _LEAST, 1.0 - _LEAST)
@@ -73,6 +81,7 @@ _UNMEETABLE = 0.03  # prior chance that no rate at all meets the objective
 _NEGLIGIBLE = (
     40.0  # peaks so many nats behind are let go: some eight readings would not revive them
 )
+_ENDED = 0.5  # share of violations that ends a reading, whatever would have come of the rest
 _LEAST_LEFT = 0.05  # of the capacity, however much of it was stolen
 _TIME_GRAIN = 0.1  # a reading's seconds are rounded to this log step, so that tables are shared
 
@@ -80,12 +89,13 @@ _TIME_GRAIN = 0.1  # a reading's seconds are rounded to this log step, so that t
 @dataclass(frozen=True)
 class Counts:
     """A reading in the terms of what it comes closest to breaking, lateness or errors:
-    ``violations`` out of ``intended``, of which the fraction ``allowed`` may be.
+    ``violations`` out of ``intended``, of which the fraction ``allowed`` may be. ``errors``: it is those.
     """
 
     violations: float
     intended: float
     allowed: float
+    errors: bool = False
 
 
 def closest_to_breaking(reading: Reading, slo: Slo) -> Counts:
@@ -96,7 +106,7 @@ def closest_to_breaking(reading: Reading, slo: Slo) -> Counts:
     if reading.intended <= 0:
         return Counts(1.0, 1.0, late)
     if min(reading.failed, n) / broken > violations / late:
-        return Counts(float(min(reading.failed, n)), float(n), broken)
+        return Counts(float(min(reading.failed, n)), float(n), broken, errors=True)
     return Counts(float(violations), float(n), late)
 
 
@@ -152,7 +162,9 @@ class Posterior:
             return self
         counts = closest_to_breaking(reading, slo)
         grain = round(log(max(reading.seconds, 0.05)) / _TIME_GRAIN)
-        expected = onset.onset(counts.allowed, slo.limit, exp(grain * _TIME_GRAIN))
+        expected = onset.onset(
+            counts.allowed, slo.limit, exp(grain * _TIME_GRAIN), waits=not counts.errors
+        )
         if reading.truncated:  # it failed, however few violations it had time to count
             least = min(3.0 * counts.allowed, 0.5) * counts.intended
             violations = max(counts.violations, least)
@@ -160,6 +172,7 @@ class Posterior:
                 violations, counts.intended, np.minimum(onset.FLAT * counts.allowed, 1.0)
             )
             fits = at_least(violations, counts.intended, expected.fraction)
+            fits = np.maximum(fits, _beyond(min(violations / counts.intended, _ENDED), expected))
         else:
             flat = flat_chance(counts.violations, counts.intended, counts.allowed)
             fits = chance(counts.violations, counts.intended, expected)
