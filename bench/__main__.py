@@ -6,7 +6,7 @@ import sys
 from importlib import import_module
 
 # Each is a module here with a ``main`` that takes its arguments.
-BENCHES = ("probes", "capacity", "search", "peers", "spending", "claims", "minimal")
+BENCHES = ("probes", "capacity", "search", "peers", "spending", "claims", "beds", "minimal")
 
 
 def main(name: str | None = None, *arguments: str) -> None:

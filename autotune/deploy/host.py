@@ -37,6 +37,7 @@ from autotune.deploy.stack import Part
 from autotune.errors import AutotuneError, LockedError
 from autotune.masking import is_masked, unmasked
 from autotune.services.base import Action, Argv, TrialStart
+from autotune.target.beds import study_of
 from autotune.transports.base import Completed, Transport
 
 ACTING = 150.0  # s for a host to stop and start its units; systemd gives each 90 s to stop
@@ -240,7 +241,9 @@ class ManagedHost:
 
     def forget_of(self, study: str) -> None:
         """Likewise the controller's copy of another study that lives beside this one."""
-        BackupStore(self._store.directory.parent.with_name(study)).remove(self.name)
+        own = self._store.directory.parent
+        beside = study_of(own).with_name(study) / own.relative_to(study_of(own))
+        BackupStore(beside).remove(self.name)
 
     def persist(self, desired: HostState) -> None:
         """See `RuntimeHost.persist`."""

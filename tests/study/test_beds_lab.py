@@ -17,7 +17,7 @@ from autotune.study.store import state_of
 from tests.deploy.lab import Ground, differing, renewed
 from tests.lab.shared import NETWORK, SharedLab
 
-pytestmark = [pytest.mark.lab, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.lab, pytest.mark.soak, pytest.mark.timeout(900)]
 
 TARGET = f"""\
 name: twins
@@ -91,7 +91,6 @@ def test_two_beds_stopped_in_their_trials_are_restored(
     assert differing(before, ground.pictures()) == [], output
 
 
-@pytest.mark.soak
 def test_a_study_on_two_beds_confirms_its_claim_on_both(ground: Ground) -> None:
     path, before = target(ground, "{trials: 6, time: 4m}"), ground.pictures()
     tuner = autotune("run", str(path), "--beds", "all", "--yes", cwd=ground.directory)
