@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
+from autotune.cli import app
 from autotune.deploy.desired_state import render
 from autotune.deploy.templates import of_text
 from autotune.discovery.host_reading import DiscoveredHost
@@ -302,6 +305,19 @@ def test_a_value_is_a_value_in_files_and_no_part_of_commands(tmp_path: Path, val
                                  f"default: a, choices: [a, '{value}']"))  # fmt: skip
     (own,) = of_hosts(file, {"lb1": quick("threads = a\n")}).own["lb.lb1.quick"].files
     assert of_text(own.text or "", {"threads": value}) == f"threads = {value}\n"
+
+
+def test_it_is_listed_and_completed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with_quick(tmp_path)
+    registry.SERVICES.pop("quick")
+    path = str(tmp_path / "target.yaml")
+    listed = CliRunner().invoke(app, ["params", "quick", "--target", path, "--json"])
+    (parameter,) = json.loads(listed.stdout)["services"]["quick"]
+    assert (parameter["high"], parameter["stock"]) == ("4 * cpus", 4)
+    line = f"autotune sweep {path} --over lb.q"
+    environment = {"_AUTOTUNE_COMPLETE": "complete_bash", "COMP_WORDS": line, "COMP_CWORD": "4"}
+    offered = CliRunner(env=environment).invoke(app, prog_name="autotune")
+    assert offered.stdout.split() == ["lb.quick.threads"]
 
 
 def everything(service: Service) -> Any:
