@@ -7,6 +7,7 @@ import os
 import re
 import subprocess
 import sys
+import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
@@ -35,7 +36,9 @@ APACHE = {"lb.service": "apache", "web.service": "apache+mod_php"}
 RECAP = re.compile(r"^(\w+) +: ok=\d+ +changed=(\d+) +unreachable=0 +failed=0 ", re.MULTILINE)
 BOOT = re.compile(r"etc/rc\w\.d/|\.wants/")
 CONF = "etc/nginx/nginx.conf"
-QUICKLY = "-C -o ControlPersist=5 -o ServerAliveInterval=1 -o ServerAliveCountMax=3"
+QUICKLY = (
+    "-C -o ControlMaster=auto -o ControlPersist=5 -o ServerAliveInterval=1 -o ServerAliveCountMax=3"
+)
 InEffect = Mapping[str, Mapping[str, Value]]
 
 
@@ -251,6 +254,7 @@ def goes_down(role: Path, lab: SharedLab) -> None:
     play = playing(role, "--limit", "fllb")
     while not on_host.exists() or on_host.read_bytes() != new:
         assert play.poll() is None, play.communicate()[0]
+        time.sleep(0.01)
     halt(lab.directory, "fllb")
     told = play.communicate(timeout=300)[0]
     assert play.returncode != 0
