@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,9 @@ from autotune.services.diagnosis import PartActivity, PartReading, Resource
 from autotune.services.mariadb import service as mariadb
 from autotune.services.mariadb import syntax
 from autotune.services.mariadb.diagnosis import DIAGNOSIS, counters
+from autotune.space.facts import HostFacts
+from autotune.space.space import build
+from autotune.target.read import read
 
 PRINTED = (Path(__file__).parent / "fixtures" / "mariadb.txt").read_text()
 STATUS = (Path(__file__).parent / "fixtures" / "mariadb-status.txt").read_text()
@@ -97,14 +101,38 @@ def test_it_is_refused_for_what_it_says_too(
 
 
 def test_an_adopted_one_is_asked_at_its_own_socket() -> None:
-    from dataclasses import replace
-
     service = mariadb.Mariadb()
     own = replace(SITE, own=Own((), "/srv/db.sock"))
     assert "--socket=/srv/db.sock" in service.effective(own)[0].argv
     assert service.socket(own) == "/srv/db.sock"
     assert service.socket(SITE) == SITE.listen
     assert service.validate(own, {})[-1] == mariadb._WRONG
+
+
+SHOP = """\
+name: shop
+slo: {p99: 500ms}
+replace: true
+hosts: {web1: {address: 198.18.0.1}, db1: {address: 198.18.0.2}}
+tiers:
+  web: {hosts: web1, service: nginx+php-fpm, uses: [db]}
+  db: {hosts: db1, service: mariadb}
+load: {path: /}
+"""
+
+
+def test_its_connections_and_memory_are_in_the_rules(tmp_path: Path) -> None:
+    (tmp_path / "shop.yaml").write_text(SHOP)
+    hosts = dict.fromkeys(("web1", "db1"), HostFacts(2, 2 * 2**30, 20_000))
+    space = build(read(tmp_path / "shop.yaml"), hosts)
+    few = space.candidate({"web.php_fpm.max_children": 64, "db.mariadb.max_connections": 20})
+    assert few.settings["web.php_fpm.max_children"] == 20
+    large = {"db.mariadb.innodb_buffer_pool_size": 1400, "db.mariadb.sort_buffer_size": 8192}
+    sizes = space.candidate({**large, "db.mariadb.max_connections": 500}).settings
+    buffers = sum(int(sizes[f"db.mariadb.{name}_buffer_size"]) * 1024
+                  for name in ("sort", "join", "read", "read_rnd"))  # fmt: skip
+    pool = int(sizes["db.mariadb.innodb_buffer_pool_size"]) * 2**20
+    assert pool + int(sizes["db.mariadb.max_connections"]) * buffers <= 0.8 * 2 * 2**30
 
 
 def reading(**counted: float) -> PartReading:
