@@ -7,7 +7,9 @@ terminal obeys them: it clears the screen, or puts text on the clipboard (OSC 52
 from __future__ import annotations
 
 import re
+import shutil
 import sys
+import textwrap
 from collections.abc import Iterable
 from io import TextIOWrapper
 from typing import TYPE_CHECKING, TextIO
@@ -44,6 +46,23 @@ def write(stream: TextIO, text: str, *, end: str = "\n") -> None:
     """Text that is there at once, for whoever follows the stream."""
     stream.write(printable(text) + end)
     stream.flush()
+
+
+def columns(elsewhere: int | None = None) -> int | None:
+    """The width of the terminal that results go to; ``elsewhere`` where they go to none."""
+    return shutil.get_terminal_size().columns if sys.stdout.isatty() else elsewhere
+
+
+def wrapped(lines: Iterable[Line], width: int | None) -> Iterable[Line]:
+    """Lines broken between words to ``width`` columns, what follows under the text they begin with."""
+    for line, style in lines:
+        if width is None or len(line) <= width:
+            yield line, style
+            continue
+        indent = re.match(r"\s*(\S+ +(?=\S))?", line)
+        hang = " " * min(len(indent[0]) if indent else 0, 11)
+        parts = textwrap.wrap(line, width, subsequent_indent=hang, break_on_hyphens=False)
+        yield from ((part, style) for part in parts)
 
 
 def show(lines: Iterable[Line]) -> None:

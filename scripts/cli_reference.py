@@ -6,23 +6,23 @@
 from __future__ import annotations
 
 import os
+import textwrap
 from pathlib import Path
 
 from typer.main import get_command
 from typer.testing import CliRunner
 
 from autotune.cli import app
+from autotune.cli.help import EXIT_CODES
 
 FILE = Path(__file__).parents[1] / "docs" / "cli.md"
-HEAD = """\
+HEAD = f"""\
 # Commands
 
 Made from `--help` by `python -m scripts.cli_reference`; a test holds it to that.
 
 Results go to standard output, progress to standard error. With `--json`, exactly one JSON object
-with a `schema` is printed, errors included. Exit codes: 0 fine, 1 something went wrong, 2 usage,
-3 invalid target, 4 no proven improvement or less than `--at-least` (with `--exit-code`), 5 locked by
-another tuner, 6 changes present (`plan --exit-code`), 70 a bug, 130 interrupted.
+with a `schema` is printed, errors included. Exit codes: {textwrap.fill(EXIT_CODES, 100)}
 """
 
 

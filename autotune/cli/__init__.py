@@ -14,19 +14,20 @@ import typer
 from autotune import __version__, outcome
 from autotune.cli import lab, workload
 from autotune.cli.export import apply, export, restore
+from autotune.cli.help import Command, Commands
 from autotune.cli.measure import measure, sweep
 from autotune.cli.results import diff, explain, report, status
 from autotune.cli.run import resume, run
 from autotune.cli.targets import check, init, params, plan
 from autotune.terminal import echo
 
-# In the order that `--help` lists them in.
 COMMANDS = (
     init, check, plan, run, resume, params, status, report, diff, export, explain, apply, restore,
     measure, sweep,
 )  # fmt: skip
 
 app = typer.Typer(
+    cls=Commands,
     no_args_is_help=True,
     add_completion=True,
     rich_markup_mode=None,
@@ -36,7 +37,7 @@ app = typer.Typer(
     "SLO, proves the gain, and hands over the files.",
 )
 for command in COMMANDS:
-    app.command()(command)
+    app.command(cls=Command)(command)
 app.add_typer(workload.app, name="workload")
 app.add_typer(lab.app, name="lab")
 

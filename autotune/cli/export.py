@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from autotune.cli import completion
-from autotune.cli.options import STUDIES, Json, Studies, StudyName, TargetPath, Yes
+from autotune.cli.options import STUDIES, Detail, Json, Studies, StudyName, TargetPath, Yes
 from autotune.cli.output import print_json
 from autotune.cli.session import confirm, prepared, reporting
 from autotune.terminal import echo
@@ -83,7 +83,7 @@ def apply(
     diffs = [change["diff"].rstrip("\n") for change in planned.values() if change["diff"]]
     confirm("\n".join([*diffs, about, *changes_text(planned)]), yes=yes)
     directory = new_directory(studies, f"{environment.file.target.name}-applied")
-    with reporting(environment, directory, verbose=False) as progress:
+    with reporting(environment, directory, Detail()) as progress:
         deployed = applying.apply(environment, settings, directory, progress)
     if json_:
         actions = {part: action.name.lower() for part, action in deployed.actions.items()}

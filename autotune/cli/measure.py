@@ -9,7 +9,7 @@ import typer
 
 from autotune import errors
 from autotune.cli import completion
-from autotune.cli.options import STUDIES, Json, Studies, TargetPath, Verbose, Yes
+from autotune.cli.options import STUDIES, Detail, Json, Studies, TargetPath, Verbose, Yes
 from autotune.cli.output import print_json
 from autotune.cli.session import confirm, prepared, reporting, run_sweep_session
 from autotune.errors import AutotuneError
@@ -113,7 +113,7 @@ def measure(
     bounds = ceilings.requested(environment, request, tier, concurrency) if closed or tier else None
     confirm(environment.announce(), yes=yes)
     directory = new_directory(studies, f"{environment.file.target.name}-measured")
-    with reporting(environment, directory, verbose=verbose) as progress:
+    with reporting(environment, directory, Detail(verbose)) as progress:
         if bounds is not None:
             record = ceilings.measure(environment, bounds, directory, progress).record()
             text = "\n".join(measured.ceiling_lines(record))
@@ -151,4 +151,4 @@ def sweep(
     plan = request.plan_of_request(file, requested, environment.space)
     confirm(f"{environment.announce()}\n{request.size_text(plan)}", yes=yes)
     directory = new_directory(studies, request.directory_name(target, file))
-    run_sweep_session(environment, plan, directory, html, json_=json_, verbose=verbose)
+    run_sweep_session(environment, plan, directory, html, json_=json_, detail=Detail(verbose))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
@@ -30,6 +31,11 @@ Studies = Annotated[Path, typer.Option("--studies", help="Directory that studies
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object on standard output.")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
 Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Also show each reading.")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress, only the result.")]
+LogFile = Annotated[
+    Path | None,
+    typer.Option("--log-file", help="Also write each trial and reading to this file."),
+]
 ExitCode = Annotated[
     bool, typer.Option("--exit-code", help="End with 4 when there is no proven improvement.")
 ]
@@ -38,3 +44,12 @@ Beds = Annotated[
     typer.Option(metavar="all|A,B", help="These `beds:` of the target, all at once."),
 ]
 STUDIES = Path("studies")
+
+
+@dataclass(frozen=True)
+class Detail:
+    """How much of its progress a command shows."""
+
+    verbose: bool = False
+    quiet: bool = False
+    log_file: Path | None = None

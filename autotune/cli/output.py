@@ -10,7 +10,7 @@ from typing import Any
 import typer
 
 from autotune import errors
-from autotune.terminal import echo, show
+from autotune.terminal import columns, echo, show, wrapped
 
 
 def print_json(document: Any) -> None:
@@ -20,14 +20,22 @@ def print_json(document: Any) -> None:
     echo("".join(f"\\u{ord(c):04x}" if "\x7f" <= c <= "\x9f" else c for c in text))
 
 
-def print_study(directory: Path, *, json_: bool, exit_code: bool, at: Sequence[float] = ()) -> None:
+def print_study(
+    directory: Path,
+    *,
+    json_: bool,
+    exit_code: bool,
+    at: Sequence[float] = (),
+    brief: bool = False,
+) -> None:
     """The report of a study; with ``exit_code``, exit with 4 unless it has improved.
 
-    ``at`` are rates in requests/s to say the latency of, before and after.
+    ``at`` are rates in requests/s to say the latency of, before and after; ``brief``: the verdict
+    alone, within 80 columns.
     """
     from autotune.report.studies import open_study
     from autotune.report.summary import answer, summary
-    from autotune.report.text import latency_lines, report_lines
+    from autotune.report.text import brief_lines, latency_lines, report_lines
     from autotune.report.view import study_view
 
     view = study_view(open_study(directory))
@@ -35,7 +43,9 @@ def print_study(directory: Path, *, json_: bool, exit_code: bool, at: Sequence[f
         answers = {"at": [answer(view, rate) for rate in at]} if at else {}
         print_json(summary(view) | answers)
     else:
-        show([*report_lines(view), *(line for rate in at for line in latency_lines(view, rate))])
+        lines = brief_lines(view) if brief else report_lines(view)
+        width = columns(80) if brief else columns()
+        show(wrapped([*lines, *(line for rate in at for line in latency_lines(view, rate))], width))
     if exit_code and view.verdict != "improved":
         raise typer.Exit(errors.NOT_IMPROVED)
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from autotune.cli import completion
-from autotune.cli.options import STUDIES, Json, Studies, StudyName, TrialName, Verbose, Yes
+from autotune.cli.options import STUDIES, Detail, Json, Studies, StudyName, TrialName, Verbose, Yes
 from autotune.cli.output import print_json, print_study, print_sweep
 from autotune.cli.session import confirm, reporting
 from autotune.errors import AutotuneError
@@ -151,7 +151,7 @@ def explain(
     environment = start.finished(directory)
     if measure:
         confirm(environment.announce(), yes=yes)
-        with reporting(environment, directory, verbose=verbose) as progress:
+        with reporting(environment, directory, Detail(verbose)) as progress:
             explaining.reduce(environment, directory, progress, most)
     explanation = explaining.explain(environment, directory)
     if json_:

@@ -11,8 +11,11 @@ from autotune.cli import completion
 from autotune.cli.options import (
     STUDIES,
     Beds,
+    Detail,
     ExitCode,
     Json,
+    LogFile,
+    Quiet,
     Studies,
     StudyName,
     TargetPath,
@@ -47,6 +50,8 @@ def run(
     yes: Yes = False,
     json_: Json = False,
     verbose: Verbose = False,
+    quiet: Quiet = False,
+    log_file: LogFile = None,
     exit_code: ExitCode = False,
     keep: Annotated[
         bool,
@@ -82,11 +87,11 @@ def run(
     if keep:
         check_stays(environment)
     earlier = find(from_, studies) if from_ else None
-    confirm(environment.announce(), yes=yes)
+    confirm(environment.announce(), yes=yes, quiet=quiet)
     directory = new_directory(studies, environment.file.target.name)
     begin = partial(start.start, keep=keep, earlier=earlier)
-    run_session(begin, environment, directory, json_=json_, verbose=verbose)
-    print_study(directory, json_=json_, exit_code=exit_code)
+    run_session(begin, environment, directory, json_=json_, detail=Detail(verbose, quiet, log_file))
+    print_study(directory, json_=json_, exit_code=exit_code, brief=True)
 
 
 def resume(
@@ -94,6 +99,8 @@ def resume(
     yes: Yes = False,
     json_: Json = False,
     verbose: Verbose = False,
+    quiet: Quiet = False,
+    log_file: LogFile = None,
     exit_code: ExitCode = False,
     beds: Beds = None,
     studies: Studies = STUDIES,
@@ -105,9 +112,13 @@ def resume(
 
     directory = find(study, studies)
     environment = start.unfinished(directory, beds)
-    confirm(environment.announce(), yes=yes)
+    confirm(environment.announce(), yes=yes, quiet=quiet)
     if is_sweep(directory):
-        run_sweep_session(environment, None, directory, None, json_=json_, verbose=verbose)
+        run_sweep_session(
+            environment, None, directory, None, json_=json_, detail=Detail(verbose, quiet, log_file)
+        )
         return
-    run_session(start.resume, environment, directory, json_=json_, verbose=verbose)
-    print_study(directory, json_=json_, exit_code=exit_code)
+    run_session(
+        start.resume, environment, directory, json_=json_, detail=Detail(verbose, quiet, log_file)
+    )
+    print_study(directory, json_=json_, exit_code=exit_code, brief=True)

@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
 import typer
 
 from autotune import errors
+from autotune.cli.options import Detail
 from autotune.cli.output import print_study, print_sweep
 from autotune.errors import AutotuneError
 from autotune.terminal import echo
@@ -43,9 +44,10 @@ def prepared(
     return prepare_beds(file, chosen(file.target, beds))
 
 
-def confirm(what: str, *, yes: bool) -> None:
+def confirm(what: str, *, yes: bool, quiet: bool = False) -> None:
     """Say what is about to be done and ask whether to. Raises AutotuneError, Exit."""
-    echo(what, err=True)
+    if not (yes and quiet):
+        echo(what, err=True)
     if yes:
         return
     if not sys.stdin.isatty():
@@ -56,19 +58,29 @@ def confirm(what: str, *, yes: bool) -> None:
         raise typer.Exit(errors.OPERATIONAL)
 
 
+@contextmanager
 def reporting(
-    environment: Environment, directory: Path, *, verbose: bool, paged: bool = True
-) -> AbstractContextManager[ProgressReporter]:
-    """Progress on standard error and, if ``paged``, in the study's own page."""
+    environment: Environment, directory: Path, detail: Detail, *, paged: bool = True
+) -> Iterator[ProgressReporter]:
+    """Progress on standard error, in a log file where one is asked for and, if ``paged``, in the
+    study's own page."""
     from autotune.environments.beds import Beds
-    from autotune.report.progress import WithPage
+    from autotune.report.progress import Plain, Several, WithPage
     from autotune.study.store import Follow
 
-    target, lines = environment.file.target, verbose or isinstance(environment, Beds)
-    progress = reporter(
-        target, Follow(directory), sys.stderr, os.environ, verbose=verbose, lines=lines
-    )
-    return WithPage(progress, directory) if paged else progress
+    target, state, verbose = environment.file.target, Follow(directory), detail.verbose
+    lines = verbose or isinstance(environment, Beds)
+    with ExitStack() as files:
+        displays: list[Progress] = []
+        if not detail.quiet:
+            displays.append(
+                reporter(target, state, sys.stderr, os.environ, verbose=verbose, lines=lines)
+            )
+        if detail.log_file is not None:
+            log = files.enter_context(detail.log_file.open("a", encoding="utf-8"))
+            displays.append(Plain(target, state, log, verbose=True))
+        progress: Progress = displays[0] if len(displays) == 1 else Several(*displays)
+        yield files.enter_context(WithPage(progress, directory) if paged else progress)
 
 
 def reporter(
@@ -99,12 +111,12 @@ def run_session(
     directory: Path,
     *,
     json_: bool,
-    verbose: bool,
+    detail: Detail,
 ) -> None:
     """Run a study's session; with ``json_``, one that is stopped prints its results so far too."""
     with _resumable(directory):
         try:
-            with reporting(environment, directory, verbose=verbose) as progress:
+            with reporting(environment, directory, detail) as progress:
                 act(environment, directory, progress)
         except KeyboardInterrupt:
             if json_ and (directory / "events.jsonl").exists():
@@ -119,14 +131,14 @@ def run_sweep_session(
     html: Path | None,
     *,
     json_: bool,
-    verbose: bool,
+    detail: Detail,
 ) -> None:
     """Run a sweep's session, and draw it at the end; without a plan, what is left of its own."""
     from autotune.sweep import runner
 
     with (
         _resumable(directory),
-        reporting(environment, directory, verbose=verbose, paged=False) as progress,
+        reporting(environment, directory, detail, paged=False) as progress,
     ):
         runner.sweep(environment.file, plan, directory, progress)
     print_sweep(directory, html or directory / "sweep.html", json_=json_)

@@ -17,6 +17,7 @@ from rich.table import Table
 
 from autotune.deploy.deployed import Deployed
 from autotune.measure.reading import Reading
+from autotune.measure.steal import MUCH
 from autotune.measure.warmup import WarmUpResult
 from autotune.report import format as fmt
 from autotune.report.progress import (
@@ -49,6 +50,7 @@ class Live:
         self._step = "starting"
         self._readings: list[Reading] = []
         self._failed = False
+        self._under_steal = 0
 
     def __enter__(self) -> Self:
         self._start()
@@ -78,6 +80,7 @@ class Live:
 
     @ignore_errors
     def reading(self, trial: Trial, reading: Reading, purpose: str) -> None:
+        self._under_steal += reading.stolen > MUCH
         if purpose == WARM_UP:
             self._step = f"warming up at {fmt.rate(reading.rate)}/s"
         else:
@@ -107,6 +110,10 @@ class Live:
     def _redraw(self) -> None:
         self._redrawn.update(self._panel(), refresh=True)
 
+    def _steal(self) -> str:
+        count = self._under_steal
+        return f"   CPU steal in {fmt.plural(count, 'reading')}" if count else ""
+
     def _panel(self) -> Panel:
         state, budget = self._state(), self._target.budget
         now = outlook(self._target, state)
@@ -118,7 +125,7 @@ class Live:
             styled(trial + self._step, "bold"),
             *(styled("  " + reading_line(reading, "peak", slo), STYLES[verdict_mark(reading, slo)])
               for reading in latest),
-            styled(str(now), "cyan"),
+            styled(f"{now}{self._steal()}", "cyan"),
         ]  # fmt: skip
         counted = f"trial {now.counted} of {budget.trials}"
         title = styled(f"{self._target.name} · {now.units.objective} · {counted}")

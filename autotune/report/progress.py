@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
 from functools import wraps
@@ -12,9 +13,10 @@ from typing import Concatenate, ParamSpec, Protocol, Self, TextIO, TypeVar
 from autotune import terminal
 from autotune.deploy.deployed import Deployed
 from autotune.measure.reading import Reading
+from autotune.measure.steal import MUCH
 from autotune.measure.warmup import WarmUpResult
 from autotune.report import format as fmt
-from autotune.report.trials import WARM_UP, label, outcome
+from autotune.report.trials import VERDICTS, WARM_UP, label, outcome, unusable
 from autotune.report.view import Outlook, outlook
 from autotune.services.base import Action
 from autotune.study.context import ProgressReporter
@@ -22,6 +24,13 @@ from autotune.study.records import COUNTED, Phase, State, Trial
 from autotune.target.model import Budget, Target
 from autotune.target.slo import Slo
 
+EVERY = 8  # trials that a line without news counts
+# Phases that are one step to the user; each step's first trial is news.
+PHASES = {
+    Phase.RECOMMENDED: "presets", Phase.PUBLISHED: "presets", Phase.KNOWN: "presets",
+    Phase.FINALIST: "finals", Phase.RUNNER_UP: "finals", Phase.SIMPLIFIED: "finals",
+}  # fmt: skip
+ALWAYS = frozenset({Phase.MEASURE})  # measurements that the user has asked for
 PAGE_EVERY = 15.0  # seconds at least between two pages
 PAGE_SHARE = 0.02  # of a study's time that its pages may take, those written at its end aside
 
@@ -56,13 +65,21 @@ def ignore_errors(method: Callable[Concatenate[T, P], None]) -> Callable[Concate
 
 
 class Plain:
-    """A line per trial, more of them on request: for logs, pipes and terminals not to be redrawn."""
+    """Lines for logs, pipes and terminals not to be redrawn: what is new, and how much was not.
+
+    A line for whatever takes the lead, a new cause of failure, the first trial of each phase and every
+    ``EVERY``th after it; the trials between are counted in it. ``verbose``: each trial, its readings.
+    """
 
     def __init__(
         self, target: Target, state: Callable[[], State], stream: TextIO, *, verbose: bool = False
     ) -> None:
         self._target, self._state, self._stream = target, state, stream
         self._verbose, self._failed = verbose, False
+        self._phase = ""
+        self._unsaid: list[Trial] = []
+        self._causes: set[str] = set()
+        self._under_steal = 0
 
     def __enter__(self) -> Self:
         return self
@@ -84,12 +101,32 @@ class Plain:
 
     @ignore_errors
     def reading(self, trial: Trial, reading: Reading, purpose: str) -> None:
+        self._under_steal += reading.stolen > MUCH
         self._detail(f"{purpose:8}{reading_line(reading, purpose, self._target.slo.slo)}")
 
     @ignore_errors
     def trial_ends(self, trial: Trial) -> None:
-        now = outlook(self._target, self._state())
-        terminal.write(self._stream, trial_line(trial, now, self._target.budget))
+        now, phase = outlook(self._target, self._state()), PHASES.get(trial.phase, trial.phase)
+        leads = now.leader is not None and now.leader.number == trial.number
+        cause = trial.failure or ("unmeetable" if unusable(trial) else "")
+        new_cause = bool(cause) and cause not in self._causes
+        self._causes.add(cause)
+        news = leads or new_cause or phase != self._phase or trial.phase in ALWAYS
+        if not self._verbose and not news and len(self._unsaid) < EVERY - 1:
+            self._unsaid.append(trial)
+            return
+        line = trial_line(trial, now, self._target.budget)
+        terminal.write(self._stream, "   ".join([line, *self._folded()]))
+        self._phase, self._unsaid, self._under_steal = phase, [], 0
+
+    def _folded(self) -> list[str]:
+        """What went on since the last line, as counts."""
+        kinds = Counter(_kind(trial) for trial in self._unsaid)
+        counts = ", ".join(f"{count} {kind}" for kind, count in kinds.items())
+        steal = (
+            f"CPU steal in {fmt.plural(self._under_steal, 'reading')}" if self._under_steal else ""
+        )
+        return [text for text in (f"(before it: {counts})" if counts else "", steal) if text]
 
     @ignore_errors
     def note(self, text: str) -> None:
@@ -104,6 +141,50 @@ class Plain:
     def _detail(self, text: str) -> None:
         if self._verbose:
             terminal.write(self._stream, f"      {text}")
+
+
+class Several:
+    """Passes everything to several displays: a terminal and a log file."""
+
+    def __init__(self, *displays: Progress) -> None:
+        self._displays = displays
+
+    def __enter__(self) -> Self:
+        for display in self._displays:
+            display.__enter__()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        for display in self._displays:
+            display.__exit__(*error)
+
+    def trial_begins(self, trial: Trial) -> None:
+        for display in self._displays:
+            display.trial_begins(trial)
+
+    def deployed(self, trial: Trial, deployed: Deployed) -> None:
+        for display in self._displays:
+            display.deployed(trial, deployed)
+
+    def warm(self, trial: Trial, warm_up: WarmUpResult) -> None:
+        for display in self._displays:
+            display.warm(trial, warm_up)
+
+    def reading(self, trial: Trial, reading: Reading, purpose: str) -> None:
+        for display in self._displays:
+            display.reading(trial, reading, purpose)
+
+    def trial_ends(self, trial: Trial) -> None:
+        for display in self._displays:
+            display.trial_ends(trial)
+
+    def note(self, text: str) -> None:
+        for display in self._displays:
+            display.note(text)
+
+    def report_error(self, error: Exception) -> None:
+        for display in self._displays:
+            display.report_error(error)
 
 
 class WithPage:
@@ -156,6 +237,13 @@ class WithPage:
 
         if (self._directory / EVENTS).exists():
             write_page(open_study(self._directory), self._directory / "report.html")
+
+
+def _kind(trial: Trial) -> str:
+    """How a trial ended, in a word."""
+    if trial.peak is None or unusable(trial):
+        return "failed"
+    return VERDICTS.get(trial.peak.verdict) or "measured"
 
 
 def trial_line(trial: Trial, outlook: Outlook, budget: Budget) -> str:

@@ -10,7 +10,7 @@ from autotune.report.beds import bed_lines, of_beds
 from autotune.report.latency import latency_at
 from autotune.report.measured import ceiling_lines
 from autotune.report.objective import Requests, Values
-from autotune.report.parameters import active
+from autotune.report.parameters import Change, active
 from autotune.report.trials import (
     describe_counts,
     describe_errors,
@@ -26,6 +26,7 @@ from autotune.terminal import Line
 
 MARKS = {"improved": ("✓", "green"), "unmeetable": ("✗", "red"), STOPPED: ("…", "yellow")}
 UNDECIDED = ("=", "yellow")
+NAMED = 4  # changes that a run ends with; the report has all of them
 
 
 def headline(view: StudyView) -> str:
@@ -109,6 +110,31 @@ def report_lines(view: StudyView, width: int | None = None) -> Iterator[Line]:
         if title not in ("Capacity", "Now"):
             yield title, "bold"
         yield from ((f"  {line}".rstrip(), "") for line in lines)
+
+
+def brief_lines(view: StudyView) -> Iterator[Line]:
+    """The verdict in a few lines, as a run ends with them; `report` has all of it."""
+    mark, style = MARKS.get(view.verdict, UNDECIDED)
+    yield f"{mark} {headline(view)}", style
+    findings = [describe_finding({**f, "evidence": ""}) for f in view.bottlenecks.values()]
+    if findings:
+        findings = [f"limits   {', then '.join(dict.fromkeys(findings))}"]
+    named = [f"{change.name} {' → '.join(change.texts)}" for change in _proven(view)[:NAMED]]
+    if more := len(_proven(view)) - len(named):
+        named.append(f"{more} more")
+    changes = [f"change   {', '.join(named)}"] if named else []
+    codes = [warning.code for warning in warnings(view)]
+    warned = [f"warnings {len(codes)}: {', '.join(codes)}"] if codes else []
+    report = f"report   autotune report {view.name}: all of it; --open in a browser"
+    for line in (*_capacities(view), *findings, *changes, *warned, report):
+        yield f"  {line}", ""
+    following = next(_next_commands(view))
+    if not following.startswith("autotune report"):
+        yield f"  next     {following}", "bold"
+
+
+def _proven(view: StudyView) -> tuple[Change, ...]:
+    return view.changes if view.verdict == "improved" else ()
 
 
 def sections(view: StudyView, width: int | None = None) -> dict[str, list[str]]:
@@ -253,13 +279,19 @@ def _not_checked(view: StudyView) -> Iterator[str]:
 
 
 def _next_commands(view: StudyView) -> Iterator[str]:
+    """What to type now, the most useful first."""
     name = view.name
     if view.verdict == STOPPED and view.conclusion.baseline:
         yield f"autotune resume {name}"
         yield f"autotune status {name}"
     if view.verdict == "improved":
         model = " --of-a-model" if view.target.simulated else ""
-        yield f"autotune export {name} --out {name}-best{model}"
+        minimal = " --minimal" if (view.state.explained or {}).get("trial") is not None else ""
+        yield f"autotune export {name}{minimal} --out {name}-best{model}"
+        if view.gain and len(view.changes) > 1 and not view.state.explained:
+            yield f"autotune explain {name} --measure"
     if view.conclusion.best:
         yield f"autotune diff {name}"
+    if view.verdict != "improved":
+        yield f"autotune report {name} --open"
     yield f"autotune report {name} --json"

@@ -186,7 +186,8 @@ def _seconds_left(state: State, budget: Budget) -> float:
     finalists, confirmed = state.finished(Phase.FINALIST), state.finished(Phase.CONFIRM)
     finals = max(0, schedule.FINALISTS - len(finalists))
     proof = max(0, 2 * LEAST_PAIRS - len(confirmed))
-    searched = budget.trials if finalists or confirmed else len(state.counted())
+    over = finalists or confirmed or state.settled or state.posterior
+    searched = budget.trials if over else len(state.counted())
     beds = max(1, len(state.active_beds))
     return min(rest, each * (max(0, budget.trials - searched) + finals + proof) / beds)
 

@@ -1,0 +1,85 @@
+"""How `--help` looks: commands in groups with their whole summaries, examples, exit codes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from typer.core import TyperCommand, TyperGroup
+
+if TYPE_CHECKING:
+    from typer._click.core import Context
+    from typer._click.formatting import HelpFormatter
+
+GROUPS: Mapping[str, tuple[str, ...]] = {
+    "Set up": ("init", "check", "params", "workload", "lab"),
+    "Tune": ("plan", "run", "resume", "measure", "sweep"),
+    "Look": ("status", "report", "diff", "explain"),
+    "Hand over": ("export", "apply", "restore"),
+}
+EXIT_CODES = (
+    "0 fine, 1 something went wrong, 2 usage, 3 invalid target, 4 no proven improvement or less than "
+    "`--at-least` (with `--exit-code`), 5 locked by another tuner, 6 changes present (`plan "
+    "--exit-code`), 70 a bug, 130 interrupted."
+)
+EXAMPLES: Mapping[str, tuple[str, ...]] = {
+    "autotune": (
+        "autotune init --example paper && autotune run targets/paper.yaml --yes",
+        "autotune report paper --open",
+    ),
+    "init": ("autotune init --example local", "autotune init --from root@web1,root@lb1"),
+    "check": ("autotune check targets/local.yaml",),
+    "plan": ("autotune plan targets/local.yaml",),
+    "params": ("autotune params | less",),
+    "run": (
+        "autotune run targets/local.yaml",
+        "autotune run targets/local.yaml --yes --time 15m --quiet --log-file run.log",
+    ),
+    "resume": ("autotune resume local",),
+    "measure": (
+        "autotune measure targets/local.yaml --repeat 3",
+        "autotune measure targets/local.yaml --at-least 1200/s --exit-code",
+    ),
+    "status": ("autotune status local --watch",),
+    "report": ("autotune report local --open", "autotune report local --at 800/s"),
+    "diff": ("autotune diff local baseline best",),
+    "explain": ("autotune explain local --measure",),
+    "export": ("autotune export local --format ansible --out winner",),
+    "apply": ("autotune apply winner targets/local.yaml",),
+    "restore": ("autotune restore local",),
+}
+
+
+class Command(TyperCommand):
+    """A command whose help ends with examples."""
+
+    def format_epilog(self, ctx: Context, formatter: HelpFormatter) -> None:
+        """Lines as they are typed: nothing is wrapped."""
+        _write_examples(self.name or "", formatter)
+
+
+class Commands(TyperGroup):
+    """The commands by what they are for, each with all of its summary."""
+
+    def format_commands(self, ctx: Context, formatter: HelpFormatter) -> None:
+        """A section for each group, in the order of a first study."""
+        for title, names in GROUPS.items():
+            with formatter.section(title):
+                formatter.write_dl([(name, _summary(self.commands[name].help)) for name in names])
+
+    def format_epilog(self, ctx: Context, formatter: HelpFormatter) -> None:
+        """Examples, and what a command may end with."""
+        _write_examples("autotune", formatter)
+        with formatter.section("Exit codes"):
+            formatter.write_text(EXIT_CODES.replace("`", ""))
+
+
+def _summary(text: str | None) -> str:
+    return " ".join((text or "").split("\n\n")[0].split()).rstrip(".")
+
+
+def _write_examples(name: str, formatter: HelpFormatter) -> None:
+    if name in EXAMPLES:
+        with formatter.section("Examples"):
+            for example in EXAMPLES[name]:
+                formatter.write(f"{'':{formatter.current_indent}}{example}\n")
