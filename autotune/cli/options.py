@@ -36,6 +36,13 @@ LogFile = Annotated[
     Path | None,
     typer.Option("--log-file", help="Also write each trial and reading to this file."),
 ]
+MetricsFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--metrics-file",
+        help="Write metrics after each trial, for the node exporter's textfile collector (*.prom).",
+    ),
+]
 ExitCode = Annotated[
     bool, typer.Option("--exit-code", help="End with 4 when there is no proven improvement.")
 ]
@@ -53,3 +60,4 @@ class Detail:
     verbose: bool = False
     quiet: bool = False
     log_file: Path | None = None
+    metrics_file: Path | None = None

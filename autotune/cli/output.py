@@ -10,6 +10,7 @@ from typing import Any
 import typer
 
 from autotune import errors
+from autotune.errors import AutotuneError
 from autotune.terminal import columns, echo, show, wrapped
 
 
@@ -48,6 +49,18 @@ def print_study(
         show(wrapped([*lines, *(line for rate in at for line in latency_lines(view, rate))], width))
     if exit_code and view.verdict != "improved":
         raise typer.Exit(errors.NOT_IMPROVED)
+
+
+def print_table(directory: Path, name: str) -> None:
+    """A table of a study as CSV. Raises AutotuneError."""
+    from autotune.report.numbers import TABLES, table
+    from autotune.report.studies import open_study
+    from autotune.report.view import study_view
+    from autotune.target.messages import instead
+
+    if name not in TABLES:
+        raise AutotuneError(f"there is no table {name!r}", hint=instead(name, TABLES))
+    echo(table(study_view(open_study(directory)), name), end="")
 
 
 def print_sweep(directory: Path, html: Path | None, *, json_: bool) -> None:

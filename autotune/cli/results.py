@@ -11,7 +11,7 @@ import typer
 
 from autotune.cli import completion
 from autotune.cli.options import STUDIES, Detail, Json, Studies, StudyName, TrialName, Verbose, Yes
-from autotune.cli.output import print_json, print_study, print_sweep
+from autotune.cli.output import print_json, print_study, print_sweep, print_table
 from autotune.cli.session import confirm, reporting
 from autotune.errors import AutotuneError
 from autotune.terminal import echo, show_patch
@@ -79,6 +79,10 @@ def report(
             "--at", metavar="RATE", help="Latency at a rate, such as 800/s; may be repeated."
         ),
     ] = None,
+    csv: Annotated[
+        str | None,
+        typer.Option("--csv", metavar="TABLE", help="Print `trials` or `readings` as CSV instead."),
+    ] = None,
     json_: Json = False,
     studies: Studies = STUDIES,
 ) -> None:
@@ -98,7 +102,9 @@ def report(
         echo(f"wrote {write_page(open_study(directory), path)}", err=True)
         if open_ and typer.launch(path.resolve().as_uri()):
             raise AutotuneError("no browser could be opened", hint=f"open {path} yourself")
-    if json_ or not html:
+    if csv is not None:
+        print_table(directory, csv)
+    elif json_ or not html:
         print_study(directory, json_=json_, exit_code=False, at=_rates(at or ()))
 
 

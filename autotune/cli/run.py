@@ -15,6 +15,7 @@ from autotune.cli.options import (
     ExitCode,
     Json,
     LogFile,
+    MetricsFile,
     Quiet,
     Studies,
     StudyName,
@@ -52,6 +53,7 @@ def run(
     verbose: Verbose = False,
     quiet: Quiet = False,
     log_file: LogFile = None,
+    metrics_file: MetricsFile = None,
     exit_code: ExitCode = False,
     keep: Annotated[
         bool,
@@ -90,7 +92,13 @@ def run(
     confirm(environment.announce(), yes=yes, quiet=quiet)
     directory = new_directory(studies, environment.file.target.name)
     begin = partial(start.start, keep=keep, earlier=earlier)
-    run_session(begin, environment, directory, json_=json_, detail=Detail(verbose, quiet, log_file))
+    run_session(
+        begin,
+        environment,
+        directory,
+        json_=json_,
+        detail=Detail(verbose, quiet, log_file, metrics_file),
+    )
     print_study(directory, json_=json_, exit_code=exit_code, brief=True)
 
 
@@ -101,6 +109,7 @@ def resume(
     verbose: Verbose = False,
     quiet: Quiet = False,
     log_file: LogFile = None,
+    metrics_file: MetricsFile = None,
     exit_code: ExitCode = False,
     beds: Beds = None,
     studies: Studies = STUDIES,
@@ -115,10 +124,19 @@ def resume(
     confirm(environment.announce(), yes=yes, quiet=quiet)
     if is_sweep(directory):
         run_sweep_session(
-            environment, None, directory, None, json_=json_, detail=Detail(verbose, quiet, log_file)
+            environment,
+            None,
+            directory,
+            None,
+            json_=json_,
+            detail=Detail(verbose, quiet, log_file, metrics_file),
         )
         return
     run_session(
-        start.resume, environment, directory, json_=json_, detail=Detail(verbose, quiet, log_file)
+        start.resume,
+        environment,
+        directory,
+        json_=json_,
+        detail=Detail(verbose, quiet, log_file, metrics_file),
     )
     print_study(directory, json_=json_, exit_code=exit_code, brief=True)

@@ -80,7 +80,9 @@ def reporting(
             log = files.enter_context(detail.log_file.open("a", encoding="utf-8"))
             displays.append(Plain(target, state, log, verbose=True))
         progress: Progress = displays[0] if len(displays) == 1 else Several(*displays)
-        yield files.enter_context(WithPage(progress, directory) if paged else progress)
+        yield files.enter_context(
+            WithPage(progress, directory, detail.metrics_file) if paged else progress
+        )
 
 
 def reporter(

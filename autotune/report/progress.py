@@ -188,10 +188,13 @@ class Several:
 
 
 class WithPage:
-    """Passes everything to another display, and writes ``report.html`` after a trial now and then."""
+    """Passes everything to another display, and writes ``report.html`` after a trial now and then.
 
-    def __init__(self, display: Progress, directory: Path) -> None:
-        self._display, self._directory = display, directory
+    ``metrics`` is a file that is written after each trial.
+    """
+
+    def __init__(self, display: Progress, directory: Path, metrics: Path | None = None) -> None:
+        self._display, self._directory, self._metrics = display, directory, metrics
         self._due = time.monotonic() + PAGE_EVERY
 
     def __enter__(self) -> Self:
@@ -200,6 +203,7 @@ class WithPage:
 
     def __exit__(self, *error: object) -> None:
         self._display.__exit__(*error)
+        self._write_metrics()
         self._page()
 
     def trial_begins(self, trial: Trial) -> None:
@@ -216,6 +220,7 @@ class WithPage:
 
     def trial_ends(self, trial: Trial) -> None:
         self._display.trial_ends(trial)
+        self._write_metrics()
         begun = time.monotonic()
         if begun >= self._due:
             self._page()
@@ -228,6 +233,16 @@ class WithPage:
     def report_error(self, error: Exception) -> None:
         """A page that cannot be written is no reason to stop measuring."""
         self._display.note(f"(report.html cannot be written: {error!r}; the study goes on)")
+
+    @ignore_errors
+    def _write_metrics(self) -> None:
+        from autotune.report.numbers import metrics
+        from autotune.report.page import write_whole
+        from autotune.report.studies import open_study
+        from autotune.report.view import study_view
+
+        if self._metrics is not None:
+            write_whole(self._metrics, metrics(study_view(open_study(self._directory))))
 
     @ignore_errors
     def _page(self) -> None:

@@ -1,12 +1,20 @@
 from __future__ import annotations
 
 import io
+import shutil
 import sys
+from pathlib import Path
 
 import pytest
 
-from autotune.cli.session import confirm
+from autotune.cli.options import Detail
+from autotune.cli.session import confirm, prepared, reporting
 from autotune.errors import AutotuneError
+from autotune.report.studies import open_study
+
+ROOT = Path(__file__).parents[2]
+STUDY = ROOT / "tests" / "report" / "studies" / "improved"
+PAPER = ROOT / "targets" / "paper.yaml"
 
 
 def test_nobody_to_ask_is_a_no(
@@ -22,3 +30,20 @@ def test_nobody_to_ask_is_a_no(
 def test_yes_is_given_beforehand(capsys: pytest.CaptureFixture[str]) -> None:
     confirm("Load goes to \x1b[2Jlb1.", yes=True)
     assert capsys.readouterr().err == "Load goes to lb1.\n"
+
+
+def test_quiet_progress_is_in_the_log_file_alone(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    directory = Path(shutil.copytree(STUDY, tmp_path / "improved"))
+    environment, log = prepared(PAPER), tmp_path / "run.log"
+    trials = open_study(directory).state.trials
+    for detail in (Detail(quiet=True, log_file=log), Detail(quiet=True)):
+        with reporting(environment, directory, detail, paged=False) as progress:
+            progress.note("loading data")
+            for trial in trials:
+                progress.trial_ends(trial)
+    assert capsys.readouterr().err == ""
+    lines = log.read_text().splitlines()
+    assert lines[0] == "loading data"
+    assert len(lines) == 1 + len(trials)

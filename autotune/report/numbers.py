@@ -1,0 +1,115 @@
+"""A study's numbers for other programs: CSV for spreadsheets, metrics for Prometheus."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from autotune.report.load_curve import PERCENTILES
+from autotune.report.status import status
+from autotune.report.view import StudyView, capacity_of
+from autotune.services.base import Value
+from autotune.study.store import reading_of
+
+TABLES = ("trials", "readings")
+PREFIX = "autotune_"
+Row = Mapping[str, Value | None]
+
+
+def table(view: StudyView, name: str) -> str:
+    """``trials`` or ``readings`` of a study as CSV (RFC 4180), a heading first. Raises AutotuneError.
+
+    Rates are in requests/s, times in seconds; a field is empty where there is nothing to say.
+    """
+    rows = list(_trials(view) if name == "trials" else _readings(view))
+    headings = dict.fromkeys(heading for row in rows for heading in row)
+    text = io.StringIO()
+    writer = csv.DictWriter(text, list(headings), restval="")
+    writer.writeheader()
+    writer.writerows(rows)
+    return text.getvalue()
+
+
+def _trials(view: StudyView) -> Iterator[Row]:
+    for trial in view.state.trials:
+        yield {
+            "trial": trial.number,
+            "phase": str(trial.phase),
+            "of": trial.of,
+            **{
+                "capacity" if k == "peak" else k: v
+                for k, v in capacity_of(trial, view.units).items()
+            },
+            "p99": trial.peak.p99 if trial.peak else None,
+            "verdict": trial.peak.verdict if trial.peak else None,
+            "failure": trial.failure,
+            **trial.settings,
+        }
+
+
+def _readings(view: StudyView) -> Iterator[Row]:
+    slo = view.target.slo.slo
+    for record in view.study.readings:
+        reading = reading_of(record)
+        yield {
+            "trial": record["trial"],
+            "at": record["at"],
+            "purpose": record["purpose"],
+            "rate": reading.rate,
+            "seconds": reading.seconds,
+            "intended": reading.intended,
+            "violations": reading.violations,
+            "errors": reading.failed,
+            **{f"p{percent:g}": reading.percentile(percent / 100) for percent in PERCENTILES},
+            "met": slo.met(reading),
+            "truncated": reading.truncated,
+            "limited": reading.limited or reading.disturbed,
+            "stolen": reading.stolen,
+        }
+
+
+def metrics(view: StudyView) -> str:
+    """How a study stands in OpenMetrics' text format, which the node exporter's textfile collector
+    reads, too. Capacities are in requests/s, or in what a command's value is counted in."""
+    now = status(view)
+    families: list[tuple[str, str, Iterable[tuple[Mapping[str, str], float | None]]]] = [
+        ("running", "Whether a tuner is at work on the study.",
+         [({}, float(now["state"] == "running"))]),
+        ("finished", "Whether the study has a verdict.", [({}, float(now["state"] == "finished"))]),
+        ("trials", "Finished trials that the budget counts.",
+         [({"outcome": kind}, count) for kind, count in view.trials.items()]),
+        ("trials_budget", "Trials that the budget allows.", [({}, now["trials"]["budget"])]),
+        ("capacity", "Capacity within the SLO, with its 90 % interval.", _capacities(now)),
+        ("ratio", "The best over the baseline: proven once the study is finished.",
+         [({}, now["ratio"])]),
+        ("elapsed_seconds", "Time spent.", [({}, now["seconds"]["elapsed"])]),
+        ("left_seconds", "Time left, estimated.", [({}, now["seconds"]["left"])]),
+    ]  # fmt: skip
+    lines = [line for family in families for line in _family(view.name, *family)]
+    return "\n".join([*lines, "# EOF", ""])
+
+
+def _capacities(now: Mapping[str, Any]) -> Iterator[tuple[Mapping[str, str], float | None]]:
+    for side in ("baseline", "best"):
+        for key in ("peak", "low", "high"):
+            yield {"side": side, "value": key}, (now[side] or {}).get(key)
+
+
+def _family(
+    study: str, name: str, meaning: str, samples: Iterable[tuple[Mapping[str, str], float | None]]
+) -> Iterator[str]:
+    """A metric's lines; nothing where it has no value."""
+    values = [(labels, value) for labels, value in samples if value is not None]
+    if not values:
+        return
+    yield f"# HELP {PREFIX}{name} {meaning}"
+    yield f"# TYPE {PREFIX}{name} gauge"
+    for labels, value in values:
+        pairs = ",".join(f'{k}="{_escaped(v)}"' for k, v in {"study": study, **labels}.items())
+        yield f"{PREFIX}{name}{{{pairs}}} {value:.10g}"
+
+
+def _escaped(text: str) -> str:
+    return text.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")
