@@ -21,7 +21,7 @@ from autotune.environments.evaluation import (
 from autotune.environments.peak import Peak
 from autotune.estimate import Estimate, PartCapacity
 from autotune.measure import Capacity, Limits, Reading, Slo, search
-from autotune.measure.steal import Steal
+from autotune.measure.steal import MUCH, Steal, worst
 from autotune.measure.warmup import (
     MOST_WINDOWS,
     PREFILLED_STEPS,
@@ -101,6 +101,7 @@ class LoadSession:
         self.fleet, self.meter, self.slo, self.limits = fleet, meter, slo, limits
         self.clock = clock or Clock()
         self.steal = Steal()
+        self._told = False  # that CPU time is stolen
         self._carried = 0.0  # rate of the last reading, where it met the SLO
         self._noise = history.noise
         self._windows: list[WatchedReading] = []  # of the last warm-up
@@ -209,6 +210,13 @@ class LoadSession:
         watched = replace(watched, reading=replace(watched.reading, stolen=stolen))
         self.steal = self.steal.after(watched.hosts)
         record.reading(watched, purpose)
+        if stolen > MUCH and not self._told:
+            self._told = True
+            name, fraction = worst(watched.hosts)
+            record.note(
+                f"{fraction:.0%} of the CPU time of {name} was taken by the machine below it: readings "
+                "are corrected for it (the report counts them)"
+            )
         return watched
 
     def _ramp(self, rate: float, purpose: str) -> float:
