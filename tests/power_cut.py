@@ -8,14 +8,29 @@ from __future__ import annotations
 
 import os
 import random
+import shutil
 import stat
-from collections.abc import Iterator, Mapping
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
 Names = Mapping[str, int | str]  # an inode's number, or where a link points
 Image = dict[str, bytes | str]  # path → content, or where a link points
 OWN_SYNC = ".db"  # files that a database writes, which syncs them by itself
+
+
+SHIM = """\
+#!/bin/sh
+exec 9>PLACE/one-by-one
+flock 9
+(for word; do case $word in -*) ;; *) printf ' %s' "$word" ;; esac; done; echo) |
+    sed "s|^|NAME|" >PLACE/asked
+read -r answer <PLACE/answered
+flock -u 9
+exec PROGRAM "$@"
+"""
 
 
 @dataclass(frozen=True)
@@ -132,3 +147,51 @@ def restored_from(image: Image, directory: Path) -> None:
             place.symlink_to(node)
         else:
             place.write_bytes(node)
+
+
+@contextmanager
+def following(
+    disks: Sequence[Disk], shims: Path, place: Path, top: Path = Path("/")
+) -> Iterator[None]:
+    """Each program that changes files tells of it, and the disks are looked at meanwhile.
+
+    The programs find what tells of them in ``shims``, which is in their PATH, and talk by ``place``;
+    ``top`` is what they have as their root.
+    """
+    for fifo in ("asked", "answered"):
+        os.mkfifo(place / fifo)
+    for name in ("sync", "mv", "rm", "rmdir", "ln"):
+        program = shutil.which(name)
+        assert program is not None
+        words = {"NAME": name, "PLACE": f"/{place.relative_to(top)}", "PROGRAM": program}
+        text = SHIM
+        for word, text_of_it in words.items():
+            text = text.replace(word, text_of_it)
+        (shims / name).write_text(text)
+        (shims / name).chmod(0o755)
+    listener = threading.Thread(target=_listen, args=(disks, place, top), daemon=True)
+    listener.start()
+    try:
+        yield
+    finally:
+        for name in ("sync", "mv", "rm", "rmdir", "ln"):
+            (shims / name).unlink()
+        with (place / "asked").open("w") as asked:
+            asked.write("end\n")
+        listener.join()
+        for disk in disks:
+            disk.step("the end")
+
+
+def _listen(disks: Sequence[Disk], place: Path, top: Path) -> None:
+    while True:
+        with (place / "asked").open() as asked:
+            name, *paths = asked.readline().split()
+        if name == "end":
+            return
+        for disk in disks:
+            disk.step(f"{name} {' '.join(paths)}")
+            for path in paths if name == "sync" else ():
+                disk.synced(top / path.lstrip("/"))
+        with (place / "answered").open("w") as answered:
+            answered.write("go on\n")

@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import random
 import shutil
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -26,18 +25,11 @@ from autotune.errors import AutotuneError
 from autotune.runtimes.systemd import SERVICE_MANAGER
 from tests import soak
 from tests.deploy.doubles import Here
-from tests.power_cut import Cut, Disk, Image, restored_from
+from tests.power_cut import Cut, Disk, Image, following, restored_from
 
 FILES = {"etc/conf": b"original\n", "etc/more": b"more\n"}
 NEW = "etc/server.d/drop-in"
 MINE = b"repaired by hand\n"
-SHIM = """\
-#!/bin/sh
-(for word; do case $word in -*) ;; *) printf ' %s' "$word" ;; esac; done; echo) |
-    sed "s|^|NAME|" >PLACE/asked
-read -r answer <PLACE/answered
-exec PROGRAM "$@"
-"""
 
 
 class Followed(Here):
@@ -49,42 +41,12 @@ class Followed(Here):
 
 
 @contextmanager
-def following(disk: Disk, shims: Path) -> Iterator[None]:
-    """Each program that changes files tells of it, and the disk is looked at meanwhile."""
+def shown(disk: Disk, shims: Path) -> Iterator[None]:
+    """What programs change that are run from here meanwhile is followed."""
     shims.mkdir()
-    for fifo in ("asked", "answered"):
-        os.mkfifo(shims / fifo)
-    for name in ("sync", "mv", "rm", "rmdir", "ln"):
-        program = shutil.which(name)
-        assert program is not None
-        text = SHIM.replace("NAME", name).replace("PLACE", str(shims)).replace("PROGRAM", program)
-        (shims / name).write_text(text)
-        (shims / name).chmod(0o755)
-    before, os.environ["PATH"] = os.environ["PATH"], f"{shims}:{os.environ['PATH']}"
-    listener = threading.Thread(target=_listen, args=(disk, shims), daemon=True)
-    listener.start()
-    try:
+    with pytest.MonkeyPatch.context() as patch, following([disk], shims, shims):
+        patch.setenv("PATH", f"{shims}:{os.environ['PATH']}")
         yield
-    finally:
-        os.environ["PATH"] = before
-        with (shims / "asked").open("w") as asked:
-            asked.write("end\n")
-        listener.join()
-        disk.step("the end")
-
-
-def _listen(disk: Disk, shims: Path) -> None:
-    while True:
-        with (shims / "asked").open() as asked:
-            name, *paths = asked.readline().split()
-        if name == "end":
-            return
-        disk.step(f"{name} {' '.join(paths)}")
-        if name == "sync":
-            for path in paths:
-                disk.synced(Path(path))
-        with (shims / "answered").open("w") as answered:
-            answered.write("go on\n")
 
 
 def managed(place: Path, controller: Path) -> ManagedHost:
@@ -109,14 +71,14 @@ def one_study(place: Path, controller: Path) -> dict[str, list[Cut]]:
     disk = Disk(place)
     cuts = {}
     host = managed(place, controller)
-    with following(disk, controller / "tuned"):
+    with shown(disk, controller / "tuned"):
         host.lock.take()
         for content in (b"tuned\n", b"better\n"):
             deploy(host, place, content)
     cuts["tuned"], disk.cuts = disk.cuts, []
     (place / "etc/conf").write_bytes(MINE)
     disk.synced(place / "etc/conf")
-    with following(disk, controller / "restored"):
+    with shown(disk, controller / "restored"):
         restore_host(host)
         host.lock.release()
     cuts["restored"] = disk.cuts
