@@ -17,9 +17,15 @@ home_made() { [ -d "$home" ] || mkdir -p -m 700 -- "$home"; }
 # account can open; whoever waited for one that has been removed since waits for the new one.
 alone() {
     mutex=$home/mutex
-    while home_made && { [ -e "$mutex" ] || (umask 077 && : >>"$mutex"); } &&
-        command exec 8<"$mutex" && flock -w 100 8; do
-        [ "$(stat -Lc %d:%i /proc/self/fd/8)" != "$(stat -c %d:%i -- "$mutex" 2>&1)" ] || return 0
+    tries=3 # whoever leaves the host may take the directory away between two of these commands
+    while home_made; do
+        if { [ -e "$mutex" ] || (umask 077 && : >>"$mutex"); } && command exec 8<"$mutex"; then
+            flock -w 100 8 || return 4
+            [ "$(stat -Lc %d:%i /proc/self/fd/8)" != "$(stat -c %d:%i -- "$mutex" 2>&1)" ] || return 0
+        else
+            tries=$((tries - 1))
+            [ "$tries" -gt 0 ] || return 4
+        fi
     done
     return 4
 }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import threading
@@ -190,6 +191,24 @@ def test_the_mutex_outlives_the_removal_of_its_directory(tmp_path: Path) -> None
         assert waiting.is_alive()
         assert time.monotonic() < deadline
     waiting.join()
+
+
+@pytest.mark.parametrize(("times", "locked"), [(1, True), (9, False)])
+def test_a_directory_that_others_remove_is_made_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, times: int, locked: bool
+) -> None:
+    """As by a tuner that leaves the host at that very moment."""
+    (tmp_path / "bin").mkdir()
+    removed = tmp_path / "removed"
+    mkdir = tmp_path / "bin" / "mkdir"
+    mkdir.write_text(
+        f'#!/bin/sh\n/bin/mkdir "$@"\necho >>{removed}\n'
+        f'[ "$(wc -l <{removed})" -gt {times} ] || rmdir {tmp_path}/autotune\n'
+    )
+    mkdir.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:{os.environ['PATH']}")
+    (claimed,) = ask(Here(tmp_path), [Command(("claim", "", "mine"))])
+    assert claimed.ok == locked, claimed.stderr
 
 
 def test_of_two_that_are_after_the_same_stale_lock_one_gets_it(tmp_path: Path) -> None:
