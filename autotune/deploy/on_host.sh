@@ -2,6 +2,7 @@
 # A POSIX shell, coreutils, util-linux and iproute2 are all that is asked of the host.
 PATH=$PATH:/usr/local/sbin:/usr/sbin:/sbin
 home=/var/lib/autotune
+mutex= # where it is, once `alone` has it
 
 # -- the lock: a record of its holder, and the uptime at which it was last renewed --------------
 lock_state() {
@@ -29,11 +30,17 @@ alone() {
     done
     return 4
 }
+# Whoever is alone on a host that nobody holds leaves nothing of that there.
+vacate() {
+    [ -e "$home/lock" ] || { rm -f -- "$mutex" && rmdir -- "$home" 2>/dev/null; }
+    :
+}
 # expected new: the record is replaced if it is still the expected one ("" for none at all).
 claim() {
     alone || return
     now=$(cat "$home/lock" 2>/dev/null)
     if [ "$now" != "$1" ]; then
+        vacate
         printf '%s' "$now"
         return 3
     fi
@@ -46,6 +53,7 @@ renew() {
 # own: the lock is still ours, and is renewed by that.
 fence() {
     if [ "$(cat "$home/lock" 2>/dev/null)" != "$1" ]; then
+        [ -z "$mutex" ] || vacate
         echo 'its lock is no longer ours'
         return 3
     fi
@@ -53,10 +61,9 @@ fence() {
 }
 unlock() {
     alone || return
-    [ "$(cat "$home/lock" 2>/dev/null)" = "$1" ] || return 0
-    rm -f -- "$home/lock" "$home/lease" "$home/.lock" "$home"/.lease* "$home/mutex" "$home"/*.new
-    rmdir -- "$home" 2>/dev/null
-    :
+    [ "$(cat "$home/lock" 2>/dev/null)" != "$1" ] ||
+        rm -f -- "$home/lock" "$home/lease" "$home/.lock" "$home"/.lease* "$home"/*.new
+    vacate
 }
 
 # -- looking -------------------------------------------------------------------------------------

@@ -125,6 +125,22 @@ def test_each_holding_has_a_token_of_its_own(tmp_path: Path) -> None:
     lock.release()
 
 
+@pytest.mark.parametrize("late", ["fence", "unlock", "claim"])
+def test_what_arrives_after_the_lock_was_released_leaves_nothing(tmp_path: Path, late: str) -> None:
+    here = Here(tmp_path)
+    lock = HostLock(here, "study")
+    lock.take()
+    commands = {
+        "fence": lock.fence,
+        "unlock": Command(("unlock", lock.record)),
+        "claim": Command(("claim", lock.record, "another")),
+    }
+    lock.release()
+    (done,) = ask(here, [commands[late]], alone=late == "fence")
+    assert done.ok == (late == "unlock")
+    assert not (tmp_path / "autotune").exists()
+
+
 def test_a_lease_that_a_power_cut_left_empty_keeps_nobody_from_the_host(tmp_path: Path) -> None:
     here = Here(tmp_path)
     lock = HostLock(here, "killed")
