@@ -16,11 +16,14 @@ from xdist.scheduler import LoadScopeScheduling
 
 from autotune.lab import prerequisites
 from autotune.lab.lifecycle import down
+from autotune.services import registry
 from tests import leftovers, soak, stolen
 from tests.lab.shared import SharedLab
 
 HAVE_HOSTS = {"test_ssh_lab", "test_adopting_lab", "test_readings_over_ssh"}
 LEFT = pytest.StashKey[list[str]]()
+CATALOGUE = (registry.SERVICES, registry.APPS, registry.DEPLOYMENTS, registry.PORTS)
+SHIPPED = (list(registry.ALL), [dict(part) for part in CATALOGUE])
 
 # The same examples every time, however slow the machine: a failure here is a failure there.
 settings.register_profile(
@@ -67,6 +70,19 @@ class Grouped(LoadScopeScheduling):
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> Grouped | None:
     return Grouped(config, log) if config.getoption("dist") == "loadgroup" else None
+
+
+@pytest.fixture(autouse=True)
+def _catalogue() -> Iterator[None]:
+    """What the target of a test declares is gone after it."""
+    yield
+    if SHIPPED[0] == registry.ALL:
+        return
+    registry.ALL[:] = SHIPPED[0]
+    for part, before in zip(CATALOGUE, SHIPPED[1], strict=True):
+        part.clear()
+        part.update(before)  # type: ignore[attr-defined]  # of the same part
+    registry.diagnosis.cache_clear()
 
 
 @pytest.fixture(scope="session")

@@ -254,8 +254,9 @@ def test_an_exported_role_changes_those_directives_of_the_hosts_own_files_alone(
     words = ("export", "one", "--trial", str(trial.number), "--studies", str(study.parent))
     autotune(*words, "--format", "ansible", "--out", str(role))
     autotune(*words, "--format", "shell", "--out", str(script))
-    copied = [path for path in role.glob("ansible/roles/autotune/files/**/*") if path.is_file()]
-    assert [path.name for path in copied] == ["nginx.conf"]
+    files = role / "ansible/roles/autotune/files"
+    copied = [str(path.relative_to(files)) for path in files.rglob("*") if path.is_file()]
+    assert sorted(copied) == [f"{NAME}/etc/nginx/nginx.conf", f"rollback/{NAME}.sh"]
 
     shown = played(role, "--check", "--diff")
     changed = re.findall(r"(?m)^[+-](?![+-]).*", shown)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -53,16 +52,6 @@ services:
     parameters:
       threads: {meaning: Threads., default: 4, range: [1, 4 * cpus], directive: "threads = {}"}
 """
-
-
-@pytest.fixture(autouse=True)
-def _catalogue() -> Iterator[None]:
-    """What a test declares is gone after it."""
-    yield
-    for name in [name for name in registry.SERVICES if name not in registry.SHIPPED]:
-        for some in (registry.SERVICES, registry.DEPLOYMENTS, registry.PORTS):
-            some.pop(name, None)
-    registry.ALL[:] = [s for s in registry.ALL if s.key in registry.SHIPPED]
 
 
 def declared() -> Service:
