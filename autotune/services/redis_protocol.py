@@ -54,7 +54,7 @@ def _whole_bulk(data: bytes) -> bool:
 # With the password that the host's own files have: it does not leave the host.
 _AUTH = r"""
 files="$1 $(sed -n 's/^[ \t]*include[ \t]\+//p' "$1")"
-REDISCLI_AUTH=$(sed -n 's/^[ \t]*requirepass[ \t]\+//p' $files | tail -n 1 |
+REDISCLI_AUTH=$(sed -n -e 's/^[ \t]*requirepass[ \t]\+//p' -- $files | tail -n 1 |
     sed -e "s/^\(['\"]\)\(.*\)\1[ \t]*$/\2/")
 [ -z "$REDISCLI_AUTH" ] || export REDISCLI_AUTH
 shift
@@ -64,7 +64,7 @@ _WITH_AUTH = f'{_AUTH}exec "$@"\n'
 _UNSAVED = (
     _AUTH
     + r"""
-! grep -q '^[ \t]*\(aclfile\|user\)[ \t]' $files || exit 0
+! grep -q -e '^[ \t]*\(aclfile\|user\)[ \t]' -- $files || exit 0
 for address in "$2" 127.0.0.1; do
     case $("$1" -h "$address" -p "$3" PING 2>&1) in
         *NOAUTH* | *WRONGPASS* | *'without any password'*)

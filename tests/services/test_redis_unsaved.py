@@ -58,6 +58,19 @@ def unsaved(port: int, lines: str, *commands: tuple[str, ...], place: Path) -> s
         server.wait()
 
 
+def test_what_a_file_includes_is_never_an_option_of_what_reads_it(tmp_path: Path) -> None:
+    """The file may be another account's: sed would write files, and run programs, as root."""
+    file, written = tmp_path / "redis.conf", tmp_path / "written"
+    file.write_text(f"include --expression=1w{written}\n")
+    site = Site(tier="store", host="h", role=Role.STORE, directory="/run/x", installed=True,
+                listen=Endpoint("127.0.0.1", 1), programs={"redis-cli": "true"},
+                own=Own((ConfigFile(str(file), "redis.conf.j2"),)))  # fmt: skip
+    argv = Redis().unsaved(site)
+    assert argv is not None
+    LocalTransport().run(argv)
+    assert not written.exists()
+
+
 @pytest.mark.stack
 @pytest.mark.parametrize(
     ("lines", "commands", "refused"),
