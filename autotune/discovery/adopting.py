@@ -214,25 +214,31 @@ def _over_tls(host: str, front: Instance) -> Asked:
     for path in ("/index.php", "/"):
         url = site._replace(path=path)
         answer = curl.answer(LocalTransport(), _request(host, url))
-        if not isinstance(answer, str) and answer.ok:
+        if isinstance(answer, str):
+            continue
+        if answer.ok:
             break
-        if not isinstance(answer, str) and urlsplit(answer.location).hostname:
+        if urlsplit(answer.location).hostname:
             return _by_url(host, urlsplit(answer.location), "The site redirects to")
-    return _by_url(host, url, "The site is served over TLS alone, at")
+    return _described(f"The site is served over TLS alone, at {url.geturl()}", host, url, answer)
 
 
 def _by_url(host: str, url: SplitResult, site: str) -> Asked:
     """A URL that visitors of the site come to: asked of the same host, by the URL's name."""
-    request = _request(host, url)
-    answer = curl.answer(LocalTransport(), request)
-    site = f"{site} {url.geturl()}"
+    answer = curl.answer(LocalTransport(), _request(host, url))
+    return _described(f"{site} {url.geturl()}", host, url, answer)
+
+
+def _described(site: str, host: str, url: SplitResult, answer: curl.Answer | str) -> Asked:
+    """A URL, with what its answer says of it behind what ``site`` does."""
     if isinstance(answer, str) and "subject name" in answer:
         remark = f"{site}, which is not the name in its certificate: put that in the URL."
     elif isinstance(answer, str) and "certificate" in answer:
         remark = f"{site}, whose authority is not known here: add `ca: FILE` with its certificate."
     elif isinstance(answer, str) or not answer.ok:
         reply = answer if isinstance(answer, str) else f"status {answer.status}"
-        remark = f"{site}, and {request.endpoint} does not answer to that: {reply.splitlines()[0]}"
+        asked = _request(host, url).endpoint
+        remark = f"{site}, and {asked} does not answer to that: {reply.splitlines()[0]}"
     else:
         remark = f"{site}."
     return Asked(f"url: {quoted(url.geturl())}", remark)

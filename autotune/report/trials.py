@@ -10,6 +10,7 @@ from typing import Any
 from autotune.measure.steal import MUCH
 from autotune.report import format as fmt
 from autotune.report.objective import Requests, Units
+from autotune.study.ranking import works
 from autotune.study.records import COUNTED, State, Trial
 from autotune.study.store import CALL
 
@@ -83,7 +84,7 @@ def unusable(trial: Trial) -> bool:
 
 def measured(state: State) -> list[Trial]:
     """The trials that the budget counts and that have a capacity."""
-    return [t for t in state.finished(*COUNTED) if t.peak is not None and t.peak.feasible]
+    return works(state.finished(*COUNTED))
 
 
 def count_by_outcome(state: State) -> dict[str, int]:

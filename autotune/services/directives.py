@@ -271,6 +271,11 @@ def before(name: str) -> Callable[[Config], Position | None]:
     return position
 
 
+def line_end(config: Config, path: str, place: int) -> Position:
+    """The end of the line that ``place`` is in."""
+    return path, place + len(config.texts[path][place:].partition("\n")[0])
+
+
 def at_end(config: Config) -> Position | None:
     """Behind everything in the main file."""
     text = config.texts.get(config.main)

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from autotune.cli.help import GROUPS
 from scripts.cli_reference import FILE, commands, text
 
 DOCS = FILE.parent
@@ -15,6 +16,11 @@ REFERENCE = text()
 
 def test_the_reference_is_what_help_says() -> None:
     assert FILE.read_text() == REFERENCE, "run python -m scripts.cli_reference"
+
+
+def test_help_has_every_command_in_one_group() -> None:
+    grouped = [name for names in GROUPS.values() for name in names]
+    assert sorted(grouped) == sorted({words[0] for words in commands()})
 
 
 @pytest.mark.parametrize("words", commands(), ids=" ".join)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -141,3 +143,15 @@ def settings(fleet: Deployment, **changed: Any) -> Settings:
 
 def acted(actions: Mapping[str, Action]) -> dict[str, Action]:
     return {name: action for name, action in actions.items() if action is not Action.NONE}
+
+
+def autotune(*words: str, cwd: Path) -> subprocess.Popen[str]:
+    """The command in a process of its own; what it prints is in ``stdout``, errors too."""
+    return subprocess.Popen(
+        [sys.executable, "-m", "autotune", *words],
+        cwd=cwd,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )

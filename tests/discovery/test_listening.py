@@ -9,7 +9,7 @@ import pytest
 
 from autotune.discovery.adopting import Asked, _asked, _tiers
 from autotune.discovery.listening import Listener, listeners
-from autotune.discovery.tiers import instances, tiers
+from autotune.discovery.tiers import DiscoveredTier, Instance, instances, tiers
 from tests.discovery.places import LB, cache, host, web
 from tests.loads.tls import NAME, serving
 
@@ -87,15 +87,20 @@ http {{
 """
 
 
+def front() -> tuple[DiscoveredTier, Instance]:
+    """A tier and its only host, at 127.0.0.1."""
+    (tier,) = tiers(instances(web())[0])
+    (instance,) = tier.instances
+    return tier, replace(instance, host=replace(instance.host, address="127.0.0.1"))
+
+
 @pytest.mark.stack
 def test_a_redirect_is_followed_to_the_same_host(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with serving(tmp_path, REDIRECTING) as site:
-        (tier,) = tiers(instances(web())[0])
-        (instance,) = tier.instances
-        at = replace(instance.host, address="127.0.0.1")
-        here = replace(tier, instances=(replace(instance, host=at, port=site.endpoint.port),))
+        tier, instance = front()
+        here = replace(tier, instances=(replace(instance, port=site.endpoint.port),))
         url = f'url: "https://{NAME}:{site.other}/index.php"'
         asked = _asked([here])
         assert asked.text == url
@@ -109,10 +114,8 @@ def test_a_site_with_tls_alone_is_asked_by_its_name(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with serving(tmp_path, REDIRECTING) as site:
-        (tier,) = tiers(instances(web())[0])
-        (instance,) = tier.instances
-        at = replace(instance.host, address="127.0.0.1")
-        named = replace(instance, host=at, port=site.other, tls=True, site=NAME)
+        tier, instance = front()
+        named = replace(instance, port=site.other, tls=True, site=NAME)
         here = replace(tier, instances=(named,))
         assert "authority is not known here: add `ca: FILE`" in _asked([here]).remark
         monkeypatch.setenv("CURL_CA_BUNDLE", str(tmp_path / "ca.pem"))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -14,7 +13,7 @@ import pytest
 from autotune.lab.plan import names
 from autotune.study.records import Phase, State
 from autotune.study.store import state_of
-from tests.deploy.lab import Ground, differing, renewed
+from tests.deploy.lab import Ground, autotune, differing, renewed
 from tests.lab.shared import NETWORK, SharedLab
 
 pytestmark = [pytest.mark.lab, pytest.mark.soak, pytest.mark.timeout(900)]
@@ -48,17 +47,6 @@ def target(ground: Ground, budget: str) -> Path:
     text = TARGET.replace("CONFIG", str(names(ground.lab).ssh_config))
     path.write_text(f"{text}budget: {budget}\n")
     return path
-
-
-def autotune(*words: str, cwd: Path) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        [sys.executable, "-m", "autotune", *words],
-        cwd=cwd,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    )
 
 
 def until(reached: Callable[[State], bool], ground: Ground, tuner: subprocess.Popen[str]) -> None:

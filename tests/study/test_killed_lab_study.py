@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,7 +14,7 @@ from autotune.lab.plan import names
 from autotune.study import journal
 from autotune.transports.ssh import SshTransport
 from tests import soak
-from tests.deploy.lab import TARGET, Ground, differing
+from tests.deploy.lab import TARGET, Ground, autotune, differing
 from tests.lab.shared import HOSTS, SharedLab
 
 pytestmark = pytest.mark.lab
@@ -32,17 +30,6 @@ def ground(shared_lab: SharedLab, tmp_path: Path) -> Iterator[Ground]:
     yield Ground(lab, tmp_path, transports)
     for transport in transports.values():
         transport.close()
-
-
-def autotune(*words: str, cwd: Path) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        [sys.executable, "-m", "autotune", *words],
-        cwd=cwd,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    )
 
 
 @pytest.mark.timeout(1800)

@@ -19,6 +19,7 @@ from autotune.services.directives import (
     Notation,
     Position,
     Tunable,
+    line_end,
     map_directives,
 )
 from autotune.services.haproxy import syntax
@@ -111,8 +112,7 @@ def _top_of(section: str) -> Callable[[Config], Position | None]:
         headers = config.called(section)
         if len(headers) != 1:
             return None
-        path, line = headers[0].path, headers[0].directive.name.end
-        return path, line + len(config.texts[path][line:].partition("\n")[0])
+        return line_end(config, headers[0].path, headers[0].directive.name.end)
 
     return position
 

@@ -19,6 +19,7 @@ from autotune.services.directives import (
     Notation,
     Position,
     Tunable,
+    line_end,
     map_directives,
     size,
 )
@@ -94,8 +95,7 @@ def _notation(parameter: Parameter) -> Notation:
 def _below_group(config: Config) -> Position | None:
     """The end of a line that begins a group of the server's."""
     for placed in (placed for group in _PLAIN for placed in config.called(f"[{group}]")):
-        path, start = placed.path, placed.directive.name.start
-        return path, start + len(config.texts[path][start:].partition("\n")[0])
+        return line_end(config, placed.path, placed.directive.name.start)
     return None
 
 
