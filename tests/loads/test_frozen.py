@@ -6,11 +6,13 @@ meanwhile, so the long answers are a good part of all; a closed loop counts each
 
 from __future__ import annotations
 
+import math
 import signal
 import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -23,40 +25,63 @@ from autotune.transports.local import LocalTransport
 from tests.loads.tls import Site, each, serving
 
 pytestmark = pytest.mark.stack
-SECONDS, FROZEN, LONG = 4.0, 1.5, 0.5
+RATE, SECONDS, FROZEN, LONG = 300, 4.0, 1.5, 0.5
 MET = (FROZEN - LONG) / SECONDS  # part of the users, coming evenly, who wait longer than LONG
+LEAST = 0.8 * MET  # of Poisson arrivals 1,200 give 300 ± 15 late: 60 fewer is four deviations
+
+
+@dataclass
+class Frozen:
+    """``after`` is how long after the first request the server stopped, in seconds, at most."""
+
+    after: float = math.inf
+
+    def whole(self) -> bool:
+        """Whether all came as planned who wait longer than LONG: the machine did not stall."""
+        return self.after + FROZEN - LONG <= SECONDS
 
 
 @contextmanager
-def freezing(site: Site, after: float) -> Iterator[None]:
+def freezing(site: Site, after: float) -> Iterator[Frozen]:
     """The server stands still for FROZEN seconds, ``after`` some from the first request."""
     pid = int((site.directory / "pid").read_text())
+    requests = len(site.asked())
+    frozen = Frozen()
 
     def freeze() -> None:
-        deadline = time.monotonic() + 60
-        while not site.asked() and time.monotonic() < deadline:
+        idle = time.monotonic()
+        deadline = idle + 60
+        while len(site.asked()) == requests and time.monotonic() < deadline:
+            idle = time.monotonic()
             time.sleep(0.02)
         time.sleep(after)
         site.signal(pid, signal.SIGSTOP)
+        frozen.after = time.monotonic() - idle
         time.sleep(FROZEN)
         site.signal(pid, signal.SIGCONT)
 
     thread = threading.Thread(target=freeze)
     thread.start()
     try:
-        yield
+        yield frozen
     finally:
         thread.join()
 
 
 @pytest.mark.parametrize("name", each(LOADS))
 def test_an_open_loop_counts_all_who_came_meanwhile(tmp_path: Path, name: str) -> None:
-    spec = LoadSpec(50, SECONDS, timeout=10.0, limit=LONG, ramp=0.0)
-    with serving(tmp_path) as site, freezing(site, 1.0):
-        result = take(LOADS[name], site.request(), spec, LocalTransport())
+    """A reading that the machine disturbed, by the generator's own word or the clock's, is retaken."""
+    spec = LoadSpec(RATE, SECONDS, timeout=10.0, limit=LONG, ramp=0.0)
+    with serving(tmp_path) as site:
+        for _ in range(10):
+            with freezing(site, 1.0) as frozen:
+                result = take(LOADS[name], site.request(), spec, LocalTransport())
+            if frozen.whole() and result.limited is None:
+                break
     assert result.limited is None
+    assert frozen.whole()
     late = result.later_than(LONG) + result.failed
-    assert late >= 0.8 * MET * result.intended, result
+    assert late >= LEAST * result.intended, result
 
 
 @pytest.mark.parametrize("name", sorted(CLOSED))
