@@ -29,7 +29,7 @@ _LEAST_QUOTA = 1_000  # µs; the kernel takes no less
 _LONGEST_PERIOD = 1_000_000  # µs; nor more
 # Files a kernel without swap accounting does not have; without them a host may swap.
 _OPTIONAL = frozenset({"memory.swap.max", "memory.memsw.limit_in_bytes"})
-_TO_DIE = 10.0  # s a killed process is given to be gone
+_TO_DIE = 60.0  # s a killed process is given to be gone
 
 
 @dataclass(frozen=True)

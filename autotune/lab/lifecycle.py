@@ -18,9 +18,10 @@ from autotune.lab.lock import alone
 from autotune.lab.plan import LabHost, LabPlan, Names
 from autotune.transports.base import SshHost
 
-_BOOT = 120.0  # s for a host to answer on its SSH port: a busy machine boots slowly
-_ANSWER = 1.0  # s for one try of it
-_GONE = 5.0  # s for a directory to be left by everybody
+# A busy machine boots slowly; each try costs the host a process, so one lasts as long as it may take.
+_BOOT = 300.0  # s for a host to answer on its SSH port
+_ANSWER = 5.0  # s for one try of it
+_GONE = 30.0  # s for a directory to be left by everybody
 
 
 def up(hosts: Iterable[LabHost], state_dir: Path) -> LabPlan:

@@ -20,7 +20,7 @@ from autotune.lab.cgroups import Hierarchy
 from autotune.lab.lock import run_checked
 from autotune.lab.plan import LabHost, LabPlan, Names
 
-_TO_START = 10.0  # s for a process to come as far as its namespaces
+_TO_START = 60.0  # s for a process to come as far as its namespaces
 
 # Joins the groups first, so that it is found and ended with the lab from here on.
 _JOIN = """

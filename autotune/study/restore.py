@@ -74,8 +74,9 @@ def _each(steps: Sequence[Callable[[], list[str]]]) -> list[str]:
     errors: list[AutotuneError] = []
     for step in steps:
         try:
-            # What lies on a host, both its study and its target name.
-            lines += [line for line in step() if not any(other.endswith(line) for other in lines)]
+            # What lies on a host, both its study, whose name goes before it, and its target name.
+            named = {*lines, *(line.partition(": ")[2] for line in lines)}
+            lines += [line for line in step() if line not in named]
         except AutotuneError as error:
             errors.append(error)
     if errors:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -14,13 +15,19 @@ from typing import Any
 from autotune.deploy.deployment import Deployment
 from autotune.deploy.host_commands import Command, ask
 from autotune.deploy.managed_hosts import ManagedHosts
+from autotune.diagnose.context import Bottleneck
+from autotune.environments.load_meter import LoadMeter
 from autotune.environments.stack import StackEnvironment, prepare
 from autotune.errors import AutotuneError
 from autotune.lab.lifecycle import access
 from autotune.lab.plan import names
+from autotune.loads.base import Load, Request
+from autotune.monitor.watch import hosts_of
 from autotune.services.base import Action, Settings
 from autotune.target.read import read
+from autotune.target.slo import Slo
 from autotune.transports.base import Transport
+from autotune.transports.local import LocalTransport
 from autotune.transports.ssh import SshTransport
 from tests.lab.pictures import picture
 from tests.lab.shared import HOSTS, NETWORK, SharedLab
@@ -128,6 +135,36 @@ def renewed(shared_lab: SharedLab, directory: Path) -> Iterator[Ground]:
         transport.close()
 
 
+def diagnosed(
+    ground: Ground,
+    fleet: Deployment,
+    load: Load,
+    request: Request,
+    slo: Slo,
+    rate: float,
+    tier: str,
+) -> Bottleneck:
+    """What holds down the settings in place at a ``rate`` beyond what they carry, by two readings.
+
+    They are taken again where they show another tier than ``tier``, for up to four minutes: a busy
+    machine may have no free port for a while, or no CPU time for the generator.
+    """
+    hosts = hosts_of(fleet.stack, dict.fromkeys(ground.transports, 2.0), ground.transports)
+    starved = fleet.in_place
+    meter = LoadMeter(
+        load, request, slo, (LocalTransport(),), fleet.stack, hosts,
+        timeout=2.0, in_place=lambda: starved,
+    )  # fmt: skip
+    deadline = time.monotonic() + 240
+    while True:
+        readings = [meter.take(rate, 2.0) for _ in range(2)]
+        bottleneck = meter.diagnose(starved, readings)
+        print(f"\n{bottleneck}")
+        if (bottleneck and bottleneck.tier == tier) or time.monotonic() > deadline:
+            assert bottleneck is not None, [watched.reading for watched in readings]
+            return bottleneck
+
+
 def differing(before: Mapping[str, list[str]], after: Mapping[str, list[str]]) -> list[str]:
     """Lines about hosts that are in one of two pictures only."""
     return [
@@ -139,6 +176,17 @@ def settings(fleet: Deployment, **changed: Any) -> Settings:
     """The baseline with some values changed; ``__`` stands for a dot."""
     wanted = {name.replace("__", "."): value for name, value in changed.items()}
     return fleet.space.candidate(wanted).settings
+
+
+def give_up_soon(fleet: Deployment) -> None:
+    """What is deployed next and answers wrong is not waited for; rolling it back has all the time."""
+    roll_back, patience = fleet._roll_back, max(fleet.ready_seconds, 60.0)
+
+    def back(*changes: Any) -> None:
+        fleet.ready_seconds = patience
+        roll_back(*changes)
+
+    fleet.ready_seconds, fleet._roll_back = 3.0, back  # type: ignore[method-assign]
 
 
 def acted(actions: Mapping[str, Action]) -> dict[str, Action]:

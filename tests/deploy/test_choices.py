@@ -13,6 +13,7 @@ from autotune.services.option_lines import words
 from autotune.study.context import TrialContext
 from autotune.transports.local import LocalTransport
 from tests.deploy.conftest import Opened, processes_below
+from tests.deploy.lab import give_up_soon
 from tests.deploy.test_embedded import RIGHT, answer, fleet, settings
 
 pytestmark = pytest.mark.stack
@@ -45,8 +46,8 @@ def test_a_deployment_that_answers_wrong_gives_its_place_back(
         shipped.replace("site.document_root", "site.document_root ~ '/elsewhere'")
     )
     with opened(WEB, ("app: reference", "templates: mine, app: reference")) as bench:
-        fleet(bench).ready_seconds = 5.0
         fleet(bench).deploy(settings(bench))
+        give_up_soon(fleet(bench))
         assert {"nginx"} < programs(bench, "web")
         with pytest.raises(DeployFailed, match="does not answer right"):
             fleet(bench).deploy(settings(bench, web__service="apache+mod_php"))

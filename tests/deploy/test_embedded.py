@@ -17,6 +17,7 @@ from autotune.study.context import TrialContext, clear_left_behind
 from autotune.transports.local import LocalTransport
 from tests.answers import fetched
 from tests.deploy.conftest import Opened, processes_below
+from tests.deploy.lab import give_up_soon
 
 pytestmark = pytest.mark.stack
 RIGHT = (200, b"found 0100 of 0100\n")
@@ -112,8 +113,8 @@ def test_what_validates_and_then_answers_wrong_is_rolled_back(
     (templates / shipped.name).write_text(shipped.read_text() + trap)
     change = ("app: reference", "templates: mine, app: reference")
     with opened(change) as bench:
-        fleet(bench).ready_seconds = 5.0
         fleet(bench).deploy(settings(bench))
+        give_up_soon(fleet(bench))
         with pytest.raises(DeployFailed, match="does not answer right"):
             fleet(bench).deploy(settings(bench, web__php_fpm__max_children=13))
         assert answer(bench) == RIGHT

@@ -2,29 +2,23 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from autotune.deploy.deployed import DeployFailed
-from autotune.deploy.deployment import Deployment
-from autotune.diagnose.context import Bottleneck
 from autotune.discovery.adopting import adopt
 from autotune.environments import stack
-from autotune.environments.load_meter import LoadMeter
 from autotune.lab.plan import names
 from autotune.loads.base import Request
 from autotune.loads.registry import LOADS
-from autotune.monitor.watch import hosts_of
-from autotune.services.base import Action, Settings, Value
+from autotune.services.base import Action, Value
 from autotune.services.diagnosis import Resource
 from autotune.target.read import read
 from autotune.target.slo import Slo
-from autotune.transports.local import LocalTransport
 from tests.answers import fetched
-from tests.deploy.lab import Ground, News, acted, differing, renewed, settings
+from tests.deploy.lab import Ground, News, acted, diagnosed, differing, renewed, settings
 from tests.lab.shared import NETWORK, SharedLab
 
 pytestmark = pytest.mark.lab
@@ -83,29 +77,12 @@ def test_it_is_chosen_changed_starved_and_taken_away(ground: Ground) -> None:
         with pytest.raises(DeployFailed, match="balance only supports"):
             fleet.deploy(wrong)
 
-        bottleneck = diagnosed(ground, fleet, settings(fleet, **starved))
-        print(f"\n{bottleneck}")
+        # Twice the rate that one request at a time allows.
+        request = Request(fleet.stack.entry, "/kv.php", RIGHT[1])
+        bottleneck = diagnosed(ground, fleet, LOADS["httperf"], request, Slo(limit=0.2), 60.0, "lb")
         assert (bottleneck.tier, bottleneck.service) == ("lb", "haproxy")
         assert bottleneck.resource is Resource.CONNECTIONS
         assert "raise server_maxconn" in bottleneck.evidence
-
-
-def diagnosed(ground: Ground, fleet: Deployment, starved: Settings) -> Bottleneck:
-    """What a reading at twice the rate that one request at a time allows is limited by."""
-    hosts = hosts_of(fleet.stack, dict.fromkeys(ground.transports, 2.0), ground.transports)
-    meter = LoadMeter(
-        LOADS["httperf"], Request(fleet.stack.entry, "/kv.php", RIGHT[1]),
-        Slo(limit=0.2), (LocalTransport(),), fleet.stack, hosts,
-        timeout=2.0, in_place=lambda: starved,
-    )  # fmt: skip
-    deadline = time.monotonic() + 240
-    while True:  # other tests may have left this machine without a free port, for a minute
-        readings = [meter.take(60.0, 3.0) for _ in range(2)]
-        bottleneck = meter.diagnose(starved, readings)
-        assert bottleneck is not None, [watched.reading for watched in readings]
-        if bottleneck.tier != "load" or time.monotonic() > deadline:
-            return bottleneck
-        time.sleep(5)
 
 
 def test_debian_s_own_is_adopted_and_given_back(ground: Ground) -> None:

@@ -11,21 +11,18 @@ import pytest
 from autotune.deploy.deployed import DeployFailed
 from autotune.deploy.deployment import Deployment
 from autotune.discovery.adopting import adopt
-from autotune.environments.load_meter import LoadMeter
 from autotune.environments.stack import prepare
 from autotune.lab.lifecycle import access
 from autotune.lab.plan import names
 from autotune.loads.base import Request
 from autotune.loads.registry import LOADS
-from autotune.monitor.watch import hosts_of
-from autotune.services.base import Action, Settings
+from autotune.services.base import Action
 from autotune.services.diagnosis import Resource
 from autotune.target.read import read
 from autotune.target.slo import Slo
-from autotune.transports.local import LocalTransport
 from autotune.transports.ssh import SshTransport
 from tests.answers import fetched
-from tests.deploy.lab import Ground, News, acted, differing, settings
+from tests.deploy.lab import Ground, News, acted, diagnosed, differing, settings
 from tests.lab.shared import NETWORK, SharedLab
 
 pytestmark = pytest.mark.lab
@@ -157,24 +154,15 @@ def test_it_is_changed_refused_starved_and_restored(ground: Ground) -> None:
         # The rules would not let 30 processes share 10 connections.
         starved = {**changed, "db.mariadb.max_connections": 10, "db.mariadb.thread_cache_size": 10}
         fleet.deploy(starved)
-        diagnosed(ground, fleet, starved)
-
-
-def diagnosed(ground: Ground, fleet: Deployment, starved: Settings) -> None:
-    """A reading at twice what ten connections of 0.2 s carry says what it is limited by."""
-    hosts = hosts_of(fleet.stack, dict.fromkeys(ground.transports, 2.0), ground.transports)
-    meter = LoadMeter(
-        LOADS["httperf"], Request(fleet.stack.entry, "/db.php", RIGHT[1]), Slo(limit=0.5),
-        (LocalTransport(),), fleet.stack, hosts, timeout=2.0, in_place=lambda: starved,
-    )  # fmt: skip
-    readings = [meter.take(100.0, 2.0) for _ in range(2)]
-    bottleneck = meter.diagnose(starved, readings)
-    print(f"\n{bottleneck}")
-    assert bottleneck is not None, [watched.reading for watched in readings]
-    assert (bottleneck.tier, bottleneck.service) == ("db", "mariadb")
-    assert bottleneck.resource is Resource.CONNECTIONS
-    assert "10 clients are its limit" in bottleneck.evidence
-    assert "raise max_connections" in bottleneck.evidence
+        # Twice what ten connections of 0.2 s carry.
+        request = Request(fleet.stack.entry, "/db.php", RIGHT[1])
+        bottleneck = diagnosed(
+            ground, fleet, LOADS["httperf"], request, Slo(limit=0.5), 100.0, "db"
+        )
+        assert (bottleneck.tier, bottleneck.service) == ("db", "mariadb")
+        assert bottleneck.resource is Resource.CONNECTIONS
+        assert "10 clients are its limit" in bottleneck.evidence
+        assert "raise max_connections" in bottleneck.evidence
 
 
 def test_debian_s_own_files_are_adopted_and_given_back(ground: Ground) -> None:

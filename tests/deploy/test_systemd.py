@@ -26,7 +26,7 @@ from autotune.runtimes.systemd import SERVICE_MANAGER
 from autotune.services.base import Action
 from autotune.transports.ssh import SshTransport
 from tests import soak
-from tests.deploy.lab import Ground, acted, differing, renewed, settings
+from tests.deploy.lab import Ground, acted, differing, give_up_soon, renewed, settings
 from tests.lab.pictures import of_files
 from tests.lab.shared import HOSTS, SharedLab
 
@@ -161,6 +161,7 @@ def test_what_validates_and_does_not_start_is_rolled_back_everywhere(
 ) -> None:
     with ground.opened(templates(ground, path, line)) as fleet:
         before = ground.pictures()
+        give_up_soon(fleet)
         with pytest.raises(DeployFailed, match=f"(?s){said}"):
             fleet.deploy(
                 settings(
@@ -180,7 +181,7 @@ def test_what_validates_and_does_not_start_is_rolled_back_everywhere(
 def test_what_starts_and_answers_wrong_is_rolled_back(ground: Ground) -> None:
     trap = "{% if max_children == 13 %}\nphp_admin_value[disable_functions] = printf\n{% endif %}"
     with ground.opened(templates(ground, "php_fpm/php-fpm.conf.j2", trap)) as fleet:
-        fleet.ready_seconds = 5.0
+        give_up_soon(fleet)
         with pytest.raises(DeployFailed, match="does not answer right"):
             fleet.deploy(settings(fleet, web__php_fpm__max_children=13))
         assert fleet.request() == RIGHT
@@ -316,7 +317,7 @@ def test_sshd_killed_again_and_again_while_files_are_uploaded(ground: Ground) ->
         while not over.wait(0.1):
             transport = SshTransport(access(ground.lab, "flweb"))
             with suppress(AutotuneError):
-                transport.run(["pkill", "-f", "sshd: root"], timeout=5.0)
+                transport.run(["pkill", "-f", "sshd: root"], timeout=60.0)
             with suppress(AutotuneError):
                 transport.close()
 

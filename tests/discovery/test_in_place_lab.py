@@ -111,7 +111,7 @@ def counted(ground: Ground) -> int:
 def stranger() -> bytes:
     """What the store says to somebody without a password."""
     try:
-        with socket.create_connection((STORE_ADDRESS, 6379), timeout=2) as client:
+        with socket.create_connection((STORE_ADDRESS, 6379), timeout=30) as client:
             client.sendall(b"GET shop:1\r\n")
             return client.recv(100)
     except OSError:

@@ -13,9 +13,11 @@ import pytest
 
 from autotune.environments.stack import prepare
 from autotune.report.studies import open_study
+from autotune.study import journal
 from autotune.target.read import read
 
 pytestmark = pytest.mark.stack
+FIGURES = {"p50", "p90", "p95", "p99", "p99.9", "goodput", "errors", "violations"}
 LOCAL = Path(__file__).parents[2] / "targets" / "local.yaml"
 
 
@@ -43,10 +45,15 @@ def test_a_measurement_tells_its_ladder_hosts_and_bottleneck(tmp_path: Path) -> 
     (peak,) = found["peaks"]  # type: ignore[misc]  # JSON
     assert isinstance(peak, dict)
     assert len(peak["ladder"]) > 1
-    rung = next(one for one in peak["ladder"] if not one["cut_short"] and not one["limited"])
-    assert rung["intended"] > 0
-    assert {"p50", "p90", "p95", "p99", "p99.9", "goodput", "errors", "violations"} <= rung.keys()
-    if any(one["met"] for one in peak["ladder"]):
+    for rung in peak["ladder"]:
+        if not rung["cut_short"] and not rung["limited"]:
+            assert rung["intended"] > 0
+            assert rung.keys() >= FIGURES
+    # A machine whose CPUs are taken away may be too busy to be watched as well.
+    readings = journal.read(tmp_path / "studies" / "local-measured" / "readings.jsonl")
+    if all(reading.get("hosts") for reading in readings) and any(
+        one["met"] for one in peak["ladder"]
+    ):
         assert {"cpu", "load"} <= peak["hosts"]["here"].keys()
     assert "bottleneck" in peak
 

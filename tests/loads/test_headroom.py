@@ -9,7 +9,7 @@ from autotune.loads.base import LoadError, LoadResult, LoadSpec
 from autotune.loads.headroom import Headroom, calibrate, shortfall
 from autotune.loads.registry import LOADS
 from autotune.transports.local import LocalTransport
-from tests.loads.servers import free_port
+from tests.ports import free_port
 
 
 @pytest.mark.parametrize(

@@ -86,7 +86,7 @@ def test_a_command_begins_at_its_moment_and_stays_what_it_is(later: float) -> No
 
 def test_a_command_does_not_wait_for_a_clock_that_was_set_back() -> None:
     argv = start.at(round((time.time() + 86_400) * 1e9), ("true",))
-    subprocess.run(argv, check=True, timeout=5.0)
+    subprocess.run(argv, check=True, timeout=240.0)
 
 
 def test_a_command_begins_later() -> None:

@@ -16,7 +16,8 @@ from _pytest.mark import ParameterSet
 from autotune.loads.registry import LOADS
 from autotune.services.base import Endpoint
 from autotune.transports.request import Request, Tls
-from tests.loads.servers import free_port, nginx
+from tests.loads.servers import nginx
+from tests.ports import free_port
 
 NAME = "shop.example"
 BODY = b"found 0100 of 0100\n"

@@ -24,7 +24,7 @@ print(json.dumps({"value": asked["parameters"]["x"], **found, **environment}))
 """
 
 
-def benchmark(directory: Path, code: str, timeout: float = 30.0) -> Benchmark:
+def benchmark(directory: Path, code: str, timeout: float = 240.0) -> Benchmark:
     return Benchmark((sys.executable, "-c", code), directory, timeout, "toy")
 
 
@@ -95,7 +95,7 @@ STUBBORN = """
 import os, signal, subprocess, sys, time
 signal.signal(signal.SIGTERM, signal.SIG_IGN)
 child = subprocess.Popen([sys.executable, "-c",
-    "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); time.sleep(120)"])
+    "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); time.sleep(300)"])
 with open("pid.part", "w") as file:
     file.write(f"{os.getpid()} {child.pid}")
 os.rename("pid.part", "pid")
@@ -106,10 +106,13 @@ def test_a_call_that_takes_too_long_is_ended_with_all_it_started(
     tmp_path: Path, pid_file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("autotune.measure.benchmark.GRACE", 0.2)
-    with benchmark(tmp_path, STUBBORN + "time.sleep(120)", timeout=3.0) as called:
-        answer = called.ask(0, {})
-    assert isinstance(answer, Fault)
-    assert "within 3 s" in answer.why
+    for timeout in (1.0, 4.0, 16.0, 64.0):
+        with benchmark(tmp_path, STUBBORN + "time.sleep(300)", timeout) as called:
+            answer = called.ask(0, {})
+        assert isinstance(answer, Fault)
+        assert f"within {timeout:g} s" in answer.why
+        if pid_file.exists():  # it came that far in its time
+            break
     for pid in map(int, pid_file.read_text().split()):
         wait_until_gone(pid)
 
@@ -137,12 +140,12 @@ with Benchmark((sys.executable, "-c", sys.argv[1]), Path("."), 100.0, "toy") as 
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT])
 def test_it_never_outlives_the_tuner(tmp_path: Path, pid_file: Path, how: signal.Signals) -> None:
     tuner = subprocess.Popen(
-        [sys.executable, "-c", TUNER, STUBBORN + "time.sleep(120)"],
+        [sys.executable, "-c", TUNER, STUBBORN + "time.sleep(300)"],
         cwd=tmp_path,
         env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])},
         stderr=subprocess.DEVNULL,
     )
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 240
     while not pid_file.exists():
         assert tuner.poll() is None
         assert time.monotonic() < deadline

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import socket
 import subprocess
 import time
 from collections.abc import Iterator
@@ -17,15 +16,14 @@ from autotune.services.redis.service import Redis
 from autotune.transports.local import LocalTransport
 from tests.deploy.lab import Ground, renewed
 from tests.lab.shared import SharedLab
+from tests.ports import free_port
 
 PASSWORD = "korrekt Pferd-7"
 
 
 @pytest.fixture
 def port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    return free_port()
 
 
 def cli(port: int, *words: str, password: str = "") -> str:

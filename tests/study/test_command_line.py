@@ -34,7 +34,7 @@ def short(directory: Path, trials: int = 3, time: str = "40s", more: str = "") -
     return path
 
 
-def shedding(directory: Path, rate: int = 150) -> Path:
+def shedding(directory: Path, rate: int = 150, time: str = "40s") -> Path:
     """The short target on a stack whose capacity is in its configuration.
 
     Its web server answers ``rate`` requests a second, and all others at once, with an error page;
@@ -51,7 +51,7 @@ def shedding(directory: Path, rate: int = 150) -> Path:
     )
     assert limited != shipped
     (templates / "web.conf.j2").write_text(limited)
-    target = short(directory)
+    target = short(directory, time=time)
     text = target.read_text()
     for old, new in (
         ("slo: {p99: 50ms, errors: 0.1%}", "slo: {p50: 100ms, errors: 1%}"),
@@ -172,7 +172,7 @@ def test_killed_and_resumed_it_loses_nothing(tmp_path: Path) -> None:
 
 
 def test_a_stopped_study_puts_everything_back_and_says_how_to_go_on(tmp_path: Path) -> None:
-    target = shedding(tmp_path)
+    target = shedding(tmp_path, time="20m")  # it is stopped long before
     study = tmp_path / "studies" / "short"
     process = subprocess.Popen(
         [sys.executable, "-m", "autotune", "run", str(target), "--yes"],
@@ -258,7 +258,7 @@ def test_missing_programs_are_named_with_the_command_that_brings_them(tmp_path: 
         env=environment,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=240,
         check=False,
     )
     assert done.returncode == 1

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import socket
 import subprocess
 import sys
 import time
@@ -17,6 +16,7 @@ import pytest
 from autotune.optimize.searcher import Outcome, Searcher
 from autotune.space.space import Space
 from tests.optimize.test_searcher import SPACE
+from tests.ports import free_port
 
 pytestmark = pytest.mark.stack
 
@@ -27,9 +27,7 @@ def test_the_storage_opens_in_the_dashboard(tmp_path: Path) -> None:
     for number, peak in enumerate((1000.0, 1200.0, None)):
         asked = searcher.ask()
         searcher.record(asked.number, asked.values, Outcome(peak, {"trial": number}))
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    port = free_port()
     dashboard = subprocess.Popen(
         [str(Path(sys.executable).parent / "optuna-dashboard"), url, "--host", "127.0.0.1",
          "--port", str(port)],
@@ -44,7 +42,7 @@ def test_the_storage_opens_in_the_dashboard(tmp_path: Path) -> None:
 
 
 def _ask(url: str, dashboard: subprocess.Popen[bytes]) -> dict[str, list[dict[str, str]]]:
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 240
     while time.monotonic() < deadline and dashboard.poll() is None:
         refused = contextlib.suppress(urllib.error.URLError, ConnectionError)
         with refused, urllib.request.urlopen(url) as answer:

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import shutil
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,28 +15,22 @@ from autotune.environments.base import prepare
 from autotune.environments.evaluation import History
 from autotune.environments.stack import StackEnvironment
 from autotune.errors import LockedError
-from autotune.lab import prerequisites
-from autotune.lab.lifecycle import access, down, up
-from autotune.lab.plan import LabHost, names
+from autotune.lab.plan import names
 from autotune.target.read import read
-from autotune.transports.ssh import SshTransport
+from tests.deploy.lab import Ground, autotune, renewed
+from tests.lab.shared import NETWORK, SharedLab
 
-pytestmark = [
-    pytest.mark.lab,
-    pytest.mark.skipif(os.geteuid() != 0, reason="a lab needs root"),
-    pytest.mark.skipif(bool(prerequisites.missing_packages()), reason="a lab needs its packages"),
-    pytest.mark.timeout(600),
-]
-HOSTS = [LabHost("khload", "198.19.25.21"), LabHost("khlb", "198.19.25.22")]
-TARGET = """\
+pytestmark = [pytest.mark.lab, pytest.mark.timeout(600)]
+LOAD, LB = "flstore", "fllb"
+TARGET = f"""\
 name: loaded
-slo: {p99: 50ms, errors: 0.1%}
-hosts: {khload: {address: 198.19.25.21}, khlb: {address: 198.19.25.22}}
-ssh: {config: CONFIG}
+slo: {{p99: 50ms, errors: 0.1%}}
+hosts: {{{LOAD}: {{address: {NETWORK}.24}}, {LB}: {{address: {NETWORK}.21}}}}
+ssh: {{config: CONFIG}}
 replace: true
-tiers: {lb: {hosts: khlb, service: nginx}}
-load: {generator: httperf, hosts: khload, path: /}
-budget: {trials: 5, time: 5m}
+tiers: {{lb: {{hosts: {LB}, service: nginx}}}}
+load: {{generator: httperf, hosts: {LOAD}, path: /}}
+budget: {{trials: 5, time: 5m}}
 """
 STATE = """\
 sysctl net.ipv4.ip_local_port_range net.ipv4.tcp_tw_reuse net.core.somaxconn
@@ -50,81 +41,57 @@ ls /var/lib/autotune 2>&1
 
 
 @pytest.fixture
-def lab(tmp_path: Path) -> Iterator[Path]:
-    directory = tmp_path / "lab"
-    try:
-        up(HOSTS, directory)
-        yield directory
-    finally:
-        down(directory)
+def ground(shared_lab: SharedLab, tmp_path: Path) -> Iterator[Ground]:
+    with renewed(shared_lab, tmp_path) as ground:
+        config = str(names(ground.lab).ssh_config)
+        (tmp_path / "loaded.yaml").write_text(TARGET.replace("CONFIG", config))
+        yield ground
 
 
-def state(lab: Path) -> dict[str, str]:
+def state(ground: Ground) -> dict[str, str]:
     """What a study may change on each host."""
-    said = {}
-    for host in HOSTS:
-        transport = SshTransport(access(lab, host.name))
-        said[host.name] = transport.run(["sh", "-c", STATE]).stdout
-        transport.close()
-    return said
+    return {host: ground.sh(host, STATE) for host in (LOAD, LB)}
 
 
-def killed(target: Path) -> Path:
+def killed(ground: Ground) -> Path:
     """A study whose tuner is killed as soon as both hosts are changed."""
-    study = target.parent / "studies" / "loaded"
-    tuner = autotune("run", target, "--yes")
-    deadline = time.monotonic() + 200
-    while len(list((study / "originals").glob("*.json"))) < len(HOSTS):
+    study = ground.directory / "studies" / "loaded"
+    tuner = autotune("run", "loaded.yaml", "--yes", cwd=ground.directory)
+    while len(list((study / "originals").glob("*.json"))) < 2:
         assert tuner.poll() is None, tuner.communicate()[0]
-        assert time.monotonic() < deadline
         time.sleep(0.05)
     tuner.kill()
     tuner.communicate()
     return study
 
 
-def autotune(command: str, target: Path, *options: str) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        [sys.executable, "-m", "autotune", command, str(target), *options],
-        cwd=target.parent,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    )
-
-
-def test_a_load_host_that_was_taken_over_ends_the_trial(lab: Path, tmp_path: Path) -> None:
-    target = tmp_path / "loaded.yaml"
-    target.write_text(TARGET.replace("CONFIG", str(names(lab).ssh_config)))
-    environment = prepare(read(target))
+def test_a_load_host_that_was_taken_over_ends_the_trial(ground: Ground) -> None:
+    environment = prepare(read(ground.directory / "loaded.yaml"))
     assert isinstance(environment, StackEnvironment)
-    before = state(lab)
-    with environment.session(tmp_path / "study", print, History()) as session:
+    before = state(ground)
+    with environment.session(ground.directory / "study", print, History()) as session:
         session.fleet.check_load_hosts()
-        host = environment.transports["khload"]
+        host = environment.transports[LOAD]
         record = look(host).record
         ask(host, [Command(("claim", record, '{"pid": 1}'))])
-        with pytest.raises(LockedError, match=r"khload.*no longer ours"):
+        with pytest.raises(LockedError, match=rf"{LOAD}.*no longer ours"):
             session.fleet.verify()
         ask(host, [Command(("claim", '{"pid": 1}', record))])
-    assert state(lab) == before
+    assert state(ground) == before
 
 
-def test_the_load_host_is_left_as_it_was(lab: Path, tmp_path: Path) -> None:
-    target = tmp_path / "loaded.yaml"
-    target.write_text(TARGET.replace("CONFIG", str(names(lab).ssh_config)))
-    before = state(lab)
+def test_the_load_host_is_left_as_it_was(ground: Ground) -> None:
+    before = state(ground)
     for lost in (False, True):  # the study's directory, and with it the controller's copies
-        study = killed(target)
-        changed = state(lab)
-        assert all(changed[host.name] != before[host.name] for host in HOSTS)
+        study = killed(ground)
+        changed = state(ground)
+        assert all(changed[host] != before[host] for host in before)
         if lost:
             shutil.rmtree(study)
-        restored = autotune("restore", target)
-        said = restored.communicate(timeout=120)[0]
-        assert restored.returncode == 0, said
-        assert "khload: restored" in said
-        assert state(lab) == before
+        restored = autotune("restore", "loaded.yaml", cwd=ground.directory)
+        output = restored.communicate(timeout=300)[0]
+        assert restored.returncode == 0, output
+        assert f"{LOAD}: restored" in output
+        assert state(ground) == before
         if not lost:
             study.rename(study.with_name("restored"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping
 from contextlib import closing
 from pathlib import Path
@@ -143,6 +144,22 @@ def test_every_failure_is_named(killed: Killed) -> None:
     assert "load1 does not answer" in output
     assert "cache1 does not answer" in output
     assert "web2: restored 1 files" in output
+
+
+def test_a_host_is_named_though_its_name_ends_another_s(killed: Killed) -> None:
+    """``web1`` is what the study restores, and ``b1`` what its own copy does."""
+    for path in (killed.target, killed.study / "target.yaml"):
+        path.write_text(re.sub(r"\blb1\b", "b1", path.read_text()))
+    BackupStore(killed.study).path("lb1").unlink()
+    own = Living("b1", killed.directory / "lb1")
+    killed.transports["b1"] = own
+    (own.place / "autotune").mkdir()
+    (own.place / "autotune" / "originals.json").write_bytes(encode(killed.backup("lb1")))
+    code, output = killed.autotune_restore(str(killed.target))
+    assert code == 0, output
+    assert killed.restored == set(HOSTS)
+    assert "\nlab: web1: restored 1 files" in output
+    assert "\nb1: restored 1 files" in output
 
 
 def test_a_damaged_study_does_not_keep_hosts_from_their_own_copies(killed: Killed) -> None:

@@ -16,6 +16,7 @@ import pytest
 from autotune.transports.base import HostKeyRefused, SshHost
 from autotune.transports.hostkeys import Certificate, HostKey, certificate_of, known_keys
 from autotune.transports.ssh import SshTransport
+from tests.ports import free_port
 
 VALID, PAST, FUTURE = "-5m:+1h", "20200101:20200102", "20990101:20990102"
 
@@ -130,9 +131,7 @@ def server(tmp_path: Path) -> Iterator[SshHost]:
         new_key(tmp_path / name)
     sign(tmp_path / "ca", tmp_path / "host", "-h", "-V", VALID, "-n", "localhost")
     shutil.copy(tmp_path / "login.pub", tmp_path / "authorized_keys")
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     (tmp_path / "sshd_config").write_text(
         f"Port {port}\nListenAddress 127.0.0.1\nHostKey {tmp_path}/host\n"
         f"HostCertificate {tmp_path}/host-cert.pub\nAuthorizedKeysFile {tmp_path}/authorized_keys\n"
@@ -155,10 +154,10 @@ def server(tmp_path: Path) -> Iterator[SshHost]:
 
 
 def _await(port: int) -> None:
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 240
     while True:
         try:
-            socket.create_connection(("127.0.0.1", port), timeout=1).close()
+            socket.create_connection(("127.0.0.1", port), timeout=60).close()
         except OSError:
             assert time.monotonic() < deadline
             time.sleep(0.05)

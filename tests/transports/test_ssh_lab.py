@@ -277,7 +277,7 @@ def test_hosts_are_worked_on_together(lab: Path) -> None:
 
 
 def test_a_host_that_starts_again_is_found_again(lab: Path) -> None:
-    transport = SshTransport(replace(access(lab, "flweb"), connect_timeout=8))
+    transport = SshTransport(access(lab, "flweb"))
     before = transport.get("/proc/sys/kernel/random/boot_id")
     halt(lab, "flweb")
     with pytest.raises(HostUnreachable):

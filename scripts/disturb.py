@@ -1,0 +1,65 @@
+"""Runs a command on a machine whose CPUs others take away for seconds, at moments that a seed chooses.
+
+    scripts/disturb.py SEED COMMAND...
+
+Three things happen in turn: everything that the command started stands still (by the kernel's freezer,
+which no process notices), one process of it does, or every CPU has a competitor. Needs root. Exits with
+the status of the command.
+"""
+
+import contextlib
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+V1, V2 = Path("/sys/fs/cgroup/freezer"), Path("/sys/fs/cgroup")
+FILES = {V1: ("freezer.state", "FROZEN", "THAWED"), V2: ("cgroup.freeze", "1", "0")}
+JOIN = 'echo $$ >"$1/cgroup.procs"; shift; exec "$@"'
+BUSY = "import sys, time; end = time.monotonic() + float(sys.argv[1])\nwhile time.monotonic() < end: pass"
+
+
+def frozen(group: Path, seconds: float) -> None:
+    file, *states = FILES[group.parent]
+    for state, wait in zip(states, (seconds, 0), strict=True):
+        # In version 2 lab hosts have groups of their own.
+        for path in (group, *V2.glob("autotune-lab-*")):
+            with contextlib.suppress(FileNotFoundError):  # a lab that was taken down meanwhile
+                (path / file).write_text(state)
+        time.sleep(wait)
+
+
+def stopped(group: Path, seconds: float) -> None:
+    with contextlib.suppress(OSError, IndexError), contextlib.ExitStack() as stack:
+        pid = int(random.choice((group / "cgroup.procs").read_text().split()))
+        stack.callback(os.close, handle := os.pidfd_open(pid))
+        # One that a test has stopped is not to go on.
+        if Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "T":
+            signal.pidfd_send_signal(handle, signal.SIGSTOP)
+            time.sleep(seconds)
+            signal.pidfd_send_signal(handle, signal.SIGCONT)
+
+
+def contended(_: Path, seconds: float) -> None:
+    argv = [sys.executable, "-c", BUSY, str(seconds)]
+    for competitor in [subprocess.Popen(argv) for _ in range(1 + (os.cpu_count() or 1))]:
+        competitor.wait()
+
+
+random.seed(sys.argv[1])
+group = (V1 if V1.is_dir() else V2) / f"autotune-disturbed-{os.getpid()}"
+group.mkdir()
+process = subprocess.Popen(["sh", "-c", JOIN, "sh", group, *sys.argv[2:]])
+signal.signal(signal.SIGTERM, lambda *_: process.terminate())
+signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the command, which cleans up
+while process.poll() is None:
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        process.wait(random.uniform(2.0, 6.0))
+        break
+    random.choice((frozen, stopped, contended))(group, random.uniform(1.0, 5.0))
+with contextlib.suppress(OSError):  # busy: something outlived the command
+    group.rmdir()
+sys.exit(process.returncode)
