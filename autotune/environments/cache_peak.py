@@ -56,9 +56,9 @@ def peak(
     how = f"mutilate, {100 * slo.quantile:g} % within {1000 * slo.limit:g} ms"
     loaded = master.run(mutilate.loading(servers, shape), timeout=60 + MARGIN)
     if not loaded.ok:
-        raise LoadError(
-            f"mutilate could not fill the caches: {loaded.error_text or loaded.returncode}"
-        )
+        reason = loaded.error_text.strip()
+        why = mutilate.failure(reason) or reason or loaded.returncode
+        raise LoadError(f"mutilate could not fill the caches: {why}")
     readings: list[tuple[Reading, Sampled]] = []
 
     def probe(rate: float, seconds: float) -> Reading:

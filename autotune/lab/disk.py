@@ -212,7 +212,9 @@ def _emptied(lower: Path, there: Path) -> Directory:
 def _identity(plan: LabPlan, host: LabHost, keys: HostKeys) -> Iterator[Entry]:
     yield File("etc/hostname", f"{host.name}\n")
     yield File("etc/hosts", hosts_file(plan))
-    yield File("etc/resolv.conf", "# A lab host knows the names in /etc/hosts and no others.\n")
+    # Nobody answers there, at once; programs on libevent's resolver do not start without one.
+    yield File("etc/resolv.conf", "# A lab host knows the names in /etc/hosts and no others.\n"
+               "nameserver 127.0.0.1\n")  # fmt: skip
     yield File("etc/fstab", "")
     yield File("etc/crypttab", "")
     yield File("etc/sysctl.conf", "")

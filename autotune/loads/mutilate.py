@@ -1,6 +1,8 @@
 """mutilate (github.com/leverich/mutilate): memcached alone, at a set rate, an open loop.
 
-It is not packaged: it is used where a load host has it on its PATH. Only at set rates (``-q``): its
+It is not packaged: `scripts/build-mutilate` builds it, and it is used where a load host has it on its
+PATH. It ends at once where `/etc/resolv.conf` names no name server (``evdns``), though caches are
+asked by address. Only at set rates (``-q``): its
 own search (``--search``) starts from a closed loop, reads each point once and never asks whether the
 rate was made, so it reports rates that miss the objective as meeting it. What makes a reading honest:
 
@@ -45,6 +47,7 @@ CONNECTIONS = 8  # to each server
 DEPTH = 100  # requests under way on a connection, at most
 GETS = 0.9
 BEYOND = 10.0  # latency limits: the bin of sets that may have been late
+NO_RESOLVER = "evdns"  # all it says before it ends
 CRASHED = 139  # as a shell says that a program died of a segmentation fault
 _MARK = "<autotune samples>"
 _CODE = re.compile(r"^<autotune code (\d+)>$", re.M)
@@ -244,7 +247,18 @@ def _no_result(text: str) -> str:
             f"mutilate crashed with a segmentation fault ({CRASHED}): its default arrivals do that; "
             "-i exponential:1 or -i fb_ia does not"
         )
-    return f"mutilate printed no result: {last_line(_CODE.sub('', text))}"
+    last_words = last_line(_CODE.sub("", text))
+    return failure(last_words) or f"mutilate printed no result: {last_words}"
+
+
+def failure(last_words: str) -> str | None:
+    """The reason behind its last words, where these do not give it."""
+    if not last_words.endswith(NO_RESOLVER):
+        return None
+    return (
+        "mutilate does not start where /etc/resolv.conf names no name server, though it asks none: "
+        "any will do, such as `nameserver 127.0.0.1`"
+    )
 
 
 def _each(option: str, values: Sequence[object]) -> Argv:

@@ -202,7 +202,8 @@ def _of_caches(
     hosts = dict(zip(addresses, meter.load_hosts, strict=True))
     ceilings: list[CacheCeiling | CachePeak] = []
     for ceiling in _alone(servers, hosts, meter.slo, keys):
-        context.progress.note(f"{ceiling.how}, {ceiling.shape}: {ceiling.rate:.0f} ops/s")
+        outcome = ceiling.failed or f"{ceiling.rate:.0f} ops/s"
+        context.progress.note(f"{ceiling.how}, {ceiling.shape}: {outcome}")
         ceilings.append(ceiling)
     return OfCaches(tuple(map(str, servers)), tuple(ceilings), done.peak.peak * keys)
 
@@ -210,19 +211,33 @@ def _of_caches(
 def _alone(
     servers: tuple[Endpoint, ...], hosts: Mapping[str, Transport], slo: Slo, keys: int
 ) -> Iterator[CacheCeiling | CachePeak]:
-    """The peak of each shape by mutilate where the load hosts have it, else memcaslap's ceiling; and
-    what only memcaslap does: small objects, as many at once as the application asks for."""
+    """The peak of each shape by mutilate where the load hosts have it and it starts, else memcaslap's
+    ceiling; and what only memcaslap does: small objects, as many at once as the application asks for."""
     master, *_ = hosts.values()
+    peaks: list[CachePeak] = []
     if all(_has(host, "mutilate") for host in hosts.values()):
-        for shape in mutilate.SHAPES:
-            yield peak(servers, shape, hosts, own_objective(slo))
+        for peak_of_shape in _by_mutilate(servers, hosts, slo):
+            peaks.append(peak_of_shape)
+            yield peak_of_shape
         if not _has(master, "memcaslap"):
             return
-    else:
+    if not any(peak_of_shape.failed is None for peak_of_shape in peaks):
         for small in SHAPES:
             yield _by_memcaslap(servers, small, master)
     at_once = replace(SHAPES[0], name=f"{SHAPES[0].name}, {keys} at once", together=keys)
     yield _by_memcaslap(servers, at_once, master)
+
+
+def _by_mutilate(
+    servers: tuple[Endpoint, ...], hosts: Mapping[str, Transport], slo: Slo
+) -> Iterator[CachePeak]:
+    """Of each shape; of the first alone, with the reason, where the caches cannot be filled."""
+    for shape in mutilate.SHAPES:
+        try:
+            yield peak(servers, shape, hosts, own_objective(slo))
+        except LoadError as error:
+            yield CachePeak(shape.name, "mutilate", failed=str(error))
+            return
 
 
 def _by_memcaslap(servers: tuple[Endpoint, ...], shape: Shape, host: Transport) -> CacheCeiling:

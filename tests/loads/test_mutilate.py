@@ -113,3 +113,7 @@ def test_loading_and_measuring_share_the_shape(shape: object) -> None:
 
 def test_agents_stop_by_themselves() -> None:
     assert agent(12.5)[:3] == ("timeout", "--kill-after=1", "13")
+
+
+def test_a_host_without_a_resolver_is_told_what_to_do() -> None:
+    assert "`nameserver 127.0.0.1`" in (parse(printed("no-resolver"), ORDER).result.limited or "")

@@ -84,6 +84,16 @@ def test_caches_are_measured_by_what_the_load_host_has() -> None:
     assert missing.ran[-1] == "rm --force /tmp/shape"
 
 
+def test_caches_that_mutilate_cannot_fill_are_measured_by_memcaslap() -> None:
+    servers, slo = (Endpoint("127.0.0.1", 11211),), Slo()
+    host: Any = Host("mutilate", "memcaslap", printed="mutilate.cc(790): evdns", status=255)
+    of_mutilate, *others = ceilings._alone(servers, {"127.0.0.1": host}, slo, 100)
+    assert "could not fill the caches" in str(of_mutilate.failed)
+    assert [c.shape for c in others] == ["100 B", "2 KB", "4 KB", "100 B, 100 at once"]
+    host = Host("mutilate", status=255)
+    assert [c.shape for c in ceilings._alone(servers, {"127.0.0.1": host}, slo, 100)] == ["100 B"]
+
+
 @pytest.mark.parametrize("text", ["", "0", "1,x", "501", "5,-1"])
 def test_a_number_of_clients_is_from_1_to_500(text: str) -> None:
     assert ceilings._clients("1,500") == (1, 500)
