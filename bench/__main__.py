@@ -6,7 +6,17 @@ import sys
 from importlib import import_module
 
 # Each is a module here with a ``main`` that takes its arguments.
-BENCHES = ("probes", "capacity", "search", "peers", "spending", "claims", "beds", "minimal")
+BENCHES = (
+    "probes",
+    "capacity",
+    "search",
+    "peers",
+    "spending",
+    "claims",
+    "beds",
+    "changes",
+    "minimal",
+)
 
 
 def main(name: str | None = None, *arguments: str) -> None:

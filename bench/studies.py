@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from math import exp
 from typing import Any
@@ -9,13 +10,15 @@ from typing import Any
 import numpy as np
 import optuna
 
+from autotune.optimize.gp.surrogate import CAPACITIES, MOVES
 from autotune.optimize.searcher import Searcher
-from autotune.optimize.simplify import simplified
-from autotune.study.loop import STOP_BELOW, tell
+from autotune.study.loop import LEARNED, STOP_BELOW, tell
 from autotune.study.ranking import Verdict, conclude, drifted
-from autotune.study.records import COUNTED, Phase, State, after
+from autotune.study.records import Phase, State, Trial, after
 from autotune.study.schedule import Ask, Conclude, Measure, Rank, Simplify, next_step
+from autotune.study.simplifying import next_block
 from autotune.target.model import Budget
+from bench.search import Probes
 from bench.stacks import Stack
 
 SECONDS = 30.0  # of load that one measurement takes
@@ -31,11 +34,19 @@ class Study:
 
 
 def study(
-    stack: Stack, *, kind: str = "auto", trials: int = 30, seed: int = 0, drift: float = 0.0
+    stack: Stack,
+    *,
+    kind: str = "auto",
+    trials: int = 30,
+    seed: int = 0,
+    drift: float = 0.0,
+    time: float | None = None,
+    probes: Probes | None = None,
 ) -> Study:
-    """A study of ``trials`` configurations; ``drift`` is the log change of all peaks over it."""
+    """A study of ``trials`` configurations; ``drift`` is the log change of all peaks over it.
+    ``probes`` tell of the stack's parts."""
     rng = np.random.default_rng((seed, 77))
-    budget = Budget.model_construct(trials=trials, time=SECONDS * trials * 2)
+    budget = Budget.model_construct(trials=trials, time=time or SECONDS * trials * 2)
     searcher = Searcher(optuna.storages.InMemoryStorage(), "s", stack.space, kind, seed + 1, trials)
     state = State()
     while True:
@@ -54,14 +65,9 @@ def study(
             )
             continue
         if isinstance(step, Simplify):
-            winner = state.by_number(step.trial).settings
-            simple = simplified(searcher.surrogate(drifted(state)), stack.space, winner)
-            state = after(
-                state,
-                _record(
-                    "simplified", of=step.trial, settings=simple.settings, reverted=simple.reverted
-                ),
-            )
+            surrogate = searcher.surrogate(drifted(state))
+            record = next_block(state, surrogate, stack.space, step.trial)
+            state = after(state, _record("simplified", **record))
             continue
         if isinstance(step, Ask):
             asked = searcher.ask(drifted(state))
@@ -74,8 +80,13 @@ def study(
             step = Measure(Phase.SEARCH, settings, asked=asked.number, suggested=asked.values)
         moved = drift * state.elapsed / (SECONDS * trials)
         state = _measured(state, step, stack.measure(step.settings, rng), exp(moved))
-        if step.phase in COUNTED:
-            tell(searcher, state.trials[-1])
+        if step.phase in LEARNED:
+            _tell(searcher, state.trials[-1], probes)
+
+
+def _tell(searcher: Searcher, done: Trial, probes: Probes | None) -> None:
+    notes = probes.notes(done.settings, done.peak.peak) if probes and done.peak else {}
+    tell(searcher, done, notes.get(MOVES, "").split(), json.loads(notes.get(CAPACITIES, "{}")))
 
 
 def _measured(state: State, step: Measure, peak: float | None, moved: float) -> State:

@@ -61,7 +61,7 @@ def effects(surrogate: Surrogate) -> dict[str, float]:
 
 def uncertainties(surrogate: Surrogate) -> dict[str, float]:
     """Parameter → sd of its ``effects``: the posterior's, along the shape that its mean gives it."""
-    process, points = surrogate.log_peak, surrogate.observations.points
+    process, points = surrogate.log_peak, _configurations(surrogate)
     sds = {}
     for d, (name, part) in enumerate(_parts(surrogate)):
         shape = part.T @ process.alpha
@@ -87,10 +87,13 @@ def pairs(surrogate: Surrogate, most: int = PAIRS) -> tuple[Pair, ...]:
 
 
 def edges(surrogate: Surrogate, best: Points) -> tuple[Edge, ...]:
-    """Numbers whose value in ``best`` is at an end of the range towards which the model climbs."""
-    too_narrow = []
+    """Numbers whose value in ``best`` is at an end of the range towards which the model climbs, if the
+    interval of their effect leaves out zero."""
+    too_narrow, sds = [], uncertainties(surrogate)
+    clear = {name for name, e in effects(surrogate).items() if e > WITHIN_90 * sds[name]}
     for d, axis in enumerate(surrogate.grid.axes):
-        if not axis.ordered or best[d] == surrogate.grid.baseline[d]:
+        unmoved = best[d] == surrogate.grid.baseline[d]
+        if not axis.ordered or unmoved or axis.dimension.name not in clear:
             continue
         place = float(axis.units[best[d]])
         for end, near in (("low", place <= EDGE), ("high", place >= 1 - EDGE)):
@@ -118,10 +121,15 @@ def _wider(axis: Axis, level: int, end: str) -> Edge:
     return Edge(dimension.name, axis.values[level], end, (numbers[0], numbers[1]))
 
 
+def _configurations(surrogate: Surrogate) -> Points:
+    """What was measured, each once: test beds repeat the baseline, and finals the leaders."""
+    return np.unique(surrogate.observations.points, axis=0)
+
+
 def _parts(surrogate: Surrogate) -> Iterator[tuple[str, Array]]:
     """Each parameter, with the covariance that it alone brings between what was learned from and
     what was measured."""
-    process, points = surrogate.log_peak, surrogate.observations.points
+    process, points = surrogate.log_peak, _configurations(surrogate)
     for d, axis in enumerate(surrogate.grid.axes):
         left, right = process.points[:, d], points[:, d]
         part = process.amplitudes[d] * process.tables[d][left[:, None], right[None, :]]

@@ -16,11 +16,11 @@ from optuna.trial import FrozenTrial, TrialState
 
 from autotune import plugins
 from autotune.errors import AutotuneError
-from autotune.optimize.base import SpaceSampler, Task
+from autotune.optimize.base import SpaceSampler, Task, distributions, inside
 from autotune.optimize.gp.sampler import GpSampler
-from autotune.optimize.gp.surrogate import log_scale
+from autotune.optimize.gp.surrogate import log_scale, works
 from autotune.space.dimension import Dimension
-from autotune.space.space import Infeasible
+from autotune.space.space import Infeasible, Space
 from autotune.target.messages import instead
 
 SURROGATES = {"skopt-gp": "GP", "skopt-et": "ET", "skopt-rf": "RF"}
@@ -108,6 +108,55 @@ def _decoded(dimension: Dimension, value: Any) -> Any:
     return dimension.clip(value.item() if hasattr(value, "item") else value)
 
 
+class CoreFirst(BaseSampler):
+    """Any sampler, with what is known to matter; the rest stays as the best configuration has it."""
+
+    def __init__(self, inner: BaseSampler, task: Task) -> None:
+        self._inner, self._task = inner, task
+        self._core = {dimension.name for dimension in task.space.core}
+
+    def infer_relative_search_space(
+        self, study: Study, trial: FrozenTrial
+    ) -> dict[str, BaseDistribution]:
+        return distributions(self._task.space.tunable)
+
+    def sample_relative(
+        self, study: Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
+    ) -> dict[str, Any]:
+        inner = self._inner.infer_relative_search_space(study, trial)
+        asked = {name: inner[name] for name in inner if name in self._core}
+        values = self._inner.sample_relative(study, trial, asked)
+        own = {name: values[name] for name in self._core if name in values}
+        for name in sorted(self._core - set(own)):
+            own[name] = self._inner.sample_independent(study, trial, name, search_space[name])
+        return {**_leading(study, self._task.space), **own}
+
+    def sample_independent(
+        self, study: Study, trial: FrozenTrial, param_name: str,
+        param_distribution: BaseDistribution,
+    ) -> Any:  # fmt: skip
+        return self._inner.sample_independent(study, trial, param_name, param_distribution)
+
+    def before_trial(self, study: Study, trial: FrozenTrial) -> None:
+        self._inner.before_trial(study, trial)
+
+    def after_trial(
+        self, study: Study, trial: FrozenTrial, state: TrialState, values: Sequence[float] | None
+    ) -> None:
+        self._inner.after_trial(study, trial, state, values)
+
+    def reseed_rng(self) -> None:
+        self._inner.reseed_rng()
+
+
+def _leading(study: Study, space: Space) -> dict[str, Any]:
+    """The best configuration that works, or else the baseline, as far as it is searched."""
+    done = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
+    usable = [trial for trial in done if works(trial) and trial.value is not None]
+    best = max(usable, key=lambda trial: trial.value or 0.0, default=None)
+    return inside({**space.baseline, **(best.params if best else {})}, space.tunable)
+
+
 @dataclass(frozen=True)
 class Chosen:
     """A sampler, by its own name, and why it is this one."""
@@ -165,14 +214,23 @@ def choose(name: str, task: Task) -> Chosen:
     if name not in SAMPLERS:
         hint = instead(name, ["auto", *SAMPLERS])
         raise AutotuneError(f"there is no sampler {name!r}", hint=hint)
-    return Chosen(name, "the target asks for it", SAMPLERS[name](task))
+    sampler, why = SAMPLERS[name](task), "the target asks for it"
+    if isinstance(sampler, GpSampler) or len(task.space.core) == len(task.space.tunable):
+        return Chosen(name, why, sampler)
+    return Chosen(name, f"{why}; {_size(task)}", CoreFirst(sampler, task))
+
+
+def _size(task: Task) -> str:
+    every, core = len(task.space.tunable), len(task.space.core)
+    first = f", {core} of them first" if core < every else ""
+    return f"{task.trials} trials of {every} parameters{first}"
 
 
 def _auto(task: Task) -> Chosen:
-    parameters = len(task.space.tunable)
-    size = f"{task.trials} trials of {parameters} parameters"
+    size = _size(task)
     if task.trials > MANY:
-        return Chosen("tpe", f"{size} (auto: its cost does not grow with trials)", tpe(task))
+        why = f"{size} (auto: its cost does not grow with trials)"
+        return Chosen("tpe", why, choose("tpe", task).sampler)
     return Chosen(
         "gp", f"{size} (auto: best for ≤ {MANY} trials in our benchmarks)", GpSampler(task)
     )

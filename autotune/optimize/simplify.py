@@ -1,15 +1,20 @@
-"""A winner without what does nothing: as few changes, and restarts, as its modelled capacity allows.
+"""A winner without what does nothing: as few changes, and restarts, as keep its capacity.
 
-A search leaves settings where it happened to try them. Before a winner is proven, what the model holds
-to be without effect goes back to what runs: whole services first, those that must be restarted before
-the others, then single parameters, the least likely to matter first. Each step is kept if the model
-loses no more than a small part of the gain by all of them together. What is proven is the result.
+A preset and a search leave settings that have nothing to do with the gain. Before a winner is proven,
+they go back to what runs, by measurement: the model says how likely each block of changes is to cost
+next to nothing (services, classes of effect, those that need a restart, and the least likely to matter
+together), the block that promises most is measured, and the model learns from it. What is accepted is
+the base of the next block; what is refused is never tried again as a part of a larger one. What is
+proven is the result.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
 
 from autotune.optimize.gp.scale import decompress
 from autotune.optimize.gp.surrogate import Surrogate
@@ -17,65 +22,108 @@ from autotune.parameter_name import ParameterName
 from autotune.services.base import Action, Effect, Settings
 from autotune.space.space import Infeasible, Space
 
+Array = npt.NDArray[np.float64]
+
 # Of the logarithm of the gain, what may be lost by all that is reverted, and no less than the second:
 # a hundredth of the capacity, at a gain of which that is a small part.
 LOSS, LEAST = 0.03, 0.003
-RANK = {Effect.COSMETIC: 0, Effect.SMALL: 1, Effect.CAPACITY: 2}
+ACCEPTED = 0.5  # probability of losing no more, at which a measured block is reverted
+PROMISING = 0.15  # and at which it is worth a measurement
+RESTART_WEIGHT = 2.0  # of a change that needs a restart, in changes that need none
+DRAWS = 400
 
 
 @dataclass(frozen=True)
 class Simplified:
-    """``settings`` with the ``reverted`` parameters as they are in the baseline; ``loss`` is what the
-    model believes that to cost, as a logarithm."""
+    """``settings`` with the ``reverted`` parameters as they are in the baseline; ``probability`` that
+    this costs next to nothing, by the model."""
 
     settings: Settings
     reverted: tuple[str, ...]
-    loss: float
+    probability: float
 
 
 def simplified(
-    surrogate: Surrogate, space: Space, winner: Settings, least: float = LEAST
+    surrogate: Surrogate,
+    space: Space,
+    winner: Settings,
+    accepted: Collection[str] = (),
+    refused: Sequence[Collection[str]] = (),
 ) -> Simplified:
-    """The simplest configuration that the model holds to be as good as ``winner``."""
-    baseline, settings = space.baseline, dict(winner)
-    height = _log_peak(surrogate, winner)
-    limit = max(LOSS * (height - _log_peak(surrogate, baseline)), least)
-    for names in _blocks(surrogate, space, winner):
-        wider = {**settings, **{name: baseline[name] for name in names}}
-        if _kept(space, wider) and height - _log_peak(surrogate, wider) <= limit:
-            settings = wider
-    reverted = tuple(name for name in winner if settings[name] != winner[name])
-    return Simplified(settings, reverted, height - _log_peak(surrogate, settings))
+    """What to measure next: ``winner`` with more reverted than was ``accepted``, and no set that holds
+    one of ``refused``. Nothing more is ``reverted`` where nothing promises anything."""
+    changed = [d.name for d in space.tunable if winner[d.name] != space.baseline[d.name]]
+    chosen, probability, value = frozenset(accepted), 1.0, 0.0
+    weights = {name: _weight(space, name) for name in changed}
+    sets = [
+        names for names in dict.fromkeys(_blocks(surrogate, space, winner, changed, chosen))
+        if not any(names >= set(block) for block in refused)
+        and _kept(space, reverted(space, winner, names))
+    ]  # fmt: skip
+    for names, chance in zip(sets, chances(surrogate, space, winner, sets), strict=True):
+        promise = chance * sum(weights[name] for name in names - frozenset(accepted))
+        if chance >= PROMISING and promise > value:
+            chosen, probability, value = names, chance, promise
+    order = tuple(name for name in changed if name in chosen)
+    return Simplified(reverted(space, winner, chosen), order, probability)
 
 
-def _blocks(surrogate: Surrogate, space: Space, winner: Settings) -> Iterator[Sequence[str]]:
-    """What to revert together, in the order of trying it."""
+def reverted(space: Space, winner: Settings, names: Collection[str]) -> Settings:
+    """``winner`` with these parameters as they are in the baseline."""
+    return {**winner, **{name: space.baseline[name] for name in names}}
+
+
+def chances(
+    surrogate: Surrogate, space: Space, winner: Settings, sets: Sequence[Collection[str]]
+) -> list[float]:
+    """For each set of changes the probability that ``winner`` loses next to nothing without it."""
+    if not sets:
+        return []
+    log_peaks = _draws(
+        surrogate, [winner, space.baseline, *(reverted(space, winner, names) for names in sets)]
+    )
+    limit = np.maximum(LOSS * (log_peaks[:, 0] - log_peaks[:, 1]), LEAST)
+    return [float((log_peaks[:, 0] - each <= limit).mean()) for each in log_peaks[:, 2:].T]
+
+
+def _blocks(
+    surrogate: Surrogate,
+    space: Space,
+    winner: Settings,
+    changed: Sequence[str],
+    accepted: frozenset[str],
+) -> Iterator[frozenset[str]]:
+    """Sets of changes to revert, what was accepted included."""
     dimensions = {d.name: d for d in space.tunable}
-    changed = [name for name in dimensions if winner[name] != space.baseline[name]]
-    owners = dict.fromkeys(ParameterName.parse(name).owner for name in changed)
-    restarts = [n for n in changed if dimensions[n].parameter.action is Action.RESTART]
-    for group in (restarts, changed):
-        for owner in owners:
-            yield [name for name in group if ParameterName.parse(name).owner == owner]
-    for effect in RANK:
-        yield [name for name in changed if dimensions[name].parameter.effect is effect]
-    full = _log_peak(surrogate, winner)
-    losses = {
-        name: full - _log_peak(surrogate, {**winner, name: space.baseline[name]})
-        for name in changed
-    }
-    yield from ([name] for name in sorted(changed, key=lambda n: (
-        dimensions[n].parameter.action is not Action.RESTART,
-        RANK[dimensions[n].parameter.effect],
-        losses[n],
-    )))  # fmt: skip
+    left = [name for name in changed if name not in accepted]
+    if not left:
+        return
+    restarts = [n for n in left if dimensions[n].parameter.action is Action.RESTART]
+    for group in (restarts, left):
+        for owner in dict.fromkeys(ParameterName.parse(name).owner for name in group):
+            yield accepted | {n for n in group if ParameterName.parse(n).owner == owner}
+    for effect in Effect:
+        yield accepted | {n for n in left if dimensions[n].parameter.effect is effect}
+    without = [reverted(space, winner, accepted | {name}) for name in left]
+    log_peaks = _draws(surrogate, [reverted(space, winner, accepted), *without])
+    losses = log_peaks[:, :1] - log_peaks[:, 1:]
+    order = np.argsort(losses.mean(axis=0) + losses.std(axis=0), kind="stable")
+    for count in range(1, len(left) + 1):
+        yield accepted | {left[index] for index in order[:count]}
 
 
-def _log_peak(surrogate: Surrogate, settings: Settings) -> float:
-    points = surrogate.grid.canonical(surrogate.grid.encode_all([settings]))
-    mean, _ = surrogate.predict(points)
+def _draws(surrogate: Surrogate, settings: Sequence[Settings]) -> Array:
+    """Log peaks of these configurations, as the model may have them: ``[draw, configuration]``."""
+    points = surrogate.grid.canonical(surrogate.grid.encode_all(list(settings)))
+    model, rng = surrogate.composite or surrogate.log_peak, np.random.default_rng(len(settings))
+    drawn = model.draws(points, DRAWS, rng)
     # Above the best that was measured, the scale is the logarithm itself.
-    return float(mean[0]) if mean[0] > 0 else float(decompress(mean)[0])
+    return np.where(drawn > 0, drawn, decompress(drawn))
+
+
+def _weight(space: Space, name: str) -> float:
+    action = next(d.parameter.action for d in space.tunable if d.name == name)
+    return RESTART_WEIGHT if action is Action.RESTART else 1.0
 
 
 def _kept(space: Space, settings: Settings) -> bool:

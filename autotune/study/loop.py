@@ -12,10 +12,9 @@ from autotune.environments.load_session import UNKNOWN_SD
 from autotune.estimate import WITHIN_90, Estimate
 from autotune.optimize.gp.surrogate import CAPACITIES, MATTERS, MOVES
 from autotune.optimize.searcher import Outcome, Searcher
-from autotune.optimize.simplify import simplified
 from autotune.study import trial as trials
 from autotune.study.context import TrialContext
-from autotune.study.ranking import Verdict, conclude, drifted, works
+from autotune.study.ranking import FINALS, Verdict, conclude, drifted, works
 from autotune.study.records import COUNTED, Phase, State, Trial
 from autotune.study.schedule import (
     Conclude,
@@ -26,12 +25,15 @@ from autotune.study.schedule import (
     allowance,
     next_step,
 )
+from autotune.study.simplifying import next_block
 from autotune.target.model import Budget
 
 # How far a configuration's peak may be from its own earlier measurement: sd of its logarithm.
 KNOWN_SD = 0.10
 # The search ends when the chance of finding anything better by MATTERS is below this.
 STOP_BELOW = 0.05
+# What the model learns from: which changes do nothing is asked when the finals are over.
+LEARNED = (*COUNTED, *FINALS, Phase.SIMPLIFIED)
 
 
 def tune(context: TrialContext, searcher: Searcher, budget: Budget) -> Verdict:
@@ -78,7 +80,7 @@ def prepared(
 
 def learn(context: TrialContext, searcher: Searcher, done: Trial) -> None:
     """Tell the sampler what came of a trial."""
-    if done.phase in COUNTED:
+    if done.phase in LEARNED:
         with context.clock.on("search"):
             _tell(searcher, done, context.store.state)
     context.spent()
@@ -137,13 +139,19 @@ def _rank(context: TrialContext, searcher: Searcher) -> None:
 
 def _simplify(context: TrialContext, searcher: Searcher, number: int) -> None:
     state = context.store.state
-    surrogate, winner = searcher.surrogate(drifted(state)), state.by_number(number)
-    simple = simplified(surrogate, context.space.knowing(state.rss), winner.settings)
-    context.store.simplified(number, simple.settings, simple.reverted)
-    if simple.reverted:
-        changed = sum(winner.settings[n] != v for n, v in context.space.baseline.items())
+    space = context.space.knowing(state.rss)
+    record = next_block(state, searcher.surrogate(drifted(state)), space, number)
+    context.store.simplified(record)
+    winner = state.by_number(number).settings
+    changed = sum(winner[name] != value for name, value in space.baseline.items())
+    if record["reverted"]:
         context.progress.note(
-            f"{len(simple.reverted)} of {changed} changes of trial {number} do nothing, by the model: "
+            f"{len(record['reverted'])} of {changed} changes of trial {number} may do nothing, by the "
+            "model: measured without them"
+        )
+    elif record["accepted"] is not None:
+        context.progress.note(
+            f"{len(record['without'])} of {changed} changes of trial {number} do nothing, as measured: "
             "it is proven without them"
         )
 
@@ -186,6 +194,6 @@ def tell(
 
 def catch_up(searcher: Searcher, state: State) -> None:
     """After a kill: record what was measured and not recorded, discard suggestions never measured."""
-    for trial in state.finished(*COUNTED):
+    for trial in state.finished(*LEARNED):
         _tell(searcher, trial, state)
     searcher.discard_pending()

@@ -25,7 +25,6 @@ from autotune.study.records import COUNTED, OPENING, Phase, State, Trial
 PLAUSIBLE = 2.0
 FINALS = (Phase.FINALIST, Phase.RUNNER_UP)  # measurements after the search, before the claim
 DECIDED = 0.95  # probability at which two finalists need no further comparison
-WORSE = 0.9  # probability at which a simplified winner is taken to have lost something
 LEAST_REPEATS = 3  # before their spread says anything
 # Phases that measure a configuration that was not selected by this measurement of it.
 REPEATED = (Phase.BASELINE, Phase.REFERENCE, *FINALS, Phase.CONFIRM)
@@ -77,20 +76,18 @@ def finalists(state: State, most: int, least: int) -> tuple[int, ...]:
 
 def best(state: State) -> int | None:
     """The trial that stands to win: not yet a claim. Once the search has ended, the best preset
-    does unless another one is likely to be better, and its simplified form once that was measured,
-    unless it is likely to be worse."""
+    does unless another one is likely to be better, and what is left of it when what does nothing
+    has been reverted."""
     stock, numbers = baseline(state), {trial.number for trial in state.trials}
     others = numbers - {stock.number} if stock else numbers
     proving = (t.of for t in state.finished(Phase.CONFIRM) if t.of in others)
     if (begun := next(proving, None)) is not None:
         return begun
-    number = leader(state)
-    simple = next((t for t in state.finished(Phase.SIMPLIFIED) if t.of == number), None)
-    if number is None or simple is None or simple.peak is None or not simple.peak.feasible:
+    number, simple = leader(state), state.simplified
+    if number is None or simple is None or simple.get("of") != number:
         return number
-    before = pooled(candidates(state), _again(state, *FINALS))[number]
-    measured = simple.peak.estimate.noisier(_believed_noise(state))
-    return number if better(before, measured) > WORSE else simple.number
+    accepted = simple.get("accepted")
+    return number if accepted is None else int(accepted)
 
 
 def leader(state: State) -> int | None:

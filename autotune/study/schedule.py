@@ -49,6 +49,9 @@ MOST_RESERVE = 0.45
 LEAST_SECONDS = 15.0  # of a measurement: in less, nothing is learned
 MOST_PAIRS = 6
 RUNNER_UP_PAIRS = 2
+# Blocks of a winner's changes that are measured reverted: time is kept for so many, the second figure
+# from a comparison with the best preset too, and the third is the most.
+BLOCKS, LEAST_BLOCKS, MOST_BLOCKS = 4, 2, 8
 # Measurements of the confirmation that may fail (the generator starved, say) and be made again.
 MOST_LOST = 2
 # Of the trials, for known configurations: with many deployments the search must have its share.
@@ -113,8 +116,8 @@ def next_step(
         or _awaiting(state, Phase.FINALIST)
         or _against_runner_up(state, budget, elapsed, bed)
         or _awaiting(state, Phase.RUNNER_UP)
-        or _simplifying(state, budget, elapsed)
         or _awaiting(state, Phase.SIMPLIFIED)
+        or _simplifying(state, budget, elapsed)
         or _confirming(state, budget, elapsed, bed)
         or _awaiting(state, Phase.CONFIRM)
         or Conclude()
@@ -261,8 +264,9 @@ def _may_search(state: State, budget: Budget, elapsed: float) -> bool:
 
 
 def reserve(state: State, budget: Budget) -> float:
-    """Seconds kept for re-measuring the leaders and proving the winner."""
-    needed = _turns(state, FINALISTS) * trial_seconds(state) + proof_seconds(state)
+    """Seconds kept for re-measuring the leaders, and for simplifying and proving the winner."""
+    before = _turns(state, FINALISTS) + BLOCKS
+    needed = before * trial_seconds(state) + proof_seconds(state)
     return min(needed, MOST_RESERVE * budget.time)
 
 
@@ -302,7 +306,7 @@ def _finals(state: State, budget: Budget, elapsed: float) -> Step | None:
     done = state.begun(Phase.FINALIST)
     measured = {trial.of for trial in done}
     each = max(trial_seconds(state), 1e-9)
-    fitting = int((budget.time - elapsed - proof_seconds(state)) / each)
+    fitting = int((budget.time - elapsed - proof_seconds(state)) / each) - BLOCKS
     left = fitting * max(1, len(state.active_beds)) + len(done)
     most = min(left, MOST_FINALISTS)
     # One alone would be measured again for nothing.
@@ -313,17 +317,17 @@ def _finals(state: State, budget: Budget, elapsed: float) -> Step | None:
 
 
 def _simplifying(state: State, budget: Budget, elapsed: float) -> Step | None:
-    """The winner without what the model holds to be without effect, measured once before its proof."""
-    number = leader(state)
-    fits = elapsed + trial_seconds(state) + proof_seconds(state) <= budget.time
-    begun = state.begun(Phase.CONFIRM, Phase.SIMPLIFIED) or state.values
-    if number is None or state.posterior is None or begun or not fits:
+    """The winner without what the model holds to be without effect, block by block, before its proof."""
+    number, last = leader(state), state.simplified
+    measured = len(state.begun(Phase.SIMPLIFIED))
+    if number is None or state.posterior is None or state.begun(Phase.CONFIRM) or state.values:
         return None
-    if state.simplified is None:
+    if last is None or measured > last.get("measured", 0):
         return Simplify(number)
-    if not state.simplified["reverted"]:
+    fits = elapsed + trial_seconds(state) + proof_seconds(state) <= budget.time
+    if not last["reverted"] or measured >= MOST_BLOCKS or not fits:
         return None
-    return Measure(Phase.SIMPLIFIED, state.simplified["settings"], of=number)
+    return Measure(Phase.SIMPLIFIED, last["settings"], of=number)
 
 
 def _confirming(state: State, budget: Budget, elapsed: float, bed: str | None) -> Step | None:
@@ -347,7 +351,8 @@ def _against_runner_up(
     compared = rivals(state)
     if compared is None or state.begun(Phase.CONFIRM):
         return None
-    over = elapsed + 2 * trial_seconds(state) + proof_seconds(state) > budget.time
+    kept = proof_seconds(state) + LEAST_BLOCKS * trial_seconds(state)
+    over = elapsed + 2 * trial_seconds(state) + kept > budget.time
     measured = confirmations(state, compared[0], Phase.RUNNER_UP)
     begun = len(state.finished(Phase.RUNNER_UP)) / 2
     begun = _pairs_begun(state, Phase.RUNNER_UP, measured) if bed else begun

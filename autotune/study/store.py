@@ -220,9 +220,9 @@ class Store:
         """Nothing is left to win by searching on."""
         self._write("settled", at=now(), why=why)
 
-    def simplified(self, of: int, settings: Mapping[str, Any], reverted: Sequence[str]) -> None:
-        """The winner of the finals with what the model holds to be without effect ``reverted``."""
-        self._write("simplified", at=now(), of=of, settings=dict(settings), reverted=list(reverted))
+    def simplified(self, record: Mapping[str, Any]) -> None:
+        """Which of the winner's changes to revert next, and which were (`study.simplifying`)."""
+        self._write("simplified", at=now(), **record)
 
     def explained(self, reduced: Mapping[str, Any]) -> None:
         """Which of the winner's changes carry its gain, as measured."""

@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+from dataclasses import replace
+from itertools import product
+
 import numpy as np
 import pytest
 from spaces import many
@@ -55,3 +58,18 @@ def test_what_matters_is_surer_than_what_does_not(surrogate: Surrogate) -> None:
     assert effects["t.x.p0"] == pytest.approx(0.4 / 12**0.5, abs=3 * sds["t.x.p0"] + 0.02)
     for idle in ("t.x.p4", "t.x.p5"):
         assert effects[idle] < 1.645 * sds[idle] + 0.005
+
+
+def test_an_end_of_a_range_without_a_clear_effect_is_no_reason(surrogate: Surrogate) -> None:
+    sds, effects = importance.uncertainties(surrogate), importance.effects(surrogate)
+    idle = [name for name in effects if effects[name] < 1.645 * sds[name]]
+    assert idle
+    for name, value in product(idle, (0.0, 1.0)):
+        assert importance.edges(surrogate, GRID.encode({name: value})) == ()
+
+
+def test_a_configuration_measured_again_and_again_counts_once(surrogate: Surrogate) -> None:
+    seen = surrogate.observations
+    again = replace(seen, points=np.vstack([seen.points, seen.points[[0] * 200]]))
+    repeated = replace(surrogate, observations=again)
+    assert importance.effects(repeated) == pytest.approx(importance.effects(surrogate))

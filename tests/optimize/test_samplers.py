@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from math import exp
 
 import numpy as np
@@ -11,9 +12,16 @@ from autotune.errors import AutotuneError
 from autotune.optimize.base import Task
 from autotune.optimize.samplers import SAMPLERS, choose
 from autotune.optimize.searcher import Outcome, Searcher
-from autotune.services.base import Settings
+from autotune.services.base import Effect, Settings
 
 pytestmark = pytest.mark.long
+
+CORE = ("web.x.children", "cache.x.growth")
+CORE_OF_TWO = replace(SPACE, constraints=(), dimensions=tuple(
+    replace(d, parameter=replace(
+        d.parameter, effect=Effect.CAPACITY if d.name in CORE else Effect.COSMETIC
+    )) for d in SPACE.dimensions
+))  # fmt: skip
 
 
 def searcher(
@@ -100,6 +108,21 @@ def test_auto_says_what_it_chose_and_why() -> None:
     assert chosen.name == "gp"
     assert "30 trials of 6 parameters" in chosen.why
     assert choose("auto", Task(SPACE, 5000)).name == "tpe"
+    assert "30 trials of 6 parameters, 2 of them first" in choose("auto", Task(CORE_OF_TWO, 30)).why
+
+
+@pytest.mark.parametrize("kind", [kind for kind in SAMPLERS if kind != "gp"])
+def test_every_sampler_leaves_what_hardly_matters_as_the_best_has_it(kind: str) -> None:
+    search = Searcher(optuna.storages.InMemoryStorage(), "s", CORE_OF_TWO, kind, 3, 40)
+    leader = {**CORE_OF_TWO.baseline, "web.x.children": 40, "web.x.threads": 3, "os.x.flag": True}
+    search.record(None, CORE_OF_TWO.baseline, Outcome(90.0, {"trial": 0}))
+    search.record(None, leader, Outcome(100.0, {"trial": 1}))
+    moved = set()
+    for number in range(2, 14):
+        asked = search.ask()
+        moved |= {name for name, value in asked.values.items() if value != leader[name]}
+        search.record(asked.number, asked.values, Outcome(50.0, {"trial": number}))
+    assert moved == set(CORE)
 
 
 def test_an_unknown_name_brings_the_nearest() -> None:

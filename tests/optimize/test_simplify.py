@@ -7,11 +7,10 @@ from math import exp
 
 import numpy as np
 import optuna
-import pytest
 from spaces import dimension
 
 from autotune.optimize.searcher import Outcome, Searcher
-from autotune.optimize.simplify import simplified
+from autotune.optimize.simplify import chances, simplified
 from autotune.services.base import Action, Effect, Settings
 from autotune.space.expression import parse_comparison
 from autotune.space.rules import Rule
@@ -50,7 +49,23 @@ def test_what_does_nothing_is_reverted_and_what_matters_stays() -> None:
     assert set(RESTARTS) <= set(found.reverted)
     assert len(found.reverted) >= 7
     assert {n: found.settings[n] for n in found.reverted} == dict.fromkeys(found.reverted, 0.2)
-    assert found.loss <= 0.03
+    assert found.probability > 0.5
+
+
+def test_what_was_accepted_stays_reverted_and_what_was_refused_is_no_part_of_more() -> None:
+    search, winner = searched()
+    accepted, refused = RESTARTS[:1], frozenset({"web.x.p1", "web.x.p2"})
+    found = simplified(search.surrogate(), SPACE, winner, accepted, [refused])
+    assert set(accepted) < set(found.reverted)
+    assert not refused <= set(found.reverted)
+    assert MATTERS not in found.reverted
+
+
+def test_what_carries_the_gain_is_hardly_free() -> None:
+    search, winner = searched()
+    needed, idle = chances(search.surrogate(), SPACE, winner, [[MATTERS], RESTARTS])
+    assert needed < 0.05
+    assert idle > 0.5
 
 
 def test_a_rule_that_needs_a_change_keeps_it() -> None:
@@ -64,4 +79,4 @@ def test_the_baseline_has_nothing_to_revert() -> None:
     search, _ = searched()
     found = simplified(search.surrogate(), SPACE, SPACE.baseline)
     assert found.reverted == ()
-    assert found.loss == pytest.approx(0.0)
+    assert found.settings == SPACE.baseline

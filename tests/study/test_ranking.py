@@ -112,17 +112,29 @@ def test_a_winner_is_proven_without_what_does_nothing() -> None:
     state = replace(state, seconds={"load": 60.0})
     space, budget = Space((), (), {}), Budget.model_construct(trials=4, time=3600.0)
     assert next_step(state, space, budget, 60.0) == Simplify(2)
-    state = replace(state, simplified={"settings": {"a.b.c": 1}, "reverted": ["a.b.d"]})
+    block = {"of": 2, "settings": {"a.b.c": 1}, "reverted": ["a.b.d"], "accepted": None}
+    state = replace(state, simplified=block)
     step = next_step(state, space, budget, 60.0)
     assert isinstance(step, Measure)
     assert (step.phase, step.of, step.settings) == (Phase.SIMPLIFIED, 2, {"a.b.c": 1})
     simple = measured_again(state, Phase.SIMPLIFIED, (2, 119.0))
-    assert best(simple) == len(simple.trials) - 1
+    assert best(simple) == 2
+    # The model is asked again: what it accepts is proven, when it knows of nothing more.
+    assert next_step(simple, space, budget, 60.0) == Simplify(2)
+    number = len(simple.trials) - 1
+    done = {**block, "reverted": [], "without": ["a.b.d"], "accepted": number, "measured": 1}
+    simple = replace(simple, simplified=done)
+    assert best(simple) == number
     step = next_step(simple, space, budget, 60.0)
     assert isinstance(step, Measure)
     assert (step.phase, step.of) == (Phase.CONFIRM, 0)
+    # Another block is measured as long as there is time to prove what is left.
+    following = replace(simple, simplified={**done, "reverted": ["a.b.d", "a.b.e"]})
+    assert next_step(following, space, budget, 60.0).phase is Phase.SIMPLIFIED  # type: ignore[union-attr]
+    assert next_step(following, space, budget, 3590.0).phase is Phase.CONFIRM  # type: ignore[union-attr]
     # What turns out to have carried some of the gain stays.
-    assert best(measured_again(state, Phase.SIMPLIFIED, (2, 95.0))) == 2
+    refused = {**done, "accepted": None, "without": [], "refused": [["a.b.d"]]}
+    assert best(replace(simple, simplified=refused)) == 2
     nothing = replace(state, simplified={"settings": {}, "reverted": []})
     step = next_step(nothing, space, budget, 60.0)
     assert isinstance(step, Measure)

@@ -1,0 +1,42 @@
+"""Which of the winner's changes are reverted before it is proven, from what is on record."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from autotune.optimize.gp.surrogate import Surrogate
+from autotune.optimize.simplify import ACCEPTED, chances, reverted, simplified
+from autotune.space.space import Space
+from autotune.study.ranking import works
+from autotune.study.records import Phase, State
+
+
+def next_block(state: State, surrogate: Surrogate, space: Space, number: int) -> Mapping[str, Any]:
+    """The record of what to measure next of trial ``number``: its ``settings`` with all of ``reverted``
+    as in the baseline, nothing if that list is empty.
+
+    ``without`` is what has been reverted for good, and ``accepted`` the trial that measured this;
+    ``refused`` sets of changes lose too much. ``measured`` counts the measurements it rests on.
+    """
+    winner, last = state.by_number(number).settings, state.simplified or {}
+    done = state.finished(Phase.SIMPLIFIED)
+    accepted, without = last.get("accepted"), tuple(last.get("without", ()))
+    refused = list(last.get("refused", ()))
+    if (block := last.get("reverted")) and done:
+        holds = works(done[-1:]) and chances(surrogate, space, winner, [block])[0] >= ACCEPTED
+        if holds:
+            accepted, without = done[-1].number, tuple(block)
+        else:
+            refused.append(list(block))
+    following = simplified(surrogate, space, winner, without, refused)
+    more = set(following.reverted) > set(without)
+    return {
+        "of": number,
+        "settings": dict(following.settings) if more else dict(reverted(space, winner, without)),
+        "reverted": list(following.reverted) if more else [],
+        "accepted": accepted,
+        "without": list(without),
+        "refused": refused,
+        "measured": len(state.begun(Phase.SIMPLIFIED)),
+    }

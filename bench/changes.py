@@ -1,0 +1,107 @@
+"""Fewest changes: of what whole studies confirm, how much is truly effective, and what it cost.
+
+    python -m bench changes [--seeds 3] [--first 1000] [--stacks local/even,…] [--measurements 30,80]
+
+Studies of the shipped targets with all their parameters (`bench.catalogue`), as long as so many
+measurements: presets, search, finals, the simplified winner and the proof. A change is truly effective
+if reverting it alone costs the confirmed configuration a thousandth of its capacity. ``kept`` is the
+confirmed configuration's part of the gain that the winner had with all of its changes.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+from itertools import product
+from math import log
+
+import numpy as np
+
+from autotune.services.base import Settings
+from autotune.study.ranking import leader
+from bench.search import HARDWARE, SEEN, Case, Probes
+from bench.stacks import Stack
+from bench.studies import SECONDS, study
+
+EFFECTIVE = 0.001
+KEPT, PRECISION = 0.97, 0.9  # the bars
+
+
+@dataclass(frozen=True)
+class Confirmed:
+    """Changes of the winner and of what was confirmed, those that are effective, the part of the
+    winner's log gain that is left, and the log gain that was confirmed."""
+
+    before: int
+    changes: int
+    effective: int
+    kept: float
+    gain: float
+
+
+def confirmed(case: Case, measurements: int) -> Confirmed | None:
+    """One study; ``None`` where the baseline won."""
+    stack = case.stack
+    done = study(
+        stack, trials=measurements, seed=case.seed, time=SECONDS * measurements,
+        probes=Probes(case),
+    )  # fmt: skip
+    first, number = leader(done.state), done.verdict.best
+    if first is None or number is None:
+        return None
+    winner, final = (done.state.by_number(n).settings for n in (first, number))
+    stock, height = _log(stack, stack.space.baseline), _log(stack, final)
+    names = changes(stack, final)
+    reverted = [_log(stack, {**final, n: stack.space.baseline[n]}) for n in names]
+    return Confirmed(
+        len(changes(stack, winner)), len(names),
+        sum(height - each >= EFFECTIVE for each in reverted),
+        (height - stock) / max(_log(stack, winner) - stock, 1e-9), height - stock,
+    )  # fmt: skip
+
+
+def changes(stack: Stack, settings: Settings) -> list[str]:
+    """What these settings change that has an effect where they are."""
+    active = stack.space.active(settings)
+    return [n for n, v in stack.space.baseline.items() if n in active and settings[n] != v]
+
+
+def _log(stack: Stack, settings: Settings) -> float:
+    return log(stack.peak(settings) or 1.0)
+
+
+def main(arguments: Sequence[str] = ()) -> None:
+    parser = argparse.ArgumentParser(description="Changes of what is confirmed.")
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--first", type=int, default=1000, help="the first of them")
+    parser.add_argument("--stacks", default=",".join(HARDWARE))
+    parser.add_argument("--measurements", default="30,80")
+    parser.add_argument("--jobs", type=int, default=None, help="processes to share it")
+    options = parser.parse_args(arguments)
+    names, seeds = options.stacks.split(","), range(options.first, options.first + options.seeds)
+    with ProcessPoolExecutor(options.jobs) as pool:
+        for target, measurements in product(
+            ("local", "lab"), map(int, options.measurements.split(","))
+        ):
+            cases = [Case("catalogue", name, seed, SEEN)
+                     for name, seed in product(names, seeds) if name.startswith(target)]  # fmt: skip
+            jobs = [pool.submit(confirmed, case, measurements) for case in cases]
+            studies = [one for job in jobs if (one := job.result()) is not None]
+            if studies:
+                _line(f"{target}, {measurements} measurements", studies)
+
+
+def _line(name: str, studies: Sequence[Confirmed]) -> None:
+    before, after, effective = (
+        np.array([getattr(s, n) for s in studies]) for n in ("before", "changes", "effective")
+    )
+    kept, gains = np.array([s.kept for s in studies]), np.array([s.gain for s in studies])
+    print(
+        f"{name:24} changes {np.median(before):4.0f} → {np.median(after):4.0f} (most {after.max()}), "
+        f"effective {effective.sum() / max(after.sum(), 1):.0%} (bar {PRECISION:.0%}); gain "
+        f"{100 * np.expm1(np.median(gains)):+.0f} %, kept {kept.mean():.1%} on average, at least "
+        f"{KEPT:.0%} in {(kept >= KEPT).mean():.0%} of {len(studies)} studies",
+        flush=True,
+    )
