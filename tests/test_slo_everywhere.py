@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from contextlib import closing
+from contextlib import closing, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -19,6 +19,7 @@ from autotune.environments import load_meter as gauges
 from autotune.environments.evaluation import History
 from autotune.environments.load_meter import LoadMeter
 from autotune.environments.load_session import LoadSession, p99_at_peak
+from autotune.errors import AutotuneError
 from autotune.loads.base import LoadResult, Request
 from autotune.loads.httperf import Httperf
 from autotune.measure import Limits, Noise, Reading, Slo
@@ -257,8 +258,9 @@ def loaded(store: Store, taken: Reading, drained: list[str], stolen: float) -> T
 def run_trial(
     directory: Path, taken: Reading, drained: list[str], stolen: float
 ) -> list[dict[str, Any]]:
-    """One trial; its readings as recorded."""
-    with closing(Store(directory)) as store:
+    """One trial; its readings as recorded. Where the load was never made, it has no value."""
+    unmade = pytest.raises(AutotuneError, match="could not be measured") if taken.limited else None
+    with closing(Store(directory)) as store, unmade or nullcontext():
         made = loaded(store, taken, drained, stolen)
         trial.run(Measure(Phase.BASELINE, made.space.baseline), made, None, None)
     return readings_of(directory)

@@ -209,7 +209,7 @@ def sent(space: Space, settings: Settings) -> Settings:
 def _failed(answer: Unusable | Fault) -> Failed:
     if isinstance(answer, Unusable):
         return Failed(f"infeasible: {answer.why}")
-    return Failed(str(answer), fault=True)
+    return Failed(f"the command failed: {answer}", fault=True)
 
 
 def _files(space: Space, settings: Settings) -> dict[str, bytes]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from autotune.deploy.stack import Stack
 from autotune.diagnose.capacities import capacities, uses
@@ -11,7 +11,8 @@ from autotune.diagnose.context import Bottleneck
 from autotune.diagnose.diagnosis import WatchedReading, contexts_of, diagnose
 from autotune.diagnose.faults import faults, suspected
 from autotune.estimate import PartCapacity
-from autotune.loads.base import Load, LoadResult, LoadSpec
+from autotune.loads.base import NO_PORT, Load, LoadResult, LoadSpec
+from autotune.loads.load_host import PortWait
 from autotune.loads.take import take
 from autotune.measure.reading import Reading
 from autotune.measure.warmup import drain
@@ -48,16 +49,27 @@ class LoadMeter:
     timeout: float
     in_place: Callable[[], Settings] = dict
     generators: tuple[WatchedHost, ...] = ()
+    ports: PortWait = field(default_factory=PortWait)
 
     def take(self, rate: float, seconds: float, *, ramp: float = 1.0) -> WatchedReading:
         """Offer ``rate`` requests/s for ``seconds`` to the stack's entry, and to nothing else, after
         ``ramp`` seconds of it that do not count.
 
-        All hosts are watched meanwhile.
+        All hosts are watched meanwhile. Where client ports ran out it is taken again once there are
+        some.
         """
         spec = LoadSpec(rate, seconds, self.timeout, self.slo.limit, ramp)
+        watched = self._watched(spec)
+        if NO_PORT not in watched.reading.errors:
+            return watched
+        new = self.load.limits.open_connections  # those that stay open are all that is needed
+        needs = replace(spec, rate=new, seconds=1.0, ramp=0.0) if self.load.limits.kept else spec
+        again = self.ports.over(self.load_hosts, self.request, needs)
+        return self._watched(spec) if again else watched
+
+    def _watched(self, spec: LoadSpec) -> WatchedReading:
         hosts = self._hosts(self.in_place())
-        with Watch((*hosts, *self.generators), spec.ramp + seconds) as watch:
+        with Watch((*hosts, *self.generators), spec.ramp + spec.seconds) as watch:
             result = take(self.load, self.request, spec, *self.load_hosts)
         measured, observations = reading(result, spec), watch.observations
         if not self.slo.met(measured) and (why := self._starved(observations, spec)):
@@ -67,7 +79,7 @@ class LoadMeter:
         return WatchedReading(
             measured,
             observations,
-            host_usages((*hosts, *self.generators), observations, spec.ramp + seconds),
+            host_usages((*hosts, *self.generators), observations, spec.ramp + spec.seconds),
         )
 
     def diagnose(self, settings: Settings, watched: Sequence[WatchedReading]) -> Bottleneck | None:
@@ -149,10 +161,13 @@ class LoadMeter:
 
 
 def reading(result: LoadResult, spec: LoadSpec) -> Reading:
-    """A result held against the objective: what failed and what came late are violations."""
+    """A result held against the objective: what failed and what came late are violations.
+
+    One of which nothing went out lasted no time.
+    """
     return Reading(
         rate=spec.rate,
-        seconds=spec.seconds,
+        seconds=0.0 if result.limited and not result.sent else spec.seconds,
         intended=result.intended,
         violations=result.later_than(spec.limit) + result.failed,
         errors=result.errors,

@@ -133,6 +133,8 @@ class LoadSession:
         except DeployFailed as error:
             self._warm = False
             return Failed(error.message)
+        if (why := _unread(capacity.readings)) is not None:
+            return Failed(f"the load could not be made: {why}", fault=True)
         self._noise = capacity.noise
         return Measured(
             _peak(capacity, self.slo),
@@ -242,6 +244,13 @@ def expectation(expected: Estimate | None, warm_up_result: WarmUpResult) -> Esti
     if rate is not None and (expected is None or rate < HELD_BACK * most):
         return Estimate.of(BEYOND * rate, UNKNOWN_SD)
     return expected
+
+
+def _unread(readings: Sequence[Reading]) -> str | None:
+    """Why none of the readings says anything of the stack; ``None`` where one does."""
+    if any(reading.is_valid for reading in readings):
+        return None
+    return next((r.limited for r in reversed(readings) if r.limited), None)
 
 
 def _forgets(part: str) -> bool:

@@ -29,6 +29,7 @@ from autotune.errors import AutotuneError
 from autotune.loads import load_host, of_target
 from autotune.loads.base import Load
 from autotune.loads.headroom import SERVER, of_hosts
+from autotune.loads.load_host import PortWait
 from autotune.loads.of_target import addresses
 from autotune.loads.registry import chosen
 from autotune.monitor.watch import WatchedHost, hosts_of
@@ -221,7 +222,7 @@ class StackEnvironment:
             with self._fit_load_hosts(directory, note) as load_hosts:
                 fleet.check_load_hosts = load_hosts.check_held
                 fleet.open()
-                yield self._load_session(fleet, history)
+                yield self._load_session(fleet, history, note)
         except BaseException as error:
             _restore(fleet, error)
             raise
@@ -269,7 +270,7 @@ class StackEnvironment:
                 break
         return answer if isinstance(answer, str) else (answer.status, answer.body)
 
-    def _load_session(self, fleet: Deployment, history: History) -> LoadSession:
+    def _load_session(self, fleet: Deployment, history: History, note: Note) -> LoadSession:
         """Deploying to ``fleet``, loading from the load hosts, watching all hosts meanwhile."""
         target, laid = self.file.target, fleet.stack
         body = expected_body(target) if target.load.one_page else None
@@ -286,6 +287,7 @@ class StackEnvironment:
             generators=tuple(
                 WatchedHost(host.name, cpus[host.name], (), host) for host in self._generators
             ),
+            ports=PortWait(note),
         )
         limits = capacity_limits(target.load.max_rate)
         return LoadSession(fleet, meter, target.slo.slo, limits, history)

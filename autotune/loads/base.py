@@ -27,6 +27,13 @@ STALL = 0.1  # of a reading; a generator off the CPU for longer made another loa
 MOST_MADE, MORE = 2, 10  # times those ordered, and so many: beyond it is another load
 PROVEN = 0.05  # fraction of requests that failed beyond what a starved generator can explain
 BEHIND = "the load generator fell behind: give the load host more CPU, or add load hosts"
+# Kinds of errors that are the load host's own, and why nothing is known of the server then.
+NO_PORT, NO_FILE = "no free port", "file table full"
+OUT_OF = {
+    NO_PORT: "the load host ran out of client ports: set net.ipv4.tcp_tw_reuse=1 there, widen"
+    " net.ipv4.ip_local_port_range, or add load hosts",
+    NO_FILE: "the load host ran out of open files: raise fs.file-max and its limit there",
+}
 
 
 class LoadError(AutotuneError):
@@ -82,9 +89,9 @@ class LoadResult:
     limited: str | None = None
 
     @classmethod
-    def nothing(cls, intended: int, why: str) -> LoadResult:
+    def nothing(cls, intended: int, why: str, kind: str = "not sent") -> LoadResult:
         """Of a generator that failed: it sent nothing that is known of."""
-        return cls(intended, errors={"not sent": intended}, limited=why[:300])
+        return cls(intended, errors={kind: intended}, limited=why[:300])
 
     @property
     def adds_up(self) -> bool:
@@ -107,6 +114,11 @@ class LoadResult:
     def later_than(self, seconds: float) -> int:
         """Right answers in bins that end after ``seconds``."""
         return sum(n for edge, n in self.histogram.items() if edge > seconds + 1e-9)
+
+    def without_means(self) -> LoadResult | None:
+        """As a reading that says nothing, where the load host ran out of what connections take."""
+        short = next((why for kind, why in OUT_OF.items() if self.errors.get(kind)), None)
+        return replace(self, limited=short) if short else None
 
     def fallen_short(self, limit: float, late: float, unmade: int, why: str = BEHIND) -> LoadResult:
         """What a reading says whose load was not made as ordered: that the server failed, where it

@@ -34,6 +34,8 @@ from typing import TypeVar
 from autotune.loads.base import (
     ACHIEVED,
     BEHIND,
+    NO_FILE,
+    NO_PORT,
     STALL,
     Limits,
     Load,
@@ -85,10 +87,13 @@ ERRORS = {
     "connrefused": "refused",
     "connreset": "reset",
     "fd-unavail": "fd-unavailable",
-    "addrunavail": "no free port",
-    "ftab-full": "file table full",
+    "addrunavail": NO_PORT,
+    "ftab-full": NO_FILE,
     "other": "other",
 }
+# On standard error, of the first connection that failed in a way it does not know, by its number
+# (EADDRNOTAVAIL): it counts as "other" one that got no port from the kernel.
+_GOT_NO_PORT = "connection failed with unexpected error 99"
 
 _HISTOGRAM = re.compile(r"^Connection lifetime histogram.*\n((?: +(?::|[\d.]+ \d+)\n)*)", re.M)
 _BIN = re.compile(r"^ +([\d.]+) (\d+)$", re.M)
@@ -135,6 +140,8 @@ class Printed:
         for name, count in _ERROR_COUNT.findall(" ".join(error_lines)):
             if kind := ERRORS.get(name):
                 errors[kind] += whole(count)
+        if _GOT_NO_PORT in printed:
+            errors[NO_PORT] += errors.pop("other", 0)
         histogram, status = _HISTOGRAM.search(printed), _STATUS.search(printed)
         longest, content, burst = (
             pattern.search(printed) for pattern in (_LONGEST, _CONTENT, _BURST)
@@ -163,8 +170,6 @@ ENOUGH = 10.0  # … and how many of them it may hold connections for, where it 
 LEAST_OPEN = 64
 OTHER_DESCRIPTORS = 16
 STOPPED = "the load generator was stopped before it had sent the load"
-NO_PORTS = "the load host ran out of ports: widen net.ipv4.ip_local_port_range or add load hosts"
-NO_FILES = "the load host ran out of open files: raise fs.file-max there"
 
 
 @dataclass(frozen=True)
@@ -254,10 +259,11 @@ def command(
 ) -> Argv:
     """httperf as ``client``, with exponential gaps of the mean ``gap`` and ``held`` connections.
 
-    It ends by itself even if nobody is left to end it; told INT, it prints what it has.
+    It ends by itself even if nobody is left to end it; told INT, it prints what it has. Its warnings
+    are read with its results.
     """
     return (
-        "prlimit", f"--nofile={held + OTHER_DESCRIPTORS}",
+        "sh", "-c", 'exec "$@" 2>&1', "sh", "prlimit", f"--nofile={held + OTHER_DESCRIPTORS}",
         "timeout", "--signal=INT", "--kill-after=1", str(bound),
         "httperf", "-v", "-v", f"--client={client}/{CLIENTS}",
         "--server", request.endpoint.host, "--port", str(request.endpoint.port),
@@ -330,10 +336,8 @@ def checked(result: LoadResult, output: Printed, process: Process, spec: LoadSpe
     decide: those later than the limit by more than twice the longest stall (``lag``) were late
     because of the server, at *less* load than ordered, so it fails the ordered load as well.
     """
-    if result.errors.get("no free port"):
-        return replace(result, limited=NO_PORTS)
-    if result.errors.get("file table full"):
-        return replace(result, limited=NO_FILES)
+    if short := result.without_means():
+        return short
     lag = max(0, output.burst - 1) * process.span / max(1, process.requests - 1)
     if not _fell_short(result, output, process, spec, lag):
         return replace(result, truncated="unanswered" in result.errors)

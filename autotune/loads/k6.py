@@ -20,6 +20,8 @@ from typing import Any
 
 from autotune.loads.base import (
     ACHIEVED,
+    NO_FILE,
+    NO_PORT,
     STALL,
     Limits,
     Load,
@@ -40,12 +42,8 @@ LEAST_CLIENTS = 16
 FINE, COARSE = 25, 1.25  # bins within the limit, and the ratio of those beyond it
 KINDS = (
     "1xx", "3xx", "4xx", "5xx", "wrong body", "timeout", "refused", "reset", "certificate",
-    "no free port", "file table full", "other",
+    NO_PORT, NO_FILE, "other",
 )  # fmt: skip
-_OWN = {
-    "file table full": "the load host ran out of open files: raise its limit there",
-    "no free port": "the load host ran out of ports: widen net.ipv4.ip_local_port_range",
-}
 
 
 @dataclass(frozen=True)
@@ -121,10 +119,7 @@ class K6(Load):
             why = f"k6 gave no result ({error!r}): {last_line(printed)}"
             return LoadResult.nothing(process.requests, why)
         result = _counted(counts, process, spec, self.calls)
-        for kind, why in _OWN.items():
-            if result.errors.get(kind):
-                return replace(result, limited=why)
-        return _checked(result, lag, process, spec)
+        return result.without_means() or _checked(result, lag, process, spec)
 
 
 def asked(request: Request, visits: tuple[Visit, ...]) -> dict[str, Any]:

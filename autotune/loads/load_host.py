@@ -9,8 +9,9 @@ loopback alone. Backlogs are a server's concern: nobody connects to a load host.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from autotune.loads.base import LoadSpec
 from autotune.strict import is_whole
@@ -47,6 +48,9 @@ FILES = (
     "/proc/net/sockstat",
 )
 SPARE = 1000  # ports that everything else on the host may need
+# Seconds that ports are waited for, a little more than Linux keeps them (TCP_TIMEWAIT_LEN, 60 s), and
+# between two looks.
+MOST_WAIT, PAUSE = 65.0, 1.0
 
 
 @dataclass(frozen=True)
@@ -69,24 +73,38 @@ class Ports:
         size = int(span[2]) - int(span[1]) + 1
         return cls(size, int(sockets[2]), int(sockets[1]), int(reuse[1]))
 
-    def shortage(self, rate: float, seconds: float, *, loopback: bool) -> str | None:
+    def shortage(self, rate: float, seconds: float, *, loopback: bool) -> Shortage | None:
         """Why ``rate`` new connections/s for ``seconds`` would run out of ports; else ``None``.
 
         Sockets are counted whatever they connect to, so this errs on the side of caution.
         """
         if self.reuse == 1 or (self.reuse == 2 and loopback):
-            needed, free = rate * 2, self.size - self.used  # free again after a second, or two
+            needed, waiting = rate * 2, 0  # free again after a second, or two
         else:
-            needed, free = rate * seconds, self.size - self.used - self.waiting
+            needed, waiting = rate * seconds, self.waiting
+        free = self.size - self.used - waiting
         if needed + SPARE <= free:
             return None
-        return (
+        return Shortage(
             f"{needed:.0f} client ports needed, {max(0, free)} free: set net.ipv4.tcp_tw_reuse=1"
-            " on the load host, widen net.ipv4.ip_local_port_range or add load hosts"
+            " on the load host, widen net.ipv4.ip_local_port_range or add load hosts",
+            passes=needed + SPARE <= free + waiting,
         )
 
 
-def shortage(transports: Sequence[Transport], request: Request, spec: LoadSpec) -> str | None:
+@dataclass(frozen=True)
+class Shortage:
+    """``why`` a ``host`` cannot make a load, and whether that ``passes`` as TIME-WAIT does."""
+
+    why: str
+    passes: bool = False
+    host: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.host}: {self.why}"
+
+
+def shortage(transports: Sequence[Transport], request: Request, spec: LoadSpec) -> Shortage | None:
     """The first load host's reason not to start, ``None`` when all can. Raises HostUnreachable.
 
     A host that does not say how many ports it has is taken to have enough; httperf counts the
@@ -99,5 +117,37 @@ def shortage(transports: Sequence[Transport], request: Request, spec: LoadSpec) 
         ports = Ports.read(text)
         short = ports.shortage(rate, seconds, loopback=loopback) if ports else None
         if short:
-            return f"{name}: {short}"
+            return replace(short, host=name)
     return None
+
+
+@dataclass
+class PortWait:
+    """Waits until ports that earlier connections hold are free again; ``note`` hears of it once.
+
+    After a wait ``in_vain`` somebody else's connections take the ports: there is no other wait.
+    """
+
+    note: Callable[[str], None] = lambda _: None
+    noted: bool = False
+    in_vain: bool = False
+
+    def over(self, transports: Sequence[Transport], request: Request, spec: LoadSpec) -> bool:
+        """Whether there are ports for ``spec`` now. Raises HostUnreachable."""
+        ends = time.monotonic() + MOST_WAIT
+        while short := shortage(transports, request, spec):
+            if self.in_vain or not short.passes:
+                return False
+            self._note(short.host)
+            self.in_vain = time.monotonic() > ends
+            time.sleep(PAUSE)
+        return True
+
+    def _note(self, host: str) -> None:
+        if not self.noted:
+            self.note(
+                f"waiting for client ports: {host} has none left for a minute after a connection"
+                " (TIME-WAIT). net.ipv4.tcp_tw_reuse=1 there, a wider"
+                " net.ipv4.ip_local_port_range or more load hosts save that time"
+            )
+        self.noted = True

@@ -25,6 +25,9 @@ from typing import Any
 
 from autotune.loads.base import (
     ACHIEVED,
+    NO_FILE,
+    NO_PORT,
+    OUT_OF,
     STALL,
     Limits,
     Load,
@@ -67,6 +70,8 @@ exit $code
 """
 # Words in what oha calls an error (its own, and the kernel's and hyper's) → the kind it is.
 _KINDS = (
+    ("too many open files", NO_FILE),
+    ("cannot assign requested address", NO_PORT),
     ("timeout", "timeout"),
     ("timed out", "timeout"),
     ("refused", "refused"),
@@ -77,13 +82,7 @@ _KINDS = (
     ("canceled", "reset"),
     ("broken pipe", "reset"),
     ("deadline", "unanswered"),
-    ("too many open files", "file table full"),
-    ("cannot assign requested address", "no free port"),
 )
-_OWN = {
-    "file table full": "the load host ran out of open files: raise its limit there",
-    "no free port": "the load host ran out of ports: widen net.ipv4.ip_local_port_range",
-}
 
 
 @dataclass(frozen=True)
@@ -230,7 +229,7 @@ def _counted(
         errors["not sent"] += unsent
     return LoadResult(
         intended=max(process.requests, counted),
-        sent=len(kept) + sum(n for kind, n in failed.items() if kind not in _OWN),
+        sent=len(kept) + sum(n for kind, n in failed.items() if kind not in OUT_OF),
         errors=in_order(errors),
         histogram=binned(right, spec.limit),
         duration=max((answer.end for answer in kept), default=spec.seconds),
@@ -241,9 +240,8 @@ def _checked(
     result: LoadResult, answers: Sequence[Answer], process: Process, spec: LoadSpec
 ) -> LoadResult:
     """The result with the reason why it says nothing about the server, if there is one."""
-    for kind, why in _OWN.items():
-        if result.errors.get(kind):
-            return replace(result, limited=why)
+    if short := result.without_means():
+        return short
     # How much later than it was due by the rate oha noticed a request, at worst. Those without an
     # answer are not in the file: the next that is was due no earlier than this.
     gap = process.span / process.requests

@@ -23,7 +23,7 @@ from dataclasses import replace
 from math import ceil
 
 from autotune.loads import bodies, load_host, start
-from autotune.loads.base import Load, LoadError, LoadResult, LoadSpec, total
+from autotune.loads.base import NO_PORT, Load, LoadError, LoadResult, LoadSpec, total
 from autotune.transports.base import Completed, Transport
 from autotune.transports.request import Request
 
@@ -42,7 +42,7 @@ def take(load: Load, request: Request, spec: LoadSpec, *transports: Transport) -
     """
     short = None if load.limits.kept else load_host.shortage(transports, request, spec)
     if short:
-        return LoadResult.nothing(spec.requests, short)
+        return LoadResult.nothing(spec.requests, str(short), NO_PORT)
     gentle = min(spec.timeout, GIVEN_UP * spec.limit)
     ramp = replace(spec, seconds=spec.ramp, timeout=gentle)
     if 0 < spec.ramp < LOOKED_AT:

@@ -161,8 +161,8 @@ class PeakSearch:
 
     @property
     def load_seconds(self) -> float:
-        """Seconds under load so far, warm-up included."""
-        return sum(r.seconds + self.limits.overhead for r in self.readings)
+        """Seconds under load so far, warm-up included; a reading that could not begin took none."""
+        return sum(r.seconds + self.limits.overhead for r in self.readings if r.seconds > 0)
 
     @property
     def learned(self) -> Noise:
@@ -212,7 +212,12 @@ class PeakSearch:
         if self._settled():
             return "measured"
         spent = self.load_seconds >= self.limits.load_seconds
-        return "unsettled" if spent or len(self.readings) >= self.limits.readings else None
+        return self.given_up if spent or len(self.readings) >= self.limits.readings else None
+
+    @property
+    def given_up(self) -> CapacityVerdict:
+        """What an end before its time comes to: without a reading of the server nothing is known."""
+        return "unsettled" if self.valid else "generator-limited"
 
     def _unmeetable(self) -> bool:
         failures = self.failures
@@ -301,7 +306,7 @@ def search(
     while True:
         rate = state.next_rate()
         state = state.after(probe(rate, state.seconds(rate)))
-        verdict = state.verdict() or ("unsettled" if late() else None)
+        verdict = state.verdict() or (state.given_up if late() else None)
         if verdict is not None:
             return _result(state, verdict)
 

@@ -144,14 +144,14 @@ def _record(context: TrialContext, trial: Trial, measured: Measured) -> None:
 
 
 def _give_up_on_faults(state: State) -> None:
-    """Raises AutotuneError where the benchmark itself is what needs mending."""
+    """Raises AutotuneError where the benchmark, or the load, is what needs mending."""
     last = state.finished()[-MOST_FAULTS:]
     if not last[-1].fault:
         return
     if last[-1].phase is Phase.BASELINE:
-        message = f"the command fails on the baseline: {last[-1].failure}"
+        message = f"the baseline could not be measured: {last[-1].failure}"
     elif len(last) == MOST_FAULTS and all(trial.fault for trial in last):
-        message = f"the command failed in {MOST_FAULTS} trials in a row: {last[-1].failure}"
+        message = f"{MOST_FAULTS} trials in a row could not be measured: {last[-1].failure}"
     else:
         return
-    raise AutotuneError(message, hint="mend it, then `autotune resume` goes on with the study")
+    raise AutotuneError(message, hint="mend that, then `autotune resume` goes on with the study")

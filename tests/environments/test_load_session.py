@@ -104,6 +104,29 @@ def test_steal_is_told_of_once(tmp_path: Path) -> None:
     assert sum("taken by the machine below" in note for note in notes) == 1
 
 
+def test_a_load_that_cannot_be_made_ends_the_study_with_its_reason(tmp_path: Path) -> None:
+    with closing(Store(tmp_path)) as store:
+        made = context(store, flat, FormulaFleet(), seed=3, pace=0.0)
+        session = made.session
+        assert isinstance(session, LoadSession)
+        calm = session.meter.take
+
+        def take(rate: float, seconds: float, *, ramp: float) -> WatchedReading:
+            watched = calm(rate, seconds, ramp=ramp)
+            limited = replace(watched.reading, seconds=0.0, limited="0 ports free: widen the range")
+            return replace(watched, reading=limited)
+
+        session.meter.take = take  # type: ignore[method-assign]  # no load goes through it
+        with pytest.raises(
+            AutotuneError, match=r"baseline .* not be measured: .* ports free"
+        ) as stop:
+            trial.run(Measure(Phase.BASELINE, made.space.baseline), made, None, None)
+        assert "autotune resume" in (stop.value.hint or "")
+        (done,) = store.state.trials
+        assert (done.peak, done.fault) == (None, True)
+        assert done.failure == "the load could not be made: 0 ports free: widen the range"
+
+
 EXPECTED = Estimate.of(1000.0, 0.1)
 
 

@@ -4,7 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from autotune.loads.load_host import OPEN_FILES, RANGE, REUSE, Ports, fit
+from autotune.loads import load_host
+from autotune.loads.base import LoadSpec, Request
+from autotune.loads.load_host import OPEN_FILES, RANGE, REUSE, Ports, PortWait, fit
+from autotune.services.base import Argv, Endpoint
+from autotune.transports.base import Completed
+from autotune.transports.local import LocalTransport
 
 STOCK = {RANGE: "32768 60999", REUSE: "2", OPEN_FILES: "9223372036854775807"}
 
@@ -62,4 +67,39 @@ def test_ports_are_counted_before_they_run_out(
     ports = Ports(28_232, waiting, 30, reuse)
     short = ports.shortage(rate, seconds, loopback=loopback)
     assert (short is None) == enough
-    assert short is None or "tcp_tw_reuse" in short
+    assert short is None or "tcp_tw_reuse" in short.why
+
+
+class Waiting(LocalTransport):
+    """A load host with fewer ports in TIME-WAIT each time it is asked, and ``left`` for good."""
+
+    def __init__(self, waiting: int, left: int = 0) -> None:
+        super().__init__("load1")
+        self.waiting, self.left = waiting, left
+
+    def run(self, argv: Argv, **_: object) -> Completed:
+        self.waiting = max(self.left, self.waiting - 9000)
+        return Completed(argv, 0, FREE_PORTS.replace("25000", f"{self.waiting}"), "")
+
+
+@pytest.mark.parametrize(
+    ("waiting", "left", "rate", "enough", "told"),
+    [
+        (9000, 0, 2000, True, 0),
+        (36_000, 0, 2000, True, 1),
+        (36_000, 0, 14_000, False, 0),  # more than there are
+        (36_000, 27_000, 2000, False, 1),  # somebody else's
+    ],
+)
+def test_ports_are_waited_for_as_long_as_time_wait_lasts(
+    monkeypatch: pytest.MonkeyPatch, waiting: int, left: int, rate: int, enough: bool, told: int
+) -> None:
+    monkeypatch.setattr(load_host, "PAUSE", 0.0)
+    monkeypatch.setattr(load_host, "MOST_WAIT", 0.01)
+    notes: list[str] = []
+    request, spec = Request(Endpoint("10.0.0.1", 80), "/"), LoadSpec(rate, 2.0)
+    wait, host = PortWait(notes.append), Waiting(waiting, left)
+    if enough:
+        monkeypatch.setattr(load_host, "MOST_WAIT", 60.0)
+    assert [wait.over([host], request, spec) for _ in range(2)] == [enough] * 2
+    assert len(notes) == told

@@ -268,3 +268,13 @@ def test_stays_within_its_caps(peak: float, ratio: float, noise: float, cap: int
     assert found.load_seconds <= 15.0 + limits.longest + limits.overhead
     assert 0.0 <= found.low <= found.peak <= found.high
     assert found.sd >= 0.0
+
+
+@pytest.mark.parametrize("ends", ["early", "late"])
+def test_readings_that_say_nothing_of_the_server_give_no_peak(ends: str) -> None:
+    def unmade(rate: float, seconds: float) -> Reading:
+        return Reading(rate, 0.0, 100, 100, {"no free port": 100}, limited="no client ports")
+
+    found = search(unmade, SLO, 1500.0, late=lambda: ends == "early")
+    assert (found.verdict, found.peak, found.low) == ("generator-limited", 0.0, 0.0)
+    assert found.load_seconds == 0.0
