@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import os
 import textwrap
+from collections.abc import Iterable
+from functools import cache
 from pathlib import Path
 
 from typer.main import get_command
@@ -15,14 +17,16 @@ from typer.testing import CliRunner
 from autotune.cli import app
 from autotune.cli.help import EXIT_CODES
 
-FILE = Path(__file__).parents[1] / "docs" / "cli.md"
+REPOSITORY = Path(__file__).parents[1]
+FILE = REPOSITORY / "docs" / "cli.md"
 HEAD = f"""\
 # Commands
 
 Made from `--help` by `python -m scripts.cli_reference`; a test holds it to that.
 
 Results go to standard output, progress to standard error. With `--json`, exactly one JSON object
-with a `schema` is printed, errors included. Exit codes: {textwrap.fill(EXIT_CODES, 100)}
+with a `schema` is printed, errors included; `autotune schema NAME` has the JSON Schema of each. While
+`schema` is 1, keys are added and none is removed or changed. Exit codes: {textwrap.fill(EXIT_CODES, 100)}
 """
 
 
@@ -30,13 +34,22 @@ def text() -> str:
     """What ``docs/cli.md`` contains."""
     parts = [HEAD]
     for words in commands():
-        said = CliRunner(env={"COLUMNS": "100", "TERMINAL_WIDTH": "100"}).invoke(
-            app, [*words, "--help"], prog_name="autotune", color=False
-        )
         heading = " ".join(["autotune", *words])
-        body = "\n".join(line.rstrip() for line in said.stdout.strip().splitlines())
-        parts.append(f"## `{heading}`\n\n```text\n{body}\n```\n")
+        parts.append(f"## `{heading}`\n\n```text\n{help_of(words)}\n```\n")
     return "\n".join(parts)
+
+
+@cache
+def _help(words: tuple[str, ...]) -> str:
+    invoked = CliRunner(env={"COLUMNS": "100", "TERMINAL_WIDTH": "100"}).invoke(
+        app, [*words, "--help"], prog_name="autotune", color=False
+    )
+    return "\n".join(line.rstrip() for line in invoked.stdout.strip().splitlines())
+
+
+def help_of(words: Iterable[str]) -> str:
+    """What a command says under ``--help``, 100 columns wide."""
+    return _help(tuple(words))
 
 
 def commands() -> list[list[str]]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import json
 import shutil
 import subprocess
 import sys
@@ -16,6 +15,7 @@ from typer.testing import CliRunner
 from autotune import errors, outcome
 from autotune.cli import app
 from autotune.errors import AutotuneError, LockedError, TargetError
+from tests.printed import printed
 
 HEAVY = ("optuna", "fabric", "scipy", "sklearn", "skopt", "numpy", "pydantic", "jinja2")
 
@@ -71,10 +71,10 @@ def test_every_ending_has_a_message_and_a_code(
     error: BaseException, code: int, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert outcome.end(_raise(error), as_json=True) == code
-    printed = capsys.readouterr()
-    assert printed.err.startswith("autotune: ")
-    assert "Traceback" not in printed.err
-    found = json.loads(printed.out)
+    streams = capsys.readouterr()
+    assert streams.err.startswith("autotune: ")
+    assert "Traceback" not in streams.err
+    found = printed("error", streams.out)
     assert found["schema"] == 1
     assert found["error"]["code"] == code
     if code == errors.BUG:
@@ -96,7 +96,7 @@ def test_json_is_one_object_also_where_the_command_line_makes_no_sense(
 ) -> None:
     words = ["report", "--json"]
     assert outcome.end(lambda: app(words, standalone_mode=False), as_json=True) == errors.USAGE
-    found = json.loads(capsys.readouterr().out)
+    found = printed("error", capsys.readouterr().out)
     assert found["error"]["code"] == errors.USAGE
     assert "study" in found["error"]["message"]
 
@@ -108,7 +108,7 @@ def test_a_damaged_study_does_not_hide_the_others(tmp_path: Path) -> None:
     (tmp_path / "broken" / "events.jsonl").write_text("{nonsense\n")
     done = CliRunner().invoke(app, ["status", "--json", "--studies", str(tmp_path)])
     assert done.exit_code == 0
-    assert [study["study"] for study in json.loads(done.stdout)["studies"]] == ["improved"]
+    assert [study["study"] for study in printed("status", done.stdout)["studies"]] == ["improved"]
     assert "broken: " in done.stderr
     assert "damaged" in done.stderr
 

@@ -71,6 +71,7 @@ ALLOWED = [
     ("autotune/study/store.py", "standings", "an event of journals on disk"),
     ("autotune/report/", "remedy", "a key of `report --json`"),
     ("autotune/report/measured.py", "ladder", "a key of `report --json`"),
+    ("autotune/cli/schemas.py", "ladder", "a key of `measure --json`"),
     ("autotune/report/numbers.py", "gauge", "a kind of metric in Prometheus' format"),
     ("templates/apache/", "judges", RENDERED),
 ]

@@ -16,14 +16,14 @@ from autotune.cli import lab, workload
 from autotune.cli.export import apply, export, restore
 from autotune.cli.help import Command, Commands
 from autotune.cli.measure import measure, sweep
-from autotune.cli.results import diff, explain, report, status
+from autotune.cli.results import diff, explain, report, schema, status
 from autotune.cli.run import resume, run
 from autotune.cli.targets import check, init, params, plan
 from autotune.terminal import echo
 
 COMMANDS = (
     init, check, plan, run, resume, params, status, report, diff, export, explain, apply, restore,
-    measure, sweep,
+    measure, sweep, schema,
 )  # fmt: skip
 
 app = typer.Typer(

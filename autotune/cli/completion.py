@@ -17,8 +17,12 @@ import typer
 Offer = str | tuple[str, str]
 """A value, or one with its description."""
 
-# Of `report.export`, which takes a second to import; a test holds them together.
+# Of modules that take a second to import; tests hold them together.
 FORMATS = ("files", "ansible", "shell", "patch", "yaml", "json")
+SCHEMAS = (
+    "study", "status", "check", "plan", "parameters", "explanation", "measurement", "ceilings",
+    "sweep", "applied", "lab", "workload", "error",
+)  # fmt: skip
 
 
 def _quietly(
@@ -126,6 +130,12 @@ def services(ctx: typer.Context, incomplete: str) -> Iterable[str]:
 def formats(ctx: typer.Context, incomplete: str) -> Iterable[str]:
     """Forms of an export."""
     return FORMATS
+
+
+@_quietly
+def schemas(ctx: typer.Context, incomplete: str) -> Iterable[str]:
+    """Objects that are printed as JSON."""
+    return SCHEMAS
 
 
 @_quietly

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 GROUPS: Mapping[str, tuple[str, ...]] = {
     "Set up": ("init", "check", "params", "workload", "lab"),
     "Tune": ("plan", "run", "resume", "measure", "sweep"),
-    "Look": ("status", "report", "diff", "explain"),
+    "Look": ("status", "report", "diff", "explain", "schema"),
     "Hand over": ("export", "apply", "restore"),
 }
 EXIT_CODES = (
@@ -44,6 +44,7 @@ EXAMPLES: Mapping[str, tuple[str, ...]] = {
     "report": ("autotune report local --open", "autotune report local --at 800/s"),
     "diff": ("autotune diff local baseline best",),
     "explain": ("autotune explain local --measure",),
+    "schema": ("autotune schema study > study.schema.json",),
     "export": ("autotune export local --format ansible --out winner",),
     "apply": ("autotune apply winner targets/local.yaml",),
     "restore": ("autotune restore local",),

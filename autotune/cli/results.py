@@ -1,7 +1,8 @@
-"""Commands about a study: `status`, `report`, `diff` and `explain`."""
+"""Commands about a study: `status`, `report`, `diff` and `explain`; `schema`, what their JSON is."""
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -164,3 +165,24 @@ def explain(
         print_json(explanation)
     else:
         echo(explaining.text(explanation))
+
+
+def schema(
+    name: Annotated[
+        str | None,
+        typer.Argument(
+            help="An object's; their names without one.", autocompletion=completion.schemas
+        ),
+    ] = None,
+) -> None:
+    """The JSON Schema of what commands print under --json."""
+    from autotune.cli.schemas import OBJECTS
+    from autotune.cli.schemas import schema as schema_of
+    from autotune.target.messages import instead
+
+    if name is None:
+        echo("\n".join(f"{each:13}{commands}" for each, (_, commands) in OBJECTS.items()))
+        return
+    if name not in OBJECTS:
+        raise AutotuneError(f"there is no schema {name!r}", hint=instead(name, OBJECTS))
+    echo(json.dumps(schema_of(name), indent=2))

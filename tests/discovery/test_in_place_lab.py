@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import socket
 import subprocess
@@ -24,6 +23,7 @@ from autotune.transports.ssh import SshTransport
 from tests.deploy.lab import Ground, News, acted, differing
 from tests.lab.shared import HOSTS, SharedLab
 from tests.meanwhile import asked_meanwhile
+from tests.printed import printed
 
 pytestmark = pytest.mark.lab
 (WEB, WEB_ADDRESS), _, (CACHE, CACHE_ADDRESS), (STORE, STORE_ADDRESS) = (
@@ -211,7 +211,7 @@ def test_check_and_plan_speak_of_the_files_on_the_hosts(ground: Ground) -> None:
         f"  restart redis-server.service on {STORE}, for tcp_backlog" in words
     )
     assert PASSWORD not in words
-    planned = json.loads(autotune("plan", str(path), "--json", "--exit-code", code=6))
+    planned = printed("plan", autotune("plan", str(path), "--json", "--exit-code", code=6))
     assert planned["installed"]
     assert f"web.{WEB}.nginx" in planned["servers"]
     assert {f"web.{WEB}.sysctl", f"web.{WEB}.limits"} <= set(planned["host_settings"])

@@ -13,7 +13,6 @@ import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -26,6 +25,7 @@ from autotune.report.studies import open_study
 from autotune.report.view import study_view
 from autotune.study import journal
 from autotune.target.read import read
+from tests.printed import printed
 
 pytestmark = pytest.mark.long
 
@@ -80,7 +80,7 @@ def test_from_check_to_export(home: Path) -> None:
     checked = autotune("check", "toy.yaml", cwd=home)
     assert checked.returncode == 0, checked.stderr
     assert f"python3 bench.py in {home}" in checked.stdout
-    planned = json.loads(autotune("plan", "toy.yaml", "--json", cwd=home).stdout)
+    planned = printed("plan", autotune("plan", "toy.yaml", "--json", cwd=home).stdout)
     assert planned["first"] == [
         {"mode": "slow", "x": 5},
         {"depth": 5.0, "mode": "fast", "x": 20},
@@ -89,7 +89,7 @@ def test_from_check_to_export(home: Path) -> None:
     done = autotune("run", "toy.yaml", "--yes", "--json", cwd=home)
     assert done.returncode == 0, done.stderr
     assert "MB/s" in done.stderr
-    found: dict[str, Any] = json.loads(done.stdout)
+    found = printed("study", done.stdout)
     assert found["verdict"] == "improved"
     assert found["goal"] == {"direction": "maximize", "name": "throughput", "unit": "MB/s"}
 
@@ -120,7 +120,7 @@ def test_from_check_to_export(home: Path) -> None:
     again = ("measure", "toy.yaml", "--config", "files", "--against", "baseline", "--yes", "--json")
     measured = autotune(*again, cwd=home)
     assert measured.returncode == 0, measured.stderr
-    assert json.loads(measured.stdout)["gain"]["low"] > 1
+    assert printed("measurement", measured.stdout)["gain"]["low"] > 1
 
 
 def sit(home: Path, *words: str) -> None:
@@ -157,7 +157,7 @@ def test_stopped_and_killed_it_goes_on_without_loss(home: Path) -> None:
     kept = calls(study)
     done = autotune("resume", "toy", "--yes", "--json", cwd=home)
     assert done.returncode == 0, done.stderr
-    assert sum(json.loads(done.stdout)["trials"].values()) == 4
+    assert sum(printed("study", done.stdout)["trials"].values()) == 4
     assert calls(study) > kept
 
 
@@ -167,7 +167,7 @@ def test_the_shipped_example_runs_where_it_is_put(tmp_path: Path) -> None:
     assert (tmp_path / "targets" / "command.py").exists()
     done = autotune("measure", "targets/command.yaml", "--yes", "--json", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout)["peak"] > 0
+    assert printed("measurement", done.stdout)["peak"] > 0
     assert autotune("init", "--example", "command", cwd=tmp_path).returncode == 1
 
 

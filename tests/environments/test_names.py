@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import subprocess
 import sys
@@ -16,6 +15,7 @@ from autotune.cli import app
 from autotune.environments.base import prepare
 from autotune.errors import TargetError
 from autotune.target.read import read
+from tests.printed import printed
 
 ROOT = Path(__file__).parents[2]
 PAPER = (ROOT / "targets" / "paper.yaml").read_text()
@@ -90,7 +90,7 @@ def test_all_mistakes_are_told_in_the_order_of_the_file(
     code = outcome.end(lambda: app(words, standalone_mode=False), as_json=True)
     assert code == errors.INVALID_TARGET
     captured = capsys.readouterr()
-    error = json.loads(captured.out)["error"]
+    error = printed("error", captured.out)["error"]
     services = ["there is no service 'mached'", "there is no service 'rediss'"]
     messages = [mistake["message"] for mistake in error["mistakes"]]
     assert [m.split(": ", 1)[1] for m in messages] == [*services, "unknown generator 'oha2'"]

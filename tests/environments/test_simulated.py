@@ -18,6 +18,7 @@ from autotune.study.records import COUNTED
 from autotune.study.store import readings_of, state_of
 from autotune.target.read import TargetFile, read
 from tests.modelled import noisy
+from tests.printed import printed
 
 pytestmark = pytest.mark.long
 
@@ -40,14 +41,14 @@ def autotune(*words: object, cwd: Path) -> Result:
 def test_a_study_from_check_to_export(target: Path, tmp_path: Path) -> None:
     studies = ("--studies", tmp_path / "studies")
     assert "no host is touched" in autotune("check", target, cwd=tmp_path).stdout
-    planned = json.loads(autotune("plan", target, "--json", cwd=tmp_path).stdout)
+    planned = printed("plan", autotune("plan", target, "--json", cwd=tmp_path).stdout)
     assert planned["simulated"] is True
     assert "(of a model)" in planned["entry"]
     assert "no load is sent" in autotune("plan", target, cwd=tmp_path).stdout
     assert "+    worker_connections" in planned["diff"]
 
     done = autotune("run", target, "--yes", "--json", *studies, cwd=tmp_path)
-    found = json.loads(done.stdout)
+    found = printed("study", done.stdout)
     assert "No host is touched" in done.stderr
     assert found["verdict"] == "improved"
     assert found["warnings"][0]["code"] == "simulated"
@@ -67,7 +68,7 @@ def test_a_study_from_check_to_export(target: Path, tmp_path: Path) -> None:
     measured = autotune(
         "measure", target, "--config", out, "--yes", "--json", *studies, cwd=tmp_path
     )
-    peak = json.loads(measured.stdout)["peaks"][0]["peak"]
+    peak = printed("measurement", measured.stdout)["peaks"][0]["peak"]
     assert peak == pytest.approx(found["best"]["peak"], rel=0.12)
 
 
@@ -81,7 +82,7 @@ def test_a_tuned_configuration_against_recommended_settings_and_another_export(
     words = ("measure", target, "--config", tmp_path / "tuned.json", "--yes", "--against")
 
     done = autotune(*words, "recommended", "--json", *studies, cwd=tmp_path)
-    found = json.loads(done.stdout)
+    found = printed("measurement", done.stdout)
     assert found["against"] == "recommended"
     assert found["gain"]["pairs"] == len(found["configuration"]) == len(found["other"]) == 3
     assert found["gain"]["low"] < found["gain"]["ratio"] < found["gain"]["high"]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import subprocess
@@ -25,6 +24,7 @@ from autotune.transports.local import LocalTransport
 from tests.deploy.lab import Ground, News, differing, renewed
 from tests.lab.pictures import below, of_files
 from tests.lab.shared import HOSTS, SharedLab
+from tests.printed import printed
 
 pytestmark = [pytest.mark.lab, pytest.mark.timeout(1500)]
 CHANGES = (
@@ -94,7 +94,7 @@ def applied(ground: Ground, bed: StackEnvironment, export: Path) -> InEffect:
     """What is in effect after `apply`; afterwards the hosts are as before."""
     before = ground.pictures()
     words = ("apply", str(export), str(bed.file.path), "--yes", "--json")
-    made = json.loads(autotune(ground, *words))
+    made = printed("applied", autotune(ground, *words))
     found = in_effect(ground, bed, export)
     autotune(ground, "restore", made["study"])
     assert differing(before, ground.pictures()) == []

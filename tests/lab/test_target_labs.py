@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import sys
@@ -22,6 +21,7 @@ from autotune.lab.plan import LabHost
 from autotune.target.read import read
 from autotune.transports.hosts import ssh_host, transports
 from autotune.transports.parallel import run_on_all
+from tests.printed import printed
 
 Described = Callable[..., list[LabHost]]
 Traces = Callable[[Path], list[str]]
@@ -113,7 +113,7 @@ def test_what_is_missing_is_said_with_the_command_that_brings_it(
 @pytest.mark.lab
 def test_a_lab_by_the_command_line(target: Path, lab_dir: Path, traces: Traces) -> None:
     at = (target, "--dir", lab_dir, "--json")
-    made = json.loads(autotune("up", *at).stdout)
+    made = printed("lab", autotune("up", *at).stdout)
     assert made["started"] == ["lb1", "web1"]
     assert made["named_by_target"] is True
     assert [(host["name"], host["ssh"]) for host in made["hosts"]] == [
@@ -122,7 +122,9 @@ def test_a_lab_by_the_command_line(target: Path, lab_dir: Path, traces: Traces) 
     ]
     again = autotune("up", *at[:-1])
     assert again.stdout.count("is up already") == 2
-    assert [host["running"] for host in json.loads(autotune("status", *at).stdout)["hosts"]] == [
+    assert [
+        host["running"] for host in printed("lab", autotune("status", *at).stdout)["hosts"]
+    ] == [
         True,
         True,
     ]
@@ -130,7 +132,7 @@ def test_a_lab_by_the_command_line(target: Path, lab_dir: Path, traces: Traces) 
     asked = autotune("ssh", *at[:-1])
     assert (asked.returncode, "lb1, web1" in asked.stderr) == (1, True)
     target.unlink()
-    removed = json.loads(autotune("down", "tried", *at[1:]).stdout)
+    removed = printed("lab", autotune("down", "tried", *at[1:]).stdout)
     assert len(removed["hosts"]) == 2
     assert traces(lab_dir) == []
 

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import json
 from math import log
 from pathlib import Path
 from random import Random
@@ -16,6 +15,7 @@ from autotune.report.latency import AT_MOST, MORE_THAN, LatencyCurve, fitted, la
 from autotune.report.studies import open_study
 from autotune.report.view import study_view
 from autotune.target.slo import Slo
+from tests.printed import printed
 
 STUDIES = Path(__file__).with_name("studies")
 SLO = Slo()
@@ -109,7 +109,7 @@ def test_the_terminal_answers_for_a_rate() -> None:
     assert "p99 at 1,200/s\n" in text
     assert "p99 at 1,000/s\n" in text
     assert "extrapolated: its lowest rate measured is 1,240/s" in text
-    (first, second) = json.loads(asked("--json", "--at", "1200/s", "--at", "9000/s"))["at"]
+    (first, second) = printed("study", asked("--json", "--at", "1200/s", "--at", "9000/s"))["at"]
     assert first["rate"] == 1200
     assert first["baseline"]["low"] <= first["baseline"]["latency"] <= first["baseline"]["high"]
     assert first["baseline"]["bound"] is None

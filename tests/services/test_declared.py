@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -27,6 +26,7 @@ from autotune.target.model import Data, Tier
 from autotune.target.read import TargetFile, read, validated
 from autotune.target.service import ServiceSpec
 from tests.discovery.places import host
+from tests.printed import printed
 from tests.services.test_conformance import site_of
 
 HAPROXY = Path(__file__).parent / "declared_haproxy.yaml"
@@ -301,7 +301,7 @@ def test_it_is_listed_and_completed(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     registry.SERVICES.pop("quick")
     path = str(tmp_path / "target.yaml")
     listed = CliRunner().invoke(app, ["params", "quick", "--target", path, "--json"])
-    (parameter,) = json.loads(listed.stdout)["services"]["quick"]
+    (parameter,) = printed("parameters", listed.stdout)["services"]["quick"]
     assert (parameter["high"], parameter["stock"]) == ("4 * cpus", 4)
     line = f"autotune sweep {path} --over lb.q"
     environment = {"_AUTOTUNE_COMPLETE": "complete_bash", "COMP_WORDS": line, "COMP_CWORD": "4"}

@@ -27,6 +27,7 @@ from autotune.study.store import readings_of, state_of
 from autotune.target.model import Budget
 from autotune.target.read import TargetFile, read
 from tests.modelled import noisy
+from tests.printed import printed
 from tests.study.test_opening import PEAK
 
 LEVELS = {"a": 1.0, "b": 0.8, "c": 1.25}
@@ -124,7 +125,7 @@ def test_reports_show_beds_side_by_side(three: Path) -> None:
         assert done.exit_code == 0, done.output
         return done.stdout
 
-    report = json.loads(autotune("report", "study", "--json"))
+    report = printed("study", autotune("report", "study", "--json"))
     each = report["beds"]["each"]
     assert set(each) == set(LEVELS)
     assert sum(bed["trials"] for bed in each.values()) == len(state_of(three).finished())

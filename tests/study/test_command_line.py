@@ -10,12 +10,12 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from autotune.study import journal
 from autotune.study.records import COUNTED, replay
+from tests.printed import printed
 
 pytestmark = pytest.mark.stack
 ROOT = Path(__file__).parents[2]
@@ -121,7 +121,7 @@ def test_a_study_from_run_to_export(tmp_path: Path) -> None:
     target = short(tmp_path, time="8m")
     done = autotune("run", str(target), "--yes", "--json", cwd=tmp_path, timeout=1600)
     assert done.returncode == 0, done.stderr
-    found: dict[str, Any] = json.loads(done.stdout)
+    found = printed("study", done.stdout)
     assert set(found) >= CONTRACT
     assert found["verdict"] in ("improved", "no-improvement")
     assert found["baseline"]["parameters"]["web.php_fpm.max_children"] == 5
@@ -212,7 +212,7 @@ def test_a_server_that_answers_502_fast_carries_nothing(tmp_path: Path) -> None:
     target = shedding(tmp_path, rate=40)
     done = autotune("measure", str(target), "--yes", "--json", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
-    peak = json.loads(done.stdout)["peaks"][0]
+    peak = printed("measurement", done.stdout)["peaks"][0]
     assert peak["peak"] < 100
     taken = list(journal.read(tmp_path / "studies" / "short-measured" / "readings.jsonl"))
     assert any(reading["errors"].get("5xx", 0) > 0 for reading in taken)

@@ -7,6 +7,7 @@ import pytest
 from typer.testing import CliRunner
 
 from autotune.cli import app
+from tests.printed import printed
 
 TARGET = Path(__file__).parents[2] / "targets" / "paper.yaml"
 
@@ -31,7 +32,7 @@ def studies(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def explained(studies: Path, *more: str) -> dict[str, object]:
     done = CliRunner().invoke(app, ["explain", "paper", "--studies", str(studies), *more])
     assert done.exit_code == 0, done.output
-    return dict(json.loads(done.stdout.splitlines()[-1]))
+    return dict(printed("explanation", done.stdout.splitlines()[-1]))
 
 
 def events(study: Path, kind: str) -> list[dict[str, object]]:

@@ -18,6 +18,7 @@ import pytest
 from autotune.lab.plan import names
 from tests.deploy.lab import differing
 from tests.lab.pictures import picture
+from tests.printed import printed
 from tests.study import wordpress
 from tests.study.wordpress import PAGES, PASSWORD, SITE, Shop
 
@@ -98,7 +99,7 @@ def test_a_shop_is_adopted_tuned_over_https_and_left_as_it_was(
     assert differing(before, pictures(shop)) == []
     assert shop.data() == data
 
-    report = json.loads(autotune(user, "report", "shop", "--json"))
+    report = printed("study", autotune(user, "report", "shop", "--json"))
     print(json.dumps(report, indent=1)[:3000])
     written = b"".join(p.read_bytes() for p in (user / "studies").rglob("*") if p.is_file())
     assert PASSWORD.encode() not in written

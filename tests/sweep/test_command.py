@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from pathlib import Path
 
@@ -17,6 +16,7 @@ from autotune.study.start import unfinished
 from autotune.study.store import readings_of, state_of
 from autotune.sweep import request, results, runner
 from autotune.sweep.plan import measured
+from tests.printed import printed
 from tests.sweep import modelled
 
 pytestmark = pytest.mark.long
@@ -38,7 +38,7 @@ def test_a_grid_is_measured_drawn_and_told(tmp_path: Path) -> None:
         "--repeat", 2, "--yes", "--json", "--studies", studies,
     )  # fmt: skip
     assert "8 points, each measured 2 times" in done.stderr
-    found = json.loads(done.stdout)
+    found = printed("sweep", done.stdout)
     assert found["left"] == 0
     assert len(found["points"]) == 16
     assert found["best"]["at"]["web.php_fpm.max_children"] == 40
@@ -65,7 +65,7 @@ def test_peaks_of_deployments(tmp_path: Path) -> None:
         "sweep", target, "--over", "service=nginx/nginx+php-fpm,apache/nginx+php-fpm", "--peak",
         "--repeat", 1, "--yes", "--json", "--studies", tmp_path / "studies",
     )  # fmt: skip
-    found = json.loads(done.stdout)
+    found = printed("sweep", done.stdout)
     peaks = {point["at"]["service"]: point["peak"]["value"] for point in found["points"]}
     assert set(peaks) == {"nginx, nginx+php-fpm", "apache, nginx+php-fpm"}
     assert found["best"]["at"]["service"] == max(peaks, key=lambda name: peaks[name])
@@ -109,7 +109,7 @@ def test_a_sweep_is_resumed_by_its_name(tmp_path: Path) -> None:
     unready = autotune("report", "s", "--studies", directory.parent).stdout
     assert "unfinished: 2 of the measurements" in unready
     done = autotune("resume", "s", "--yes", "--json", "--studies", directory.parent)
-    assert json.loads(done.stdout)["left"] == 0
+    assert printed("sweep", done.stdout)["left"] == 0
     assert (directory / "sweep.html").exists()
 
 

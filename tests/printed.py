@@ -1,0 +1,35 @@
+"""What a command printed under ``--json``, held against its published schema."""
+
+from __future__ import annotations
+
+import functools
+import json
+from typing import Any
+
+from jsonschema import Draft202012Validator
+
+from autotune.cli.schemas import schema
+
+
+def printed(name: str, text: str) -> Any:
+    """The object in ``text``, which has to be as the schema ``name`` says and have no other keys."""
+    document = json.loads(text)
+    _validator(name).validate(document)
+    return document
+
+
+@functools.cache
+def _validator(name: str) -> Draft202012Validator:
+    published = schema(name)
+    Draft202012Validator.check_schema(published)
+    return Draft202012Validator(_closed(published))
+
+
+def _closed(part: Any) -> Any:
+    """What is not in a schema is allowed to those who read, for it may be added; not to tests."""
+    if isinstance(part, list):
+        return [_closed(each) for each in part]
+    if not isinstance(part, dict):
+        return part
+    closed = {key: _closed(each) for key, each in part.items()}
+    return {**closed, "additionalProperties": False} if "properties" in part else closed
