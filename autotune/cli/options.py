@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from autotune.cli import completion
+
+if TYPE_CHECKING:
+    from autotune.report.metrics_server import MetricsServer
 
 TargetPath = Annotated[
     Path,
@@ -43,6 +46,14 @@ MetricsFile = Annotated[
         help="Write metrics after each trial, for the node exporter's textfile collector (*.prom).",
     ),
 ]
+MetricsPort = Annotated[
+    str | None,
+    typer.Option(
+        "--metrics-port",
+        metavar="[ADDRESS:]PORT",
+        help="Serve the same at /metrics for as long as the study runs, on loopback by default.",
+    ),
+]
 ExitCode = Annotated[
     bool, typer.Option("--exit-code", help="End with 4 when there is no proven improvement.")
 ]
@@ -61,3 +72,13 @@ class Detail:
     quiet: bool = False
     log_file: Path | None = None
     metrics_file: Path | None = None
+    metrics_server: MetricsServer | None = None
+
+
+def listening(port: str | None) -> MetricsServer | None:
+    """What serves metrics, listening before anything is asked or done. Raises AutotuneError."""
+    if port is None:
+        return None
+    from autotune.report.metrics_server import MetricsServer
+
+    return MetricsServer(port)

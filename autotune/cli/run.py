@@ -16,12 +16,14 @@ from autotune.cli.options import (
     Json,
     LogFile,
     MetricsFile,
+    MetricsPort,
     Quiet,
     Studies,
     StudyName,
     TargetPath,
     Verbose,
     Yes,
+    listening,
 )
 from autotune.cli.output import print_study
 from autotune.cli.session import confirm, prepared, run_session, run_sweep_session
@@ -54,6 +56,7 @@ def run(
     quiet: Quiet = False,
     log_file: LogFile = None,
     metrics_file: MetricsFile = None,
+    metrics_port: MetricsPort = None,
     exit_code: ExitCode = False,
     keep: Annotated[
         bool,
@@ -89,16 +92,11 @@ def run(
     if keep:
         check_stays(environment)
     earlier = find(from_, studies) if from_ else None
+    detail = Detail(verbose, quiet, log_file, metrics_file, listening(metrics_port))
     confirm(environment.announce(), yes=yes, quiet=quiet)
     directory = new_directory(studies, environment.file.target.name)
     begin = partial(start.start, keep=keep, earlier=earlier)
-    run_session(
-        begin,
-        environment,
-        directory,
-        json_=json_,
-        detail=Detail(verbose, quiet, log_file, metrics_file),
-    )
+    run_session(begin, environment, directory, json_=json_, detail=detail)
     print_study(directory, json_=json_, exit_code=exit_code, brief=True)
 
 
@@ -110,6 +108,7 @@ def resume(
     quiet: Quiet = False,
     log_file: LogFile = None,
     metrics_file: MetricsFile = None,
+    metrics_port: MetricsPort = None,
     exit_code: ExitCode = False,
     beds: Beds = None,
     studies: Studies = STUDIES,
@@ -121,22 +120,10 @@ def resume(
 
     directory = find(study, studies)
     environment = start.unfinished(directory, beds)
+    detail = Detail(verbose, quiet, log_file, metrics_file, listening(metrics_port))
     confirm(environment.announce(), yes=yes, quiet=quiet)
     if is_sweep(directory):
-        run_sweep_session(
-            environment,
-            None,
-            directory,
-            None,
-            json_=json_,
-            detail=Detail(verbose, quiet, log_file, metrics_file),
-        )
+        run_sweep_session(environment, None, directory, None, json_=json_, detail=detail)
         return
-    run_session(
-        start.resume,
-        environment,
-        directory,
-        json_=json_,
-        detail=Detail(verbose, quiet, log_file, metrics_file),
-    )
+    run_session(start.resume, environment, directory, json_=json_, detail=detail)
     print_study(directory, json_=json_, exit_code=exit_code, brief=True)

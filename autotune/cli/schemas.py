@@ -307,6 +307,8 @@ class Loss(TypedDict):
 class Minimal(Interval):
     """Measured: the changes ``kept`` carry ``share`` of the gain."""
 
+    event: str
+    at: str
     kept: Sequence[str]
     dropped: Sequence[str]
     share: float

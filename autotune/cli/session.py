@@ -6,6 +6,7 @@ import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
@@ -80,9 +81,20 @@ def reporting(
             log = files.enter_context(detail.log_file.open("a", encoding="utf-8"))
             displays.append(Plain(target, state, log, verbose=True))
         progress: Progress = displays[0] if len(displays) == 1 else Several(*displays)
-        yield files.enter_context(
-            WithPage(progress, directory, detail.metrics_file) if paged else progress
-        )
+        if paged:
+            progress = WithPage(progress, directory, *_publishers(detail, files))
+        yield files.enter_context(progress)
+
+
+def _publishers(detail: Detail, files: ExitStack) -> Iterator[Callable[[str], object]]:
+    """Where metrics go; a server ends with ``files``."""
+    if (path := detail.metrics_file) is not None:
+        from autotune.report.page import write_whole
+
+        yield partial(write_whole, path)
+    if detail.metrics_server is not None:
+        server = files.enter_context(detail.metrics_server)
+        yield server.publish
 
 
 def reporter(

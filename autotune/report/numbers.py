@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Iterable, Iterator, Mapping
+from datetime import datetime
 from typing import Any
 
 from autotune.report.load_curve import PERCENTILES
@@ -15,6 +16,7 @@ from autotune.study.store import reading_of
 
 TABLES = ("trials", "readings")
 PREFIX = "autotune_"
+LATEST = 20  # trials of which there are metrics: a scrape comes long before so many more
 Row = Mapping[str, Value | None]
 
 
@@ -84,6 +86,9 @@ def metrics(view: StudyView) -> str:
         ("capacity", "Capacity within the SLO, with its 90 % interval.", _capacities(now)),
         ("ratio", "The best over the baseline: proven once the study is finished.",
          [({}, now["ratio"])]),
+        ("trial_begun_timestamp_seconds", "When the latest trials began, as Unix time.",
+         _begun(view)),
+        ("trial_capacity", "Capacity that the latest trials measured.", _of_trials(view)),
         ("elapsed_seconds", "Time spent.", [({}, now["seconds"]["elapsed"])]),
         ("left_seconds", "Time left, estimated.", [({}, now["seconds"]["left"])]),
     ]  # fmt: skip
@@ -97,6 +102,19 @@ def _capacities(now: Mapping[str, Any]) -> Iterator[tuple[Mapping[str, str], flo
             yield {"side": side, "value": key}, (now[side] or {}).get(key)
 
 
+def _begun(view: StudyView) -> Iterator[tuple[Mapping[str, str], float | None]]:
+    for record in view.study.records_of("trial")[-LATEST:]:
+        if at := record.get("at"):
+            labels = {"trial": str(record["trial"]), "phase": record["phase"]}
+            yield labels, datetime.fromisoformat(at).timestamp()
+
+
+def _of_trials(view: StudyView) -> Iterator[tuple[Mapping[str, str], float | None]]:
+    for trial in view.state.trials[-LATEST:]:
+        labels = {"trial": str(trial.number), "phase": str(trial.phase)}
+        yield labels, capacity_of(trial, view.units)["peak"]
+
+
 def _family(
     study: str, name: str, meaning: str, samples: Iterable[tuple[Mapping[str, str], float | None]]
 ) -> Iterator[str]:
@@ -108,7 +126,7 @@ def _family(
     yield f"# TYPE {PREFIX}{name} gauge"
     for labels, value in values:
         pairs = ",".join(f'{k}="{_escaped(v)}"' for k, v in {"study": study, **labels}.items())
-        yield f"{PREFIX}{name}{{{pairs}}} {value:.10g}"
+        yield f"{PREFIX}{name}{{{pairs}}} {value:.13g}"
 
 
 def _escaped(text: str) -> str:

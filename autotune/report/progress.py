@@ -190,11 +190,13 @@ class Several:
 class WithPage:
     """Passes everything to another display, and writes ``report.html`` after a trial now and then.
 
-    ``metrics`` is a file that is written after each trial.
+    Metrics go to ``publish`` where a trial begins or ends, and at the end.
     """
 
-    def __init__(self, display: Progress, directory: Path, metrics: Path | None = None) -> None:
-        self._display, self._directory, self._metrics = display, directory, metrics
+    def __init__(
+        self, display: Progress, directory: Path, *publish: Callable[[str], object]
+    ) -> None:
+        self._display, self._directory, self._publish = display, directory, publish
         self._due = time.monotonic() + PAGE_EVERY
 
     def __enter__(self) -> Self:
@@ -208,6 +210,7 @@ class WithPage:
 
     def trial_begins(self, trial: Trial) -> None:
         self._display.trial_begins(trial)
+        self._write_metrics()
 
     def deployed(self, trial: Trial, deployed: Deployed) -> None:
         self._display.deployed(trial, deployed)
@@ -236,13 +239,15 @@ class WithPage:
 
     @ignore_errors
     def _write_metrics(self) -> None:
+        if not self._publish:
+            return
         from autotune.report.numbers import metrics
-        from autotune.report.page import write_whole
         from autotune.report.studies import open_study
         from autotune.report.view import study_view
 
-        if self._metrics is not None:
-            write_whole(self._metrics, metrics(study_view(open_study(self._directory))))
+        text = metrics(study_view(open_study(self._directory)))
+        for publish in self._publish:
+            publish(text)
 
     @ignore_errors
     def _page(self) -> None:

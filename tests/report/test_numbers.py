@@ -2,15 +2,21 @@ from __future__ import annotations
 
 import csv
 import io
+import json
 import re
 from collections.abc import Callable
+from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 
 import pytest
+from prometheus_client.openmetrics.parser import text_string_to_metric_families as openmetrics
+from prometheus_client.parser import text_string_to_metric_families as prometheus
 from typer.testing import CliRunner
 
 from autotune.cli import app
 from autotune.report.numbers import metrics, table
+from autotune.report.page import write_whole
 from autotune.report.progress import WithPage
 from autotune.report.studies import Study, open_study
 from autotune.report.view import study_view
@@ -42,13 +48,38 @@ def test_a_row_has_the_settings_and_the_capacity(study: Callable[[str], Study]) 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_metrics_are_well_formed(name: str, study: Callable[[str], Study]) -> None:
-    *lines, last, end = metrics(study_view(study(name))).split("\n")
+    text = metrics(study_view(study(name)))
+    *lines, last, end = text.split("\n")
     assert (last, end) == ("# EOF", "")
-    typed = [line.split()[2] for line in lines if line.startswith("# TYPE")]
-    assert len(typed) == len(set(typed))
     samples = [line for line in lines if not line.startswith("#")]
     assert all(SAMPLE.fullmatch(line) for line in samples), samples
-    assert {re.split("[{]", line)[0] for line in samples} == set(typed)
+    for parse in (openmetrics, prometheus):
+        families = {family.name: family for family in parse(text)}
+        assert sum(len(family.samples) for family in families.values()) == len(samples)
+        assert all(family.type == "gauge" and family.documentation for family in families.values())
+
+
+def test_each_trial_says_when_it_began(study: Callable[[str], Study]) -> None:
+    opened = study("improved")
+    families = {family.name: family for family in openmetrics(metrics(study_view(opened)))}
+    begun = families["autotune_trial_begun_timestamp_seconds"].samples
+    assert [int(sample.labels["trial"]) for sample in begun] == [
+        t.number for t in opened.state.trials
+    ]
+    assert begun[0].labels["phase"] == "baseline"
+    assert (
+        datetime.fromtimestamp(begun[1].value, UTC).isoformat()
+        == "2026-03-02T09:00:36.600000+00:00"
+    )
+
+
+def test_the_dashboard_asks_for_metrics_there_are(study: Callable[[str], Study]) -> None:
+    text = (Path(__file__).parents[2] / "docs" / "grafana-dashboard.json").read_text()
+    asked = set(re.findall(r"autotune_[a-z_]+", text))
+    studies = [metrics(study_view(study(name))) for name in NAMES]
+    answered = {family.name for each in studies for family in openmetrics(each)}
+    assert answered == asked
+    assert all(panel["targets"] for panel in json.loads(text)["panels"])
 
 
 def test_metrics_say_what_the_status_does(study: Callable[[str], Study]) -> None:
@@ -65,8 +96,11 @@ def test_metrics_are_written_after_each_trial(
     directory, path = copied("killed"), tmp_path / "out" / "autotune.prom"
     opened = open_study(directory)
     display = Plain(opened.target, lambda: opened.state, io.StringIO())
-    WithPage(display, directory, path).trial_ends(opened.state.trials[0])
-    assert path.read_text() == metrics(study_view(opened))
+    publish = partial(write_whole, path)
+    for when in ("trial_begins", "trial_ends"):
+        getattr(WithPage(display, directory, publish), when)(opened.state.trials[0])
+        assert path.read_text() == metrics(study_view(opened))
+        path.unlink()
 
 
 def test_a_table_there_is_not() -> None:

@@ -1,0 +1,110 @@
+"""How a study stands, for Prometheus to scrape while the study runs: one page, and nothing else."""
+
+from __future__ import annotations
+
+import threading
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from socket import socket
+from types import TracebackType
+from typing import Any, Self
+
+from autotune.errors import AutotuneError
+from autotune.strict import whole
+
+PATH = "/metrics"
+CONTENT_TYPE = "application/openmetrics-text; version=1.0.0; charset=utf-8"
+LOOPBACK = "127.0.0.1"
+MOST_CLIENTS = 8  # at a time; further ones are turned away
+TIMEOUT = 5.0  # seconds that a client may be silent
+POLL = 0.1  # seconds until the end of a study is noticed
+HINT = "such as --metrics-port 9876, or 10.0.0.5:9876 for an address other than loopback"
+
+
+class MetricsServer(ThreadingHTTPServer):
+    """Answers with ``text``, which is replaced whole; it listens from its making on.
+
+    Threads of clients that are still there do not hold up the end of a study.
+    """
+
+    daemon_threads = True
+    block_on_close = False
+    request_queue_size = MOST_CLIENTS
+
+    def __init__(self, where: str) -> None:
+        """``where`` is ``PORT``, on loopback, or ``ADDRESS:PORT``. Raises AutotuneError."""
+        self.text = ""
+        self._free = threading.BoundedSemaphore(MOST_CLIENTS)
+        try:
+            super().__init__(_address(where), _Handler)
+        except OSError as error:
+            why = (error.strerror or str(error)).lower()
+            raise AutotuneError(f"--metrics-port {where}: {why}", hint=HINT) from None
+        self._thread = threading.Thread(target=self.serve_forever, args=(POLL,), daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.shutdown()
+        self._thread.join()
+        self.server_close()
+
+    def publish(self, text: str) -> None:
+        """What is answered from now on."""
+        self.text = text
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        """In a thread of its own, if there is one to spare."""
+        if self._free.acquire(blocking=False):
+            super().process_request(request, client_address)
+        else:
+            self.shutdown_request(request)
+
+    def process_request_thread(self, request: Any, client_address: Any) -> None:
+        """Whatever becomes of it, the thread is to spare again."""
+        try:
+            super().process_request_thread(request, client_address)
+        finally:
+            self._free.release()
+
+    def handle_error(self, request: socket | tuple[bytes, socket], client_address: Any) -> None:
+        """A client that is gone is no news to who watches a study."""
+
+
+class _Handler(BaseHTTPRequestHandler):
+    server: MetricsServer
+    timeout = TIMEOUT
+    server_version = "autotune"
+    sys_version = ""
+
+    def do_GET(self) -> None:  # as http.server calls it
+        if self.path.partition("?")[0] != PATH:
+            self.send_error(HTTPStatus.NOT_FOUND, explain=f"metrics are at {PATH}")
+            return
+        content = self.server.text.encode()
+        self.send_response(HTTPStatus.OK)
+        self.send_header("Content-Type", CONTENT_TYPE)
+        self.send_header("Content-Length", str(len(content)))
+        self.end_headers()
+        self.wfile.write(content)
+
+    def log_message(self, *_: Any) -> None:
+        """Scrapes are not part of a study's progress."""
+
+
+def _address(where: str) -> tuple[str, int]:
+    address, _, port = where.rpartition(":")
+    try:
+        number = whole(port)
+    except ValueError:
+        number = -1
+    if not 0 <= number < 2**16:
+        raise AutotuneError(f"--metrics-port {where}: {port!r} is no port", hint=HINT)
+    return address or LOOPBACK, number
