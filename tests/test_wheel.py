@@ -10,6 +10,7 @@ import sys
 import sysconfig
 import venv
 import zipfile
+from importlib.resources import files
 from pathlib import Path
 
 import pytest
@@ -95,6 +96,11 @@ def test_everything_that_is_shipped_is_in_it(installed: Path) -> None:
     data = {p.relative_to(ROOT) for p in (ROOT / "autotune").rglob("*")
             if p.is_file() and "__pycache__" not in p.parts}  # fmt: skip
     assert not {path for path in data if not (installed / path).is_file()}
+    drawing = installed / "autotune" / "_shipped" / "plotly.min.js"
+    assert (
+        drawing.read_bytes()
+        == Path(str(files("plotly"))).joinpath("package_data", "plotly.min.js").read_bytes()
+    )
 
 
 @pytest.mark.long

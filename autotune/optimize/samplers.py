@@ -6,6 +6,7 @@ import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from importlib.util import find_spec
 from typing import Any
 
 from optuna.distributions import BaseDistribution
@@ -36,6 +37,11 @@ class SkoptSampler(SpaceSampler):
     """
 
     def __init__(self, task: Task, surrogate: str) -> None:
+        if find_spec("skopt") is None:
+            raise AutotuneError(
+                "this sampler needs scikit-optimize, which is not installed",
+                hint="pipx inject autotune scikit-optimize, or install autotune[skopt]",
+            )
         super().__init__(task)
         self._surrogate = surrogate
 

@@ -9,6 +9,7 @@ import pytest
 from spaces import SPACE, peak
 
 from autotune.errors import AutotuneError
+from autotune.optimize import samplers
 from autotune.optimize.base import Task
 from autotune.optimize.samplers import SAMPLERS, choose
 from autotune.optimize.searcher import Outcome, Searcher
@@ -129,3 +130,13 @@ def test_an_unknown_name_brings_the_nearest() -> None:
     with pytest.raises(AutotuneError) as caught:
         choose("skopt-gb", Task(SPACE))
     assert "skopt-gp" in (caught.value.hint or "")
+
+
+def test_a_sampler_that_is_not_installed_says_how_to_get_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(samplers, "find_spec", lambda name: None)
+    with pytest.raises(AutotuneError, match="scikit-optimize") as caught:
+        choose("skopt-rf", Task(SPACE))
+    assert "autotune[skopt]" in (caught.value.hint or "")
+    assert choose("auto", Task(SPACE)).name == "gp"
