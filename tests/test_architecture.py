@@ -62,6 +62,7 @@ GENERATOR_NAMES = {
 }
 RUNTIME_NAMES = {
     "target/runtimes.py": "the default of `runtime:`",
+    "services/unit_files.py": "units are files of services like others",
     "services/limits/": "a drop-in of a unit is a file of a service like others",
     "services/local_cache/": "a unit of its own is a file like others",
     "discovery/host_reading.py": "services of running hosts are found as units",

@@ -196,16 +196,17 @@ def _file_states(parts: Sequence[Part], rendered: Rendered, layout: Layout) -> d
     states: dict[str, FileState] = {}
     writers: dict[str, str] = {}
     for part in parts:
-        modes = {file.path: layout.mode(file) for file in config_files(part.service, part.site)}
+        files = {file.path: file for file in config_files(part.service, part.site)}
         for name, content in rendered[part.name].items():
             path = layout.path(part, name)
-            if path in states and states[path].content != content:
+            if path in states and (states[path].content or b"") != content:
                 raise AutotuneError(
                     f"{writers[path]} and {part.name} both need {path} of {part.site.host}",
                     hint="give the tiers hosts of their own, or run them "
                     f"`{runtimes.names(installed=False)}`",
                 )
-            states[path] = FileState(content, modes.get(name))
+            absent = files[name].optional and not content
+            states[path] = FileState() if absent else FileState(content, layout.mode(files[name]))
             writers[path] = part.name
     return states
 

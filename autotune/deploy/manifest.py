@@ -53,7 +53,8 @@ def record(own: Mapping[str, Own]) -> dict[str, Any]:
         part: {
             "files": {
                 file.path: {"template": file.template, "mode": f"{file.mode:04o}",
-                            **({} if file.text is None else {"text": file.text})}
+                            **({} if file.text is None else {"text": file.text}),
+                            **({"optional": True} if file.optional else {})}
                 for file in own_files.files
             },
             "listen": own_files.listen,
@@ -70,7 +71,13 @@ def of_record(record: Mapping[str, Any]) -> dict[str, Own]:
 
 def _own(record: Mapping[str, Any]) -> Own:
     files = tuple(
-        ConfigFile(path, str(file["template"]), octal(file["mode"]), file.get("text"))
+        ConfigFile(
+            path,
+            str(file["template"]),
+            octal(file["mode"]),
+            file.get("text"),
+            bool(file.get("optional")),
+        )
         for path, file in record["files"].items()
     )
     return Own(files, str(record["listen"]), str(record.get("loses", "")))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -13,15 +12,12 @@ from autotune.parameter_name import ParameterName, own_settings
 from autotune.services.adoption import RunningService
 from autotune.services.base import ConfigFile, Own, Value
 from autotune.services.config_files import Config
-from autotune.services.directives import Adopted, Edit
+from autotune.services.directives import Adopted, Edit, exchanged
 from autotune.services.registry import adoptions, placed
 from autotune.space.dimension import Dimension
 from autotune.space.facts import smallest
 from autotune.space.space import of_tier
 from autotune.target.model import Tier
-
-# What a template would read as its own, and the carriage returns that it would drop.
-_OURS = re.compile(r"\{*\r|\{+[{%#]")
 
 
 @dataclass(frozen=True)
@@ -105,7 +101,8 @@ def _add(adopted: AdoptedTier, service: str) -> None:
         for path, text in _templates(running.config, of_host.edits).items():
             template = f"{host.name}{path}.j2"
             adopted.templates[template] = text
-            files.append(ConfigFile(path, template, host.tree.modes.get(path, 0o644)))
+            mode, new = host.tree.modes.get(path, 0o644), path not in host.tree.files
+            files.append(ConfigFile(path, template, mode, optional=new))
         adopted.own[f"{tier.name}.{host.name}.{service}"] = Own(
             tuple(files), running.listen, running.loses
         )
@@ -157,25 +154,3 @@ def _templates(config: Config, edits: Iterable[Edit]) -> dict[str, str]:
             pieces[edit.path] = [*placeholders(config.texts[edit.path])]
         pieces[edit.path].append((edit.start, edit.end, edit.text))
     return {path: exchanged(config.texts[path], of_file) for path, of_file in pieces.items()}
-
-
-def exchanged(text: str, pieces: Iterable[tuple[int, int, str]]) -> str:
-    """A template of ``text`` with some of it, from start to end, in the template's own words.
-
-    Pieces at the same place come in the order they are given.
-    """
-    literals, place = [], 0
-    for start, end, own in sorted(pieces, key=lambda piece: piece[:2]):
-        literal = _literal(text[place:start])
-        bare = literal.rstrip("{")
-        if braces := literal[len(bare) :]:
-            # They would be taken for part of the variable after them: the template says them.
-            literal = f'{bare}{{{{ "{braces}" }}}}'
-        literals += [literal, own]
-        place = end
-    return "".join([*literals, _literal(text[place:])])
-
-
-def _literal(text: str) -> str:
-    """Text that a template renders unchanged."""
-    return _OURS.sub(lambda ours: '{{ "' + ours[0].replace("\r", "\\r") + '" }}', text)

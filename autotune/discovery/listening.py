@@ -48,7 +48,9 @@ def untuned(every: Iterable[Listener], tuned: Iterable[tuple[str, int]]) -> Iter
                   if any(listener.program.startswith(name) for name in names[key])]  # fmt: skip
         if not owners:
             unowned.append(str(listener))
-        elif all(listener.port != port for _, port in owners) and not _is_gateway(owners[0][0]):
+        elif all(listener.port != port for _, port in owners) and _serves(
+            owners[0][0], listener.program
+        ):
             key, port = owners[0]
             yield (
                 f"{SERVICES[key].title} listens on port {listener.port} too: what is there is served "
@@ -61,8 +63,12 @@ def untuned(every: Iterable[Listener], tuned: Iterable[tuple[str, int]]) -> Iter
 def _executables(key: str) -> tuple[str, ...]:
     """The beginnings of the names that a service's processes have."""
     names = {name for names in SERVICES[key].programs.values() for name in names}
-    return tuple(basename(name)[:_LONGEST] for name in sorted({*names, key}))
+    return tuple(
+        basename(name)[:_LONGEST] for name in sorted({*names, key, *SERVICES[key].serving})
+    )
 
 
-def _is_gateway(key: str) -> bool:
-    return bool(SERVICES[key].gateway)
+def _serves(key: str, program: str) -> bool:
+    """Whether that process of a service answers visitors, and no web server or admin."""
+    service = SERVICES[key]
+    return not service.gateway and (not service.serving or program in service.serving)

@@ -15,8 +15,8 @@ from autotune.services.registry import DEPLOYMENTS, SERVICES, adoptions
 
 _ADDRESS = re.compile(r"(?:[a-z]+://)?(\[[0-9a-fA-F:]+\]|[A-Za-z0-9_.-]+):([0-9]{2,5})")
 _LOOPBACK = frozenset({"127.0.0.1", "localhost", "[::1]", "::1"})
-_ORDER = ("lb", "web", "app", "cache", "store", "db")
-_FORWARDED_TO = ("web", "app", "lb")
+_ORDER = ("lb", "http_cache", "web", "app", "cache", "store", "db")
+_FORWARDING, _FORWARDED_TO = ("lb", "http_cache"), ("http_cache", "web", "app", "lb")
 _CALLERS, _CALLED = ("web", "app"), ("cache", "store", "db")
 
 
@@ -135,7 +135,7 @@ def tiers(instances: Iterable[Instance]) -> tuple[DiscoveredTier, ...]:
 
 def _connected(tier: DiscoveredTier, every: Sequence[DiscoveredTier]) -> DiscoveredTier:
     others = [other for other in every if other.name != tier.name]
-    if tier.kind == "lb":
+    if tier.kind in _FORWARDING:
         behind = (other.name for kind in _FORWARDED_TO for other in others
                   if other.kind == kind and _sends(tier, other))  # fmt: skip
         return replace(tier, forwards_to=next(behind, None))

@@ -29,8 +29,8 @@ class RunningHost:
 
 @dataclass(frozen=True, kw_only=True)
 class RunningService:
-    """A service that a host runs. ``key`` is the registry's; ``kind`` the tier it belongs to: lb, web,
-    app, cache, store or db; ``listen`` the socket or port of an application server.
+    """A service that a host runs. ``key`` is the registry's; ``kind`` the tier it belongs to: lb,
+    http_cache, web, app, cache, store or db; ``listen`` the socket or port of an application server.
 
     ``behind``: where it sends requests on, ``host:port``. ``gateway``: the protocol in which it hands
     some to an application server. ``role`` is what it does in the deployment it turns out to be in.

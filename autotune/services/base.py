@@ -41,6 +41,7 @@ class Role(enum.StrEnum):
     """What a service does in its tier."""
 
     PROXY = "proxy"
+    HTTP_CACHE = "http_cache"  # keeps answers of the web servers behind it
     WEB = "web"
     APP = "app"
     CACHE = "cache"
@@ -143,13 +144,14 @@ class ConfigFile:
     """A file a service reads, and the template that makes it.
 
     ``path`` is relative to the site for private processes, absolute for the distribution's units.
-    ``text`` is the template itself where it is in no file.
+    ``text`` is the template itself where it is in no file. ``optional``: without content it is not there.
     """
 
     path: str
     template: str
     mode: int = 0o644
     text: str | None = None
+    optional: bool = False
 
 
 @dataclass(frozen=True)
@@ -295,7 +297,8 @@ class Service:
     ``forgets_on_restart``: it begins with nothing, and has to be warmed up again. ``keeps_data``:
     what it holds is the user's, so it runs where that is, never privately and never as a choice.
     ``protocol``: what generators of load for it alone speak. ``unit_nofile`` and ``limits_template``:
-    LimitNOFILE in the distribution's unit, and the drop-in that changes it.
+    LimitNOFILE in the distribution's unit, and the drop-in that changes it. ``serving``: names of its
+    processes that answer visitors, where those of its programs only manage them.
     """
 
     name: ClassVar[str]
@@ -323,6 +326,7 @@ class Service:
     reload_keeps_processes: ClassVar[bool] = False
     needs: ClassVar[Needs] = Needs()
     runs_when: ClassVar[Conditions] = ()
+    serving: ClassVar[tuple[str, ...]] = ()
 
     @property
     def key(self) -> str:

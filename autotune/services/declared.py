@@ -40,12 +40,11 @@ from autotune.services.directives import (
     Absent,
     Accepts,
     Adopted,
-    Edit,
     Notation,
     Tunable,
     joined,
-    literal,
     map_directives,
+    new_file,
     switch,
 )
 from autotune.services.readback import number
@@ -300,7 +299,7 @@ def _position(text: str, parameter: ServiceParameter) -> int | None:
 
 
 def _new_file(path: str, text: str, spec: ServiceSpec, accepts: Accepts) -> Adopted:
-    """A file that is not on the host: empty as long as all that is in it has its default."""
+    """A file that is not on the host, with the parameters that it names."""
     values = {
         name: _parameter(name, p).stock
         for name, p in spec.parameters.items()
@@ -309,10 +308,7 @@ def _new_file(path: str, text: str, spec: ServiceSpec, accepts: Accepts) -> Adop
     if left := {name: "its default cannot be its value here" for name in values
                 if not accepts(name, values[name])}:  # fmt: skip
         return Adopted(left=left)
-    changed = " or ".join(f"{name} != {literal(value)}" for name, value in values.items())
-    return Adopted(
-        (Edit.insertion((path, 0), f"{{% if {changed} %}}\n{text}{{% endif %}}"),), values
-    )
+    return new_file(path, text, values)
 
 
 # -- diagnosis -------------------------------------------------------------------------------------

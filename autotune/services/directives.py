@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from autotune.services.base import Value
@@ -20,6 +20,8 @@ _MILLISECONDS = {
     "h": 3_600_000,
     "d": 86_400_000,
 }
+# What a template would read as its own, and the carriage returns that it would drop.
+_OURS = re.compile(r"\{*\r|\{+[{%#]")
 _DIGITS = re.compile(r"[0-9]{1,15}")
 _KEPT_UNITS = ("", "s", "k", "K", ".0")  # behind a number that a variable takes the place of
 _AMOUNT = re.compile(r"([0-9]{1,15})([A-Za-z]*)")
@@ -228,6 +230,36 @@ def _absent(config: Config, tunable: Tunable, accepts: Accepts) -> Adopted:
     condition = absent.condition or f"{name} != {literal(absent.default)}"
     edit = Edit.insertion(position, f'{{{{ {absent.text} if {condition} else "" }}}}')
     return Adopted((edit,), {name: absent.default})
+
+
+def new_file(path: str, text: str, values: Mapping[str, Value]) -> Adopted:
+    """A file that is not on the host, made by a template: there is none as long as all parameters in it
+    have their ``values``."""
+    changed = " or ".join(f"{name} != {literal(value)}" for name, value in values.items())
+    block = f"{{% if {changed} %}}\n{text}{{% endif %}}" if changed else ""
+    return Adopted((Edit.insertion((path, 0), block),), dict(values))
+
+
+def exchanged(text: str, pieces: Iterable[tuple[int, int, str]]) -> str:
+    """A template of ``text`` with some of it, from start to end, in the template's own words.
+
+    Pieces at the same place come in the order they are given.
+    """
+    literals, place = [], 0
+    for start, end, own in sorted(pieces, key=lambda piece: piece[:2]):
+        literal = _verbatim(text[place:start])
+        bare = literal.rstrip("{")
+        if braces := literal[len(bare) :]:
+            # They would be taken for part of the variable after them: the template says them.
+            literal = f'{bare}{{{{ "{braces}" }}}}'
+        literals += [literal, own]
+        place = end
+    return "".join([*literals, _verbatim(text[place:])])
+
+
+def _verbatim(text: str) -> str:
+    """Text that a template renders unchanged."""
+    return _OURS.sub(lambda ours: '{{ "' + ours[0].replace("\r", "\\r") + '" }}', text)
 
 
 # -- natural places ------------------------------------------------------------------------------

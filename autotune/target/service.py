@@ -163,7 +163,7 @@ class ServiceSpec(Model):
 
     title: Text | None = None
     """What people call it."""
-    role: Literal["proxy", "web", "app", "cache", "store", "database"]
+    role: Literal["proxy", "http_cache", "web", "app", "cache", "store", "database"]
     """What it does in its tier."""
     port: Port
     """Where it listens, unless its tier says otherwise."""

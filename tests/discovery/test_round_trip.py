@@ -12,9 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from autotune.deploy.templates import of_text
-from autotune.discovery.adoption import exchanged
 from autotune.services.apache.adoption import directives as apache_directives
 from autotune.services.config_files import Directive, Reader, Unreadable, Word
+from autotune.services.directives import exchanged
 from autotune.services.nginx import syntax as nginx
 from autotune.services.php_fpm import syntax as ini
 

@@ -38,7 +38,7 @@ def refused(tmp_path: Path, text: str) -> TargetError:
 
 
 @pytest.mark.parametrize(
-    "service", ["varnish", "oracle", "mysql", "nginx+gunicorn", "php-fpm", "ngnix"]
+    "service", ["squid", "oracle", "mysql", "nginx+gunicorn", "php-fpm", "ngnix"]
 )
 @pytest.mark.parametrize("more", ["port: 80", "runtime: embedded"])
 def test_an_unknown_service_is_an_error_before_any_connection(
@@ -51,8 +51,8 @@ def test_an_unknown_service_is_an_error_before_any_connection(
 
 
 def test_a_model_with_an_unknown_service_is_refused_alike(tmp_path: Path) -> None:
-    error = refused(tmp_path, PAPER.replace("service: memcached", "service: varnish"))
-    assert "there is no service 'varnish'" in error.message
+    error = refused(tmp_path, PAPER.replace("service: memcached", "service: squid"))
+    assert "there is no service 'squid'" in error.message
 
 
 @pytest.mark.parametrize(

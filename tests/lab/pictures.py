@@ -27,6 +27,7 @@ PASSING = frozenset({
     "var/lib/nginx", "var/lib/php", "var/lib/systemd", "var/lib/autotune/lease", "etc/.updated",
     "var/.updated", "etc/.pwd.lock",
     "var/lib/dpkg/alternatives/php-fpm.sock",  # by Debian's unit, whenever it starts
+    "var/lib/varnish",  # compiled anew, and shared memory, whenever it starts
     "var/lib/mysql",  # a database writes by itself: its rows are compared instead
 })  # fmt: skip
 #: Redis saves its own data when it likes; that which autotune loads has a file of its own.

@@ -43,8 +43,8 @@ def cases() -> Iterator[tuple[str, Case]]:
     """Every service in every deployment and under every runtime, at its stock values."""
     for deployment in DEPLOYMENTS:
         for runtime in runtimes.NAMES:
-            if any(part.keeps_data for part, _ in registry.parts(deployment)) and (
-                not runtimes.is_installed(runtime)
+            if not runtimes.is_installed(runtime) and not all(
+                part.runs_privately for part, _ in registry.parts(deployment)
             ):
                 continue  # it is refused: see tests/space
             tier = tier_of(deployment, runtime)

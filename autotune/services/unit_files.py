@@ -1,0 +1,62 @@
+"""Units of the host's service manager: where they are, their syntax, and the command they start."""
+
+from __future__ import annotations
+
+import re
+
+from autotune.services.config_files import Directive, Tree, Word
+
+# What counts more comes first.
+PLACES = ("/etc/systemd/system", "/usr/lib/systemd/system", "/lib/systemd/system")
+_LINE = re.compile(r"[^\n]+")
+_WORD = re.compile(r"""(?:"(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])*'|\\[^\s]|[^\s"'\\])+""")
+
+
+def paths(unit: str) -> tuple[str, ...]:
+    """Where a unit may be, and drop-ins of it, relative to ``/``."""
+    return tuple(f"{place[1:]}/{unit}{end}" for place in PLACES for end in ("", ".d"))
+
+
+def drop_in(unit: str) -> str:
+    """A file of autotune's own that counts more than those of packages."""
+    return f"{PLACES[0]}/{unit}.d/zz-autotune.conf"
+
+
+def starting(tree: Tree, unit: str) -> tuple[str, Directive] | None:
+    """The file whose command counts, and that command: of a drop-in before the unit's own."""
+    drop_ins = [path for place in PLACES
+                for path in sorted(tree.matching(f"{place}/{unit}.d/*.conf"), reverse=True)]  # fmt: skip
+    for path in (tree.real(path) for path in (*drop_ins, *(f"{place}/{unit}" for place in PLACES))):
+        if path in tree.files and (line := command(tree.text(path))):
+            return path, line
+    return None
+
+
+def command(text: str) -> Directive | None:
+    """What a unit starts: the last ``ExecStart`` that no empty one takes back."""
+    commands = [line for line in read(text)
+                if line.name.text == "ExecStart" and line.within == (("[Service]",),)]  # fmt: skip
+    return commands[-1] if commands and commands[-1].arguments else None
+
+
+def read(text: str) -> tuple[Directive, ...]:
+    """Every assignment, its words the arguments, those of lines that go on too."""
+    assignments: list[Directive] = []
+    section, words, goes_on = "", list[Word](), False
+    for line in _LINE.finditer(text):
+        bare, start = line[0].strip(), line.start()
+        if bare.startswith(("#", ";")):
+            continue  # within a line that goes on, too
+        if not goes_on and bare.startswith("["):
+            section = bare
+            continue
+        if not goes_on:
+            name, sign, _ = line[0].partition("=")
+            words = [Word(name.strip(), start + len(name) - len(name.lstrip()))]
+            start += len(name) + len(sign)
+        goes_on = line[0].endswith("\\")
+        words += [Word(word[0], word.start())
+                  for word in _WORD.finditer(text, start, line.end() - goes_on)]  # fmt: skip
+        if not goes_on:
+            assignments.append(Directive(words[0], tuple(words[1:]), ((section,),)))
+    return tuple(assignments)

@@ -1,0 +1,1 @@
+"""Varnish, as an HTTP cache."""

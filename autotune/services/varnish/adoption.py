@@ -1,0 +1,122 @@
+"""Which options in the unit of a running Varnish are parameters, and what its VCL has behind it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+
+from autotune.services import unit_files
+from autotune.services.adoption import Adoption, RunningHost, RunningService
+from autotune.services.base import Parameter
+from autotune.services.config_files import Config, PlacedDirective, Tree, gather, included
+from autotune.services.directives import (
+    NUMBER,
+    SECONDS,
+    Absent,
+    Accepts,
+    Adopted,
+    Notation,
+    Tunable,
+    exchanged,
+    map_directives,
+    new_file,
+    size,
+)
+from autotune.services.varnish import syntax
+from autotune.services.varnish.parameters import PARAMETERS
+from autotune.services.varnish.service import DROP_IN, UNIT
+from autotune.strict import is_whole
+
+_STORAGE = re.compile(r"-s (?:(?!Transient=)[^=]*=)?(?:malloc|default)")
+_WITHOUT_STORAGE = 100  # MB, as the manual has it
+
+
+def find(host: RunningHost) -> Iterator[RunningService | str]:
+    if not host.runs(UNIT):
+        return
+    config = _unit(host.tree)
+    options = {placed.name: placed for placed in config.directives}
+    if not options or any("$" in word for placed in config.directives for word in placed.words):
+        yield f"Varnish has options that {UNIT} does not spell out: it is not tuned"
+    elif not (ports := _ports(config)):
+        yield "Varnish speaks HTTP at no TCP port: not adopted"
+    else:
+        named = options["-n"].words if "-n" in options else ()
+        yield RunningService(
+            host=host, key="varnish", config=config, kind="http_cache", port=ports[0],
+            listen="".join(named), behind=tuple(_behind(host.tree, config)),
+        )  # fmt: skip
+
+
+def _unit(tree: Tree) -> Config:
+    """The file whose command counts, with its options; beside it the drop-in that may come."""
+    if (starting := unit_files.starting(tree, UNIT)) is None:
+        return Config(DROP_IN)
+    path, command = starting
+    directives = (command, *syntax.options(command.arguments))
+    return Config(path, {DROP_IN: "", path: tree.text(path)},
+                  tuple(PlacedDirective(path, directive) for directive in directives))  # fmt: skip
+
+
+def _ports(config: Config) -> list[int]:
+    """Where it speaks HTTP: not the PROXY protocol, and at no unix socket."""
+    places = [(placed.words or ("",))[0].split(",") for placed in config.called("-a")]
+    spoken = [address for address, *protocol in places or [[":80"]] if "PROXY" not in protocol]
+    words = [address.rpartition("=")[2] for address in spoken]
+    ports = [word.rpartition(":")[2] or "80" for word in words if not word.startswith("/")]
+    return [int(port) for port in ports if is_whole(port)]
+
+
+def _behind(tree: Tree, config: Config) -> Iterator[str]:
+    yield from (placed.words[0] for placed in config.called("-b") if placed.words)
+    for main in (placed.words[0] for placed in config.called("-f") if placed.words):
+        vcl = gather(tree, main, syntax.read_vcl, included)
+        yield from (p.words[0] for p in vcl.called("backend") if p.words[0])
+
+
+def tune(service: RunningService, accepts: Accepts) -> Adopted:
+    """Every parameter, where the command says it or at its end; what a package brought is left as it
+    is, and its command repeated in a drop-in."""
+    config = service.config
+    adopted = map_directives(config, (_tunable(config, p) for p in PARAMETERS), accepts)
+    if config.main.startswith(f"{unit_files.PLACES[0]}/"):
+        return adopted
+    command = config.called("ExecStart")[-1]
+    start, end = command.directive.arguments[0].start, command.end[1]
+    pieces = ((edit.start - start, edit.end - start, edit.text) for edit in adopted.edits)
+    text = exchanged(config.texts[config.main][start:end], pieces)
+    drop_in = f"[Service]\nExecStart=\nExecStart={text}\n"
+    return replace(adopted, edits=new_file(DROP_IN, drop_in, adopted.values).edits)
+
+
+def _tunable(config: Config, parameter: Parameter) -> Tunable:
+    name, notation = parameter.name, _notation(parameter)
+    directive, default, before = f"-p {name}", parameter.stock, f" -p {name}="
+    if name == "storage":
+        stores = [placed.name for placed in config.directives if _STORAGE.fullmatch(placed.name)]
+        directive, default, before = (*stores, "-s malloc")[0], _WITHOUT_STORAGE, " -s malloc,"
+        if len(stores) != 1 and any(placed.name.startswith("-s ") for placed in config.directives):
+            return Tunable(name, directive, notation, blocks=("none",))
+    absent = Absent(
+        default,
+        lambda _: config.called("ExecStart")[-1].end,
+        f'"{before}" ~ {notation.write(name)}',
+    )
+    return Tunable(name, directive, notation, absent=absent)
+
+
+def _notation(parameter: Parameter) -> Notation:
+    if parameter.unit == "s":
+        return SECONDS
+    return size(parameter.unit) if parameter.unit else NUMBER
+
+
+ADOPTION = Adoption(
+    known_as="Varnish",
+    units=(UNIT,),
+    paths=("etc/varnish", *unit_files.paths(UNIT)),
+    version=f"runs {UNIT} && varnishd -V 2>&1 | sed -n 's,.*(varnish-\\([^ ]*\\) .*,Varnish \\1,p'",
+    find=find,
+    tune=tune,
+)  # fmt: skip

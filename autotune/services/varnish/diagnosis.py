@@ -1,0 +1,89 @@
+"""What Varnish counts and runs out of."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from autotune.services.diagnosis import (
+    INFERRED,
+    MEASURED,
+    TOLD,
+    CounterQuery,
+    Diagnosis,
+    Finding,
+    PartReading,
+    Resource,
+)
+from autotune.services.varnish.service import UNIT, counters, counting
+
+LEVELS = frozenset(("MAIN.threads", "MAIN.thread_queue_len", "MAIN.n_object"))
+COUNTS = frozenset(f"MAIN.{name}" for name in (
+    "sess_dropped", "sess_queued", "threads_limited", "threads_failed", "fetch_no_thread",
+    "n_lru_nuked", "cache_hit", "cache_miss", "cache_hitpass", "cache_hitmiss", "backend_busy",
+    "backend_fail", "backend_unhealthy", "client_req",
+))  # fmt: skip
+
+
+def _counted(text: str) -> Mapping[str, float]:
+    return {name: value for name, value in counters(text).items() if name in LEVELS | COUNTS}
+
+
+def _threads(part: PartReading) -> Finding | None:
+    """It needed more threads than it may have, and requests waited for one, or were dropped."""
+
+    def count(name: str) -> int:
+        return round(part.activity.counters.get(f"MAIN.{name}", 0))
+
+    lost = count("sess_dropped") + count("fetch_no_thread")
+    if count("threads_failed"):
+        why = f"{count('threads_failed')} threads could not be made: its host has no room for them"
+        return Finding(Resource.MEMORY, why, TOLD)
+    if not (count("threads_limited") and (lost or count("sess_queued"))):
+        return None
+    evidence = (
+        f"{part.setting('thread_pools')} pools of {part.setting('thread_pool_max')} threads, all"
+        f" taken {count('threads_limited')} times when another was needed; {count('sess_queued')}"
+        f" requests queued, {lost} dropped: raise thread_pool_max, or thread_pools"
+    )
+    return Finding(Resource.WORKERS, evidence, TOLD if lost else MEASURED)
+
+
+def _backends(part: PartReading) -> Finding | None:
+    """VCL gives a backend a limit of connections: what is beyond it fails."""
+    refused = part.activity.counters.get("MAIN.backend_busy", 0)
+    if not refused:
+        return None
+    why = f"{refused:.0f} fetches met the limit of a backend: raise `.max_connections` in its VCL"
+    return Finding(Resource.CONNECTIONS, why, TOLD)
+
+
+def _nuked(part: PartReading) -> Finding | None:
+    """It drops answers to make room, and is asked for what it has not got."""
+    counted = part.activity.counters
+    dropped, misses = counted.get("MAIN.n_lru_nuked", 0), counted.get("MAIN.cache_miss", 0)
+    asked = misses + counted.get("MAIN.cache_hit", 0)
+    if not dropped or misses <= 0.1 * asked:
+        return None
+    evidence = (
+        f"{dropped:.0f} answers were dropped from {part.setting('storage')} MB to make room, and"
+        f" {misses / asked:.0%} of {asked:.0f} requests missed: raise storage"
+    )
+    return Finding(Resource.CACHE, evidence, INFERRED)
+
+
+DIAGNOSIS = Diagnosis(
+    counters=CounterQuery(
+        question=b"", complete=lambda _: True, command=counting, names=frozenset(), levels=LEVELS,
+        more=_counted, at_home=True,
+    ),
+    log=lambda _: UNIT,
+    moves={
+        Resource.WORKERS: ("thread_pool_max+", "thread_pools+", "thread_pool_min+"),
+        Resource.CONNECTIONS: ("listen_depth+", "thread_pool_max+", "backend_idle_timeout+"),
+        Resource.CACHE: ("storage+",),
+        Resource.MEMORY: ("storage-", "thread_pool_max-", "workspace_client-", "workspace_backend-"),
+    },
+    refusal_rules=(_threads, _backends),
+    worker_rules=(_threads,),
+    cache_rules=(_nuked,),
+)  # fmt: skip

@@ -1,0 +1,121 @@
+"""Varnish as the distribution has it: its options are in its unit, its VCL is the user's.
+
+All of them take effect in a restart: what `param.set` changes would be forgotten by the next one.
+"""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Mapping
+from itertools import pairwise
+from typing import Any, ClassVar
+
+from autotune.services.base import Argv, Programs, Readback, Role, Service, Settings, Site
+from autotune.services.readback import backlog_in_force
+from autotune.services.unit_files import command, drop_in
+from autotune.services.varnish.parameters import BY_NAME, NEEDS, PARAMETERS
+from autotune.target.units import SIZE
+
+UNIT = "varnish.service"
+DROP_IN = drop_in(UNIT)
+# file argv…: what a start with the options in that file would refuse. VCL is compiled, and shown.
+_CHECK = """
+shift
+said=$("$@" -C 2>&1 >/dev/null) && exit
+printf '%s\\n' "$said"
+exit 1
+"""
+
+
+class Varnish(Service):
+    """Answers from memory what it was asked before, and asks the tier behind for the rest."""
+
+    name = "varnish"
+    title = "Varnish"
+    deployment = "varnish"
+    role = Role.HTTP_CACHE
+    port = 6081
+    forgets_on_restart = True
+    serving = ("cache-main",)
+    config = ("", DROP_IN)
+    template = "varnish/options.conf.j2"
+    unit_name = UNIT
+    # LimitNOFILE in the unit of Debian's package.
+    unit_nofile = "min(131072, nofile)"
+    packages = ("varnish",)
+    programs: ClassVar[Programs] = {
+        name: (name,) for name in ("varnishd", "varnishadm", "varnishstat")
+    }
+    parameters = PARAMETERS
+    needs = NEEDS
+    at_most = (("thread_pool_min", "thread_pool_max"),)
+
+    def validate(self, site: Site, files: Mapping[str, bytes]) -> Argv | None:
+        for path, content in files.items():
+            if words := started(content.decode(errors="replace")):
+                return ("sh", "-c", _CHECK, "sh", path, site.programs["varnishd"], *words[1:])
+        return None  # it is the command of the package
+
+    def effective(self, site: Site) -> tuple[Readback, ...]:
+        asked = (site.programs["varnishadm"], *instance(site), "param.show", "-j")
+        return (
+            Readback(asked, in_effect),
+            Readback(counting(site), storage_in_effect),
+            backlog_in_force(site, "listen_depth"),
+        )
+
+
+SERVICES = (Varnish(),)
+
+
+def started(unit: str) -> Argv:
+    """The words of the command that a unit starts; where what runs listens stays out of it."""
+    line = command(unit)
+    words = [w for part in line.arguments for w in shlex.split(part.text)] if line else []
+    return tuple("127.0.0.1:0" if before == "-a" else word.replace("%%", "%")
+                 for before, word in pairwise(["", *words]) if word != "-F")  # fmt: skip
+
+
+def instance(site: Site) -> Argv:
+    """Which of the Varnishes of a host is asked: of several each has a name."""
+    return ("-n", site.own.listen) if site.own and site.own.listen else ()
+
+
+def counting(site: Site) -> Argv:
+    """The command that prints its counters."""
+    return (site.programs["varnishstat"], *instance(site), "-1", "-j")
+
+
+def in_effect(text: str) -> Settings:
+    """What `param.show -j` prints, in the units of the parameters."""
+    values: dict[str, Any] = {row["name"]: row.get("value") for row in _parsed(text, [])
+                              if isinstance(row, dict)}  # fmt: skip
+    return {
+        name: int(value) // SIZE.get(BY_NAME[name].unit, 1)
+        for name, value in values.items()
+        if name in BY_NAME and name != "listen_depth" and isinstance(value, int | float)
+    }
+
+
+def storage_in_effect(text: str) -> Settings:
+    """What memory for answers is used and left, which is all of it."""
+    sizes = [number for name, number in counters(text).items()
+             if name.startswith("SMA.") and name.endswith((".g_bytes", ".g_space"))
+             and ".Transient." not in name]  # fmt: skip
+    return {"storage": round(sum(sizes) / SIZE["MB"])} if sizes else {}
+
+
+def counters(text: str) -> Mapping[str, float]:
+    """Every counter of `varnishstat -j`."""
+    printed = _parsed(text, {})
+    return {name: float(counter["value"]) for name, counter in printed.get("counters", printed).items()
+            if isinstance(counter, dict) and "value" in counter}  # fmt: skip
+
+
+def _parsed(text: str, otherwise: Any) -> Any:
+    try:
+        printed = json.loads(text)
+    except ValueError:
+        return otherwise
+    return printed if isinstance(printed, type(otherwise)) else otherwise

@@ -1,0 +1,59 @@
+"""The syntax of varnishd's options, and of the backends in VCL."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from autotune.services.config_files import Directive, Word
+
+_FLAGS = "CdFV"  # options without a value
+_COMMENT = re.compile(r"/\*.*?\*/|(?m:(?:^|(?<=\s))//[^\n]*|\#[^\n]*)", re.DOTALL)
+_BACKEND = re.compile(
+    r'\bbackend\s+\w+\s*\{(?P<backend>.*?)(?=\bbackend\s+\w+\s*\{|\bsub\s|\Z)|\binclude\s+(?P<file>"[^"\n]*")',
+    re.DOTALL,
+)
+
+
+def options(words: tuple[Word, ...]) -> Iterator[Directive]:
+    """The options of varnishd: `-p NAME` and `-s KIND` with their values, others as they are."""
+    left = iter(words[1:])
+    for word in left:
+        if not word.text.startswith("-") or word.text[1:2] in _FLAGS:
+            yield Directive(word)
+            continue
+        option, value = word.text[:2], _unquoted(Word(word.text[2:], word.start + 2))
+        if not value.text:
+            value = _unquoted(next(left, value))
+        mark = {"-p": "=", "-s": ","}.get(option, "")
+        before, sign, after = value.text.partition(mark) if mark else ("", "", value.text)
+        if mark:
+            option = f"{option} {before}"
+        yield Directive(
+            Word(option, word.start),
+            (Word(after, value.start + len(before) + len(sign)),) if after else (),
+        )
+
+
+def _unquoted(word: Word) -> Word:
+    quoted = len(word.text) > 1 and word.text[0] == word.text[-1] and word.text[0] in "\"'"
+    return Word(word.text[1:-1], word.start + 1) if quoted else word
+
+
+def read_vcl(text: str) -> tuple[Directive, ...]:
+    """Where its backends are, as ``backend host:port``, and what it includes."""
+    without = _COMMENT.sub("", text)
+    return tuple(_named(match) for match in _BACKEND.finditer(without))
+
+
+def _named(match: re.Match[str]) -> Directive:
+    if match["file"]:
+        return Directive(
+            Word("include", match.start()), (Word(match["file"], match.start("file")),)
+        )
+    host, port = (
+        re.search(rf'\.{name}\s*=\s*"([^"]*)"', match["backend"]) for name in ("host", "port")
+    )
+    number = port[1] if port and port[1] != "http" else "80"
+    place = f"{host[1]}:{number}" if host else ""
+    return Directive(Word("backend", match.start()), (Word(place, match.start()),))

@@ -1,0 +1,123 @@
+"""Varnish as Debian's own unit before a web server: adopted, changed, refused, starved, restored."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from autotune.deploy.deployed import DeployFailed
+from autotune.deploy.deployment import Deployment
+from autotune.discovery.adopting import adopt
+from autotune.environments import stack
+from autotune.environments.load_meter import LoadMeter
+from autotune.lab.plan import names
+from autotune.loads.base import Request
+from autotune.loads.registry import LOADS
+from autotune.monitor.watch import hosts_of
+from autotune.services.base import Action, Settings
+from autotune.services.diagnosis import Resource
+from autotune.target.read import read
+from autotune.target.slo import Slo
+from autotune.transports.local import LocalTransport
+from tests.answers import fetched
+from tests.deploy.lab import Ground, News, acted, differing, renewed
+from tests.lab.shared import NETWORK, SharedLab
+
+pytestmark = pytest.mark.lab
+RIGHT = (200, b"slow\n")
+CACHE = "http_cache.fllb.varnish"
+OURS = "/etc/systemd/system/varnish.service.d/zz-autotune.conf"
+# Nothing that its page answers may be kept, and each answer takes 0.3 s.
+_WEB = """
+set -e
+cat >/etc/nginx/sites-available/default <<'END'
+server {
+    listen 80;
+    root /var/www/html;
+    location ~ \\.php$ { include snippets/fastcgi-php.conf; fastcgi_pass unix:/run/php/php8.2-fpm.sock; }
+}
+END
+cat >/var/www/html/slow.php <<'END'
+<?php header('Cache-Control: no-store, max-age=0'); usleep(300000); echo "slow\\n";
+END
+sed -i -e 's/^pm = .*/pm = static/' -e 's/^pm.max_children = .*/pm.max_children = 40/' \
+    /etc/php/8.2/fpm/pool.d/www.conf
+systemctl start nginx php8.2-fpm
+"""
+_CACHE = f"""
+sed -i -e 's/"127.0.0.1"/"{NETWORK}.22"/' -e 's/"8080"/"80"/' /etc/varnish/default.vcl
+systemctl start varnish
+"""
+
+
+@pytest.fixture
+def ground(shared_lab: SharedLab, tmp_path: Path) -> Iterator[Ground]:
+    with renewed(shared_lab, tmp_path) as ground:
+        yield ground
+
+
+def test_debian_s_own_is_adopted_changed_refused_starved_and_restored(ground: Ground) -> None:
+    ground.sh("flweb", _WEB)
+    ground.sh("fllb", _CACHE)
+    before = ground.pictures()
+    out = ground.directory / "own.yaml"
+    written = adopt(
+        [f"{NETWORK}.21", f"{NETWORK}.22"], out, names(ground.lab).ssh_config, "/slow.php"
+    )
+    assert written.tiers[0] == "http_cache: varnish on fllb, port 6081; forwards to web"
+    assert [note for note in written.notes if "fllb" in note] == [
+        "fllb: not tuned, though it listens: sshd (22)"
+    ]
+    environment = stack.prepare(read(out))
+    fleet = environment.fleet(ground.directory / "own", News().note)
+    fleet.open()
+    try:
+        changed_and_starved(ground, fleet)
+    finally:
+        fleet.restore()
+        for transport in environment.transports.values():
+            transport.close()
+    assert differing(before, ground.pictures()) == []
+    assert "malloc,256m" in ground.sh("fllb", "systemctl show -P ExecStart varnish")
+
+
+def changed_and_starved(ground: Ground, fleet: Deployment) -> None:
+    def deployed(**values: object) -> tuple[Settings, Settings]:
+        candidate = fleet.space.candidate({f"http_cache.varnish.{n}": v for n, v in values.items()})
+        result = fleet.deploy(candidate.settings)
+        assert not [d for d in result.differences if d.parameter.startswith("http_cache.varnish")]
+        assert acted(result.actions) == ({CACHE: Action.RESTART} if values else {})
+        return candidate.settings, result.effective
+
+    deployed()
+    assert fetched(fleet.stack.entry, "/slow.php") == RIGHT
+    assert ground.sh("fllb", f"ls {OURS} 2>/dev/null") == ""
+    _, effective = deployed(storage=32, thread_pools=1, thread_pool_min=20, thread_pool_max=200,
+                            listen_depth=300, workspace_client=128, gzip_level=1)  # fmt: skip
+    assert effective["http_cache.varnish.storage"] == 32
+    assert effective["http_cache.varnish.thread_pool_max"] == 200
+
+    pid = ground.sh("fllb", "systemctl show -P MainPID varnish")
+    settings = fleet.space.candidate({}).settings
+    for name, value, why in (("thread_pool_min", 3, "Must be at least 5"),
+                             ("storage", "1x", "Unknown BYTES unit")):  # fmt: skip
+        with pytest.raises(DeployFailed, match=why):
+            fleet.deploy({**settings, f"http_cache.varnish.{name}": value})
+    assert ground.sh("fllb", "systemctl show -P MainPID varnish") == pid
+
+    # Ten threads, of which each request takes two for 0.3 s.
+    starved, _ = deployed(thread_pools=1, thread_pool_min=5, thread_pool_max=10)
+    hosts = hosts_of(fleet.stack, dict.fromkeys(ground.transports, 2.0), ground.transports)
+    meter = LoadMeter(
+        LOADS["httperf"], Request(fleet.stack.entry, "/slow.php", RIGHT[1]), Slo(limit=0.6),
+        (LocalTransport(),), fleet.stack, hosts, timeout=2.0, in_place=lambda: starved,
+    )  # fmt: skip
+    readings = [meter.take(80.0, 2.0) for _ in range(2)]
+    bottleneck = meter.diagnose(starved, readings)
+    print(f"\n{bottleneck}")
+    assert bottleneck is not None, [watched.reading for watched in readings]
+    assert (bottleneck.tier, bottleneck.service) == ("http_cache", "varnish")
+    assert bottleneck.resource is Resource.WORKERS
+    assert "raise thread_pool_max" in bottleneck.evidence
