@@ -1,6 +1,6 @@
 """The reference of all commands, made from what each says under ``--help``.
 
-``python -m scripts.cli_reference`` writes it to ``docs/cli.md`` of a checkout.
+``python -m scripts.cli_reference`` writes it to ``docs/cli.md`` and ``docs/autotune.1`` of a checkout.
 """
 
 from __future__ import annotations
@@ -14,11 +14,13 @@ from pathlib import Path
 from typer.main import get_command
 from typer.testing import CliRunner
 
+from autotune import __version__
 from autotune.cli import app
 from autotune.cli.help import EXIT_CODES
 
 REPOSITORY = Path(__file__).parents[1]
 FILE = REPOSITORY / "docs" / "cli.md"
+MANUAL = FILE.with_name("autotune.1")
 HEAD = f"""\
 # Commands
 
@@ -37,6 +39,28 @@ def text() -> str:
         heading = " ".join(["autotune", *words])
         parts.append(f"## `{heading}`\n\n```text\n{help_of(words)}\n```\n")
     return "\n".join(parts)
+
+
+def manual() -> str:
+    """What ``docs/autotune.1`` contains: a man page."""
+    summary = f"autotune \\- {app.info.help}"
+    parts = [
+        f'.TH AUTOTUNE 1 "" "autotune {__version__}"',
+        ".SH NAME",
+        _roff(summary, escape=False),
+    ]
+    parts += [".SH SYNOPSIS", "autotune COMMAND [OPTIONS] [ARGUMENTS]"]
+    for words in [[], *commands()]:
+        heading = " ".join(["autotune", *words]).upper() if words else "COMMANDS"
+        parts += [f".SH {heading}", ".nf", _roff(help_of(words)), ".fi"]
+    return "\n".join([*parts, ".SH EXIT STATUS", _roff(EXIT_CODES), ""])
+
+
+def _roff(text: str, *, escape: bool = True) -> str:
+    """Text as it is: no line of it is a request, no character an escape."""
+    if escape:
+        text = text.replace("\\", r"\e").replace("-", r"\-")
+    return "\n".join(rf"\&{line}" if line[:1] in (".", "'") else line for line in text.splitlines())
 
 
 @cache
@@ -65,3 +89,4 @@ def commands() -> list[list[str]]:
 if __name__ == "__main__":
     os.environ.pop("NO_COLOR", None)
     FILE.write_text(text(), encoding="utf-8")
+    MANUAL.write_text(manual(), encoding="utf-8")

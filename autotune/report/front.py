@@ -49,7 +49,7 @@ def _gain_card(view: StudyView) -> dict[str, str]:
     figure, _, rest = view.units.gained(view.gain).partition(" [")
     pairs = fmt.plural(view.gain["pairs"], "alternating pair")
     note = f"[{rest.partition(']')[0]}], {pairs}"
-    text = figure if view.verdict == "improved" else f"not shown: {figure}"
+    text = figure if view.verdict == "improved" else f"none proven: {figure}"
     return {"title": "Gain", "figure": text, "note": note}
 
 

@@ -95,7 +95,7 @@ def write_page(study: Study, path: Path) -> Path:
 
 
 def page(view: StudyView) -> str:
-    """One self-contained HTML document; it refreshes itself while the study is not finished."""
+    """One self-contained HTML document; it renews itself while the study runs."""
     charts, configurations = data(view), len(measured(view.state))
     warned = [f"{warning.text} → {warning.remedy}" for warning in warnings(view)]
     words = text.sections(view) | {"Warnings": warned}
@@ -110,7 +110,7 @@ def page(view: StudyView) -> str:
         mark=text.MARKS.get(view.verdict, text.UNDECIDED)[0],
         verdict=view.verdict,
         headline=text.headline(view),
-        refresh=None if view.state.verdict else REFRESH,
+        refresh=REFRESH if view.study.holder else None,
         words=words,
         too_few=configurations if configurations < LEAST_MEASURED else 0,
         cards=cards(view),

@@ -379,6 +379,21 @@ async function drawAll() {
   }
 }
 
+// The page of a study under way loads itself again until that is paused, which outlives a reload.
+function renew(button) {
+  let timer;
+  const set = (paused) => {
+    history.replaceState({ paused }, "");
+    button.textContent = paused ? "renew again" : "renews itself: pause";
+    clearTimeout(timer);
+    if (!paused) timer = setTimeout(() => location.reload(), 1000 * button.dataset.seconds);
+  };
+  button.hidden = false;
+  button.onclick = () => set(!history.state.paused);
+  set(Boolean(history.state?.paused));
+}
+
+if (by("renewal")) renew(by("renewal"));
 Promise.all([unpacked(), plotlyLoaded()]).then(async ([study]) => {
   data = study;
   const more = by("more");

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from autotune.cli.help import GROUPS
-from scripts.cli_reference import FILE, commands, text
+from scripts.cli_reference import FILE, MANUAL, commands, manual, text
 
 DOCS = FILE.parent
 REFERENCE = text()
@@ -16,6 +16,12 @@ REFERENCE = text()
 
 def test_the_reference_is_what_help_says() -> None:
     assert FILE.read_text() == REFERENCE, "run python -m scripts.cli_reference"
+
+
+def test_the_man_page_is_what_help_says() -> None:
+    assert MANUAL.read_text() == manual(), "run python -m scripts.cli_reference"
+    for words in commands():
+        assert f".SH AUTOTUNE {' '.join(words).upper()}\n" in MANUAL.read_text()
 
 
 def test_help_has_every_command_in_one_group() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shutil
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from autotune.report.latency import latency_at
 from autotune.report.page import write_page
 from autotune.report.studies import open_study
 from autotune.report.view import study_view
+from autotune.study.directory import Lock
 from tests.report.recorded_lab import grown, lab_study
 
 pytestmark = pytest.mark.browser
@@ -66,6 +68,23 @@ def test_every_plot_is_drawn(name: str, tmp_path: Path) -> None:
     if name == "improved":
         assert shown >= {"latency", "slices"}
         assert document.count('<tr class="trial') == len(open_study(STUDIES / name).state.trials)
+
+
+@pytest.mark.parametrize(("act", "renewed"), [("", True), ('by("renewal").click();', False)])
+def test_a_page_under_way_renews_itself_until_that_is_paused(
+    act: str, renewed: bool, copied: Callable[[str], Path], tmp_path: Path
+) -> None:
+    directory = copied("killed")
+    with Lock(directory / "lock"):
+        page = write_page(open_study(directory), tmp_path / "report.html")
+    text = page.read_text().replace("</body>", f"<script>{act}</script></body>")
+    # A browser that is asked for the document waits for ever where that is loaded again.
+    assert text.count("location.reload()") == 1
+    text = text.replace("location.reload()", 'document.title = "renewed"')
+    page.write_text(text.replace('data-seconds="20"', 'data-seconds="2"'))
+    document, _ = drawn(page, tmp_path / "profile")
+    assert ("<title>renewed</title>" in document) is renewed
+    assert ("renew again</button>" in document) is not renewed
 
 
 @pytest.mark.parametrize("trials", [None, 500])

@@ -20,6 +20,7 @@ from autotune.report.studies import Study, open_study
 from autotune.report.timeline import study_time
 from autotune.report.trials import LEAST_MEASURED, measured
 from autotune.report.view import study_view
+from autotune.study.directory import Lock
 from tests.report.recorded_lab import lab_study
 
 STUDIES = Path(__file__).with_name("studies")
@@ -75,7 +76,7 @@ def test_a_page_stands_alone(name: str) -> None:
         ("improved", "✓</span> +78 % [72, 84] requests/s at p99 ≤ 50 ms"),
         ("aa", "=</span> no distinguishable improvement"),
         ("unmeetable", "✗</span>"),
-        ("killed", "running, this page renews itself"),
+        ("killed", "unfinished: no verdict on killed yet"),
     ],
 )
 def test_the_verdict_comes_first(name: str, said: str) -> None:
@@ -83,8 +84,13 @@ def test_the_verdict_comes_first(name: str, said: str) -> None:
     assert said in document[: document.index("<main>")]
 
 
-def test_a_finished_study_is_not_refreshed() -> None:
-    assert 'http-equiv="refresh"' not in page(opened("improved"))
+def test_the_page_of_a_study_that_runs_renews_itself(copied: Callable[[str], Path]) -> None:
+    directory = copied("killed")
+    assert 'id="renewal"' not in page(open_study(directory))
+    with Lock(directory / "lock"):
+        running = page(open_study(directory))
+    assert 'id="renewal"' in running
+    assert 'http-equiv="refresh"' not in running  # which nobody could pause
 
 
 def test_what_a_configuration_says_is_text(copied: Callable[[str], Path]) -> None:
