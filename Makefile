@@ -50,8 +50,13 @@ wheel:  ## dist/autotune-*.whl
 	@scripts/setup --venv
 	$(python) -m hatchling build -t wheel
 
+docs:  ## the documentation as a site, build/site; installs MkDocs in build/docs
+	python3 -m venv build/docs
+	build/docs/bin/python -m pip install --quiet --require-hashes -r docs/requirements.lock
+	build/docs/bin/python -m mkdocs build --strict --quiet
+
 clean:  ## remove what the above made here; studies stay
 	rm -rf .venv dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
-.PHONY: help run setup test test-hermetic test-generators test-quiet test-soak lint bench lock wheel clean
+.PHONY: help run setup test test-hermetic test-generators test-quiet test-soak lint bench lock wheel docs clean

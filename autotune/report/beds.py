@@ -74,6 +74,24 @@ def bed_lines(view: StudyView) -> Iterator[str]:
         yield "! their gains differ by more than noise: the interval is that of so few test beds"
 
 
+def bed_rows(view: StudyView) -> Iterator[tuple[str, ...]]:
+    """The same as a row for each: name, trials, beside an average bed, noise, gain, whether it takes
+    part."""
+    for name, bed in beds(view)["each"].items():
+        offset, gain = bed["offset"], bed["gain"]
+        pairs = fmt.plural(gain["pairs"], "pair") if gain else ""
+        yield (
+            name,
+            str(bed["trials"]),
+            fmt.change_between(offset["ratio"], offset["low"], offset["high"]) if offset else "–",
+            f"{100 * offset['noise']:.0f} %" if offset else "–",
+            f"{fmt.change_between(gain['ratio'], gain['low'], gain['high'])}, {pairs}"
+            if gain
+            else "–",
+            f"set aside: {bed['set_aside']}" if bed["set_aside"] else "yes",
+        )
+
+
 def of_beds(view: StudyView) -> str:
     """On how many test beds a gain was confirmed, for the end of a sentence."""
     verdict = view.state.verdict or {}

@@ -201,6 +201,7 @@ def _rows(view: StudyView, columns: Sequence[str]) -> list[dict[str, Any]]:
             "trial": trial.number,
             "phase": str(trial.phase),
             "of": trial.of,
+            "bed": trial.bed,
             **capacity_of(trial, view.units),
             "outcome": outcome(trial, view.units) if trial.over else "under way",
             "verdict": "failed" if trial.failure else _verdict(trial),

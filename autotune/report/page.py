@@ -17,6 +17,7 @@ from markupsafe import Markup, escape
 
 from autotune import durable
 from autotune.report import text
+from autotune.report.beds import bed_rows
 from autotune.report.charts import data
 from autotune.report.front import apply_commands, cards, change_groups, provenance
 from autotune.report.load_curve import hosts_watched
@@ -125,6 +126,7 @@ def page(view: StudyView) -> str:
         plotly=plotly(),
         trials=len(view.state.trials),
         readings=len(view.study.readings),
+        beds=list(bed_rows(view)),
         ceilings=[ceilings_table(record) for record in view.state.ceilings],
         unit=view.units.unit,
         quantity=view.units.quantity,

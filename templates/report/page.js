@@ -299,6 +299,7 @@ let sorted = { by: 0, up: true };
 
 function columns() {
   const fixed = COLUMNS.map(([title, value, text]) => [title || `${data.quantity}, ${data.unit.name}`, value, text || ((row) => String(value(row)))]);
+  if (data.trials.some((row) => row.bed)) fixed.push(["test bed", (row) => row.bed || "", (row) => row.bed || ""]);
   const settings = data.columns.map((name, i) => [name, (row) => row.values[i], (row) => (row.values[i] === null || row.values[i] === undefined ? "–" : String(row.values[i]))]);
   return [...fixed, ...settings];
 }

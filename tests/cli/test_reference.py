@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import re
+import shlex
 from pathlib import Path
 
 import pytest
+from typer.main import get_command
 
+from autotune.cli import app
 from autotune.cli.help import GROUPS
-from scripts.cli_reference import FILE, MANUAL, commands, manual, text
+from scripts.cli_reference import FILE, MANUAL, REPOSITORY, commands, manual, text
 
 DOCS = FILE.parent
 REFERENCE = text()
@@ -38,6 +41,34 @@ def test_every_option_says_what_it_is_for(words: list[str]) -> None:
     for option in options:
         following = lines[lines.index(f"  {option}") + 1]
         assert re.search(r"\S  +\S", option) or following.startswith("     "), option
+
+
+def test_every_page_is_in_the_navigation_of_the_site() -> None:
+    navigation = re.findall(r"[\w-]+\.md", (REPOSITORY / "mkdocs.yml").read_text().split("nav:")[1])
+    assert sorted(navigation) == sorted(page.name for page in DOCS.glob("*.md"))
+
+
+def shell_lines() -> list[str]:
+    """Commands in blocks of shell in README.md and docs, without comments."""
+    pages = [REPOSITORY / "README.md", *sorted(DOCS.glob("*.md"))]
+    blocks = [
+        block for page in pages for block in re.findall(r"```sh\n(.*?)```", page.read_text(), re.S)
+    ]
+    lines = [re.sub(r"\s#.*", "", line) for block in blocks for line in block.splitlines()]
+    parts = [part.strip() for line in lines for part in re.split(r"&&|\|", line)]
+    return sorted({part for part in parts if re.match(r"(sudo )?autotune ", part)})
+
+
+@pytest.mark.parametrize("line", shell_lines())
+def test_every_command_in_a_block_of_shell_is_one_that_can_be_typed(line: str) -> None:
+    """Its options are there, and its arguments are as many as it takes; nothing is run."""
+    words = shlex.split(line.removeprefix("sudo "))[1:]
+    command = get_command(app)
+    while isinstance(getattr(command, "commands", None), dict):
+        if words[0].startswith("-"):
+            return  # an option of autotune itself
+        command = command.commands[words.pop(0)]
+    assert command.make_context(command.name, words).params
 
 
 @pytest.mark.parametrize("page", sorted(DOCS.glob("*.md")), ids=lambda path: path.stem)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -20,6 +21,9 @@ from autotune.environments.evaluation import Evaluation
 from autotune.environments.simulated import SimulatedEnvironment
 from autotune.errors import AutotuneError
 from autotune.optimize.bed_offset import BedOffset
+from autotune.report.page import page as whole_page
+from autotune.report.studies import open_study
+from autotune.report.view import study_view
 from autotune.study import start
 from autotune.study.records import COUNTED, Phase, State, Trial, replay
 from autotune.study.schedule import Ask, Conclude, Measure, Wait, next_step
@@ -140,6 +144,12 @@ def test_reports_show_beds_side_by_side(three: Path) -> None:
     assert "on 3 test beds" in text.splitlines()[0] or "on 2 test beds" in text.splitlines()[0]
     assert "Test beds" in text
     assert "bed b" in autotune("status", "study")
+    page = whole_page(study_view(open_study(three)))
+    table = page.split('id="beds"')[1].split("</section>")[0]
+    assert re.findall(r"<tr><td>(\w)</td>", table) == list(LEVELS)
+    assert len(re.findall(" pairs?</td>", table)) == sum(
+        bed["gain"] is not None for bed in each.values()
+    )
     assert (three / "report.html").exists() or "improved" in report["verdict"]
 
 
