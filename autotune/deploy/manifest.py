@@ -12,6 +12,7 @@ from autotune.services.base import ConfigFile, Own
 from autotune.strict import octal, parse_json
 
 NAME = "files.json"
+_TEXTS = ("loses", "unit", "main")  # of `Own`, written where they say something
 
 
 def of(directory: Path | None) -> dict[str, Own]:
@@ -58,7 +59,7 @@ def record(own: Mapping[str, Own]) -> dict[str, Any]:
                 for file in own_files.files
             },
             "listen": own_files.listen,
-            **({"loses": own_files.loses} if own_files.loses else {}),
+            **{key: text for key in _TEXTS if (text := getattr(own_files, key))},
         }
         for part, own_files in own.items()
     }  # fmt: skip
@@ -80,4 +81,5 @@ def _own(record: Mapping[str, Any]) -> Own:
         )
         for path, file in record["files"].items()
     )
-    return Own(files, str(record["listen"]), str(record.get("loses", "")))
+    texts = {key: str(record.get(key, "")) for key in _TEXTS}
+    return Own(files, str(record["listen"]), **texts)

@@ -104,7 +104,11 @@ def _add(adopted: AdoptedTier, service: str) -> None:
             mode, new = host.tree.modes.get(path, 0o644), path not in host.tree.files
             files.append(ConfigFile(path, template, mode, optional=new))
         adopted.own[f"{tier.name}.{host.name}.{service}"] = Own(
-            tuple(files), running.listen, running.loses
+            tuple(files),
+            running.listen,
+            running.loses,
+            running.unit,
+            running.config.main if running.unit else "",
         )
     first = per_host[0]
     adopted.values.update({f"{service}.{name}": value for name, value in first.values.items()})

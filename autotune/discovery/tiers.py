@@ -68,12 +68,13 @@ def instances(host: DiscoveredHost) -> tuple[tuple[Instance, ...], tuple[str, ..
     running: list[RunningService] = []
     notes: list[str] = []
     for adoption in dict.fromkeys(adoptions().values()):
-        for result in adoption.find(host):
+        results = tuple(adoption.find(host))
+        for result in results:
             if isinstance(result, str):
                 notes.append(f"{host.name}: {result}")
             else:
                 running.append(result)
-        notes += _of_another_distribution(host, adoption)
+        notes += _of_another_distribution(host, adoption) if not results else []
     servers = {gateway: s for s in running if (gateway := SERVICES[s.key].gateway)}
     fronts = [service for service in running if not SERVICES[service.key].gateway]
     for front in fronts:
@@ -96,7 +97,7 @@ def _of_another_distribution(host: DiscoveredHost, adoption: Adoption) -> list[s
         return []
     return [
         f"{host.name}: {adoption.known_as} runs as {unit}, as another distribution than Debian has it:"
-        " where its files are is not known, so it is not tuned"
+        " its files are at none of the places that are known, so it is not tuned"
         for unit in adoption.elsewhere
         if host.runs(unit)
     ]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from autotune.services.base import Role
@@ -35,7 +35,8 @@ class RunningService:
     ``behind``: where it sends requests on, ``host:port``. ``gateway``: the protocol in which it hands
     some to an application server. ``role`` is what it does in the deployment it turns out to be in.
     ``tls``: whether ``port`` is one of TLS, as there is none without; ``site`` the name of what is
-    there. ``loses``: what a restart of it would lose, in words; empty where nothing is lost.
+    there. ``loses``: what a restart of it would lose, in words; empty where nothing is lost. ``unit``:
+    what runs it where that, or its main file, is not Debian's.
     """
 
     key: str
@@ -50,6 +51,42 @@ class RunningService:
     tls: bool = False
     site: str = ""
     loses: str = ""
+    unit: str = ""
+
+
+DEBIAN = "Debian, Ubuntu"
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Where ``distributions`` have a service: its unit, and the file it reads first."""
+
+    distributions: str
+    unit: str
+    main: str
+
+
+def layout_of(host: RunningHost, layouts: Sequence[Layout]) -> Layout | None:
+    """The first whose unit runs on a host and whose file is there; or else Debian's, if that runs."""
+    running = [layout for layout in layouts if host.runs(layout.unit)]
+    present = [layout for layout in running if host.tree.real(layout.main) in host.tree.files]
+    return next(iter((*present, *(its for its in running if its.distributions == DEBIAN))), None)
+
+
+def not_debian(layout: Layout) -> str:
+    """What `RunningService.unit` says: nothing of Debian's, which is what `Service` declares."""
+    return "" if layout.distributions == DEBIAN else layout.unit
+
+
+def beside_debian(layouts: Sequence[Layout]) -> tuple[str, ...]:
+    """Units that Debian does not have, for `Adoption.elsewhere`."""
+    units = {layout.unit for layout in layouts if layout.distributions == DEBIAN}
+    return tuple(dict.fromkeys(layout.unit for layout in layouts if layout.unit not in units))
+
+
+def runs_any(layouts: Sequence[Layout]) -> str:
+    """A condition of sh that one of the units runs, for `Adoption.version`."""
+    return "{ " + " || ".join(f"runs {layout.unit}" for layout in layouts) + "; }"
 
 
 @dataclass(frozen=True)
@@ -57,9 +94,9 @@ class Adoption:
     """How a service is recognised on a host and its own files made tunable.
 
     ``known_as`` is for people. ``units`` are systemd's, patterns too, and ``elsewhere`` those of other
-    distributions, whose files are not known; ``paths`` the files and directories below ``/`` it is
-    configured in, patterns of a shell too; ``version`` a line of sh that prints name and version, run
-    where ``runs UNIT`` holds. ``find`` yields what runs, or a reason why that is not tuned. ``tune``
+    distributions alone; ``paths`` the files and directories below ``/`` it is configured in, patterns of
+    a shell too; ``version`` a line of sh that prints name and version, run where ``runs UNIT`` holds.
+    ``find`` yields what runs, or a reason why that is not tuned. ``tune``
     maps the directives of such a service.
     """
 

@@ -160,11 +160,14 @@ class Own:
 
     ``listen`` is where it accepts connections, for a service that others on its host talk to.
     ``loses``: what it would lose by a restart, in words. Such a unit is neither changed nor restarted.
+    ``unit`` and ``main``: what runs it and the file it reads first, where those are not Debian's.
     """
 
     files: tuple[ConfigFile, ...] = ()
     listen: str = ""
     loses: str = ""
+    unit: str = ""
+    main: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -348,7 +351,7 @@ class Service:
 
     def config_path(self, site: Site) -> str:
         """Where its configuration file is."""
-        return site.place(*self.config)
+        return (site.own and site.own.main) or site.place(*self.config)
 
     def files(self, site: Site) -> tuple[ConfigFile, ...]:
         return (ConfigFile(self.config_path(site), self.template),) if self.template else ()
@@ -363,7 +366,7 @@ class Service:
 
     def unit(self, site: Site) -> str | None:
         """The distribution's systemd unit that runs it; ``None`` for one without processes."""
-        return self.unit_name or None
+        return (site.own and site.own.unit) or self.unit_name or None
 
     def validate(self, site: Site, files: Mapping[str, bytes]) -> Argv | TrialStart | None:
         """How the software itself validates the files in the working directory."""

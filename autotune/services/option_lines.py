@@ -5,7 +5,17 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping
 
-from autotune.services.adoption import Adoption, RunningHost, RunningService
+from autotune.services.adoption import (
+    DEBIAN,
+    Adoption,
+    Layout,
+    RunningHost,
+    RunningService,
+    beside_debian,
+    layout_of,
+    not_debian,
+    runs_any,
+)
 from autotune.services.base import Service, Settings, Value
 from autotune.services.config_files import Config, Directive, Includes, Word, gather, included
 from autotune.services.directives import (
@@ -64,20 +74,24 @@ def adoption(
     version: str,
     includes: Includes = included,
     loses: Callable[[Config], str] = lambda _: "",
+    others: tuple[Layout, ...] = (),
 ) -> Adoption:
     """That of a service with one file of such lines: its ``options``, the parameter of each.
 
     ``port`` and ``address`` are the options that say where it listens, ``version`` a command that
-    prints it. ``loses`` says what it would lose by a restart.
+    prints it. ``loses`` says what it would lose by a restart, ``others`` where distributions beside
+    Debian have it.
     """
+    layouts = (Layout(DEBIAN, service.unit_name, service.config[1]), *others)
 
     def find(host: RunningHost) -> Iterator[RunningService]:
-        if host.runs(service.unit_name):
-            config = gather(host.tree, service.config[1], read, includes)
+        if layout := layout_of(host, layouts):
+            config = gather(host.tree, layout.main, read, includes)
             listens = last_number(config, port, service.port)
             yield RunningService(
                 host=host, key=service.key, config=config, kind=service.role, port=listens,
                 listen=_address(config, address), loses=loses(config),
+                unit=not_debian(layout),
             )  # fmt: skip
 
     def tune(running: RunningService, accepts: Accepts) -> Adopted:
@@ -86,8 +100,9 @@ def adoption(
     return Adoption(
         known_as=service.title,
         units=(service.unit_name,),
+        elsewhere=beside_debian(layouts),
         paths=paths,
-        version=f"runs {service.unit_name} && {version}",
+        version=f"{runs_any(layouts)} && {version}",
         find=find,
         tune=tune,
     )

@@ -5,8 +5,20 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import replace
+from posixpath import join
 
-from autotune.services.adoption import Adoption, RunningHost, RunningService, site_name
+from autotune.services.adoption import (
+    DEBIAN,
+    Adoption,
+    Layout,
+    RunningHost,
+    RunningService,
+    beside_debian,
+    layout_of,
+    not_debian,
+    runs_any,
+    site_name,
+)
 from autotune.services.config_files import Config, Directive, Tree, Word, gather, unreadable
 from autotune.services.directives import (
     CAPITAL_ON_OFF,
@@ -18,13 +30,18 @@ from autotune.services.directives import (
     Edit,
     Position,
     Tunable,
+    at_end,
     behind,
     joined,
     map_directives,
 )
 from autotune.strict import is_whole
 
-MAIN = "/etc/apache2/apache2.conf"
+LAYOUTS = (
+    Layout(DEBIAN, "apache2.service", "/etc/apache2/apache2.conf"),
+    Layout("Fedora, RHEL", "httpd.service", "/etc/httpd/conf/httpd.conf"),
+    Layout("SUSE", "apache2.service", "/etc/apache2/httpd.conf"),
+)
 COMMON = ("MaxKeepAliveRequests", "MaxConnectionsPerChild", "StartServers")
 EVENT = ("ThreadsPerChild", "AsyncRequestWorkerFactor", "MinSpareThreads", "MaxSpareThreads")
 PREFORK = ("MinSpareServers", "MaxSpareServers")
@@ -33,7 +50,9 @@ _NAMES = {name.lower(): name for name in (
     "ServerLimit", "ThreadLimit", "MaxRequestWorkers", "LoadModule", "ProxyPass", "BalancerMember",
     "ProxyPassMatch",
 )}  # fmt: skip
+_ROOT = re.compile(r"""(?mi)^[ \t]*ServerRoot[ \t]+["']?([^"'\s]+)""")
 _MPM = re.compile(r"(?P<no>!?)(?:mpm_)?(?P<mpm>event|worker|prefork)(?:_module|\.c)")
+UNSAID = ("ServerLimit", "ThreadLimit", "ThreadsPerChild", "MaxRequestWorkers")
 SERVERS = {"event": 16, "worker": 16, "prefork": 256}  # ServerLimit unless it is set
 
 
@@ -42,8 +61,10 @@ _LINE = re.compile(r"(?:\\\r?\n|[^\n])*(?:\n|$)")
 _WORD = re.compile(r""""(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])*'|(?:(?!\\\r?\n)\S)+""", re.DOTALL)
 
 
-def read(tree: Tree) -> Config:
-    config = gather(tree, MAIN, _read, _included)
+def read(tree: Tree, main: str = LAYOUTS[0].main) -> Config:
+    root = next((match[1] for match in [_ROOT.search(tree.files.get(tree.real(main), b"").decode(
+        errors="replace"))] if match), "")  # fmt: skip
+    config = gather(tree, main, _read, lambda directive: _included(directive, root))
     module = mpm(config)
     return replace(
         config, directives=tuple(p for p in config.directives if _applies(p.directive, module))
@@ -69,11 +90,11 @@ def _applies(directive: Directive, module: str) -> bool:
     return True
 
 
-def _included(directive: Directive) -> str | None:
+def _included(directive: Directive, root: str = "") -> str | None:
     named = directive.name.text.lower() in ("include", "includeoptional")
     if not named or len(directive.arguments) != 1:
         return None
-    return directive.arguments[0].text.strip("\"'")
+    return join(root, directive.arguments[0].text.strip("\"'"))
 
 
 def mpm(config: Config) -> str:
@@ -89,9 +110,9 @@ def loads(config: Config, module: str) -> bool:
 
 
 def find(host: RunningHost) -> Iterator[RunningService | str]:
-    if not host.runs("apache2.service"):
+    if not (layout := layout_of(host, LAYOUTS)):
         return
-    config = read(host.tree)
+    config = read(host.tree, layout.main)
     plain, module, to_proxy = ports(config), mpm(config), passes(config)
     listening = plain or ports(config, tls=True)
     runs_php = module == "prefork" and loads(config, "php_module")
@@ -106,6 +127,7 @@ def find(host: RunningHost) -> Iterator[RunningService | str]:
             port=listening[0],
             behind=to_proxy,
             tls=not plain,
+            unit=not_debian(layout),
             site=site_name(
                 word.partition(":")[0]
                 for placed in config.called("ServerName")
@@ -121,8 +143,11 @@ def tune(service: RunningService, accepts: Accepts) -> Adopted:
     config = service.config
     prefork = mpm(config) == "prefork"
     tunables = [
-        Tunable("KeepAlive", "KeepAlive", CAPITAL_ON_OFF),
-        Tunable("KeepAliveTimeout", "KeepAliveTimeout", SECONDS),
+        Tunable("KeepAlive", "KeepAlive", CAPITAL_ON_OFF, absent=Absent(
+            default=True, position=at_end,
+            text=r'"KeepAlive " ~ ("On" if KeepAlive else "Off") ~ "\n"')),
+        Tunable("KeepAliveTimeout", "KeepAliveTimeout", SECONDS, absent=Absent(
+            5, at_end, r'"KeepAliveTimeout " ~ KeepAliveTimeout ~ "\n"')),
         *(Tunable(name, name, NUMBER) for name in (*COMMON, *(PREFORK if prefork else EVENT))),
         Tunable("ListenBacklog", "ListenBacklog", NUMBER, absent=Absent(
             511, _first_listen, r'"\nListenBacklog " ~ ListenBacklog')),
@@ -144,6 +169,9 @@ def _first_listen(config: Config) -> Position | None:
 
 def _threads(config: Config, adopted: Adopted, accepts: Accepts) -> Adopted:
     """event: workers are whole processes of threads, so that their number says how many."""
+    if not any(config.called(name) for name in UNSAID) and accepts("ServerLimit", 16):
+        adopted.left.pop("ThreadsPerChild", None)
+        return _unsaid(config)
     workers = _one_number(config, "MaxRequestWorkers")
     threads = adopted.values.get("ThreadsPerChild")
     if not workers or not isinstance(threads, int) or workers % threads:
@@ -159,6 +187,18 @@ def _threads(config: Config, adopted: Adopted, accepts: Accepts) -> Adopted:
         _limit(config, "ServerLimit", "ServerLimit", sized),
         _limit(config, "ThreadLimit", "ThreadsPerChild", adopted),
     )
+
+
+def _unsaid(config: Config) -> Adopted:
+    """Where no file says anything of their number, as most distributions have it: Apache's own."""
+    text = (
+        "{% if ServerLimit != 16 or ThreadsPerChild != 25 %}<IfModule mpm_event_module>\n"
+        "ServerLimit {{ [16, ServerLimit] | max }}\nThreadLimit {{ [64, ThreadsPerChild] | max }}\n"
+        "ThreadsPerChild {{ ThreadsPerChild }}\nMaxRequestWorkers {{ MaxRequestWorkers }}\n"
+        "</IfModule>\n{% endif %}"
+    )
+    edits = (Edit.insertion(position, text),) if (position := at_end(config)) else ()
+    return Adopted(edits, {"ServerLimit": 16, "ThreadsPerChild": 25} if edits else {})
 
 
 def _exchange(config: Config, name: str, text: str) -> Edit:
@@ -262,10 +302,16 @@ def _without_brackets(text: str, words: list[Word]) -> list[Word]:
 ADOPTION = Adoption(
     known_as="Apache (mpm_event, or mpm_prefork with mod_php)",
     units=("apache2.service",),
-    elsewhere=("httpd.service",),
-    paths=("etc/apache2",),
-    version="runs apache2.service &&"
-    " apache2 -v 2>/dev/null | sed -n 's,^Server version: Apache/,Apache ,p'",
+    elsewhere=beside_debian(LAYOUTS),
+    paths=(
+        "etc/apache2",
+        "etc/httpd/conf",
+        "etc/httpd/conf.d",
+        "etc/httpd/conf.modules.d",
+        "etc/sysconfig/apache2",
+    ),
+    version=f"{runs_any(LAYOUTS)} &&"
+    " { apache2 -v || httpd -v; } 2>/dev/null | sed -n 's,^Server version: Apache/,Apache ,p'",
     find=find,
     tune=tune,
 )

@@ -56,8 +56,8 @@ class ApacheServer(Service):
     # It shows its state over HTTP alone: curl asks it on its own host. Under systemd its
     # environment is Debian's, which apache2ctl knows.
     programs: ClassVar[Programs] = {
-        "apache2": ("apache2",),
-        "apache2ctl": ("apache2ctl",),
+        "apache2": ("apache2", "httpd"),
+        "apache2ctl": ("apache2ctl", "httpd"),
         "curl": ("curl",),
     }
 

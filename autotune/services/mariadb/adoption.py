@@ -6,7 +6,15 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
-from autotune.services.adoption import Adoption, RunningHost, RunningService
+from autotune.services.adoption import (
+    DEBIAN,
+    Adoption,
+    Layout,
+    RunningHost,
+    RunningService,
+    layout_of,
+    not_debian,
+)
 from autotune.services.base import Parameter, Value
 from autotune.services.config_files import Config, PlacedDirective, Tree, gather
 from autotune.services.directives import (
@@ -28,6 +36,10 @@ from autotune.services.mariadb.parameters import PARAMETERS
 from autotune.services.option_lines import last_number
 
 MAIN, OTHER = "/etc/mysql/my.cnf", "/etc/my.cnf"
+LAYOUTS = (
+    Layout(DEBIAN, "mariadb.service", MAIN),
+    Layout("Fedora, RHEL, SUSE", "mariadb.service", OTHER),
+)
 SOCKET = "/run/mysqld/mysqld.sock"
 # What the server reads; the last that says something counts, where no version is named.
 _GROUP = re.compile(r"(?:mysqld|mariadbd?|server|client-server|galera)(?P<version>-[0-9.]+)?")
@@ -35,9 +47,9 @@ _PLAIN = ("mysqld", "mariadb", "mariadbd", "server")
 _ON = {"1": True, "on": True, "true": True, "0": False, "off": False, "false": False}
 
 
-def read(tree: Tree) -> Config:
+def read(tree: Tree, main: str = MAIN) -> Config:
     """What of these files the server reads."""
-    config = gather(tree, MAIN, syntax.read, syntax.included)
+    config = gather(tree, main, syntax.read, syntax.included)
     counting: dict[tuple[str, str], PlacedDirective] = {}
     for placed in config.directives:
         if group := _GROUP.fullmatch(placed.block):
@@ -48,13 +60,15 @@ def read(tree: Tree) -> Config:
 def find(host: RunningHost) -> Iterator[RunningService | str]:
     if not host.runs("mariadb.service"):
         return
-    if OTHER in host.tree.files:
+    layout = layout_of(host, LAYOUTS) or LAYOUTS[0]
+    if OTHER in host.tree.files and any(p.startswith("/etc/mysql/") for p in host.tree.files):
         yield f"MariaDB reads {OTHER} too, where nothing is edited: move its options to /etc/mysql"
         return
-    config = read(host.tree)
+    config = read(host.tree, layout.main)
     yield RunningService(host=host, key="mariadb", config=config, kind="db",
                          port=last_number(config, "port", 3306),
-                         listen=_says(config, "socket", SOCKET))  # fmt: skip
+                         listen=_says(config, "socket", SOCKET),
+                         unit=not_debian(layout))  # fmt: skip
 
 
 def tune(service: RunningService, accepts: Accepts) -> Adopted:
@@ -105,8 +119,8 @@ ADOPTION = Adoption(
     # MySQL has other options, and its files elsewhere.
     elsewhere=("mysql.service", "mysqld.service"),
     # Not all of /etc/mysql: Debian keeps a password there.
-    paths=("etc/my.cnf", "etc/alternatives/my.cnf", "etc/mysql/my.cnf", "etc/mysql/mariadb.cnf",
-           "etc/mysql/conf.d", "etc/mysql/mariadb.conf.d"),
+    paths=("etc/my.cnf", "etc/my.cnf.d", "etc/alternatives/my.cnf", "etc/mysql/my.cnf",
+           "etc/mysql/mariadb.cnf", "etc/mysql/conf.d", "etc/mysql/mariadb.conf.d"),
     version="runs mariadb.service && mariadbd --version | sed -n 's,.*Ver \\([^ ]*\\).*,MariaDB \\1,p'",
     find=find,
     tune=tune,

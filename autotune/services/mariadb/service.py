@@ -41,7 +41,10 @@ class Mariadb(Service):
     # LimitNOFILE in the unit of Debian's package.
     unit_nofile = "min(32768, nofile)"
     packages = ("mariadb-server",)
-    programs: ClassVar[Programs] = {"mariadbd": ("mariadbd",), "mariadb": ("mariadb",)}
+    programs: ClassVar[Programs] = {
+        "mariadbd": ("mariadbd", "/usr/libexec/mariadbd"),
+        "mariadb": ("mariadb",),
+    }
     parameters = PARAMETERS
     needs = NEEDS
     at_most = (

@@ -5,7 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from autotune.services.adoption import Adoption, RunningHost, RunningService
+from autotune.services.adoption import (
+    Adoption,
+    Layout,
+    RunningHost,
+    RunningService,
+    beside_debian,
+    layout_of,
+)
 from autotune.services.config_files import Config, Tree, gather, included
 from autotune.services.directives import (
     NUMBER,
@@ -23,22 +30,34 @@ from autotune.services.php_fpm import syntax
 BACKLOG = 511  # before PHP 8.2; since then as much as the kernel allows
 SPARE = {"start_servers": 2, "min_spare_servers": 1, "max_spare_servers": 3}
 _UNIT = re.compile(r"php([0-9.]+)-fpm\.service")
+LAYOUTS = (
+    Layout("Fedora, RHEL", "php-fpm.service", "/etc/php-fpm.conf"),
+    *(
+        Layout("SUSE", "php-fpm.service", f"/etc/php{version}/fpm/php-fpm.conf")
+        for version in (8, 7)
+    ),
+)
 _AFTER = behind("pm.max_children")
 OTHER_WAYS = ("static", "ondemand")
 
 
-def read(tree: Tree, version: str) -> Config:
-    return gather(tree, f"/etc/php/{version}/fpm/php-fpm.conf", syntax.read, included)
+def read(tree: Tree, main: str) -> Config:
+    return gather(tree, main, syntax.read, included)
 
 
 def find(host: RunningHost) -> Iterator[RunningService | str]:
     """The newest version that runs."""
     running = [m[1] for unit in host.units if (m := _UNIT.fullmatch(unit)) and host.runs(unit)]
-    if not running:
+    layout = layout_of(host, LAYOUTS)
+    if running:
+        newest = max(running, key=lambda version: [int(part) for part in version.split(".")])
+        main, unit = f"/etc/php/{newest}/fpm/php-fpm.conf", ""
+    elif layout:
+        main, unit = layout.main, layout.unit
+    else:
         return
-    newest = max(running, key=lambda version: [int(part) for part in version.split(".")])
-    config = read(host.tree, newest)
-    yield RunningService(host=host, key="php-fpm", config=config, listen=listens(config))
+    config = read(host.tree, main)
+    yield RunningService(host=host, key="php-fpm", config=config, listen=listens(config), unit=unit)
 
 
 def tune(service: RunningService, accepts: Accepts) -> Adopted:
@@ -78,9 +97,9 @@ def listens(config: Config) -> str:
 ADOPTION = Adoption(
     known_as="PHP-FPM behind a web server",
     units=("php*-fpm.service",),
-    elsewhere=("php-fpm.service",),
-    paths=("etc/php",),
-    version="""for fpm in /usr/sbin/php-fpm[0-9]*; do
+    elsewhere=beside_debian(LAYOUTS),
+    paths=("etc/php", "etc/php-fpm.conf", "etc/php-fpm.d", "etc/php[78]/fpm"),
+    version="""for fpm in /usr/sbin/php-fpm*; do
     runs "${fpm#/usr/sbin/}" || runs "php${fpm#/usr/sbin/php-fpm}-fpm.service" || continue
     "$fpm" -v | sed -n 's,^PHP \\([^ ]*\\).*,PHP-FPM \\1,p'
 done""",

@@ -106,10 +106,11 @@ class PhpFpm(Service):
     )
 
     def config_path(self, site: Site) -> str:
-        return site.place("php-fpm.conf", f"/etc/php/{_version(site)}/fpm/php-fpm.conf")
+        debian = f"/etc/php/{_version(site)}/fpm/php-fpm.conf"
+        return (site.own and site.own.main) or site.place("php-fpm.conf", debian)
 
     def unit(self, site: Site) -> str:
-        return f"php{_version(site)}-fpm.service"
+        return (site.own and site.own.unit) or f"php{_version(site)}-fpm.service"
 
     def validate(self, site: Site, files: Mapping[str, bytes]) -> Argv:
         return (*self._command(site), "-t")

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from functools import partial
 from typing import ClassVar
 
 from autotune.services import option_lines
+from autotune.services.adoption import Layout
 from autotune.services.base import Argv, Needs, Programs, Site, TrialStart, guided, on_restart
 from autotune.services.config_files import Config
 from autotune.services.diagnosis import Diagnosis, Resource
@@ -114,7 +114,7 @@ def loses(config: Config) -> str:
 
 DIAGNOSIS = Diagnosis(
     counters=COUNTERS,
-    log=lambda site: site.place(None, Redis.unit_name),
+    log=lambda site: site.place(None, Redis().unit(site)),
     moves={
         Resource.STORE: ("io_threads+",),
         Resource.CONNECTIONS: ("maxclients+", "tcp_backlog+"),
@@ -123,15 +123,19 @@ DIAGNOSIS = Diagnosis(
     clients=CLIENT_LIMIT,
 )
 
-ADOPTION = replace(
-    option_lines.adoption(
-        Redis(),
-        OPTIONS,
-        port="port",
-        address="bind",
-        paths=("etc/redis",),
-        version="redis-server --version | sed -n 's,.* v=\\([^ ]*\\).*,Redis \\1,p'",
-        loses=loses,
+ADOPTION = option_lines.adoption(
+    Redis(),
+    OPTIONS,
+    port="port",
+    address="bind",
+    paths=("etc/redis", "etc/redis.conf"),
+    version="redis-server --version | sed -n 's,.* v=\\([^ ]*\\).*,Redis \\1,p'",
+    loses=loses,
+    others=(
+        Layout("Fedora, RHEL from 9", "redis.service", "/etc/redis/redis.conf"),
+        Layout("RHEL to 8", "redis.service", "/etc/redis.conf"),
+        Layout(
+            "SUSE, its instance named default", "redis@default.service", "/etc/redis/default.conf"
+        ),
     ),
-    elsewhere=("redis.service",),
 )
