@@ -24,6 +24,10 @@ test-generators:  ## load generators of no distribution, built from source once 
 	@scripts/setup --dev --generators
 	@scripts/test generators
 
+test-containers:  ## Compose projects of a real Podman (as root; installs about 100 MB)
+	@scripts/setup --dev --containers
+	@scripts/test containers
+
 test-quiet:  ## what a quiet machine measures with real servers; nothing else may run meanwhile
 	@scripts/setup --dev
 	@scripts/test quiet
@@ -59,4 +63,4 @@ clean:  ## remove what the above made here; studies stay
 	rm -rf .venv dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
-.PHONY: help run setup test test-hermetic test-generators test-quiet test-soak lint bench lock wheel docs clean
+.PHONY: help run setup test test-hermetic test-generators test-containers test-quiet test-soak lint bench lock wheel docs clean

@@ -29,7 +29,7 @@ ORDER = ("errors", "plugins", "durable", "estimate", "parameter_name", "strict",
          "loads", "monitor", "measure", "diagnose", "simulate", "discovery", "environments",
          "study")  # fmt: skip
 # Services whose names are ordinary words of the field, or of the applications that a tier serves.
-ORDINARY = {"sysctl", "limits", "reference"}
+ORDINARY = {"sysctl", "limits", "reference", "container"}
 # Where a name may occur all the same. A name is any part of the text; a path ends in a slash.
 SERVICE_NAMES = {
     "simulate/": "models of the software of the published measurements: a model is of something",
@@ -47,6 +47,7 @@ SERVICE_NAMES = {
     "deploy/private_servers.py": "`local_cache:` is a key of target files",
     "deploy/stack.py": "`local_cache:` is a key of target files",
     "cli/completion.py": "`local_cache:` is a key of target files",
+    "runtimes/containers.py": "`local_cache:` is a key of target files",
     "services/redis_protocol.py": "shared by the services that speak it",
     "services/kvrocks/": "it speaks another service's protocol, and is asked by its client",
     "services/local_cache/": "it is a memcached beside the application",

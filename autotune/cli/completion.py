@@ -152,6 +152,7 @@ class _Tier:
 
     service: tuple[str, ...]
     installed: bool
+    isolated: bool
     app: str | None
     local_cache: bool
 
@@ -172,10 +173,11 @@ def _tiers(root: Mapping[str, Any]) -> dict[str, _Tier]:
 
     tiers = {}
     for name, tier in (root.get("tiers") or {}).items():
-        services = tier["service"]
+        services, runtime = tier["service"], tier.get("runtime", runtimes.DEFAULT)
         tiers[name] = _Tier(
             (services,) if isinstance(services, str) else tuple(services),
-            runtimes.is_installed(tier.get("runtime", runtimes.DEFAULT)),
+            runtimes.is_installed(runtime),
+            runtimes.is_isolated(runtime),
             tier.get("app"),
             bool(tier.get("local_cache")),
         )

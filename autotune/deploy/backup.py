@@ -52,7 +52,7 @@ class BackupCheck:
 
 @dataclass(frozen=True)
 class HostBackup:
-    """One host as ``study`` found it; ``enabled`` by unit.
+    """One host as ``study`` found it; ``enabled`` and ``definitions`` by unit.
 
     ``written`` has digests of files and values of the kernel, by path and name, that autotune wrote
     last: what is neither one of them nor the original was changed by others. The units that autotune
@@ -66,6 +66,7 @@ class HostBackup:
     enabled: Mapping[str, str] = field(default_factory=dict)
     written: Mapping[str, Sequence[str]] | None = field(default_factory=dict)
     checks: tuple[BackupCheck, ...] = ()
+    definitions: Mapping[str, str] = field(default_factory=dict)
 
     def digests(self, path: str) -> tuple[str, ...]:
         """Of what autotune may replace at a path without keeping it aside."""
@@ -130,6 +131,7 @@ class HostBackup:
                 {**later.state.sysctls, **self.state.sysctls},
             ),
             enabled={**later.enabled, **self.enabled},
+            definitions={**later.definitions, **self.definitions},
             written=written,
             checks=tuple(dict.fromkeys((*self.checks, *later.checks))),
         )
@@ -145,6 +147,7 @@ class HostBackup:
         existing = {name: unit for name, unit in observed.units.items() if unit.exists}
         units = {name: unit.active for name, unit in existing.items()}
         enabled = {name: unit.enabled for name, unit in existing.items()}
+        definitions = {name: unit.definition for name, unit in existing.items() if unit.definition}
         return replace(
             self,
             state=HostState(
@@ -153,6 +156,7 @@ class HostBackup:
                 {**sysctls, **self.state.sysctls},
             ),
             enabled={**enabled, **self.enabled},
+            definitions={**definitions, **self.definitions},
         )
 
     def lacks(self, desired: HostState) -> HostState:
@@ -173,7 +177,9 @@ def encode(backup: HostBackup) -> bytes:
         "host": backup.host,
         "study": backup.study,
         "files": {path: _file(file) for path, file in sorted(state.files.items())},
-        "units": {unit: {"active": runs, "enabled": backup.enabled.get(unit, "")}
+        "units": {unit: {"active": runs, "enabled": backup.enabled.get(unit, ""),
+                         **({"definition": made_of} if (made_of := backup.definitions.get(unit))
+                            else {})}
                   for unit, runs in state.units.items()},
         "sysctls": dict(sorted(state.sysctls.items())),
         "checks": [asdict(check) for check in backup.checks],
@@ -202,7 +208,9 @@ def decode(content: bytes, where: str) -> HostBackup:
             if "written" in record
             else None,
             tuple(_backup_check(check) for check in record.get("checks", ())),
-        )
+            {unit: str(how["definition"]) for unit, how in record["units"].items()
+             if "definition" in how},
+        )  # fmt: skip
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise AutotuneError(f"{where} is not a record of originals: {error}") from error
 

@@ -72,8 +72,8 @@ class DesiredState:
         return tuple(part for part in self.parts if part.site.host == host)
 
     def leaves(self, host: str) -> tuple[str, ...]:
-        return tuple(path for part in self.parts_on(host)
-                     for path in part.service.leaves(part.site))  # fmt: skip
+        parts = () if self.layout.isolated else self.parts_on(host)
+        return tuple(path for part in parts for path in part.service.leaves(part.site))
 
     def checks(self, host: str, changing: Collection[str]) -> list[Check]:
         """How the software of a host validates those of its files that are ``changing``."""
@@ -134,6 +134,8 @@ def required_actions(
             restarts = any(p.name == key and p.action is Action.RESTART
                            for p in part.service.parameters)  # fmt: skip
             actions_by_cause[key] = dict.fromkeys(concerned, Action.RESTART) if restarts else {}
+    for unit, (path, _) in desired.layout.definitions(parts, desired.settings).items():
+        actions_by_cause[path] = {unit: Action.RESTART}
     return actions_by_cause
 
 
@@ -176,6 +178,8 @@ def _host_state(
     for part in active:
         sysctls |= {key: " ".join(value.split()) for key, value in _sysctls(part, settings).items()}
     files = _file_states(active, rendered, layout)
+    files |= {path: FileState(content, 0o644)
+              for path, content in layout.definitions(active, settings).values()}  # fmt: skip
     if layout.removes_inactive:
         files = {path: FileState() for path in _paths(inactive, layout)} | files
     return HostState(

@@ -90,7 +90,10 @@ class ManagedHost:
         self, desired: HostState, questions: Sequence[tuple[Part, Argv]]
     ) -> tuple[ObservedHost, list[str]]:
         """As ``observe``, with what each command printed, in the same exchange."""
-        observed, answers = self.observe_and_run(desired, [Command(argv) for _, argv in questions])
+        inside = self._manager.inside if self._manager else None
+        commands = [Command(inside(part.site, argv) if inside else argv)
+                    for part, argv in questions]  # fmt: skip
+        observed, answers = self.observe_and_run(desired, commands)
         return observed, [done.stdout for done in answers]
 
     def observe_and_run(
@@ -141,7 +144,9 @@ class ManagedHost:
         backup = self.backup.with_observed(observed, contents)
         backup = backup.with_written(dict.fromkeys(leaves, ANY))
         recorded = [*self.backup.checks]
-        recorded += filter(None, (_backup_check(check, backup.state) for check in checks))
+        # Originals that are not among the host's own files have nothing put in their place.
+        if not (self._manager and self._manager.validate):
+            recorded += filter(None, (_backup_check(check, backup.state) for check in checks))
         backup = replace(backup, checks=tuple(dict.fromkeys(recorded)))
         self._do([self._keep(backup)])
         self.backup = backup
@@ -157,14 +162,18 @@ class ManagedHost:
         Raises Invalid with the software's words, CommandFailed where they cannot be written.
         """
         commands = [self._staging(path, desired.files[path]) for path in plan.write]
-        trials = [Command(staged_check(check.how, check.part.site.directory, check.new))
-                  for check in checks]  # fmt: skip
+        trials = [Command(self._check(check)) for check in checks]
         answers = self._do([*commands, *trials], timeout=60.0)
         for check, done in zip(checks, answers[len(commands) :], strict=True):
             if not done.ok:
                 raise Invalid(
                     f"{check.part.name}: {done.error_text or 'its configuration is not accepted'}"
                 )
+
+    def _check(self, check: Check) -> tuple[str, ...]:
+        if self._manager and self._manager.validate:
+            return self._manager.validate(check.part.site, check.how, [*check.files], check.new)
+        return staged_check(check.how, check.part.site.directory, check.new)
 
     def discard(self, plan: HostPlan) -> None:
         """Take staged files away."""

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from autotune.errors import AutotuneError
-from autotune.services.base import Action
+from autotune.services.base import Action, Argv, Site, TrialStart
 from autotune.strict import octal
 
 
@@ -74,7 +74,8 @@ class ObservedUnit:
     """``pid``: its main process; ``restarts``: how often systemd itself started it again, of late.
 
     ``restarting``: it has ended, and systemd is about to start it again. ``enabled``: in systemd's
-    word, whether it starts at boot.
+    word, whether it starts at boot. ``definition``: words that tell it from a unit defined otherwise,
+    where the service manager makes units of definitions.
     """
 
     exists: bool
@@ -83,6 +84,7 @@ class ObservedUnit:
     pid: int
     restarts: int
     restarting: bool = False
+    definition: str = ""
 
     @property
     def masked(self) -> bool:
@@ -95,7 +97,8 @@ class HostState:
 
     ``listening`` is where a unit accepts connections once it is up: a port, or a socket's path.
     ``enabled``: whether a unit of ``units`` starts at boot; where nothing is said that stays as it is.
-    The processes of ``rereading`` units stay when they are told to reload.
+    The processes of ``rereading`` units stay when they are told to reload. ``definitions``: those that
+    units had.
     """
 
     files: Mapping[str, FileState] = field(default_factory=dict)
@@ -104,6 +107,7 @@ class HostState:
     listening: Mapping[str, str] = field(default_factory=dict)
     enabled: Mapping[str, bool] = field(default_factory=dict)
     rereading: frozenset[str] = frozenset()
+    definitions: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -124,11 +128,17 @@ class ServiceManager:
     processes of before are gone) or ``reload UNIT rereading`` (they stay), ``up UNIT PORT-OR-SOCKET``
     (until it listens), ``complaint UNIT`` (why it does not run), ``enable UNIT`` and ``disable UNIT``
     (at boot), ``reread`` after a change of files below ``directory``.
+
+    Where services do not share their host's files: ``inside(site, argv)`` are words that run a command
+    where the service runs, ``validate(site, how, files, new)`` those that let its software look at its
+    files, of which ``new`` are staged.
     """
 
     functions: str
     parse: Callable[[tuple[str, ...], str], dict[str, ObservedUnit]]
     directory: str
+    inside: Callable[[Site, Argv], Argv] | None = None
+    validate: Callable[[Site, Argv | TrialStart, Sequence[str], Sequence[str]], Argv] | None = None
 
 
 def unlike(desired: HostState, observed: ObservedHost) -> list[str]:
@@ -137,7 +147,16 @@ def unlike(desired: HostState, observed: ObservedHost) -> list[str]:
     units = [unit for unit, runs in desired.units.items() if observed.units[unit].active != runs]
     keys = [name for name, value in desired.sysctls.items()
             if observed.sysctls[name] not in (None, value)]  # fmt: skip
-    return [*files, *units, *keys, *(f"{unit} at boot" for unit in switched(desired, observed))]
+    otherwise = [f"{unit} ({', '.join(words)})" for unit, before in desired.definitions.items()
+                 if (words := _changed(before, observed.units[unit].definition))]  # fmt: skip
+    at_boot = (f"{unit} at boot" for unit in switched(desired, observed))
+    return [*files, *units, *keys, *otherwise, *at_boot]
+
+
+def _changed(before: str, now: str) -> list[str]:
+    """The pieces of a definition, ``name=digest`` each, that are others now."""
+    pieces = {*now.split()}
+    return [piece.partition("=")[0] for piece in before.split() if piece not in pieces]
 
 
 def switched(desired: HostState, observed: ObservedHost) -> dict[str, bool]:

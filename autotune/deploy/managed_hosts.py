@@ -184,7 +184,8 @@ def _without_gone(host: ManagedHost, observed: ObservedHost) -> HostState:
         if now != value and host.backup.set_by_others(name, now):
             host.note(f"{host.name}: others had set {name} to {now}: it is {value} again")
     enabled = {unit: starts for unit, starts in host.backup.switched.items() if unit in units}
-    return replace(original, units=units, sysctls=keys, enabled=enabled)
+    definitions = {u: words for u, words in host.backup.definitions.items() if units.get(u)}
+    return replace(original, units=units, sysctls=keys, enabled=enabled, definitions=definitions)
 
 
 def _accepted(

@@ -168,8 +168,9 @@ swap() { # path staged time digest…
     shift 3
     set_aside "$place" "$@" || return
     [ -z "$time" ] || touch -h -d "@$time" -- "$staged" || return
-    mv -fT -- "$staged" "$place" && sync -- "${place%/*}"
+    put "$staged" "$place" && sync -- "${place%/*}"
 }
+put() { mv -fT -- "$1" "$2"; } # staged path
 remove() { # path digest…
     set_aside "$@" || return
     if [ -d "$1" ] && [ ! -L "$1" ]; then rmdir -- "$1"; else rm -f -- "$1"; fi || return
@@ -211,4 +212,27 @@ trial() {
     [ "$status" = 0 ] || cat "$directory.out"
     cd / && rm -rf -- "$directory" "$directory.out" && rmdir -- "${directory%/*}" 2>/dev/null
     return $status
+}
+
+# -- processes of a service that was told to reload ------------------------------------------------
+children() { cat "/proc/$1/task/$1/children" 2>/dev/null || :; }
+old_left() { # pid child…: those that are still its children
+    now=" $(children "$1") "
+    shift
+    for child; do
+        case $now in *" $child "*) printf '%s ' "$child" ;; esac
+    done
+}
+children_gone() { # unit process child…: none of these is its child any more, within 10 s
+    unit=$1 pid=$2
+    shift 2
+    tries=500
+    while left=$(old_left "$pid" "$@") && [ -n "$left" ]; do
+        tries=$((tries - 1))
+        if [ "$tries" = 0 ]; then
+            echo "$unit was told to reload, and 10 s later still has processes of before: $left"
+            return 1
+        fi
+        sleep 0.02
+    done
 }

@@ -11,7 +11,7 @@ from typing import ClassVar, Protocol, TypeVar
 from autotune.deploy.host_state import HostPlan, HostState, ObservedHost, ServiceManager
 from autotune.deploy.stack import Part, Stack
 from autotune.errors import AutotuneError
-from autotune.services.base import Argv, ConfigFile, Own, TrialStart
+from autotune.services.base import Argv, ConfigFile, Own, Settings, TrialStart
 from autotune.space.facts import HostFacts
 from autotune.target.model import Target
 from autotune.target.read import TargetFile
@@ -52,6 +52,8 @@ class Layout:
 
     # Whether files of a deployment that is not chosen are taken away.
     removes_inactive = False
+    # Whether services have file systems and limits of their own, apart from their host's.
+    isolated = False
 
     def path(self, part: Part, path: str) -> str:
         """The absolute path on the host of a file of ``part``."""
@@ -68,6 +70,13 @@ class Layout:
     def unit(self, part: Part) -> str | None:
         """What is started, reloaded and stopped for ``part``; ``None`` without a process."""
         return part.service.unit(part.site)
+
+    def definitions(
+        self, active: Sequence[Part], settings: Settings
+    ) -> dict[str, tuple[str, bytes]]:
+        """Files that define the units of a host: by unit, where its file is and what is in it. A
+        change of one restarts its unit."""
+        return {}
 
 
 class RuntimeHost(Protocol):
@@ -222,6 +231,11 @@ class Runtime(ABC):
         self, stack: Stack, transports: Mapping[str, Transport], study: Path, note: Note
     ) -> HeldHosts:
         """The hosts of a stack for the study in a directory; none is changed yet."""
+
+    def packed(self, target: Target, tier: str, paths: Sequence[str]) -> Argv:
+        """Words for the service manager of a host, which print each of these paths as a tier's services
+        have it: a line of base64, of a tar archive. For a layout that is ``isolated``."""
+        raise NotImplementedError
 
 
 def installed_layout() -> Layout:

@@ -18,6 +18,7 @@ from autotune.space.dimension import Dimension
 from autotune.space.facts import smallest
 from autotune.space.space import of_tier
 from autotune.target.model import Tier
+from autotune.target.runtimes import DEFAULT
 
 
 @dataclass(frozen=True)
@@ -35,16 +36,16 @@ class AdoptedTier:
     left: dict[str, str] = field(default_factory=dict)
 
 
-def adopt(tier: DiscoveredTier) -> AdoptedTier:
+def adopt(tier: DiscoveredTier, runtime: str = DEFAULT) -> AdoptedTier:
     """Variables in the files of every host of a tier, where the hosts have the same values."""
-    model = Tier(hosts=tuple(i.host.name for i in tier.instances), service=(tier.deployment,))
+    hosts = tuple(instance.host.name for instance in tier.instances)
+    model = Tier(hosts=hosts, service=(tier.deployment,), runtime=runtime)
     dimensions = tuple(of_tier(tier.name, model, smallest(i.host.facts for i in tier.instances)))
     adopted = AdoptedTier(tier, dimensions)
     for place in placed(tier.name, model):
         service = place.service
-        if service.per_deployment:
+        if service.per_deployment and not service.contained:
             # What units may open is theirs: a drop-in would be a file that was not there.
-            hosts = (instance.host.name for instance in tier.instances)
             adopted.own.update({f"{tier.name}.{host}.{service.name}": Own() for host in hosts})
             names = (f"{service.name}.{parameter.name}" for parameter in service.parameters)
             adopted.left.update(dict.fromkeys(names, "units keep theirs"))

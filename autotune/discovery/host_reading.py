@@ -5,14 +5,16 @@ from __future__ import annotations
 import base64
 import re
 import tarfile
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from posixpath import dirname
 
-from autotune.deploy.host_commands import Command, ask
+from autotune.deploy.host_commands import Command, ask, run_checked
 from autotune.discovery.listening import Listener, listeners
 from autotune.errors import AutotuneError
 from autotune.services.adoption import RunningHost
 from autotune.services.config_files import Tree, unpacked
-from autotune.services.registry import adoptions
+from autotune.services.registry import adoptions, parts
 from autotune.space.facts import HostFacts
 from autotune.strict import is_whole
 from autotune.transports.base import SshHost, Transport
@@ -109,6 +111,43 @@ def read_host(transport: Transport, host: SshHost) -> DiscoveredHost:
     )
 
 
+def paths_of(deployments: Iterable[str]) -> tuple[str, ...]:
+    """Where the services of deployments are configured: patterns as the directories they are in."""
+    every = {key: adoption.paths for key, adoption in adoptions().items()}
+    patterns = [path for name in deployments for service, _ in parts(name)
+                for path in every.get(service.key, ())]  # fmt: skip
+    plain = (re.sub(r"(^|/)[^/]*[*?\[].*", "", pattern) for pattern in patterns)
+    paths = sorted({f"/{path.strip('/')}" for path in plain if path})
+    return tuple(path for path in paths
+                 if not any(path.startswith(f"{other}/") for other in paths))  # fmt: skip
+
+
+def read_inside(
+    transport: Transport,
+    host: SshHost,
+    deployments: Iterable[str],
+    paths: Sequence[str],
+    packed: Sequence[str],
+    functions: str,
+) -> DiscoveredHost:
+    """A host as services see it that have a file system of their own: ``packed`` prints a tar archive
+    of each of these paths, in base64. Nothing of it needs a program in there."""
+    commands = [Command(tuple(packed), vital=True), Command(("nproc",), vital=True)]
+    archives, processors = run_checked(transport, commands, timeout=READING, functions=functions)
+    trees = [_tree(transport.name, text, dirname(path))
+             for path, text in zip(paths, archives.stdout.splitlines(), strict=False)]  # fmt: skip
+    units = (service.unit_name for name in deployments for service, _ in parts(name))
+    return DiscoveredHost(
+        name=transport.name,
+        address=host.address,
+        tree=Tree(*({path: what for tree in trees for path, what in getattr(tree, kind).items()}
+                    for kind in ("files", "links", "modes"))),
+        facts=host_facts(transport),
+        units=dict.fromkeys(filter(None, units), "active"),
+        processors=int(processors.stdout),
+    )  # fmt: skip
+
+
 def _backlogs(printed: str) -> dict[str, int]:
     """By path or port; of several sockets at a port the shortest queue, which is full first."""
     backlogs: dict[str, int] = {}
@@ -126,11 +165,11 @@ def _short(names: list[str], address: str) -> str:
     return "host"
 
 
-def _tree(host: str, packed: str) -> Tree:
+def _tree(host: str, packed: str, above: str = "/") -> Tree:
     if not packed.strip():
         return Tree()
     try:
-        return unpacked(base64.b64decode(packed, validate=True))
+        return unpacked(base64.b64decode(packed, validate=True), above)
     except (ValueError, tarfile.TarError, OSError, EOFError) as error:
         why = f"{host}: its configuration files did not arrive: {packed[:200]}"
         raise AutotuneError(why) from error

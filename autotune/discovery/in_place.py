@@ -7,9 +7,10 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from autotune.deploy import manifest
+from autotune.deploy.runtime import Runtime
 from autotune.discovery import adoption
 from autotune.discovery.adoption import AdoptedTier
-from autotune.discovery.host_reading import DiscoveredHost, read_host
+from autotune.discovery.host_reading import DiscoveredHost, paths_of, read_host, read_inside
 from autotune.discovery.tiers import DiscoveredTier, Instance, instances
 from autotune.errors import AutotuneError, TargetError
 from autotune.parameter_name import ParameterName
@@ -71,7 +72,7 @@ def of_record(record: Mapping[str, Any]) -> InPlace:
         ) from error
 
 
-def read_files(file: TargetFile, transports: Mapping[str, Transport]) -> InPlace:
+def read_files(file: TargetFile, transports: Mapping[str, Transport], runtime: Runtime) -> InPlace:
     """Read the hosts of every tier whose files are edited; changes nothing.
 
     Raises TargetError where something else runs there than the target says.
@@ -82,6 +83,10 @@ def read_files(file: TargetFile, transports: Mapping[str, Transport]) -> InPlace
             message = f"`app: {tier.app}` comes with files of its own, for hosts that have none"
             hint = "leave it out to tune what runs there, " + REPLACE
             raise file.document.error(["tiers", name, "app"], message, hint=hint)
+    if runtime.layout.isolated:
+        return of_hosts(
+            file, {}, {name: _inside(file, name, transports, runtime) for name in tiers}
+        )
     names = dict.fromkeys(host for tier in tiers.values() for host in tier.hosts)
     hosts = run_on_all(
         [transports[name] for name in names], lambda transport: _read(file, transport)
@@ -93,9 +98,16 @@ def _edited(file: TargetFile) -> dict[str, Tier]:
     return {name: tier for name, tier in file.target.tiers.items() if file.target.edits(name)}
 
 
-def of_hosts(file: TargetFile, hosts: Mapping[str, DiscoveredHost]) -> InPlace:
-    """What was read of them made into templates. Raises as `read_files` does."""
-    adopted = [adoption.adopt(_discovered(file, name, hosts)) for name in _edited(file)]
+def of_hosts(
+    file: TargetFile,
+    hosts: Mapping[str, DiscoveredHost],
+    inside: Mapping[str, Mapping[str, DiscoveredHost]] | None = None,
+) -> InPlace:
+    """What was read of them made into templates; ``inside`` are hosts as the services of tiers see
+    them. Raises as `read_files` does."""
+    tiers = inside or {}
+    adopted = [adoption.adopt(_discovered(file, name, tiers.get(name, hosts)), tier.runtime)
+               for name, tier in _edited(file).items()]  # fmt: skip
     for each in adopted:
         adoption.check(each)
     unread = (f"{host}: {path}: {why}" for each in adopted for host, path, why in _unread(each))
@@ -125,6 +137,22 @@ def _read(file: TargetFile, transport: Transport) -> DiscoveredHost:
     """By the name that the target has for it."""
     name = transport.name
     return replace(read_host(transport, SshHost(name, file.target.hosts[name].address)), name=name)
+
+
+def _inside(
+    file: TargetFile, tier: str, transports: Mapping[str, Transport], runtime: Runtime
+) -> dict[str, DiscoveredHost]:
+    """The hosts of a tier as its services see them."""
+    manager, described = runtime.service_manager, file.target.tiers[tier]
+    assert manager is not None
+    paths = paths_of(described.service)
+
+    def read(transport: Transport) -> DiscoveredHost:
+        words = runtime.packed(file.target, tier, paths)
+        host = SshHost(transport.name, file.target.hosts[transport.name].address)
+        return read_inside(transport, host, described.service, paths, words, manager.functions)
+
+    return run_on_all([transports[name] for name in described.hosts], read).unwrap()
 
 
 def _discovered(file: TargetFile, name: str, hosts: Mapping[str, DiscoveredHost]) -> DiscoveredTier:

@@ -355,7 +355,7 @@ def prepare(file: TargetFile) -> StackEnvironment:
     runtime: Runtime = runtime_module(next(iter(target.tiers.values())).runtime).RUNTIME
     hosts = runtime.transports(file)
     facts = runtime.facts(target, hosts)
-    in_place = _in_place(file, hosts) if runtime.installed else InPlace()
+    in_place = _in_place(file, hosts, runtime) if runtime.installed else InPlace()
     space = spaces.build(file, facts, in_place.running)
     load = chosen(file)
     named = target.load.hosts if runtime.installed else ()
@@ -387,23 +387,28 @@ def prepare(file: TargetFile) -> StackEnvironment:
         parts = environment.lay_out(directory).parts
         space, dropped = without_refused(space, parts, environment.refusals)
     if runtime.installed:
-        _refuse_unsaved(parts, hosts)
+        _refuse_unsaved(parts, hosts, runtime)
     return replace(environment, space=space, dropped=(*in_place.lines, *dropped))
 
 
-def _refuse_unsaved(parts: Sequence[Part], hosts: Mapping[str, Transport]) -> None:
+def _refuse_unsaved(
+    parts: Sequence[Part], hosts: Mapping[str, Transport], runtime: Runtime
+) -> None:
     """Raises AutotuneError where a restart would undo what is in no file."""
     for part in parts:
         if argv := part.service.unsaved(part.site):
-            (answer,) = ask(hosts[part.site.host], [Command(argv)])
+            manager = runtime.service_manager
+            inside = manager.inside(part.site, argv) if manager and manager.inside else argv
+            functions = manager.functions if manager else ""
+            (answer,) = ask(hosts[part.site.host], [Command(inside)], functions=functions)
             sentence, _, hint = answer.stdout.strip().partition("\n")
             if sentence:
                 raise AutotuneError(f"{part.site.host}: {part.service.title} {sentence}", hint=hint)
 
 
-def _in_place(file: TargetFile, hosts: Mapping[str, Transport]) -> InPlace:
+def _in_place(file: TargetFile, hosts: Mapping[str, Transport], runtime: Runtime) -> InPlace:
     """The files that are edited: as the study found them when it began, or as they are now."""
-    return read_files(file, hosts) if file.adopted is None else of_record(file.adopted)
+    return read_files(file, hosts, runtime) if file.adopted is None else of_record(file.adopted)
 
 
 def _names_of_parts(target: Target) -> list[str]:

@@ -26,29 +26,12 @@ restart() { # unit
 stop() { # unit: not running, and nothing about it left to be told
     systemctl stop -- "$1" && { systemctl reset-failed -- "$1" 2>/dev/null || :; }
 }
-children() { cat "/proc/$1/task/$1/children" 2>/dev/null || :; }
-old_left() { # pid child…: those that are still its children
-    now=" $(children "$1") "
-    shift
-    for child; do
-        case $now in *" $child "*) printf '%s ' "$child" ;; esac
-    done
-}
 reload() { # unit [rereading]: until the processes of before have gone, where they are to go
     if [ "${2-}" = rereading ]; then act reload "$1"; return; fi
     pid=$(systemctl show -P MainPID -- "$1")
     old=$(children "$pid")
     act reload "$1" || return
-    tries=500
-    while left=$(old_left "$pid" $old) && [ -n "$left" ]; do
-        tries=$((tries - 1))
-        if [ "$tries" = 0 ]; then
-            echo "$1 was told to reload, and 10 s later still has processes of before: $left"
-            words "$1"
-            return 1
-        fi
-        sleep 0.02
-    done
+    children_gone "$1" "$pid" $old || { words "$1"; return 1; }
 }
 # unit port-or-socket: it runs and listens, within 15 s.
 up() {

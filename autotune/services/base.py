@@ -181,7 +181,8 @@ class Site:
     ``local`` where the cache of the host itself listens, if the tier may have one. ``user`` is whom the
     processes drop to (``None``: they keep the user that starts them). ``installed`` says whether they
     are the units of the host's distribution or private processes. ``own`` is there where the host's
-    own files were made into templates: they take the place of the service's.
+    own files were made into templates: they take the place of the service's. ``unit`` is what runs it
+    where that is not one of the distribution's.
     """
 
     tier: str
@@ -200,6 +201,7 @@ class Site:
     programs: Mapping[str, str] = field(default_factory=dict)
     facts: Mapping[str, Value] = field(default_factory=dict)
     own: Own | None = None
+    unit: str = ""
 
     def place(self, private: Private, installed: Installed) -> Private | Installed:
         """What holds of private processes, or what holds of the distribution's units: where
@@ -293,7 +295,8 @@ class Service:
     application server has a ``gateway`` instead, the protocol it answers: each service that has it
     among its ``gateways`` forms a deployment with it (``nginx+php-fpm``). ``application`` is what a
     tier's ``app:`` says for files that an application server runs. A ``per_deployment`` service of
-    the host is there once for each deployment, see ``beside``.
+    the host is there once for each deployment, see ``beside``; a ``contained`` one where services are
+    apart from their hosts, and only there.
 
     ``runs_application``: a request keeps one of its processes until it is answered.
     ``reload_keeps_processes``: told to reload, its processes stay and read their files again.
@@ -313,6 +316,7 @@ class Service:
     gateways: ClassVar[frozenset[str]] = frozenset()
     application: ClassVar[str] = ""
     per_deployment: ClassVar[bool] = False
+    contained: ClassVar[bool] = False
     runs_application: ClassVar[bool] = False
     forgets_on_restart: ClassVar[bool] = False
     keeps_data: ClassVar[bool] = False
@@ -362,6 +366,10 @@ class Service:
 
     def sysctls(self, site: Site, settings: Settings) -> Mapping[str, str]:
         """Kernel values by their names (``net.core.somaxconn``) that it sets on its host."""
+        return {}
+
+    def definition(self, site: Site, settings: Settings) -> Mapping[str, Value]:
+        """What a ``contained`` one adds to the definition that its unit is made from."""
         return {}
 
     def unit(self, site: Site) -> str | None:

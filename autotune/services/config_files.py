@@ -73,12 +73,12 @@ class Tree:
                 yield from self._matching(join(directory, name), words[1:])
 
 
-def unpacked(archive: bytes) -> Tree:
-    """The tree in a tar archive whose names are relative to ``/``; raises tarfile.TarError."""
+def unpacked(archive: bytes, above: str = "/") -> Tree:
+    """The tree in a tar archive whose names are relative to ``above``; raises tarfile.TarError."""
     files, links, modes = dict[str, bytes](), dict[str, str](), dict[str, int]()
     with tarfile.open(fileobj=io.BytesIO(archive)) as tar:
         for member in tar:
-            path = normpath(f"/{member.name}")
+            path = normpath(join(above, member.name.lstrip("/")))
             content = tar.extractfile(member) if member.isfile() else None
             if content is not None:
                 files[path], modes[path] = content.read(), member.mode

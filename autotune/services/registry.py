@@ -142,6 +142,9 @@ class Tier(Protocol):
     def installed(self) -> bool: ...
 
     @property
+    def isolated(self) -> bool: ...
+
+    @property
     def app(self) -> str | None: ...
 
     @property
@@ -202,7 +205,8 @@ def places(target: Target) -> Iterator[Placed]:
 
 def _services(tier: Tier) -> Iterator[tuple[Service, Role, str]]:
     """With the deployment that each is of; empty for what is there in any case."""
-    of_host = of_role(Role.HOST) if tier.installed else ()
+    of_host = [service for service in of_role(Role.HOST)
+               if tier.installed and service.contained == tier.isolated]  # fmt: skip
     yield from ((service, Role.HOST, "") for service in of_host if not service.per_deployment)
     if tier.app:
         yield APPS[tier.app], Role.APP, ""

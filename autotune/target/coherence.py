@@ -17,7 +17,8 @@ from autotune.target.model import OF_A_STACK, Load, ParameterRule, Target
 from autotune.target.units import duration_text, fraction_text
 
 # Keys that only a stack has, and those that only a command has.
-STACK = (*OF_A_STACK, "ssh", "load", "data", "simulated", "replace", "services", "beds")
+STACK = (*OF_A_STACK, "ssh", "project", "load", "data", "simulated", "replace", "services",
+         "beds")  # fmt: skip
 COMMAND = ("maximize", "minimize", "unit", "timeout")
 DECLARING = ("when", "unit", "meaning")
 EXAMPLES = {

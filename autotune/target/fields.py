@@ -47,6 +47,9 @@ TEXT = r"^[^\x00-\x1f\x7f]+$"
 WORD = r"^[^\x00]*$"
 # Below `/`, nothing that a command would take for an option, no way up, no pattern.
 FILE = r"^(/\.?[A-Za-z0-9_@+:][A-Za-z0-9_.@+:-]*)+$"
+# No ":" or ",": several are written behind each other.
+COMPOSE_FILE = r"^(/\.?[A-Za-z0-9_@+][A-Za-z0-9_.@+-]*)+$"
+COMPOSED = r"^[A-Za-z0-9][A-Za-z0-9_.-]*$"
 UNIT = r"^[A-Za-z0-9_][A-Za-z0-9_.@:-]*\.service$"
 PARAMETER = r"^[A-Za-z_][A-Za-z0-9_]{0,62}$"
 
@@ -63,6 +66,8 @@ EXPECTED = {
     TEXT: "text on one line",
     WORD: "an argument of a command",
     FILE: "the whole path of a file on the host",
+    COMPOSE_FILE: "the whole path of a Compose file on the host",
+    COMPOSED: "a name in a Compose project: letters, digits, '_', '.' and '-'",
     UNIT: "the name of a unit, such as shop.service",
     PARAMETER: "a parameter's name: letters, digits and '_', a letter first",
 }

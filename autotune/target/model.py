@@ -23,6 +23,8 @@ from pydantic_core import CoreSchema
 from autotune.target import runtimes
 from autotune.target.fields import (
     ADDRESS,
+    COMPOSE_FILE,
+    COMPOSED,
     HEADER,
     METHOD,
     NAME,
@@ -47,6 +49,7 @@ from autotune.target.fields import (
     Word,
     at,
     at_least,
+    one_or_many,
     unknown,
 )
 from autotune.target.rule import ParameterRule
@@ -134,7 +137,10 @@ class Tier(Model):
     local_cache: Switch = False
     """Whether the search may put a small cache on each host, in front of the cache tier."""
     runtime: RuntimeName = runtimes.DEFAULT
-    """`systemd` reloads the distribution's units; `embedded` runs private processes."""
+    """`systemd` reloads the distribution's units; `containers` are those of a Compose project, of
+    Docker or Podman; `embedded` runs private processes."""
+    container: Annotated[str, Field(pattern=COMPOSED)] | None = None
+    """Its service in the Compose project; without it, the one with the tier's name."""
     port: Port | None = None
     """Where it listens; without it, a free port (embedded) or the service's own."""
     templates: Text | None = None
@@ -154,10 +160,32 @@ class Tier(Model):
         """Whether its services are those installed on its hosts, and not private ones of a study."""
         return runtimes.is_installed(self.runtime)
 
+    @property
+    def isolated(self) -> bool:
+        """Whether its services have file systems and limits of their own, apart from their host's."""
+        return runtimes.is_isolated(self.runtime)
+
 
 def _version(value: object) -> object:
     """HTTP's version, which YAML may take for a number."""
     return str(value) if value in (1.1, 2) and not isinstance(value, bool) else value
+
+
+class Project(Model):
+    """The Compose project that the services of tiers belong to, on each of their hosts."""
+
+    name: Annotated[str, Field(pattern=COMPOSED)]
+    """Its name, as `docker compose ls` has it."""
+    files: Annotated[
+        tuple[Annotated[str, Field(pattern=COMPOSE_FILE)], ...],
+        BeforeValidator(one_or_many, json_schema_input_type=str | list[str]),
+        Field(min_length=1),
+    ]
+    """Its Compose files on the hosts, by their whole paths, in the order that `-f` takes them."""
+    engine: Literal["docker", "podman"] = "docker"
+    """What runs its containers: `docker compose` or `podman-compose` makes them."""
+    account: Annotated[str, Field(pattern=USER)] | None = None
+    """Whose containers they are, where the engine runs without root."""
 
 
 class Load(Model):
@@ -389,6 +417,8 @@ class Target(Model):
     ssh: Ssh = Ssh()
     tiers: Annotated[dict[Annotated[str, Field(pattern=TIER)], Tier], _NAMED] = Field(default={})
     """What runs on them, from the load balancer to the store."""
+    project: Project | None = None
+    """The Compose project that tiers run in."""
     services: ServiceSpecs = Field(default={})
     """Software that autotune does not ship, by the name that a tier's `service:` has for it."""
     replace: Switch = False

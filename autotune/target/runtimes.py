@@ -29,6 +29,11 @@ def is_installed(name: str) -> bool:
     return bool(runtime_module(name).RUNTIME.installed)
 
 
+def is_isolated(name: str) -> bool:
+    """Whether services have file systems and limits of their own, apart from their host's."""
+    return bool(runtime_module(name).RUNTIME.layout.isolated)
+
+
 def names(*, installed: bool) -> str:
     """The runtimes of either kind as they are written, for messages."""
     return " or ".join(name for name in NAMES if is_installed(name) == installed)

@@ -1,0 +1,1 @@
+"""What the container of a tier may use of its host."""

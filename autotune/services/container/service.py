@@ -1,0 +1,37 @@
+"""What the container of a tier may use of its host, as far as the target asks for it to be tuned."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from autotune.parameter_name import own_settings
+from autotune.services.base import Parameter, Role, Service, Settings, Site, Value, on_restart
+
+SOURCE = "the Compose specification, cpus and mem_limit"
+PARAMETERS = (
+    on_restart("cpus", "CPUs that the container may use; 0 leaves it as its project says.",
+        low=0.0, high="cpus", stock=0.0, on_demand=True, source=SOURCE, direction="+"),
+    on_restart("memory", "Memory that the container may use; 0 leaves it as its project says.",
+        low=0, high="memory / 1048576", stock=0, unit="MB", on_demand=True, source=SOURCE,
+        direction="+"),
+)  # fmt: skip
+
+
+class Container(Service):
+    """Limits of a container, which is made anew with others."""
+
+    name = "container"
+    title = "limits of a container"
+    role = Role.HOST
+    per_deployment = True
+    contained = True
+    parameters: tuple[Parameter, ...] = PARAMETERS
+
+    def definition(self, site: Site, settings: Settings) -> Mapping[str, Value]:
+        own = own_settings(settings, f"{site.tier}.{self.name}")
+        limits = {"cpus": own.get("cpus"), "mem_limit": own.get("memory")}
+        units = {"cpus": "", "mem_limit": "m"}
+        return {key: f"{value}{units[key]}" for key, value in limits.items() if value}
+
+
+SERVICES = (Container(),)

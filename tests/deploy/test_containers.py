@@ -1,0 +1,335 @@
+"""Compose projects: what is asked of their engine, and a real one of Podman tuned and put back.
+
+`make test-containers` runs those with Podman (marker `containers`), as root.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from autotune.deploy.deployed import DeployFailed
+from autotune.deploy.host_state import HostState, ObservedHost, unlike
+from autotune.environments.base import prepare
+from autotune.environments.stack import StackEnvironment
+from autotune.errors import AutotuneError
+from autotune.runtimes.containers import MANAGER, OURS, RUNTIME, parse_units
+from autotune.services.base import TrialStart
+from autotune.space.facts import HostFacts
+from autotune.target.model import Target
+from autotune.target.read import TargetFile, read
+
+IMAGE = "localhost/autotune-test-nginx"
+PROJECT = "autotune-test"
+PORT = 18090
+COMPOSE = f"""\
+services:
+  web: &web
+    image: {IMAGE}
+    command: [nginx, -g, "daemon off;"]
+    network_mode: host
+    environment: {{GREETING: "hello  world"}}
+    ulimits: {{nofile: {{soft: 4096, hard: 4096}}, nproc: 1000}}
+    volumes: ["./nginx.conf:/etc/nginx/nginx.conf:ro", "./page:/var/www/html:ro"]
+  other:
+    <<: *web
+    command: [sleep, "10000"]
+"""
+NGINX = f"""\
+user www-data;
+worker_processes 2;
+events {{
+    worker_connections 700;
+}}
+http {{
+    keepalive_timeout 60;
+    server {{
+        listen {PORT};
+        root /var/www/html;
+    }}
+}}
+"""
+TARGET = f"""\
+name: project
+slo: {{p99: 500ms}}
+hosts: {{box: {{transport: local}}}}
+project: {{engine: podman, name: {PROJECT}, files: FILE}}
+tiers: {{web: {{hosts: box, service: nginx, runtime: containers, port: {PORT}}}}}
+load: {{path: /index.html, max_rate: 100/s}}
+parameters: {{web.container.memory: {{range: [64, 512], default: 512}}}}
+budget: {{trials: 3, time: 60s}}
+"""
+UNIT = "podman:autotune-test:/srv/shop/compose.yaml:web"
+
+
+def target(
+    tmp_path: Path, text: str = TARGET, compose: str = "/srv/shop/compose.yaml"
+) -> TargetFile:
+    path = tmp_path / "project.yaml"
+    path.write_text(text.replace("FILE", compose))
+    return read(path)
+
+
+# -- what needs no engine --------------------------------------------------------------------------
+
+
+def test_the_state_of_containers_is_read() -> None:
+    units = parse_units(
+        ("a", "b", "c"),
+        "yes running 4711 2 image=1a environment=2b \nyes exited 0 0 image=1a\nno absent 0 0\n",
+    )
+    assert (units["a"].active, units["a"].pid, units["a"].restarts) == (True, 4711, 2)
+    assert units["a"].definition == "image=1a environment=2b"
+    assert [unit.active for unit in units.values()] == [True, False, False]
+    assert [unit.exists for unit in units.values()] == [True, True, False]
+
+
+@pytest.mark.parametrize("answer", ["", "yes running\n", "yes running x 0\n", "a\nb\n"])
+def test_an_answer_that_makes_no_sense_is_an_error(answer: str) -> None:
+    with pytest.raises(AutotuneError, match="answer about its containers"):
+        parse_units(("a",), answer)
+
+
+def test_a_container_that_came_back_otherwise_is_named() -> None:
+    observed = parse_units((UNIT,), "yes running 1 0 image=9 mounts=2\n")
+    desired = HostState(units={UNIT: True}, definitions={UNIT: "image=1 mounts=2"})
+    assert unlike(desired, ObservedHost(units=observed)) == [f"{UNIT} (image)"]
+
+
+def test_files_are_mounted_over_those_of_the_image_and_limits_only_where_asked(
+    tmp_path: Path,
+) -> None:
+    file = target(tmp_path)
+    facts = {"box": HostFacts(cpus=2, memory=2**32)}
+    stack = RUNTIME.lay_out(file, "", facts, {"box": {"nginx": "nginx"}}, {})
+    settings = {"web.container.memory": 128, "web.container.cpus": 0.0}
+    ((unit, (path, content)),) = RUNTIME.layout.definitions(stack.parts, settings).items()
+    assert (unit, path) == (UNIT, f"{OURS}/{PROJECT}/web/override.json")
+    web = json.loads(content)["services"]["web"]
+    assert web["volumes"] == [
+        f"{OURS}/{PROJECT}/web/files/etc/nginx/nginx.conf:/etc/nginx/nginx.conf:ro"
+    ]
+    assert (web["mem_limit"], web["labels"]["autotune.signal"], "cpus" in web) == (
+        "128m",
+        "HUP",
+        False,
+    )
+    other = RUNTIME.layout.definitions(stack.parts, {"web.container.memory": 64})[unit][1]
+    assert json.loads(other)["services"]["web"]["labels"]["autotune"] != web["labels"]["autotune"]
+
+
+def test_words_of_a_check_are_never_a_shell_s(tmp_path: Path) -> None:
+    file = target(tmp_path)
+    facts = {"box": HostFacts(cpus=2, memory=2**32)}
+    stack = RUNTIME.lay_out(file, "", facts, {"box": {"nginx": "nginx"}}, {})
+    (site,) = (part.site for part in stack.parts if part.service.name == "nginx")
+    assert MANAGER.validate is not None
+    how = ("nginx", "-t", "$(reboot)")
+    words = MANAGER.validate(site, how, ["/etc/a", "/etc/b"], ["/etc/b"])
+    place = f"{OURS}/{PROJECT}/web/files/etc"
+    assert words == (
+        "aside", UNIT, "30", f"--volume={place}/a:/etc/a:ro",
+        f"--volume={place}/.b.autotune-new:/etc/b:ro", "--entrypoint", "nginx", "--", "-t", "$(reboot)",
+    )  # fmt: skip
+    assert MANAGER.validate(site, TrialStart(how, "s"), [], [])[:2] == ("aside", "starts")
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("project: {engine: podman, name: autotune-test, files: FILE}\n", "", "project"),
+        ("service: nginx,", "service: [nginx, haproxy],", "its image decides"),
+        ("runtime: containers,", "runtime: containers, replace: true,", "its own files"),
+    ],
+)
+def test_what_a_project_cannot_be_is_refused(
+    tmp_path: Path, old: str, new: str, message: str
+) -> None:
+    file = target(tmp_path, TARGET.replace(old, new))
+    with pytest.raises(AutotuneError, match=message):
+        RUNTIME.transports(file)
+
+
+def test_what_separates_words_of_a_unit_is_in_none_of_them(tmp_path: Path) -> None:
+    for compose in ("/srv/a:b.yaml", "/srv/a,b.yaml", "compose.yaml"):
+        with pytest.raises(AutotuneError, match="the whole path of a Compose file"):
+            target(tmp_path, compose=f"'{compose}'")
+
+
+def test_kernels_and_units_of_hosts_are_not_tuned_for_containers(tmp_path: Path) -> None:
+    from autotune.services.registry import places
+
+    described: Target = target(tmp_path).target
+    assert {place.service.name for place in places(described)} == {"container", "nginx"}
+
+
+# -- Podman ----------------------------------------------------------------------------------------
+
+
+def real(test: Callable[..., None]) -> Callable[..., None]:
+    """With an engine: of the servers, and in a stage of its own."""
+    return pytest.mark.stack(pytest.mark.containers(test))
+
+
+def podman(*words: str, check: bool = True) -> str:
+    done = subprocess.run(
+        ["podman", *words], capture_output=True, text=True, check=False, timeout=120
+    )
+    assert not check or done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+@pytest.fixture(scope="session")
+def image(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A root file system of this distribution's own packages; no registry of images is asked."""
+    root = tmp_path_factory.mktemp("image") / "root.tar"
+    argv = [
+        "mmdebstrap",
+        "--quiet",
+        "--variant=minbase",
+        "--include=nginx-light",
+        "bookworm",
+        str(root),
+    ]
+    subprocess.run(argv, check=True, timeout=500)
+    podman("import", "-q", str(root), IMAGE)
+    root.unlink()
+    yield IMAGE
+    podman("rmi", "-f", IMAGE)
+
+
+@pytest.fixture
+def project(image: str, tmp_path: Path) -> Iterator[Path]:
+    """It runs; afterwards nothing of it or of autotune is there."""
+    directory = tmp_path / "shop"
+    (directory / "page").mkdir(parents=True)
+    (directory / "page" / "index.html").write_text("a page\n")
+    (directory / "nginx.conf").write_text(NGINX)
+    (directory / "compose.yaml").write_text(COMPOSE)
+    compose = ["podman-compose", "-p", PROJECT, "-f", str(directory / "compose.yaml")]
+    before = podman("ps", "-aq"), podman("volume", "ls", "-q")
+    try:
+        up = subprocess.run(
+            [*compose, "up", "-d"], capture_output=True, text=True, check=False, timeout=120
+        )
+        if up.returncode:
+            pytest.fail(f"Podman runs no containers here: {up.stdout}{up.stderr}")
+        yield directory
+    finally:
+        subprocess.run([*compose, "down", "-t", "1"], capture_output=True, check=False, timeout=120)
+        podman("pod", "rm", "-f", f"pod_{PROJECT}", check=False)
+    assert (podman("ps", "-aq"), podman("volume", "ls", "-q")) == before
+    assert not Path(OURS).exists()
+    assert not Path("/var/lib/autotune").exists()
+
+
+def picture(container: str = "web") -> dict[str, Any]:
+    """What a container is made of and whether it runs, as the engine tells it."""
+    (all_of_it,) = json.loads(podman("inspect", f"{PROJECT}_{container}_1"))
+    config, host = all_of_it["Config"], all_of_it["HostConfig"]
+    environment = sorted(e for e in config["Env"] if not e.startswith("HOSTNAME="))
+    mounts = sorted((m["Source"], m["Destination"], m["RW"]) for m in all_of_it["Mounts"])
+    return {
+        "image": all_of_it["Image"], "environment": environment, "command": config["Cmd"],
+        "mounts": mounts, "memory": host["Memory"], "cpus": host["NanoCpus"],
+        "running": all_of_it["State"]["Running"], "labels": {*config["Labels"]},
+    }  # fmt: skip
+
+
+def identifier(container: str = "web") -> str:
+    return podman("inspect", "--format", "{{.Id}}", f"{PROJECT}_{container}_1")
+
+
+def described(project: Path) -> TargetFile:
+    return target(project.parent, compose=str(project / "compose.yaml"))
+
+
+@real
+def test_a_project_is_tuned_and_put_back(project: Path, tmp_path: Path) -> None:
+    before, other = picture(), identifier("other")
+    environment = prepare(described(project))
+    assert isinstance(environment, StackEnvironment)
+    baseline = environment.space.as_given({}).settings
+    assert baseline["web.nginx.worker_connections"] == 700
+    fleet = environment.fleet(tmp_path / "study", lambda _: None)
+    fleet.open()
+    try:
+        fleet.deploy(baseline)
+        first = identifier()
+        assert podman("exec", first, "cat", "/etc/nginx/nginx.conf") + "\n" == NGINX
+        assert picture()["memory"] == 512 * 2**20
+
+        # A reload: the same container, with what is in effect read back from inside.
+        deployed = fleet.deploy({**baseline, "web.nginx.worker_connections": 900})
+        assert (identifier(), deployed.differences) == (first, ())
+        assert deployed.effective["web.nginx.worker_connections"] == 900
+
+        # What the software refuses changes nothing.
+        with pytest.raises(DeployFailed, match="keepalive_timeout"):
+            fleet.deploy({**baseline, "web.nginx.keepalive_timeout": "nonsense"})
+        assert "worker_connections 900;" in podman("exec", first, "cat", "/etc/nginx/nginx.conf")
+
+        # Limits are part of what a container is made from.
+        fleet.deploy({**baseline, "web.container.memory": 128})
+        assert (identifier() != first, picture()["memory"]) == (True, 128 * 2**20)
+    finally:
+        fleet.restore()
+    assert picture() == before
+    assert identifier("other") == other
+    assert (project / "nginx.conf").read_text() == NGINX
+
+
+@real
+def test_a_killed_study_is_put_back_by_restore(project: Path, tmp_path: Path) -> None:
+    before, file = picture(), described(project).path
+    command = [sys.executable, "-m", "autotune"]
+    study = subprocess.Popen(
+        [*command, "run", str(file), "--yes", "--studies", str(tmp_path / "studies")],
+        start_new_session=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+    )  # fmt: skip
+    try:
+        while Path(OURS).exists() is False and study.poll() is None:
+            time.sleep(0.05)
+        assert study.poll() is None, "it ended before it changed anything"
+    finally:
+        os.killpg(study.pid, signal.SIGKILL)
+        study.wait()
+    argv = [*command, "restore", str(file), "--studies", str(tmp_path / "studies")]
+    done = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=200)
+    assert done.returncode == 0, done.stderr
+    assert picture() == before
+
+
+@real
+def test_data_in_a_volume_without_a_name_is_not_lost(project: Path, tmp_path: Path) -> None:
+    compose = project / "compose.yaml"
+    compose.write_text(COMPOSE.replace('volumes: ["./n', 'volumes: ["/var/data", "./n'))
+    up = ["podman-compose", "-p", PROJECT, "-f", str(compose), "up", "-d", "--force-recreate"]
+    subprocess.run(up, check=True, capture_output=True, timeout=120)
+    first = identifier()
+    try:
+        environment = prepare(described(project))
+        assert isinstance(environment, StackEnvironment)
+        fleet = environment.fleet(tmp_path / "study", lambda _: None)
+        fleet.open()
+        try:
+            with pytest.raises(DeployFailed, match="volume without a name at /var/data"):
+                fleet.deploy(environment.space.as_given({}).settings)
+        finally:
+            fleet.restore()
+        assert identifier() == first
+    finally:
+        volumes = [m["Name"] for c in ("web", "other")
+                   for m in json.loads(podman("inspect", f"{PROJECT}_{c}_1"))[0]["Mounts"]
+                   if m["Type"] == "volume"]  # fmt: skip
+        podman("rm", "-f", "-t", "1", f"{PROJECT}_web_1", f"{PROJECT}_other_1")
+        podman("volume", "rm", *volumes)
