@@ -18,12 +18,13 @@ from autotune.cli.help import Command, Commands
 from autotune.cli.measure import measure, sweep
 from autotune.cli.results import diff, explain, report, schema, status
 from autotune.cli.run import resume, run
+from autotune.cli.shared import worker
 from autotune.cli.targets import check, init, params, plan
 from autotune.terminal import echo
 
 COMMANDS = (
-    init, check, plan, run, resume, params, status, report, diff, export, explain, apply, restore,
-    measure, sweep, schema,
+    init, check, plan, run, worker, resume, params, status, report, diff, export, explain, apply,
+    restore, measure, sweep, schema,
 )  # fmt: skip
 
 app = typer.Typer(

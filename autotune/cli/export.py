@@ -8,9 +8,18 @@ from typing import Annotated
 import typer
 
 from autotune.cli import completion
-from autotune.cli.options import STUDIES, Detail, Json, Studies, StudyName, TargetPath, Yes
+from autotune.cli.options import (
+    STUDIES,
+    Detail,
+    Json,
+    StorageUrl,
+    Studies,
+    StudyName,
+    TargetPath,
+    Yes,
+)
 from autotune.cli.output import print_json
-from autotune.cli.session import confirm, prepared, reporting
+from autotune.cli.session import confirm, prepared, reporting, studies_in
 from autotune.terminal import echo
 
 
@@ -41,6 +50,7 @@ def export(
     of_a_model: Annotated[
         bool, typer.Option("--of-a-model", help="Even if no host was measured; it is marked so.")
     ] = False,
+    storage: StorageUrl = None,
     studies: Studies = STUDIES,
 ) -> None:
     """Write what the winner changes, where it comes from, how to apply it and to roll back."""
@@ -48,11 +58,12 @@ def export(
     from autotune.report.studies import open_study
     from autotune.study.directory import find
 
-    opened = open_study(find(study, studies))
-    chosen = minimal_trial(opened) if minimal else trial
-    options = {"everything": everything, "of_a_model": of_a_model}
-    for path in write_export(opened, out, format_, chosen, **options):
-        echo(str(out / path))
+    with studies_in(storage, studies, [study]) as root:
+        opened = open_study(find(study, root))
+        chosen = minimal_trial(opened) if minimal else trial
+        options = {"everything": everything, "of_a_model": of_a_model}
+        for path in write_export(opened, out, format_, chosen, **options):
+            echo(str(out / path))
 
 
 def apply(

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 GROUPS: Mapping[str, tuple[str, ...]] = {
     "Set up": ("init", "check", "params", "workload", "lab"),
-    "Tune": ("plan", "run", "resume", "measure", "sweep"),
+    "Tune": ("plan", "run", "worker", "resume", "measure", "sweep"),
     "Look": ("status", "report", "diff", "explain", "schema"),
     "Hand over": ("export", "apply", "restore"),
 }
@@ -34,6 +34,9 @@ EXAMPLES: Mapping[str, tuple[str, ...]] = {
     "run": (
         "autotune run targets/local.yaml",
         "autotune run targets/local.yaml --yes --time 15m --quiet --log-file run.log",
+    ),
+    "worker": (
+        "autotune worker targets/shop.yaml --bed c --storage postgresql://tuner@db1.example.org/tuning",
     ),
     "resume": ("autotune resume local",),
     "measure": (

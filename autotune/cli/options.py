@@ -61,6 +61,14 @@ Beds = Annotated[
     str | None,
     typer.Option(metavar="all|A,B", help="These `beds:` of the target, all at once."),
 ]
+StorageUrl = Annotated[
+    str | None,
+    typer.Option(
+        "--storage",
+        metavar="URL",
+        help="A PostgreSQL database that several machines share a study in.",
+    ),
+]
 STUDIES = Path("studies")
 
 

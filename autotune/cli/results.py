@@ -4,16 +4,26 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from autotune.cli import completion
-from autotune.cli.options import STUDIES, Detail, Json, Studies, StudyName, TrialName, Verbose, Yes
+from autotune.cli.options import (
+    STUDIES,
+    Detail,
+    Json,
+    StorageUrl,
+    Studies,
+    StudyName,
+    TrialName,
+    Verbose,
+    Yes,
+)
 from autotune.cli.output import print_json, print_study, print_sweep, print_table
-from autotune.cli.session import confirm, reporting
+from autotune.cli.session import confirm, reporting, studies_in
 from autotune.errors import AutotuneError
 from autotune.terminal import echo, show_patch
 
@@ -28,6 +38,7 @@ def status(
     ] = None,
     watch: Annotated[bool, typer.Option("--watch", help="Follow until finished.")] = False,
     json_: Json = False,
+    storage: StorageUrl = None,
     studies: Studies = STUDIES,
 ) -> None:
     """Where a study stands, also while it runs."""
@@ -37,21 +48,22 @@ def status(
     from autotune.study.directory import find
 
     if watch:
-        if study is None or json_:
+        if study is None or json_ or storage:
             raise AutotuneError(
-                "--watch follows one study, for people", hint="status STUDY --watch"
+                "--watch follows one study on this machine, for people", hint="status STUDY --watch"
             )
         statuses.watch(find(study, studies), sys.stdout)
         return
-    opened = [open_study(find(study, studies))] if study else _readable(studies)
-    views = [study_view(each) for each in opened]
-    if json_:
-        print_json({"schema": 1, "studies": [statuses.status(view) for view in views]})
-        return
-    if not views:
-        echo(f"no studies in {studies}: `autotune run TARGET` makes one", err=True)
-    for view in views:
-        echo(statuses.render_status(view))
+    with studies_in(storage, studies, [study] if study else None) as root:
+        opened = [open_study(find(study, root))] if study else _readable(root)
+        views = [study_view(each) for each in opened]
+        if json_:
+            print_json({"schema": 1, "studies": [statuses.status(view) for view in views]})
+            return
+        if not views:
+            echo(f"no studies in {studies}: `autotune run TARGET` makes one", err=True)
+        for view in views:
+            echo(statuses.render_status(view))
 
 
 def _readable(root: Path) -> Iterator[Study]:
@@ -85,16 +97,32 @@ def report(
         typer.Option("--csv", metavar="TABLE", help="Print `trials` or `readings` as CSV instead."),
     ] = None,
     json_: Json = False,
+    storage: StorageUrl = None,
     studies: Studies = STUDIES,
 ) -> None:
     """The verdict of a study and what stands behind it; of a sweep, its figures."""
     from autotune.study.directory import find
     from autotune.sweep.plan import is_sweep
 
-    directory = find(study, studies)
-    if is_sweep(directory):
-        print_sweep(directory, html, json_=json_)
-        return
+    if open_ and storage and not html:
+        raise AutotuneError("--open with --storage needs a file", hint="add --html FILE")
+    with studies_in(storage, studies, [study]) as root:
+        directory = find(study, root)
+        if is_sweep(directory):
+            print_sweep(directory, html, json_=json_)
+        else:
+            _report(directory, html, csv, open_=open_, json_=json_, at=_rates(at or ()))
+
+
+def _report(
+    directory: Path,
+    html: Path | None,
+    csv: str | None,
+    *,
+    open_: bool,
+    json_: bool,
+    at: Sequence[float],
+) -> None:
     if html or open_:
         from autotune.report.page import write_page
         from autotune.report.studies import open_study
@@ -106,7 +134,7 @@ def report(
     if csv is not None:
         print_table(directory, csv)
     elif json_ or not html:
-        print_study(directory, json_=json_, exit_code=False, at=_rates(at or ()))
+        print_study(directory, json_=json_, exit_code=False, at=at)
 
 
 def _rates(texts: Iterable[str]) -> list[float]:
@@ -128,6 +156,7 @@ def diff(
     parameters: Annotated[
         bool, typer.Option("--parameters", help="Compare the settings, not the files.")
     ] = False,
+    storage: StorageUrl = None,
     studies: Studies = STUDIES,
 ) -> None:
     """Diff two configurations of a study, or one and the hosts, file by file."""
@@ -135,8 +164,9 @@ def diff(
     from autotune.report.studies import open_study
     from autotune.study.directory import find
 
-    opened = open_study(find(study, studies))
-    show_patch(diff_lines(diff_text(opened, a, b, parameters=parameters)))
+    with studies_in(storage, studies, [study]) as root:
+        opened = open_study(find(study, root))
+        show_patch(diff_lines(diff_text(opened, a, b, parameters=parameters)))
 
 
 def explain(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from functools import partial
 from typing import Annotated
 
@@ -18,6 +19,7 @@ from autotune.cli.options import (
     MetricsFile,
     MetricsPort,
     Quiet,
+    StorageUrl,
     Studies,
     StudyName,
     TargetPath,
@@ -27,6 +29,7 @@ from autotune.cli.options import (
 )
 from autotune.cli.output import print_study
 from autotune.cli.session import confirm, prepared, run_session, run_sweep_session
+from autotune.cli.shared import measure
 from autotune.errors import AutotuneError
 
 Name = Annotated[str | None, typer.Option(help="In place of the target's `name:`.")]
@@ -75,6 +78,7 @@ def run(
     trials: Trials = None,
     set_: Set = None,
     beds: Beds = None,
+    storage: StorageUrl = None,
     studies: Studies = STUDIES,
 ) -> None:
     """Run a study: baseline, search, confirmation, verdict."""
@@ -84,19 +88,37 @@ def run(
 
     options = {"--name": name, "--time": time, "--trials": trials}
     overrides = [(option, str(value)) for option, value in options.items() if value is not None]
+    if storage is not None and (from_ or not beds):
+        raise AutotuneError(
+            "--storage goes with --beds, and without --from",
+            hint="name at least one of the target's `beds:`; its `try:` has configurations to begin with",
+        )
     environment = prepared(target, [*overrides, *(("--set", text) for text in set_ or ())], beds)
     if keep and beds:
         raise AutotuneError(
             "--keep is for one stack", hint="`autotune export`, then `autotune apply`"
         )
+    detail = Detail(verbose, quiet, log_file, metrics_file, listening(metrics_port))
     if keep:
         check_stays(environment)
     earlier = find(from_, studies) if from_ else None
-    detail = Detail(verbose, quiet, log_file, metrics_file, listening(metrics_port))
+    if storage is not None:
+        from autotune.environments.beds import Beds as Several
+        from autotune.study.joining import begin
+        from autotune.study.storage import Storage
+
+        assert isinstance(environment, Several)
+        confirm(environment.announce(), yes=yes, quiet=quiet)
+        with closing(Storage(storage)) as database:
+            shared = begin(environment, database, studies)
+            measure(
+                environment, shared, database, studies, detail, json_=json_, exit_code=exit_code
+            )
+        return
     confirm(environment.announce(), yes=yes, quiet=quiet)
     directory = new_directory(studies, environment.file.target.name)
-    begin = partial(start.start, keep=keep, earlier=earlier)
-    run_session(begin, environment, directory, json_=json_, detail=detail)
+    act = partial(start.start, keep=keep, earlier=earlier)
+    run_session(act, environment, directory, json_=json_, detail=detail)
     print_study(directory, json_=json_, exit_code=exit_code, brief=True)
 
 
@@ -111,6 +133,7 @@ def resume(
     metrics_port: MetricsPort = None,
     exit_code: ExitCode = False,
     beds: Beds = None,
+    storage: StorageUrl = None,
     studies: Studies = STUDIES,
 ) -> None:
     """Continue a study that was stopped or killed; nothing is measured twice."""
@@ -118,9 +141,20 @@ def resume(
     from autotune.study.directory import find
     from autotune.sweep.plan import is_sweep
 
+    detail = Detail(verbose, quiet, log_file, metrics_file, listening(metrics_port))
+    if storage is not None:
+        from autotune.study.joining import joining, own_target
+        from autotune.study.storage import Storage
+
+        with closing(Storage(storage)) as database:
+            shared = database.find(study)
+            file = own_target(shared, studies / shared.name)
+            several = joining(shared, database, file, beds or "all")
+            confirm(several.announce(), yes=yes, quiet=quiet)
+            measure(several, shared, database, studies, detail, json_=json_, exit_code=exit_code)
+        return
     directory = find(study, studies)
     environment = start.unfinished(directory, beds)
-    detail = Detail(verbose, quiet, log_file, metrics_file, listening(metrics_port))
     confirm(environment.announce(), yes=yes, quiet=quiet)
     if is_sweep(directory):
         run_sweep_session(environment, None, directory, None, json_=json_, detail=detail)

@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from functools import partial
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, TextIO
 
 import typer
@@ -43,6 +44,23 @@ def prepared(
     from autotune.target.beds import chosen
 
     return prepare_beds(file, chosen(file.target, beds))
+
+
+@contextmanager
+def studies_in(
+    storage: str | None, studies: Path, names: Iterable[str] | None = None
+) -> Iterator[Path]:
+    """The directory of studies; with a ``storage`` one that has copies of those of these ``names`` in it,
+    or of all, meanwhile. Raises AutotuneError."""
+    if storage is None:
+        yield studies
+        return
+    from autotune.study.storage import Storage
+
+    with closing(Storage(storage)) as database, TemporaryDirectory() as directory:
+        for name in database.names() if names is None else names:
+            database.copy(database.find(name), Path(directory))
+        yield Path(directory)
 
 
 def confirm(what: str, *, yes: bool, quiet: bool = False) -> None:
@@ -126,9 +144,13 @@ def run_session(
     *,
     json_: bool,
     detail: Detail,
+    again: str | None = None,
 ) -> None:
-    """Run a study's session; with ``json_``, one that is stopped prints its results so far too."""
-    with _resumable(directory):
+    """Run a study's session; with ``json_``, one that is stopped prints its results so far too.
+
+    ``again``: what `autotune resume` is to be told, if not the study's name.
+    """
+    with _resumable(again or directory.name):
         try:
             with reporting(environment, directory, detail) as progress:
                 act(environment, directory, progress)
@@ -151,7 +173,7 @@ def run_sweep_session(
     from autotune.sweep import runner
 
     with (
-        _resumable(directory),
+        _resumable(directory.name),
         reporting(environment, directory, detail, paged=False) as progress,
     ):
         runner.sweep(environment.file, plan, directory, progress)
@@ -159,13 +181,13 @@ def run_sweep_session(
 
 
 @contextmanager
-def _resumable(directory: Path) -> Iterator[None]:
+def _resumable(study: str) -> Iterator[None]:
     """Say how to continue what is stopped."""
     try:
         yield
     except KeyboardInterrupt:
         echo(
-            f"stopped, the hosts are restored; continue with: autotune resume {directory.name}",
+            f"stopped, the hosts are restored; continue with: autotune resume {study}",
             err=True,
         )
         raise typer.Exit(errors.INTERRUPTED) from None

@@ -13,7 +13,6 @@ from autotune.environments import base
 from autotune.environments.base import Checked, Environment, Preview, Session
 from autotune.environments.evaluation import History
 from autotune.errors import AutotuneError
-from autotune.space.dimension import Dimension
 from autotune.space.facts import HostFacts
 from autotune.space.space import Space
 from autotune.target.beds import directory_of
@@ -101,12 +100,13 @@ def prepare(
     with ThreadPoolExecutor(AT_ONCE) as pool:
         environments = dict(zip(names, pool.map(prepared, names), strict=True))
     (first, reference), *others = environments.items()
-    unlike = [line for name, other in others
-              for line in _unlike_spaces(first, reference.space, name, other.space)]  # fmt: skip
-    if unlike:
+    ours = limits(reference.space)
+    lines = [line for name, other in others
+             for line in unlike(f"bed {first}", ours, f"bed {name}", limits(other.space))]  # fmt: skip
+    if lines:
         raise AutotuneError(
             "the test beds are not alike, and cannot share a study:\n"
-            + "\n".join(f"  {line}" for line in unlike),
+            + "\n".join(f"  {line}" for line in lines),
             hint="make them alike, or leave one out with `--beds`",
         )
     traits = {name: _traits(environment) for name, environment in environments.items()}
@@ -115,26 +115,32 @@ def prepare(
     return Beds(file, environments, tuple(differing))
 
 
-def _unlike_spaces(first: str, space: Space, name: str, other: Space) -> Iterator[str]:
-    ours, theirs = ({d.name: d for d in each.dimensions} for each in (space, other))
+def limits(space: Space) -> dict[str, dict[str, Any]]:
+    """What each parameter may be, as JSON has it."""
+    return {
+        d.name: {
+            "baseline": d.baseline,
+            "lowest": d.low,
+            "highest": d.high,
+            "choices": list(d.choices),
+        }
+        for d in space.dimensions
+    }
+
+
+def unlike(
+    first: str, ours: Mapping[str, Any], name: str, theirs: Mapping[str, Any]
+) -> Iterator[str]:
+    """In which ways two beds that have these ``limits`` cannot share a study, a line each."""
     for parameter in (*ours, *(p for p in theirs if p not in ours)):
         if parameter not in theirs or parameter not in ours:
             here, there = (first, name) if parameter in ours else (name, first)
-            yield f"{parameter}: bed {here} has it, bed {there} has not"
+            yield f"{parameter}: {here} has it, {there} has not"
             continue
-        for what, value in _values(ours[parameter]).items():
-            another = _values(theirs[parameter])[what]
+        for what, value in ours[parameter].items():
+            another = theirs[parameter][what]
             if not _same(value, another):
-                yield f"{parameter}: {what} {value} on bed {first}, {another} on bed {name}"
-
-
-def _values(dimension: Dimension) -> dict[str, Any]:
-    return {
-        "baseline": dimension.baseline,
-        "lowest": dimension.low,
-        "highest": dimension.high,
-        "choices": dimension.choices,
-    }
+                yield f"{parameter}: {what} {value} on {first}, {another} on {name}"
 
 
 def _same(value: Any, another: Any) -> bool:

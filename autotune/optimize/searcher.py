@@ -6,7 +6,7 @@ All of it is in Optuna's storage, so that a killed tuner loses nothing.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -189,10 +189,15 @@ class Searcher:
         if asked is not None and asked < len(self._study.get_trials(deepcopy=False)):
             self._study.tell(asked, state=TrialState.FAIL, skip_if_finished=True)
 
-    def discard_pending(self) -> None:
-        """After a kill: suggestions that nobody is measuring any more."""
+    def discard_pending(self, measured: Collection[int | None] = ()) -> None:
+        """After a kill: suggestions that nobody is measuring any more; those in ``measured`` are."""
         for trial in self._study.get_trials(deepcopy=False, states=(TrialState.RUNNING,)):
-            self._study.tell(trial.number, state=TrialState.FAIL)
+            if trial.number not in measured:
+                self._study.tell(trial.number, state=TrialState.FAIL)
+
+    def part(self) -> None:
+        """Draw other random numbers than the searches of other processes in the same storage."""
+        self.chosen.sampler.reseed_rng()
 
 
 # Optuna commits once for each parameter of each trial. With a write-ahead log those commits need not

@@ -14,8 +14,9 @@ from typing import Any
 from autotune.errors import AutotuneError
 from autotune.report.trials import ReadingCounts, count_readings
 from autotune.services.registry import declare
+from autotune.strict import parse_json
 from autotune.study import journal
-from autotune.study.directory import EVENTS, holder, is_held
+from autotune.study.directory import EVENTS, WORKERS, holder, is_held
 from autotune.study.records import State, replay
 from autotune.study.store import CALL
 from autotune.target.model import Target
@@ -75,7 +76,10 @@ class Study:
 
     @property
     def holder(self) -> str | None:
-        """Who is running it right now, in words."""
+        """Who is running it right now, in words; of a copy, who was when it was made."""
+        workers = self.directory / WORKERS
+        if workers.exists():
+            return ", ".join(parse_json(workers.read_bytes())) or None
         path = self.directory / "lock"
         return (holder(path) or "another process") if is_held(path) else None
 

@@ -10,11 +10,14 @@ from __future__ import annotations
 import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import partial
+from math import inf
 
 from autotune.deploy.deployed import Deployed
 from autotune.environments.base import Environment
 from autotune.environments.beds import Beds
 from autotune.errors import AutotuneError
+from autotune.estimate import Estimate
 from autotune.measure.reading import Reading
 from autotune.measure.warmup import WarmUpResult
 from autotune.optimize.beds import offsets
@@ -22,15 +25,18 @@ from autotune.optimize.searcher import Searcher
 from autotune.study import trial as trials
 from autotune.study.context import ProgressReporter, TrialContext, history
 from autotune.study.loop import catch_up, concluded, following, learn, prepared
-from autotune.study.ranking import Verdict, bed_readings
+from autotune.study.ranking import bed_readings
 from autotune.study.records import Phase, Trial
-from autotune.study.schedule import Conclude, Wait
+from autotune.study.schedule import Conclude, Measure, Step
 from autotune.study.store import Store
 from autotune.study.turns import Turns
 from autotune.target.beds import directory_of
 from autotune.target.model import Budget
 
 COMPARING = (Phase.BASELINE, Phase.REFERENCE, Phase.FINALIST)  # trials that tell beds apart
+NEWS = 0.5  # seconds after which what other processes have recorded is looked at
+Known = tuple[Estimate | None, Estimate | None, float]
+NOTHING: Known = (None, None, inf)
 GLANCE = 0.2  # seconds between looks at whether the study is to stop
 
 
@@ -40,34 +46,29 @@ def tune(
     searcher: Searcher,
     budget: Budget,
     progress: ProgressReporter,
-) -> Verdict:
+) -> None:
     """Run the study to its end, from wherever it stands, on every bed that can be used.
 
     Raises AutotuneError where none is left, with what each said.
     """
-    catch_up(searcher, store.state)
-    crew = Crew(environment.environments, store, searcher, budget, progress)
-    crew.run()
-    assert crew.verdict is not None
-    return crew.verdict
+    Crew(environment.environments, store, searcher, budget, progress).run()
 
 
 @dataclass
 class Crew:
-    """The beds of one session, and what they share. ``deciding``: the search and the order of the
-    study are asked by one bed at a time."""
+    """The beds of one session, and what they share. The search and the order of the study are asked by
+    one bed at a time, of this process and of others that share the study."""
 
     environments: Mapping[str, Environment]
     store: Store
     searcher: Searcher
     budget: Budget
     progress: ProgressReporter
-    verdict: Verdict | None = None
-    deciding: threading.Lock = field(default_factory=threading.Lock)
     errors: dict[str, BaseException] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.turns = Turns(tuple(self.environments))
+        self.turns = Turns(tuple(self.environments), NEWS if self.store.shared else None)
+        self._active: tuple[str, ...] | None = None
         lock = threading.RLock()
         self._reporters = {bed: OfBed(self.progress, bed, lock) for bed in self.environments}
 
@@ -101,6 +102,7 @@ class Crew:
             self.errors[bed] = error
             self.turns.stop()
         finally:
+            self.store.leave(bed)
             self.turns.leave(bed)
 
     def _session(self, bed: str) -> None:
@@ -119,22 +121,41 @@ class Crew:
         """Trials, one after the other, until nothing is left to measure."""
         while True:
             context.turn()
-            with self.deciding:
-                step = following(context, self.searcher, self.budget)
-                if isinstance(step, Conclude):
-                    self.verdict = self.verdict or concluded(context)
-                    return
-                if not isinstance(step, Wait):
-                    request = prepared(step, context, self.budget)
-                    trial = trials.begin(step, context)
-            if isinstance(step, Wait):
+            step, trial, expected = self.store.decide(partial(self._decide, context))
+            if isinstance(step, Conclude):
+                return
+            if trial is None:
                 self.turns.wait(bed, context.clock)
                 continue
-            done = trial if trial.over else trials.measure(trial, context, *request)
-            with self.deciding:
-                self._compare(done)
-                learn(context, self.searcher, done)
+            done = trial if trial.over else trials.measure(trial, context, *expected)
+            self.store.decide(partial(self._learn, context, done))
             self.turns.over(bed, context.clock)
+
+    def _decide(self, context: TrialContext) -> tuple[Step, Trial | None, Known]:
+        """What is next, the trial that it is, if any, and what is known before it."""
+        self._catch_up()
+        if self.store.state.verdict is not None:
+            return Conclude(), None, NOTHING
+        step = following(context, self.searcher, self.budget)
+        if isinstance(step, Conclude):
+            concluded(context)
+        if not isinstance(step, Measure):
+            return step, None, NOTHING
+        expected = prepared(step, context, self.budget)
+        return step, trials.begin(step, context), expected
+
+    def _catch_up(self) -> None:
+        """The search hears of what it has missed: before anything is asked of it, and where a worker
+        elsewhere may have been killed before it could tell."""
+        active = self.store.state.active_beds
+        if self._active is None or (self.store.shared and active != self._active):
+            self._active = None
+            catch_up(self.searcher, self.store.state)
+            self._active = active
+
+    def _learn(self, context: TrialContext, done: Trial) -> None:
+        self._compare(done)
+        learn(context, self.searcher, done)
 
     def _compare(self, done: Trial) -> None:
         """How the beds differ, on record when a trial has told more of it. Not after the finals: what is
@@ -147,7 +168,7 @@ class Crew:
         bugs = [error for error in self.errors.values() if not isinstance(error, AutotuneError)]
         if bugs:
             raise next((bug for bug in bugs if not isinstance(bug, KeyboardInterrupt)), bugs[0])
-        if self.verdict is None:
+        if self.store.state.verdict is None:
             lines = "\n".join(f"  bed {bed}: {error}" for bed, error in self.errors.items())
             raise AutotuneError(
                 f"no test bed can be used:\n{lines}",

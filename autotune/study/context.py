@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 from autotune import __version__
 from autotune.deploy.deployed import Deployed
@@ -53,8 +53,7 @@ class TrialContext:
     def elapsed(self) -> float:
         """Seconds that the study has taken so far, as far as this session knows."""
         state = self.store.state
-        spent = state.bed_seconds.get(self.bed, 0.0) if self.bed else state.elapsed
-        return spent + self.clock.running
+        return (state.elapsed_on(self.bed) if self.bed else state.elapsed) + self.clock.running
 
     def spent(self) -> None:
         """Put the time since this was last called on record."""
@@ -77,13 +76,18 @@ def opened(
 
 
 @contextmanager
-def held(environment: Environment, directory: Path, progress: ProgressReporter) -> Iterator[Store]:
+def held(
+    environment: Environment,
+    directory: Path,
+    progress: ProgressReporter,
+    store_in: Callable[[Path], Store] = Store,
+) -> Iterator[Store]:
     """The study's lock held and its store open. Raises LockedError when another tuner has it."""
     for line in environment.dropped:
         progress.note(line)
     for server in clear_left_behind(directory.parent):
         progress.note(f"ended a server that a killed tuner had left: {server}")
-    with Lock(directory / "lock"), closing(Store(directory)) as store:
+    with Lock(directory / "lock"), closing(store_in(directory)) as store:
         yield store
 
 
@@ -107,19 +111,29 @@ def open_study(environment: Environment, context: TrialContext, directory: Path)
 
 def record_study(environment: Environment, store: Store, directory: Path) -> None:
     """The same before any session is open."""
+    store.open_study(directory.name, target_text(environment), **described(environment))
+    store.open_session(versions(), tuple(beds_of(environment)))
+
+
+def target_text(environment: Environment) -> str:
+    """The target as it is run."""
     file = environment.file
-    beds = {name: {"adopted": each.file.adopted} for name, each in beds_of(environment).items()}
-    store.open_study(
-        directory.name,
-        dump(file.target) if file.overrides else file.path.read_text(encoding="utf-8"),
-        source=str(file.path.resolve()),
-        overrides=file.overrides,
-        adopted=file.adopted,
-        asked=digests(file),
-        facts={name: dict(facts.names()) for name, facts in environment.facts.items()},
-        beds=beds,
-    )
-    store.open_session(versions(), tuple(beds))
+    return dump(file.target) if file.overrides else file.path.read_text(encoding="utf-8")
+
+
+def described(environment: Environment) -> dict[str, Any]:
+    """What a study's first record has of its environment."""
+    file = environment.file
+    return {
+        "source": str(file.path.resolve()),
+        "overrides": file.overrides,
+        "adopted": file.adopted,
+        "asked": digests(file),
+        "facts": {name: dict(facts.names()) for name, facts in environment.facts.items()},
+        "beds": {
+            name: {"adopted": each.file.adopted} for name, each in beds_of(environment).items()
+        },
+    }
 
 
 def beds_of(environment: Environment) -> Mapping[str, Environment]:

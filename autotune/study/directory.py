@@ -8,6 +8,7 @@ import json
 import os
 import socket
 import time
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -18,6 +19,7 @@ from autotune.target.messages import nearest
 
 ROOT = Path("studies")
 EVENTS = "events.jsonl"
+WORKERS = "workers.json"  # of a copy from a storage: who was at work on it
 # `is_held` has the lock for an instant, shared, when it finds it free: no reason to refuse a tuner.
 ATTEMPTS, PAUSE = 200, 0.005
 
@@ -39,11 +41,14 @@ def find(name: str, root: Path = ROOT) -> Path:
 
 def new_directory(root: Path, name: str) -> Path:
     """``root/name``, or ``name-2``, ``name-3`` … where studies of that name exist already."""
-    for number in itertools.count(1):
-        directory = root / (name if number == 1 else f"{name}-{number}")
-        if not directory.exists():
-            return directory
-    raise AssertionError("counting never ends")
+    return next(directory for directory in directories(root, name) if not directory.exists())
+
+
+def directories(root: Path, name: str) -> Iterator[Path]:
+    """``root/name``, ``name-2``, ``name-3`` …"""
+    yield root / name
+    for number in itertools.count(2):
+        yield root / f"{name}-{number}"
 
 
 def names(root: Path = ROOT) -> tuple[str, ...]:

@@ -25,11 +25,12 @@ class Journal:
         self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
         durable.sync_directory(path.parent)
 
-    def append(self, record: Record) -> None:
-        line = json.dumps(record, separators=(",", ":"), sort_keys=False).encode() + b"\n"
+    def append(self, *records: Record) -> None:
+        lines = b"".join(json.dumps(record, separators=(",", ":"), sort_keys=False).encode() + b"\n"
+                         for record in records)  # fmt: skip
         written = 0
-        while written < len(line):
-            written += os.write(self._file, line[written:])
+        while written < len(lines):
+            written += os.write(self._file, lines[written:])
         os.fsync(self._file)
 
     def close(self) -> None:

@@ -193,7 +193,8 @@ def tell(
 
 
 def catch_up(searcher: Searcher, state: State) -> None:
-    """After a kill: record what was measured and not recorded, discard suggestions never measured."""
+    """After a kill: record what was measured and not recorded, discard suggestions never measured.
+    Other processes measure theirs, in a study that is shared."""
     for trial in state.finished(*LEARNED):
         _tell(searcher, trial, state)
-    searcher.discard_pending()
+    searcher.discard_pending([t.asked for t in state.under_way()] if state.shared else ())

@@ -93,7 +93,8 @@ class State:
     stack or of its caches alone (``study.ceilings``).
 
     ``beds`` are the test beds of a study on several, ``offsets`` how they differ, ``bed_seconds`` what
-    each has spent, and ``set_aside`` says why one no longer takes part in this session.
+    each has spent, and ``set_aside`` says why one no longer takes part in this session. ``shared``: the
+    study is in a storage; ``missed`` are the seconds of it that were over when a bed joined.
     """
 
     trials: tuple[Trial, ...] = ()
@@ -117,11 +118,24 @@ class State:
     offsets: Mapping[str, BedOffset] = field(default_factory=dict)
     bed_seconds: Mapping[str, float] = field(default_factory=dict)
     set_aside: Mapping[str, str] = field(default_factory=dict)
+    shared: bool = False
+    missed: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def elapsed(self) -> float:
         """Seconds spent over all sessions; test beds spend theirs at the same time."""
-        return max(self.bed_seconds.values(), default=sum(self.seconds.values()))
+        return max(map(self.elapsed_on, self.bed_seconds), default=sum(self.seconds.values()))
+
+    def elapsed_on(self, bed: str) -> float:
+        """Seconds of the study that are over for a test bed, those before it joined included."""
+        return self.bed_seconds.get(bed, 0.0) + self.missed.get(bed, 0.0)
+
+    @property
+    def repeated(self) -> frozenset[int]:
+        """Trials that another test bed measured instead, or is measuring: in a study of one process a
+        bed that is back was stopped together with that one."""
+        return frozenset(t.repeats for t in self.trials
+                         if t.repeats is not None and (t.over or self.shared))  # fmt: skip
 
     @property
     def average_seconds(self) -> Mapping[str, float]:
@@ -137,8 +151,10 @@ class State:
 
     def under_way(self, *phases: Phase) -> tuple[Trial, ...]:
         """The trials that test beds are measuring right now."""
-        last = {trial.bed: trial for trial in self.trials if trial.bed in self.active_beds}
-        return tuple(t for t in last.values() if not t.over and (not phases or t.phase in phases))
+        active, repeated = self.active_beds, self.repeated
+        last = {trial.bed: trial for trial in self.trials if trial.bed in active}
+        return tuple(t for t in last.values() if not t.over and t.number not in repeated
+                     and (not phases or t.phase in phases))  # fmt: skip
 
     def begun(self, *phases: Phase) -> tuple[Trial, ...]:
         """Those that are over or under way."""
@@ -218,7 +234,8 @@ def _posterior(record: Record) -> PosteriorPeaks:
     return PosteriorPeaks(peaks, record["noise"])
 
 
-def _summed(seconds: Mapping[str, float], more: Mapping[str, float]) -> Mapping[str, float]:
+def summed(seconds: Mapping[str, float], more: Mapping[str, float]) -> Mapping[str, float]:
+    """Seconds by what they went into, added up."""
     return {**seconds, **{kind: seconds.get(kind, 0.0) + value for kind, value in more.items()}}
 
 
@@ -229,11 +246,22 @@ def _session(state: State, record: Record) -> dict[str, Any]:
     return {"beds": beds, "set_aside": left_out}
 
 
+def _joined(state: State, record: Record) -> dict[str, Any]:
+    """A test bed takes part from now on, or again."""
+    bed = record["bed"]
+    missed = max(0.0, state.elapsed - state.bed_seconds.get(bed, 0.0))
+    return {
+        "beds": tuple(dict.fromkeys((*state.beds, bed))),
+        "set_aside": {name: why for name, why in state.set_aside.items() if name != bed},
+        "missed": {**state.missed, bed: missed},
+    }
+
+
 def _spent(state: State, record: Record) -> dict[str, Any]:
-    changes: dict[str, Any] = {"seconds": _summed(state.seconds, record["seconds"])}
+    changes: dict[str, Any] = {"seconds": summed(state.seconds, record["seconds"])}
     if "bed" in record:
         spent = {record["bed"]: sum(record["seconds"].values())}
-        changes["bed_seconds"] = _summed(state.bed_seconds, spent)
+        changes["bed_seconds"] = summed(state.bed_seconds, spent)
     return changes
 
 
@@ -252,7 +280,8 @@ _OF_TRIAL: Mapping[str, Callable[[Record], dict[str, Any]]] = {
     "failed": lambda r: {"failure": r["why"], "fault": r.get("fault", False)},
 }
 _OF_STUDY: Mapping[str, Callable[[State, Record], dict[str, Any]]] = {
-    "study": lambda _, r: {"started": r["started"]},
+    "study": lambda _, r: {"started": r["started"], "shared": r.get("shared", False)},
+    "joined": _joined,
     "trial": lambda state, r: {"trials": (*state.trials, _trial(r))},
     "answered": lambda state, r: {"values": {**state.values, r["trial"]: tuple(r["values"])}},
     "spent": _spent,

@@ -128,7 +128,7 @@ def _interrupted(state: State, bed: str | None) -> Step | None:
     """What this bed was measuring when it was killed, then what beds that are gone were."""
     own = [trial for trial in state.trials if trial.bed == bed]
     last = own[-1] if own else None
-    if last is not None and not last.over:
+    if last is not None and not last.over and last.number not in state.repeated:
         return Measure(
             last.phase, last.settings, last.of, last.asked, last.suggested, repeats=last.repeats
         )

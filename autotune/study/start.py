@@ -6,6 +6,8 @@ import shlex
 from dataclasses import replace
 from pathlib import Path
 
+from optuna.storages import BaseStorage
+
 from autotune.environments.base import Environment, prepare
 from autotune.environments.beds import Beds
 from autotune.environments.beds import prepare as prepare_beds
@@ -143,33 +145,39 @@ def resume(environment: Environment, directory: Path, progress: ProgressReporter
 
 def searcher(environment: Environment, directory: Path) -> Searcher:
     """The search of the study in ``directory``, with all that it has recorded. Raises AutotuneError."""
-    target, path = environment.file.target, directory / STORAGE
+    path = directory / STORAGE
     with storage_errors(path):
         path.touch(mode=0o600)
-        return Searcher(
-            sqlite(path),
-            directory.name,
-            environment.space,
-            target.search.sampler,
-            target.search.seed,
-            target.budget.trials,
-            several=isinstance(environment, Beds),
-        )
+        return search(environment, directory.name, sqlite(path))
+
+
+def search(environment: Environment, name: str, storage: BaseStorage) -> Searcher:
+    """The search of the study of this name in ``storage``."""
+    target = environment.file.target
+    return Searcher(
+        storage,
+        name,
+        environment.space,
+        target.search.sampler,
+        target.search.seed,
+        target.budget.trials,
+        several=isinstance(environment, Beds),
+    )
 
 
 def _run_on_beds(environment: Beds, store: Store, progress: ProgressReporter) -> None:
-    search = searcher(environment, store.directory)
-    progress.note(f"sampler {search.chosen.name}: {search.chosen.why}")
+    asking = searcher(environment, store.directory)
+    progress.note(f"sampler {asking.chosen.name}: {asking.chosen.why}")
     with storage_errors(store.directory / STORAGE):
-        tune_on_beds(environment, store, search, environment.file.target.budget, progress)
+        tune_on_beds(environment, store, asking, environment.file.target.budget, progress)
 
 
 def _run(environment: Environment, context: TrialContext, directory: Path) -> Verdict:
     with context.clock.on("search"):
-        search = searcher(environment, directory)
-    context.progress.note(f"sampler {search.chosen.name}: {search.chosen.why}")
+        asking = searcher(environment, directory)
+    context.progress.note(f"sampler {asking.chosen.name}: {asking.chosen.why}")
     with storage_errors(directory / STORAGE):
-        return loop.tune(context, search, environment.file.target.budget)
+        return loop.tune(context, asking, environment.file.target.budget)
 
 
 def _keep(context: TrialContext, verdict: Verdict) -> None:

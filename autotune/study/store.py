@@ -7,12 +7,13 @@
 from __future__ import annotations
 
 import dataclasses
+import shlex
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from hashlib import sha256
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from autotune import __version__, durable
 from autotune.deploy.deployed import Deployed
@@ -35,6 +36,7 @@ from autotune.study.records import Phase, State, Trial, after, replay
 from autotune.target.override import Override
 
 SCHEMA = 1
+T = TypeVar("T")
 READINGS = "readings.jsonl"
 CALL = "call"  # purpose of a reading that is a call of a benchmark command
 
@@ -46,42 +48,38 @@ def now() -> str:
 class Store:
     """Opened by the one process that holds the study's lock; readers use ``state_of``."""
 
+    shared = False  # whether other machines write to it too
+
     def __init__(self, directory: Path) -> None:
         self.directory = directory
+        self.state = replay(journal.read(directory / EVENTS))
+        if self.state.shared and not self.shared:
+            raise AutotuneError(
+                f"study {directory.name} is in a storage, and here is a copy of it",
+                hint=f"autotune resume {shlex.quote(directory.name)} --storage URL --beds …",
+            )
         self._events = journal.Journal(directory / EVENTS)
         self._readings = journal.Journal(directory / READINGS)
-        self.state = replay(journal.read(directory / EVENTS))
         self._lock = threading.RLock()  # several test beds record at once
+        self._deciding = threading.Lock()
 
     def close(self) -> None:
         self._events.close()
         self._readings.close()
 
-    def open_study(
-        self,
-        name: str,
-        target_text: str,
-        *,
-        source: str,
-        facts: Mapping[str, Any],
-        overrides: Sequence[Override] = (),
-        adopted: Mapping[str, Any] | None = None,
-        asked: Mapping[str, str] | None = None,
-        beds: Mapping[str, Any] | None = None,
-    ) -> None:
-        """The first record of a new study, and the target as it is run.
+    def decide(self, act: Callable[[], T]) -> T:
+        """What ``act`` finds to be next and puts on record, while no other test bed decides."""
+        with self._deciding:
+            return act()
 
-        ``source`` is its path, ``overrides`` what options said in place of it, ``adopted`` what was
-        found of the hosts' own files, ``asked`` digests of the files that say what is asked for;
-        ``beds`` has what was found of each test bed, where there are several.
-        """
+    def leave(self, bed: str) -> None:
+        """This process measures on a test bed no more."""
+
+    def open_study(self, name: str, target_text: str, **described: Any) -> None:
+        """The first record of a new study, and the target as it is run: see ``first_record_of``."""
         durable.write(self.directory / "target.yaml", target_text.encode(), 0o600)
-        self._write("study", schema=SCHEMA, name=name, started=now(), autotune=__version__,
-                    source=source, facts=facts,
-                    **({"overrides": overrides} if overrides else {}),
-                    **({"asked": asked} if asked else {}),
-                    **({} if adopted is None else {"adopted": adopted}),
-                    **({"beds": dict(beds)} if beds else {}))  # fmt: skip
+        record = first_record_of(name, **described)
+        self._write(record.pop("event"), **record)
 
     def open_session(self, versions: Mapping[str, str], beds: Sequence[str] = ()) -> None:
         """``beds`` are the test beds that a session on several begins with."""
@@ -246,6 +244,32 @@ class Store:
         with self._lock:
             self._events.append(record)
             self.state = after(self.state, record)
+
+
+def first_record_of(
+    name: str,
+    *,
+    source: str,
+    facts: Mapping[str, Any],
+    overrides: Sequence[Override] = (),
+    adopted: Mapping[str, Any] | None = None,
+    asked: Mapping[str, str] | None = None,
+    beds: Mapping[str, Any] | None = None,
+) -> dict[str, Any]:
+    """How a study begins.
+
+    ``source`` is the path of its target, ``overrides`` what options said in place of it, ``adopted``
+    what was found of the hosts' own files, ``asked`` digests of the files that say what is asked for;
+    ``beds`` has what was found of each test bed, where there are several.
+    """
+    return {
+        "event": "study", "schema": SCHEMA, "name": name, "started": now(), "autotune": __version__,
+        "source": source, "facts": facts,
+        **({"overrides": overrides} if overrides else {}),
+        **({"asked": asked} if asked else {}),
+        **({} if adopted is None else {"adopted": adopted}),
+        **({"beds": dict(beds)} if beds else {}),
+    }  # fmt: skip
 
 
 def state_of(directory: Path) -> State:

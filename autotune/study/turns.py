@@ -16,7 +16,9 @@ from autotune.environments.clock import Clock
 class Turns:
     """The clock of every bed that takes part, and what the others wait for."""
 
-    def __init__(self, beds: Sequence[str]) -> None:
+    def __init__(self, beds: Sequence[str], news: float | None = None) -> None:
+        # Where other processes have beds too, whoever waits looks every so many seconds.
+        self._news = news
         # None may go on before all of them are ready.
         self._times = dict.fromkeys(beds, -inf)
         self._ended = 0
@@ -34,11 +36,12 @@ class Turns:
                 raise KeyboardInterrupt
 
     def wait(self, bed: str, clock: Clock) -> None:
-        """Return when a trial of another bed is over, or that bed takes no further part."""
+        """Return when a trial of another bed is over, or that bed takes no further part; or in
+        between, to look for what other processes did."""
         with self._changed:
             before = self._ended
             self._at(bed, inf)
-            self._wait_for(lambda: self._ended != before or len(self._times) == 1)
+            self._wait_for(lambda: self._ended != before or self._alone(), self._news)
             now = self._times[bed]
             if clock.skip is not None and now < inf:
                 clock.skip(max(0.0, now - clock.now()))
@@ -70,5 +73,8 @@ class Turns:
         self._ended += 1
         self._times |= {bed: now for bed, time in self._times.items() if time == inf}
 
-    def _wait_for(self, ready: Callable[[], bool]) -> None:
-        self._changed.wait_for(lambda: self._stopped or ready())
+    def _alone(self) -> bool:
+        return len(self._times) == 1 and self._news is None
+
+    def _wait_for(self, ready: Callable[[], bool], seconds: float | None = None) -> None:
+        self._changed.wait_for(lambda: self._stopped or ready(), seconds)

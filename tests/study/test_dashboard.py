@@ -27,6 +27,11 @@ def test_the_storage_opens_in_the_dashboard(tmp_path: Path) -> None:
     for number, peak in enumerate((1000.0, 1200.0, None)):
         asked = searcher.ask()
         searcher.record(asked.number, asked.values, Outcome(peak, {"trial": number}))
+    assert studies_in_dashboard(url) == ["local"]
+
+
+def studies_in_dashboard(url: str) -> list[str]:
+    """The names that optuna-dashboard lists for a storage."""
     port = free_port()
     dashboard = subprocess.Popen(
         [str(Path(sys.executable).parent / "optuna-dashboard"), url, "--host", "127.0.0.1",
@@ -38,7 +43,7 @@ def test_the_storage_opens_in_the_dashboard(tmp_path: Path) -> None:
     finally:
         dashboard.terminate()
         dashboard.wait()
-    assert [study["study_name"] for study in found["study_summaries"]] == ["local"]
+    return [study["study_name"] for study in found["study_summaries"]]
 
 
 def _ask(url: str, dashboard: subprocess.Popen[bytes]) -> dict[str, list[dict[str, str]]]:

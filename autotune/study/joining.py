@@ -1,0 +1,125 @@
+"""Beginning a study in a storage, and joining one with test beds of this machine."""
+
+from __future__ import annotations
+
+import shlex
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from autotune import __version__, durable
+from autotune.environments.beds import Beds, limits, unlike
+from autotune.environments.beds import prepare as prepare_beds
+from autotune.errors import AutotuneError, TargetError
+from autotune.study import journal, start
+from autotune.study.beds import tune
+from autotune.study.context import ProgressReporter, described, held, target_text, versions
+from autotune.study.directory import EVENTS, directories
+from autotune.study.records import replay
+from autotune.study.shared import Pulse, SharedStore
+from autotune.study.storage import SharedStudy, Storage
+from autotune.study.store import first_record_of, now
+from autotune.target.beds import chosen
+from autotune.target.read import TargetFile, read
+from autotune.target.write import differences
+
+
+def begin(environment: Beds, storage: Storage, root: Path) -> SharedStudy:
+    """A new study in a storage, of a name that neither it nor ``root`` has yet."""
+    text, first = target_text(environment), described(environment)
+    for directory in directories(root, environment.file.target.name):
+        name = directory.name
+        records = [
+            # Its beds are on record when they join.
+            {**first_record_of(name, **{**first, "beds": {}}), "shared": True,
+             "space": limits(environment.space)},
+            {"event": "session", "at": now(), "versions": versions()},
+        ]  # fmt: skip
+        if not directory.exists() and storage.create(name, text, records):
+            return storage.find(name)
+    raise AssertionError("counting never ends")
+
+
+def join(
+    environment: Beds,
+    directory: Path,
+    progress: ProgressReporter,
+    *,
+    study: SharedStudy,
+    storage: Storage,
+    pulse: Pulse | None = None,
+) -> None:
+    """Measure for a study with the beds of ``environment`` until it ends; what is kept of it here is in
+    ``directory``.
+
+    Raises AutotuneError where they cannot be used, LockedError where others measure on them.
+    """
+    beds = {
+        bed: {"versions": versions(), "adopted": each.file.adopted}
+        for bed, each in environment.environments.items()
+    }
+    store_in = partial(SharedStore, database=storage, study=study, pulse=pulse)
+    with held(environment, directory, progress, store_in) as store:
+        assert isinstance(store, SharedStore)
+        own_target(study, directory)
+        store.join(beds)
+        search = storage.again(lambda: start.search(environment, study.name, storage.optuna))
+        search.part()
+        progress.note(f"sampler {search.chosen.name}: {search.chosen.why}")
+        with storage.errors():
+            tune(environment, store, search, environment.file.target.budget, progress)
+        store.refresh()
+        storage.copy_files(study, list(journal.read(directory / EVENTS)), directory)
+
+
+def joining(study: SharedStudy, storage: Storage, file: TargetFile, beds: str) -> Beds:
+    """Test beds of a target to join a study with, understood on today's hosts.
+
+    Raises AutotuneError where they, their target or this autotune do not fit it.
+    """
+    records = storage.records(study)
+    if replay(records).verdict is not None:
+        raise AutotuneError(
+            f"study {study.name} is finished",
+            hint=f"autotune report {shlex.quote(study.name)} --storage URL",
+        )
+    if study.first["autotune"] != __version__:
+        raise AutotuneError(
+            f"study {study.name} is of autotune {study.first['autotune']}, and this is {__version__}",
+            hint="all workers of a study have one version: install that one here",
+        )
+    file, names = _fitting(file, study), chosen(file.target, beds)
+    adopted = {r["bed"]: r["adopted"] for r in records if r["event"] == "joined"}
+    environment = prepare_beds(file, names, {name: adopted.get(name) for name in names})
+    here = limits(environment.space)
+    lines = [f"  {line}" for line in unlike("the study", study.first["space"], names[0], here)]
+    if lines:
+        raise AutotuneError(
+            "\n".join([f"study {study.name} is of another stack:", *lines]),
+            hint="make the hosts alike: `autotune check TARGET --beds all` shows how they differ",
+        )
+    return environment
+
+
+def own_target(study: SharedStudy, directory: Path) -> TargetFile:
+    """The target that a study was begun with, put into ``directory``."""
+    durable.make_directory(directory, 0o700)
+    durable.write(directory / "target.yaml", study.target.encode(), 0o600)
+    return read(directory / "target.yaml")
+
+
+def _fitting(file: TargetFile, study: SharedStudy) -> TargetFile:
+    """The target with the study's budget and search. Raises TargetError where it says something else
+    than the one that the study was begun with; which beds there are may differ."""
+    with TemporaryDirectory() as directory:
+        target = own_target(study, Path(directory)).target
+    changes = differences(target, file.target)
+    if other := [f"  {c}" for c in changes if c.breaks and not c.path.startswith("beds.")]:
+        listed = "\n".join(other)
+        raise TargetError(
+            f"{file.path} says something else than the target of study {study.name}:\n{listed}",
+            hint=f"the study's own is that of `autotune resume {study.name} --storage URL --beds …`",
+        )
+    shared = {"budget": target.budget, "search": target.search}
+    return replace(file, target=file.target.model_copy(update=shared))

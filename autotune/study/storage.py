@@ -1,0 +1,420 @@
+"""A database in which several machines share a study: its records, its files, and who works on it.
+
+The tables lie beside Optuna's. The records of a study are numbered without gaps, in the order in which
+their transactions ended: every reader has the same state after the same record. A worker holds a lease
+for each of its test beds, and what it writes counts only while it does.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+import uuid
+import zlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property
+from hashlib import sha256
+from pathlib import Path
+from typing import Any, TypeVar
+
+import optuna
+from optuna.exceptions import StorageInternalError
+from optuna.storages import RDBStorage
+from sqlalchemy import Connection, Engine, create_engine, text
+from sqlalchemy.engine import URL, make_url
+from sqlalchemy.exc import ArgumentError, InterfaceError, OperationalError, SQLAlchemyError
+from sqlalchemy.pool import NullPool
+
+from autotune import durable
+from autotune.errors import AutotuneError
+from autotune.masking import masked
+from autotune.study.directory import EVENTS, WORKERS
+from autotune.target.messages import nearest
+
+Record = Mapping[str, Any]
+T = TypeVar("T")
+
+SCHEME, DRIVER = "postgresql", "postgresql+psycopg"
+# What brings each version of the tables from the one before it. Append; never change one.
+MIGRATIONS: tuple[str, ...] = (
+    """
+    CREATE TABLE autotune_studies (
+        id SERIAL PRIMARY KEY, name TEXT NOT NULL UNIQUE, target TEXT NOT NULL);
+    CREATE TABLE autotune_heads (
+        study INTEGER PRIMARY KEY REFERENCES autotune_studies, head INTEGER NOT NULL);
+    CREATE TABLE autotune_records (
+        study INTEGER NOT NULL REFERENCES autotune_studies, number INTEGER NOT NULL,
+        key TEXT UNIQUE, record BYTEA NOT NULL, PRIMARY KEY (study, number));
+    CREATE TABLE autotune_workers (
+        study INTEGER NOT NULL REFERENCES autotune_studies, bed TEXT NOT NULL, worker TEXT NOT NULL,
+        place TEXT NOT NULL, beat BIGINT NOT NULL DEFAULT 0, at TIMESTAMPTZ NOT NULL DEFAULT now(),
+        PRIMARY KEY (study, bed))
+    """,
+    """
+    CREATE TABLE autotune_files (
+        study INTEGER NOT NULL REFERENCES autotune_studies, digest TEXT NOT NULL,
+        content BYTEA NOT NULL, PRIMARY KEY (study, digest))
+    """,
+)
+SCHEMA = len(MIGRATIONS)
+LOCKS = 0x6174  # of advisory locks: the first key; the second is a study, or 0 for the tables
+# A connection that a network has forgotten is given up within a minute.
+REACHED = {"connect_timeout": 10, "keepalives_idle": 15, "keepalives_interval": 5,
+           "keepalives_count": 4, "tcp_user_timeout": 60_000}  # fmt: skip
+# Optuna commits for each parameter of each trial. Those commits need not wait for the disk: what a
+# database that loses power forgets of them is on record here, and is told again.
+UNHURRIED = {"options": "-c synchronous_commit=off"}
+AGAIN = (OperationalError, InterfaceError, StorageInternalError)  # of a database that is restarted
+WITHIN, PAUSE = 600.0, 0.5  # seconds in which it must be back, and between attempts
+LIVING = 60.0  # seconds since its last heartbeat that a worker is shown as running
+
+
+class LeaseLostError(AutotuneError):
+    """A test bed was set aside meanwhile: what this worker did there does not count any more."""
+
+
+@dataclass(frozen=True)
+class SharedStudy:
+    """A study in the database, by its number there; ``first`` is its first record."""
+
+    number: int
+    name: str
+    target: str
+    first: Record
+
+
+class Storage:
+    """A database by its URL, which holds no password: libpq takes it from the environment or .pgpass.
+
+    A worker keeps one connection open, which is Optuna's; others last for a transaction.
+    Raises AutotuneError where it cannot be reached, is of a later version or cannot be used.
+    """
+
+    def __init__(self, url: str, *, within: float = WITHIN) -> None:
+        self.url = _checked(url)
+        self._within = within
+        self._opened: list[RDBStorage] = []
+        self.engine: Engine = create_engine(
+            self.url, poolclass=NullPool, connect_args={**REACHED, "application_name": "autotune"},
+        )  # fmt: skip
+        with self.errors(), self.engine.begin() as connection:
+            _lock(connection, 0)
+            _migrate(connection)
+            self._make_tables()
+
+    def close(self) -> None:
+        """Cut its connections."""
+        self.engine.dispose()
+        for opened in self._opened:
+            opened.remove_session()
+            opened.engine.dispose()
+
+    @contextmanager
+    def errors(self) -> Iterator[None]:
+        """What goes wrong with the database meanwhile, as an AutotuneError."""
+        try:
+            yield
+        except (SQLAlchemyError, StorageInternalError) as error:
+            reason = getattr(error.__cause__ or error, "orig", None) or error
+            raise AutotuneError(
+                f"storage {self.shown} cannot be used: {masked(str(reason)).strip()}",
+                hint="`psql` with the same URL shows whether it can be reached; a password belongs in "
+                "~/.pgpass or PGPASSWORD",
+            ) from error
+
+    def again(self, act: Callable[[], T]) -> T:
+        """What ``act`` does, once more wherever the database was away. Raises AutotuneError."""
+        end = time.monotonic() + self._within
+        while True:
+            try:
+                return act()
+            except AGAIN as error:
+                if not _away(error) or time.monotonic() > end:
+                    with self.errors():
+                        raise
+            time.sleep(PAUSE)
+
+    @property
+    def shown(self) -> str:
+        """The URL, as a user types it."""
+        return self.url.set(drivername=SCHEME).render_as_string()
+
+    def transaction(self, act: Callable[[Connection], T]) -> T:
+        """What ``act`` does, in a transaction; again where the database was away."""
+
+        def attempt() -> T:
+            with self.engine.begin() as connection:
+                return act(connection)
+
+        with self.errors():
+            return self.again(attempt)
+
+    @cached_property
+    def optuna(self) -> RDBStorage:
+        """Optuna's storage in the same database."""
+        with self.errors():
+            return self._optuna(skip_table_creation=True)
+
+    def names(self) -> tuple[str, ...]:
+        """Of the studies in it."""
+        rows = self.transaction(
+            lambda c: c.execute(text("SELECT name FROM autotune_studies ORDER BY name")).all()
+        )
+        return tuple(row.name for row in rows)
+
+    def find(self, name: str) -> SharedStudy:
+        """The study of this name. Raises AutotuneError, with the nearest one."""
+        row = self.transaction(lambda c: c.execute(text(
+            "SELECT id, target, record FROM autotune_studies JOIN autotune_records ON study = id"
+            " WHERE name = :name AND number = 1"
+        ), {"name": name}).first())  # fmt: skip
+        if row is not None:
+            return SharedStudy(row.id, name, row.target, unpacked(row.record))
+        near = nearest(name, self.names())
+        raise AutotuneError(
+            f"there is no study {name!r} in {self.shown}",
+            hint=f"did you mean {near!r}?"
+            if near
+            else "`autotune run TARGET --storage URL` begins one",
+        )
+
+    def create(self, name: str, target: str, records: Sequence[Record]) -> bool:
+        """A new study with its first records, unless the name is used, by Optuna's studies too."""
+
+        def insert(connection: Connection) -> bool:
+            _lock(connection, 0)
+            used = "SELECT 1 FROM autotune_studies WHERE name = :name"
+            others = optuna.study.get_all_study_names(self.optuna)
+            if name in others or connection.execute(text(used), {"name": name}).first():
+                return False
+            row = connection.execute(text(
+                "INSERT INTO autotune_studies (name, target) VALUES (:name, :target) RETURNING id"
+            ), {"name": name, "target": target}).one()  # fmt: skip
+            connection.execute(
+                text("INSERT INTO autotune_heads VALUES (:study, 0)"), {"study": row.id}
+            )
+            append(connection, row.id, uuid.uuid4().hex, records)
+            return True
+
+        return self.transaction(insert)
+
+    def records(self, study: SharedStudy) -> list[dict[str, Any]]:
+        """All of them, in their order."""
+        return self.transaction(lambda connection: after(connection, study.number, 0))
+
+    def copy(self, study: SharedStudy, directory: Path) -> Path:
+        """Put a study into ``directory/NAME``, for whoever reads studies on disk; its readings are
+        in the journals of the workers that took them."""
+        place = directory / study.name
+        durable.make_directory(place, 0o700)
+        records, running = self.transaction(
+            lambda connection: (
+                after(connection, study.number, 0),
+                leases(connection, study.number),
+            )
+        )
+        durable.write(place / "target.yaml", study.target.encode(), 0o600, sync=False)
+        lines = "".join(f"{json.dumps(record)}\n" for record in records)
+        durable.write(place / EVENTS, lines.encode(), 0o600, sync=False)
+        living = [f"{lease.place} on bed {bed}" for bed, lease in running.items() if lease.living]
+        durable.write(place / WORKERS, json.dumps(living).encode(), 0o600, sync=False)
+        self.copy_files(study, records, place)
+        return place
+
+    def copy_files(self, study: SharedStudy, records: Sequence[Record], directory: Path) -> None:
+        """The rendered files of all trials, as far as they are not in ``directory`` already."""
+        missing: dict[str, list[Path]] = {}
+        for record in records:
+            if record["event"] == "deployed":
+                top = directory / "configs" / str(record["trial"])
+                for path, digest in (record.get("files") or {}).items():
+                    if not (top / path).exists():
+                        missing.setdefault(digest, []).append(top / path)
+        rows = self.transaction(lambda c: c.execute(
+            text("SELECT digest, content FROM autotune_files WHERE study = :study"),
+            {"study": study.number},
+        ).all()) if missing else ()  # fmt: skip
+        for row in rows:
+            for path in missing.get(row.digest, ()):
+                durable.make_directory(path.parent)
+                durable.write(path, zlib.decompress(row.content), 0o600, sync=False)
+
+    def _make_tables(self) -> None:
+        try:
+            self._optuna(skip_table_creation=False)
+        except RuntimeError as error:
+            raise AutotuneError(
+                f"storage {self.shown} is of another version of Optuna: {error}",
+                hint=f"optuna storage upgrade --storage {self.shown}",
+            ) from error
+
+    def _optuna(self, *, skip_table_creation: bool) -> RDBStorage:
+        options = {"pool_pre_ping": True, "pool_size": 1, "connect_args": {**REACHED, **UNHURRIED}}
+        opened = RDBStorage(
+            str(self.url), engine_kwargs=options, skip_table_creation=skip_table_creation
+        )
+        self._opened.append(opened)
+        return opened
+
+
+@dataclass(frozen=True)
+class Lease:
+    """Who measures on a test bed: ``worker`` is its own, ``place`` in words; ``beat`` counts up while it
+    lives (``None``: whatever it is), and ``living`` is whether it did lately, by the database's clock."""
+
+    worker: str
+    place: str
+    beat: int | None = None
+    living: bool = True
+
+
+def leases(connection: Connection, study: int) -> dict[str, Lease]:
+    """By test bed."""
+    rows = connection.execute(text(
+        "SELECT bed, worker, place, beat, at > now() - make_interval(secs => :living) AS living"
+        " FROM autotune_workers WHERE study = :study"
+    ), {"study": study, "living": LIVING})  # fmt: skip
+    return {row.bed: Lease(row.worker, row.place, row.beat, row.living) for row in rows}
+
+
+def take(connection: Connection, study: int, bed: str, lease: Lease) -> None:
+    """Hold a test bed, whoever did before."""
+    connection.execute(text(
+        "INSERT INTO autotune_workers (study, bed, worker, place) VALUES (:study, :bed, :worker, :place)"
+        " ON CONFLICT (study, bed) DO UPDATE SET worker = :worker, place = :place, beat = 0, at = now()"
+    ), {"study": study, "bed": bed, "worker": lease.worker, "place": lease.place})  # fmt: skip
+
+
+def release(connection: Connection, study: int, bed: str, lease: Lease) -> bool:
+    """End this lease of a test bed, if it is what it was; whether it was."""
+    lock_head(connection, study)
+    return bool(connection.execute(text(
+        "DELETE FROM autotune_workers WHERE study = :study AND bed = :bed AND worker = :worker"
+        " AND beat = COALESCE(:beat, beat)"
+    ), {"study": study, "bed": bed, "worker": lease.worker, "beat": lease.beat}).rowcount)  # fmt: skip
+
+
+def beat(connection: Connection, study: int, worker: str) -> None:
+    """A heartbeat, for all test beds of a worker."""
+    connection.execute(text(
+        "UPDATE autotune_workers SET beat = beat + 1, at = now()"
+        " WHERE study = :study AND worker = :worker"
+    ), {"study": study, "worker": worker})  # fmt: skip
+
+
+def check_lease(connection: Connection, study: int, worker: str, bed: str | None) -> None:
+    """Raises LeaseLostError where a worker does not hold this bed, or ``None`` at all, any more."""
+    own = [name for name, lease in leases(connection, study).items() if lease.worker == worker]
+    if not own or bed not in (None, *own):
+        raise LeaseLostError(
+            f"{f'bed {bed}' if bed else 'this worker'} was not heard of for too long and set aside",
+            hint="`autotune worker TARGET --bed … --storage URL` joins the study again",
+        )
+
+
+def lock_head(connection: Connection, study: int) -> int:
+    """How many records there are; until this transaction ends, nobody else adds one."""
+    query = text("SELECT head FROM autotune_heads WHERE study = :study FOR UPDATE")
+    return int(connection.execute(query, {"study": study}).scalar_one())
+
+
+def lock_decisions(connection: Connection, study: int) -> None:
+    """Until this transaction ends, nobody else decides what comes next."""
+    _lock(connection, study)
+
+
+def append(
+    connection: Connection,
+    study: int,
+    key: str,
+    records: Sequence[Record],
+    files: Mapping[str, bytes] | None = None,
+) -> None:
+    """Add records, and files by their digests; the second time with this ``key`` adds nothing, for
+    those who do not know whether the first transaction ended."""
+    head = lock_head(connection, study)
+    before = text("SELECT 1 FROM autotune_records WHERE key = :key")
+    if not records or connection.execute(before, {"key": key}).first():
+        return
+    rows = [{"study": study, "number": head + 1 + place, "key": None if place else key,
+             "record": packed(record)} for place, record in enumerate(records)]  # fmt: skip
+    for digest, content in (files or {}).items():
+        connection.execute(text(
+            "INSERT INTO autotune_files VALUES (:study, :digest, :content) ON CONFLICT DO NOTHING"
+        ), {"study": study, "digest": digest, "content": zlib.compress(content, 9)})  # fmt: skip
+    connection.execute(
+        text("INSERT INTO autotune_records VALUES (:study, :number, :key, :record)"), rows
+    )
+    connection.execute(text("UPDATE autotune_heads SET head = :head WHERE study = :study"),
+                       {"study": study, "head": head + len(rows)})  # fmt: skip
+
+
+def after(connection: Connection, study: int, number: int) -> list[dict[str, Any]]:
+    """The records after this one, in their order."""
+    rows = connection.execute(text(
+        "SELECT record FROM autotune_records WHERE study = :study AND number > :number ORDER BY number"
+    ), {"study": study, "number": number})  # fmt: skip
+    return [unpacked(row.record) for row in rows]
+
+
+def digests_of(contents: Mapping[str, bytes]) -> dict[str, bytes]:
+    return {sha256(content).hexdigest(): content for content in contents.values()}
+
+
+def _checked(url: str) -> URL:
+    """The URL, which must not show a secret to all who can list processes. Raises AutotuneError."""
+    try:
+        parsed = make_url(url)
+    except (ArgumentError, ValueError):
+        parsed = None  # what it says may hold a password: no message repeats it
+    if parsed is None or parsed.get_backend_name() != SCHEME:
+        raise AutotuneError(
+            "--storage is the URL of a PostgreSQL database",
+            hint=f"such as {SCHEME}://tuner@db1.example.org/tuning",
+        )
+    if parsed.password or any("password" in name for name in parsed.query):
+        raise AutotuneError(
+            "a password in --storage can be read by all who can list processes",
+            hint="put it into ~/.pgpass (HOST:PORT:DATABASE:USER:PASSWORD, mode 0600) or PGPASSWORD",
+        )
+    return parsed.set(drivername=DRIVER)
+
+
+def _away(error: BaseException) -> bool:
+    """Whether the database, not what was asked of it, is what failed; Optuna has an error of its own."""
+    cause = error.__cause__ if isinstance(error, StorageInternalError) else error
+    return isinstance(cause, OperationalError | InterfaceError)
+
+
+def _lock(connection: Connection, key: int) -> None:
+    connection.execute(
+        text("SELECT pg_advisory_xact_lock(:first, :second)"), {"first": LOCKS, "second": key}
+    )
+
+
+def _migrate(connection: Connection) -> None:
+    """Bring the tables to today's version. Raises AutotuneError for those of a later one."""
+    connection.execute(
+        text("CREATE TABLE IF NOT EXISTS autotune_schema (version INTEGER NOT NULL)")
+    )
+    version = connection.execute(text("SELECT max(version) FROM autotune_schema")).scalar() or 0
+    if version > SCHEMA:
+        raise AutotuneError(
+            f"the storage has tables of version {version}, and this autotune knows up to {SCHEMA}",
+            hint="use the version of autotune that the other workers have",
+        )
+    for number, statements in enumerate(MIGRATIONS[version:], version + 1):
+        for statement in statements.split(";"):
+            connection.execute(text(statement))
+        connection.execute(text("INSERT INTO autotune_schema VALUES (:v)"), {"v": number})
+
+
+def packed(record: Record) -> bytes:
+    return zlib.compress(json.dumps(record, separators=(",", ":")).encode(), 9)
+
+
+def unpacked(content: bytes) -> dict[str, Any]:
+    record: dict[str, Any] = json.loads(zlib.decompress(content))
+    return record

@@ -1,0 +1,314 @@
+"""A study that several processes share in a PostgreSQL: its records, leases, faults and readers."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import optuna
+import pytest
+from optuna.trial import TrialState
+from sqlalchemy import text
+from typer.testing import CliRunner
+
+from autotune.cli import app
+from autotune.environments import beds
+from autotune.errors import AutotuneError, LockedError
+from autotune.study import journal, storage
+from autotune.study.joining import begin, joining
+from autotune.study.loop import LEARNED
+from autotune.study.records import Phase, replay
+from autotune.study.shared import Pulse, SharedStore
+from autotune.study.storage import LeaseLostError, SharedStudy, Storage
+from autotune.study.store import Store
+from tests.study.database import Database, running
+from tests.study.test_beds import target
+from tests.study.test_dashboard import studies_in_dashboard
+
+BY_HAND = Pulse(seconds=3600, most=2)  # heartbeats only where a test asks for them
+FIRST = {"event": "study", "started": "now", "shared": True}
+
+
+@pytest.fixture(scope="module")
+def database() -> Iterator[Database]:
+    with tempfile.TemporaryDirectory() as directory:  # short enough for the path of a socket
+        Path(directory).chmod(0o755)
+        with running(Path(directory) / "pg") as database:
+            yield database
+
+
+@pytest.fixture
+def opened(database: Database) -> Iterator[Storage]:
+    with closing(Storage(database.url)) as storage:
+        yield storage
+
+
+@pytest.fixture
+def shared(opened: Storage, request: pytest.FixtureRequest) -> tuple[Storage, SharedStudy]:
+    """A study that nobody works on yet."""
+    assert opened.create(request.node.name, "name: x", [FIRST])
+    return opened, opened.find(request.node.name)
+
+
+def store(
+    directory: Path, shared: tuple[Storage, SharedStudy], pulse: Pulse = BY_HAND
+) -> SharedStore:
+    return SharedStore(directory, *shared, pulse)
+
+
+def trial(store: SharedStore, bed: str) -> int:
+    """One of the baseline, on record as any is."""
+    number = len(store.state.trials)
+    store._write("trial", trial=number, phase="baseline", of=None, asked=None, settings={},
+                 suggested={}, bindings=[], bed=bed)  # fmt: skip
+    return number
+
+
+def start_worker(url: str, directory: Path, *words: str) -> subprocess.Popen[bytes]:
+    path = str(directory.parent / "modelled.yaml")
+    name, bed, *more = words
+    argv = [sys.executable, "-m", "tests.study.worker", url, name, path, bed, str(directory), *more]
+    return subprocess.Popen(argv, cwd=Path(__file__).parents[2])
+
+
+@pytest.mark.stack
+def test_a_study_outlives_a_killed_worker_and_a_restarted_database(
+    database: Database, opened: Storage, tmp_path: Path
+) -> None:
+    file = target(tmp_path, "{trials: 5, time: 30m}")
+    study = begin(beds.prepare(file, ("a", "b")), opened, tmp_path / "none")
+    doomed = start_worker(database.url, tmp_path / "b", study.name, "b", "2")
+    steady = start_worker(database.url, tmp_path / "a", study.name, "a")
+    assert doomed.wait() == -signal.SIGKILL
+    database.stop()
+    database.start()
+    assert steady.wait() == 0
+
+    records = opened.records(study)
+    state = replay(records)
+    (lost,) = (t for t in state.trials if not t.over)
+    assert lost.bed == "b"
+    assert "was not heard of" in state.set_aside["b"]
+    again = [t for t in state.trials if t.repeats is not None]
+    if lost.phase is not Phase.BASELINE:
+        assert [(t.repeats, t.bed, t.settings, t.over) for t in again] == [
+            (lost.number, "a", lost.settings, True)
+        ]
+    assert len(state.counted()) == 5
+    assert list(journal.read(tmp_path / "a" / study.name / "events.jsonl")) == records
+    search = optuna.load_study(study_name=study.name, storage=opened.optuna)
+    told = Counter(t.user_attrs["trial"] for t in search.get_trials(states=(TrialState.COMPLETE,)))
+    assert set(told.values()) == {1}
+    assert set(told) == {t.number for t in state.finished(*LEARNED)}
+    assert not search.get_trials(states=(TrialState.RUNNING,))
+
+    # From elsewhere, of the storage alone.
+    where = ("--storage", database.url, "--studies", str(tmp_path / "elsewhere"))
+    report = CliRunner().invoke(app, ["report", study.name, "--json", *where])
+    assert state.verdict is not None
+    assert json.loads(report.stdout)["verdict"] == state.verdict["verdict"]
+    assert "bed a" in CliRunner().invoke(app, ["status", *where]).stdout
+    out = tmp_path / "export"
+    words = ["export", study.name, "--out", str(out), "--trial", "1", "--of-a-model", *where]
+    assert CliRunner().invoke(app, words).exit_code == 0
+    assert (out / "README.md").exists()
+    with pytest.raises(AutotuneError, match="is finished"):
+        joining(study, opened, file, "c")
+    assert study.name in studies_in_dashboard(database.url)
+
+
+@pytest.mark.stack
+def test_records_of_all_workers_are_in_one_order(
+    shared: tuple[Storage, SharedStudy], tmp_path: Path
+) -> None:
+    with (
+        closing(store(tmp_path / "1", shared)) as one,
+        closing(store(tmp_path / "2", shared)) as two,
+    ):
+        one.join({"a": {}})
+        two.join({"b": {}})
+
+        def work(each: SharedStore, bed: str) -> None:
+            for _ in range(20):
+                each._write("failed", trial=each.decide(lambda: trial(each, bed)), why="")
+
+        threads = [threading.Thread(target=work, args=a) for a in ((one, "a"), (two, "b"))]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        one.refresh()
+        two.refresh()
+        assert one.state == two.state == replay(shared[0].records(shared[1]))
+        assert [t.number for t in one.state.trials] == list(range(40))
+        assert all(t.over for t in one.state.trials)
+    records = [list(journal.read(tmp_path / n / "events.jsonl")) for n in "12"]
+    assert records[0] == records[1] == shared[0].records(shared[1])
+
+
+@pytest.mark.stack
+def test_a_worker_that_misses_its_heartbeats_loses_its_bed(
+    shared: tuple[Storage, SharedStudy], tmp_path: Path
+) -> None:
+    with (
+        closing(store(tmp_path / "1", shared)) as gone,
+        closing(store(tmp_path / "2", shared)) as two,
+    ):
+        gone.join({"a": {}})
+        two.join({"b": {}})
+        begun = gone.decide(lambda: trial(gone, "a"))
+        for _ in range(3):  # one that lives keeps its bed
+            gone.look()
+            two.look()
+        two.refresh()
+        assert two.state.active_beds == ("a", "b")
+        for _ in range(BY_HAND.most):
+            two.look()
+        two.refresh()
+        assert two.state.active_beds == ("b",)
+        with pytest.raises(LeaseLostError, match="bed a was not heard of"):
+            gone._write("failed", trial=begun, why="it came too late")
+        gone.set_aside("a", "its lease is lost")
+        gone.leave("a")  # which says nothing: it is another's to say
+        assert shared[0].records(shared[1])[-1]["bed"] == "a"
+        assert "was not heard of" in shared[0].records(shared[1])[-1]["set_aside"]
+
+
+@pytest.mark.stack
+def test_a_bed_has_one_worker_and_is_free_where_that_was_killed(
+    shared: tuple[Storage, SharedStudy], tmp_path: Path
+) -> None:
+    quick = Pulse(seconds=0.05, most=10**6)
+    with closing(store(tmp_path / "1", shared, quick)) as one:
+        one.join({"a": {}})
+        two = store(tmp_path / "2", shared, quick)
+        with (
+            closing(two),
+            pytest.raises(LockedError, match=f"bed a is measured on by process {os.getpid()}"),
+        ):
+            two.join({"a": {}})
+    # Closed without leaving, as the end of a process: the next one in that directory goes on.
+    with closing(store(tmp_path / "1", shared, quick)) as again:
+        again.join({"a": {}})
+        again.leave("a")
+        assert again.state.set_aside == {"a": "its worker has ended"}
+
+
+@pytest.mark.stack
+def test_a_decision_is_on_record_whole_or_made_again(
+    shared: tuple[Storage, SharedStudy], tmp_path: Path
+) -> None:
+    attempts = []
+    with closing(store(tmp_path, shared)) as one:
+        one.join({"a": {}})
+
+        def decision() -> int:
+            number = trial(one, "a")
+            attempts.append(number)
+            if len(attempts) == 1:
+                with shared[0].engine.connect() as other:
+                    other.execute(text(
+                        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+                        " WHERE application_name = 'autotune' AND pid <> pg_backend_pid()"
+                    ))  # fmt: skip
+            return number
+
+        assert one.decide(decision) == 0
+        assert attempts == [0, 0]
+        assert [t.number for t in one.state.trials] == [0]
+        assert one.state == replay(shared[0].records(shared[1]))
+
+
+@pytest.mark.stack
+def test_a_transaction_that_ended_unheard_of_adds_nothing_twice(
+    shared: tuple[Storage, SharedStudy],
+) -> None:
+    for _ in range(2):
+        shared[0].transaction(
+            lambda c: storage.append(c, shared[1].number, "key", [{"event": "x"}, {"event": "y"}])
+        )
+    assert [r["event"] for r in shared[0].records(shared[1])] == ["study", "x", "y"]
+
+
+@pytest.mark.stack
+def test_tables_of_an_earlier_version_are_migrated_and_of_a_later_one_refused(
+    database: Database, opened: Storage
+) -> None:
+    with opened.engine.connect() as connection:
+        connection.execution_options(isolation_level="AUTOCOMMIT").execute(
+            text("CREATE DATABASE early")
+        )
+    url = database.url.replace("/postgres?", "/early?")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(storage, "MIGRATIONS", storage.MIGRATIONS[:1])
+        early = Storage(url)
+        assert early.create("begun-then", "name: x", [FIRST])
+        study = early.find("begun-then")
+    with pytest.raises(AutotuneError, match="autotune_files"):
+        early.copy_files(
+            study, [{"event": "deployed", "trial": 0, "files": {"x": "0"}}], Path("/none")
+        )
+    today = Storage(url)
+    assert today.records(today.find("begun-then")) == [FIRST]
+    today.transaction(lambda c: storage.append(c, study.number, "k", [{"event": "x"}], {"0": b"y"}))
+    today.transaction(lambda c: c.execute(text("INSERT INTO autotune_schema VALUES (99)")))
+    with pytest.raises(AutotuneError, match="tables of version 99") as raised:
+        Storage(url)
+    assert raised.value.hint is not None
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["postgresql://u:secret@h/d", "postgresql://u@h/d?password=secret", "mysql://u:secret@h/d",
+     "secret", "postgresql://u:secret@h:x/d"],
+)  # fmt: skip
+def test_no_password_on_a_command_line_and_none_in_a_message(url: str) -> None:
+    result = CliRunner().invoke(app, ["status", "--storage", url])
+    assert isinstance(result.exception, AutotuneError)
+    assert "secret" not in f"{result.exception} {result.exception.hint}"
+
+
+def test_a_database_that_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(AutotuneError, match="cannot be used") as raised:
+        Storage(f"postgresql://u@/d?host={tmp_path}")
+    assert "psql" in (raised.value.hint or "")
+
+
+def test_a_copy_of_a_shared_study_is_not_gone_on_with_alone(tmp_path: Path) -> None:
+    with closing(journal.Journal(tmp_path / "events.jsonl")) as events:
+        events.append(FIRST)
+    with pytest.raises(AutotuneError, match="is in a storage"):
+        Store(tmp_path)
+
+
+def test_with_a_storage_beds_are_named(tmp_path: Path) -> None:
+    words = ["run", str(target(tmp_path).path), "--storage", "postgresql://u@h/d"]
+    result = CliRunner().invoke(app, words)
+    assert isinstance(result.exception, AutotuneError)
+    assert "--beds" in result.exception.message
+
+
+def test_a_bed_that_joins_late_does_not_make_a_study_longer() -> None:
+    records: list[dict[str, Any]] = [
+        FIRST,
+        {"event": "joined", "bed": "a"},
+        {"event": "spent", "seconds": {"load": 100.0}, "bed": "a"},
+        {"event": "joined", "bed": "b"},
+    ]
+    state = replay(records)
+    assert (state.elapsed_on("b"), state.elapsed) == (100.0, 100.0)
+    gone = replay(
+        [{"event": "bed", "bed": "b", "set_aside": "gone"}, records[2], records[3]], state
+    )
+    assert gone.active_beds == ("a", "b")
+    assert gone.elapsed_on("b") == 200.0

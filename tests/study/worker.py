@@ -1,0 +1,67 @@
+"""A worker of a study in a storage, as `autotune worker` is one, with quick heartbeats; killed, if it is
+to be, while it measures.
+
+python -m tests.study.worker URL STUDY TARGET BED DIRECTORY [KILLED_AT]
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from autotune.environments.beds import Beds
+from autotune.environments.simulated import SimulatedEnvironment
+from autotune.study.joining import join, joining
+from autotune.study.shared import Pulse
+from autotune.study.storage import Storage
+from autotune.target.read import read
+from tests.study.simulated import Silent
+
+QUICK = Pulse(seconds=0.2, most=25)
+
+
+class Killed(SimulatedEnvironment):
+    """A model whose tuner does not survive its n-th trial."""
+
+    at: int
+
+    @contextmanager
+    def session(self, directory: Path, note: Any, history: Any) -> Iterator[Any]:
+        with super().session(directory, note, history) as session:
+            evaluate, count = session.evaluate, iter(range(1000))
+
+            def killed(*words: Any) -> Any:
+                if next(count) == self.at:
+                    os.kill(os.getpid(), signal.SIGKILL)
+                return evaluate(*words)
+
+            session.evaluate = killed  # type: ignore[method-assign]
+            yield session
+
+
+def killed_at(environment: Beds, bed: str, at: int) -> Beds:
+    model = environment.environments[bed]
+    assert isinstance(model, SimulatedEnvironment)
+    killed = Killed(**{key: getattr(model, key) for key in model.__dataclass_fields__})
+    object.__setattr__(killed, "at", at)
+    return replace(environment, environments={bed: killed})
+
+
+def main(url: str, name: str, target: str, bed: str, directory: str, at: str | None = None) -> None:
+    with closing(Storage(url)) as storage:
+        study = storage.find(name)
+        environment = joining(study, storage, read(Path(target)), bed)
+        if at is not None:
+            environment = killed_at(environment, bed, int(at))
+        silent: Any = Silent()
+        join(environment, Path(directory) / name, silent, study=study, storage=storage, pulse=QUICK)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
