@@ -507,7 +507,7 @@ class Error(Envelope):
 
 
 OBJECTS: Mapping[str, tuple[Any, str]] = {
-    "study": (Study, "run, resume and report"),
+    "study": (Study, "run, worker, resume and report"),
     "status": (Status, "status"),
     "check": (Check, "check"),
     "plan": (Plan, "plan"),
