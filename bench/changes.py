@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from itertools import product
-from math import log
+from math import expm1, log
 
 import numpy as np
 
@@ -32,7 +32,7 @@ KEPT, PRECISION = 0.97, 0.9  # the bars
 @dataclass(frozen=True)
 class Confirmed:
     """Changes of the winner and of what was confirmed, those that are effective, the part of the
-    winner's log gain that is left, and the log gain that was confirmed."""
+    winner's gain that is left, and the log gain that was confirmed."""
 
     before: int
     changes: int
@@ -58,7 +58,7 @@ def confirmed(case: Case, measurements: int) -> Confirmed | None:
     return Confirmed(
         len(changes(stack, winner)), len(names),
         sum(height - each >= EFFECTIVE for each in reverted),
-        (height - stock) / max(_log(stack, winner) - stock, 1e-9), height - stock,
+        expm1(height - stock) / max(expm1(_log(stack, winner) - stock), 1e-9), height - stock,
     )  # fmt: skip
 
 

@@ -5,17 +5,18 @@ python -m bench claims [STUDIES]
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from math import exp, log
 
 import numpy as np
 
 from autotune.services.base import Settings
 from autotune.space.space import Space
-from bench.stacks import Stack, best, number, random_stack
+from bench.stacks import NOISE, Stack, best, number, random_stack
 from bench.studies import Study, study
 
 TRIALS = 12
+Weather = Callable[[np.random.Generator], Iterator[float]]
 
 
 def without_effect() -> Stack:
@@ -30,18 +31,57 @@ def without_effect() -> Stack:
     return Stack("without effect", space, peak, frozenset())
 
 
+def twice(rng: np.random.Generator) -> Iterator[float]:
+    """As much noise again as a study expects."""
+    while True:
+        yield rng.normal(0, NOISE * 3**0.5)
+
+
+def storms(rng: np.random.Generator) -> Iterator[float]:
+    """One measurement in ten begins two to four that lose a quarter."""
+    while True:
+        if rng.random() < 0.1:
+            yield from [log(0.75)] * int(rng.integers(2, 5))
+        yield 0.0
+
+
+def correlated(rng: np.random.Generator) -> Iterator[float]:
+    """An autoregressive process, as large as the noise itself."""
+    level = 0.0
+    while True:
+        level = 0.7 * level + rng.normal(0, NOISE * (1 - 0.7**2) ** 0.5)
+        yield level
+
+
+WEATHER = {"as expected": None, "twice": twice, "storms": storms, "correlated": correlated}
+
+
 def main(arguments: Sequence[str] = ()) -> None:
     count = int(arguments[0]) if arguments else 200
+    for name, weather in WEATHER.items():
+        _claims(name, weather, count)
+    _drift(max(count // 20, 4))
+
+
+def _claims(name: str, weather: Weather | None, count: int) -> None:
+    """What is claimed where nothing has an effect, and how well where something has."""
+
+    def sky(seed: int) -> Iterator[float] | None:
+        return weather(np.random.default_rng((seed, 9))) if weather else None
+
+    print(f"noise {name}", flush=True)
     idle = without_effect()
     for kind in ("random", "gp"):
-        said = [study(idle, kind=kind, trials=TRIALS, seed=seed).verdict for seed in range(count)]
+        said = [study(idle, kind=kind, trials=TRIALS, seed=seed, weather=sky(seed)).verdict
+                for seed in range(count)]  # fmt: skip
         share = np.mean([one.verdict == "no-improvement" for one in said])
-        print(f"no effect, {kind:6} {count} studies: no-improvement in {share:.1%} (bar: 95 %)")
+        print(
+            f"no effect, {kind:6} {count} studies: no-improvement in {share:.1%} (bar: 95 %)",
+            flush=True,
+        )
     stacks = [random_stack(seed) for seed in range(20)]
-    found = [(s, study(s, kind="random", trials=TRIALS, seed=i))
-             for i in range(count) for s in (stacks[i % len(stacks)],)]  # fmt: skip
-    _coverage(found)
-    _drift(max(count // 20, 4))
+    _coverage([(s, study(s, kind="random", trials=TRIALS, seed=i, weather=sky(i)))
+               for i in range(count) for s in (stacks[i % len(stacks)],)])  # fmt: skip
 
 
 def _drift(count: int) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from dataclasses import dataclass
 from math import exp
 from typing import Any
@@ -42,9 +43,10 @@ def study(
     drift: float = 0.0,
     time: float | None = None,
     probes: Probes | None = None,
+    weather: Iterator[float] | None = None,
 ) -> Study:
     """A study of ``trials`` configurations; ``drift`` is the log change of all peaks over it.
-    ``probes`` tell of the stack's parts."""
+    ``probes`` tell of the stack's parts, and ``weather`` is what is added to each log peak."""
     rng = np.random.default_rng((seed, 77))
     budget = Budget.model_construct(trials=trials, time=time or SECONDS * trials * 2)
     searcher = Searcher(optuna.storages.InMemoryStorage(), "s", stack.space, kind, seed + 1, trials)
@@ -78,7 +80,7 @@ def study(
                 continue
             settings = {**stack.space.baseline, **asked.values}
             step = Measure(Phase.SEARCH, settings, asked=asked.number, suggested=asked.values)
-        moved = drift * state.elapsed / (SECONDS * trials)
+        moved = drift * state.elapsed / (SECONDS * trials) + (next(weather) if weather else 0.0)
         state = _measured(state, step, stack.measure(step.settings, rng), exp(moved))
         if step.phase in LEARNED:
             _tell(searcher, state.trials[-1], probes)

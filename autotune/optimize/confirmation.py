@@ -21,9 +21,9 @@ from autotune.estimate import LEAST_SD, Estimate
 
 PRIOR_WEIGHT = 2.0
 COVERAGE = 0.90
-# Looking after every pair and stopping at the first success would claim too often: before the last
-# look the evidence must be stronger.
-EARLY_COVERAGE = 0.98
+# Looking after every pair and stopping at the first success would claim too often, and too much: before
+# the last look the evidence must be stronger.
+EARLY_COVERAGE = 0.995
 LEAST_PAIRS = 3
 # An improvement is claimed when even this interval lies above 1: where the noise is what it is taken
 # for, wrongly in one study of forty, and in somewhat more with looks before the last one.

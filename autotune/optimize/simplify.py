@@ -24,8 +24,8 @@ from autotune.space.space import Infeasible, Space
 
 Array = npt.NDArray[np.float64]
 
-# Of the logarithm of the gain, what may be lost by all that is reverted, and no less than the second:
-# a hundredth of the capacity, at a gain of which that is a small part.
+# Of the gain, what may be lost by all that is reverted; and of the logarithm of the capacity, no less
+# than this may.
 LOSS, LEAST = 0.03, 0.003
 ACCEPTED = 0.5  # probability of losing no more, at which a measured block is reverted
 PROMISING = 0.15  # and at which it is worth a measurement
@@ -82,7 +82,8 @@ def chances(
     log_peaks = _draws(
         surrogate, [winner, space.baseline, *(reverted(space, winner, names) for names in sets)]
     )
-    limit = np.maximum(LOSS * (log_peaks[:, 0] - log_peaks[:, 1]), LEAST)
+    gain = np.maximum(log_peaks[:, 0] - log_peaks[:, 1], 0.0)
+    limit = np.maximum(-np.log1p(LOSS * np.expm1(-gain)), LEAST)
     return [float((log_peaks[:, 0] - each <= limit).mean()) for each in log_peaks[:, 2:].T]
 
 

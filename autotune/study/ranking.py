@@ -98,11 +98,11 @@ def leader(state: State) -> int | None:
 def rivals(state: State) -> tuple[int, int] | None:
     """The finalist that leads, and the one it must beat: the best preset, or the second best.
 
-    ``None`` where the preset leads: it needs no proof to stay.
+    ``None`` where the preset leads: it needs no proof to stay; or where nothing was measured again.
     """
-    ranked = list(pooled(candidates(state), _again(state, Phase.FINALIST)))
-    presets = _presets(state)
-    if len(ranked) < 2 or ranked[0] in presets:
+    again = _again(state, Phase.FINALIST)
+    ranked, presets = list(pooled(candidates(state), again)), _presets(state)
+    if not again or len(ranked) < 2 or ranked[0] in presets:
         return None
     return ranked[0], next((trial for trial in ranked if trial in presets), ranked[1])
 

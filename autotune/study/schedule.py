@@ -306,7 +306,9 @@ def _finals(state: State, budget: Budget, elapsed: float) -> Step | None:
     done = state.begun(Phase.FINALIST)
     measured = {trial.of for trial in done}
     each = max(trial_seconds(state), 1e-9)
-    fitting = int((budget.time - elapsed - proof_seconds(state)) / each) - BLOCKS
+    fitting = int((budget.time - elapsed - proof_seconds(state)) / each)
+    # Blocks of changes can wait, but the leaders cannot.
+    fitting = max(fitting - BLOCKS, min(fitting, FINALISTS - len(done)), 0)
     left = fitting * max(1, len(state.active_beds)) + len(done)
     most = min(left, MOST_FINALISTS)
     # One alone would be measured again for nothing.

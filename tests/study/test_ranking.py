@@ -96,6 +96,30 @@ def test_the_preset_that_leads_needs_no_rival() -> None:
     assert rivals(believed((STOCK, 90.0), (ADVICE, 120.0), (OTHER, 115.0))) is None
 
 
+def test_without_finals_nobody_is_compared_and_the_leader_is_proven() -> None:
+    """A budget that had no time for them: half a pair must not be all that is known."""
+    state = believed((STOCK, 90.0), (ADVICE, 115.0), (OTHER, 120.0), sd=0.06)
+    assert rivals(state) is None
+    assert rivals(measured_again(state, Phase.RUNNER_UP, (1, 118.0))) is None
+
+
+def test_leaders_are_measured_again_before_time_is_kept_for_simplifying() -> None:
+    state = believed((STOCK, 90.0), (ADVICE, 115.0), (OTHER, 120.0), sd=0.06)
+    state = replace(state, seconds={"load": 3 * 60.0})
+    budget = Budget.model_construct(trials=3, time=60.0 * (3 + 2 + 6))
+    step = next_step(state, Space((), (), {}), budget, 3 * 60.0)
+    assert isinstance(step, Measure)
+    assert step.phase is Phase.FINALIST
+    # Two of them, where more would leave no time for blocks.
+    state = believed((STOCK, 90.0), (ADVICE, 115.0), (OTHER, 120.0), (OTHER, 119.0), sd=0.06)
+    state = measured_again(state, Phase.FINALIST, (2, 121.0), (1, 118.0))
+    state = replace(state, seconds={"load": 6 * 60.0})
+    budget = Budget.model_construct(trials=4, time=60.0 * (6 + 4 + 6))
+    step = next_step(state, Space((), (), {}), budget, 6 * 60.0)
+    assert isinstance(step, Measure)
+    assert step.phase is Phase.RUNNER_UP
+
+
 def test_repeats_that_scatter_more_than_the_model_believes_widen_the_claim() -> None:
     state = believed((STOCK, 90.0), (OTHER, 120.0), sd=0.01)
     pairs = [(0, 90.0), (1, 120.0), (1, 121.0), (0, 90.0), (0, 91.0), (1, 120.0)]
