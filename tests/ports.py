@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import os
+from itertools import count
 
 from autotune.deploy.private_servers import is_free
 
-FIRST, EACH, PLACES = (
-    10_000,
-    100,
-    100,
-)  # below those that the kernel gives clients, and autotune servers
-_ports = iter(range(FIRST + os.getpid() % PLACES * EACH, FIRST + PLACES * EACH))
+#: Below those that the kernel gives clients, and autotune servers; each process begins elsewhere.
+FIRST, EACH, PLACES = 10_000, 100, 100
+_START = os.getpid() % PLACES * EACH
+_ports = (FIRST + (_START + number) % (EACH * PLACES) for number in count())
 
 
 def free_port() -> int:
