@@ -311,8 +311,10 @@ def test_a_killed_study_is_put_back_by_restore(project: Path, tmp_path: Path) ->
 
 @real
 def test_data_in_a_volume_without_a_name_is_not_lost(project: Path, tmp_path: Path) -> None:
+    of_image = f"{IMAGE}-with-volume"  # Compose gives the volumes of its own files names
+    podman("commit", "-q", "--change", "VOLUME /var/data", identifier(), of_image)
     compose = project / "compose.yaml"
-    compose.write_text(COMPOSE.replace('volumes: ["./n', 'volumes: ["/var/data", "./n'))
+    compose.write_text(COMPOSE.replace(IMAGE, of_image))
     up = ["podman-compose", "-p", PROJECT, "-f", str(compose), "up", "-d", "--force-recreate"]
     subprocess.run(up, check=True, capture_output=True, timeout=120)
     first = identifier()
@@ -332,4 +334,5 @@ def test_data_in_a_volume_without_a_name_is_not_lost(project: Path, tmp_path: Pa
                    for m in json.loads(podman("inspect", f"{PROJECT}_{c}_1"))[0]["Mounts"]
                    if m["Type"] == "volume"]  # fmt: skip
         podman("rm", "-f", "-t", "1", f"{PROJECT}_web_1", f"{PROJECT}_other_1")
-        podman("volume", "rm", *volumes)
+        podman("volume", "rm", "-f", *volumes)
+        podman("rmi", "-f", of_image)
