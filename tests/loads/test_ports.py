@@ -94,13 +94,14 @@ def test_a_reading_waits_for_ports_and_is_made(
 
     notes = Notes()
     gauge = meter(apart, notes)
-    assert gauge.take(100.0, 1.0, ramp=0.5).reading.errors == {}
+    assert NO_PORT not in gauge.take(100.0, 1.0, ramp=0.5).reading.errors
     assert notes == []
     helper = threading.Thread(target=lambda: waiting.wait(60) and apart.set("20000 21249", 1))
     helper.start()
     reading = gauge.take(100.0, 1.0, ramp=0.5).reading
     helper.join()
-    assert (reading.limited, reading.errors, reading.intended) == (None, {}, 100)
+    # However late a stolen CPU may make it.
+    assert (NO_PORT in reading.errors, reading.seconds, reading.intended) == (False, 1.0, 100)
     assert len(notes) == 1
     assert "waiting for client ports: load1 has none" in notes[0]
     apart.set("20000 20004", 1)  # however long one waits
