@@ -271,10 +271,15 @@ class Verdict:
         return fields | (of_beds if self.beds else {})
 
 
+def baseline_meets(state: State) -> bool:
+    """Whether what runs met the objective at any rate: only then is there a gain to compare."""
+    stock = baseline(state)
+    return stock is not None and stock.peak is not None and stock.peak.feasible
+
+
 def conclude(state: State) -> Verdict:
     """The verdict on a study that has nothing left to measure."""
-    stock, challenger = baseline(state), best(state)
-    meets = stock is not None and stock.peak is not None and stock.peak.feasible
+    challenger, meets = best(state), baseline_meets(state)
     if challenger is None:
         return Verdict("no-improvement" if meets else "unmeetable", None, None)
     if not meets:

@@ -21,6 +21,7 @@ from autotune.services.base import Settings
 from autotune.space.space import Space
 from autotune.study.ranking import (
     baseline,
+    baseline_meets,
     best,
     candidates,
     confirmations,
@@ -323,6 +324,8 @@ def _simplifying(state: State, budget: Budget, elapsed: float) -> Step | None:
     number, last = leader(state), state.simplified
     measured = len(state.begun(Phase.SIMPLIFIED))
     if number is None or state.posterior is None or state.begun(Phase.CONFIRM) or state.values:
+        return None
+    if not baseline_meets(state):
         return None
     if last is None or measured > last.get("measured", 0):
         return Simplify(number)

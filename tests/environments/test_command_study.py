@@ -218,7 +218,7 @@ def test_a_fault_is_asked_about_once_more(tmp_path: Path) -> None:
     done = study(tmp_path, flaky(iter([True] + [False] * 5 + [True, True])))
     faults = [trial for trial in done.state.trials if trial.fault]
     assert len(faults) == 1
-    assert faults[0].failure == "exit code 3\nboom"
+    assert faults[0].failure == "the command failed: exit code 3\nboom"
     assert len(done.state.finished(*COUNTED)) == 10
     calls = list(journal.read(tmp_path / "studies" / "toy" / "readings.jsonl"))
     assert len(calls) == len(done.asked.told)
@@ -226,7 +226,9 @@ def test_a_fault_is_asked_about_once_more(tmp_path: Path) -> None:
 
 
 def test_a_broken_benchmark_stops_the_study_and_is_mended(tmp_path: Path) -> None:
-    with pytest.raises(AutotuneError, match="fails on the baseline: exit code 3"):
+    with pytest.raises(
+        AutotuneError, match="baseline could not be measured: the command failed: exit code 3"
+    ):
         study(tmp_path, flaky(iter([True] * 99)))
     with pytest.raises(AutotuneError, match="3 trials in a row"):
         study(tmp_path, flaky(iter([False] * 4 + [True] * 99)))

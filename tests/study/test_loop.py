@@ -14,6 +14,7 @@ import optuna
 import pytest
 
 from autotune.study import journal
+from autotune.study.loop import LEARNED
 from autotune.study.records import COUNTED, Phase, State, replay
 from autotune.study.schedule import FINALISTS, MOST_FINALISTS
 from autotune.target.model import Budget
@@ -173,7 +174,7 @@ def _check_integrity(directory: Path) -> None:
     told = optuna.load_study(study_name="s", storage=f"sqlite:///{directory}/study.db").trials
     complete = [t for t in told if t.state is optuna.trial.TrialState.COMPLETE]
     numbers = [trial.user_attrs["trial"] for trial in complete]
-    assert sorted(numbers) == sorted(trial.number for trial in state.finished(*COUNTED))
+    assert sorted(numbers) == sorted(trial.number for trial in state.finished(*LEARNED))
     assert not [t for t in told if t.state is optuna.trial.TrialState.RUNNING]
 
 
