@@ -27,6 +27,7 @@ from autotune.transports.local import LocalTransport
 from autotune.transports.parallel import run_on_all
 from autotune.transports.request import DEFAULT_PORTS, Request, Tls
 
+_FIRST_PAGE = 10.0  # s: nobody may have asked for it since the site was started
 _LOGIN = re.compile(r"(?:(?P<user>[^@]+)@)?(?P<address>\[[^\]]+\]|[^:]+)(?::(?P<port>[0-9]+))?")
 
 
@@ -195,7 +196,7 @@ def _asked(discovered: Sequence[DiscoveredTier]) -> Asked:
     if front.tls:
         return _over_tls(host, front)
     for path in ("/index.php", "/"):
-        answer = curl.answer(LocalTransport(), f"http://{host}:{entry.port}{path}")
+        answer = curl.answer(LocalTransport(), f"http://{host}:{entry.port}{path}", _FIRST_PAGE)
         if isinstance(answer, str):
             continue
         if answer.ok:
@@ -213,7 +214,7 @@ def _over_tls(host: str, front: Instance) -> Asked:
     site = urlsplit(f"https://{name}{port}")
     for path in ("/index.php", "/"):
         url = site._replace(path=path)
-        answer = curl.answer(LocalTransport(), _request(host, url))
+        answer = curl.answer(LocalTransport(), _request(host, url), _FIRST_PAGE)
         if isinstance(answer, str):
             continue
         if answer.ok:
@@ -225,7 +226,7 @@ def _over_tls(host: str, front: Instance) -> Asked:
 
 def _by_url(host: str, url: SplitResult, site: str) -> Asked:
     """A URL that visitors of the site come to: asked of the same host, by the URL's name."""
-    answer = curl.answer(LocalTransport(), _request(host, url))
+    answer = curl.answer(LocalTransport(), _request(host, url), _FIRST_PAGE)
     return _described(f"{site} {url.geturl()}", host, url, answer)
 
 

@@ -104,7 +104,6 @@ class Ground:
         before = self.pictures()
         bed = self.bed(*changes)
         fleet = self.fleet(bed, study)
-        fleet.ready_seconds = 60.0
         fleet.open()
         try:
             fleet.deploy(settings(fleet))
@@ -180,7 +179,7 @@ def settings(fleet: Deployment, **changed: Any) -> Settings:
 
 def give_up_soon(fleet: Deployment) -> None:
     """What is deployed next and answers wrong is not waited for; rolling it back has all the time."""
-    roll_back, patience = fleet._roll_back, max(fleet.ready_seconds, 60.0)
+    roll_back, patience = fleet._roll_back, fleet.ready_seconds
 
     def back(*changes: Any) -> None:
         fleet.ready_seconds = patience

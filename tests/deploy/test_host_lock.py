@@ -179,7 +179,7 @@ def test_another_account_cannot_hold_up_what_is_done_on_a_host(tmp_path: Path) -
                           stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:  # fmt: skip
         assert other.stdout is not None
         assert other.stdout.readline() == b"held\n"
-        assert ask(here, [lock.fence], alone=True, timeout=5.0)[0].ok
+        assert ask(here, [lock.fence], alone=True, timeout=60.0)[0].ok
         lock.release()
         other.communicate(b"\n")
     assert list(tmp_path.iterdir()) == []
@@ -194,18 +194,18 @@ def test_the_mutex_outlives_the_removal_of_its_directory(tmp_path: Path) -> None
                           stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:  # fmt: skip
         assert other.stdout is not None
         assert other.stdout.readline() == b"held\n"
-        waiting = threading.Thread(
-            target=ask, args=(here, [Command(("sleep", "2"))]), kwargs={"alone": True}
-        )
+        until_told = Command(("sh", "-c", f"until [ -e {tmp_path}/go ]; do sleep 0.02; done"))
+        waiting = threading.Thread(target=ask, args=(here, [until_told]), kwargs={"alone": True})
         waiting.start()
         time.sleep(0.3)
         mutex.unlink()
         home.rmdir()
         other.communicate(b"\n")
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 60
     while not mutex.exists() or ask(here, [Command(("flock", "-n", str(mutex), "true"))])[0].ok:
         assert waiting.is_alive()
         assert time.monotonic() < deadline
+    (tmp_path / "go").touch()
     waiting.join()
 
 

@@ -24,6 +24,7 @@ from autotune.target.read import read
 from autotune.transports import curl
 from autotune.transports.local import LocalTransport
 from autotune.transports.ssh import SshTransport
+from tests.answers import PATIENCE
 from tests.deploy.lab import Ground, News, differing
 from tests.lab.shared import HOSTS, SharedLab
 
@@ -94,7 +95,7 @@ def written(ground: Ground) -> Written:
 
 
 def served(address: str = ADDRESS) -> str:
-    got = curl.answer(LocalTransport(), f"http://{address}/index.php")
+    got = curl.answer(LocalTransport(), f"http://{address}/index.php", PATIENCE)
     return got if isinstance(got, str) else got.body.decode()
 
 
@@ -302,7 +303,8 @@ def played(export: Path, *options: str, failing: bool = False) -> str:
         [str(Path(sys.executable).with_name("ansible-playbook")), "-i", "inventory.yml", "site.yml",
          *options],
         cwd=export / "ansible", capture_output=True, text=True, timeout=300, check=False,
-        env={**os.environ, "HOME": str(export.parent / "home"), "ANSIBLE_NOCOLOR": "1"},
+        env={**os.environ, "HOME": str(export.parent / "home"), "ANSIBLE_NOCOLOR": "1",
+             "ANSIBLE_PIPELINING": str(not failing)},
     )  # fmt: skip
     assert (done.returncode != 0) is failing, done.stdout + done.stderr
     return done.stdout + done.stderr

@@ -23,10 +23,11 @@ from autotune.target.read import read
 from autotune.transports import curl
 from autotune.transports.local import LocalTransport
 from autotune.transports.ssh import SshTransport
+from tests.answers import PATIENCE
 from tests.deploy.lab import Ground, News, differing
 from tests.lab.shared import HOSTS, SharedLab
 
-pytestmark = [pytest.mark.lab, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.lab, pytest.mark.timeout(600)]
 NAME, ADDRESS = HOSTS[1].name, HOSTS[1].address
 TOKEN, PASSWORD = "tR4v3rse-9QzL0pW", "hunter2-k8Vn3xB1"
 SECRETS = (TOKEN, PASSWORD)
@@ -62,7 +63,7 @@ def ground(shared_lab: SharedLab, tmp_path: Path) -> Iterator[Ground]:
 
 
 def served() -> str:
-    got = curl.answer(LocalTransport(), f"http://{ADDRESS}/index.php")
+    got = curl.answer(LocalTransport(), f"http://{ADDRESS}/index.php", PATIENCE)
     return got if isinstance(got, str) else got.body.decode()
 
 
@@ -101,7 +102,7 @@ def autotune(place: Path, *words: str) -> str:
     return subprocess.run(
         [sys.executable, "-m", "autotune", *words],
         cwd=place, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-        text=True, timeout=120, check=False,
+        text=True, timeout=240, check=False,
     ).stdout  # fmt: skip
 
 

@@ -19,8 +19,7 @@ from autotune.lab.plan import names
 from autotune.services.base import Value
 from autotune.study import applying, context
 from autotune.study.records import Phase
-from autotune.transports import curl
-from autotune.transports.local import LocalTransport
+from tests.answers import fetched
 from tests.deploy.lab import Ground, News, differing, renewed
 from tests.lab.pictures import below, of_files
 from tests.lab.shared import HOSTS, SharedLab
@@ -143,9 +142,8 @@ def test_the_role_puts_the_same_in_effect_as_apply(
         assert in_effect(ground, bed, export) == expected
         after = ground.pictures()
         assert not_kept(before, after) == []
-        answer = curl.answer(LocalTransport(), f"http://{ground.fleet(bed).stack.entry}/kv.php")
-        assert not isinstance(answer, str)
-        assert answer.body == b"found 0000 of 0100\n"  # through every tier: a role loads no data
+        through_every_tier = fetched(ground.fleet(bed).stack.entry, "/kv.php")
+        assert through_every_tier == (200, b"found 0000 of 0100\n")  # a role loads no data
 
         _, changes = played(export)
         assert set(changes.values()) == {0}, changes

@@ -63,12 +63,13 @@ def test_only_what_was_logged_meanwhile(tmp_path: Path) -> None:
 def test_no_more_of_a_log_than_can_be_handled(tmp_path: Path) -> None:
     log = tmp_path / "log"
     log.touch()
-    running = Stream(LocalTransport(), Owners(), 1, [str(log)])
+    running = Stream(LocalTransport(), Owners(), 600, [str(log)])
 
     def meanwhile() -> None:
         while not Path(running._whoami).exists():
             time.sleep(0.01)
         log.write_text("after\n" * LARGEST)
+        running.stop()
 
     thread = threading.Thread(target=meanwhile)
     thread.start()

@@ -50,12 +50,12 @@ site = Site(tier="web", host="here", role=Role.WEB, directory=".", listen=place,
 quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
 server = subprocess.Popen(SERVICES["pages"].start(site, {}), **quiet)
 try:
-    for _ in range(100):
+    for _ in range(2000):
         with socket.socket() as client:
             if client.connect_ex((place.host, place.port)) == 0:
                 break
         time.sleep(0.05)
-    spec = LoadSpec(40.0, 1.0, timeout=1.0, limit=0.2, ramp=0.0)
+    spec = LoadSpec(40.0, 1.0, timeout=30.0, limit=0.2, ramp=0.0)
     result = take(LOADS["metronome"], Request(place, "/"), spec, LocalTransport())
 finally:
     server.kill()
@@ -77,7 +77,7 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def python(place: Path, *words: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, *words], cwd=cwd, env={**os.environ, "PYTHONPATH": str(place)},
-        capture_output=True, text=True, timeout=120, check=False,
+        capture_output=True, text=True, timeout=240, check=False,
     )  # fmt: skip
 
 

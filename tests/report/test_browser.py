@@ -39,7 +39,7 @@ def drawn(page: Path, profile: Path, fragment: str = "all") -> tuple[str, list[s
         [browser, *FLAGS, f"--user-data-dir={profile}", f"{page.as_uri()}#{fragment}"],
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=300,
         check=True,
     )
     return done.stdout, [line for line in done.stderr.splitlines() if "CONSOLE" in line]

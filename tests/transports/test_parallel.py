@@ -71,6 +71,7 @@ def test_a_bug_is_not_gathered() -> None:
 
 def test_interrupted_it_waits_for_what_has_begun_and_begins_no_more() -> None:
     begun, ended = [], []
+    interrupted = threading.Event()
 
     def work(host: Host) -> None:
         begun.append(host.name)
@@ -78,6 +79,8 @@ def test_interrupted_it_waits_for_what_has_begun_and_begins_no_more() -> None:
             for _ in range(3):  # more than once, as somebody does who does not want to wait
                 signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
                 time.sleep(0.1)
+            interrupted.set()
+        interrupted.wait(120)
         time.sleep(0.3)
         ended.append(host.name)
 

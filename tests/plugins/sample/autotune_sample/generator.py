@@ -18,7 +18,7 @@ for number in range(count):
     due = begun + number * seconds / count
     time.sleep(max(0.0, due - time.monotonic()))
     try:
-        urllib.request.urlopen(url, timeout=5).read()
+        urllib.request.urlopen(url, timeout=30).read()
         latencies.append(time.monotonic() - due)
     except OSError:
         errors += 1
@@ -37,7 +37,7 @@ class Metronome(Load):
     def processes(self, request: Request, spec: LoadSpec, hosts: int = 1) -> tuple[Process, ...]:
         count = ceil(spec.requests / hosts)
         argv = ("python3", "-c", _SEND, request.url, str(count), str(spec.seconds))
-        return (Process(argv, count, spec.seconds, spec.seconds + 10.0, 1),) * hosts
+        return (Process(argv, count, spec.seconds, spec.seconds + 60.0, 1),) * hosts
 
     def read(self, process: Process, printed: str, request: Request, spec: LoadSpec) -> LoadResult:
         answer = json.loads(printed)
