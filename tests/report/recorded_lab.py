@@ -22,8 +22,9 @@ def lab_study(directory: Path) -> Path:
 
     A quarter of them failed to deploy, and other work went on beside it: a study as they come.
     """
+    checked = {"filter": "data"} if hasattr(tarfile, "data_filter") else {}  # Debian 12 has none
     with tarfile.open(RECORDED) as packed:
-        packed.extractall(directory, filter="data")
+        packed.extractall(directory, **checked)
     return directory / "lab"
 
 

@@ -6,11 +6,12 @@ import re
 
 from autotune.services.config_files import Directive, Word, unreadable
 
+# Groups are not repeated possessively: Python before 3.11.5, Debian 12's, gets that wrong (gh-106052).
 # A comment begins with a `#` wherever it is not quoted, with a `;` where a line does.
 _LINE = re.compile(
     r"""[^\S\n]*+(?:\[(?P<group>[^\]\n]*)\][^\n]*+"""
     r"""|!(?P<include>include(?:dir)?)[^\S\n]+(?P<path>[^\n]*+)|(?:(?P<name>[A-Za-z][\w.-]*+)[^\S\n]*+(?:=[^\S\n]*+"""
-    r"""(?P<value>(?:"(?:\\.|[^"\\\n])*+"|'(?:\\.|[^'\\\n])*+'|[^\n\#"'])*+))?|;[^\n]*+)?"""
+    r"""(?P<value>(?:"[^"\\\n]*+(?:\\.[^"\\\n]*+)*"|'[^'\\\n]*+(?:\\.[^'\\\n]*+)*'|[^\n\#"'])*))?|;[^\n]*+)?"""
     r"""(?:\#[^\n]*+)?)(?:\n|$)"""
 )
 
