@@ -251,17 +251,18 @@ def test_tables_of_an_earlier_version_are_migrated_and_of_a_later_one_refused(
     url = database.url.replace("/postgres?", "/early?")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(storage, "MIGRATIONS", storage.MIGRATIONS[:1])
-        early = Storage(url)
-        assert early.create("begun-then", "name: x", [FIRST])
-        study = early.find("begun-then")
-    with pytest.raises(AutotuneError, match="autotune_files"):
-        early.copy_files(
-            study, [{"event": "deployed", "trial": 0, "files": {"x": "0"}}], Path("/none")
+        with closing(Storage(url)) as early:
+            assert early.create("begun-then", "name: x", [FIRST])
+            study = early.find("begun-then")
+            files = [{"event": "deployed", "trial": 0, "files": {"x": "0"}}]
+            with pytest.raises(AutotuneError, match="autotune_files"):
+                early.copy_files(study, files, Path("/none"))
+    with closing(Storage(url)) as today:
+        assert today.records(today.find("begun-then")) == [FIRST]
+        today.transaction(
+            lambda c: storage.append(c, study.number, "k", [{"event": "x"}], {"0": b"y"})
         )
-    today = Storage(url)
-    assert today.records(today.find("begun-then")) == [FIRST]
-    today.transaction(lambda c: storage.append(c, study.number, "k", [{"event": "x"}], {"0": b"y"}))
-    today.transaction(lambda c: c.execute(text("INSERT INTO autotune_schema VALUES (99)")))
+        today.transaction(lambda c: c.execute(text("INSERT INTO autotune_schema VALUES (99)")))
     with pytest.raises(AutotuneError, match="tables of version 99") as raised:
         Storage(url)
     assert raised.value.hint is not None
