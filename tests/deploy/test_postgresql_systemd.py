@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -168,8 +169,10 @@ def starved(ground: Ground, environment: StackEnvironment, fleet: Deployment) ->
         Request(fleet.stack.entry, "/", b""), Slo(limit=2.0), (LocalTransport(),), fleet.stack, hosts,
         timeout=15.0, in_place=lambda: fleet.in_place,
     )  # fmt: skip
-    reading = meter.take(40.0, 1.0)
-    bottleneck = meter.diagnose(fleet.in_place, [reading])
+    deadline = time.monotonic() + 240
+    bottleneck = None
+    while bottleneck is None and time.monotonic() < deadline:  # a busy machine may not be watched
+        bottleneck = meter.diagnose(fleet.in_place, [meter.take(40.0, 1.0)])
     print(f"\n{bottleneck}")
     assert bottleneck is not None
     assert (bottleneck.tier, bottleneck.service) == ("db", "postgresql")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import subprocess
@@ -15,6 +14,7 @@ from autotune.environments.stack import prepare
 from autotune.report.studies import open_study
 from autotune.study import journal
 from autotune.target.read import read
+from tests.printed import printed
 
 pytestmark = pytest.mark.stack
 FIGURES = {"p50", "p90", "p95", "p99", "p99.9", "goodput", "errors", "violations"}
@@ -35,7 +35,9 @@ def measure(*words: str, cwd: Path, path: str = "") -> dict[str, object]:
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    found: dict[str, object] = json.loads(done.stdout)
+    found: dict[str, object] = printed(
+        "ceilings" if {"--closed", "--tier"} & {*words} else "measurement", done.stdout
+    )
     return found
 
 

@@ -26,10 +26,10 @@ TARGET = """\
 name: lab
 slo: {p99: 50ms, errors: 0.1%}
 hosts:
-  load1:  {address: 192.0.2.1}
-  lb1:    {address: 192.0.2.2}
-  web1:   {address: 192.0.2.3}
-  cache1: {address: 192.0.2.4}
+  load1:  {address: 198.18.0.1}
+  lb1:    {address: 198.18.0.2}
+  web1:   {address: 198.18.0.3}
+  cache1: {address: 198.18.0.4}
 tiers:
   lb:    {hosts: lb1, service: nginx, forwards_to: web}
   web:   {hosts: web1, service: nginx+php-fpm, app: reference, uses: [cache]}
