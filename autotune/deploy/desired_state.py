@@ -148,22 +148,18 @@ def part_actions(
 ) -> dict[str, Action]:
     """What each part went through: its unit's action, or a reload for files without a unit.
 
-    Of several parts of one unit that is the one it runs, and those whose own files were changed.
     In the ``first`` deployment of a study nothing was read before: its files count as a restart.
     """
     without_unit = Action.RESTART if first else Action.RELOAD
     actions_by_cause: dict[str, Action] = {}
-    runs = {(part.site.host, desired.layout.unit(part)): part for part in desired.parts}
     for part in desired.parts:
         unit = desired.layout.unit(part)
         mine = {desired.layout.path(part, name) for name in desired.rendered[part.name]}
         mine |= set(_sysctls(part, desired.settings))
-        touched = mine & changed.get(part.site.host, set())
-        if unit is not None and (touched or runs[part.site.host, unit] is part):
+        if unit is not None:
             actions_by_cause[part.name] = acted.get(part.site.host, {}).get(unit, Action.NONE)
-        elif unit is not None:
-            actions_by_cause[part.name] = Action.NONE
         else:
+            touched = mine & changed.get(part.site.host, set())
             actions_by_cause[part.name] = without_unit if touched else Action.NONE
     return actions_by_cause
 

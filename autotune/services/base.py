@@ -296,8 +296,7 @@ class Service:
     among its ``gateways`` forms a deployment with it (``nginx+php-fpm``). ``application`` is what a
     tier's ``app:`` says for files that an application server runs. A ``per_deployment`` service of
     the host is there once for each deployment, see ``beside``; a ``contained`` one where services are
-    apart from their hosts, and only there. ``interpreter`` is the build of its language's interpreter
-    that a service runs: settings of that are a service of their own beside it.
+    apart from their hosts, and only there.
 
     ``runs_application``: a request keeps one of its processes until it is answered.
     ``reload_keeps_processes``: told to reload, its processes stay and read their files again.
@@ -318,7 +317,6 @@ class Service:
     application: ClassVar[str] = ""
     per_deployment: ClassVar[bool] = False
     contained: ClassVar[bool] = False
-    interpreter: ClassVar[str] = ""
     runs_application: ClassVar[bool] = False
     forgets_on_restart: ClassVar[bool] = False
     keeps_data: ClassVar[bool] = False
@@ -399,9 +397,8 @@ class Service:
         below it what to type against that; nothing where all of it is in files."""
         return None
 
-    def beside(self, services: tuple[Service, ...]) -> Service | None:
-        """A ``per_deployment`` one as it is for the deployment of these services; ``None`` where it has
-        nothing to do with any of them."""
+    def beside(self, services: tuple[Service, ...]) -> Service:
+        """A ``per_deployment`` one as it is for the deployment of these services."""
         return self
 
     def expected_body(self, data: Data) -> bytes | None:

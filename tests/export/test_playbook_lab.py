@@ -142,8 +142,8 @@ def test_the_role_puts_the_same_in_effect_as_apply(
         assert in_effect(ground, bed, export) == expected
         after = ground.pictures()
         assert not_kept(before, after) == []
-        through_every_tier = fetched(ground.fleet(bed).stack.entry, "/kv.php")
-        assert through_every_tier == (200, b"found 0000 of 0100\n")  # a role loads no data
+        answer = fetched(ground.fleet(bed).stack.entry, "/kv.php")
+        assert answer == (500, b"found 0000 of 0100\n")  # through every tier: a role loads no data
 
         _, changes = played(export)
         assert set(changes.values()) == {0}, changes
