@@ -147,7 +147,7 @@ def _simplify(context: TrialContext, searcher: Searcher, number: int) -> None:
     if record["reverted"]:
         context.progress.note(
             f"{len(record['reverted'])} of {changed} changes of trial {number} may do nothing, by the "
-            "model: measured without them"
+            "model: to be measured without them, where time is left"
         )
     elif record["accepted"] is not None:
         context.progress.note(
