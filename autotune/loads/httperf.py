@@ -162,6 +162,7 @@ class Printed:
 
 
 METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS", "TRACE"})
+CLOSED_AFTER = ("Connection", "close")
 MOST_SESSIONS, MOST_URIS = 1000, 10_000  # in a log of sessions (its own limit), in a list
 Listed = TypeVar("Listed")
 LIMITS = Limits(open_connections=1000, rate=6000.0)  # FD_SETSIZE is 1024; about 12 000/s at most
@@ -274,15 +275,20 @@ def command(
 def options(request: Request) -> Argv:
     """What httperf is told of a request beside its path.
 
-    Each connection is a visitor's first one, so none goes on with another's TLS session.
+    Each connection is a visitor's first one, so none goes on with another's TLS session. Over TLS the
+    server is asked to close it: of a TLS record httperf reads 8 KB whenever the connection has
+    something to read, and would wait for the rest until the timeout (`do_recv` in ``core.c``).
     """
     options = ["--ssl", "--ssl-no-reuse"] if request.tls else []
     if request.authority:
         options += ["--server-name", request.authority]
     if request.method != "GET":
         options += ["--method", request.method]
-    if request.headers:
-        lines = "".join(f"{escaped(name)}: {escaped(value)}\\n" for name, value in request.headers)
+    headers = request.headers
+    if request.tls and not any(name.lower() == "connection" for name, _ in headers):
+        headers = (*headers, CLOSED_AFTER)
+    if headers:
+        lines = "".join(f"{escaped(name)}: {escaped(value)}\\n" for name, value in headers)
         options += ["--add-header", lines]
     return tuple(options)
 

@@ -48,8 +48,17 @@ def chosen(file: TargetFile) -> Load:
     if file.target.load.uris:
         return Httperf(uris=_read(file, "uris", file.target.load.uris, workload.uris))
     if file.target.load.sessions:
+        _check_sessions(file, "sessions")
         return HttperfSessions(_read(file, "sessions", file.target.load.sessions, workload.kinds))
     return load
+
+
+def _check_sessions(file: TargetFile, key: str) -> None:
+    """Raises TargetError over TLS: httperf leaves the rest of a long record unread while a connection
+    stays open, and the answer is a timeout that the server never made."""
+    if (file.target.load.url or "").startswith("https:"):
+        why = "httperf cannot read long answers over TLS on connections that stay open"
+        raise file.document.error(["load", key], why, hint="load: {generator: k6, requests: FILE}")
 
 
 def digests(file: TargetFile) -> dict[str, str]:
@@ -66,6 +75,7 @@ def _asking(file: TargetFile, load: Load, path: str) -> Load:
     """The generator with what a file of requests says, which is looked for beside the target."""
     visits = requests.read(file.path.resolve().parent / path)
     if isinstance(load, Httperf) and any(len(visit.steps) > 1 for visit in visits):
+        _check_sessions(file, "requests")
         load = HttperfSessions(())
     try:
         return load.asking(visits)

@@ -13,6 +13,7 @@ from autotune.loads.httperf_sessions import HttperfSessions, Sessions
 from autotune.loads.take import take
 from autotune.loads.workload import kinds
 from autotune.services.base import Endpoint
+from autotune.target.requests import Visit
 from autotune.transports.local import LocalTransport
 from tests.loads.server import recording
 
@@ -84,8 +85,28 @@ def test_kinds_make_the_rate_in_requests_together(rate: float, hosts: int) -> No
 
 
 @pytest.mark.stack
-def test_real_sessions_ask_for_what_the_file_says() -> None:
-    load = HttperfSessions(kinds("/s1 think=0.2\n   /img1\n   /img2\n/s2\n"))
+@pytest.mark.parametrize(
+    "load",
+    [
+        HttperfSessions(kinds("/s1 think=0.2\n   /img1\n   /img2\n/s2\n")),
+        HttperfSessions(()).asking(
+            (
+                Visit.model_validate(
+                    {
+                        "session": [
+                            {"path": "/s1", "think": "200ms"},
+                            {"path": "/img1"},
+                            {"path": "/img2"},
+                        ]
+                    }
+                ),
+                Visit(path="/s2"),
+            )
+        ),
+    ],
+    ids=["of httperf's file", "of visits"],
+)
+def test_real_sessions_ask_for_what_the_file_says(load: Load) -> None:
     with recording() as (endpoint, asked):
         spec = LoadSpec(40, 1.0, timeout=20.0, limit=20.0, ramp=0.0)
         result = take(load, Request(endpoint, "/"), spec, LocalTransport())

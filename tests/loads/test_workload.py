@@ -83,10 +83,15 @@ def test_a_target_names_its_file(tmp_path: Path) -> None:
         ("{uris: list, sessions: list}", "exclude each other"),
         ("{generator: oha, uris: list}", "httperf alone"),
         ("{command: [./mine], sessions: list}", "httperf alone"),
+        ('{url: "https://lb.example/", sessions: list}', "long answers over TLS"),
+        ('{url: "https://lb.example/", requests: pauses.yaml}', "long answers over TLS"),
     ],
 )
 def test_what_does_not_fit_is_refused_where_it_stands(load: str, said: str, tmp_path: Path) -> None:
     (tmp_path / "list").write_text("/a\n/b\n")
+    (tmp_path / "pauses.yaml").write_text(
+        "requests: [{session: [{path: /a, think: 100ms}, {path: /b}]}]\n"
+    )
     with pytest.raises(TargetError, match=said) as caught:
         chosen(read(target(tmp_path, load)))
     assert "mine.yaml:21" in str(caught.value)

@@ -30,7 +30,11 @@ http {{
   client_body_temp_path body; proxy_temp_path proxy; fastcgi_temp_path fastcgi;
   uwsgi_temp_path uwsgi; scgi_temp_path scgi;
   ssl_certificate site.pem; ssl_certificate_key site.key;
-  server {{ listen 127.0.0.1:{port} ssl http2 backlog=4096; return 200 "found 0100 of 0100\\n"; }}
+  server {{
+    listen 127.0.0.1:{port} ssl http2 backlog=4096;
+    location / {{ return 200 "found 0100 of 0100\\n"; }}
+    location /long/ {{ root .; }}
+  }}
   server {{
     listen 127.0.0.1:{port} ssl http2; server_name elsewhere.example; return 301 https://shop.example/;
   }}

@@ -107,7 +107,7 @@ def test_a_shop_is_adopted_tuned_over_https_and_left_as_it_was(
     trial = str((report["best"] or {"trial": 1})["trial"] or 1)
     autotune(user, "export", "shop", "--trial", trial, "--format", "ansible", "--out", "role")
     autotune(user, "export", "shop", "--trial", trial, "--out", "handed")
-    autotune(user, "apply", "handed", "shop.yaml", "--yes", "--name", "kept")
+    autotune(user, "apply", "handed", "shop.yaml", "--yes")
     assert differing(before, pictures(shop)) != []
     assert shop.data() == data
     autotune(user, "restore", "shop.yaml")
