@@ -55,6 +55,7 @@ SERVICE_NAMES = {
     "services/redis_protocol.py": "shared by the services that speak it",
     "services/kvrocks/": "it speaks another service's protocol, and is asked by its client",
     "services/local_cache/": "it is a memcached beside the application",
+    "services/php_ini/": "settings of the PHP that these two run",
     "services/php_fpm/service.py": "PHP's clients of a cache and a store are packages of their own",
     "services/apache/service.py": "PHP's clients of a cache and a store are packages of their own",
     "services/nginx/service.py": "what a parameter means to the application server behind it",
@@ -78,6 +79,7 @@ RUNTIME_NAMES = {
 # Who may import a service's folder beside the folder itself; the registry does so by discovery.
 KERNEL = "the kernel is part of what a host is: its facts are read before any service is known"
 FOLDER_IMPORTS = {
+    "services/php_ini/": "settings of the PHP that PHP-FPM runs, in the same syntax",
     "space/kernel.py": KERNEL,
     "transports/facts.py": KERNEL,
     "environments/simulated.py": "a modelled host has a kernel too",

@@ -133,7 +133,7 @@ def _host(desired: DesiredState, host: str, backup: HostState) -> HostManifest:
         )
         for part in desired.parts_on(host)
         for file in config_files(part.service, part.site)
-        if file.path in desired.rendered[part.name]
+        if file.path in desired.rendered[part.name] and not desired.absent(part, file.path)
     }
     digests = {
         path: None if file.absent else hashlib.sha256(file.content or b"").hexdigest()

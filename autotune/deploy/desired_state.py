@@ -49,10 +49,16 @@ class DesiredState:
 
     @property
     def files(self) -> dict[str, bytes]:
-        """Every file by ``part/path``, as it may be shown and kept: its secrets masked."""
+        """Every file that is there, by ``part/path``, as it may be shown and kept: its secrets masked."""
+        absent = {(part.name, path) for part in self.parts for path in self.rendered[part.name]
+                  if self.absent(part, path)}  # fmt: skip
         return {f"{part}/{path.removeprefix('/')}": masked_bytes(content)
                 for part, files in self.rendered.items()
-                for path, content in files.items()}  # fmt: skip
+                for path, content in files.items() if (part, path) not in absent}  # fmt: skip
+
+    def absent(self, part: Part, path: str) -> bool:
+        """Whether a file of a part, by the path that its service knows, is not to be there."""
+        return self.hosts[part.site.host].files[self.layout.path(part, path)].absent
 
     def with_secrets(self, originals: Mapping[str, HostState]) -> DesiredState:
         """With the secrets that the files of each host had before the first change in place of
@@ -148,18 +154,22 @@ def part_actions(
 ) -> dict[str, Action]:
     """What each part went through: its unit's action, or a reload for files without a unit.
 
+    Of several parts of one unit that is the one it runs, and those whose own files were changed.
     In the ``first`` deployment of a study nothing was read before: its files count as a restart.
     """
     without_unit = Action.RESTART if first else Action.RELOAD
     actions_by_cause: dict[str, Action] = {}
+    runs = {(part.site.host, desired.layout.unit(part)): part for part in desired.parts}
     for part in desired.parts:
         unit = desired.layout.unit(part)
         mine = {desired.layout.path(part, name) for name in desired.rendered[part.name]}
         mine |= set(_sysctls(part, desired.settings))
-        if unit is not None:
+        touched = mine & changed.get(part.site.host, set())
+        if unit is not None and (touched or runs[part.site.host, unit] is part):
             actions_by_cause[part.name] = acted.get(part.site.host, {}).get(unit, Action.NONE)
+        elif unit is not None:
+            actions_by_cause[part.name] = Action.NONE
         else:
-            touched = mine & changed.get(part.site.host, set())
             actions_by_cause[part.name] = without_unit if touched else Action.NONE
     return actions_by_cause
 

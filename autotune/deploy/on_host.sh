@@ -184,9 +184,24 @@ keep() { # path base64: a file of autotune's own, on disk before anything else h
 # n, then n times staged and path, argv…: what it says with those files in place, for it alone.
 with_files() {
     unshare --mount --propagation private -- sh -c '
+        # path: there is a file, if need be in a copy of its directory that has the same in it.
+        mountable() (
+            [ ! -e "$1" ] || exit 0
+            top=${1%/*}
+            while [ ! -d "$top/" ]; do top=${top%/*}; done
+            cd -- "$top/" && mount -t tmpfs -o mode=755 tmpfs "$top/" && [ ! . -ef "$top/" ] || exit
+            chown --reference=. -- "$top/" && chmod --reference=. -- "$top/" || exit
+            for entry in * .[!.]* ..?*; do
+                if [ -L "$entry" ]; then cp -P -- "$entry" "$top/$entry" || exit; continue; fi
+                [ -e "$entry" ] || continue # a pattern that nothing fits
+                if [ -d "$entry" ]; then mkdir -- "$top/$entry"; else : >"$top/$entry"; fi || exit
+                mount --no-canonicalize --rbind "/proc/self/cwd/$entry" "$top/$entry" || exit
+            done
+            mkdir -p -- "${1%/*}" && : >"$1"
+        )
         left=$1 && shift
         while [ "$left" -gt 0 ]; do
-            mount --bind -- "$1" "$2" || exit
+            mountable "$2" && mount --bind -- "$1" "$2" || exit
             shift 2 && left=$((left - 1))
         done
         exec "$@"' sh "$@"

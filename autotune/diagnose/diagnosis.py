@@ -108,7 +108,7 @@ def recommended_moves(bottleneck: Mapping[str, Any] | None) -> tuple[str, ...]:
     if not bottleneck:
         return ()
     tier, resource = bottleneck["tier"], Resource(bottleneck["resource"])
-    names = (bottleneck["service"], *(service.name for service in of_role(Role.HOST)))
+    names = (bottleneck["service"], *(s.name for s in of_role(Role.HOST) if not s.interpreter))
     return tuple(
         f"{tier}.{name}.{move}"
         for name in names

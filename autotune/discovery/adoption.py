@@ -44,13 +44,18 @@ def adopt(tier: DiscoveredTier, runtime: str = DEFAULT) -> AdoptedTier:
     adopted = AdoptedTier(tier, dimensions)
     for place in placed(tier.name, model):
         service = place.service
-        if service.per_deployment and not service.contained:
+        if all(service.name in instance.services for instance in tier.instances):
+            _add(adopted, service.name)
+        elif service.per_deployment and not service.contained:
             # What units may open is theirs: a drop-in would be a file that was not there.
             adopted.own.update({f"{tier.name}.{host}.{service.name}": Own() for host in hosts})
             names = (f"{service.name}.{parameter.name}" for parameter in service.parameters)
-            adopted.left.update(dict.fromkeys(names, "units keep theirs"))
-        elif service.name in tier.instances[0].services:
-            _add(adopted, service.name)
+            why = (
+                "its files are not where Debian has them"
+                if service.interpreter
+                else "units keep theirs"
+            )
+            adopted.left.update(dict.fromkeys(names, why))
     return adopted
 
 

@@ -10,8 +10,9 @@ from dataclasses import dataclass, replace
 from autotune.discovery.host_reading import DiscoveredHost
 from autotune.discovery.listening import untuned
 from autotune.services.adoption import Adoption, RunningService
+from autotune.services.base import Role
 from autotune.services.config_files import Config
-from autotune.services.registry import DEPLOYMENTS, SERVICES, adoptions
+from autotune.services.registry import DEPLOYMENTS, SERVICES, adoptions, beside, of_role, parts
 
 _ADDRESS = re.compile(r"(?:[a-z]+://)?(\[[0-9a-fA-F:]+\]|[A-Za-z0-9_.-]+):([0-9]{2,5})")
 _LOOPBACK = frozenset({"127.0.0.1", "localhost", "[::1]", "::1"})
@@ -75,8 +76,10 @@ def instances(host: DiscoveredHost) -> tuple[tuple[Instance, ...], tuple[str, ..
             else:
                 running.append(result)
         notes += _of_another_distribution(host, adoption) if not results else []
-    servers = {gateway: s for s in running if (gateway := SERVICES[s.key].gateway)}
-    fronts = [service for service in running if not SERVICES[service.key].gateway]
+    servers = {gateway: s for s in running
+               if s.key in SERVICES and (gateway := SERVICES[s.key].gateway)}  # fmt: skip
+    fronts = [s for s in running if s.key in SERVICES and not SERVICES[s.key].gateway]
+    settings = [service for service in running if service.key not in SERVICES]
     for front in fronts:
         if front.gateway and front.gateway not in servers:
             titles = [s.title for s in SERVICES.values() if s.gateway == front.gateway]
@@ -84,8 +87,11 @@ def instances(host: DiscoveredHost) -> tuple[tuple[Instance, ...], tuple[str, ..
                 f"{host.name}: {SERVICES[front.key].title} hands requests on to "
                 f"{' or '.join(titles)} that is not adopted"
             )
-    deployed = tuple(_instance(host, front, servers.get(front.gateway)) for front in fronts)
-    tuned = [(s.key, instance.port) for instance in deployed for s in instance.services.values()]
+    deployed = tuple(
+        _instance(host, front, servers.get(front.gateway), settings) for front in fronts
+    )
+    tuned = [(s.key, instance.port) for instance in deployed for s in instance.services.values()
+             if s.key in SERVICES]  # fmt: skip
     notes += [f"{host.name}: {line}" for line in untuned(host.listeners, tuned)]
     return deployed, tuple(notes)
 
@@ -104,7 +110,10 @@ def _of_another_distribution(host: DiscoveredHost, adoption: Adoption) -> list[s
 
 
 def _instance(
-    host: DiscoveredHost, front: RunningService, server: RunningService | None
+    host: DiscoveredHost,
+    front: RunningService,
+    server: RunningService | None,
+    settings: Iterable[RunningService],
 ) -> Instance:
     if server is None:
         deployment, kind, running = SERVICES[front.key].deployment, front.kind, [front]
@@ -112,6 +121,10 @@ def _instance(
         deployment, kind, running = f"{front.key}+{server.key}", "web", [front, server]
     roles = dict(DEPLOYMENTS[deployment])
     services = {SERVICES[s.key].name: replace(s, role=roles[s.key]) for s in running}
+    of_host = {
+        s.key: s.name for s in beside(tuple(s for s, _ in parts(deployment)), of_role(Role.HOST))
+    }
+    services |= {of_host[s.key]: replace(s, role=Role.HOST) for s in settings if s.key in of_host}
     return Instance(
         host, kind, deployment, front.port, services, front.behind, front.tls, front.site
     )

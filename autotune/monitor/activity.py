@@ -11,7 +11,7 @@ from autotune.monitor.counters import Counters, query_of
 from autotune.monitor.process_table import Processes
 from autotune.monitor.procfs import Queue, Sample
 from autotune.monitor.watch import Observations, WatchedHost
-from autotune.services.base import Endpoint
+from autotune.services.base import Endpoint, Role
 from autotune.services.diagnosis import WORKING, PartActivity
 
 STARTING = 0.5  # seconds a generator may take until its load is there
@@ -164,9 +164,10 @@ def within(samples: Sequence[Sample], seconds: float) -> Sequence[Sample]:
 
 
 def queue_of(part: Part, queues: Sequence[Queue]) -> Queue | None:
-    """The listening sockets of a service as one; several share a port under ``reuseport``."""
+    """The listening sockets of a service as one; several share a port under ``reuseport``. Settings of
+    a host have none of their own."""
     place = part.service.socket(part.site)
-    if place is None:
+    if place is None or part.site.role is Role.HOST:
         return None
     ending = f":{place.port}" if isinstance(place, Endpoint) else place
     mine = [q for q in queues if q.place.endswith(ending)]

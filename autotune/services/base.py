@@ -296,7 +296,8 @@ class Service:
     among its ``gateways`` forms a deployment with it (``nginx+php-fpm``). ``application`` is what a
     tier's ``app:`` says for files that an application server runs. A ``per_deployment`` service of
     the host is there once for each deployment, see ``beside``; a ``contained`` one where services are
-    apart from their hosts, and only there.
+    apart from their hosts, and only there. ``interpreter`` is the build of its language's interpreter
+    that a service runs: settings of that are a service of their own beside it.
 
     ``runs_application``: a request keeps one of its processes until it is answered.
     ``reload_keeps_processes``: told to reload, its processes stay and read their files again.
@@ -343,6 +344,10 @@ class Service:
     @property
     def parameters(self) -> tuple[Parameter, ...]:
         return ()
+
+    @property
+    def interpreter(self) -> str:
+        return ""
 
     @property
     def programs(self) -> Programs:
@@ -397,8 +402,9 @@ class Service:
         below it what to type against that; nothing where all of it is in files."""
         return None
 
-    def beside(self, services: tuple[Service, ...]) -> Service:
-        """A ``per_deployment`` one as it is for the deployment of these services."""
+    def beside(self, services: tuple[Service, ...]) -> Service | None:
+        """A ``per_deployment`` one as it is for the deployment of these services; ``None`` where it has
+        nothing to do with any of them."""
         return self
 
     def expected_body(self, data: Data) -> bytes | None:

@@ -92,6 +92,13 @@ def of_role(role: Role) -> tuple[Service, ...]:
     return tuple(service for service in ALL if service.role is role)
 
 
+def beside(services: tuple[Service, ...], of_host: Iterable[Service]) -> Iterator[Service]:
+    """What a host has for these services, which run together in one deployment."""
+    for service in of_host:
+        if service.per_deployment and (own := service.beside(services)):
+            yield own
+
+
 def named(name: str) -> tuple[Service, ...]:
     """The services of this name: several where one program does different jobs."""
     return tuple(service for service in ALL if service.name == name)
@@ -115,7 +122,7 @@ def folder_declares(service: Service, name: str) -> object:
 
 def adoptions() -> dict[str, Adoption]:
     """How services are recognised on running hosts, by their keys."""
-    declared = {key: folder_declares(service, "ADOPTION") for key, service in SERVICES.items()}
+    declared = {service.key: folder_declares(service, "ADOPTION") for service in ALL}
     return {key: adoption for key, adoption in declared.items() if isinstance(adoption, Adoption)}
 
 
@@ -214,7 +221,5 @@ def _services(tier: Tier) -> Iterator[tuple[Service, Role, str]]:
         yield from ((service, Role.LOCAL, "") for service in of_role(Role.LOCAL))
     for deployment in tier.service:
         services = tuple(service for service, _ in parts(deployment))
-        for limit in of_host:
-            if limit.per_deployment:
-                yield limit.beside(services), Role.HOST, deployment
+        yield from ((service, Role.HOST, deployment) for service in beside(services, of_host))
         yield from ((service, role, deployment) for service, role in parts(deployment))

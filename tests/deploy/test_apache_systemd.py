@@ -44,11 +44,15 @@ def test_all_four_deployments_answer_and_hosts_are_put_back(ground: Ground) -> N
 def test_it_is_reloaded_restarted_and_read_back(ground: Ground) -> None:
     with ground.opened(*CHOICES) as fleet:
         pid = ground.sh("fllb", "systemctl show -P MainPID apache2")
-        changed = {"lb__apache__ThreadsPerChild": 10, "web__apache__MaxRequestWorkers": 30}
+        changed = {"lb__apache__ThreadsPerChild": 10, "web__apache__MaxRequestWorkers": 30,
+                   "web__php_ini__opcache_memory_consumption": 48}  # fmt: skip
         reloaded = fleet.deploy(settings(fleet, **changed))
         assert acted(reloaded.actions) == {
             "lb.fllb.apache": Action.RELOAD, "web.flweb.apache": Action.RELOAD,
+            "web.flweb.php_ini": Action.RELOAD,
         }  # fmt: skip
+        # Mapped by Apache itself, anew: its own word for it.
+        assert reloaded.effective["web.php_ini.opcache_memory_consumption"] == 48
         assert reloaded.effective["lb.apache.MaxRequestWorkers"] == 60
         assert reloaded.effective["web.apache.MaxRequestWorkers"] == 30
         assert ground.sh("fllb", "systemctl show -P MainPID apache2") == pid

@@ -43,6 +43,7 @@ FACTS = HostFacts(
 NGINX, FPM = "nginx.service", "php8.2-fpm.service"
 CONF, POOL = "/etc/nginx/nginx.conf", "/etc/php/8.2/fpm/php-fpm.conf"
 KV = "/var/www/autotune/kv.php"
+PHP = "/etc/php/8.2/fpm/conf.d/zz-autotune.ini"
 
 
 def wanted(directory: Path, *changes: tuple[str, str], **changed: Any) -> DesiredState:
@@ -83,7 +84,7 @@ def test_hosts_have_the_distributions_files_and_units(stock: DesiredState) -> No
 
     assert {name: (set(host.files), dict(host.units)) for name, host in stock.hosts.items()} == {
         "lb1": ({CONF, drop_in(NGINX)}, {NGINX: True}),
-        "web1": ({CONF, POOL, KV, drop_in(NGINX), drop_in(FPM)}, {FPM: True, NGINX: True}),
+        "web1": ({CONF, POOL, KV, PHP, drop_in(NGINX), drop_in(FPM)}, {FPM: True, NGINX: True}),
         "mc1": ({"/etc/memcached.conf", drop_in("memcached.service")}, {"memcached.service": True}),
         "db1": ({"/etc/redis/redis.conf", drop_in("redis-server.service")},
                 {"redis-server.service": True}),

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import subprocess
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
+
 from autotune.deploy.host import validate_all
+from autotune.errors import AutotuneError
+from autotune.services.base import Own
+from autotune.transports.base import Argv, Completed
 from tests.deploy.doubles import Here
 
 
@@ -35,3 +41,53 @@ def test_two_at_once_do_not_meet(tmp_path: Path) -> None:
     with ThreadPoolExecutor(4) as pool:
         said = [refusal for refusals in pool.map(ask_about, range(4)) for refusal in refusals]
     assert said == [None] * 40
+
+
+def test_a_file_that_is_not_there_is_so_for_its_software_alone(tmp_path: Path) -> None:
+    for present in ("conf.d/10-first", "conf.d/.hidden", "conf.d/more/second"):
+        (tmp_path / present).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / present).write_text(f"{present}\n")
+    (tmp_path / "conf.d" / "link").symlink_to("10-first")
+    (tmp_path / "conf.d").chmod(0o750)
+    before = shown(tmp_path)
+    cases = []
+    for new in ("conf.d/zz-last", "drop.in.d/deeper/zz-last"):
+        path = str(tmp_path / new)
+        script = f'cd {tmp_path}; cat "$1" conf.d/link conf.d/*/second; stat -c %a conf.d; exit 1'
+        service = SimpleNamespace(
+            validate=lambda _, files, script=script: ("sh", "-c", script, "sh", *files)
+        )
+        site = SimpleNamespace(directory=str(tmp_path / "run" / "web"), own=Own())
+        cases.append((SimpleNamespace(name="web", service=service, site=site), {path: b"new\n"}))
+    (tmp_path / "run").mkdir()
+    refusals = validate_all(Here(tmp_path), cases)
+    assert refusals == ["new\nconf.d/10-first\nconf.d/more/second\n750"] * 2
+    (tmp_path / "run").rmdir()
+    assert shown(tmp_path) == before
+
+
+def shown(place: Path) -> list[str]:
+    """Everything below it, with bits and contents."""
+    return [f"{path} {path.lstat().st_mode} {path.read_text() if path.is_file() else ''}"
+            for path in sorted(place.rglob("*"))]  # fmt: skip
+
+
+class Deaf(Here):
+    """A tuner that was killed: the script goes on, and nobody reads what it prints."""
+
+    def run(self, argv: Argv, *, input: bytes | None = None, **_: Any) -> Completed:
+        with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+            assert process.stdin is not None
+            assert process.stdout is not None
+            process.stdout.close()
+            process.stdin.write(self.rewritten(input or b""))
+            process.stdin.close()
+        return Completed(tuple(argv), 0, "", "")
+
+
+def test_what_was_staged_is_taken_away_though_the_tuner_was_killed(tmp_path: Path) -> None:
+    cases = [part(tmp_path, f'echo asked >>{tmp_path}/asked; cat "$1"') for _ in range(2)]
+    with pytest.raises(AutotuneError, match="ended early"):
+        validate_all(Deaf(tmp_path), cases)
+    assert (tmp_path / "asked").read_text() == "asked\n" * 2
+    assert list((tmp_path / "run").iterdir()) == []

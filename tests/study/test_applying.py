@@ -17,10 +17,10 @@ def test_what_was_measured_then_keeps_the_rules_now(tmp_path: Path) -> None:
     manifest.write_text(json.dumps({"parameters": {}, "rss": {"web.php_fpm": 20 * 2**20}}))
     small = ROOMY.__class__(cpus=4, memory=GB, nofile=ROOMY.nofile)
     space = fleet(tmp_path, "", web1=small)
-    asked = {"web.php_fpm.max_children": 35}
-    assert space.candidate(asked).settings["web.php_fpm.max_children"] == 24
+    asked = {"web.php_fpm.max_children": 28}
+    assert space.candidate(asked).settings["web.php_fpm.max_children"] == 20
     known = space.knowing(exported_rss(manifest)).candidate(asked)
-    assert known.settings["web.php_fpm.max_children"] == 35
+    assert known.settings["web.php_fpm.max_children"] == 28
     assert known.bindings == ()
 
 

@@ -126,6 +126,7 @@ class ApacheModPhp(ApacheServer):
     deployment = "apache+mod_php"
     role = Role.WEB
     runs_application = True
+    interpreter = "apache2"
     template = "apache/web.conf.j2"
     packages = ("apache2", "libapache2-mod-php", "php-memcached", "php-redis", "curl")
     parameters = PHP_PARAMETERS

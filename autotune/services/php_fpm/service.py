@@ -84,6 +84,7 @@ class PhpFpm(Service):
     title = "PHP-FPM"
     role = Role.APP
     gateway = "fastcgi"
+    interpreter = "fpm"
     runs_application = True
     packages = ("php-fpm", "php-memcached", "php-redis")
     parameters = PARAMETERS

@@ -1,0 +1,118 @@
+"""What PHP's files on a host say, and the file in which that is changed.
+
+Debian's builds share files of extensions: a line of them is never edited, but overridden by the last file
+that one build alone reads.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from functools import partial
+
+from autotune.services.adoption import Adoption, RunningHost, RunningService
+from autotune.services.base import Parameter
+from autotune.services.config_files import Config, Tree, gather
+from autotune.services.directives import (
+    Absent,
+    Accepts,
+    Adopted,
+    Notation,
+    Tunable,
+    at_end,
+    map_directives,
+)
+from autotune.services.php_fpm import adoption as fpm
+from autotune.services.php_fpm.syntax import read
+from autotune.services.php_ini.parameters import BARE, PARAMETERS, directive
+from autotune.services.php_ini.service import FILE, PhpIni, meaning
+
+_VERSION = re.compile(r"/etc/php/([0-9.]+)/")
+_MODULES = "/etc/apache2/mods-enabled/php[0-9]*.load"
+_OF_POOL = re.compile(r"php_(?:admin_)?(?:value|flag)\[([^\]]+)\]")
+
+
+def find(host: RunningHost) -> Iterator[RunningService | str]:
+    """Of the PHP-FPM that is tuned, and of the module that Apache has loaded."""
+    for pools in fpm.find(host):
+        if isinstance(pools, str) or not (match := _VERSION.match(pools.config.main)):
+            continue
+        if f"{match[0]}fpm/php.ini" in host.tree.files:
+            yield _running(host, "fpm", match[1], pools.config)
+    for path in host.tree.matching(_MODULES)[:1] if host.runs("apache2.service") else ():
+        yield _running(host, "apache2", path.rpartition("/php")[2][: -len(".load")], Config(""))
+
+
+def _running(host: RunningHost, build: str, version: str, pools: Config) -> RunningService:
+    """Its config is the file that may be changed, with what pools set themselves; the first of
+    them is asked."""
+    own = _read(host.tree, f"/etc/php/{version}/{build}/conf.d/{FILE}")
+    of_pools = [placed for placed in pools.directives if _OF_POOL.match(placed.name)]
+    listen = next((placed.words[0] for placed in pools.called("listen") if placed.words), "")
+    address = f"127.0.0.1:{listen}" if listen.isdecimal() else listen
+    config = replace(own, directives=(*own.directives, *of_pools))
+    return RunningService(host=host, key=PhpIni(build).key, config=config, listen=address)
+
+
+def _read(tree: Tree, path: str) -> Config:
+    """What is in a file; one that is not there is empty."""
+    empty = Config(path, {path: ""})
+    return gather(tree, path, read, lambda _: None) if path in tree.files else empty
+
+
+def tune(service: RunningService, accepts: Accepts) -> Adopted:
+    """Every parameter but those that a pool sets itself, and those of an extension that is not there."""
+    before, unread = _before(service.host.tree, service.config.main)
+    if unread:
+        return Adopted(left=dict.fromkeys((p.name for p in PARAMETERS), unread))
+    pools = {m[1] for placed in service.config.directives if (m := _OF_POOL.match(placed.name))}
+    left = {p.name: "a pool sets it itself" for p in PARAMETERS if directive(p) in pools}
+    if "opcache" not in before.get("zend_extension", ""):
+        left |= {p.name: "OPcache is not loaded" for p in PARAMETERS if "opcache_" in p.name}
+    tunables = []
+    for parameter in (p for p in PARAMETERS if p.name not in left):
+        name, notation = directive(parameter), _notation(parameter)
+        default = meaning(parameter, before[name]) if name in before else parameter.stock
+        if default is None:
+            left[parameter.name] = f"`{name} = {before[name]}` is no value to start from"
+            continue
+        absent = Absent(default, at_end, f'"{name} = " ~ {notation.write(parameter.name)} ~ "\\n"')
+        tunables.append(Tunable(parameter.name, name, notation, absent=absent))
+    adopted = map_directives(service.config, tunables, accepts)
+    return replace(adopted, left={**left, **adopted.left})
+
+
+def _before(tree: Tree, place: str) -> tuple[Mapping[str, str], str]:
+    """What every other file of this PHP says: of a name that is there several times the last counts,
+    and of extensions all do. And which of them cannot be read."""
+    values: dict[str, str] = {}
+    build = place.partition("/conf.d/")[0]
+    for path in tree.matching(f"{build}/php.ini") + tree.matching(f"{build}/conf.d/*.ini"):
+        config = _read(tree, path) if path != place else Config(path)
+        for unread, why in config.unread.items():
+            return {}, f"{unread} cannot be read: {why}"
+        for placed in config.directives:
+            # Sections that begin with these count for some paths or names alone.
+            if not placed.block.upper().startswith(("PATH", "HOST")):
+                earlier = values.get(placed.name, "") if placed.name == "zend_extension" else ""
+                values[placed.name] = " ".join(filter(None, (earlier, *placed.words)))
+    return values, ""
+
+
+def _notation(parameter: Parameter) -> Notation:
+    if isinstance(parameter.stock, bool):
+        return Notation(partial(meaning, parameter), lambda name: f"({name} | int)")
+    letter = parameter.unit.removesuffix("B") if parameter.name not in BARE else ""
+    suffix = f' ~ "{letter}"' if letter in ("K", "M") else ""
+    return Notation(partial(meaning, parameter), lambda name: f"({name}{suffix})")
+
+
+ADOPTION = Adoption(
+    known_as="PHP's own settings",
+    units=("php*-fpm.service", "apache2.service"),
+    paths=("etc/php", "etc/apache2/mods-enabled"),
+    version="",
+    find=find,
+    tune=tune,
+)

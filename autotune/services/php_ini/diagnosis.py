@@ -1,0 +1,73 @@
+"""What OPcache counts, and when it is too small."""
+
+from __future__ import annotations
+
+from autotune.services.diagnosis import (
+    INFERRED,
+    TOLD,
+    CounterQuery,
+    Diagnosis,
+    Finding,
+    PartReading,
+    Resource,
+)
+from autotune.services.php_ini.service import asking
+
+MISSES = 100  # in a reading: fewer are scripts that are new to it
+SHARE = 0.05  # of the scripts that were asked for
+ROOM = 0.05  # of its memory: what is left may be too little for any of the scripts
+SUMS = ("hits", "misses", "oom_restarts", "hash_restarts")
+LEVELS = ("cache_full", "free_memory", "used_memory", "wasted_memory", "num_cached_keys",
+          "max_cached_keys", "strings_free_memory", "strings_buffer_size")  # fmt: skip
+
+
+def _full(part: PartReading) -> Finding | None:
+    """It compiles the same scripts again and again: there is no room to keep them."""
+    counted = {name: part.activity.counters.get(name, 0.0) for name in (*SUMS, *LEVELS)}
+    asked, most = counted["hits"] + counted["misses"], counted["max_cached_keys"]
+    if counted["misses"] < max(MISSES, SHARE * asked):
+        return None
+    share = f"{counted['misses'] / asked:.0%} of the scripts were compiled anew"
+    if counted["hash_restarts"] or (most and counted["num_cached_keys"] >= most):
+        why = f"its list of {most:.0f} scripts is full: raise opcache_max_accelerated_files"
+        return Finding(Resource.CACHE, f"{share}: {why}", TOLD)
+    free, wasted, used = (counted[f"{kind}_memory"] / 2**20 for kind in ("free", "wasted", "used"))
+    # It calls itself full only where not even the smallest script fits in.
+    has_room = free > ROOM * (free + wasted + used) or not used
+    if has_room and not counted["oom_restarts"] and not counted["cache_full"]:
+        return None
+    why = (
+        f"{free:.1f} MB of its memory are free, {wasted:.1f} MB wasted, and it began anew"
+        f" {counted['oom_restarts']:.0f} times for lack of it: raise opcache_memory_consumption"
+    )
+    return Finding(Resource.CACHE, f"{share}: {why}", TOLD)
+
+
+def _strings(part: PartReading) -> Finding | None:
+    """Each process keeps the strings itself that do not fit in."""
+    counted = part.activity.counters
+    size, free = counted.get("strings_buffer_size", 0.0), counted.get("strings_free_memory", 0.0)
+    full = f"its {size / 2**20:.0f} MB for strings of scripts are full"
+    why = f"{full}: raise opcache_interned_strings_buffer"
+    return Finding(Resource.CACHE, why, INFERRED) if size and free < 0.01 * size else None
+
+
+DIAGNOSIS = Diagnosis(
+    counters=CounterQuery(
+        question=b"",
+        complete=lambda _: True,  # there is nobody at its port but the web server
+        command=asking,
+        names=frozenset((*SUMS, *LEVELS)),
+        levels=frozenset(LEVELS),
+        at_home=True,
+    ),
+    log=None,
+    moves={
+        Resource.CACHE: ("opcache_memory_consumption+", "opcache_max_accelerated_files+",
+                         "opcache_interned_strings_buffer+"),
+        Resource.MEMORY: ("opcache_memory_consumption-", "opcache_jit_buffer_size-"),
+    },
+    # Full, it turns scripts away: before the processors that compile them are called full.
+    refusal_rules=(_full,),
+    cache_rules=(_strings,),
+)  # fmt: skip

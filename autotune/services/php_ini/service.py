@@ -1,0 +1,193 @@
+"""PHP's own settings: a file that PHP reads last, tried by the program and asked of its processes."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from posixpath import dirname
+
+from autotune.services.base import (
+    Argv,
+    Endpoint,
+    Parameter,
+    Programs,
+    Readback,
+    Role,
+    Service,
+    Settings,
+    Site,
+    Value,
+)
+from autotune.services.php_ini.parameters import BARE, NEEDS, PARAMETERS, directive
+from autotune.strict import is_whole
+from autotune.target.units import SIZE
+
+FILE = "zz-autotune.ini"
+_SWITCH = {**dict.fromkeys(("1", "on", "yes", "true"), True),
+           **dict.fromkeys(("", "0", "off", "no", "false", "none"), False)}  # fmt: skip
+_JIT = {"": "off", "0": "off", "disable": "off", "1": "tracing", "on": "tracing"}
+# What PHP takes of a value that it does not understand it says in a warning at best: each line of the
+# new file has to come out as it went in.
+_CHECK = r"""
+file=$1 conf=$2; shift 2
+scan=$(mktemp -d) && trap 'rm -rf "$scan"' EXIT || exit
+for ini in "$conf"/*.ini; do
+    [ "${ini##*/}" = "$(basename "$0")" ] || ln -s "$ini" "$scan" || exit
+done
+ln -s "$file" "$scan/$(basename "$0")" || exit
+said=$(PHP_INI_SCAN_DIR=$scan "$@" -i 2>&1) || { printf '%s\n' "$said" | head -n 3; exit 1; }
+wrong=$(printf '%s\n' "$said" | awk -F ' *=>* *' '
+    FILENAME == ARGV[1] { if ($1 ~ /^[a-z]/) asked[$1] = $2; next }
+    { for (name in asked) if (index($0, "\"" name "\"")) print }
+    ($1 in asked) && !($1 in said) {
+        said[$1] = $2
+        is_on = asked[$1] == "1" && $2 == "On" || asked[$1] == "0" && $2 == "Off"
+        if ($2 != asked[$1] && !is_on && !(asked[$1] == "off" && $2 == "no value"))
+            print $1 " = " asked[$1] " is refused: it would be " $2
+    }
+    END { for (name in asked) if (!(name in said)) print "this PHP has no " name }
+' "$file" -)
+[ -z "$wrong" ] || { printf '%s\n' "$wrong"; exit 1; }
+"""
+# Run by a process of the pool, or of Apache: its directives, and what OPcache counts.
+_STATUS = """<?php
+foreach (explode(' ', 'NAMES') as $name) echo "$name ", ini_get($name), "\\n";
+$status = function_exists('opcache_get_status') ? @opcache_get_status(false) : false;
+echo 'cache_full ', (int) ($status['cache_full'] ?? false), "\\n";
+foreach (['memory_usage', 'interned_strings_usage', 'opcache_statistics'] as $group)
+    foreach ($status[$group] ?? [] as $name => $value)
+        echo $group === 'interned_strings_usage' ? 'strings_' : '', "$name $value\\n";
+""".replace("NAMES", " ".join(map(directive, PARAMETERS)))
+# A client of FastCGI: https://fastcgi-archives.github.io/FastCGI_Specification.html
+_CLIENT = """
+[, $place, $script] = $argv;
+$pool = @stream_socket_client($place, $code, $why, 5) or exit(1);
+stream_set_timeout($pool, 5);
+$record = fn($type, $body) => pack('CCnnn', 1, $type, 1, strlen($body), 0) . $body;
+$words = '';
+foreach (['SCRIPT_FILENAME' => $script, 'REQUEST_METHOD' => 'GET'] as $name => $value)
+    $words .= pack('CN', strlen($name), strlen($value) | 1 << 31) . $name . $value;
+fwrite($pool, $record(1, pack('nCx5', 1, 0)) . $record(4, $words) . $record(4, '') . $record(5, ''));
+for ($answer = ''; strlen($head = stream_get_contents($pool, 8)) === 8;) {
+    $part = unpack('Cversion/Ctype/nid/nlength/Cpadding', $head);
+    $body = stream_get_contents($pool, $part['length'] + $part['padding']);
+    if ($part['type'] === 6) $answer .= substr($body, 0, $part['length']);
+    if ($part['type'] === 3) break;
+}
+echo substr($answer, strpos($answer, "\\r\\n\\r\\n") + 4);
+"""
+# Pools run as accounts of their own, which read the script where nobody else may write it.
+_PLACE = """
+umask 022
+place=$(mktemp -d /run/autotune-php.XXXXXX) && trap 'rm -rf "$place"' EXIT || exit
+chmod 755 "$place" && printf %s "$1" >"$place/status.php" || exit
+"""
+_BY_FASTCGI = f'{_PLACE}\n"$3" -n -r "$2" -- "$4" "$place/status.php"'
+# Of Apache, under a name that no site has (templates/apache/web.conf.j2).
+_BY_HTTP = f"""{_PLACE}
+"$2" -sS --max-time 5 -H "Host: php.autotune.internal" "http://$3/${{place##*/}}/status.php"
+"""
+
+
+@dataclass(frozen=True)
+class PhpIni(Service):
+    """Settings of the PHP that ``server`` runs: its unit reads them, and reloads once for both.
+    ``interpreter`` is the name of its directory in /etc/php/VERSION, too."""
+
+    name = "php_ini"
+    title = "PHP's own settings"
+    role = Role.HOST
+    per_deployment = True
+    template = "php_ini/autotune.ini.j2"
+    packages = ("php-cli",)
+    reload_signal = "USR2"
+    parameters = PARAMETERS
+    needs = NEEDS
+    at_most = (("opcache_interned_strings_buffer", "opcache_memory_consumption / 2"),)
+    interpreter: str = ""
+    server: Service | None = None
+
+    @property
+    def key(self) -> str:
+        return f"php-ini-{self.interpreter}"
+
+    @property
+    def programs(self) -> Programs:
+        client = {"php": ("php8.4", "php8.3", "php8.2", "php")}
+        return {**(self.server.programs if self.server else {}), **client}
+
+    def beside(self, services: tuple[Service, ...]) -> Service | None:
+        served = [service for service in services if service.interpreter == self.interpreter]
+        return PhpIni(self.interpreter, served[0]) if served else None
+
+    def config_path(self, site: Site) -> str:
+        if site.own and site.own.files:
+            return site.own.files[0].path
+        return f"{self._directory(site)}/conf.d/{FILE}"
+
+    def unit(self, site: Site) -> str | None:
+        return self.server.unit(site) if self.server else None
+
+    def socket(self, site: Site) -> str | Endpoint | None:
+        return self.server.socket(site) if self.server else None
+
+    def effective(self, site: Site) -> tuple[Readback, ...]:
+        return (Readback(asking(site), in_effect),)
+
+    def validate(self, site: Site, files: Mapping[str, bytes]) -> Argv:
+        """By what reads these settings as ``server`` does: PHP-FPM itself, or the command line's program
+        that is told to."""
+        path, program = self.config_path(site), self._program(site)
+        apache = ("-c", f"{self._directory(site)}/php.ini", "-d", "opcache.enable_cli=1")
+        options = apache if program == site.programs.get("php") else ()
+        return ("sh", "-c", _CHECK, FILE, path, dirname(path), program, *options)
+
+    def _program(self, site: Site) -> str:
+        return site.programs.get("php-fpm") or site.programs["php"]
+
+    def _directory(self, site: Site) -> str:
+        version = self._program(site).rpartition("php")[2].rpartition("-fpm")[2]
+        return f"/etc/php/{version}/{self.interpreter}"
+
+
+SERVICES = (PhpIni("fpm"), PhpIni("apache2"))
+
+
+def asking(site: Site) -> Argv:
+    """The command that prints directives and counters of what runs, a name and its value a line."""
+    php, curl = site.programs.get("php", "php"), site.programs.get("curl", "curl")
+    if "php-fpm" not in site.programs:
+        return ("sh", "-c", _BY_HTTP, "sh", _STATUS, curl, str(site.listen))
+    scheme = "unix" if site.socket_name.startswith("/") else "tcp"
+    return ("sh", "-c", _BY_FASTCGI, "sh", _STATUS, _CLIENT, php, f"{scheme}://{site.socket_name}")
+
+
+def in_effect(text: str) -> Settings:
+    """Directives in the units of the parameters."""
+    printed = dict(line.split(" ", 1) for line in text.splitlines() if " " in line)
+    values: dict[str, Value] = {}
+    for parameter in PARAMETERS:
+        if (written := printed.get(directive(parameter))) is not None:
+            value = meaning(parameter, written)
+            values |= {} if value is None else {parameter.name: value}
+    # What was mapped counts, not what was asked for.
+    sizes = [printed.get(f"{part}_memory", "") for part in ("used", "free", "wasted")]
+    if all(map(is_whole, sizes)):
+        values["opcache_memory_consumption"] = round(sum(map(int, sizes)) / SIZE["MB"])
+    return values
+
+
+def meaning(parameter: Parameter, written: str) -> Value | None:
+    """What PHP makes of ``written``; ``None`` for what it does not understand, or is no parameter's."""
+    text = written.strip().strip("\"'").lower()
+    if isinstance(parameter.stock, bool):
+        return _SWITCH.get(text)
+    if isinstance(parameter.stock, str):
+        return _JIT.get(text, text)
+    amount = re.fullmatch(r"([0-9]{1,15})([kmg]?)", text)
+    if amount is None or (parameter.name in BARE and amount[2]):
+        return None
+    unit = 1 if parameter.name in BARE else SIZE.get(parameter.unit, 1)
+    whole, rest = divmod(int(amount[1]) * SIZE.get(f"{amount[2].upper()}B", 1), unit)
+    return None if rest else whole

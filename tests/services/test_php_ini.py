@@ -1,0 +1,207 @@
+"""PHP's own settings: what its files say, where they are changed, and what OPcache runs out of."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from autotune.deploy.stack import Part
+from autotune.discovery import adoption
+from autotune.discovery.host_reading import DiscoveredHost
+from autotune.discovery.tiers import instances, tiers
+from autotune.monitor.activity import queue_of
+from autotune.monitor.procfs import Queue
+from autotune.services.base import Endpoint, Own, Role, Site, Value
+from autotune.services.config_files import Tree
+from autotune.services.diagnosis import Finding, PartActivity, PartReading, Resource
+from autotune.services.php_fpm.service import PhpFpm
+from autotune.services.php_ini.diagnosis import DIAGNOSIS
+from autotune.services.php_ini.parameters import PARAMETERS
+from autotune.services.php_ini.service import PhpIni, in_effect, meaning
+from autotune.space.facts import HostFacts
+from autotune.space.space import build
+from autotune.target.read import read
+from tests.discovery.places import POOL, web
+
+PRINTED = (Path(__file__).parent / "fixtures" / "php-ini-fpm.txt").read_text()
+BY_NAME = {parameter.name: parameter for parameter in PARAMETERS}
+CONF = "/etc/php/8.2/fpm/conf.d"
+OWN = f"{CONF}/zz-autotune.ini"
+PHP_INI = "/etc/php/8.2/fpm/php.ini"
+FILES = {
+    PHP_INI: b"[PHP]\nmemory_limit = 128M\n;opcache.enable=1\n"
+    b"realpath_cache_size = 64k\n[PATH=/srv/old]\nrealpath_cache_ttl = 7\n",
+    "/etc/php/8.2/mods-available/opcache.ini": b"zend_extension=opcache.so\nopcache.jit=off\n",
+    f"{CONF}/20-shop.ini": b'opcache.memory_consumption = "96"\nopcache.interned_strings_buffer=4M\n',
+}
+LINKS = {f"{CONF}/10-opcache.ini": "/etc/php/8.2/mods-available/opcache.ini"}
+
+
+@pytest.mark.parametrize(
+    ("name", "written", "value"),
+    [
+        ("opcache_enable", "On", True),
+        ("opcache_enable", "no", False),
+        ("opcache_enable", "", False),
+        ("opcache_memory_consumption", "128", 128),
+        ("opcache_memory_consumption", "128M", None),
+        ("opcache_jit", "", "off"),
+        ("opcache_jit", "disable", "off"),
+        ("opcache_jit", "On", "tracing"),
+        ("opcache_jit", "Function", "function"),
+        ("opcache_jit", "1255", "1255"),
+        ("opcache_jit_buffer_size", "64M", 64),
+        ("opcache_jit_buffer_size", "67108864", 64),
+        ("opcache_jit_buffer_size", "1000", None),
+        ("realpath_cache_size", "4096k", 4096),
+        ("realpath_cache_size", "4M", 4096),
+        ("memory_limit", '"1G"', 1024),
+        ("memory_limit", "-1", None),
+    ],
+)
+def test_what_php_makes_of_a_value(name: str, written: str, value: Value | None) -> None:
+    assert meaning(BY_NAME[name], written) == value
+
+
+def test_the_pool_shows_what_is_in_effect() -> None:
+    values = in_effect(PRINTED)
+    assert set(values) == set(BY_NAME)
+    assert values["opcache_memory_consumption"] == 64
+    assert (values["opcache_jit"], values["realpath_cache_size"]) == ("off", 4096)
+    # Asked for and not mapped; and without OPcache, where all that is left is what was asked for.
+    assert in_effect("opcache.memory_consumption 64\nused_memory 5\nfree_memory 33554427\n"
+                     "wasted_memory 0\n") == {"opcache_memory_consumption": 32}  # fmt: skip
+    assert in_effect("opcache.memory_consumption 64\n") == {"opcache_memory_consumption": 64}
+    assert in_effect("File not found.\n") == {}
+
+
+def host(pool: str = POOL, files: dict[str, bytes] | None = None) -> DiscoveredHost:
+    plain = web(pool=pool)
+    tree = Tree({**plain.tree.files, **(FILES if files is None else files)},
+                {**plain.tree.links, **LINKS})  # fmt: skip
+    return replace(plain, tree=tree)
+
+
+def adopted(of: DiscoveredHost) -> adoption.AdoptedTier:
+    (tier,) = tiers(instances(of)[0])
+    every = adoption.adopt(tier)
+    adoption.check(every)
+    return every
+
+
+def test_debian_s_files_stay_and_another_one_is_read_last() -> None:
+    tier = adopted(host())
+    values = {name.removeprefix("php_ini."): value for name, value in tier.values.items()
+              if name.startswith("php_ini.")}  # fmt: skip
+    assert values == {
+        "opcache_enable": True, "opcache_memory_consumption": 96, "opcache_jit": "off",
+        "opcache_max_accelerated_files": 10_000, "opcache_jit_buffer_size": 0,
+        "opcache_validate_timestamps": True, "opcache_revalidate_freq": 2, "memory_limit": 128,
+        "realpath_cache_size": 64, "realpath_cache_ttl": 120,
+    }  # fmt: skip
+    assert "= 4M` is no value" in tier.left["php_ini.opcache_interned_strings_buffer"]
+    own = tier.own["web.web1.php_ini"]
+    assert [(file.path, file.optional) for file in own.files] == [(OWN, True)]
+    assert own.listen == "/run/php/php8.2-fpm.sock"
+    from autotune.deploy.templates import of_text
+
+    text = tier.templates[own.files[0].template]
+    assert of_text(text, values) == ""
+    other = {
+        **values,
+        "opcache_jit": "tracing",
+        "opcache_enable": False,
+        "realpath_cache_size": 128,
+    }
+    assert of_text(text, other).splitlines() == [
+        "opcache.enable = 0", "opcache.jit = tracing", "realpath_cache_size = 128K",
+    ]  # fmt: skip
+
+
+def test_what_was_kept_there_is_edited() -> None:
+    tier = adopted(
+        host(files={**FILES, OWN: b"opcache.jit = tracing\nopcache.jit_buffer_size=32M\n"})
+    )
+    assert tier.values["php_ini.opcache_jit"] == "tracing"
+    assert tier.values["php_ini.opcache_jit_buffer_size"] == 32
+    assert [file.optional for file in tier.own["web.web1.php_ini"].files] == [False]
+
+
+@pytest.mark.parametrize(
+    ("changed", "name", "why"),
+    [
+        (host(POOL + "php_admin_value[memory_limit] = 99M\n"), "memory_limit", "a pool sets it"),
+        (host(files={**FILES, PHP_INI: b"= 3\n"}), "opcache_jit", "php.ini cannot be read: line 1"),
+        (host(files={PHP_INI: FILES[PHP_INI]}), "opcache_enable", "OPcache is not loaded"),
+        (host(files={}), "opcache_enable", "not where Debian has them"),
+    ],
+)
+def test_what_is_left_as_it_is(changed: DiscoveredHost, name: str, why: str) -> None:
+    tier = adopted(changed)
+    assert why in tier.left[f"php_ini.{name}"]
+    assert f"php_ini.{name}" not in tier.values
+
+
+def test_apache_has_another_build_with_files_of_its_own() -> None:
+    programs = {"php": "/usr/bin/php8.2", "php-fpm": "/usr/sbin/php-fpm8.2"}
+    site = Site(tier="web", host="h", role=Role.HOST, directory="/run/t", installed=True,
+                listen=Endpoint("10.0.0.4", 80), programs=programs)  # fmt: skip
+    paths = [service.config_path(site) for service in (PhpIni("fpm"), PhpIni("apache2"))]
+    assert paths == [f"/etc/php/8.2/{of}/conf.d/zz-autotune.ini" for of in ("fpm", "apache2")]
+    apache = replace(site, programs={"php": "/usr/bin/php8.2", "curl": "/usr/bin/curl"})
+    assert PhpIni("apache2").effective(apache)[0].argv[-2:] == ("/usr/bin/curl", "10.0.0.4:80")
+    pools, settings = Part(PhpFpm(), site), Part(PhpIni("fpm", PhpFpm()), site)
+    queue = Queue(str(pools.service.socket(site)), 9, 511)
+    assert queue_of(replace(pools, site=replace(site, role=Role.APP)), [queue]) is not None
+    assert queue_of(settings, [queue]) is None  # it is the pools' queue
+    elsewhere = replace(site, own=Own(listen="127.0.0.1:9000"))
+    assert PhpIni("fpm").effective(elsewhere)[0].argv[-1] == "tcp://127.0.0.1:9000"
+
+
+FULL = {"hits": 900.0, "misses": 600.0}
+
+
+@pytest.mark.parametrize(
+    ("counted", "move"),
+    [
+        ({**FULL, "oom_restarts": 1}, "raise opcache_memory_consumption"),
+        ({**FULL, "cache_full": 1, "free_memory": 1e5}, "raise opcache_memory_consumption"),
+        (
+            {**FULL, "free_memory": 77_048, "used_memory": 8_311_560},
+            "raise opcache_memory_consumption",
+        ),
+        ({**FULL, "free_memory": 4e6, "used_memory": 4e6}, ""),  # a new release of the application
+        ({**FULL, "num_cached_keys": 223, "max_cached_keys": 223}, "raise opcache_max_accelerated"),
+        ({**FULL, "hash_restarts": 2}, "raise opcache_max_accelerated_files"),
+        (FULL, ""),  # a new release of the application
+        ({**FULL, "misses": 20, "cache_full": 1}, ""),
+        ({**FULL, "hits": 1e6, "cache_full": 1}, ""),
+        ({"strings_buffer_size": 8e6, "strings_free_memory": 10}, "raise opcache_interned_strings"),
+        ({"strings_buffer_size": 8e6, "strings_free_memory": 4e6}, ""),
+    ],
+)
+def test_what_it_runs_out_of(counted: dict[str, float], move: str) -> None:
+    activity = PartActivity("web.h.php_ini", "web", "h", "php_ini", Role.HOST, counters=counted)
+    part = PartReading(activity, {}, failed=0, mostly_errors=False, idle=0.6)
+    rules = (*DIAGNOSIS.refusal_rules, *DIAGNOSIS.cache_rules)
+    findings: list[Finding] = [finding for rule in rules if (finding := rule(part))]
+    assert [finding.resource for finding in findings] == ([Resource.CACHE] if move else [])
+    assert all(move in finding.evidence for finding in findings)
+
+
+def test_its_memory_is_in_the_rule_once(tmp_path: Path) -> None:
+    path = tmp_path / "shop.yaml"
+    path.write_text("name: shop\nslo: {p99: 50ms}\nhosts: {web1: {address: 10.0.0.1}}\n"
+                    "tiers: {web: {hosts: web1, service: nginx+php-fpm}}\nload: {path: /}\n")  # fmt: skip
+    space = build(read(path), {"web1": HostFacts(2, 2 * 2**30, 65_536)})
+    greedy = {"web.php_ini.opcache_memory_consumption": 256, "web.php_ini.opcache_jit_buffer_size": 128,
+              "web.php_fpm.max_children": 64}  # fmt: skip
+    assert space.candidate(greedy).bindings
+    (rule,) = [rule for rule in space.constraints if "memory(web1)" in rule.text]
+    names = rule.names()
+    assert {
+        "web.php_ini.opcache_memory_consumption",
+        "web.php_ini.opcache_jit_buffer_size",
+    } <= names
