@@ -54,6 +54,10 @@ wheel:  ## dist/autotune-*.whl
 	@scripts/setup --venv
 	$(python) -m hatchling build -t wheel
 
+deb:  ## dist/autotune_*.deb of the wheel, for the Python of this distribution
+	@scripts/setup --dev --venv
+	@scripts/deb
+
 docs:  ## the documentation as a site, build/site; installs MkDocs in build/docs
 	python3 -m venv build/docs
 	build/docs/bin/python -m pip install --quiet --require-hashes -r docs/requirements.lock
@@ -63,4 +67,4 @@ clean:  ## remove what the above made here; studies stay
 	rm -rf .venv dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
-.PHONY: help run setup test test-hermetic test-generators test-containers test-quiet test-soak lint bench lock wheel docs clean
+.PHONY: help run setup test test-hermetic test-generators test-containers test-quiet test-soak lint bench lock wheel deb docs clean

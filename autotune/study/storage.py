@@ -16,6 +16,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from hashlib import sha256
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -365,6 +366,11 @@ def digests_of(contents: Mapping[str, bytes]) -> dict[str, bytes]:
 
 def _checked(url: str) -> URL:
     """The URL, which must not show a secret to all who can list processes. Raises AutotuneError."""
+    if find_spec("psycopg") is None:
+        raise AutotuneError(
+            "--storage needs psycopg, which is not installed",
+            hint="pipx inject autotune 'psycopg[binary]', or install autotune[postgresql]",
+        )
     try:
         parsed = make_url(url)
     except (ArgumentError, ValueError):

@@ -279,6 +279,13 @@ def test_no_password_on_a_command_line_and_none_in_a_message(url: str) -> None:
     assert "secret" not in f"{result.exception} {result.exception.hint}"
 
 
+def test_the_driver_is_an_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(storage, "find_spec", lambda name: None)
+    with pytest.raises(AutotuneError, match="needs psycopg") as raised:
+        Storage("postgresql://u@h/d")
+    assert "autotune[postgresql]" in (raised.value.hint or "")
+
+
 def test_a_database_that_is_not_there(tmp_path: Path) -> None:
     with pytest.raises(AutotuneError, match="cannot be used") as raised:
         Storage(f"postgresql://u@/d?host={tmp_path}")
