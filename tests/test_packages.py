@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = pytest.mark.containers
+pytestmark = [pytest.mark.containers, pytest.mark.stack]  # of a machine with Podman, never hermetic
 ROOT = Path(__file__).parents[1]
 BASE, IMAGE = "localhost/autotune-test-debian", "localhost/autotune-test-image"
 # The engine may not raise limits above those of whoever runs it.
