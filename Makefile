@@ -14,7 +14,7 @@ setup:  ## what `make run` and `make test` begin with: packages and .venv, no mo
 
 test:  ## what CI runs: all tests that hold on any machine, however slow and however disturbed
 	@scripts/setup --dev
-	@scripts/test hermetic long servers
+	@scripts/test hermetic together
 
 test-hermetic:  ## of these, the tests that need no server, no network and no root
 	@scripts/setup --dev --venv

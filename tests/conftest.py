@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import os
 import signal
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import pytest
@@ -72,10 +72,16 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> Grouped
     return Grouped(config, log) if config.getoption("dist") == "loadgroup" else None
 
 
-@pytest.fixture(autouse=True)
-def _catalogue() -> Iterator[None]:
-    """What the target of a test declares is gone after it."""
-    yield
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_teardown() -> Generator[None, object, object]:
+    """What the target of a test declares is gone after it and its fixtures."""
+    try:
+        return (yield)
+    finally:
+        _forget_declared()
+
+
+def _forget_declared() -> None:
     if SHIPPED[0] == registry.ALL:
         return
     registry.ALL[:] = SHIPPED[0]
@@ -86,9 +92,10 @@ def _catalogue() -> Iterator[None]:
 
 
 @pytest.fixture(autouse=True)
-def _patience(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+def _patience(request: pytest.FixtureRequest) -> None:
     """However busy this machine is, real servers come up and answer."""
     if any(request.node.get_closest_marker(mark) for mark in ("lab", "stack")):
+        monkeypatch = request.getfixturevalue("monkeypatch")
         monkeypatch.setattr("autotune.deploy.deployment.READY_SECONDS", 60.0)
         monkeypatch.setattr("autotune.runtimes.embedded.UP_SECONDS", 60.0)
         monkeypatch.setattr("autotune.monitor.watch.LAST_SAMPLE", 60.0)

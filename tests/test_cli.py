@@ -113,8 +113,8 @@ def test_a_damaged_study_does_not_hide_the_others(tmp_path: Path) -> None:
     assert "damaged" in done.stderr
 
 
-def test_load_is_not_sent_without_leave(tmp_path: Path) -> None:
-    argv = [sys.executable, "-m", "autotune", "run", str(tmp_path / "none.yaml")]
-    done = subprocess.run(argv, capture_output=True, text=True, check=False)
-    assert done.returncode == errors.INVALID_TARGET
-    assert "cannot be read" in done.stderr
+def test_load_is_not_sent_without_leave(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["run", str(tmp_path / "none.yaml")]
+    code = outcome.end(lambda: app(words, standalone_mode=False), as_json=False)
+    assert code == errors.INVALID_TARGET
+    assert "cannot be read" in capsys.readouterr().err

@@ -305,6 +305,7 @@ def test_reports_have_neither_secrets_nor_markup_nor_control(tmp_path: Path) -> 
     assert SECRET not in shown
 
 
+@pytest.mark.long
 def test_a_terminal_in_latin_1_gets_a_report(tmp_path: Path) -> None:
     words = [sys.executable, "-m", "autotune", "report", str(STUDIES / "improved")]
     done = subprocess.run(words, capture_output=True, check=False, timeout=240, cwd=tmp_path,

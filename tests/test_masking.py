@@ -199,22 +199,20 @@ def test_there_are_enough_lines() -> None:
     assert len(ORDINARY) >= 40
 
 
-@pytest.mark.parametrize(("line", "secret"), SECRETS)
-def test_a_secret_is_masked_and_comes_from_the_host_again(line: str, secret: str) -> None:
-    text = f"first line\n  {line}\nlast line\n"
-    masked = masking.masked(text)
-    assert secret not in masked
-    assert masked.startswith("first line\n")
-    assert masked.endswith("\nlast line\n")
-    assert masking.masked(masked) == masked
-    assert masking.unmasked(masked.encode(), text.encode(), "it") == text.encode()
+def test_a_secret_is_masked_and_comes_from_the_host_again() -> None:
+    for line, secret in SECRETS:
+        text = f"first line\n  {line}\nlast line\n"
+        masked = masking.masked(text)
+        assert secret not in masked
+        assert masked.startswith("first line\n")
+        assert masked.endswith("\nlast line\n")
+        assert masking.masked(masked) == masked
+        assert masking.unmasked(masked.encode(), text.encode(), "it") == text.encode()
 
 
-@pytest.mark.parametrize("line", ORDINARY)
-def test_an_ordinary_line_is_as_it_was(line: str) -> None:
-    assert (
-        masking.masked(f"first line\n  {line}\nlast line\n") == f"first line\n  {line}\nlast line\n"
-    )
+def test_an_ordinary_line_is_as_it_was() -> None:
+    texts = [f"first line\n  {line}\nlast line\n" for line in ORDINARY]
+    assert [text for text in texts if masking.masked(text) != text] == []
 
 
 OF_A_HOST = b"requirepass hunter2\nhz 10\n# masterauth hunter3\n"

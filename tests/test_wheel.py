@@ -58,6 +58,7 @@ def autotune(installed: Path, cwd: Path, *words: str) -> subprocess.CompletedPro
     )
 
 
+@pytest.mark.long
 def test_an_empty_directory_gets_a_target_that_can_be_read(installed: Path, tmp_path: Path) -> None:
     done = autotune(installed, tmp_path, "init")
     assert done.returncode == 0, done.stderr

@@ -76,15 +76,15 @@ ALLOWED = [
     ("templates/apache/", "judges", RENDERED),
 ]
 JOINT = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|_+")
+ANY = re.compile(rf"\b(?:{'|'.join(PRIVATE)})\b", re.IGNORECASE)
 
 
 @functools.cache
 def texts(path: Path) -> tuple[tuple[int, str], ...]:
-    """Lines with their words: identifiers split at their joints, literals and comments as they are."""
+    """Lines with a private word: identifiers split at their joints, literals and comments as they are."""
     source = path.read_text(encoding="utf-8")
-    if path.suffix != ".py":
-        return tuple(enumerate(source.splitlines(), 1))
-    return tuple(dict.fromkeys(python_texts(source)))
+    lines = enumerate(source.splitlines(), 1) if path.suffix != ".py" else python_texts(source)
+    return tuple(line for line in dict.fromkeys(lines) if ANY.search(line[1]))
 
 
 def python_texts(source: str) -> Iterator[tuple[int, str]]:

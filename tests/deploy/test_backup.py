@@ -36,6 +36,7 @@ states = st.builds(
 )
 
 
+@pytest.mark.long
 @given(states, st.text(), st.text())
 def test_what_is_written_is_what_is_read(state: HostState, host: str, study: str) -> None:
     backup = HostBackup(host, study, state, dict.fromkeys(state.units, "enabled"))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from autotune.deploy import dataset
 from autotune.target.model import Data
 
@@ -19,6 +21,7 @@ def test_the_most_popular_keys_come_last() -> None:
     assert first == 0
 
 
+@pytest.mark.long
 def test_of_many_pairs_only_so_many_are_hot() -> None:
     keys = dataset.recent(Data(pairs=10**9))
     assert len(keys) == dataset.HOT

@@ -33,6 +33,7 @@ def test_a_file_on_trial_is_as_secret_as_the_real_one(tmp_path: Path) -> None:
     assert list((tmp_path / "run").iterdir()) == []
 
 
+@pytest.mark.long
 def test_two_at_once_do_not_meet(tmp_path: Path) -> None:
     def ask_about(_: int) -> list[str | None]:
         cases = [part(tmp_path, 'sleep 0.02; grep right "$1"') for _ in range(10)]

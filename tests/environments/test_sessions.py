@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -24,12 +25,12 @@ from autotune.services.base import Settings
 from autotune.target.read import read
 
 PAPER = Path(__file__).parents[2] / "targets" / "paper.yaml"
-COMMAND = """
+COMMAND = f"""
 name: toy
-command: [python3, toy.py]
+command: [{sys.executable}, toy.py]
 maximize: throughput
 parameters:
-  x: {range: [1, 100], default: 5}
+  x: {{range: [1, 100], default: 5}}
 """
 TOY = """
 import json, sys

@@ -32,6 +32,7 @@ def faults(results: list[Result]) -> list[str]:
             for result in results for place, example in result.faults.items()]  # fmt: skip
 
 
+@pytest.mark.long
 def test_no_parser_stumbles(tmp_path: Path) -> None:
     assert not faults(list(campaign(tmp_path, FEW, 1)))
 

@@ -129,6 +129,7 @@ def test_the_interval_holds_the_peak_nine_times_in_ten(noise: float) -> None:
     assert 31 <= hits <= 40
 
 
+@pytest.mark.long
 def test_noise_is_learned_and_handed_on() -> None:
     quiet = loud = Noise()
     for seed in range(6):
@@ -253,6 +254,7 @@ def test_max_rate_is_never_exceeded() -> None:
     assert max(probe.rates) <= 2000.0 * (1 + 1e-9)
 
 
+@pytest.mark.long
 @given(
     peak=st.floats(20.0, 50_000.0),
     ratio=st.floats(0.2, 5.0),

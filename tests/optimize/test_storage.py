@@ -27,6 +27,7 @@ os.kill(os.getpid(), signal.SIGKILL)
 """
 
 
+@pytest.mark.long
 def test_a_killed_process_loses_nothing_and_any_reader_can_open_the_file(tmp_path: Path) -> None:
     path = tmp_path / "study.db"
     ended = subprocess.run([sys.executable, "-c", TELLS, str(path)], env=os.environ, check=False)

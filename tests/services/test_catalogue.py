@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 
 import pytest
 
@@ -19,17 +18,7 @@ ALL: dict[str, Service] = {**SERVICES, **APPS, "sysctl": Sysctl(), "limits": Lim
 FACTS = {"cpus", "memory", "nofile", "min", "max"}
 
 
-def each_parameter() -> Iterator[tuple[Service, Parameter]]:
-    for service in ALL.values():
-        for parameter in service.parameters:
-            yield service, parameter
-
-
-EACH = pytest.mark.parametrize(
-    ("service", "parameter"),
-    list(each_parameter()),
-    ids=[f"{service.name}.{parameter.name}" for service, parameter in each_parameter()],
-)
+EACH = pytest.mark.parametrize("service", ALL.values(), ids=lambda service: service.name)
 
 
 def values(parameter: Parameter) -> dict[str, Value]:
@@ -47,96 +36,100 @@ def is_expression(parameter: Parameter, value: Bound | Value | None) -> bool:
 
 
 @EACH
-def test_it_is_explained(service: Service, parameter: Parameter) -> None:
-    assert re.fullmatch(r"[A-Z].{10,110}\.", parameter.meaning)
-    assert parameter.source
-    pattern = r"[a-z][a-z0-9_.-]*" if service.name == "sysctl" else r"[A-Za-z][A-Za-z0-9_]*"
-    assert re.fullmatch(pattern, parameter.name)
-    assert parameter.unit in {"", *DURATION, *SIZE}
+def test_it_is_explained(service: Service) -> None:
+    for parameter in service.parameters:
+        assert re.fullmatch(r"[A-Z].{10,110}\.", parameter.meaning)
+        assert parameter.source
+        pattern = r"[a-z][a-z0-9_.-]*" if service.name == "sysctl" else r"[A-Za-z][A-Za-z0-9_]*"
+        assert re.fullmatch(pattern, parameter.name)
+        assert parameter.unit in {"", *DURATION, *SIZE}
 
 
 @EACH
-def test_it_has_either_bounds_or_choices(service: Service, parameter: Parameter) -> None:
-    if parameter.choices:
-        assert parameter.low is parameter.high is None
-        assert not parameter.log
-        assert len(set(map(repr, parameter.choices))) == len(parameter.choices) > 1
-    else:
-        assert parameter.low is not None
-        assert parameter.high is not None
-
-
-@EACH
-def test_its_bounds_are_bounds(service: Service, parameter: Parameter) -> None:
-    low, high = parameter.low, parameter.high
-    if isinstance(low, int | float) and isinstance(high, int | float):
-        assert low < high
-        assert type(low) is type(high)
-    if parameter.log and isinstance(low, int | float):
-        assert low > 0
-
-
-@EACH
-def test_its_values_are_within_its_bounds(service: Service, parameter: Parameter) -> None:
-    for where, value in values(parameter).items():
+def test_it_has_either_bounds_or_choices(service: Service) -> None:
+    for parameter in service.parameters:
         if parameter.choices:
-            assert any(value is c or (value == c and type(value) is type(c))
-                       for c in parameter.choices), where  # fmt: skip
-            continue
-        if is_expression(parameter, value):
-            continue
-        assert not isinstance(value, bool | str), where
-        if isinstance(parameter.low, int | float):
-            assert value >= parameter.low, where
-        if isinstance(parameter.high, int | float):
-            assert value <= parameter.high, where
-        if isinstance(parameter.low, int):
-            assert isinstance(value, int), where
+            assert parameter.low is parameter.high is None
+            assert not parameter.log
+            assert len(set(map(repr, parameter.choices))) == len(parameter.choices) > 1
+        else:
+            assert parameter.low is not None
+            assert parameter.high is not None
 
 
 @EACH
-def test_expressions_name_only_facts_of_a_host(service: Service, parameter: Parameter) -> None:
-    for value in (parameter.low, parameter.high, *values(parameter).values()):
-        if is_expression(parameter, value):
-            assert set(re.findall(r"[A-Za-z_]\w*", str(value))) <= FACTS
+def test_its_bounds_are_bounds(service: Service) -> None:
+    for parameter in service.parameters:
+        low, high = parameter.low, parameter.high
+        if isinstance(low, int | float) and isinstance(high, int | float):
+            assert low < high
+            assert type(low) is type(high)
+        if parameter.log and isinstance(low, int | float):
+            assert low > 0
 
 
 @EACH
-def test_its_conditions_name_siblings_and_their_choices(
-    service: Service, parameter: Parameter
-) -> None:
-    siblings = {sibling.name: sibling for sibling in service.parameters}
-    for name, wanted in parameter.when:
-        assert name != parameter.name
-        assert set(wanted) < set(siblings[name].choices)
-        # A parameter is only ever missing together with what it depends on.
-        roles = siblings[name].roles
-        assert roles is None or (parameter.roles is not None and parameter.roles <= roles)
+def test_its_values_are_within_its_bounds(service: Service) -> None:
+    for parameter in service.parameters:
+        for where, value in values(parameter).items():
+            if parameter.choices:
+                assert any(value is c or (value == c and type(value) is type(c))
+                           for c in parameter.choices), where  # fmt: skip
+                continue
+            if is_expression(parameter, value):
+                continue
+            assert not isinstance(value, bool | str), where
+            if isinstance(parameter.low, int | float):
+                assert value >= parameter.low, where
+            if isinstance(parameter.high, int | float):
+                assert value <= parameter.high, where
+            if isinstance(parameter.low, int):
+                assert isinstance(value, int), where
 
 
 @EACH
-def test_roles_are_those_the_service_plays(service: Service, parameter: Parameter) -> None:
-    played = {role for deployment in DEPLOYMENTS for part, role in parts(deployment)
-              if part.name == service.name}  # fmt: skip
-    assert set(parameter.roles or ()) <= played
-    assert set(parameter.published) <= (parameter.roles or played)
+def test_expressions_name_only_facts_of_a_host(service: Service) -> None:
+    for parameter in service.parameters:
+        for value in (parameter.low, parameter.high, *values(parameter).values()):
+            if is_expression(parameter, value):
+                assert set(re.findall(r"[A-Za-z_]\w*", str(value))) <= FACTS
 
 
-@pytest.mark.parametrize("service", ALL.values(), ids=lambda service: service.name)
+@EACH
+def test_its_conditions_name_siblings_and_their_choices(service: Service) -> None:
+    for parameter in service.parameters:
+        siblings = {sibling.name: sibling for sibling in service.parameters}
+        for name, wanted in parameter.when:
+            assert name != parameter.name
+            assert set(wanted) < set(siblings[name].choices)
+            # A parameter is only ever missing together with what it depends on.
+            roles = siblings[name].roles
+            assert roles is None or (parameter.roles is not None and parameter.roles <= roles)
+
+
+@EACH
+def test_roles_are_those_the_service_plays(service: Service) -> None:
+    for parameter in service.parameters:
+        played = {role for deployment in DEPLOYMENTS for part, role in parts(deployment)
+                  if part.name == service.name}  # fmt: skip
+        assert set(parameter.roles or ()) <= played
+        assert set(parameter.published) <= (parameter.roles or played)
+
+
+@EACH
 def test_names_are_unique(service: Service) -> None:
     names = [parameter.name for parameter in service.parameters]
     assert len(set(names)) == len(names)
 
 
 @EACH
-def test_what_it_is_derived_from_are_siblings_and_gives_its_stock(
-    service: Service, parameter: Parameter
-) -> None:
-    if parameter.derive:
-        assert parameter.stock == parse(parameter.derive).evaluate(stock(service))
+def test_what_it_is_derived_from_are_siblings_and_gives_its_stock(service: Service) -> None:
+    for parameter in service.parameters:
+        if parameter.derive:
+            assert parameter.stock == parse(parameter.derive).evaluate(stock(service))
 
 
-@pytest.mark.parametrize("service", ALL.values(), ids=lambda service: service.name)
+@EACH
 def test_orders_hold_between_its_own_numbers(service: Service) -> None:
     for small, large in service.at_most:
         assert parse(small).evaluate(stock(service)) <= parse(large).evaluate(stock(service))

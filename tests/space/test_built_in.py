@@ -110,6 +110,7 @@ constraints:
     return fleet(directory, more, lb1=small, web1=small, web2=small, mc1=small)
 
 
+@pytest.mark.long
 def test_no_candidate_of_a_thousand_breaks_a_rule_and_each_rule_binds(tmp_path: Path) -> None:
     space = tight(tmp_path)
     rng = random.Random(5)

@@ -59,6 +59,7 @@ def test_a_rule_about_a_tier_is_over_what_runs_there(space: Space) -> None:
     assert apache.settings["web.apache.ServerLimit"] == 256
 
 
+@pytest.mark.long
 def test_no_candidate_of_a_thousand_breaks_a_rule_that_applies(space: Space) -> None:
     rng = random.Random(7)
     product_bound = 0

@@ -44,6 +44,7 @@ def suggestions(space: Space) -> st.SearchStrategy[dict[str, Any]]:
     return st.fixed_dictionaries({d.name: values(d) for d in space.tunable})
 
 
+@pytest.mark.long
 @settings(max_examples=300, deadline=None)
 @given(data=st.data())
 def test_every_candidate_keeps_every_rule_and_every_bound(local: Space, data: Any) -> None:

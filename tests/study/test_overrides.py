@@ -20,7 +20,7 @@ SET = "web.php_fpm.max_children=40"
 def test_a_study_keeps_what_its_run_was_told(tmp_path: Path) -> None:
     target, studies = tmp_path / "t.yaml", tmp_path / "studies"
     target.write_text(PAPER)
-    words = ["run", str(target), "--yes", "--name", "quick", "--time", "10m", "--trials", "4"]
+    words = ["run", str(target), "--yes", "--name", "quick", "--time", "1m", "--trials", "3"]
     done = CliRunner().invoke(app, [*words, "--set", SET, "--studies", str(studies)])
     assert done.exit_code == 0, done.output
     study = studies / "quick"
@@ -33,8 +33,8 @@ def test_a_study_keeps_what_its_run_was_told(tmp_path: Path) -> None:
         environment = start.finished(study)
         assert environment.space.baseline["web.php_fpm.max_children"] == 40
         assert "web.php_fpm.max_children" not in {d.name for d in environment.space.tunable}
-        assert environment.file.target.budget.trials == 4
-        assert environment.file.target.budget.time == 600
+        assert environment.file.target.budget.trials == 3
+        assert environment.file.target.budget.time == 60
     assert read(study / "target.yaml").target.name == "quick"
 
 

@@ -110,6 +110,7 @@ TREES = st.recursive(
 )
 
 
+@pytest.mark.long
 @given(st.sampled_from(list(_locations(WHOLE))), TREES)
 @settings(
     max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import functools
 import json
 import re
 from collections.abc import Iterator
@@ -25,9 +26,13 @@ BEYOND = re.compile(
 )
 
 
+@functools.cache
+def validator() -> jsonschema.Draft202012Validator:
+    return jsonschema.Draft202012Validator(schema.schema())
+
+
 def errors(tree: Any) -> list[str]:
-    validator = jsonschema.Draft202012Validator(schema.schema())
-    return [error.message for error in validator.iter_errors(tree)]
+    return [error.message for error in validator().iter_errors(tree)]
 
 
 def test_the_file_is_what_the_models_say() -> None:

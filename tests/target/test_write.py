@@ -104,6 +104,7 @@ TARGETS = st.fixed_dictionaries(
 )
 
 
+@pytest.mark.long
 @given(TARGETS)
 @settings(
     deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
