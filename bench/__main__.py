@@ -14,6 +14,7 @@ BENCHES = (
     "spending",
     "claims",
     "beds",
+    "shared",
     "changes",
     "minimal",
 )

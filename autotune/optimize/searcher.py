@@ -6,7 +6,7 @@ All of it is in Optuna's storage, so that a killed tuner loses nothing.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,7 +16,7 @@ import numpy as np
 import optuna
 from optuna.exceptions import StorageInternalError
 from optuna.storages import RDBStorage
-from optuna.trial import TrialState
+from optuna.trial import FrozenTrial, TrialState
 from sqlalchemy import event
 from sqlalchemy.exc import SQLAlchemyError
 
@@ -93,6 +93,8 @@ class Searcher:
         self._distributions = distributions(self._dimensions)
         self._task = Task(space, trials, seed, several)
         self.chosen = choose(kind, self._task)
+        # Suggestions of other processes: Optuna's number by the study's.
+        self._elsewhere: dict[int, int] = {}
         self._study = optuna.create_study(
             storage=optuna.storages.RDBStorage(storage) if isinstance(storage, str) else storage,
             study_name=name,
@@ -167,12 +169,7 @@ class Searcher:
         worst = INFEASIBLE_SHARE * min(peaks, default=0.0)
         value, violation = (worst, 1.0) if outcome.peak is None else (outcome.peak, -1.0)
         if asked is None or asked >= len(trials) or trials[asked].state.is_finished():
-            finished = optuna.trial.create_trial(
-                params=inside(values, self._dimensions),
-                distributions=self._distributions,
-                value=value,
-                user_attrs=dict(outcome.notes),
-            )
+            finished = self._made(values, value=value, user_attrs=dict(outcome.notes))
             finished.set_constraint(FEASIBLE, violation)
             self._study.add_trial(finished)
             return
@@ -184,19 +181,39 @@ class Searcher:
             trial.set_constraint(FEASIBLE, violation)
         self._study.tell(trial, value)
 
+    def recorded(self) -> frozenset[int]:
+        """The study's own numbers of the trials whose outcomes it has."""
+        complete = self._study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
+        return frozenset(trial.user_attrs.get("trial", -1) for trial in complete)
+
+    def believe(self, elsewhere: Mapping[int, Settings]) -> None:
+        """What searches of other processes suggested and is being measured, by the study's own numbers:
+        it is believed to come out as the model predicts."""
+        for number in self._elsewhere.keys() - elsewhere.keys():
+            self.discard(self._elsewhere.pop(number))
+        for number in sorted(elsewhere.keys() - self._elsewhere.keys()):
+            self._elsewhere[number] = len(self._study.get_trials(deepcopy=False))
+            self._study.add_trial(self._made(elsewhere[number], state=TrialState.RUNNING))
+
+    def _made(self, values: Settings, **more: Any) -> FrozenTrial:
+        """A trial that the sampler did not suggest."""
+        params = inside(values, self._dimensions)
+        return optuna.trial.create_trial(
+            params=params, distributions=self._distributions, **more
+        )  # fmt: skip
+
     def discard(self, asked: int | None) -> None:
         """A suggestion, by its number, that nobody is to measure or that says nothing."""
         if asked is not None and asked < len(self._study.get_trials(deepcopy=False)):
             self._study.tell(asked, state=TrialState.FAIL, skip_if_finished=True)
 
-    def discard_pending(self, measured: Collection[int | None] = ()) -> None:
-        """After a kill: suggestions that nobody is measuring any more; those in ``measured`` are."""
+    def discard_pending(self) -> None:
+        """After a kill: suggestions that nobody is measuring any more."""
         for trial in self._study.get_trials(deepcopy=False, states=(TrialState.RUNNING,)):
-            if trial.number not in measured:
-                self._study.tell(trial.number, state=TrialState.FAIL)
+            self._study.tell(trial.number, state=TrialState.FAIL)
 
     def part(self) -> None:
-        """Draw other random numbers than the searches of other processes in the same storage."""
+        """Draw other random numbers than the searches of other processes for the same study."""
         self.chosen.sampler.reseed_rng()
 
 

@@ -24,10 +24,18 @@ from autotune.optimize.beds import offsets
 from autotune.optimize.searcher import Searcher
 from autotune.study import trial as trials
 from autotune.study.context import ProgressReporter, TrialContext, history
-from autotune.study.loop import catch_up, concluded, following, learn, prepared
+from autotune.study.loop import (
+    Proposal,
+    catch_up,
+    concluded,
+    following,
+    learn,
+    prepared,
+    propose,
+)
 from autotune.study.ranking import bed_readings
 from autotune.study.records import Phase, Trial
-from autotune.study.schedule import Conclude, Measure, Step
+from autotune.study.schedule import Ask, Conclude, Measure, Step
 from autotune.study.store import Store
 from autotune.study.turns import Turns
 from autotune.target.beds import directory_of
@@ -36,6 +44,7 @@ from autotune.target.model import Budget
 COMPARING = (Phase.BASELINE, Phase.REFERENCE, Phase.FINALIST)  # trials that tell beds apart
 NEWS = 0.5  # seconds after which what other processes have recorded is looked at
 Known = tuple[Estimate | None, Estimate | None, float]
+Next = tuple[Step, Trial | None, Known]
 NOTHING: Known = (None, None, inf)
 GLANCE = 0.2  # seconds between looks at whether the study is to stop
 
@@ -68,7 +77,8 @@ class Crew:
 
     def __post_init__(self) -> None:
         self.turns = Turns(tuple(self.environments), NEWS if self.store.shared else None)
-        self._active: tuple[str, ...] | None = None
+        self._caught_up = False
+        self._searching = threading.Lock()
         lock = threading.RLock()
         self._reporters = {bed: OfBed(self.progress, bed, lock) for bed in self.environments}
 
@@ -121,22 +131,33 @@ class Crew:
         """Trials, one after the other, until nothing is left to measure."""
         while True:
             context.turn()
-            step, trial, expected = self.store.decide(partial(self._decide, context))
+            step, trial, expected = self._next(context)
             if isinstance(step, Conclude):
                 return
             if trial is None:
                 self.turns.wait(bed, context.clock)
                 continue
             done = trial if trial.over else trials.measure(trial, context, *expected)
-            self.store.decide(partial(self._learn, context, done))
+            self._learn(context, done)
             self.turns.over(bed, context.clock)
 
-    def _decide(self, context: TrialContext) -> tuple[Step, Trial | None, Known]:
+    def _next(self, context: TrialContext) -> Next:
+        """What is next, on record. No worker of a shared study waits for the model of another one."""
+        decided = self.store.decide(partial(self._decide, context, None))
+        while isinstance(decided[0], Ask):
+            with self._searching:
+                proposal = propose(context, self.searcher)
+            decided = self.store.decide(partial(self._decide, context, proposal))
+        return decided
+
+    def _decide(self, context: TrialContext, proposal: Proposal | None) -> Next:
         """What is next, the trial that it is, if any, and what is known before it."""
-        self._catch_up()
         if self.store.state.verdict is not None:
             return Conclude(), None, NOTHING
-        step = following(context, self.searcher, self.budget)
+        if not (self._caught_up or self.store.shared):
+            catch_up(self.searcher, self.store.state)
+            self._caught_up = True
+        step = following(context, self.searcher, self.budget, proposal)
         if isinstance(step, Conclude):
             concluded(context)
         if not isinstance(step, Measure):
@@ -144,16 +165,16 @@ class Crew:
         expected = prepared(step, context, self.budget)
         return step, trials.begin(step, context), expected
 
-    def _catch_up(self) -> None:
-        """The search hears of what it has missed: before anything is asked of it, and where a worker
-        elsewhere may have been killed before it could tell."""
-        active = self.store.state.active_beds
-        if self._active is None or (self.store.shared and active != self._active):
-            self._active = None
-            catch_up(self.searcher, self.store.state)
-            self._active = active
-
     def _learn(self, context: TrialContext, done: Trial) -> None:
+        """In a study that is shared the search hears of it when it is asked, as of those of others."""
+        if not self.store.shared:
+            self.store.decide(partial(self._learn_here, context, done))
+            return
+        if done.phase in COMPARING and done.peak is not None:
+            self.store.decide(partial(self._compare, done))
+        context.spent()
+
+    def _learn_here(self, context: TrialContext, done: Trial) -> None:
         self._compare(done)
         learn(context, self.searcher, done)
 

@@ -8,6 +8,8 @@ from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from optuna.storages import InMemoryStorage
+
 from autotune import __version__, durable
 from autotune.environments.beds import Beds, limits, unlike
 from autotune.environments.beds import prepare as prepare_beds
@@ -16,6 +18,7 @@ from autotune.study import journal, start
 from autotune.study.beds import tune
 from autotune.study.context import ProgressReporter, described, held, target_text, versions
 from autotune.study.directory import EVENTS, directories
+from autotune.study.optuna_copy import copying
 from autotune.study.records import replay
 from autotune.study.shared import Pulse, SharedStore
 from autotune.study.storage import SharedStudy, Storage
@@ -64,10 +67,11 @@ def join(
         assert isinstance(store, SharedStore)
         own_target(study, directory)
         store.join(beds)
-        search = storage.again(lambda: start.search(environment, study.name, storage.optuna))
+        search = start.search(environment, study.name, InMemoryStorage())
         search.part()
         progress.note(f"sampler {search.chosen.name}: {search.chosen.why}")
-        with storage.errors():
+        in_tables = partial(start.search, environment, study.name)
+        with storage.errors(), copying(storage, study, in_tables):
             tune(environment, store, search, environment.file.target.budget, progress)
         store.refresh()
         storage.copy_files(study, list(journal.read(directory / EVENTS)), directory)

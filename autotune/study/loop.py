@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from math import log
 from typing import Any
 
@@ -11,12 +12,13 @@ from autotune.diagnose.diagnosis import recommended_moves
 from autotune.environments.load_session import UNKNOWN_SD
 from autotune.estimate import WITHIN_90, Estimate
 from autotune.optimize.gp.surrogate import CAPACITIES, MATTERS, MOVES
-from autotune.optimize.searcher import Outcome, Searcher
+from autotune.optimize.searcher import Outcome, Searcher, Suggestion
 from autotune.study import trial as trials
 from autotune.study.context import TrialContext
 from autotune.study.ranking import FINALS, Verdict, conclude, drifted, works
 from autotune.study.records import COUNTED, Phase, State, Trial
 from autotune.study.schedule import (
+    Ask,
     Conclude,
     Measure,
     Rank,
@@ -40,29 +42,59 @@ def tune(context: TrialContext, searcher: Searcher, budget: Budget) -> Verdict:
     """Run the study to its end, from wherever it stands."""
     with context.clock.on("search"):
         catch_up(searcher, context.store.state)
-    while not isinstance(step := following(context, searcher, budget), Conclude | Wait):
+    while isinstance(step := following(context, searcher, budget), Measure):
         request = prepared(step, context, budget)
         done = trials.run(step, context, *request)
         learn(context, searcher, done)
     return concluded(context)
 
 
+@dataclass(frozen=True)
+class Proposal:
+    """A suggestion that was asked for while others could decide, of the first ``trials`` of them."""
+
+    suggestion: Suggestion
+    trials: int
+
+    def new(self, state: State) -> bool:
+        """Whether nobody has begun to measure the same meanwhile."""
+        return all(t.suggested != self.suggestion.values for t in state.trials[self.trials :])
+
+
 def following(
-    context: TrialContext, searcher: Searcher, budget: Budget
-) -> Measure | Conclude | Wait:
-    """What is next to be measured, if anything; what the model is asked for that is on record."""
+    context: TrialContext, searcher: Searcher, budget: Budget, proposal: Proposal | None = None
+) -> Measure | Ask | Conclude | Wait:
+    """What is next to be measured, if anything; what the model is asked for that is on record.
+
+    In a study that is shared the model is asked for configurations before: where no ``proposal`` has
+    one, that is what is next.
+    """
     while True:
         state = context.store.state
         step = next_step(state, context.space, budget, context.elapsed, context.bed)
         if isinstance(step, Measure | Conclude | Wait):
             return step
+        if isinstance(step, Ask) and state.shared and not (proposal and proposal.new(state)):
+            return step
         with context.clock.on("search"):
+            if state.shared and not isinstance(step, Ask):
+                hear(searcher, state)
             if isinstance(step, Rank):
                 _rank(context, searcher)
             elif isinstance(step, Simplify):
                 _simplify(context, searcher, step.trial)
-            elif (asked := _ask(context, searcher)) is not None:
+            elif (asked := _asked(context, searcher, proposal)) is not None:
                 return asked
+
+
+def propose(context: TrialContext, searcher: Searcher) -> Proposal:
+    """What the model suggests, of all that workers have on record; it takes a while."""
+    state = context.store.state
+    with context.clock.on("search"):
+        hear(searcher, state)
+        suggestion = searcher.ask(drifted(state))
+        searcher.discard(suggestion.number)  # believed when it is on record, as those of others are
+        return Proposal(suggestion, len(state.trials))
 
 
 def prepared(
@@ -111,10 +143,10 @@ def incumbent(state: State) -> Estimate | None:
     return max(full, key=lambda estimate: estimate.log_mean, default=None)
 
 
-def _ask(context: TrialContext, searcher: Searcher) -> Measure | None:
+def _asked(context: TrialContext, searcher: Searcher, proposal: Proposal | None) -> Measure | None:
     """What to measure next; ``None`` when the model sees nothing left to win."""
     state = context.store.state
-    suggestion = searcher.ask(drifted(state))
+    suggestion = proposal.suggestion if proposal else searcher.ask(drifted(state))
     probability = suggestion.improvement_probability
     if probability is not None and probability < STOP_BELOW:
         searcher.discard(suggestion.number)
@@ -126,7 +158,8 @@ def _ask(context: TrialContext, searcher: Searcher) -> Measure | None:
         context.progress.note(f"search ends: {why}")
         return None
     settings = {**context.space.baseline, **suggestion.values}
-    return Measure(Phase.SEARCH, settings, asked=suggestion.number, suggested=suggestion.values)
+    number = None if proposal else suggestion.number  # of Optuna, which others number differently
+    return Measure(Phase.SEARCH, settings, asked=number, suggested=suggestion.values)
 
 
 def _rank(context: TrialContext, searcher: Searcher) -> None:
@@ -193,8 +226,21 @@ def tell(
 
 
 def catch_up(searcher: Searcher, state: State) -> None:
-    """After a kill: record what was measured and not recorded, discard suggestions never measured.
-    Other processes measure theirs, in a study that is shared."""
+    """After a kill: record what was measured and not recorded, discard suggestions never measured."""
     for trial in state.finished(*LEARNED):
         _tell(searcher, trial, state)
-    searcher.discard_pending([t.asked for t in state.under_way()] if state.shared else ())
+    searcher.discard_pending()
+
+
+def hear(searcher: Searcher, state: State) -> None:
+    """To a search that has nothing but what is on record: the outcomes, and what workers measure now."""
+    hear_outcomes(searcher, state)
+    searcher.believe({t.number: t.suggested for t in state.under_way(Phase.SEARCH)})
+
+
+def hear_outcomes(searcher: Searcher, state: State) -> None:
+    """Those that it has not heard of yet."""
+    recorded = searcher.recorded()
+    for trial in state.finished(*LEARNED):
+        if trial.number not in recorded:
+            _tell(searcher, replace(trial, asked=None), state)

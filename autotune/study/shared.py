@@ -200,6 +200,7 @@ class SharedStore(Store):
 
         def attempt() -> T:
             with self._lock:
+                self.refresh()  # most of what is new, while others may decide
                 before = self.state, self._number, {b: [*r] for b, r in self._waiting.items()}
                 try:
                     with self.database.engine.begin() as connection:

@@ -26,7 +26,6 @@ from optuna.storages import RDBStorage
 from sqlalchemy import Connection, Engine, create_engine, text
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError, InterfaceError, OperationalError, SQLAlchemyError
-from sqlalchemy.pool import NullPool
 
 from autotune import durable
 from autotune.errors import AutotuneError
@@ -60,13 +59,11 @@ MIGRATIONS: tuple[str, ...] = (
     """,
 )
 SCHEMA = len(MIGRATIONS)
+COPIES = 0x6175  # of the lock of who writes Optuna's tables
 LOCKS = 0x6174  # of advisory locks: the first key; the second is a study, or 0 for the tables
 # A connection that a network has forgotten is given up within a minute.
 REACHED = {"connect_timeout": 10, "keepalives_idle": 15, "keepalives_interval": 5,
            "keepalives_count": 4, "tcp_user_timeout": 60_000}  # fmt: skip
-# Optuna commits for each parameter of each trial. Those commits need not wait for the disk: what a
-# database that loses power forgets of them is on record here, and is told again.
-UNHURRIED = {"options": "-c synchronous_commit=off"}
 AGAIN = (OperationalError, InterfaceError, StorageInternalError)  # of a database that is restarted
 WITHIN, PAUSE = 600.0, 0.5  # seconds in which it must be back, and between attempts
 LIVING = 60.0  # seconds since its last heartbeat that a worker is shown as running
@@ -89,7 +86,7 @@ class SharedStudy:
 class Storage:
     """A database by its URL, which holds no password: libpq takes it from the environment or .pgpass.
 
-    A worker keeps one connection open, which is Optuna's; others last for a transaction.
+    A worker keeps one connection open, and one that writes Optuna's tables (``optuna_copy``) two more.
     Raises AutotuneError where it cannot be reached, is of a later version or cannot be used.
     """
 
@@ -98,12 +95,17 @@ class Storage:
         self._within = within
         self._opened: list[RDBStorage] = []
         self.engine: Engine = create_engine(
-            self.url, poolclass=NullPool, connect_args={**REACHED, "application_name": "autotune"},
+            self.url, pool_size=1, pool_pre_ping=True,
+            connect_args={**REACHED, "application_name": "autotune"},
         )  # fmt: skip
-        with self.errors(), self.engine.begin() as connection:
-            _lock(connection, 0)
-            _migrate(connection)
-            self._make_tables()
+        try:
+            with self.errors(), self.engine.begin() as connection:
+                _lock(connection, 0)
+                _migrate(connection)
+                self._make_tables()
+        except BaseException:
+            self.close()
+            raise
 
     def close(self) -> None:
         """Cut its connections."""
@@ -156,7 +158,29 @@ class Storage:
     def optuna(self) -> RDBStorage:
         """Optuna's storage in the same database."""
         with self.errors():
-            return self._optuna(skip_table_creation=True)
+            return self._optuna()
+
+    @contextmanager
+    def only_writer(self, study: SharedStudy) -> Iterator[RDBStorage | None]:
+        """Optuna's storage, for the one worker that writes a study to it, on one session that holds the
+        lock of it: where that is cut, all that writes to it fails. ``None`` for all others."""
+        lock = text("SELECT pg_try_advisory_lock(:first, :second)")
+        with self.engine.connect() as connection:
+            connection.detach()  # not to be used by others: the lock ends with it
+            with connection.begin():
+                # What a database that loses power forgets of this is on record, and is written again.
+                connection.execute(text("SET synchronous_commit = off"))
+                key = {"first": COPIES, "second": study.number}
+                own = connection.execute(lock, key).scalar_one()
+            sessions = iter([connection.connection.dbapi_connection])
+            if not own:
+                yield None
+                return
+            opened = self._optuna(creator=lambda: next(sessions), pool_size=1, max_overflow=0)
+            try:
+                yield opened
+            finally:
+                opened.remove_session()
 
     def names(self) -> tuple[str, ...]:
         """Of the studies in it."""
@@ -244,15 +268,15 @@ class Storage:
 
     def _make_tables(self) -> None:
         try:
-            self._optuna(skip_table_creation=False)
+            self._optuna(skip_table_creation=False).engine.dispose()
         except RuntimeError as error:
             raise AutotuneError(
                 f"storage {self.shown} is of another version of Optuna: {error}",
                 hint=f"optuna storage upgrade --storage {self.shown}",
             ) from error
 
-    def _optuna(self, *, skip_table_creation: bool) -> RDBStorage:
-        options = {"pool_pre_ping": True, "pool_size": 1, "connect_args": {**REACHED, **UNHURRIED}}
+    def _optuna(self, *, skip_table_creation: bool = True, **more: Any) -> RDBStorage:
+        options = {"pool_pre_ping": True, "pool_size": 1, "connect_args": REACHED, **more}
         opened = RDBStorage(
             str(self.url), engine_kwargs=options, skip_table_creation=skip_table_creation
         )

@@ -109,6 +109,19 @@ def test_a_suggestion_lost_to_a_kill_is_taken_back_and_can_be_repeated(url: str)
     assert [(t.value, t.params) for t in complete] == [(700.0, dict(lost.values))]
 
 
+def test_what_others_measure_is_believed_until_they_have(url: str) -> None:
+    search = searcher(url)
+    values = {d.name: d.baseline for d in SPACE}
+    search.believe({7: values, 8: values})
+    search.believe({8: values})
+    states = [(t.state.name, t.params) for t in trials(url)]
+    assert states == [("FAIL", values), ("RUNNING", values)]
+    search.record(None, values, told(8, 500.0))
+    search.believe({})
+    assert [t.state.name for t in trials(url)] == ["FAIL", "FAIL", "COMPLETE"]
+    assert search.recorded() == {8}
+
+
 def test_an_unknown_sampler_names_the_nearest() -> None:
     with pytest.raises(AutotuneError) as caught:
         choose("tpee", Task(Space(SPACE, (), {})))

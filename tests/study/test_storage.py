@@ -17,20 +17,26 @@ from typing import Any
 
 import optuna
 import pytest
+from optuna.storages import RDBStorage
 from optuna.trial import TrialState
 from sqlalchemy import text
 from typer.testing import CliRunner
 
 from autotune.cli import app
 from autotune.environments import beds
+from autotune.environments.peak import Peak
 from autotune.errors import AutotuneError, LockedError
+from autotune.optimize.searcher import Searcher, Suggestion
+from autotune.space.space import Space
 from autotune.study import journal, storage
 from autotune.study.joining import begin, joining
-from autotune.study.loop import LEARNED
-from autotune.study.records import Phase, replay
+from autotune.study.loop import LEARNED, Proposal
+from autotune.study.optuna_copy import copying
+from autotune.study.records import Phase, State, replay
 from autotune.study.shared import Pulse, SharedStore
 from autotune.study.storage import LeaseLostError, SharedStudy, Storage
 from autotune.study.store import Store
+from tests.optimize.test_searcher import dimension
 from tests.study.database import Database, running
 from tests.study.test_beds import target
 from tests.study.test_dashboard import studies_in_dashboard
@@ -230,6 +236,38 @@ def test_a_decision_is_on_record_whole_or_made_again(
 
 
 @pytest.mark.stack
+def test_one_worker_at_a_time_writes_optunas_tables_and_another_goes_on(
+    shared: tuple[Storage, SharedStudy], tmp_path: Path
+) -> None:
+    database, study = shared
+    space = Space((dimension("web.nginx.x", baseline=1, low=1, high=9),), (), {})
+    peak = Peak(100.0, 95.0, 105.0, 0.03, "measured", None)
+
+    def search(tables: RDBStorage) -> Searcher:
+        return Searcher(tables, study.name, space, "random", 1)
+
+    def told() -> list[int]:
+        search = optuna.load_study(study_name=study.name, storage=database.optuna)
+        return [t.user_attrs["trial"] for t in search.trials]
+
+    with closing(store(tmp_path, shared)) as one:
+        one.join({"a": {}})
+
+        def measure() -> None:
+            trial = one.begin(Phase.BASELINE, space.candidate({}), bed="a")
+            one.measured(trial, peak, readings=1, load_seconds=1.0)
+
+        measure()
+        with database.only_writer(study) as tables, copying(database, study, search, every=0.01):
+            assert tables is not None
+            assert study.name not in optuna.study.get_all_study_names(database.optuna)
+        for _ in range(2):  # the second finds what the first has written
+            with copying(database, study, search, every=0.01):
+                measure()
+        assert told() == [0, 1, 2]
+
+
+@pytest.mark.stack
 def test_a_transaction_that_ended_unheard_of_adds_nothing_twice(
     shared: tuple[Storage, SharedStudy],
 ) -> None:
@@ -320,3 +358,15 @@ def test_a_bed_that_joins_late_does_not_make_a_study_longer() -> None:
     )
     assert gone.active_beds == ("a", "b")
     assert gone.elapsed_on("b") == 200.0
+
+
+def test_what_another_worker_began_meanwhile_is_not_proposed_again() -> None:
+    def state(*suggested: int) -> State:
+        return replay([{"event": "trial", "trial": number, "phase": "search", "of": None,
+                        "asked": None, "settings": {}, "suggested": {"x": value}, "bindings": []}
+                       for number, value in enumerate(suggested)])  # fmt: skip
+
+    proposal = Proposal(Suggestion(0, {"x": 3}), trials=2)
+    assert proposal.new(state(3, 1))  # which its model knew
+    assert proposal.new(state(3, 1, 2))
+    assert not proposal.new(state(3, 1, 2, 3))

@@ -1,0 +1,115 @@
+"""Random faults in a study that several processes share: kills, stops, restarts and crashes.
+
+``AUTOTUNE_KILLS`` faults at moments that ``AUTOTUNE_SEED`` chooses.
+"""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import time
+from collections import Counter
+from pathlib import Path
+from random import Random
+
+import optuna
+import pytest
+from optuna.trial import TrialState
+
+from autotune.environments import beds
+from autotune.study import journal
+from autotune.study.joining import begin
+from autotune.study.loop import LEARNED
+from autotune.study.records import replay
+from autotune.study.storage import SharedStudy, Storage
+from tests import soak
+from tests.study.database import Database
+from tests.study.test_beds import target
+from tests.study.test_storage import database, opened, start_worker
+
+__all__ = ["database", "opened"]  # fixtures
+FAULTS, A_STUDY = 100, 4
+BEDS = ("a", "b", "c")
+
+
+class Workers:
+    """A process for each bed, started again whenever it has ended before the study."""
+
+    def __init__(self, url: str, directory: Path, study: str) -> None:
+        self._start = lambda bed: start_worker(url, directory / bed, study, bed)
+        self.running: dict[str, subprocess.Popen[bytes]] = {bed: self._start(bed) for bed in BEDS}
+
+    def again(self) -> None:
+        """Start those again that were killed, or ended with an error."""
+        for bed, process in self.running.items():
+            if process.poll() not in (None, 0):
+                self.running[bed] = self._start(bed)
+
+    def end(self) -> None:
+        for process in self.running.values():
+            process.kill()
+            process.wait()
+
+
+def harm(workers: Workers, database: Database, chance: Random) -> None:
+    """One fault."""
+    bed = chance.choice(BEDS)
+    match chance.choice(("kill", "kill", "stop", "restart", "crash")):
+        case "kill":
+            workers.running[bed].kill()
+            workers.running[bed].wait()
+        case "stop":  # as a machine that is away for longer than its heartbeats are waited for
+            workers.running[bed].send_signal(signal.SIGSTOP)
+            time.sleep(chance.uniform(1.0, 8.0))
+            workers.running[bed].send_signal(signal.SIGCONT)
+        case "restart":
+            database.stop()
+            time.sleep(chance.uniform(0.0, 2.0))
+            database.start()
+        case "crash":
+            database.stop(signal.SIGQUIT)
+            database.start()
+
+
+@pytest.mark.stack
+@pytest.mark.soak
+@pytest.mark.timeout(7200)
+def test_no_trial_is_lost_or_counted_twice(
+    database: Database, opened: Storage, tmp_path: Path
+) -> None:
+    chance, faults = soak.moments(), soak.kills(FAULTS)
+    for number in range(-(-faults // A_STUDY)):
+        place = tmp_path / str(number)
+        file = target(place, "{trials: 10, time: 30m}")
+        study = begin(beds.prepare(file, BEDS), opened, place / "none")
+        workers = Workers(database.url, place, study.name)
+        try:
+            for _ in range(min(A_STUDY, faults - number * A_STUDY)):
+                time.sleep(chance.uniform(0.5, 6.0))
+                harm(workers, database, chance)
+                workers.again()
+            while any(process.poll() is None for process in workers.running.values()):
+                time.sleep(0.2)
+        finally:
+            workers.end()
+        check(opened, study, place)
+
+
+def check(opened: Storage, study: SharedStudy, place: Path) -> None:
+    records = opened.records(study)
+    state = replay(records)
+    assert state.verdict is not None, f"{study.name}: {state.set_aside}"
+    measured = Counter(r["trial"] for r in records if r["event"] in ("measured", "failed"))
+    assert set(measured.values()) == {1}
+    assert set(measured) == {t.number for t in state.finished()}
+    repeats = Counter(t.repeats for t in state.trials if t.repeats is not None)
+    assert set(repeats.values()) <= {1}
+    assert all(not state.by_number(number).over for number in repeats)
+    assert len(state.counted()) == 10 or state.settled
+    search = optuna.load_study(study_name=study.name, storage=opened.optuna)
+    told = Counter(t.user_attrs["trial"] for t in search.get_trials(states=(TrialState.COMPLETE,)))
+    assert set(told.values()) == {1}
+    assert set(told) <= {t.number for t in state.finished(*LEARNED)}
+    for bed in BEDS:
+        own = list(journal.read(place / bed / study.name / "events.jsonl"))
+        assert own == records[: len(own)]
