@@ -17,6 +17,7 @@ BENCHES = (
     "shared",
     "changes",
     "minimal",
+    "page",
 )
 
 

@@ -113,6 +113,9 @@ def page(view: StudyView) -> str:
         headline=text.headline(view),
         refresh=REFRESH if view.study.holder else None,
         words=words,
+        intervals=any(
+            row["half"] is not None for row in charts.get("importance", {}).get("rows", ())
+        ),
         too_few=configurations if configurations < LEAST_MEASURED else 0,
         cards=cards(view),
         provenance=provenance(view),
