@@ -32,6 +32,7 @@ from autotune.loads.headroom import SERVER, of_hosts
 from autotune.loads.load_host import PortWait
 from autotune.loads.of_target import addresses
 from autotune.loads.registry import chosen
+from autotune.loads.take import inspect
 from autotune.monitor.watch import WatchedHost, hosts_of
 from autotune.parameter_name import ParameterName
 from autotune.services.base import Action, Own, Role, Settings
@@ -311,11 +312,15 @@ class StackEnvironment:
                 hosts.release(restored=True)
 
     def _presets(self) -> Iterator[Settings]:
-        """Baseline, recommended and published settings of every deployment."""
+        """The baseline and the presets of every deployment, each once."""
+        yielded: list[Settings] = []
         for deployment in self.space.deployments:
             presets = [self.space.preset(kind, deployment) for kind in PRESETS]
-            for settings in (deployment, *presets):
-                yield self.space.candidate(settings).settings
+            for asked in (deployment, *presets):
+                settings = self.space.candidate(asked).settings
+                if settings not in yielded:
+                    yielded.append(settings)
+                    yield settings
 
     def _desired(self, laid: Stack, settings: Settings) -> DesiredState:
         def files(part: Part) -> dict[str, bytes]:
@@ -368,6 +373,7 @@ def prepare(file: TargetFile) -> StackEnvironment:
     for host in load_hosts:
         needed.setdefault(host.name, []).append(load)
     programs = runtime.programs(needed, {**{host.name: host for host in load_hosts}, **hosts})
+    inspect(load, load_hosts)
     own = {**manifest.of(overrides(file)), **in_place.own} if runtime.installed else {}
     manifest.check(own, _names_of_parts(target))
     space, own = without_restarts(file, space, own, in_place.running)

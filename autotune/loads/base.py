@@ -256,6 +256,11 @@ class Load(ABC):
         """Likewise, but for these. Raises Unusable for what it cannot ask for."""
         raise Unusable(f"{self.name} knows by itself what to ask for")
 
+    def inspection(self) -> tuple[Argv, bytes] | None:
+        """Before any load, what shows the program what it is to run, and what that reads: it fails
+        with the reason why it cannot."""
+        return None
+
     @abstractmethod
     def processes(self, request: Request, spec: LoadSpec, hosts: int = 1) -> tuple[Process, ...]:
         """What to start together for one reading, at least one process per load host."""

@@ -34,16 +34,27 @@ from autotune.loads.base import (
 from autotune.services.base import Argv
 from autotune.strict import is_address, parse_json
 from autotune.target.requests import Step, Visit
-from autotune.transports.request import Request
+from autotune.transports.request import DEFAULT_PORTS, Request
 
 LIMITS = Limits(open_connections=500, rate=3000.0, kept=True)  # each client is a JavaScript engine
 WAITED_LIMITS = 5.0  # latency limits that all clients together must last
 LEAST_CLIENTS = 16
+STARTS = 30  # s at most, for its own start and a script's `setup`
 FINE, COARSE = 25, 1.25  # bins within the limit, and the ratio of those beyond it
 KINDS = (
     "1xx", "3xx", "4xx", "5xx", "wrong body", "timeout", "refused", "reset", "certificate",
-    NO_PORT, NO_FILE, "other",
+    NO_PORT, NO_FILE, "other", "failed check", "script error", "nothing asked", "elsewhere",
 )  # fmt: skip
+RUN = ("k6", "run", "--quiet", "--no-usage-report", "--address=")
+_VISITS = """
+Object.assign(exports, { options: load, handleSummary });
+exports.default = () => arrive(() => chosen().steps.forEach(ask));
+"""
+
+
+def source(name: str) -> str:
+    """The text of a file beside this one."""
+    return (files("autotune.loads") / name).read_text(encoding="utf-8")
 
 
 @dataclass(frozen=True)
@@ -69,9 +80,13 @@ class K6(Load):
         calls = sum(visit.weight * len(visit.steps) for visit in self.visits)
         return calls / weight if self.visits else 1.0
 
+    @property
+    def thinking(self) -> float:
+        """Pauses of the longest visit, in seconds."""
+        return max((sum(step.think for step in v.steps) for v in self.visits), default=0.0)
+
     def processes(self, request: Request, spec: LoadSpec, hosts: int = 1) -> tuple[Process, ...]:
-        thinking = max((sum(s.think for s in v.steps) for v in self.visits), default=0.0)
-        lasting = min(WAITED_LIMITS * spec.limit, spec.timeout) + thinking / self.calls
+        lasting = min(WAITED_LIMITS * spec.limit, spec.timeout) + self.thinking / self.calls
         count = max(
             hosts,
             ceil(spec.rate / self.limits.rate),
@@ -92,12 +107,9 @@ class K6(Load):
             "edges": edges(spec),
             "kinds": KINDS,
         }
-        script = (files("autotune.loads") / "k6.js").read_text(encoding="utf-8")
-        bound = ceil(spec.seconds + 2 * spec.timeout + 10)
-        argv: Argv = (
-            "timeout", "--signal=INT", "--kill-after=1", str(bound),
-            "k6", "run", "--quiet", "--no-usage-report", "--address=", "--log-output=none", "-",
-        )  # fmt: skip
+        argv, scenario = self.run(f"const order = {json.dumps(order)};\n{source('k6.js')}")
+        bound = ceil(spec.seconds + 2 * spec.timeout + STARTS)
+        argv = ("timeout", "--signal=INT", "--kill-after=1", str(bound), *argv)
         # Go takes proxies from the environment, and HTTP/2 over TLS by itself.
         version = () if request.http2 else ("GODEBUG=http2client=0",)
         argv = ("env", "NO_PROXY=*", "no_proxy=*", *version, *argv)
@@ -107,8 +119,12 @@ class K6(Load):
             spec.seconds,
             bound + 1.0,
             clients,
-            input=f"const order = {json.dumps(order)};\n{script}".encode(),
+            input=scenario,
         )
+
+    def run(self, scenario: str) -> tuple[Argv, bytes]:
+        """The command that runs this text, and what it reads."""
+        return (*RUN, "--log-output=none", "-"), (scenario + _VISITS).encode()
 
     def read(self, process: Process, printed: str, request: Request, spec: LoadSpec) -> LoadResult:
         try:
@@ -133,6 +149,7 @@ def asked(request: Request, visits: tuple[Visit, ...]) -> dict[str, Any]:
         "site": site,
         "hosts": {request.host: request.endpoint.host} if by_name else {},
         "headers": {**named, **dict(request.headers)},
+        "names": authorities(request),
         "insecure": bool(request.tls and request.tls.insecure),
         "expect": None if request.expect is None or visits else request.expect.decode(),
         "visits": [
@@ -141,6 +158,14 @@ def asked(request: Request, visits: tuple[Visit, ...]) -> dict[str, Any]:
             ]} for weight, steps in listed
         ],
     }  # fmt: skip
+
+
+def authorities(request: Request) -> list[str]:
+    """How URLs may call the site that is asked."""
+    names = [name for name in (request.host, request.endpoint.host) if name]
+    ports = [f"{name}:{request.endpoint.port}" for name in names]
+    usual = request.endpoint.port == DEFAULT_PORTS[request.scheme]
+    return [name.lower() for name in (*names[: None if usual or not request.host else 1], *ports)]
 
 
 def edges(spec: LoadSpec) -> list[float]:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from hashlib import sha256
+from pathlib import Path
 from typing import TypeVar
 
 from autotune import plugins
-from autotune.loads import workload
+from autotune.loads import k6_script, workload
 from autotune.loads.base import Load
 from autotune.loads.closed import Ab, ClosedLoad, Wrk
 from autotune.loads.httperf import Httperf
@@ -38,6 +40,9 @@ def chosen(file: TargetFile) -> Load:
     if load.methods is not None and file.target.load.method not in load.methods:
         why = f"{load.name} sends no {file.target.load.method}"
         raise file.document.error(["load", "method"], why, hint="load: {generator: oha}")
+    if script := file.target.load.script:
+        with _telling(file, "script", script):
+            return k6_script.of_file(_beside(file, script))
     if file.target.load.requests:
         return _asking(file, load, file.target.load.requests)
     if file.target.load.http == "2" and not load.http2:
@@ -64,29 +69,39 @@ def _check_sessions(file: TargetFile, key: str) -> None:
 def digests(file: TargetFile) -> dict[str, str]:
     """SHA-256 of the files that say what is asked for, by the names that the target has of them; of
     one that is gone, nothing."""
-    load, beside = file.target.load, file.path.resolve().parent
-    listed = (name for name in (load.requests, load.uris, load.sessions) if name)
-    paths = {name: beside / name for name in listed}
+    load = file.target.load
+    listed = (name for name in (load.requests, load.uris, load.sessions, load.script) if name)
+    paths = {name: _beside(file, name) for name in listed}
     return {name: sha256(path.read_bytes()).hexdigest() if path.is_file() else ""
             for name, path in paths.items()}  # fmt: skip
 
 
 def _asking(file: TargetFile, load: Load, path: str) -> Load:
-    """The generator with what a file of requests says, which is looked for beside the target."""
-    visits = requests.read(file.path.resolve().parent / path)
+    """The generator with what a file of requests says."""
+    visits = requests.read(_beside(file, path))
     if isinstance(load, Httperf) and any(len(visit.steps) > 1 for visit in visits):
         _check_sessions(file, "requests")
         load = HttperfSessions(())
-    try:
+    with _telling(file, "requests", path):
         return load.asking(visits)
-    except workload.Unusable as error:
-        raise file.document.error(["load", "requests"], f"{path}: {error}") from error
 
 
 def _read(file: TargetFile, key: str, path: str, reader: Callable[[str], Made]) -> Made:
-    """What a file named in the target says; it is looked for beside the target."""
+    """What a file named in the target says."""
+    with _telling(file, key, path):
+        return reader(_beside(file, path).read_text(encoding="utf-8"))
+
+
+def _beside(file: TargetFile, path: str) -> Path:
+    """A file that the target names is looked for beside it."""
+    return file.path.resolve().parent / path
+
+
+@contextmanager
+def _telling(file: TargetFile, key: str, path: str) -> Iterator[None]:
+    """What is wrong with a file named in the target is said where it is named."""
     try:
-        return reader((file.path.resolve().parent / path).read_text(encoding="utf-8"))
+        yield
     except OSError as error:
         why = f"{path} cannot be read: {error.strerror}"
         raise file.document.error(["load", key], why) from error
@@ -96,7 +111,7 @@ def _read(file: TargetFile, key: str, path: str, reader: Callable[[str], Made]) 
 
 def _own(file: TargetFile, command: tuple[str, ...]) -> Load:
     """On this machine a program is looked for beside the target, elsewhere as it is written."""
-    program = file.path.resolve().parent / command[0]
+    program = _beside(file, command[0])
     here = not file.target.load.hosts and "/" in command[0]
     if here and not program.exists():
         raise file.document.error(["load", "command", 0], f"there is no program {command[0]!r}")

@@ -25,6 +25,7 @@ from math import ceil
 from autotune.loads import bodies, load_host, start
 from autotune.loads.base import NO_PORT, Load, LoadError, LoadResult, LoadSpec, total
 from autotune.transports.base import Completed, Transport
+from autotune.transports.parallel import run_on_all
 from autotune.transports.request import Request
 
 LOOKED_AT = 0.5  # seconds
@@ -57,6 +58,20 @@ def take(load: Load, request: Request, spec: LoadSpec, *transports: Transport) -
         if ramped.limited is None and ran_away(ramped, spec.limit):
             return replace(ramped, truncated=True)
     return _counted(load, request, spec, transports, _moments(transports))
+
+
+def inspect(load: Load, transports: Sequence[Transport]) -> None:
+    """Let the generator look at what it is to run. Raises LoadError with what it says against it."""
+    if inspection := load.inspection():
+        argv, text = inspection
+        ran = run_on_all(
+            transports, lambda host: host.run(argv, input=text, timeout=180.0)
+        ).unwrap()
+        for name, answer in ran.items():
+            if answer.returncode:
+                raise LoadError(
+                    f"{load.name} on {name} refuses the load: {answer.error_text[:300]}"
+                )
 
 
 def _moments(transports: Sequence[Transport]) -> Mapping[str, int]:

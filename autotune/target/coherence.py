@@ -20,6 +20,7 @@ from autotune.target.units import duration_text, fraction_text
 STACK = (*OF_A_STACK, "ssh", "project", "load", "data", "simulated", "replace", "services",
          "beds")  # fmt: skip
 COMMAND = ("maximize", "minimize", "unit", "timeout")
+LISTS = ("uris", "sessions", "requests", "script")  # in place of a path
 DECLARING = ("when", "unit", "meaning")
 EXAMPLES = {
     "slo": "slo: {p99: 50ms, errors: 0.1%}",
@@ -58,16 +59,17 @@ def _load(target: Target) -> Iterator[Finding]:
     yield from _request(load)
     if load.command and "generator" in load.model_fields_set:
         yield Finding(("load", "command"), "`generator` and `command` exclude each other")
-    for key in ("uris", "sessions"):
-        if getattr(load, key) is not None and (load.command or load.generator != "httperf"):
-            yield Finding(("load", key), f"`{key}` is for httperf alone")
-    lists = [key for key in ("uris", "sessions", "requests") if getattr(load, key) is not None]
+    for key, generator in (("uris", "httperf"), ("sessions", "httperf"), ("script", "k6")):
+        if getattr(load, key) is not None and (load.command or load.generator != generator):
+            yield Finding(("load", key), f"`{key}` is for {generator} alone",
+                          f"load: {{generator: {generator}, {key}: …}}")  # fmt: skip
+    lists = [key for key in LISTS if getattr(load, key) is not None]
     if len(lists) > 1:
         yield Finding(("load", lists[1]), f"`{lists[0]}` and `{lists[1]}` exclude each other")
-    if load.requests is not None:
+    for name in ("requests", "script"):
         for key in ("command", "method", "body"):
-            if key in load.model_fields_set:
-                yield Finding(("load", key), f"`{key}` and `requests` exclude each other")
+            if getattr(load, name) is not None and key in load.model_fields_set:
+                yield Finding(("load", key), f"`{key}` and `{name}` exclude each other")
 
 
 def _request(load: Load) -> Iterator[Finding]:

@@ -229,6 +229,8 @@ class Load(Model):
     """In place of `path`, a file of sessions as httperf reads them: requests with pauses."""
     requests: Text | None = None
     """In place of `path`, a file of weighted requests: `autotune workload from-log` writes one."""
+    script: Text | None = None
+    """In place of `path`, a script of your own for k6: each arrival runs its default function."""
     max_rate: Annotated[PerSecond, MoreThanNothing] = 20_000.0
     """No more than this is ever offered."""
     timeout: Annotated[Seconds, MoreThanNothing] = 2.0
@@ -237,7 +239,7 @@ class Load(Model):
     @property
     def one_page(self) -> bool:
         """Whether every request asks for the same, so that there is one right answer."""
-        listed = self.uris or self.sessions or self.requests
+        listed = self.uris or self.sessions or self.requests or self.script
         return listed is None and self.method == "GET"
 
     @property

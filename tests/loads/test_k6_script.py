@@ -1,0 +1,265 @@
+"""k6 with a script of the user's own: what is refused, and what a real k6 makes of a real one."""
+
+from __future__ import annotations
+
+import io
+import re
+import tarfile
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from autotune.environments.names import check
+from autotune.errors import TargetError
+from autotune.loads.base import LoadError, LoadResult, LoadSpec
+from autotune.loads.k6 import K6
+from autotune.loads.k6_script import K6Script, of_file, replaced
+from autotune.loads.registry import chosen, digests
+from autotune.loads.take import inspect, take
+from autotune.loads.workload import Unusable
+from autotune.services.base import Endpoint
+from autotune.target.read import read
+from autotune.transports.local import LocalTransport
+from autotune.transports.request import Request
+from tests.loads.tls import CONFIG, Site, serving
+
+# Later than that no answer of a stack that stands is, and few clients start quickly.
+PATIENT = LoadSpec(40, 1.5, timeout=8.0, limit=4.0, ramp=0.0)
+HERE = LocalTransport()
+SHOP = """
+import http from 'k6/http';
+import { check, group, sleep } from 'k6';
+import { SharedArray } from 'k6/data';
+import { BASE } from './lib/site.js';
+export const options = { userAgent: 'shopper', thresholds: { http_req_duration: ['p(95)<1'] } };
+const pages = new SharedArray('pages', () => JSON.parse(open('./pages.json')));
+export function setup() { return { token: http.get(`${BASE}/token`).body.trim() }; }
+export default function (data) {
+  const answer = http.post(`${BASE}/login`, { name: 'a' }, { headers: { 'X-Visit': data.token } });
+  check(answer, { 'is the account': (r) => r.url.endsWith('/account') && r.status === 200 });
+  group('pages', () => {
+    const answers = http.batch([['GET', pages[0]], { method: 'GET', url: pages[1] }, pages[2]]);
+    check(answers, { 'all are there': (all) => all.every((r) => r.body.startsWith('found')) });
+  });
+  sleep(0.1);
+}
+"""
+SITE = CONFIG.replace(
+    'return 200 "found 0100 of 0100\\n";',
+    """
+    location = /token {{ return 200 "abc\\n"; }}
+    location = /login {{ add_header Set-Cookie "session=1"; return 302 account; }}
+    location = /away {{ return 302 https://other.example/; }}
+    location = /broken {{ return 500; }}
+    location = /account {{ if ($http_cookie != "session=1") {{ return 403; }} return 200 "yours\\n"; }}
+    location / {{ return 200 "found\\n"; }}
+    """,
+)
+
+
+def script(directory: Path, text: str, **others: str) -> Path:
+    (directory / "lib").mkdir(exist_ok=True)
+    (directory / "lib" / "site.js").write_text("export const BASE = 'https://shop.example';\n")
+    (directory / "pages.json").write_text('["/a", "https://shop.example/b", "/c?d=1"]')
+    for name, content in others.items():
+        (directory / f"{name}.js").write_text(content)
+    (directory / "shop.js").write_text(text)
+    return directory / "shop.js"
+
+
+def test_a_script_goes_with_what_it_imports(tmp_path: Path) -> None:
+    load = of_file(script(tmp_path, SHOP))
+    assert [name for name, _ in load.files] == ["shop.js", "lib/site.js", "pages.json"]
+    (process,) = load.processes(Request(Endpoint("198.18.0.1", 80), "/"), LoadSpec(40, 2.0))
+    assert process.requests == 80  # runs
+    assert process.open_connections >= 40 * 2  # it pauses, nobody knows for how long
+    with tarfile.open(fileobj=io.BytesIO(process.input or b"")) as archive:
+        names = archive.getnames()
+        sent = archive.extractfile("shop.js")
+        assert sent is not None
+        text = sent.read().decode()
+    assert names == [
+        "shop.js",
+        "lib/site.js",
+        "pages.json",
+        "autotune-main.js",
+        "autotune-counted.js",
+    ]
+    assert text.count("autotune-counted.js") == 2
+    assert "'k6/data'" in text
+    assert replaced("a/b/c.js", "import 'k6/http'") == 'import "../../autotune-counted.js"'
+
+
+def test_what_lies_above_the_script_goes_too(tmp_path: Path) -> None:
+    (tmp_path / "load").mkdir()
+    (tmp_path / "common.js").write_text("export const A = 1;")
+    load = of_file(script(tmp_path / "load", "import { A } from '../common.js';"))
+    assert [name for name, _ in load.files] == ["load/shop.js", "common.js"]
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        (
+            "import ws from 'k6/ws'",
+            "shop.js imports k6/ws, and requests of k6/http alone are counted",
+        ),
+        (
+            "import { x } from 'https://jslib.k6.io/a.js'",
+            "anew for each reading: keep a copy beside it",
+        ),
+        ("import { x } from './gone.js'", "gone.js cannot be read: No such file or directory"),
+        ("open('./gone.csv')", "gone.csv cannot be read: No such file or directory"),
+    ],
+)
+def test_what_could_not_be_counted_or_sent_is_refused(tmp_path: Path, text: str, why: str) -> None:
+    with pytest.raises(Unusable, match=why):
+        of_file(script(tmp_path, text))
+
+
+TARGET = """
+name: shop
+slo: {{p99: 50ms}}
+hosts: {{here: {{address: 127.0.0.1}}}}
+tiers: {{lb: {{hosts: here, service: nginx, forwards_to: web}},
+        web: {{hosts: here, service: apache+mod_php, app: reference, uses: store}},
+        store: {{hosts: here, service: redis}}}}
+load: {{generator: {generator}, script: {script}{more}}}
+"""
+
+
+@pytest.mark.parametrize(
+    ("generator", "name", "more", "message"),
+    [
+        ("k6", "shop.js", "", None),
+        ("k6", "gone.js", "", "gone.js: gone.js cannot be read"),
+        ("oha", "shop.js", "", "`script` is for k6 alone"),
+        ("k6", "shop.js", ", uris: u", "`uris` is for httperf alone"),
+        ("k6", "shop.js", ", requests: u", "`requests` and `script` exclude each other"),
+        ("k6", "shop.js", ", method: POST", "`method` and `script` exclude each other"),
+    ],
+)
+def test_a_target_names_it(
+    tmp_path: Path, generator: str, name: str, more: str, message: str | None
+) -> None:
+    script(tmp_path, SHOP)
+    path = tmp_path / "t.yaml"
+    path.write_text(TARGET.format(generator=generator, script=name, more=more))
+    if message is None:
+        file = read(path)
+        check(file)
+        assert isinstance(chosen(file), K6Script)
+        assert len(digests(file)["shop.js"]) == 64
+        return
+    with pytest.raises(TargetError) as error:
+        check(read(path))
+    assert message in " ".join(map(str, (error.value, *error.value.others)))
+
+
+# -- a real k6 --------------------------------------------------------------------------------------
+
+real = [pytest.mark.stack, pytest.mark.built]
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    with serving(tmp_path_factory.mktemp("tls"), SITE) as site:
+        yield site
+
+
+def run(site: Site, path: Path) -> LoadResult:
+    """A reading in which the machine let k6 send all in time; disturbed ones are retaken."""
+    for _ in range(10):
+        result = take(of_file(path), site.request(), PATIENT, HERE)
+        if "not sent" not in result.errors or "cannot be run" in (result.limited or ""):
+            break
+    return result
+
+
+class TestReal:
+    pytestmark = real
+
+    @pytest.mark.parametrize("port", ["", "the site's"])
+    def test_a_run_counts_once(self, site: Site, tmp_path: Path, port: str) -> None:
+        path = script(tmp_path, SHOP)
+        inspect(of_file(path), [HERE])
+        if port:
+            base = f"export const BASE = 'https://shop.example:{site.endpoint.port}';\n"
+            (tmp_path / "lib" / "site.js").write_text(base)
+        result = run(site, path)
+        assert (result.limited, result.errors, result.replies_ok) == (None, {}, 60)
+        lines = [line.split() for line in site.asked()]
+        last = max(i for i, line in enumerate(lines) if line[4] == "/token")  # its setup, once
+        lines = lines[last + 1 :]
+        asked = Counter(line[4] for line in lines)
+        assert asked == {"/login": 60, "/account": 60, "/a": 60, "/b": 60, "/c?d=1": 60}
+        assert {line[4] for line in lines if line[5] == '"abc"'} == {"/login", "/account"}
+        assert {line[2] for line in lines} == {f"shop.example:{site.endpoint.port}"}
+
+    @pytest.mark.parametrize(
+        ("text", "kind"),
+        [
+            ("http.get('/broken');", "5xx"),
+            ("http.get('/account');", "4xx"),
+            ("http.get('/login', { redirects: 0 }); http.get('/account');", None),
+            ("check(http.get('/a'), { no: (r) => r.status === 201 });", "failed check"),
+            ("if (Math.random() > 2) http.get('/a');", "nothing asked"),
+            ("http.get('/a'); if (Math.random() < 0.5) throw new Error('x');", "script error"),
+        ],
+    )
+    def test_what_is_wrong_with_a_run_is_an_error(
+        self, site: Site, tmp_path: Path, text: str, kind: str | None
+    ) -> None:
+        head = "import http from 'k6/http'; import { check } from 'k6';"
+        result = run(site, script(tmp_path, f"{head} export default () => {{ {text} }};"))
+        assert result.limited is None
+        assert set(result.errors) == ({kind} if kind else set())
+        assert result.replies_ok + result.failed == result.intended == 60
+
+    @pytest.mark.parametrize(
+        ("text", "why"),
+        [
+            ("http.get('https://other.example/x');",
+             "shop.js cannot be run: .*it asks for https://other.example/x, and load goes nowhere else"),
+            ("http.get('/away');", "it asks for https://other.example/, and load goes nowhere else"),
+            ("http.get('http://shop.example/');", "it asks for http://shop.example/"),
+            ("http.asyncRequest('GET', '/a');", "asyncRequest is not counted: use http.request"),
+            ("gone();", "gone is not defined"),
+        ],
+    )  # fmt: skip
+    def test_a_script_that_cannot_be_run_says_nothing_of_the_server(
+        self, site: Site, tmp_path: Path, text: str, why: str
+    ) -> None:
+        text = f"import http from 'k6/http'; export default () => {{ {text} }};"
+        result = run(site, script(tmp_path, text))
+        assert re.search(why, result.limited or "")
+        assert result.failed == result.intended == 60
+
+    @pytest.mark.parametrize(
+        ("text", "why"),
+        [
+            ("export const options = { vus: 3, duration: '1s' }; export default () => {};",
+             "its options set vus, duration, which is autotune's to say"),
+            ("export const options = { userAgent: 'a' };", "it exports no default function"),
+            ("export default function () { http.get('/a') ", "Unexpected token"),
+        ],
+    )  # fmt: skip
+    def test_a_script_that_fights_is_refused_before_any_load(
+        self, tmp_path: Path, text: str, why: str
+    ) -> None:
+        load = of_file(script(tmp_path, text))
+        with pytest.raises(LoadError, match=why):
+            inspect(load, [HERE])
+
+    def test_late_answers_are_counted_as_ours_are(self, site: Site, tmp_path: Path) -> None:
+        """Of one request a run, as the plain load would have it, within a limit that some miss."""
+        path = script(
+            tmp_path, "import http from 'k6/http'; export default () => { http.get('/a') };"
+        )
+        tight = replace(PATIENT, limit=1e-6)
+        for load in (of_file(path), K6()):
+            result = take(load, site.request("/a"), tight, HERE)
+            assert result.later_than(tight.limit) + result.failed == result.intended == 60
