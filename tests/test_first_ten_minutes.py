@@ -69,7 +69,7 @@ MISTAKES = (
             ("private processes", "--format files")),
     Mistake("a diff of nothing", "diff improved 0 99", ("there is no trial",)),
     Mistake("against what", "measure t.yaml --against winner --yes",
-            ("'winner'", "--against baseline, recommended, published")),
+            ("'winner'", "--against baseline, recommended, advised, published")),
     Mistake("against what is no export", "measure t.yaml --against studies --yes",
             ("autotune export",)),
     Mistake("against without a configuration", "measure t.yaml --against baseline --yes",

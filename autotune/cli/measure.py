@@ -19,7 +19,7 @@ Config = Annotated[Path | None, typer.Option(help="An export whose settings are 
 Against = Annotated[
     str | None,
     typer.Option(
-        help="Alternate with it and give the gain: `baseline`, `recommended`, `published`, or "
+        help="Alternate with it and give the gain: `baseline`, `recommended`, `advised`, `published`, or "
         "another export.",
         autocompletion=completion.references,
     ),

@@ -31,7 +31,7 @@ from autotune.simulate.noise import NoiseModel
 from autotune.simulate.stack import SimulatedFleet, SimulatedStack
 from autotune.simulate.topology import GIB, Topology, has_effect, topology
 from autotune.space import space as spaces
-from autotune.space.dimension import PRESETS
+from autotune.space.dimension import NAMED, PRESETS
 from autotune.space.facts import HostFacts
 from autotune.space.space import Space
 from autotune.target.model import Simulated, Target
@@ -80,7 +80,7 @@ class SimulatedEnvironment:
         return Checked(
             held=(
                 size(self.file, space),
-                "baseline, recommended and published: rendered for every deployment",
+                f"{', '.join(NAMED)}: rendered for every deployment",
                 "the stack is a model: no host is touched, and time is virtual",
             ),
             left_out=self.dropped,

@@ -27,7 +27,8 @@ from autotune.target.slo import Slo
 EVERY = 8  # trials that a line without news counts
 # Phases that are one step to the user; each step's first trial is news.
 PHASES = {
-    Phase.RECOMMENDED: "presets", Phase.PUBLISHED: "presets", Phase.KNOWN: "presets",
+    Phase.RECOMMENDED: "presets", Phase.ADVISED: "presets", Phase.PUBLISHED: "presets",
+    Phase.KNOWN: "presets",
     Phase.FINALIST: "finals", Phase.RUNNER_UP: "finals", Phase.SIMPLIFIED: "finals",
 }  # fmt: skip
 ALWAYS = frozenset({Phase.MEASURE})  # measurements that the user has asked for

@@ -407,6 +407,11 @@ class Service:
         nothing to do with any of them."""
         return self
 
+    def advice(self, facts: Mapping[str, float], running: Settings) -> Settings:
+        """What a published tool advises for a host with these ``facts`` (see `HostFacts.names`) that
+        runs these settings, by the parameters' bare names; nothing where there is no such tool."""
+        return {}
+
     def expected_body(self, data: Data) -> bytes | None:
         """The body of an application's right answer, where that is known."""
         return None

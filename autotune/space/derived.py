@@ -104,5 +104,9 @@ def _computed(dimension: Dimension, dimensions: Mapping[str, Dimension]) -> Dime
     baseline = at("baseline")
     assert baseline is not None
     return replace(
-        dimension, baseline=baseline, recommended=at("recommended"), published=at("published")
+        dimension,
+        baseline=baseline,
+        recommended=at("recommended"),
+        advised=at("advised"),
+        published=at("published"),
     )

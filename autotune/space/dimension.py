@@ -16,7 +16,7 @@ from autotune.target.model import Tier
 
 BASELINE = "baseline"
 # Settings that are known by a name in any target, each an attribute of a dimension: `Space.preset`.
-PRESETS = ("recommended", "published")
+PRESETS = ("recommended", "advised", "published")
 NAMED = (BASELINE, *PRESETS)
 LARGEST = 2.0**63  # nothing that is tuned counts further
 # What holds for the choice between the deployments of any tier.
@@ -31,7 +31,8 @@ class Dimension:
     """``name`` is ``tier.service.parameter``; ``baseline`` is its value unless the target says otherwise.
 
     Either ``low`` and ``high`` are numbers (inclusive) or ``choices`` is not empty. ``when`` holds
-    the settings under which it has any effect. A value that follows from others is ``derived``, an
+    the settings under which it has any effect. ``advised`` is what a published tool says for these
+    hosts, or else what is ``recommended``. A value that follows from others is ``derived``, an
     expression over full names in base units. ``safe`` is the part of a range that no guide warns of.
     """
 
@@ -43,6 +44,7 @@ class Dimension:
     log: bool = False
     choices: tuple[Value, ...] = ()
     recommended: Value | None = None
+    advised: Value | None = None
     published: Value | None = None
     when: Conditions = ()
     derived: Expression | None = None

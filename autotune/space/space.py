@@ -80,7 +80,7 @@ class Space:
         return combinations(self.dimensions)
 
     def preset(self, kind: str, deployment: Settings | None = None) -> dict[str, Value]:
-        """``recommended`` or ``published`` values over the baseline, inside this space's bounds.
+        """Values of one of `PRESETS` over the baseline, inside this space's bounds.
 
         ``deployment`` is one of `deployments`; without it, the baseline's.
         """
@@ -238,12 +238,28 @@ def dimensions(
                 when = ((choice_name, (*values, *more)), *same.when[1:])
                 by_name[dimension.name] = replace(same, when=when)
     by_name = {name: running.baseline(dimension) for name, dimension in by_name.items()}
+    for name, value in _advice(file, facts, by_name):
+        by_name[name] = replace(by_name[name], advised=value)
     mistakes = Mistakes()
     for name, rule in file.target.parameters.items():
         with mistakes.collected():
             by_name[name] = _ruled(file, by_name, name, rule, running)
     mistakes.raise_all()
     return derived.settled(file, by_name)
+
+
+def _advice(
+    file: TargetFile, facts: Facts, by_name: Mapping[str, Dimension]
+) -> Iterator[tuple[str, Value]]:
+    """What published tools advise for each service on its hosts, beside what runs there."""
+    for tier_name, tier in file.target.tiers.items():
+        of_host = smallest(facts[host] for host in tier.hosts).names()
+        for place in placed(tier_name, tier):
+            prefix = f"{place.name}."
+            running = {d.parameter.name: d.baseline for name, d in by_name.items()
+                       if name.startswith(prefix)}  # fmt: skip
+            for name, value in place.service.advice(of_host, running).items():
+                yield prefix + name, value
 
 
 def _ruled(
@@ -338,6 +354,7 @@ def _dimension(place: Placed, parameter: Parameter, facts: HostFacts) -> Dimensi
         log=parameter.log,
         choices=parameter.choices,
         recommended=value(parameter.recommended),
+        advised=value(parameter.recommended),
         published=parameter.published.get(place.role),
         when=(*place.when, *own),
         derived=derived.of_catalogue(parameter, prefix),

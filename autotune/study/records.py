@@ -22,6 +22,7 @@ class Phase(enum.StrEnum):
 
     BASELINE = "baseline"
     RECOMMENDED = "recommended"
+    ADVISED = "advised"
     PUBLISHED = "published"
     KNOWN = "known"
     SEARCH = "search"
@@ -35,7 +36,8 @@ class Phase(enum.StrEnum):
 
 
 # Phases whose configurations the budget of trials counts.
-COUNTED = frozenset({Phase.BASELINE, Phase.RECOMMENDED, Phase.PUBLISHED, Phase.KNOWN, Phase.SEARCH})
+COUNTED = frozenset({Phase.BASELINE, Phase.RECOMMENDED, Phase.ADVISED, Phase.PUBLISHED, Phase.KNOWN,
+                     Phase.SEARCH})  # fmt: skip
 
 # Those whose configurations are known before the search.
 OPENING = COUNTED - {Phase.SEARCH}

@@ -1,6 +1,6 @@
 """What a study does next, worked out from what it has done: resuming needs nothing else.
 
-Baseline → recommended and published configurations of every deployment, and the user's own →
+Baseline → recommended, advised and published configurations of every deployment, and the user's own →
 search, with a reference measured again every few trials → the leaders again → the leader and the best
 preset (or the second best) in alternation, while there is time → the winner without what does nothing →
 that and the baseline in alternation → verdict. An interrupted trial is repeated first.
@@ -18,6 +18,7 @@ from math import exp
 from autotune.optimize import confirmation
 from autotune.optimize.confirmation import Measured
 from autotune.services.base import Settings
+from autotune.space.dimension import PRESETS
 from autotune.space.space import Space
 from autotune.study.ranking import (
     baseline,
@@ -168,9 +169,9 @@ def _opening(
 ) -> Step | None:
     """The next configuration that is known beforehand: each deployment has its turn early.
 
-    A published configuration has one only where its deployment may be the best. After the presets
-    come the user's own configurations and an earlier study's, but for those that act as one before
-    them does.
+    An advised or a published configuration has one only where its deployment may be the best. After
+    the presets come the user's own configurations and an earlier study's, but for those that act as
+    one before them does.
     """
     if not _may_search(state, budget, elapsed):
         return None
@@ -183,9 +184,11 @@ def _opening(
     tried: list[Settings] = []
     for phase, settings in _presets(space):
         acts = acting(settings, space)
-        new = acts not in tried and (phase, _deployment(settings, space)) not in done
+        if acts in tried:
+            continue
+        new = (phase, _deployment(settings, space)) not in done
         tried.append(acts)
-        races = phase is not Phase.PUBLISHED or _competes(state, space, settings)
+        races = phase in (Phase.BASELINE, Phase.RECOMMENDED) or _competes(state, space, settings)
         if new and races and len(tried) <= most:
             return Measure(phase, settings)
     untried = []
@@ -217,7 +220,7 @@ def acting(settings: Settings, space: Space) -> Settings:
 
 def _presets(space: Space) -> Iterator[tuple[Phase, Settings]]:
     yield Phase.BASELINE, space.baseline
-    for phase in (Phase.RECOMMENDED, Phase.PUBLISHED):
+    for phase in map(Phase, PRESETS):
         for deployment in space.deployments:
             yield phase, space.preset(str(phase), deployment)
 

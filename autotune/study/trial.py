@@ -15,11 +15,11 @@ from autotune.measure.benchmark import Answer
 from autotune.measure.warmup import WarmUpResult
 from autotune.space.space import Infeasible
 from autotune.study.context import TrialContext
-from autotune.study.records import Phase, State, Trial
+from autotune.study.records import COUNTED, Phase, State, Trial
 from autotune.study.schedule import Measure
 
 # Phases in which a configuration that will hardly beat the incumbent is not measured to the end.
-PRUNED = frozenset({Phase.SEARCH, Phase.RECOMMENDED, Phase.PUBLISHED, Phase.KNOWN})
+PRUNED = COUNTED - {Phase.BASELINE}
 REFERENCES = frozenset({Phase.BASELINE, Phase.MEASURE})
 MOST_FAULTS = 3  # in a row; then it is the benchmark that needs a look
 

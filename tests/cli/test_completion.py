@@ -107,7 +107,7 @@ def test_parameters_of_the_target_that_is_named(complete: Complete) -> None:
 @pytest.mark.parametrize(
     ("line", "offered"),
     [
-        ("measure fleet.yaml --against ", ["baseline", "recommended", "published"]),
+        ("measure fleet.yaml --against ", ["baseline", "recommended", "advised", "published"]),
         ("measure fleet.yaml --tier ", ["cache"]),
         ("sweep fleet.yaml --hosts ", ["lb=", "web=", "cache=", "store="]),
         ("export improved --format ", list(FORMATS)),

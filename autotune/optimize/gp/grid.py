@@ -47,7 +47,12 @@ class Axis:
         values = [from_unit(dimension, unit) for unit in units]
         # Preset values stay exact: rounding a setting that a suggestion does not change would
         # restart its service for nothing.
-        for preset in (dimension.published, dimension.recommended, dimension.baseline):
+        for preset in (
+            dimension.published,
+            dimension.advised,
+            dimension.recommended,
+            dimension.baseline,
+        ):
             if preset is not None and dimension.clip(preset) == preset:
                 values[round(to_unit(dimension, preset) * (LEVELS - 1))] = preset
         return cls(dimension, tuple(values), units)

@@ -27,7 +27,12 @@ MOVES = "moves"  # attribute of a trial: the moves its bottleneck recommends, se
 CAPACITIES = "capacities"  # attribute of a trial: what it told of the parts of the stack, as JSON
 FEASIBLE = "feasible"  # name of the constraint: violated when positive
 DRIFT = "drift"  # attribute of the study: trial → what its log peak was too high by, and the sd
-PRESETS = ("recommended", "published", "known")  # phases of the study that measure presets
+PRESETS = (
+    "recommended",
+    "advised",
+    "published",
+    "known",
+)  # phases of the study that measure presets
 NO_TRIAL = -1  # a suggestion is asked for no trial
 Shifts = Mapping[int, tuple[float, float]]
 

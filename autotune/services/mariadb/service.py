@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import ClassVar
 
 from autotune.services.base import Argv, Endpoint, Programs, Readback, Role, Service, Settings, Site
+from autotune.services.mariadb.advice import advice
 from autotune.services.mariadb.parameters import NEEDS, PARAMETERS
 from autotune.services.readback import backlog_in_force, number
 from autotune.target.units import SIZE
@@ -59,6 +60,9 @@ class Mariadb(Service):
 
     def socket(self, site: Site) -> str | Endpoint:
         return (site.own and site.own.listen) or site.listen
+
+    def advice(self, facts: Mapping[str, float], running: Settings) -> Settings:
+        return advice(facts, running)
 
     def effective(self, site: Site) -> tuple[Readback, ...]:
         asking = Readback(ask(site, "SHOW GLOBAL VARIABLES"), in_effect)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from autotune.services.base import Argv, Programs, Readback, Role, Service, Settings, Site, Value
+from autotune.services.postgresql.advice import advice
 from autotune.services.postgresql.parameters import NEEDS, PARAMETERS
 from autotune.services.postgresql.syntax import UNITS, meaning
 
@@ -122,6 +123,9 @@ class Postgresql(Service):
         if site.own is not None:
             return ("sh", "-c", _WHOLE, "sh", *words)
         return ("sh", "-c", _ALONE, "sh", *words, self.config_path(site))
+
+    def advice(self, facts: Mapping[str, float], running: Settings) -> Settings:
+        return advice(facts, running)
 
     def effective(self, site: Site) -> tuple[Readback, ...]:
         return (Readback(asking(site, _SETTINGS), in_effect),)
