@@ -6,8 +6,9 @@ Regret is what the configuration a study would choose lacks to the best there is
 median and 90th percentile over stacks and seeds. Everybody has the same calls and the same final choice:
 the leaders of a model of all trials are measured once more, and the best preset is kept unless another
 one is likely to be better. The presets come first, and count, but on `catalogue`, where suggestions are
-counted. ``over preset`` is the median gain over the best preset, ``worse`` the share of studies that
-choose something over a point worse than it.
+counted. ``tried`` is the mean regret of the best configuration that was tried by then: what lies between
+it and the chosen one was lost by choosing, the rest by searching. ``over preset`` is the median gain over
+the best preset, ``worse`` the share of studies that choose something over a point worse than it.
 
 Families: `web` (formulas), `random` (drawn), `model` (the modelled chain), 16 to 19 parameters each;
 `catalogue` (`bench.catalogue`): the spaces of the shipped targets, 49 and 125. ``--parts`` says what a
@@ -96,10 +97,11 @@ class Case:
 
 @dataclass(frozen=True)
 class Run:
-    """One study: regret at each look, that of the best preset, part that failed, seconds per
-    suggestion."""
+    """One study: at each look the regret of the choice and of the best tried; that of the best preset,
+    part that failed, seconds per suggestion."""
 
     regrets: tuple[float, ...]
+    tried: tuple[float, ...]
     preset: float
     failed: float
     seconds: float
@@ -186,7 +188,7 @@ def searched(kind: str, case: Case) -> Run:
     searcher = Searcher(storage, "s", space, sampler, case.seed, max(case.at))
     tried: list[Settings] = []
     peaks: list[float | None] = []
-    regrets, spent = [], 0.0
+    regrets, lowest, spent = [], [], 0.0
     while len(tried) < max(case.at):
         asked, settings = None, known[len(tried)] if len(tried) < len(known) else None
         if settings is None:
@@ -207,13 +209,19 @@ def searched(kind: str, case: Case) -> Run:
         peaks.append(peak)
         if len(tried) in case.at:
             chosen = _chosen(case, searcher.posterior(), tried)
-            regrets.append(100 * (1 - (stack.peak(chosen) or 0.0) / case.best))
+            regrets.append(_regret(case, chosen))
+            lowest.append(min(_regret(case, settings) for settings in tried))
     late = [peak is None for peak in peaks[FREE_FAILURES:]]
-    preset = max(stack.peak(settings) or 0.0 for settings in known)
+    preset = min(_regret(case, settings) for settings in known)
     return Run(
-        tuple(regrets), 100 * (1 - preset / case.best), sum(late) / len(late),
+        tuple(regrets), tuple(lowest), preset, sum(late) / len(late),
         spent / (len(tried) - len(known)),
     )  # fmt: skip
+
+
+def _regret(case: Case, settings: Settings) -> float:
+    """What these settings truly lack to the best there is, in percent."""
+    return 100 * (1 - (case.stack.peak(settings) or 0.0) / case.best)
 
 
 def _chosen(case: Case, posterior: PosteriorPeaks, tried: Sequence[Settings]) -> Settings:
@@ -353,12 +361,14 @@ def _line(kind: str, family: str, parts: str, runs: Sequence[Run]) -> None:
         f"@{at} {values.mean():5.1f} ({np.median(values):4.1f}/{np.quantile(values, 0.9):4.1f})"
         for at, values in zip(AT[family], regrets.T, strict=True)
     )
+    tried = "/".join(f"{mean:.1f}" for mean in np.mean([run.tried for run in runs], axis=0))
     gained = 100 * np.median((100 - regrets[:, -1]) / np.maximum(100 - preset, 1.0) - 1)
     worse = (regrets[:, -1] > preset + 1).mean()
     failed, seconds = (np.mean([getattr(run, n) for run in runs]) for n in ("failed", "seconds"))
     print(
-        f"{kind:9} {family:10} {parts:7} {preset.mean():7.1f}  {cells}  over preset {gained:+5.1f} % "
-        f"worse {worse:3.0%} failed {failed:3.0%} {seconds:.3f} s a suggestion, {len(runs)} studies",
+        f"{kind:9} {family:10} {parts:7} {preset.mean():7.1f}  {cells}  tried {tried}  "
+        f"over preset {gained:+5.1f} % worse {worse:3.0%} failed {failed:3.0%} "
+        f"{seconds:.3f} s a suggestion, {len(runs)} studies",
         flush=True,
     )
 
