@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import socket
 import time
@@ -14,7 +15,7 @@ from autotune import durable
 from autotune.errors import AutotuneError
 from autotune.lab import cgroups, disk, keys, machine, network, prerequisites
 from autotune.lab import plan as planning
-from autotune.lab.lock import alone
+from autotune.lab.lock import alone, run_checked
 from autotune.lab.plan import LabHost, LabPlan, Names
 from autotune.transports.base import SshHost
 
@@ -159,12 +160,21 @@ def _await(plan: LabPlan) -> None:
     left = list(plan.hosts)
     while left := [host for host in left if not answers(host.address)]:
         for host in left:
-            if time.monotonic() > deadline or not cgroups.processes(plan.names, host.name):
-                raise AutotuneError(
-                    f"{host.name} did not boot: "
-                    + (machine.console(plan.names, host.name) or f"no answer within {_BOOT:g} s")
-                )
+            running = cgroups.processes(plan.names, host.name)
+            if time.monotonic() > deadline or not running:
+                raise AutotuneError(f"{host.name} did not boot: {_reason(plan, host, running)}")
         time.sleep(0.02)
+
+
+def _reason(plan: LabPlan, host: LabHost, running: tuple[int, ...]) -> str:
+    console = machine.console(plan.names, host.name)
+    if not running:
+        return console or "it ended and printed nothing"
+    return (
+        f"no answer within {_BOOT:g} s by {run_checked(['ip', 'route', 'get', host.address]).strip()}"
+        f"; load average {os.getloadavg()[0]:.1f}; CPU time of its processes: "
+        f"{machine.activity(running)}\n{console}"
+    )
 
 
 def _remove(names: Names) -> None:

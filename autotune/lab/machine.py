@@ -114,6 +114,19 @@ def console(names: Names, host: str) -> str:
     return "\n".join(text.strip().splitlines()[-5:])
 
 
+def activity(pids: Iterable[int]) -> str:
+    """Name, state and CPU time (seconds, ended children included) of each process (proc(5))."""
+    processes = []
+    for number in pids:
+        with contextlib.suppress(OSError):
+            stat = Path(f"/proc/{number}/stat").read_text(encoding="utf-8", errors="replace")
+            (name, _, rest) = stat.partition("(")[2].rpartition(") ")
+            (state, *fields) = rest.split()
+            seconds = sum(map(int, fields[10:14])) / os.sysconf("SC_CLK_TCK")
+            processes.append(f"{name} ({state}, {seconds:.1f} s)")
+    return ", ".join(processes)
+
+
 def command(plan: LabPlan, host: LabHost, trees: Iterable[Hierarchy]) -> list[str]:
     """The argv that becomes ``host`` once it is released."""
     joined = [str(tree.group(plan.names.cgroup, host.name)) for tree in trees]

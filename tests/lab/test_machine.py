@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 from pathlib import Path
 
@@ -32,6 +33,15 @@ TREES = (
 )
 def test_the_first_process_of_a_host_is_recognised(status: str, first: bool) -> None:
     assert machine.first(status) == first
+
+
+def test_the_processes_of_a_host_that_does_not_answer_are_named() -> None:
+    with subprocess.Popen(["sleep", "60"]) as process:
+        ended = subprocess.Popen(["true"])
+        ended.wait()
+        text = machine.activity([process.pid, ended.pid])
+        process.kill()
+    assert re.fullmatch(r"sleep \([RSD], 0\.\d s\)", text)
 
 
 def test_a_host_joins_its_groups_by_name() -> None:
