@@ -104,7 +104,7 @@ def parse(printed: str, shape: Shape) -> CacheCeiling:
         return _read(printed, shape)
     except ValueError:
         why = f"memcaslap printed no result: {last_line(printed)}"
-        return CacheCeiling(shape.name, failed=why)
+        return CacheCeiling(shape.name, together=shape.together, failed=why)
 
 
 def _read(printed: str, shape: Shape) -> CacheCeiling:

@@ -108,3 +108,9 @@ def test_memcaslap_is_told_the_shape() -> None:
     assert "a:1,b:2" in words
     assert words[words.index("--concurrency") + 1] == "16"
     assert words[-1] == "--udp"
+
+
+def test_a_ceiling_without_a_result_says_of_which_load() -> None:
+    at_once = parse("", replace(SHAPES[0], together=100))
+    assert at_once.failed
+    assert (at_once.shape, at_once.together) == (SHAPES[0].name, 100)

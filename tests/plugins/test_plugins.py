@@ -77,11 +77,12 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def python(place: Path, *words: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, *words], cwd=cwd, env={**os.environ, "PYTHONPATH": str(place)},
-        capture_output=True, text=True, timeout=240, check=False,
+        capture_output=True, text=True, timeout=600, check=False,
     )  # fmt: skip
 
 
 @pytest.mark.long
+@pytest.mark.timeout(900)
 def test_it_is_in_the_catalogue_and_in_a_study(installed: Path, tmp_path: Path) -> None:
     listed = python(installed, "-m", "autotune", "params", "pages", "--json")
     (parameter,) = json.loads(listed.stdout)["services"]["pages"]
