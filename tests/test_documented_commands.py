@@ -1,0 +1,119 @@
+"""What README and docs say to type, typed: a model stands for the hosts of each target file.
+
+The model has the name of the target, so that studies, files and exports are called what the pages
+call them. What cannot run here has its reason below, and where it is tried instead.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.modelled import noisy
+
+ROOT = Path(__file__).parents[1]
+PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
+NOT_RUN = {  # by what is in a command
+    "#!": "a script of the reader's, not a command",
+    "kubectl ": "needs a cluster",
+    "pipx ": "installs from a registry: tests/test_packages.py does, by pip and uv",
+    "podman ": "tests/test_packages.py, where Podman is",
+    "apt-get ": "changes the machine: tests/test_packages.py does so in a container",
+    "sudo -u postgres ": "changes the machine: tests/study/database.py makes a database as a user",
+    "make ": "what calls this test, or takes a quarter of an hour",
+    "/etc/shop": "a script of the reader's, not a command",
+    "--install-completion": "changes the shell's own files: tests/cli/test_completion.py",
+    "lab up": "boots hosts: tests/lab",
+    "lab down": "ends hosts: tests/lab",
+    "lab ssh": "needs a host: tests/lab",
+    "init --from": "reads hosts: tests/discovery/test_adopting_lab.py",
+    "autotune apply ": "a model has no hosts: tests/study/test_applying.py",
+    "autotune restore ": "a model has no hosts: tests/study/test_restore.py",
+    "--storage": "needs a PostgreSQL: tests/study/test_storage.py",
+    "--headroom": "a model has no generator: tests/lab",
+    "/var/lib/node_exporter": "a folder of another program's: tests/report/test_numbers.py",
+    " shop.yaml": "needs hosts: tests/study/test_wordpress_lab.py",
+    "autotune export shop": "needs hosts: tests/study/test_wordpress_lab.py",
+    "from-log /var/log": "a log of the reader's: tests/study/test_wordpress_lab.py",
+}
+CODES = {"--at-least": {0, 4}, "plan targets/local.yaml --exit-code": {6}}
+BEFORE = {  # what a page takes for granted
+    "ci-gate": ("autotune run targets/local.yaml --yes",
+                "autotune export local --out winner --of-a-model"),
+    "numbers-out": ("autotune run targets/local.yaml --yes",),
+    "reading-a-report": ("autotune run targets/local.yaml --yes",),
+}  # fmt: skip
+BEDS = "beds:\n  a: {simulated: {seed: 3}}\n  b: {simulated: {seed: 4, capacity: 0.8}}\n"
+
+
+def commands(page: Path) -> Iterator[str]:
+    """In blocks of shell, one a line, without comments."""
+    for block in re.findall(r"```sh\n(.*?)```", page.read_text(), re.S):
+        for line in block.replace("\\\n", " ").splitlines():
+            if line.strip() and not line.startswith("# "):
+                yield from re.sub(r"\s+# .*", "", line).split(" && ")
+
+
+def reason(command: str) -> str | None:
+    """Why it is not run."""
+    return next((NOT_RUN[part] for part in NOT_RUN if part in command), None)
+
+
+RUN = {page: [line for line in commands(page) if reason(line) is None] for page in PAGES}
+
+
+def test_each_reason_is_that_of_a_command_and_names_a_file_that_is_there() -> None:
+    typed = [line for page in PAGES for line in commands(page)]
+    assert [part for part in NOT_RUN if not any(part in line for line in typed)] == []
+    named = {name for text in NOT_RUN.values() for name in re.findall(r"tests/[\w/.]+", text)}
+    assert [name for name in named if not (ROOT / name).exists()] == []
+
+
+def test_blocks_with_commands_are_blocks_of_shell() -> None:
+    for page in PAGES:
+        for block in re.findall(r"^```\n(.*?)^```", page.read_text(), re.M | re.S):
+            assert not re.match(r"(sudo )?(autotune|make|apt-get) ", block), f"{page.name}: {block}"
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("page", [p for p in PAGES if RUN[p]], ids=lambda page: page.stem)
+def test_what_a_page_says_to_type_works(page: Path, tmp_path: Path) -> None:
+    programs = tmp_path / "bin"
+    programs.mkdir()
+    run = f'#!/bin/sh\nexec {sys.executable} -m autotune "$@"\n'
+    for name, text in (("autotune", run), ("sudo", '#!/bin/sh\nexec "$@"\n')):
+        (programs / name).write_text(text)
+        (programs / name).chmod(0o755)
+    for command in (*BEFORE.get(page.stem, ()), *RUN[page]):
+        type_in(command, tmp_path, programs)
+
+
+def type_in(command: str, directory: Path, programs: Path) -> None:
+    """Run it as a user in this directory, with a model in the place of the target it names."""
+    for name in re.findall(r"targets/([\w-]+)\.yaml", command):
+        target = directory / "targets" / f"{name}.yaml"
+        if name != "paper":
+            target.parent.mkdir(exist_ok=True)
+            text = noisy("budget: {trials: 6, time: 30m}\n" + (BEDS if "--beds" in command else ""))
+            target.write_text(text.replace("name: modelled", f"name: {name}"))
+    if command.startswith("autotune export ") and "--of-a-model" not in command:
+        command += (
+            " --of-a-model"  # what a model won is no advice for hosts: it has to be asked for
+        )
+    if re.match(r"autotune (run|explain) ", command) and "--yes" not in command:
+        command += " --yes"  # nobody is there to be asked
+    done = subprocess.run(
+        ["sh", "-c", command], cwd=directory, capture_output=True, text=True, timeout=300, check=False,
+        stdin=subprocess.DEVNULL,
+        env={**os.environ, "PATH": f"{programs}:{os.environ['PATH']}", "BROWSER": "true",
+             "HOME": str(directory), "PWD": str(directory)},
+    )  # fmt: skip
+    codes = next((codes for part, codes in CODES.items() if part in command), {0})
+    assert done.returncode in codes, f"{shlex.quote(command)}\n{done.stdout}{done.stderr}"
