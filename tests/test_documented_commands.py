@@ -47,8 +47,6 @@ CODES = {"--at-least": {0, 4}, "plan targets/local.yaml --exit-code": {6}}
 BEFORE = {  # what a page takes for granted
     "ci-gate": ("autotune run targets/local.yaml --yes",
                 "autotune export local --out winner --of-a-model"),
-    "numbers-out": ("autotune run targets/local.yaml --yes",),
-    "reading-a-report": ("autotune run targets/local.yaml --yes",),
 }  # fmt: skip
 BEDS = "beds:\n  a: {simulated: {seed: 3}}\n  b: {simulated: {seed: 4, capacity: 0.8}}\n"
 
@@ -66,7 +64,7 @@ def reason(command: str) -> str | None:
     return next((NOT_RUN[part] for part in NOT_RUN if part in command), None)
 
 
-RUN = {page: [line for line in commands(page) if reason(line) is None] for page in PAGES}
+RUN = {page: [c for c in dict.fromkeys(commands(page)) if reason(c) is None] for page in PAGES}
 
 
 def test_each_reason_is_that_of_a_command_and_names_a_file_that_is_there() -> None:
