@@ -45,6 +45,7 @@ missing_for_tests() {
   have systemd-nspawn || echo systemd-container
   have sshd || echo openssh-server
   have ssh-keygen || echo openssh-client
+  have gunicorn || echo gunicorn # runs an application on a lab host
   have sudo || echo sudo # hosts are also reached by an account that is not root
 }
 

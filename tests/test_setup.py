@@ -37,6 +37,7 @@ LAB = {
     "systemd-nspawn": "systemd-container",
     "sshd": "openssh-server",
     "ssh-keygen": "openssh-client",
+    "gunicorn": "gunicorn",
     "sudo": "sudo",
 }
 MOD_PHP = "usr/lib/apache2/modules/libphp8.2.so"

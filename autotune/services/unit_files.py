@@ -10,6 +10,33 @@ from autotune.services.config_files import Directive, Tree, Word
 PLACES = ("/etc/systemd/system", "/usr/lib/systemd/system", "/lib/systemd/system")
 _LINE = re.compile(r"[^\n]+")
 _WORD = re.compile(r"""(?:"(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])*'|\\[^\s]|[^\s"'\\])+""")
+# unit option argv…: argv with the option, as the account, in the directory and with the environment of
+# the unit. What runs, and the socket it listens at, stay as they are.
+AS_UNIT = """
+unit=$1 option=$2
+shift 2
+for name in User Group WorkingDirectory Environment; do
+    value=$(systemctl show -P "$name" -- "$unit")
+    [ -z "$value" ] || set -- "--property=$name=$value" "$@"
+done
+while read -r file missing; do
+    case $missing in *yes*) file=-$file ;; esac
+    [ -z "$file" ] || set -- "--property=EnvironmentFile=$file" "$@"
+done <<END
+$(systemctl show -P EnvironmentFiles -- "$unit")
+END
+exec systemd-run --quiet --pipe --wait --collect "$@" "$option"
+"""
+# The words that the main process of $unit was started with, a NUL behind each; one that has given itself
+# another title has them in the unit alone.
+MAIN_WORDS = r"""
+pid=$(systemctl show -P MainPID -- "$unit")
+case $(tr '\0' ' ' <"/proc/$pid/cmdline") in
+    *': '*\[*\]*) systemctl show -P ExecStart -- "$unit" | sed 's/.*argv\[\]=//; s/ ; .*//' |
+        tr ' \n' '\0\0' ;;
+    *) cat "/proc/$pid/cmdline" ;;
+esac
+"""
 
 
 def paths(unit: str) -> tuple[str, ...]:

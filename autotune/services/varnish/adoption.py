@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import replace
 
-from autotune.services import unit_files
+from autotune.services import command_line, unit_files
 from autotune.services.adoption import Adoption, RunningHost, RunningService
 from autotune.services.base import Parameter
-from autotune.services.config_files import Config, PlacedDirective, Tree, gather, included
+from autotune.services.config_files import Config, Tree, gather, included
 from autotune.services.directives import (
     NUMBER,
     SECONDS,
@@ -18,9 +17,6 @@ from autotune.services.directives import (
     Adopted,
     Notation,
     Tunable,
-    exchanged,
-    map_directives,
-    new_file,
     size,
 )
 from autotune.services.varnish import syntax
@@ -35,7 +31,7 @@ _WITHOUT_STORAGE = 100  # MB, as the manual has it
 def find(host: RunningHost) -> Iterator[RunningService | str]:
     if not host.runs(UNIT):
         return
-    config = _unit(host.tree)
+    config = command_line.gather(host.tree, UNIT, syntax.options)
     options = {placed.name: placed for placed in config.directives}
     if not options or any("$" in word for placed in config.directives for word in placed.words):
         yield f"Varnish has options that {UNIT} does not spell out: it is not tuned"
@@ -47,16 +43,6 @@ def find(host: RunningHost) -> Iterator[RunningService | str]:
             host=host, key="varnish", config=config, kind="http_cache", port=ports[0],
             listen="".join(named), behind=tuple(_behind(host.tree, config)),
         )  # fmt: skip
-
-
-def _unit(tree: Tree) -> Config:
-    """The file whose command counts, with its options; beside it the drop-in that may come."""
-    if (starting := unit_files.starting(tree, UNIT)) is None:
-        return Config(DROP_IN)
-    path, command = starting
-    directives = (command, *syntax.options(command.arguments))
-    return Config(path, {DROP_IN: "", path: tree.text(path)},
-                  tuple(PlacedDirective(path, directive) for directive in directives))  # fmt: skip
 
 
 def _ports(config: Config) -> list[int]:
@@ -76,18 +62,8 @@ def _behind(tree: Tree, config: Config) -> Iterator[str]:
 
 
 def tune(service: RunningService, accepts: Accepts) -> Adopted:
-    """Every parameter, where the command says it or at its end; what a package brought is left as it
-    is, and its command repeated in a drop-in."""
     config = service.config
-    adopted = map_directives(config, (_tunable(config, p) for p in PARAMETERS), accepts)
-    if config.main.startswith(f"{unit_files.PLACES[0]}/"):
-        return adopted
-    command = config.called("ExecStart")[-1]
-    start, end = command.directive.arguments[0].start, command.end[1]
-    pieces = ((edit.start - start, edit.end - start, edit.text) for edit in adopted.edits)
-    text = exchanged(config.texts[config.main][start:end], pieces)
-    drop_in = f"[Service]\nExecStart=\nExecStart={text}\n"
-    return replace(adopted, edits=new_file(DROP_IN, drop_in, adopted.values).edits)
+    return command_line.tune(config, (_tunable(config, p) for p in PARAMETERS), accepts, DROP_IN)
 
 
 def _tunable(config: Config, parameter: Parameter) -> Tunable:
@@ -98,11 +74,7 @@ def _tunable(config: Config, parameter: Parameter) -> Tunable:
         directive, default, before = (*stores, "-s malloc")[0], _WITHOUT_STORAGE, " -s malloc,"
         if len(stores) != 1 and any(placed.name.startswith("-s ") for placed in config.directives):
             return Tunable(name, directive, notation, blocks=("none",))
-    absent = Absent(
-        default,
-        lambda _: config.called("ExecStart")[-1].end,
-        f'"{before}" ~ {notation.write(name)}',
-    )
+    absent = Absent(default, command_line.end, f'"{before}" ~ {notation.write(name)}')
     return Tunable(name, directive, notation, absent=absent)
 
 

@@ -6,14 +6,14 @@ All of them take effect in a restart: what `param.set` changes would be forgotte
 from __future__ import annotations
 
 import json
-import shlex
 from collections.abc import Mapping
 from itertools import pairwise
 from typing import Any, ClassVar
 
 from autotune.services.base import Argv, Programs, Readback, Role, Service, Settings, Site
+from autotune.services.command_line import started
 from autotune.services.readback import backlog_in_force
-from autotune.services.unit_files import command, drop_in
+from autotune.services.unit_files import drop_in
 from autotune.services.varnish.parameters import BY_NAME, NEEDS, PARAMETERS
 from autotune.target.units import SIZE
 
@@ -54,7 +54,10 @@ class Varnish(Service):
     def validate(self, site: Site, files: Mapping[str, bytes]) -> Argv | None:
         for path, content in files.items():
             if words := started(content.decode(errors="replace")):
-                return ("sh", "-c", _CHECK, "sh", path, site.programs["varnishd"], *words[1:])
+                # Where what runs listens stays out of it.
+                others = ("127.0.0.1:0" if before == "-a" else word
+                          for before, word in pairwise(words) if word != "-F")  # fmt: skip
+                return ("sh", "-c", _CHECK, "sh", path, site.programs["varnishd"], *others)
         return None  # it is the command of the package
 
     def effective(self, site: Site) -> tuple[Readback, ...]:
@@ -67,14 +70,6 @@ class Varnish(Service):
 
 
 SERVICES = (Varnish(),)
-
-
-def started(unit: str) -> Argv:
-    """The words of the command that a unit starts; where what runs listens stays out of it."""
-    line = command(unit)
-    words = [w for part in line.arguments for w in shlex.split(part.text)] if line else []
-    return tuple("127.0.0.1:0" if before == "-a" else word.replace("%%", "%")
-                 for before, word in pairwise(["", *words]) if word != "-F")  # fmt: skip
 
 
 def instance(site: Site) -> Argv:

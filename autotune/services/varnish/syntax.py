@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from autotune.services.command_line import unquoted
 from autotune.services.config_files import Directive, Word
 
 _FLAGS = "CdFV"  # options without a value
@@ -22,9 +23,9 @@ def options(words: tuple[Word, ...]) -> Iterator[Directive]:
         if not word.text.startswith("-") or word.text[1:2] in _FLAGS:
             yield Directive(word)
             continue
-        option, value = word.text[:2], _unquoted(Word(word.text[2:], word.start + 2))
+        option, value = word.text[:2], unquoted(Word(word.text[2:], word.start + 2))
         if not value.text:
-            value = _unquoted(next(left, value))
+            value = unquoted(next(left, value))
         mark = {"-p": "=", "-s": ","}.get(option, "")
         before, sign, after = value.text.partition(mark) if mark else ("", "", value.text)
         if mark:
@@ -33,11 +34,6 @@ def options(words: tuple[Word, ...]) -> Iterator[Directive]:
             Word(option, word.start),
             (Word(after, value.start + len(before) + len(sign)),) if after else (),
         )
-
-
-def _unquoted(word: Word) -> Word:
-    quoted = len(word.text) > 1 and word.text[0] == word.text[-1] and word.text[0] in "\"'"
-    return Word(word.text[1:-1], word.start + 1) if quoted else word
 
 
 def read_vcl(text: str) -> tuple[Directive, ...]:

@@ -1,0 +1,65 @@
+"""A server whose options are the command line in its unit: read there, and repeated in a drop-in."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+
+from autotune.services import unit_files
+from autotune.services.base import Argv
+from autotune.services.config_files import Config, Directive, PlacedDirective, Tree, Word
+from autotune.services.directives import (
+    Accepts,
+    Adopted,
+    Position,
+    Tunable,
+    exchanged,
+    map_directives,
+    new_file,
+)
+
+COMMAND = "ExecStart"
+Options = Callable[[tuple[Word, ...]], Iterable[Directive]]  # of the words of a command
+
+
+def gather(tree: Tree, unit: str, options: Options) -> Config:
+    """The file whose command counts, with its options; beside it the drop-in that may come."""
+    drop_in = unit_files.drop_in(unit)
+    if (starting := unit_files.starting(tree, unit)) is None:
+        return Config(drop_in)
+    path, command = starting
+    directives = (command, *options(command.arguments))
+    return Config(path, {drop_in: "", path: tree.text(path)},
+                  tuple(PlacedDirective(path, directive) for directive in directives))  # fmt: skip
+
+
+def end(config: Config) -> Position:
+    """Behind the last word of the command."""
+    return config.called(COMMAND)[-1].end
+
+
+def tune(config: Config, tunables: Iterable[Tunable], accepts: Accepts, drop_in: str) -> Adopted:
+    """Where the command says it or at its end; a package's unit is left as it is, and its command
+    repeated in a drop-in."""
+    adopted = map_directives(config, tunables, accepts)
+    if config.main.startswith(f"{unit_files.PLACES[0]}/"):
+        return adopted
+    command = config.called(COMMAND)[-1]
+    first, last = command.directive.arguments[0].start, command.end[1]
+    pieces = ((edit.start - first, edit.end - first, edit.text) for edit in adopted.edits)
+    text = exchanged(config.texts[config.main][first:last], pieces)
+    content = f"[Service]\n{COMMAND}=\n{COMMAND}={text}\n"
+    return replace(adopted, edits=new_file(drop_in, content, adopted.values).edits)
+
+
+def started(unit: str) -> Argv:
+    """The words of the command that a unit starts."""
+    line = unit_files.command(unit)
+    words = [w for part in line.arguments for w in shlex.split(part.text)] if line else []
+    return tuple(word.replace("%%", "%") for word in words)
+
+
+def unquoted(word: Word) -> Word:
+    quoted = len(word.text) > 1 and word.text[0] == word.text[-1] and word.text[0] in "\"'"
+    return Word(word.text[1:-1], word.start + 1) if quoted else word

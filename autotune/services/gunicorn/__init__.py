@@ -1,0 +1,1 @@
+"""gunicorn, which runs Python applications."""

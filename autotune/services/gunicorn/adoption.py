@@ -1,0 +1,154 @@
+"""Which gunicorns run on a host, and what their commands and configuration files say of parameters."""
+
+from __future__ import annotations
+
+import ast
+import operator
+from collections.abc import Iterator
+from posixpath import basename, dirname, join
+from typing import Any
+
+from autotune.services import command_line, unit_files
+from autotune.services.adoption import Adoption, RunningHost, RunningService
+from autotune.services.base import Parameter
+from autotune.services.command_line import unquoted
+from autotune.services.config_files import Config, Directive, Tree, Word
+from autotune.services.directives import NUMBER, Absent, Accepts, Adopted, Tunable, joined
+from autotune.services.gunicorn.service import PARAMETERS, UNIT
+from autotune.strict import is_whole
+
+_UNITS = f"{unit_files.PLACES[0]}/*.service"
+_PROGRAMS = ("gunicorn", "gunicorn3")
+_FILE = "gunicorn.conf.py"  # read where it is started, unless the command names another
+_PLACES = ("etc", "etc/*", "srv/*", "srv/*/*", "opt/*", "opt/*/*", "var/www/*", "var/www/*/*",
+           "home/*/*")  # fmt: skip
+_SHORT = {"-b": "--bind", "-c": "--config", "-e": "--env", "-k": "--worker-class", "-t": "--timeout",
+          "-w": "--workers"}  # fmt: skip
+_FLAGS = frozenset(f"--{name}" for name in (
+    "reload", "spew", "check-config", "print-config", "preload", "no-sendfile", "reuse-port",
+    "daemon", "initgroups", "capture-output", "log-syslog", "disable-redirect-access-to-syslog",
+    "enable-stdio-inheritance", "proxy-protocol", "do-handshake-on-connect",
+    "suppress-ragged-eofs", "strip-header-spaces",
+)) | {"-D", "-R"}  # fmt: skip
+_THREADED = ("sync", "gthread")  # with threads the first is the second
+_SUMS = {ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul}
+
+
+def options(words: tuple[Word, ...]) -> Iterator[Directive]:
+    """The options behind the program's name, under their long names; none of another program."""
+    left = iter(words)
+    for word in left:
+        if basename(word.text.lstrip("-@:+!")) in _PROGRAMS:
+            yield Directive(Word("gunicorn", word.start))
+            break
+    for word in left:
+        name, sign, value = word.text.partition("=")
+        at = word.start + len(name) + len(sign)
+        if not name.startswith("--") and len(name) > 2:
+            name, sign, value, at = name[:2], "=", word.text[2:], word.start + 2
+        if name in _FLAGS or not name.startswith("-"):
+            yield Directive(word)
+            continue
+        argument = unquoted(Word(value, at) if sign else next(left, Word("", at)))
+        yield Directive(Word(_SHORT.get(name, name), word.start), (argument,))
+
+
+def find(host: RunningHost) -> Iterator[RunningService | str]:
+    """Those of the administrator's units that listen at a TCP port."""
+    for unit in dict.fromkeys(basename(path) for path in host.tree.matching(_UNITS)):
+        config = command_line.gather(host.tree, unit, options)
+        if not config.called("gunicorn"):
+            continue
+        bind = _last(config, "--bind") or _written(host.tree, config, "bind")
+        place = str(bind or "127.0.0.1:8000")
+        port = place.rpartition(":")[2]
+        if place.startswith("unix:") or f"{unit.removesuffix('.service')}.socket" in _sockets(host):
+            yield f"{unit}: gunicorn at a unix socket is not tuned: `--bind 127.0.0.1:8000` has it tuned"
+        elif config.called("--env"):
+            yield f"{unit}: what `--env` gives away is in its command: not tuned; use EnvironmentFile="
+        elif is_whole(port) and port in host.backlogs:
+            yield RunningService(host=host, key="gunicorn", config=config, kind="app", port=int(port),
+                                 unit=unit)  # fmt: skip
+
+
+def _sockets(host: RunningHost) -> set[str]:
+    return {basename(path) for path in host.tree.matching(f"{unit_files.PLACES[0]}/*.socket")}
+
+
+def _last(config: Config, option: str) -> str:
+    values = [placed.words[0] for placed in config.called(option) if placed.words]
+    return values[-1] if values else ""
+
+
+def tune(service: RunningService, accepts: Accepts) -> Adopted:
+    """Every parameter that is no expression in the configuration file; the command counts more."""
+    config, tree = service.config, service.host.tree
+    kind = _last(config, "--worker-class") or _written(tree, config, "worker_class") or "sync"
+    left = {} if kind in _THREADED else {"threads": f"a worker of class {kind} has none"}
+    tunables = []
+    for parameter in PARAMETERS:
+        default = _written(tree, config, parameter.name, service.host.processors)
+        if isinstance(default, str):
+            left[parameter.name] = f"{_path(tree, config)} works it out: a number has it tuned"
+        if parameter.name not in left:
+            value = parameter.stock if default is None else default
+            tunables.append(_tunable(parameter, value))
+    drop_in = unit_files.drop_in(service.unit)
+    return joined(Adopted(left=left), command_line.tune(config, tunables, accepts, drop_in))
+
+
+def _tunable(parameter: Parameter, default: Any) -> Tunable:
+    name = parameter.name
+    option = "--keep-alive" if name == "keepalive" else f"--{name.replace('_', '-')}"
+    text = f'" {option}=" ~ {name}'
+    return Tunable(name, option, NUMBER, absent=Absent(default, command_line.end, text))
+
+
+def _path(tree: Tree, config: Config) -> str:
+    """The configuration file that it reads."""
+    unit = dirname(config.main).removesuffix(".d") if ".d/" in config.main else config.main
+    directories = [line.arguments[0].text
+                   for path in (config.main, unit) if path in tree.files
+                   for line in unit_files.read(tree.text(path))
+                   if line.name.text == "WorkingDirectory" and line.arguments]  # fmt: skip
+    named = _last(config, "--config").removeprefix("file:") or _FILE
+    return join((*directories, "/")[0].lstrip("-"), named)
+
+
+def _written(tree: Tree, config: Config, name: str, processors: int = 1) -> int | str | None:
+    """What the configuration file assigns to a name: a number, text, or text that says how it is worked
+    out; ``None`` where it says nothing of it."""
+    content = tree.files.get(tree.real(_path(tree, config)), b"")
+    try:
+        statements = ast.parse(content).body
+    except (SyntaxError, ValueError):
+        return None
+    values = {target.id: statement.value for statement in statements
+              if isinstance(statement, ast.Assign) for target in statement.targets
+              if isinstance(target, ast.Name)}  # fmt: skip
+    return _value(values[name], processors) if name in values else None
+
+
+def _value(node: ast.expr, processors: int) -> int | str:
+    """Numbers, sums and products of them, and the count of processors, as examples have it."""
+    match node:
+        case ast.Constant(value=int() | str() as value):
+            return value
+        case ast.Call(func=ast.Name(id="cpu_count") | ast.Attribute(attr="cpu_count"), args=[]):
+            return processors
+        case ast.BinOp(left=left, op=op, right=right):
+            sides = (_value(left, processors), _value(right, processors))
+            if type(op) in _SUMS and all(isinstance(side, int) for side in sides):
+                return int(_SUMS[type(op)](*sides))
+    return ast.unparse(node)
+
+
+ADOPTION = Adoption(
+    known_as="gunicorn",
+    units=(UNIT,),
+    paths=(_UNITS[1:], f"{_UNITS[1:]}.d", f"{unit_files.PLACES[0][1:]}/*.socket",
+           *(f"{place}/*gunicorn*.py" for place in _PLACES)),
+    version="command -v gunicorn >/dev/null && gunicorn --version | sed 's,(version \\(.*\\)),\\1,'",
+    find=find,
+    tune=tune,
+)  # fmt: skip

@@ -1,0 +1,165 @@
+"""gunicorn in a unit of the user's: its options are the command's, and each change is a restart.
+
+What it makes of them it says itself, run as the unit runs it: it loads the application for that.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+from autotune.services.base import (
+    Argv,
+    Needs,
+    Readback,
+    Role,
+    Service,
+    Settings,
+    Site,
+    guided,
+    on_restart,
+)
+from autotune.services.command_line import started
+from autotune.services.diagnosis import (
+    INFERRED,
+    MEASURED,
+    Diagnosis,
+    Finding,
+    PartReading,
+    Resource,
+)
+from autotune.services.readback import backlog_in_force, number
+from autotune.services.unit_files import AS_UNIT, MAIN_WORDS, drop_in
+
+UNIT = "gunicorn.service"
+DOCS = "docs.gunicorn.org, Settings"
+DESIGN = "docs.gunicorn.org, Design"
+
+PARAMETERS = guided((
+    on_restart("workers", "Processes of the application.",
+        low=1, high="max(4, 8 * cpus)", log=True, stock=1, recommended="2 * cpus + 1",
+        source=f"{DESIGN}, How Many Workers?"),
+    on_restart("threads", "Threads of each of them, which share one interpreter; 1 is the sync worker,"
+        " more are the gthread one.",
+        low=1, high=64, log=True, stock=1, recommended=4, source=f"{DESIGN}, How Many Threads?"),
+    on_restart("backlog", "Connections that may wait for a worker; the kernel caps it at somaxconn.",
+        low=64, high=65_535, log=True, stock=2048, source=DOCS),
+    on_restart("keepalive", "How long a worker with threads keeps an idle connection of its proxy.",
+        low=1, high=75, log=True, stock=2, unit="s", source=DOCS),
+    on_restart("worker_connections", "Connections that a worker with threads may have.",
+        low=32, high=10_000, log=True, stock=1000, source=DOCS),
+    on_restart("max_requests", "Requests after which a worker is replaced; 0 is never.",
+        choices=(0, 500, 1000, 5000, 20_000), stock=0, source=DOCS),
+    on_restart("max_requests_jitter", "Up to how many more, by chance, so that not all are at once.",
+        low=0, high=500, stock=0, recommended=50, source=DOCS),
+    # A short one ends what slow pages have begun.
+    on_restart("timeout", "How long a silent worker may be at work before it is ended.",
+        low=5, high=600, log=True, stock=30, unit="s", on_demand=True, source=DOCS),
+),
+    capacity="workers+ threads+ backlog",
+    small="keepalive+ worker_connections max_requests",
+    safe={"workers": (1, "4 * cpus + 1"), "threads": (1, 16), "backlog": (256, 65_535)},
+)  # fmt: skip
+NAMES = frozenset(parameter.name for parameter in PARAMETERS)
+
+# file script unit argv…
+_CHECK = """
+script=$2 unit=$3
+shift 3
+answer=$(sh -c "$script" sh "$unit" --check-config "$@" 2>&1) && exit
+printf '%s\\n' "$answer" | grep . | tail -n 2
+exit 1
+"""
+# script names unit
+_SHOWN = f"""
+unit=$3
+{{ {MAIN_WORDS} }} | xargs -0 sh -c "$1" sh "$unit" --print-config 2>/dev/null | grep -E "^($2) "
+"""
+
+
+class Gunicorn(Service):
+    """Runs a Python application behind a proxy, in processes of one or more threads."""
+
+    name = "gunicorn"
+    title = "gunicorn"
+    deployment = "gunicorn"
+    role = Role.APP
+    port = 8000
+    runs_application = True
+    config = ("", drop_in(UNIT))
+    template = "gunicorn/options.conf.j2"
+    unit_name = UNIT
+    # As a program it may be the application's own, in a directory that is on nobody's path.
+    packages = ("gunicorn",)
+    parameters = PARAMETERS
+    needs = Needs(
+        workers="workers * threads",
+        processes="workers + 1",
+        rss=45 * 2**20,
+        memory="workers * threads * 1 MB",
+        source="resident size of a worker with Django 3.2 and a client of its database",
+    )
+    at_most = (("threads", "worker_connections"),)
+
+    def validate(self, site: Site, files: Mapping[str, bytes]) -> Argv | None:
+        for path, content in files.items():
+            if words := started(content.decode(errors="replace")):
+                return ("sh", "-c", _CHECK, "sh", path, AS_UNIT, self.unit(site) or UNIT, *words)
+        return None  # it is the command of the unit
+
+    def effective(self, site: Site) -> tuple[Readback, ...]:
+        words = (AS_UNIT, "|".join(sorted(NAMES)), self.unit(site) or UNIT)
+        return (
+            Readback(("sh", "-c", _SHOWN, "sh", *words), in_effect),
+            backlog_in_force(site),
+        )
+
+
+SERVICES = (Gunicorn(),)
+
+
+def in_effect(text: str) -> Settings:
+    """What `gunicorn --print-config` prints; the queue is asked of the kernel."""
+    printed = re.findall(r"(?m)^(\w+) += (\S+)$", text)
+    return {name: number(value) for name, value in printed if name in NAMES - {"backlog"}}
+
+
+def _workers(part: PartReading) -> Finding | None:
+    """All have a request in hand, and more wait: at the socket, or accepted by workers with threads."""
+    activity, threads = part.activity, part.setting("threads") or 1
+    limit = (part.setting("workers") or activity.workers) * threads
+    waits = activity.queued >= 0.25 and activity.occupied >= 0.75 * limit
+    accepted = threads > 1 and activity.accepted >= 1.25 * limit
+    if not activity.workers or not (waits or accepted):
+        return None
+    meanwhile = f" while {part.idle:.0%} of the CPU was idle" if part.idle is not None else ""
+    evidence = (
+        f"{activity.workers} workers of {threads} threads with {activity.accepted:.1f} requests,"
+        f" {activity.waiting:.0f} more waiting at its socket (up to {activity.waiting_max})"
+        f"{meanwhile}: raise workers, or threads"
+    )
+    return Finding(Resource.WORKERS, evidence, MEASURED if waits else INFERRED)
+
+
+def _ended(part: PartReading) -> Finding | None:
+    """Workers that did not answer in time were ended, and their requests with them."""
+    ended = part.activity.complaints.get("timeout", 0)
+    why = f"{ended} workers were silent for longer than `timeout`, and were ended: raise timeout"
+    return Finding(Resource.WORKERS, why, MEASURED) if ended else None
+
+
+DIAGNOSIS = Diagnosis(
+    counters=None,
+    log=lambda site: Gunicorn().unit(site),
+    complaints={"timeout": re.compile(r"WORKER TIMEOUT")},
+    # One interpreter runs one thread at a time.
+    threads="workers",
+    moves={
+        Resource.CPU: ("workers+",),
+        Resource.WORKERS: ("workers+", "threads+"),
+        Resource.CONNECTIONS: ("backlog+", "worker_connections+"),
+        Resource.MEMORY: ("workers-", "threads+"),
+    },
+    refusal_rules=(_ended,),
+    worker_rules=(_workers,),
+)

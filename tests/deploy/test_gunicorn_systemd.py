@@ -1,0 +1,139 @@
+"""gunicorn in a unit of the user's behind nginx: adopted, changed, refused, starved, restored."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from autotune.deploy.deployed import DeployFailed
+from autotune.deploy.deployment import Deployment
+from autotune.discovery.adopting import adopt
+from autotune.environments import stack
+from autotune.environments.load_meter import LoadMeter
+from autotune.lab.plan import names
+from autotune.loads.base import Request
+from autotune.loads.registry import LOADS
+from autotune.monitor.watch import hosts_of
+from autotune.services.base import Action, Settings
+from autotune.services.diagnosis import Resource
+from autotune.target.read import read
+from autotune.target.slo import Slo
+from autotune.transports.local import LocalTransport
+from tests.answers import fetched
+from tests.deploy.lab import Ground, News, acted, differing, renewed
+from tests.lab.shared import NETWORK, SharedLab
+
+pytestmark = pytest.mark.lab
+RIGHT = (200, b"right\n")
+APP = "app.flweb.gunicorn"
+PASSWORD = "correct-Horse-7-battery"
+# The application starts for its own account, in its directory and with its secret alone.
+_SITE = f"""
+set -e
+exec 2>&1
+mkdir -p /srv/shop
+echo 'SHOP_PASSWORD={PASSWORD}' >/etc/shop.env
+chmod 600 /etc/shop.env
+cat >/srv/shop/shop.py <<'END'
+import getpass, os, time
+assert os.environ["SHOP_PASSWORD"] == "{PASSWORD}"
+assert getpass.getuser() == "www-data"
+def application(environ, start_response):
+    time.sleep(0.1)
+    start_response("200 OK", [("Content-Type", "text/plain"), ("Content-Length", "6")])
+    return [b"right\\n"]
+END
+echo 'workers = 1 * 2' >/srv/shop/gunicorn.conf.py
+echo 'max_requests = 1000' >>/srv/shop/gunicorn.conf.py
+cat >/etc/systemd/system/shop.service <<'END'
+[Service]
+Type=notify
+User=www-data
+Group=www-data
+WorkingDirectory=/srv/shop
+EnvironmentFile=/etc/shop.env
+ExecStart=/usr/bin/gunicorn --bind 127.0.0.1:8000 --threads=1 \\
+    shop:application
+END
+cat >/etc/nginx/sites-available/default <<'END'
+server {{
+    listen 80;
+    location / {{ proxy_pass http://127.0.0.1:8000; }}
+}}
+END
+systemctl daemon-reload
+systemctl start shop nginx
+"""
+
+
+@pytest.fixture
+def ground(shared_lab: SharedLab, tmp_path: Path) -> Iterator[Ground]:
+    with renewed(shared_lab, tmp_path) as ground:
+        print(ground.sh("flweb", _SITE))
+        yield ground
+
+
+def test_a_unit_of_the_user_s_is_adopted_changed_refused_starved_and_restored(
+    ground: Ground,
+) -> None:
+    before = ground.pictures()
+    out = ground.directory / "own.yaml"
+    written = adopt([f"{NETWORK}.22"], out, names(ground.lab).ssh_config, "/")
+    assert written.tiers == (
+        "lb: nginx on flweb, port 80; forwards to app",
+        "app: gunicorn on flweb, port 8000",
+    )
+    environment = stack.prepare(read(out))
+    fleet = environment.fleet(ground.directory / "own", News().note)
+    fleet.open()
+    try:
+        changed_and_starved(ground, fleet)
+    finally:
+        fleet.restore()
+        for transport in environment.transports.values():
+            transport.close()
+    assert differing(before, ground.pictures()) == []
+    texts = [path.read_bytes() for path in ground.directory.rglob("*") if path.is_file()]
+    assert PASSWORD.encode() not in b"".join(texts)
+
+
+def changed_and_starved(ground: Ground, fleet: Deployment) -> None:
+    def deployed(**values: object) -> tuple[Settings, Settings]:
+        candidate = fleet.space.candidate({f"app.gunicorn.{n}": v for n, v in values.items()})
+        result = fleet.deploy(candidate.settings)
+        assert [d for d in result.differences if "gunicorn" in d.parameter] == []
+        assert acted(result.actions) == ({APP: Action.RESTART} if values else {})
+        return candidate.settings, result.effective
+
+    _, effective = deployed()
+    assert effective["app.gunicorn.workers"] == 2
+    assert effective["app.gunicorn.max_requests"] == 1000
+    assert fetched(fleet.stack.entry, "/") == RIGHT
+    values = {"workers": 3, "threads": 4, "backlog": 300, "keepalive": 5, "worker_connections": 100,
+              "max_requests": 500, "max_requests_jitter": 20}  # fmt: skip
+    settings, effective = deployed(**values)
+    assert {name: effective[f"app.gunicorn.{name}"] for name in values} == values
+    assert (
+        ground.sh("flweb", "pgrep -u www-data -cf 'gunicorn --bind'") == "4"
+    )  # and the one that manages them
+    pid = ground.sh("flweb", "systemctl show -P MainPID shop")
+    with pytest.raises(DeployFailed, match="invalid int value: 'many'"):
+        fleet.deploy({**settings, "app.gunicorn.workers": "many"})
+    assert ground.sh("flweb", "systemctl show -P MainPID shop") == pid
+    assert fetched(fleet.stack.entry, "/") == RIGHT
+
+    starved, _ = deployed(workers=1, threads=1)  # a request each 0.1 s
+    hosts = hosts_of(fleet.stack, dict.fromkeys(ground.transports, 2.0), ground.transports)
+    meter = LoadMeter(
+        LOADS["httperf"], Request(fleet.stack.entry, "/", RIGHT[1]), Slo(limit=0.6),
+        (LocalTransport(),), fleet.stack, hosts, timeout=2.0, in_place=lambda: starved,
+    )  # fmt: skip
+    readings = [meter.take(30.0, 2.0) for _ in range(2)]
+    bottleneck = meter.diagnose(starved, readings)
+    print(f"\n{bottleneck}")
+    assert bottleneck is not None, [watched.reading for watched in readings]
+    assert (bottleneck.tier, bottleneck.service) == ("app", "gunicorn")
+    assert bottleneck.resource is Resource.WORKERS
+    assert "raise workers" in bottleneck.evidence

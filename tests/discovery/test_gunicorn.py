@@ -1,0 +1,106 @@
+"""A user's own gunicorn adopted: its unit's options, its configuration file, and what is left alone."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from autotune.deploy.templates import of_text
+from autotune.discovery import adoption
+from autotune.discovery.host_reading import DiscoveredHost
+from autotune.discovery.tiers import instances, tiers
+from autotune.services.config_files import Tree
+from autotune.space.facts import HostFacts
+
+UNIT = "/etc/systemd/system/shop.service"
+PACKAGED = "/usr/lib/systemd/system/shop.service"
+DROP_IN = f"{UNIT}.d/zz-autotune.conf"
+COMMAND = "/srv/shop/venv/bin/gunicorn -w 3 --threads=2 -b 127.0.0.1:8000 --reuse-port shop.wsgi"
+CONF = b"""\
+import multiprocessing
+workers = multiprocessing.cpu_count() * 2 + 1
+timeout = 60
+max_requests = limit()
+"""
+
+
+def host(command: str, conf: bytes = CONF, port: str = "8000", **files: str) -> DiscoveredHost:
+    unit = f"[Service]\nWorkingDirectory=/srv/shop\nExecStart={command}\n"
+    texts = {UNIT: unit.encode(), "/srv/shop/gunicorn.conf.py": conf}
+    texts |= {path: text.encode() for path, text in files.items()}
+    return DiscoveredHost(
+        name="web1", address="10.0.0.1", tree=Tree(texts), facts=HostFacts(4, 8 * 2**30, 65_536),
+        backlogs={port: 2048}, processors=4,
+    )  # fmt: skip
+
+
+def adopted(of: DiscoveredHost) -> adoption.AdoptedTier:
+    (tier,) = tiers(instances(of)[0])
+    each = adoption.adopt(tier)
+    adoption.check(each)
+    return each
+
+
+def bare(tier: adoption.AdoptedTier) -> dict[str, object]:
+    return {name.removeprefix("gunicorn."): value for name, value in tier.values.items()}
+
+
+def test_the_command_counts_more_than_the_file() -> None:
+    tier = adopted(host(COMMAND))
+    assert (tier.discovered.kind, tier.discovered.deployment) == ("app", "gunicorn")
+    assert bare(tier) == {
+        "workers": 3, "threads": 2, "backlog": 2048, "keepalive": 2, "worker_connections": 1000,
+        "max_requests_jitter": 0, "timeout": 60,
+    }  # fmt: skip
+    assert "works it out" in tier.left["gunicorn.max_requests"]
+    own = tier.own["app.web1.gunicorn"]
+    assert own.unit == "shop.service"
+    (file,) = own.files
+    assert file.path == UNIT
+    changed = {**bare(tier), "workers": 5, "threads": 1, "keepalive": 9, "timeout": 61}
+    text = of_text(tier.templates[file.template], changed)
+    assert text.splitlines()[2] == (
+        f"ExecStart={COMMAND}".replace("-w 3", "-w 5").replace("=2", "=1")
+        + " --keep-alive=9 --timeout=61"
+    )
+
+
+def test_what_only_the_file_says_is_where_it_starts() -> None:
+    tier = adopted(host("gunicorn shop.wsgi"))
+    assert bare(tier)["workers"] == 9  # of four processors
+    assert bare(tier)["threads"] == 1
+
+
+def test_a_unit_of_a_package_stays_and_a_drop_in_comes() -> None:
+    plain = host(COMMAND)
+    link = replace(plain, tree=Tree(
+        {PACKAGED: plain.tree.files[UNIT]}, {UNIT: PACKAGED}))  # fmt: skip
+    tier = adopted(link)
+    (file,) = tier.own["app.web1.gunicorn"].files
+    assert (file.path, file.optional) == (DROP_IN, True)
+    assert of_text(tier.templates[file.template], bare(tier)) == ""
+    text = of_text(tier.templates[file.template], {**bare(tier), "threads": 7})
+    assert text == f"[Service]\nExecStart=\nExecStart={COMMAND}\n".replace("=2 ", "=7 ")
+
+
+@pytest.mark.parametrize(
+    ("running_host", "why"),
+    [
+        (host("gunicorn -b unix:/run/shop.sock shop.wsgi"), "at a unix socket"),
+        (host("gunicorn shop.wsgi", **{"/etc/systemd/system/shop.socket": ""}), "at a unix socket"),
+        (host("gunicorn -e KEY=a1b2 shop.wsgi"), "--env"),
+        (host("gunicorn shop.wsgi", port="80"), ""),  # it does not run
+        (host("/usr/bin/uwsgi --http :8000"), ""),
+    ],
+)
+def test_what_is_left_alone(running_host: DiscoveredHost, why: str) -> None:
+    running, notes = instances(running_host)
+    assert running == ()
+    assert [why in note for note in notes] == ([True] if why else [])
+
+
+def test_workers_of_another_class_have_no_threads() -> None:
+    tier = adopted(host("python3 -m gunicorn -k gevent --threads 2 shop.wsgi"))
+    assert "gevent has none" in tier.left["gunicorn.threads"]
+    assert bare(tier)["worker_connections"] == 1000

@@ -1,0 +1,70 @@
+"""What gunicorn says of itself, and when its workers are too few."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from autotune.services.base import Role
+from autotune.services.diagnosis import PartActivity, PartReading, Resource
+from autotune.services.gunicorn.service import DIAGNOSIS, in_effect
+from autotune.space.facts import HostFacts
+from autotune.space.space import build
+from autotune.target.read import read
+
+TARGET = """\
+name: shop
+slo: {p99: 50ms}
+hosts: {web: {address: 10.0.0.1}, db: {address: 10.0.0.2}}
+tiers:
+  app: {hosts: web, service: gunicorn, uses: [db]}
+  db: {hosts: db, service: postgresql}
+load: {path: /}
+"""
+PRINTED = (Path(__file__).parent / "fixtures" / "gunicorn.txt").read_text()
+
+
+def test_it_prints_its_own_configuration() -> None:
+    assert in_effect(PRINTED) == {
+        "workers": 3, "threads": 2, "keepalive": 2, "worker_connections": 1000, "max_requests": 0,
+        "max_requests_jitter": 0, "timeout": 30,
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("threads", "queued", "occupied", "accepted", "starved"),
+    [
+        (1, 0.9, 2.0, 2.0, True),
+        (1, 0.1, 2.0, 2.0, False),  # it waits now and then
+        (1, 0.9, 1.0, 1.0, False),  # it accepts late, with a worker to spare
+        (4, 0.0, 0.0, 11.0, True),  # those with threads accept what waits for one
+        (4, 0.0, 0.0, 8.0, False),
+    ],
+)
+def test_workers_that_are_too_few(
+    threads: int, queued: float, occupied: float, accepted: float, starved: bool
+) -> None:
+    activity = PartActivity(
+        "app.h.gunicorn", "app", "h", "gunicorn", Role.APP, workers=2, queued=queued,
+        occupied=occupied, accepted=accepted,
+    )  # fmt: skip
+    part = PartReading(
+        activity, {"workers": 2, "threads": threads}, 0, mostly_errors=False, idle=0.6
+    )
+    findings = [finding for rule in DIAGNOSIS.worker_rules if (finding := rule(part))]
+    assert [finding.resource for finding in findings] == ([Resource.WORKERS] if starved else [])
+
+
+def test_its_threads_are_in_the_rules_of_memory_and_connections(tmp_path: Path) -> None:
+    path = tmp_path / "shop.yaml"
+    path.write_text(TARGET)
+    roomy = HostFacts(8, 64 * 2**30, 65_536)
+    space = build(read(path), {"web": HostFacts(8, 2**30, 65_536), "db": roomy})
+    greedy = space.candidate({"app.gunicorn.workers": 40, "app.gunicorn.threads": 2})
+    assert greedy.settings["app.gunicorn.workers"] < 20
+    assert "memory(web)" in greedy.bindings[0].rule
+    space = build(read(path), {"web": roomy, "db": roomy})
+    many = space.candidate({"app.gunicorn.workers": 20, "app.gunicorn.threads": 8,
+                            "db.postgresql.max_connections": 100})  # fmt: skip
+    assert "app.workers * count(app.hosts) <= db.connections" in many.bindings[0].rule
