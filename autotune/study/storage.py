@@ -172,15 +172,19 @@ class Storage:
                 connection.execute(text("SET synchronous_commit = off"))
                 key = {"first": COPIES, "second": study.number}
                 own = connection.execute(lock, key).scalar_one()
-            sessions = iter([connection.connection.dbapi_connection])
-            if not own:
-                yield None
-                return
-            opened = self._optuna(creator=lambda: next(sessions), pool_size=1, max_overflow=0)
+            session: Any = connection.connection.dbapi_connection
+            sessions = [session]
+
+            def connect() -> Any:
+                if not sessions:
+                    raise StorageInternalError("the session that held the lock was cut")
+                return sessions.pop()
+
             try:
-                yield opened
+                yield self._optuna(creator=connect, max_overflow=0) if own else None
             finally:
-                opened.remove_session()
+                connection.invalidate()  # it may be cut: there is nothing to take back
+                session.close()
 
     def names(self) -> tuple[str, ...]:
         """Of the studies in it."""
@@ -268,17 +272,21 @@ class Storage:
 
     def _make_tables(self) -> None:
         try:
-            self._optuna(skip_table_creation=False).engine.dispose()
+            self._optuna(checked=False).engine.dispose()
         except RuntimeError as error:
             raise AutotuneError(
                 f"storage {self.shown} is of another version of Optuna: {error}",
                 hint=f"optuna storage upgrade --storage {self.shown}",
             ) from error
 
-    def _optuna(self, *, skip_table_creation: bool = True, **more: Any) -> RDBStorage:
+    def _optuna(self, *, checked: bool = True, **more: Any) -> RDBStorage:
+        """``checked``: the tables are there, and of this version."""
         options = {"pool_pre_ping": True, "pool_size": 1, "connect_args": REACHED, **more}
         opened = RDBStorage(
-            str(self.url), engine_kwargs=options, skip_table_creation=skip_table_creation
+            str(self.url),
+            engine_kwargs=options,
+            skip_table_creation=checked,
+            skip_compatibility_check=checked,
         )
         self._opened.append(opened)
         return opened
