@@ -81,6 +81,7 @@ def test_blocks_with_commands_are_blocks_of_shell() -> None:
 
 
 @pytest.mark.long
+@pytest.mark.timeout(3600)  # a page has up to four studies; neighbours may have the CPUs
 @pytest.mark.parametrize("page", [p for p in PAGES if RUN[p]], ids=lambda page: page.stem)
 def test_what_a_page_says_to_type_works(page: Path, tmp_path: Path) -> None:
     programs = tmp_path / "bin"
@@ -108,7 +109,7 @@ def type_in(command: str, directory: Path, programs: Path) -> None:
     if re.match(r"autotune (run|explain) ", command) and "--yes" not in command:
         command += " --yes"  # nobody is there to be asked
     done = subprocess.run(
-        ["sh", "-c", command], cwd=directory, capture_output=True, text=True, timeout=300, check=False,
+        ["sh", "-c", command], cwd=directory, capture_output=True, text=True, timeout=1200, check=False,
         stdin=subprocess.DEVNULL,
         env={**os.environ, "PATH": f"{programs}:{os.environ['PATH']}", "BROWSER": "true",
              "HOME": str(directory), "PWD": str(directory)},
