@@ -37,6 +37,7 @@ def test_it_prints_its_own_configuration() -> None:
     [
         (1, 0.9, 2.0, 2.0, True),
         (1, 0.1, 2.0, 2.0, False),  # it waits now and then
+        (1, 0.9, 0.0, 0.0, True),  # at a TCP port, where it is not seen what was accepted
         (1, 0.9, 1.0, 1.0, False),  # it accepts late, with a worker to spare
         (4, 0.0, 0.0, 11.0, True),  # those with threads accept what waits for one
         (4, 0.0, 0.0, 8.0, False),

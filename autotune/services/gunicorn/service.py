@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from typing import ClassVar
 
 from autotune.services.base import (
     Argv,
     Needs,
+    Programs,
     Readback,
     Role,
     Service,
@@ -89,7 +91,9 @@ class Gunicorn(Service):
     config = ("", drop_in(UNIT))
     template = "gunicorn/options.conf.j2"
     unit_name = UNIT
-    # As a program it may be the application's own, in a directory that is on nobody's path.
+    # Its processes have these names; it may be the application's own all the same, in a directory that is
+    # on nobody's path, and then the last is there.
+    programs: ClassVar[Programs] = {"gunicorn": ("gunicorn", "gunicorn3", "true")}
     packages = ("gunicorn",)
     parameters = PARAMETERS
     needs = Needs(
@@ -128,7 +132,9 @@ def _workers(part: PartReading) -> Finding | None:
     """All have a request in hand, and more wait: at the socket, or accepted by workers with threads."""
     activity, threads = part.activity, part.setting("threads") or 1
     limit = (part.setting("workers") or activity.workers) * threads
-    waits = activity.queued >= 0.25 and activity.occupied >= 0.75 * limit
+    # At a TCP port it is not seen what was accepted: nothing waits there while a worker is free.
+    busy = not activity.occupied or activity.occupied >= 0.75 * limit
+    waits = activity.queued >= 0.25 and busy
     accepted = threads > 1 and activity.accepted >= 1.25 * limit
     if not activity.workers or not (waits or accepted):
         return None
