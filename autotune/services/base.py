@@ -61,7 +61,8 @@ class Parameter:
     the sibling values under which the parameter has any effect. ``built_in`` marks choices that
     depend on how the program was built: each is shown to the program before the search.
     ``derive`` is an expression over siblings that the value follows; such a parameter is not
-    searched. ``on_demand`` ones keep their stock value unless the target gives them a range or
+    searched. ``adopted`` ones are tuned in a host's own files alone: those that ship have no place for
+    them. ``on_demand`` ones keep their stock value unless the target gives them a range or
     choices: they cost the user something else, such as disk space or a wider open door.
 
     ``effect`` says how much it may matter; ``direction`` where guides move it, `+` or `-`. ``safe`` are
@@ -85,6 +86,7 @@ class Parameter:
     roles: frozenset[Role] | None = None
     built_in: bool = False
     derive: str = ""
+    adopted: bool = False
     on_demand: bool = False
     effect: Effect = Effect.CAPACITY
     direction: str = ""

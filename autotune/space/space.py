@@ -237,7 +237,10 @@ def dimensions(
                 (choice_name, values), (_, more) = same.when[0], dimension.when[0]
                 when = ((choice_name, (*values, *more)), *same.when[1:])
                 by_name[dimension.name] = replace(same, when=when)
-    by_name = {name: running.baseline(dimension) for name, dimension in by_name.items()}
+    edited = {name.rpartition(".")[0] for name in running.values}
+    by_name = {name: running.baseline(dimension) for name, dimension in by_name.items()
+               if not dimension.parameter.adopted or name.rpartition(".")[0] in edited
+               or name in file.target.parameters}  # fmt: skip
     for name, value in _advice(file, facts, by_name):
         by_name[name] = replace(by_name[name], advised=value)
     mistakes = Mistakes()

@@ -172,6 +172,60 @@ def test_a_cache_is_restarted_only_where_the_target_allows_it(ground: Ground) ->
         prepare(read(target(ground, asked)))
 
 
+def spared_a_handshake(directory: Path) -> bool:
+    """Whether a client that comes again over TLS resumes its session."""
+
+    def connect(option: str) -> str:
+        command = (
+            "openssl",
+            "s_client",
+            "-connect",
+            f"{WEB_ADDRESS}:443",
+            "-tls1_2",
+            option,
+            "session",
+        )
+        return subprocess.run(command, cwd=directory, input="", capture_output=True, text=True,
+                              check=True, timeout=60).stdout  # fmt: skip
+
+    connect("-sess_out")
+    return "Reused, TLSv1.2" in connect("-sess_in")
+
+
+def test_a_tls_site_keeps_sessions_while_it_is_told_to(ground: Ground) -> None:
+    certified = subprocess.run(
+        ("openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes",
+         "-subj", "/CN=shop.example", "-keyout", "-", "-out", "-"),
+        capture_output=True, text=True, check=True,
+    ).stdout  # fmt: skip
+    site = (
+        "server { listen 443 ssl; root /srv/shop; ssl_session_tickets off;"
+        " ssl_certificate /etc/nginx/shop.pem; ssl_certificate_key /etc/nginx/shop.pem; }"
+    )
+    ground.sh(WEB, f"set -e\necho '{certified}' >/etc/nginx/shop.pem\n"
+                   f"echo '{site}' >/etc/nginx/conf.d/tls.conf\nsystemctl reload nginx")  # fmt: skip
+    before = ground.pictures()
+    bed = prepare(read(target(ground)))
+    fleet = bed.fleet(ground.directory / "tls", News().note)
+    fleet.open()
+    try:
+        fleet.deploy(fleet.space.candidate({}).settings)
+        assert not spared_a_handshake(ground.directory)
+        changed = {"web.nginx.ssl_session_cache": 10, "web.nginx.ssl_session_timeout": 600,
+                   "web.nginx.ssl_buffer_size": 4, "web.nginx.gzip_comp_level": 4}  # fmt: skip
+        done = fleet.deploy(fleet.space.candidate(changed).settings)
+        assert acted(done.actions) == {f"web.{WEB}.nginx": Action.RELOAD}
+        assert {name: done.effective.get(name) for name in changed} == changed
+        assert spared_a_handshake(ground.directory)
+        fleet.restore()
+    finally:
+        for transport in bed.transports.values():
+            transport.close()
+    assert not spared_a_handshake(ground.directory)
+    assert differing(before, ground.pictures()) == []
+    ground.sh(WEB, "rm /etc/nginx/conf.d/tls.conf /etc/nginx/shop.pem && systemctl reload nginx")
+
+
 def test_a_cache_bound_to_one_address_stays_bound_to_it(ground: Ground) -> None:
     before = ground.pictures()
     allowed = ("service: memcached", "service: memcached, allow_data_loss: true")

@@ -30,13 +30,13 @@ def site(role: Role) -> Site:
             "nginx", Role.PROXY, ("nginx", "ss-tcp-reuseport"),
             {"worker_processes": 2, "worker_connections": 1500, "multi_accept": True,
              "accept_mutex": False, "use": "epoll", "keepalive_timeout": 65,
-             "keepalive_requests": 2000, "backlog": 300},
+             "keepalive_requests": 2000, "gzip": True, "backlog": 300},
         ),
         (
             "nginx", Role.WEB, ("nginx-web", "ss-tcp"),
             {"worker_processes": 1, "worker_connections": 1800, "multi_accept": False,
              "accept_mutex": True, "use": "epoll", "keepalive_timeout": 0,
-             "keepalive_requests": 1, "fastcgi_keep_conn": True, "backlog": 200},
+             "keepalive_requests": 1, "fastcgi_keep_conn": True, "gzip": True, "backlog": 200},
         ),
         (
             "php-fpm", Role.APP, ("php-fpm", "ss-unix"),

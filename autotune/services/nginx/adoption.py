@@ -26,7 +26,7 @@ from autotune.services.directives import (
     joined,
     map_directives,
 )
-from autotune.services.nginx import syntax
+from autotune.services.nginx import optional, syntax
 from autotune.strict import is_whole
 
 MAIN = "/etc/nginx/nginx.conf"
@@ -64,7 +64,9 @@ def find(host: RunningHost) -> Iterator[RunningService | str]:
 def tune(service: RunningService, accepts: Accepts) -> Adopted:
     """Every parameter of nginx in these files; its `auto` comes to the host's processors."""
     config = service.config
-    adopted = map_directives(config, _tunables(service.role, service.host.processors), accepts)
+    tunables = (*_tunables(service.role, service.host.processors),
+                *optional.tunables(config, service.role))  # fmt: skip
+    adopted = map_directives(config, tunables, accepts)
     connections = adopted.values.get("worker_connections")
     return joined(
         adopted,
@@ -132,17 +134,28 @@ def _descriptors(config: Config, connections: Value) -> Adopted:
 
 
 def _listening(config: Config, accepts: Accepts) -> Adopted:
-    """``backlog`` and ``reuseport`` where an address is first listened at: nginx takes them once."""
+    """``backlog``, ``reuseport`` and ``http2`` where an address is first listened at: nginx takes them
+    once."""
     listens = [placed for placed in config.called("listen") if placed.words]
     options = {word.partition("=")[0] for placed in listens for word in placed.words}
-    first: dict[str, Position] = {}
+    options |= {placed.name for placed in config.called("http2")}
+    every: dict[str, Position] = {}
+    tls: dict[str, Position] = {}
     for placed in listens:
         if not placed.words[0].startswith("unix:"):
-            first.setdefault(_address(placed.words[0]), placed.end)
+            every.setdefault(_address(placed.words[0]), placed.end)
+            if "ssl" in placed.words:
+                tls.setdefault(_address(placed.words[0]), placed.end)
     adopted = Adopted()
-    for name, default, text in (
-        ("backlog", BACKLOG, f'{{{{ " backlog=" ~ backlog if backlog != {BACKLOG} else "" }}}}'),
-        ("reuseport", False, '{{ " reuseport" if reuseport else "" }}'),
+    for name, default, text, first in (
+        (
+            "backlog",
+            BACKLOG,
+            f'{{{{ " backlog=" ~ backlog if backlog != {BACKLOG} else "" }}}}',
+            every,
+        ),
+        ("reuseport", False, '{{ " reuseport" if reuseport else "" }}', every),
+        ("http2", False, '{{ " http2" if http2 else "" }}', tls),
     ):
         if not first:
             adopted.left[name] = "there is no `listen`"

@@ -22,6 +22,7 @@ from autotune.services.base import (
     on_restart,
 )
 from autotune.services.diagnosis import TOLD, Diagnosis, Finding, PartReading, Resource
+from autotune.services.nginx import optional
 from autotune.services.nginx.syntax import directives
 from autotune.services.readback import backlog_in_force
 
@@ -32,6 +33,12 @@ FASTCGI = "nginx.org, ngx_http_fastcgi_module"
 PROXY = frozenset({Role.PROXY})
 WEB = frozenset({Role.WEB})
 core = partial(on_reload, source=CORE)
+# What only a site's own files have a place for.
+own = partial(on_reload, adopted=True)
+tls = partial(own, source="nginx.org, ngx_http_ssl_module, Configuring HTTPS servers")
+gzip = partial(own, source="nginx.org, ngx_http_gzip_module; docs.nginx.com, Compression")
+COMPRESSED = (("gzip", (True,)),)
+KEPT_OPEN = (("open_file_cache", (1000, 10_000)),)
 
 PARAMETERS = guided((
     core("worker_processes", "Worker processes; `auto`, the stock value, is one per CPU.",
@@ -77,13 +84,46 @@ PARAMETERS = guided((
         choices=(4, 8, 16), stock=4, unit="KB", roles=WEB, source=FASTCGI),
     on_reload("fastcgi_buffers", "Number of 4 KB buffers for the rest of PHP's answer.",
         low=8, high=64, log=True, stock=8, roles=WEB, source=FASTCGI),
+    tls("ssl_session_cache", "Memory for TLS sessions that all workers resume, 4000 a MB; 0 keeps none.",
+        choices=(0, 1, 5, 10, 50), stock=0, recommended=10, unit="MB"),
+    tls("ssl_session_timeout", "How long a client may resume a TLS session without a whole handshake.",
+        low=60, high=86_400, log=True, stock=300, recommended=600, unit="s"),
+    # Whoever switched them off wants forward secrecy.
+    tls("ssl_session_tickets", "Whether clients keep sessions themselves, under a key of the server's.",
+        choices=(True, False), stock=True, on_demand=True),
+    tls("ssl_buffer_size",
+        "Most of an answer in one TLS record: small ones come early, large ones cost less.",
+        choices=(4, 8, 16), stock=16, recommended=4, unit="KB"),
+    own("http2", "Whether HTTP/2 is offered where TLS is spoken.",
+        choices=(False, True), stock=False, on_demand=True, source="nginx.org, ngx_http_v2_module"),
+    gzip("gzip", "Whether answers are compressed for clients that take that: bytes for CPU time.",
+        choices=(False, True), stock=False),
+    gzip("gzip_comp_level", "How hard an answer is compressed; beyond 5 it costs more than it saves.",
+        low=1, high=9, stock=1, when=COMPRESSED),
+    gzip("gzip_min_length", "Shortest answer that is compressed, in bytes.",
+        low=20, high=4096, log=True, stock=20, recommended=1000, when=COMPRESSED),
+    # What changes on disk is served late.
+    own("open_file_cache", "Files kept open; a file that changes is served as it was for a while.",
+        choices=(0, 1000, 10_000), stock=0, on_demand=True, source=HTTP),
+    own("open_file_cache_valid", "After how long an open file is looked at again.",
+        low=5, high=600, log=True, stock=60, unit="s", when=KEPT_OPEN, source=HTTP),
+    own("open_file_cache_min_uses", "Requests for a file, of late, from which it is kept open.",
+        low=1, high=10, stock=1, when=KEPT_OPEN, source=HTTP),
+    own("proxy_cache_lock", "Whether one request alone fetches what the site's cache does not have yet.",
+        choices=(False, True), stock=False, recommended=True, roles=PROXY,
+        source="nginx.org, ngx_http_proxy_module"),
+    own("fastcgi_cache_lock",
+        "Whether one request alone fetches what the site's cache does not have yet.",
+        choices=(False, True), stock=False, recommended=True, roles=WEB, source=FASTCGI),
 ),
     capacity="worker_processes worker_connections+ backlog+ upstream_keepalive+",
     small="multi_accept accept_mutex- use reuseport+ keepalive_requests+ access_log_buffer+"
     " upstream_keepalive_requests+ fastcgi_keep_conn fastcgi_keepalive fastcgi_buffer_size"
-    " fastcgi_buffers",
+    " fastcgi_buffers ssl_session_cache+ ssl_session_timeout+ ssl_session_tickets ssl_buffer_size"
+    " http2 gzip gzip_comp_level- gzip_min_length+ open_file_cache+ proxy_cache_lock fastcgi_cache_lock",
     safe={"worker_processes": (1, "2 * cpus"), "worker_connections": (256, 65_536),
-          "backlog": (256, 65_535), "keepalive_requests": (100, 100_000),
+          "backlog": (256, 65_535), "gzip_comp_level": (1, 6),
+          "ssl_session_timeout": (60, 3600), "keepalive_requests": (100, 100_000),
           "upstream_keepalive_requests": (100, 100_000), "keepalive_timeout": (5, 120)},
 )  # fmt: skip
 
@@ -139,7 +179,7 @@ SERVICES = (Nginx(),)
 
 def in_effect(text: str) -> Settings:
     """What ``nginx -T`` prints; a number of workers that it finds itself is not among it."""
-    values = directives(IN_EFFECT)(text)
+    values = {**directives(IN_EFFECT)(text), **optional.in_effect(text)}
     return {name: value for name, value in values.items() if value != "auto"}
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 from autotune.services.base import Settings, Value
 from autotune.services.config_files import Directive, Unreadable, Word, unreadable
@@ -51,7 +51,11 @@ def _read(text: str) -> Iterator[Directive]:
         raise unreadable(text, place, "the file ends within a directive or a block")
 
 
-def directives(names: Mapping[str, str]) -> Parser:
+def _value(word: str) -> Value:
+    return {"on": True, "off": False}.get(word, number(word))
+
+
+def directives(names: Mapping[str, str], meant: Callable[[str], Value] = _value) -> Parser:
     """Parser of ``nginx -T``: of a directive that is there more than once, the outermost."""
 
     def parse(text: str) -> Settings:
@@ -63,8 +67,7 @@ def directives(names: Mapping[str, str]) -> Parser:
                 continue
             if directive.depth < depths.get(name, directive.depth + 1):
                 depths[name] = directive.depth
-                word = directive.arguments[0].text.strip("\"'")
-                values[name] = {"on": True, "off": False}.get(word, number(word))
+                values[name] = meant(directive.arguments[0].text.strip("\"'"))
         return values
 
     return parse
