@@ -24,7 +24,8 @@ class EvaluationRequest:
 
     ``expected`` is what the peak is expected to be. Below ``incumbent`` the search for the peak may
     stop early; without one it goes on to the end. ``reference``: others are compared with it.
-    ``seconds`` are those it may take: then it ends with what it knows.
+    ``seconds`` are those it may take: then it ends with what it knows. ``claim``: a verdict may rest on
+    it, so that it goes on though its last readings told little.
     """
 
     trial: int
@@ -32,6 +33,7 @@ class EvaluationRequest:
     incumbent: Estimate | None = None
     seconds: float = inf
     reference: bool = False
+    claim: bool = False
 
 
 @dataclass(frozen=True)

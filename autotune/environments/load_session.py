@@ -38,6 +38,9 @@ WARM_UP = "warm-up"  # purpose of a reading
 RAMP, SETTLED, SIMILAR = 1.0, 0.25, 0.2
 WARMING = 0.4  # windows for each second that an evaluation may take
 TARGET_SD = 0.03  # of the log of a peak
+# In the search, as many readings may tell nothing new: one configuration differs by more from measurement
+# to measurement than further readings could say, and the leaders are measured again.
+STALLED_AFTER = 5
 # A configuration that cannot carry this share of the expected peak need not be measured lower down.
 HOPELESS = 0.02
 # A warm-up that ends below this share of its first rate was held back by the stack, whose peak is
@@ -187,7 +190,8 @@ class LoadSession:
                 self.meter.drain()
             return reading
 
-        expected, limits = request.expected, self.limits
+        expected = request.expected
+        limits = self.limits if request.claim else replace(self.limits, stalled_after=STALLED_AFTER)
         if expected:
             limits = replace(limits, min_rate=max(1.0, expected.value * HOPELESS))
         capacity = search(

@@ -51,7 +51,8 @@ class Limits:
     limit or to hold a few violations. ``overhead``: load that a reading costs without counting it
     (warm-up), for the accounting only. ``load_seconds`` and ``readings``: the most a search spends.
     ``screen``: give up below this chance of beating the incumbent, and ``gate`` after the first two
-    readings, which are taken at the incumbent's rate.
+    readings, which are taken at the incumbent's rate. ``stalled_after``: readings that may fail to narrow
+    what is nearly known, before more of them are taken not to be worth their time (0: any number).
     """
 
     start: float = 100.0
@@ -64,6 +65,7 @@ class Limits:
     readings: int = 40
     screen: float = 0.02
     gate: float = 0.2
+    stalled_after: int = 0
 
     def __post_init__(self) -> None:
         """Raise ``ValueError`` unless rates and times are positive and in order."""
@@ -82,6 +84,7 @@ _STEP_DOWN: Final = 0.2  # and below the first failed one while nothing has pass
 _LEAP: Final = log(5.0)  # the longest step down at first; taken once no peak at all looks likely
 _GATE: Final = 2  # readings before a configuration is given up against the incumbent
 _SETTLE: Final = 0.46  # of one reading's noise: a further reading would narrow it by about 10 %
+_NARROWED, _NEARLY = 0.9, 2.0  # of an earlier sd; of the target
 _COARSEST: Final = 0.2  # log rate that no reading is taken to be off by more than
 _DEEP: Final = 100.0  # an objective not met at this fraction of the first rate is unmeetable
 
@@ -99,6 +102,7 @@ class PeakSearch:
     posterior: Posterior
     summary: Summary
     readings: tuple[Reading, ...] = ()
+    sds: tuple[float, ...] = ()  # of the log peak, after each of them
 
     @classmethod
     def opening(
@@ -129,11 +133,13 @@ class PeakSearch:
     def after(self, reading: Reading) -> PeakSearch:
         """With one more reading."""
         posterior = self.posterior.after(reading, self.slo)
+        summary = posterior.summary()
         return replace(
             self,
             posterior=posterior,
-            summary=posterior.summary(),
+            summary=summary,
             readings=(*self.readings, reading),
+            sds=(*self.sds, summary.sd),
         )
 
     @property
@@ -209,7 +215,7 @@ class PeakSearch:
             return "generator-limited"
         if self._screened():
             return "screened"
-        if self._settled():
+        if self._settled() or self._stalled():
             return "measured"
         spent = self.load_seconds >= self.limits.load_seconds
         return self.given_up if spent or len(self.readings) >= self.limits.readings else None
@@ -251,6 +257,17 @@ class PeakSearch:
         weights = self.summary.noises
         spread = float(np.sum(weights * np.sqrt(squares)) / weights.sum())
         return self.summary.sd <= max(self.target_sd, _SETTLE * spread)
+
+    def _stalled(self) -> bool:
+        stalled_after = self.limits.stalled_after
+        if (
+            not stalled_after
+            or not self.passes
+            or not self.failures
+            or len(self.sds) <= stalled_after
+        ):
+            return False
+        return _NARROWED * self.sds[-1 - stalled_after] <= self.sds[-1] <= _NEARLY * self.target_sd
 
 
 @dataclass(frozen=True)

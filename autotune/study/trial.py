@@ -74,6 +74,7 @@ def measure(
         incumbent if trial.phase in PRUNED else None,
         reference=trial.phase in REFERENCES,
         seconds=seconds,
+        claim=trial.phase not in COUNTED,
     )
     recorder = TrialRecorder(context, trial)
     evaluation = context.session.evaluate(trial.settings, request, recorder)

@@ -177,6 +177,22 @@ def test_a_search_that_is_late_ends_with_what_it_knows() -> None:
     assert found.low < 1000.0 < found.high
 
 
+def test_readings_that_tell_nothing_new_end_a_search() -> None:
+    def spent(stalled_after: int) -> list[tuple[int, float]]:
+        limits = Limits(load_seconds=60.0, stalled_after=stalled_after)
+        searches = [
+            search(Served(exponential(1000.0, slope=70.0), seed, noise=0.05), SLO, 1000.0,
+                   target_sd=0.02, limits=limits)
+            for seed in (4, 7)
+        ]  # fmt: skip
+        assert all(found.low <= 1000.0 <= found.high for found in searches)
+        return [(len(found.readings), found.peak) for found in searches]
+
+    whole, shortened = spent(0), spent(5)
+    assert sum(n for n, _ in shortened) < sum(n for n, _ in whole) - 4
+    assert all(peak == pytest.approx(1000.0, rel=0.05) for _, peak in shortened)
+
+
 @pytest.mark.long
 def test_a_better_configuration_is_not_screened() -> None:
     verdicts = [
