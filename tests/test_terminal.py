@@ -120,7 +120,7 @@ def test_a_study_that_is_watched_is_stripped(tmp_path: Path) -> None:
     directory = Path(shutil.copytree(STUDIES / "improved", tmp_path / "improved"))
     renamed, screen = directory.with_name("impr\x1boved"), Terminal()
     directory.rename(renamed)
-    watch(renamed, screen)
+    watch(lambda: renamed, screen)
     assert screen.getvalue().startswith("\x1b[H\x1b[2Jimpr")
     assert screen.getvalue().count("\x1b") == 2
 

@@ -23,7 +23,7 @@ from autotune.cli.options import (
     Yes,
 )
 from autotune.cli.output import print_json, print_study, print_sweep, print_table
-from autotune.cli.session import confirm, reporting, studies_in
+from autotune.cli.session import confirm, looking, reporting, studies_in
 from autotune.errors import AutotuneError
 from autotune.terminal import echo, show_patch
 
@@ -48,11 +48,12 @@ def status(
     from autotune.study.directory import find
 
     if watch:
-        if study is None or json_ or storage:
+        if study is None or json_:
             raise AutotuneError(
-                "--watch follows one study on this machine, for people", hint="status STUDY --watch"
+                "--watch follows one study, for people", hint="status STUDY --watch"
             )
-        statuses.watch(find(study, studies), sys.stdout)
+        with looking(storage, studies, study) as look:
+            statuses.watch(look, sys.stdout)
         return
     with studies_in(storage, studies, [study] if study else None) as root:
         opened = [open_study(find(study, root))] if study else _readable(root)

@@ -63,6 +63,22 @@ def studies_in(
         yield Path(directory)
 
 
+@contextmanager
+def looking(storage: str | None, studies: Path, name: str) -> Iterator[Callable[[], Path]]:
+    """Where a study is, with all that is on record whenever it is asked for. Raises AutotuneError."""
+    from autotune.study.directory import find
+
+    if storage is None:
+        directory = find(name, studies)
+        yield lambda: directory
+        return
+    from autotune.study.storage import Storage
+
+    with closing(Storage(storage)) as database, TemporaryDirectory() as copies:
+        study = database.find(name)
+        yield lambda: database.copy(study, Path(copies))
+
+
 def confirm(what: str, *, yes: bool, quiet: bool = False) -> None:
     """Say what is about to be done and ask whether to. Raises AutotuneError, Exit."""
     if not (yes and quiet):

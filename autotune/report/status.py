@@ -122,14 +122,17 @@ def render_status(view: StudyView) -> str:
     return "\n".join(_lines(view, status(view))) + "\n"
 
 
-def watch(directory: Path, out: TextIO, sleep: Callable[[float], None] = time.sleep) -> None:
-    """Print how the study stands whenever that has changed; on a terminal, in the same place.
+def watch(
+    look: Callable[[], Path], out: TextIO, sleep: Callable[[float], None] = time.sleep
+) -> None:
+    """Print how the study stands whenever that has changed; on a terminal, in the same place. ``look``
+    is where it is, as it stands.
 
     Returns when it is finished or stopped. Raises AutotuneError for a damaged study.
     """
     before = ""
     while True:
-        view = study_view(open_study(directory))
+        view = study_view(open_study(look()))
         now = render_status(view)
         if now != before:
             out.write(CLEAR if out.isatty() else "\n" if before else "")

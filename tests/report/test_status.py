@@ -86,8 +86,8 @@ class Terminal(io.StringIO):
 
 
 def test_a_study_that_nobody_runs_is_shown_once(copied: Callable[[str], Path]) -> None:
-    out = io.StringIO()
-    watch(copied("improved"), out)
+    out, directory = io.StringIO(), copied("improved")
+    watch(lambda: directory, out)
     assert out.getvalue().count("improved: finished") == 1
 
 
@@ -106,7 +106,7 @@ def test_a_running_study_is_shown_again_when_it_has_changed(copied: Callable[[st
             lock.__exit__(None, None, None)
 
     lock.__enter__()
-    watch(directory, out, meanwhile)
+    watch(lambda: directory, out, meanwhile)
     assert looks == [1, 2, 2]
     assert out.getvalue().count("\x1b[H") == 3
     assert "stopped (no process holds the lock)" in out.getvalue()

@@ -124,6 +124,7 @@ def test_a_study_outlives_a_killed_worker_and_a_restarted_database(
     assert state.verdict is not None
     assert json.loads(report.stdout)["verdict"] == state.verdict["verdict"]
     assert "bed a" in CliRunner().invoke(app, ["status", *where]).stdout
+    assert "bed a" in CliRunner().invoke(app, ["status", study.name, "--watch", *where]).stdout
     out = tmp_path / "export"
     words = ["export", study.name, "--out", str(out), "--trial", "1", "--of-a-model", *where]
     assert CliRunner().invoke(app, words).exit_code == 0
