@@ -261,5 +261,8 @@ class TestReal:
         )
         tight = replace(PATIENT, limit=1e-6)
         for load in (of_file(path), K6()):
-            result = take(load, site.request("/a"), tight, HERE)
-            assert result.later_than(tight.limit) + result.failed == result.intended == 60
+            for _ in range(10):
+                result = take(load, site.request("/a"), tight, HERE)
+                if "not sent" not in result.errors:
+                    break
+            assert result.later_than(tight.limit) == result.intended == 60
