@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import subprocess
@@ -22,6 +23,8 @@ PROGRAMS = {
     "setsid": "util-linux",
 }
 PACKAGES = tuple(sorted(set(PROGRAMS.values())))
+KERNEL = Path("/proc")
+INOTIFY = 8  # instances that a host may take: systemd five, and the services that come with it
 
 
 def _is_installed(program: str) -> bool:
@@ -76,6 +79,30 @@ def require_directory(directory: Path) -> None:
             " percent sign in its path",
             hint="they mean something in the options of a mount and in an SSH configuration",
         )
+
+
+def require_inotify(hosts: int, kernel: Path = KERNEL) -> None:
+    """Raise ``AutotuneError`` where so many ``hosts`` more would run out of inotify instances.
+
+    A systemd that gets none waits for ever as it boots, or has units that failed, and says nothing.
+    """
+    limit = int((kernel / "sys/fs/inotify/max_user_instances").read_text())
+    used = sum(_inotify(process) for process in kernel.glob("[0-9]*"))
+    if used + hosts * INOTIFY > limit:
+        raise AutotuneError(
+            f"{used} of {limit} inotify instances are in use, and {hosts} hosts take up to "
+            f"{hosts * INOTIFY}: they would not boot",
+            hint=f"sysctl fs.inotify.max_user_instances={8 * limit}",
+        )
+
+
+def _inotify(process: Path) -> int:
+    count = 0
+    with contextlib.suppress(OSError):  # it has ended
+        for descriptor in (process / "fd").iterdir():
+            with contextlib.suppress(OSError):  # it was closed
+                count += str(descriptor.readlink()) == "anon_inode:inotify"
+    return count
 
 
 def _advice(packages: tuple[str, ...]) -> str:
