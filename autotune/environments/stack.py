@@ -136,7 +136,7 @@ class StackEnvironment:
             left_out=self.dropped,
             not_checked=(
                 *((INSECURE,) if load.insecure else ()),
-                *((self.load.unchecked,) if self.load.unchecked and "https:" in load.page else ()),
+                *((self.load.unchecked,) if self.load.unchecked and load.tls else ()),
                 "whether the stack answers and what it carries: `autotune measure` does",
                 "how much load the generator can make: `--headroom` does",
             ),
@@ -149,7 +149,7 @@ class StackEnvironment:
         used = {name: programs[SERVER.program] for name, programs in servers.items()}
         measured = of_hosts(self.load, self.load_hosts, used)
         needed = self.file.target.load.max_rate
-        plain = " of plain HTTP" if "https:" in self.file.target.load.page else ""
+        plain = " of plain HTTP" if self.file.target.load.tls else ""
         capable = (
             f"{self.load.name} makes at least {min(measured.rate, needed):g} requests/s{plain}"
         )

@@ -144,7 +144,8 @@ def _make(plan: LabPlan) -> None:
     planning.write_plan(plan)
     keys.make_keys(plan)
     stopped = [host for host in plan.hosts if machine.pid(plan.names, host.name) is None]
-    prerequisites.require_inotify(len(stopped))
+    if stopped:
+        prerequisites.require_inotify(len(stopped))
     for host in stopped:
         cgroups.remove_groups(plan.names, host.name)
         network.remove_cable(plan, host)

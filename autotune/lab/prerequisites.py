@@ -87,7 +87,7 @@ def require_inotify(hosts: int, kernel: Path = KERNEL) -> None:
     A systemd that gets none waits for ever as it boots, or has units that failed, and says nothing.
     """
     limit = int((kernel / "sys/fs/inotify/max_user_instances").read_text())
-    used = sum(_inotify(process) for process in kernel.glob("[0-9]*"))
+    used = sum(_inotify(process) for process in kernel.glob("[0-9]*"))  # the limit is an account's
     if used + hosts * INOTIFY > limit:
         raise AutotuneError(
             f"{used} of {limit} inotify instances are in use, and {hosts} hosts take up to "
@@ -99,6 +99,8 @@ def require_inotify(hosts: int, kernel: Path = KERNEL) -> None:
 def _inotify(process: Path) -> int:
     count = 0
     with contextlib.suppress(OSError):  # it has ended
+        if process.stat().st_uid != os.geteuid():
+            return 0
         for descriptor in (process / "fd").iterdir():
             with contextlib.suppress(OSError):  # it was closed
                 count += str(descriptor.readlink()) == "anon_inode:inotify"

@@ -61,7 +61,7 @@ def chosen(file: TargetFile) -> Load:
 def _check_sessions(file: TargetFile, key: str) -> None:
     """Raises TargetError over TLS: httperf leaves the rest of a long record unread while a connection
     stays open, and the answer is a timeout that the server never made."""
-    if (file.target.load.url or "").startswith("https:"):
+    if file.target.load.tls:
         why = "httperf cannot read long answers over TLS on connections that stay open"
         raise file.document.error(["load", key], why, hint="load: {generator: k6, requests: FILE}")
 

@@ -90,7 +90,7 @@ def _request(load: Load) -> Iterator[Finding]:
 
 
 def _tls(load: Load) -> Iterator[Finding]:
-    if not (load.url or "").startswith("https:"):
+    if not load.tls:
         for key in ("insecure", "ca", "http"):
             if key in load.model_fields_set and getattr(load, key) not in (False, "1.1"):
                 yield Finding(("load", key), f"{key}: is for TLS", "load: {url: https://…}")

@@ -243,6 +243,11 @@ class Load(Model):
         return listed is None and self.method == "GET"
 
     @property
+    def tls(self) -> bool:
+        """Whether connections are encrypted."""
+        return (self.url or "").startswith("https:")
+
+    @property
     def page(self) -> str:
         """What is asked for, in a word."""
         return self.url or f"{self.host or ''}{self.path}"

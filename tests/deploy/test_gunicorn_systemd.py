@@ -11,18 +11,15 @@ from autotune.deploy.deployed import DeployFailed
 from autotune.deploy.deployment import Deployment
 from autotune.discovery.adopting import adopt
 from autotune.environments import stack
-from autotune.environments.load_meter import LoadMeter
 from autotune.lab.plan import names
 from autotune.loads.base import Request
 from autotune.loads.registry import LOADS
-from autotune.monitor.watch import hosts_of
 from autotune.services.base import Action, Settings
 from autotune.services.diagnosis import Resource
 from autotune.target.read import read
 from autotune.target.slo import Slo
-from autotune.transports.local import LocalTransport
 from tests.answers import fetched
-from tests.deploy.lab import Ground, News, acted, differing, renewed
+from tests.deploy.lab import Ground, News, acted, diagnosed, differing, renewed
 from tests.lab.shared import NETWORK, SharedLab
 
 pytestmark = pytest.mark.lab
@@ -125,16 +122,9 @@ def changed_and_starved(ground: Ground, fleet: Deployment) -> None:
     assert ground.sh("flweb", "systemctl show -P MainPID shop") == pid
     assert fetched(fleet.stack.entry, "/") == RIGHT
 
-    starved, _ = deployed(workers=1, threads=1)  # a request each 0.1 s
-    hosts = hosts_of(fleet.stack, dict.fromkeys(ground.transports, 2.0), ground.transports)
-    meter = LoadMeter(
-        LOADS["httperf"], Request(fleet.stack.entry, "/", RIGHT[1]), Slo(limit=0.6),
-        (LocalTransport(),), fleet.stack, hosts, timeout=2.0, in_place=lambda: starved,
-    )  # fmt: skip
-    readings = [meter.take(30.0, 2.0) for _ in range(2)]
-    bottleneck = meter.diagnose(starved, readings)
-    print(f"\n{bottleneck}")
-    assert bottleneck is not None, [watched.reading for watched in readings]
+    deployed(workers=1, threads=1)  # a request each 0.1 s
+    request = Request(fleet.stack.entry, "/", RIGHT[1])
+    bottleneck = diagnosed(ground, fleet, LOADS["httperf"], request, Slo(limit=0.6), 30.0, "app")
     assert (bottleneck.tier, bottleneck.service) == ("app", "gunicorn")
     assert bottleneck.resource is Resource.WORKERS
     assert "raise workers" in bottleneck.evidence

@@ -11,18 +11,15 @@ from autotune.deploy.deployed import DeployFailed
 from autotune.deploy.deployment import Deployment
 from autotune.discovery.adopting import adopt
 from autotune.environments import stack
-from autotune.environments.load_meter import LoadMeter
 from autotune.lab.plan import names
 from autotune.loads.base import Request
 from autotune.loads.registry import LOADS
-from autotune.monitor.watch import hosts_of
 from autotune.services.base import Action, Settings
 from autotune.services.diagnosis import Resource
 from autotune.target.read import read
 from autotune.target.slo import Slo
-from autotune.transports.local import LocalTransport
 from tests.answers import fetched
-from tests.deploy.lab import Ground, News, acted, differing, renewed
+from tests.deploy.lab import Ground, News, acted, diagnosed, differing, renewed
 from tests.lab.shared import NETWORK, SharedLab
 
 pytestmark = pytest.mark.lab
@@ -108,16 +105,11 @@ def changed_and_starved(ground: Ground, fleet: Deployment) -> None:
     assert ground.sh("fllb", "systemctl show -P MainPID varnish") == pid
 
     # Ten threads, of which each request takes two for 0.3 s.
-    starved, _ = deployed(thread_pools=1, thread_pool_min=5, thread_pool_max=10)
-    hosts = hosts_of(fleet.stack, dict.fromkeys(ground.transports, 2.0), ground.transports)
-    meter = LoadMeter(
-        LOADS["httperf"], Request(fleet.stack.entry, "/slow.php", RIGHT[1]), Slo(limit=0.6),
-        (LocalTransport(),), fleet.stack, hosts, timeout=2.0, in_place=lambda: starved,
-    )  # fmt: skip
-    readings = [meter.take(80.0, 2.0) for _ in range(2)]
-    bottleneck = meter.diagnose(starved, readings)
-    print(f"\n{bottleneck}")
-    assert bottleneck is not None, [watched.reading for watched in readings]
+    deployed(thread_pools=1, thread_pool_min=5, thread_pool_max=10)
+    request = Request(fleet.stack.entry, "/slow.php", RIGHT[1])
+    bottleneck = diagnosed(
+        ground, fleet, LOADS["httperf"], request, Slo(limit=0.6), 80.0, "http_cache"
+    )
     assert (bottleneck.tier, bottleneck.service) == ("http_cache", "varnish")
     assert bottleneck.resource is Resource.WORKERS
     assert "raise thread_pool_max" in bottleneck.evidence

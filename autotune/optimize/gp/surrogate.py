@@ -20,6 +20,7 @@ from autotune.optimize.gp.grid import Axis, Grid, Points
 from autotune.optimize.gp.model import Beliefs, Process, fit, table
 from autotune.optimize.gp.scale import compress, compress_loss
 from autotune.services.base import Effect
+from autotune.space.dimension import PRESETS
 
 Array = npt.NDArray[np.float64]
 
@@ -27,12 +28,7 @@ MOVES = "moves"  # attribute of a trial: the moves its bottleneck recommends, se
 CAPACITIES = "capacities"  # attribute of a trial: what it told of the parts of the stack, as JSON
 FEASIBLE = "feasible"  # name of the constraint: violated when positive
 DRIFT = "drift"  # attribute of the study: trial → what its log peak was too high by, and the sd
-PRESETS = (
-    "recommended",
-    "advised",
-    "published",
-    "known",
-)  # phases of the study that measure presets
+PRESET_PHASES = (*PRESETS, "known")  # phases of the study that measure presets
 NO_TRIAL = -1  # a suggestion is asked for no trial
 Shifts = Mapping[int, tuple[float, float]]
 
@@ -112,7 +108,7 @@ def works(trial: FrozenTrial) -> bool:
 
 def preset_measured(trials: Iterable[FrozenTrial]) -> bool:
     """Whether any preset was measured and works."""
-    return any(t.user_attrs.get("phase") in PRESETS for t in _measured(trials))
+    return any(t.user_attrs.get("phase") in PRESET_PHASES for t in _measured(trials))
 
 
 def numbers(trials: Iterable[FrozenTrial]) -> list[int]:
