@@ -305,7 +305,7 @@ def _climb(stack: Stack, start: Settings) -> tuple[float, dict[str, Value]]:
     here, height, step = dict(start), stack.peak(start) or 0.0, 0.25
     while step > 0.004:
         before = height
-        for dimension in stack.space.dimensions:
+        for dimension in stack.space.tunable:
             for value in _neighbours(dimension, here[dimension.name], step):
                 trial = {**here, dimension.name: value}
                 reached = stack.peak(trial) or 0.0

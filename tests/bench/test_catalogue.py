@@ -2,8 +2,10 @@ from __future__ import annotations
 
 import pytest
 
+from autotune.space.space import Space
 from bench import catalogue
 from bench.search import PARTS, SPOILT, Case, Probes
+from bench.stacks import Stack, _climb, number
 
 
 @pytest.mark.parametrize(("name", "parameters"), [("local/even", 45), ("lab/thin-lb", 100)])
@@ -29,3 +31,9 @@ def test_what_trials_tell_can_be_missing_and_wrong(parts: str) -> None:
     told = [note.get("capacities", "").count(".cpu") for note in notes]
     assert max(told) == (0 if parts == "none" else 4)
     assert (min(told) < 4) == (parts in ("none", SPOILT))
+
+
+def test_the_optimum_leaves_what_cannot_be_tuned_as_it_is() -> None:
+    space = Space((number("t.s.a", 1, 100, 5), number("t.s.fixed", 2, 2, 2)), (), {})
+    stack = Stack("slope", space, lambda settings: float(settings["t.s.a"]), frozenset({"t.s.a"}))
+    assert _climb(stack, space.baseline) == (100.0, {"t.s.a": 100, "t.s.fixed": 2})
