@@ -21,7 +21,7 @@ _NAME = r"""(?x: passw|passphrase|secret|requirepass|masterauth|credential|priva
 _ORDINARY = re.compile(
     r"(?i)_tokens$|servertokens|(?:file|path|dir|directory|zone|header|timeout|length|size|ttl|type"
     r"|algo|policy|cookie|lifetime|mode|method)s?$|^(?:proxy|fastcgi|uwsgi|scgi|grpc|memc\w+)_pass(?:_|$)"
-    r"|^(?:proxypass|passenv|auth_(?:basic|request|delay)|ssl_|loadcredential)"
+    r"|^(?:password_encryption$|proxypass|passenv|auth_(?:basic|request|delay)|ssl_|loadcredential)"
 )
 _SECRET_NAME = re.compile(_NAME, re.IGNORECASE)
 # Directives whose first arguments name what the next one is the value of.

@@ -39,8 +39,9 @@ NOT_RUN = {  # by what is in a command
     "--storage": "needs a PostgreSQL: tests/study/test_storage.py",
     "--headroom": "a model has no generator: tests/lab",
     "/var/lib/node_exporter": "a folder of another program's: tests/report/test_numbers.py",
-    " shop.yaml": "needs hosts: tests/study/test_wordpress_lab.py",
+    " shop.yaml": "needs hosts: tests/study/test_wordpress_lab.py, tests/study/test_django_lab.py",
     "autotune export shop": "needs hosts: tests/study/test_wordpress_lab.py",
+    "autotune report shop": "needs hosts: tests/study/test_django_lab.py",
     "from-log /var/log": "a log of the reader's: tests/study/test_wordpress_lab.py",
 }
 CODES = {"--at-least": {0, 4}, "plan targets/local.yaml --exit-code": {6}}

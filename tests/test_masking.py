@@ -126,6 +126,7 @@ ssl_session_ticket_key /etc/nginx/ticket.key;
 ssl_session_tickets off;
 ssl_session_cache shared:SSL:10m;
 server_tokens off;
+#password_encryption = scram-sha-256	# scram-sha-256 or md5
 auth_basic "Restricted area";
 auth_basic_user_file /etc/nginx/htpasswd;
 auth_request /auth;

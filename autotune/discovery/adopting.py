@@ -256,7 +256,7 @@ def _summary(tier: DiscoveredTier) -> str:
     onward = [f"forwards to {tier.forwards_to}"] if tier.forwards_to else []
     onward += [f"uses {', '.join(tier.uses)}"] if tier.uses else []
     behind = f"; {', '.join(onward)}" if onward else ""
-    return f"{tier.name}: {tier.deployment} on {hosts}, port {tier.port}{behind}"
+    return f"{tier.name}: {tier.deployment} on {hosts}, {tier.place}{behind}"
 
 
 # -- the text of the target file ------------------------------------------------------------------

@@ -15,6 +15,7 @@ from autotune.services.config_files import Config
 from autotune.services.registry import DEPLOYMENTS, SERVICES, adoptions, beside, of_role, parts
 
 _ADDRESS = re.compile(r"(?:[a-z]+://)?(\[[0-9a-fA-F:]+\]|[A-Za-z0-9_.-]+):([0-9]{2,5})")
+_SOCKET = re.compile(r"(?:unix[:@])?(/[^:]*)")
 _LOOPBACK = frozenset({"127.0.0.1", "localhost", "[::1]", "::1"})
 _ORDER = ("lb", "http_cache", "web", "app", "cache", "store", "db")
 _FORWARDING, _FORWARDED_TO = ("lb", "http_cache"), ("http_cache", "web", "app", "lb")
@@ -62,6 +63,12 @@ class DiscoveredTier:
     @property
     def kind(self) -> str:
         return self.instances[0].kind
+
+    @property
+    def place(self) -> str:
+        """Where it listens, in words."""
+        sockets = (s.listen for s in self.instances[0].services.values() if self.kind == "app")
+        return next((f"socket {socket}" for socket in sockets if socket), f"port {self.port}")
 
 
 def instances(host: DiscoveredHost) -> tuple[tuple[Instance, ...], tuple[str, ...]]:
@@ -185,7 +192,12 @@ def _names(tier: DiscoveredTier, other: DiscoveredTier) -> bool:
 
 
 def _is_at(place: str, caller: Instance, tier: DiscoveredTier) -> bool:
-    """Whether ``host:port``, as ``caller`` has it, is a host of ``tier``."""
+    """Whether ``host:port`` or a unix socket, as ``caller`` has it, is a host of ``tier``."""
+    if socket := _SOCKET.match(place):
+        listening = (s.listen for instance in tier.instances for s in instance.services.values()
+                     if instance.host.name == caller.host.name)  # fmt: skip
+        # One that was made in the working directory is called by its name there alone.
+        return any(listen and f"/{socket[1]}".endswith(f"/{listen}") for listen in listening)
     host, _, port = place.rpartition(":")
     if port != str(tier.port):
         return False

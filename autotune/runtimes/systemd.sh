@@ -51,7 +51,7 @@ up() {
 listens() {
     case $1 in
         '') ;;
-        /*) [ -n "$(ss -lxH "src = $1")" ] ;;
+        *[!0-9]*) [ -n "$(ss -lxH "src unix:$1")" ] ;;
         *) [ -n "$(ss -ltnH "sport = :$1")" ] ;;
     esac
 }

@@ -33,6 +33,8 @@ def listen_backlog(name: str = "backlog") -> Parser:
     return parse
 
 
-def backlog_in_force(site: Site, name: str = "backlog") -> Readback:
-    """What the kernel made of the queue a server asked for: it says so of the socket itself."""
-    return Readback(("ss", "-ltnH", f"sport = :{site.listen.port}"), listen_backlog(name))
+def backlog_in_force(site: Site, name: str = "backlog", socket: str = "") -> Readback:
+    """What the kernel made of the queue a server asked for: it says so of the socket itself, which is a
+    unix ``socket`` or that of the site's port."""
+    asked = ("-lxH", f"src unix:{socket}") if socket else ("-ltnH", f"sport = :{site.listen.port}")
+    return Readback(("ss", *asked), listen_backlog(name))

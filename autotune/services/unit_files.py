@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from posixpath import basename, dirname
 
 from autotune.services.config_files import Directive, Tree, Word
 
@@ -44,6 +45,11 @@ def paths(unit: str) -> tuple[str, ...]:
     return tuple(f"{place[1:]}/{unit}{end}" for place in PLACES for end in ("", ".d"))
 
 
+# Where units are read in which a program may run under any name.
+ANY = tuple(f"{place[1:]}/{name}" for place in PLACES[:2]
+            for name in ("*.service", "*.service.d", "*.socket"))  # fmt: skip
+
+
 def drop_in(unit: str) -> str:
     """A file of autotune's own that counts more than those of packages."""
     return f"{PLACES[0]}/{unit}.d/zz-autotune.conf"
@@ -57,6 +63,15 @@ def starting(tree: Tree, unit: str) -> tuple[str, Directive] | None:
         if path in tree.files and (line := command(tree.text(path))):
             return path, line
     return None
+
+
+def naming(tree: Tree, program: str) -> tuple[str, ...]:
+    """Units whose file, or a drop-in of which, has the name of a program in it, each by its own name."""
+    files = (path for place in PLACES for pattern in ("*.service", "*.service.d/*.conf")
+             for path in tree.matching(f"{place}/{pattern}"))  # fmt: skip
+    units = (path if path.endswith(".service") else dirname(path).removesuffix(".d")
+             for path in files if program.encode() in tree.files[path])  # fmt: skip
+    return tuple(dict.fromkeys(basename(path) for path in units))
 
 
 def command(text: str) -> Directive | None:

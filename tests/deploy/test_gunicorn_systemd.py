@@ -1,4 +1,4 @@
-"""gunicorn in a unit of the user's behind nginx: adopted, changed, refused, starved, restored."""
+"""gunicorn behind nginx, in units of the user and of packages: adopted, changed, starved, restored."""
 
 from __future__ import annotations
 
@@ -63,25 +63,34 @@ END
 systemctl daemon-reload
 systemctl start shop nginx
 """
+# As a package has it, at a socket in the directory that the unit makes for it.
+_PACKAGED = (
+    _SITE.replace("/etc/systemd/system/shop", "/usr/lib/systemd/system/shop")
+    .replace("--bind 127.0.0.1:8000", "--bind unix:/run/shop/web.sock")
+    .replace("User=", "RuntimeDirectory=shop\nUser=")
+    .replace("http://127.0.0.1:8000", "http://unix:/run/shop/web.sock")
+)
+SITES = {"own": (_SITE, "port 8000"), "packaged": (_PACKAGED, "socket /run/shop/web.sock")}
 
 
 @pytest.fixture
 def ground(shared_lab: SharedLab, tmp_path: Path) -> Iterator[Ground]:
     with renewed(shared_lab, tmp_path) as ground:
-        print(ground.sh("flweb", _SITE))
         yield ground
 
 
-def test_a_unit_of_the_user_s_is_adopted_changed_refused_starved_and_restored(
-    ground: Ground, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(("site", "place"), SITES.values(), ids=SITES)
+def test_a_unit_is_adopted_changed_refused_starved_and_restored(
+    ground: Ground, monkeypatch: pytest.MonkeyPatch, site: str, place: str
 ) -> None:
+    print(ground.sh("flweb", site))
     monkeypatch.setattr("autotune.monitor.watch.LAST_SAMPLE", 60.0)  # however busy this machine is
     before = ground.pictures()
     out = ground.directory / "own.yaml"
     written = adopt([f"{NETWORK}.22"], out, names(ground.lab).ssh_config, "/")
     assert written.tiers == (
         "lb: nginx on flweb, port 80; forwards to app",
-        "app: gunicorn on flweb, port 8000",
+        f"app: gunicorn on flweb, {place}",
     )
     environment = stack.prepare(read(out))
     fleet = environment.fleet(ground.directory / "own", News().note)

@@ -87,8 +87,6 @@ def test_a_unit_of_a_package_stays_and_a_drop_in_comes() -> None:
 @pytest.mark.parametrize(
     ("running_host", "why"),
     [
-        (host("gunicorn -b unix:/run/shop.sock shop.wsgi"), "at a unix socket"),
-        (host("gunicorn shop.wsgi", **{"/etc/systemd/system/shop.socket": ""}), "at a unix socket"),
         (host("gunicorn -e KEY=a1b2 shop.wsgi"), "--env"),
         (host("gunicorn shop.wsgi", port="80"), ""),  # it does not run
         (host("/usr/bin/uwsgi --http :8000"), ""),
@@ -98,6 +96,45 @@ def test_what_is_left_alone(running_host: DiscoveredHost, why: str) -> None:
     running, notes = instances(running_host)
     assert running == ()
     assert [why in note for note in notes] == ([True] if why else [])
+
+
+@pytest.mark.parametrize(
+    ("command", "conf", "shown", "upstream"),
+    [
+        ("gunicorn -b unix:/run/shop.sock shop.wsgi", b"", "/run/shop.sock", "unix:/run/shop.sock"),
+        # Made in the working directory: the kernel has its name alone.
+        ("gunicorn -b unix:shop.sock shop.wsgi", b"", "shop.sock", "unix:/srv/shop/shop.sock:/"),
+        ("gunicorn shop.wsgi", b'bind = ["unix:///run/a.sock"]', "/run/a.sock", "unix:/run/a.sock"),
+    ],
+)
+def test_a_unix_socket_is_where_nginx_sends_to(
+    command: str, conf: bytes, shown: str, upstream: str
+) -> None:
+    web = f"server {{ listen 80; location / {{ proxy_pass http://{upstream}; }} }}"
+    of = host(command, conf, shown, **{"/etc/nginx/nginx.conf": f"events {{}} http {{ {web} }}"})
+    lb, app = tiers(instances(replace(of, units={"nginx.service": "active"}))[0])
+    assert (lb.forwards_to, app.kind) == ("app", "app")
+    assert adoption.adopt(app).own["app.web1.gunicorn"].listen == shown
+
+
+SOCKET = "[Socket]\nListenStream=/run/shop.sock\n"
+
+
+def test_the_queue_of_a_socket_unit_is_its_own() -> None:
+    of = host("gunicorn -b :1 shop.wsgi", port="/run/shop.sock",
+              **{"/etc/systemd/system/shop.socket": SOCKET})  # fmt: skip
+    tier = adopted(of)
+    assert tier.own["app.web1.gunicorn"].listen == "/run/shop.sock"
+    assert "Backlog=" in tier.left["gunicorn.backlog"]
+    assert "gunicorn.workers" in tier.values
+
+
+def test_one_of_two_at_unix_sockets_is_tuned() -> None:
+    wiki = {"/etc/systemd/system/wiki.service": "[Service]\nExecStart=gunicorn -b unix:/b w"}
+    of = host("gunicorn -b unix:/run/shop.sock shop.wsgi", port="/run/shop.sock", **wiki)
+    running, notes = instances(replace(of, backlogs={**of.backlogs, "/b": 9}))
+    assert [service.unit for i in running for service in i.services.values()] == ["shop.service"]
+    assert "wiki.service" in notes[0]
 
 
 def test_workers_of_another_class_have_no_threads() -> None:

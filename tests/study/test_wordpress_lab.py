@@ -20,6 +20,7 @@ from tests.deploy.lab import differing
 from tests.lab.pictures import picture
 from tests.printed import printed
 from tests.study import wordpress
+from tests.study.django_site import Site
 from tests.study.wordpress import PAGES, PASSWORD, SITE, Shop
 
 pytestmark = [pytest.mark.lab, pytest.mark.soak, pytest.mark.timeout(7200)]
@@ -119,11 +120,13 @@ def test_a_shop_is_adopted_tuned_over_https_and_left_as_it_was(
                                f"{SITE}:443:{copy.addresses['web']} https://{SITE}/")  # fmt: skip
 
 
-def play(export: Path, shop: Shop, copy: Shop) -> None:
+def play(export: Path, original: Shop | Site, copy: Shop | Site) -> None:
     """The exported role, on a fresh copy of the hosts: twice, and the second time in vain."""
     inventory = export / "ansible" / "copy.yml"
-    text = (export / "ansible" / "inventory.yml").read_text().replace(NETWORK, COPY)
-    inventory.write_text(text.replace(str(shop.lab), str(copy.lab)))
+    text = (export / "ansible" / "inventory.yml").read_text()
+    for host, address in original.addresses.items():
+        text = text.replace(address, copy.addresses[host])
+    inventory.write_text(text.replace(str(original.lab), str(copy.lab)))
     for changed in ("changed=[1-9]", "changed=0 "):
         done = subprocess.run(
             [str(Path(sys.executable).with_name("ansible-playbook")), "-i", str(inventory), "site.yml"],

@@ -182,9 +182,9 @@ def running(directory: Path, network: str, packages: Path) -> Iterator[Shop]:
         down(lab)
 
 
-def download(packages: Path) -> None:
+def download(packages: Path, needed: Mapping[str, str] = PACKAGES) -> None:
     """What the hosts need that this machine does not have, into a folder for each of them."""
-    for host, names in PACKAGES.items():
+    for host, names in needed.items():
         folder = packages / host
         (folder / "partial").mkdir(parents=True, exist_ok=True)
         if names:
@@ -196,14 +196,21 @@ def download(packages: Path) -> None:
             )  # fmt: skip
 
 
+def unpack(host: SshTransport, packages: Path) -> None:
+    """Install what was downloaded for a host in its own layer."""
+    host.run(["mkdir", "-p", "/root/packages"])
+    for package in sorted(packages.glob("*.deb")):
+        host.put(package.read_bytes(), f"/root/packages/{package.name}")
+    done = host.run(["sh", "-c", _INSTALL], timeout=300.0)
+    print(done.stdout[-400:])
+    assert done.ok, done.stdout + done.stderr
+
+
 def _install(shop: Shop, packages: Path, certificates: Path) -> None:
     words = {"@SITE@": SITE, "@PASSWORD@": PASSWORD, "@PAGES@": str(PAGES),
              "@WEB@": shop.addresses["web"], "@DB@": shop.addresses["db"]}  # fmt: skip
     for name in ("db", "web"):
-        shop.sh(name, "mkdir -p /root/packages")
-        for package in sorted((packages / name).glob("*.deb")):
-            shop.transports[name].put(package.read_bytes(), f"/root/packages/{package.name}")
-        print(shop.sh(name, _INSTALL)[-400:])
+        unpack(shop.transports[name], packages / name)
     for name in ("site.crt", "site.key"):
         shop.transports["web"].put((certificates / name).read_bytes(), f"/root/{name}", mode=0o600)
     for name, script in (("db", _DB), ("web", _WEB)):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import operator
+import re
 from collections.abc import Iterator
 from posixpath import basename, dirname, join
 from typing import Any
@@ -14,10 +15,9 @@ from autotune.services.base import Parameter
 from autotune.services.command_line import unquoted
 from autotune.services.config_files import Config, Directive, Tree, Word
 from autotune.services.directives import NUMBER, Absent, Accepts, Adopted, Tunable, joined
-from autotune.services.gunicorn.service import PARAMETERS, UNIT
+from autotune.services.gunicorn.service import PARAMETERS, UNIT, Gunicorn
 from autotune.strict import is_whole
 
-_UNITS = f"{unit_files.PLACES[0]}/*.service"
 _PROGRAMS = ("gunicorn", "gunicorn3")
 _FILE = "gunicorn.conf.py"  # read where it is started, unless the command names another
 _PLACES = ("etc", "etc/*", "srv/*", "srv/*/*", "opt/*", "opt/*/*", "var/www/*", "var/www/*/*",
@@ -54,25 +54,39 @@ def options(words: tuple[Word, ...]) -> Iterator[Directive]:
 
 
 def find(host: RunningHost) -> Iterator[RunningService | str]:
-    """Those of the administrator's units that listen at a TCP port."""
-    for unit in dict.fromkeys(basename(path) for path in host.tree.matching(_UNITS)):
+    """Those at TCP ports, and the first of those at unix sockets."""
+    first = ""
+    for unit in unit_files.naming(host.tree, "gunicorn"):
         config = command_line.gather(host.tree, unit, options)
-        if not config.called("gunicorn"):
+        place = _listens(host.tree, config, unit)
+        if not config.called("gunicorn") or place not in host.backlogs:
             continue
-        bind = _last(config, "--bind") or _written(host.tree, config, "bind")
-        place = str(bind or "127.0.0.1:8000")
-        port = place.rpartition(":")[2]
-        if place.startswith("unix:") or f"{unit.removesuffix('.service')}.socket" in _sockets(host):
-            yield f"{unit}: gunicorn at a unix socket is not tuned: `--bind 127.0.0.1:8000` has it tuned"
-        elif config.called("--env"):
+        socket = "" if is_whole(place) else place
+        if config.called("--env"):
             yield f"{unit}: what `--env` gives away is in its command: not tuned; use EnvironmentFile="
-        elif is_whole(port) and port in host.backlogs:
-            yield RunningService(host=host, key="gunicorn", config=config, kind="app", port=int(port),
-                                 unit=unit)  # fmt: skip
+        elif socket and first:
+            yield f"{unit}: of the gunicorns of a host at unix sockets one is tuned, and {first} is"
+        else:
+            first = unit if socket else first
+            yield RunningService(host=host, key="gunicorn", config=config, kind="app", unit=unit,
+                                 port=Gunicorn.port if socket else int(place), listen=socket)  # fmt: skip
 
 
-def _sockets(host: RunningHost) -> set[str]:
-    return {basename(path) for path in host.tree.matching(f"{unit_files.PLACES[0]}/*.socket")}
+def _listens(tree: Tree, config: Config, unit: str) -> str:
+    """A TCP port, or the name of a unix socket. What systemd opens for it counts more than its own."""
+    bind = _last(config, "--bind") or _written(tree, config, "bind") or "127.0.0.1:8000"
+    place = _opened(tree, unit) or str(bind)
+    is_socket = place.startswith(("unix:", "/"))
+    return re.sub("^unix:(//)?", "", place) if is_socket else place.rpartition(":")[2]
+
+
+def _opened(tree: Tree, unit: str) -> str:
+    """Where its socket unit listens for it; empty where there is none."""
+    name = f"{unit.removesuffix('service')}socket"
+    paths = (path for place in unit_files.PLACES for path in tree.matching(f"{place}/{name}"))
+    lines = (line for path in paths for line in unit_files.read(tree.text(path)))
+    return next((line.arguments[0].text for line in lines
+                 if line.name.text == "ListenStream" and line.arguments), "")  # fmt: skip
 
 
 def _last(config: Config, option: str) -> str:
@@ -85,6 +99,8 @@ def tune(service: RunningService, accepts: Accepts) -> Adopted:
     config, tree = service.config, service.host.tree
     kind = _last(config, "--worker-class") or _written(tree, config, "worker_class") or "sync"
     left = {} if kind in _THREADED else {"threads": f"a worker of class {kind} has none"}
+    if _opened(tree, service.unit):
+        left["backlog"] = "it is the `Backlog=` of its socket unit"
     tunables = []
     for parameter in PARAMETERS:
         default = _written(tree, config, parameter.name, service.host.processors)
@@ -132,6 +148,8 @@ def _written(tree: Tree, config: Config, name: str, processors: int = 1) -> int 
 def _value(node: ast.expr, processors: int) -> int | str:
     """Numbers, sums and products of them, and the count of processors, as examples have it."""
     match node:
+        case ast.List(elts=[first, *_]):  # of places to listen at
+            return _value(first, processors)
         case ast.Constant(value=int() | str() as value):
             return value
         case ast.Call(func=ast.Name(id="cpu_count") | ast.Attribute(attr="cpu_count"), args=[]):
@@ -146,8 +164,7 @@ def _value(node: ast.expr, processors: int) -> int | str:
 ADOPTION = Adoption(
     known_as="gunicorn",
     units=(UNIT,),
-    paths=(_UNITS[1:], f"{_UNITS[1:]}.d", f"{unit_files.PLACES[0][1:]}/*.socket",
-           *(f"{place}/*gunicorn*.py" for place in _PLACES)),
+    paths=(*unit_files.ANY, *(f"{place}/*gunicorn*.py" for place in _PLACES)),
     version="command -v gunicorn >/dev/null && gunicorn --version | sed 's,(version \\(.*\\)),\\1,'",
     find=find,
     tune=tune,

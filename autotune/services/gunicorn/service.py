@@ -11,6 +11,7 @@ from typing import ClassVar
 
 from autotune.services.base import (
     Argv,
+    Endpoint,
     Needs,
     Programs,
     Readback,
@@ -105,6 +106,9 @@ class Gunicorn(Service):
     )
     at_most = (("threads", "worker_connections"),)
 
+    def socket(self, site: Site) -> str | Endpoint:
+        return (site.own and site.own.listen) or site.listen
+
     def validate(self, site: Site, files: Mapping[str, bytes]) -> Argv | None:
         for path, content in files.items():
             if words := started(content.decode(errors="replace")):
@@ -115,7 +119,7 @@ class Gunicorn(Service):
         words = (AS_UNIT, "|".join(sorted(NAMES)), self.unit(site) or UNIT)
         return (
             Readback(("sh", "-c", _SHOWN, "sh", *words), in_effect),
-            backlog_in_force(site),
+            backlog_in_force(site, socket=(site.own and site.own.listen) or ""),
         )
 
 
@@ -139,8 +143,9 @@ def _workers(part: PartReading) -> Finding | None:
     if not activity.workers or not (waits or accepted):
         return None
     meanwhile = f" while {part.idle:.0%} of the CPU was idle" if part.idle is not None else ""
+    held = f" with {activity.accepted:.1f} requests" if activity.accepted else ""
     evidence = (
-        f"{activity.workers} workers of {threads} threads with {activity.accepted:.1f} requests,"
+        f"{activity.workers} workers of {threads} threads{held},"
         f" {activity.waiting:.0f} more waiting at its socket (up to {activity.waiting_max})"
         f"{meanwhile}: raise workers, or threads"
     )

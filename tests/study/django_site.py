@@ -1,0 +1,175 @@
+"""A site in Django as an administrator sets it up on two Debian hosts, with nothing of autotune's.
+
+nginx before gunicorn, which runs as an account of its own with its secrets in an environment file;
+PostgreSQL on a host of its own. All of it are the distribution's packages.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import reduce
+from pathlib import Path
+
+from autotune.lab.lifecycle import access, down, up
+from autotune.lab.plan import LabHost
+from autotune.transports.ssh import SshTransport
+from tests.study import wordpress
+
+PASSWORD = "correct-Horse-7-battery"  # of the database: it must be in nothing that autotune writes
+PACKAGES = {"web": "nginx gunicorn python3-django python3-psycopg2", "db": "postgresql"}
+OFFERS = 2000
+_DB = """
+set -e
+exec 2>&1
+version=$(ls /usr/lib/postgresql | sort -V | tail -n 1)
+rm -rf /etc/postgresql/*
+pg_createcluster "$version" main -- --no-sync
+cd "/etc/postgresql/$version/main"
+echo "listen_addresses = '*'" >conf.d/shop.conf
+echo 'host shop shop @WEB@/32 scram-sha-256' >>pg_hba.conf
+systemctl daemon-reload
+systemctl enable --now "postgresql@$version-main"
+cd /
+runuser -u postgres -- psql -q -v ON_ERROR_STOP=1 <<'END'
+CREATE USER shop PASSWORD '@PASSWORD@';
+CREATE DATABASE shop OWNER shop;
+END
+"""
+_WEB = r"""
+set -e
+exec 2>&1
+useradd --system shop
+mkdir -p /srv/shop/offers/migrations
+cd /srv/shop
+touch offers/__init__.py offers/migrations/__init__.py
+printf 'SECRET_KEY=@PASSWORD@-sessions\nSHOP_PASSWORD=@PASSWORD@\n' >/etc/shop.env
+printf 'DJANGO_SETTINGS_MODULE=shop_settings\n' >>/etc/shop.env
+chmod 600 /etc/shop.env
+cat >shop_settings.py <<'END'
+import os
+SECRET_KEY = os.environ["SECRET_KEY"]
+ALLOWED_HOSTS = ["*"]
+INSTALLED_APPS = ["offers"]
+ROOT_URLCONF = "offers.urls"
+DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
+TEMPLATES = [{"BACKEND": "django.template.backends.django.DjangoTemplates", "APP_DIRS": True}]
+DATABASES = {"default": {
+    "ENGINE": "django.db.backends.postgresql", "NAME": "shop", "USER": "shop", "HOST": "@DB@",
+    "PASSWORD": os.environ["SHOP_PASSWORD"], "CONN_MAX_AGE": 600,
+}}
+END
+cat >offers/models.py <<'END'
+from django.db import models
+class Offer(models.Model):
+    name = models.CharField(max_length=80)
+    text = models.TextField()
+    price = models.IntegerField(db_index=True)
+END
+cat >offers/urls.py <<'END'
+from django.db.models import Avg, Count
+from django.http import HttpResponse
+from django.template import engines
+from django.urls import path
+from .models import Offer
+PAGE = engines["django"].from_string(
+    "<html><body><h1>{{ about.offers }} offers, {{ about.price|floatformat }} on average</h1>"
+    "{% for offer in offers %}<h2>{{ offer.name }}: {{ offer.price }}</h2>"
+    "<p>{{ offer.text|linebreaks }}</p>{% endfor %}</body></html>\n")
+def listing(request, first=0):
+    offers = list(Offer.objects.filter(price__gte=first).order_by("price", "id")[:20])
+    about = Offer.objects.filter(price__gte=first).aggregate(offers=Count("id"), price=Avg("price"))
+    return HttpResponse(PAGE.render({"offers": offers, "about": about}))
+urlpatterns = [path("", listing), path("from/<int:first>/", listing)]
+END
+cat >/root/fill.py <<'END'
+from offers.models import Offer
+Offer.objects.bulk_create(
+    Offer(name=f"Offer {i}", price=i * 7919 % 1000, text=f"Better than offer {i - 1}.\n" * 8)
+    for i in range(@OFFERS@))
+END
+set -a; . /etc/shop.env; set +a
+django-admin makemigrations --pythonpath . offers
+django-admin migrate --pythonpath .
+django-admin shell --pythonpath . </root/fill.py
+rm /root/fill.py
+cat >/etc/systemd/system/shop.service <<'END'
+[Unit]
+Description=The shop
+After=network.target
+
+[Service]
+Type=notify
+User=shop
+WorkingDirectory=/srv/shop
+EnvironmentFile=/etc/shop.env
+ExecStart=/usr/bin/gunicorn --bind 127.0.0.1:8000 --workers 2 django.core.wsgi:get_wsgi_application()
+ExecReload=/bin/kill -s HUP $MAINPID
+
+[Install]
+WantedBy=multi-user.target
+END
+cat >/etc/nginx/sites-available/shop <<'END'
+upstream shop {
+    server 127.0.0.1:8000;
+}
+server {
+    listen 80;
+    location / {
+        proxy_pass http://shop;
+        proxy_set_header Host $host;
+    }
+}
+END
+rm -f /etc/nginx/sites-enabled/default
+ln -s ../sites-available/shop /etc/nginx/sites-enabled/shop
+systemctl daemon-reload
+systemctl enable --now shop nginx
+"""
+_DUMP = r"""
+cd / && runuser -u postgres -- pg_dump --data-only shop | sed '/^.\(un\)\?restrict /d' | sha256sum
+"""
+_CONTENT = "cd /srv/shop && find . -type f ! -name '*.pyc' -exec sha256sum {} + | sort"
+
+
+@dataclass(frozen=True)
+class Site:
+    """Its hosts, with ways to them."""
+
+    lab: Path
+    transports: Mapping[str, SshTransport]
+    addresses: Mapping[str, str]
+
+    def sh(self, host: str, script: str) -> str:
+        done = self.transports[host].run(["sh", "-c", script], timeout=300.0)
+        assert done.ok, f"{host}: {done.stdout}{done.stderr}"
+        return done.stdout
+
+    def data(self) -> tuple[str, str]:
+        """Checksums of every row, and of the files of the site."""
+        return self.sh("db", _DUMP), self.sh("web", _CONTENT)
+
+
+@contextmanager
+def running(directory: Path, network: str, packages: Path) -> Iterator[Site]:
+    """A site on hosts of a lab of its own in ``network`` (three numbers), gone afterwards."""
+    hosts = [LabHost("load", f"{network}.10"), LabHost("web", f"{network}.11", cpus=0.8),
+             LabHost("db", f"{network}.12", cpus=0.6)]  # fmt: skip
+    lab = directory / "lab"
+    directory.mkdir(parents=True, exist_ok=True)
+    try:
+        up(hosts, lab)
+        transports = {host.name: SshTransport(access(lab, host.name)) for host in hosts}
+        site = Site(lab, transports, {host.name: host.address for host in hosts})
+        words = {"@PASSWORD@": PASSWORD, "@OFFERS@": str(OFFERS),
+                 "@WEB@": site.addresses["web"], "@DB@": site.addresses["db"]}  # fmt: skip
+        for name, script in (("db", _DB), ("web", _WEB)):
+            wordpress.unpack(transports[name], packages / name)
+            text = reduce(lambda text, word: text.replace(*word), words.items(), script)
+            print(site.sh(name, text)[-400:])
+        yield site
+        for transport in transports.values():
+            transport.close()
+    finally:
+        down(lab)
