@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import gc
 import os
 import signal
 from collections.abc import Generator, Iterator
@@ -52,6 +53,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.get_closest_marker("quiet"):
             stolen.watch(item)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_finish() -> None:
+    """The garbage collector leaves alone what lives to the end: thousands of tests and modules."""
+    gc.collect()
+    gc.freeze()
 
 
 def _most_seconds(item: pytest.Item) -> float:

@@ -27,16 +27,14 @@ name: lab
 slo: {p99: 50ms, errors: 0.1%}
 hosts:
   load1:  {address: 198.18.0.1}
-  lb1:    {address: 198.18.0.2}
   web1:   {address: 198.18.0.3}
   cache1: {address: 198.18.0.4}
 tiers:
-  lb:    {hosts: lb1, service: nginx, forwards_to: web}
   web:   {hosts: web1, service: nginx+php-fpm, app: reference, uses: [cache]}
   cache: {hosts: cache1, service: memcached}
 load: {hosts: load1, path: /kv.php}
 """
-HOSTS = ("load1", "lb1", "web1", "cache1")
+HOSTS = ("load1", "web1", "cache1")
 FOUND, TUNED = b"as found\n", b"as tuned\n"
 
 
@@ -162,12 +160,12 @@ def test_every_failure_is_named(killed: Killed) -> None:
 def test_a_host_is_named_though_its_name_ends_another_s(killed: Killed) -> None:
     """``web1`` is what the study restores, and ``b1`` what its own copy does."""
     for path in (killed.target, killed.study / "target.yaml"):
-        path.write_text(re.sub(r"\blb1\b", "b1", path.read_text()))
-    BackupStore(killed.study).path("lb1").unlink()
-    own = Living("b1", killed.directory / "lb1")
+        path.write_text(re.sub(r"\bcache1\b", "b1", path.read_text()))
+    BackupStore(killed.study).path("cache1").unlink()
+    own = Living("b1", killed.directory / "cache1")
     killed.transports["b1"] = own
     (own.place / "autotune").mkdir()
-    (own.place / "autotune" / "originals.json").write_bytes(encode(killed.backup("lb1")))
+    (own.place / "autotune" / "originals.json").write_bytes(encode(killed.backup("cache1")))
     code, output = killed.autotune_restore(str(killed.target))
     assert code == 0, output
     assert killed.restored == set(HOSTS)
