@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from importlib import import_module
 
@@ -25,6 +26,7 @@ def main(name: str | None = None, *arguments: str) -> None:
     """Run the benchmark of this name with its arguments, or all of them as they are."""
     if name is not None and name not in BENCHES:
         sys.exit(f"there is no benchmark {name!r}; there is: {', '.join(BENCHES)}")
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # as the command line does
     for known in BENCHES:
         if name in (None, known):
             print(f"\n== {known} ==\n", flush=True)

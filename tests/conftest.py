@@ -32,6 +32,8 @@ settings.register_profile(
 )
 settings.load_profile("same")
 
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # as the command line does, before it is read
+
 # The commands are put together from their signatures once a worker, not once a call.
 typer.testing._get_command = functools.cache(typer.testing._get_command)  # type: ignore[attr-defined]
 

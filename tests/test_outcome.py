@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 from collections.abc import Iterator
 
 import pytest
 
 from autotune import errors
+from autotune.cli import main
 from autotune.outcome import end
 
 SIGNALS = (signal.SIGTERM, signal.SIGHUP)
@@ -31,3 +33,16 @@ def test_a_signal_ends_a_command_as_an_interrupt_does(number: int) -> None:
 def test_a_command_started_by_nohup_outlives_its_terminal() -> None:
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     assert end(lambda: os.kill(os.getpid(), signal.SIGHUP), as_json=False) == 0
+
+
+def test_a_command_computes_in_one_thread_unless_it_is_told_otherwise(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["autotune", "--version"])
+    for threads, used in ((None, "1"), ("4", "4")):
+        monkeypatch.delenv("OPENBLAS_NUM_THREADS", raising=False)
+        if threads:
+            monkeypatch.setenv("OPENBLAS_NUM_THREADS", threads)
+        with pytest.raises(SystemExit):
+            main()
+        assert os.environ["OPENBLAS_NUM_THREADS"] == used

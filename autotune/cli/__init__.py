@@ -5,6 +5,7 @@ Every import that costs time is inside the command that needs it.
 
 from __future__ import annotations
 
+import os
 import sys
 from io import TextIOWrapper
 from typing import Annotated
@@ -61,6 +62,8 @@ def _root(
 
 def main() -> None:
     """Entry point: every way to end has its exit code, and none is a traceback."""
+    # A model of few trials gains nothing from more threads, which wait for each other at full speed.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
             stream.reconfigure(errors="replace")  # Latin-1 has no `→`

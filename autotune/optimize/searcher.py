@@ -30,7 +30,6 @@ from autotune.optimize.gp.surrogate import (
     FEASIBLE,
     NO_TRIAL,
     Surrogate,
-    numbers,
     observe,
     shifts,
     works,
@@ -114,14 +113,14 @@ class Searcher:
         return Suggestion(trial.number, plain(trial.params), probability)
 
     def posterior(self, drift: Drift = NONE) -> PosteriorPeaks:
-        """What the model believes of every configuration that was measured and works."""
+        """What the model believes of each configuration that it rests on."""
         surrogate = self.surrogate(drift)
         best = surrogate.observations.log_peaks.max()
         mean, sd = surrogate.measured()
-        trials = self._study.get_trials(deepcopy=False)
+        numbers = surrogate.observations.numbers
         peaks = {
             number: Estimate(float(best + m), float(s))
-            for number, m, s in zip(numbers(trials), decompress(mean), sd, strict=True)
+            for number, m, s in zip(numbers, decompress(mean), sd, strict=True)
         }
         return PosteriorPeaks(peaks, float(np.sqrt(surrogate.log_peak.noise)))
 

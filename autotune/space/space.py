@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 from autotune.errors import Mistakes, TargetError
@@ -71,7 +72,7 @@ class Space:
     def baseline(self) -> dict[str, Value]:
         return {d.name: d.baseline for d in self.dimensions}
 
-    @property
+    @cached_property
     def deployments(self) -> tuple[dict[str, Value], ...]:
         """Every choice of the software of the tiers, the baseline's own first.
 

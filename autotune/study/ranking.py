@@ -172,27 +172,28 @@ def reference(state: State) -> Trial | None:
 def drifted(state: State) -> Drift:
     """How the stack has changed since the study began, by what its reference shows; on several test
     beds what each of them adds to a peak, the changes of each included."""
+    drifts = drift_by_bed(state)
     if not state.beds:
-        return drift_on(state, None)
-    drifts = {bed: drift_on(state, bed) for bed in state.beds}
+        return drifts[None]
     strongest = max(drifts.values(), key=lambda drift: drift.chance)
     return replace(strongest, shifts={
         trial.number: _shift(state, trial, drifts[trial.bed]) for trial in state.trials if trial.bed
     })  # fmt: skip
 
 
-def drift_on(state: State, bed: str | None) -> Drift:
-    """How one test bed has changed; without any, the stack."""
+def drift_by_bed(state: State) -> dict[str | None, Drift]:
+    """How each test bed has changed; without any, the stack (``None``)."""
     chosen = reference(state)
-    if chosen is None:
-        return drift({}, ())
+    measured: dict[str | None, dict[int, Estimate]] = {bed: {} for bed in state.beds or (None,)}
+    numbers: dict[str | None, list[int]] = {bed: [] for bed in measured}
+    for trial in state.trials:
+        if trial.bed in numbers:
+            numbers[trial.bed].append(trial.number)
     # Not its own measurement: it was chosen for that, and what comes after would look like a decline.
-    measured = {
-        t.number: t.peak.estimate
-        for t in works(state.finished(Phase.REFERENCE))
-        if t.peak is not None and t.of == chosen.number and t.bed == bed
-    }
-    return drift(measured, [t.number for t in state.trials if t.bed == bed])
+    for trial in works(state.finished(Phase.REFERENCE)):
+        if chosen and trial.of == chosen.number and trial.bed in measured and trial.peak:
+            measured[trial.bed][trial.number] = trial.peak.estimate
+    return {bed: drift(measured[bed], numbers[bed]) for bed in measured}
 
 
 def _shift(state: State, trial: Trial, drift: Drift) -> Estimate:
@@ -203,8 +204,7 @@ def _shift(state: State, trial: Trial, drift: Drift) -> Estimate:
 def bed_readings(state: State) -> list[BedReading]:
     """What tells test beds apart: configurations that were not selected by these measurements, and
     the baseline of each. Peaks are those of today, as far as a bed has changed."""
-    drifts = {bed: drift_on(state, bed) for bed in state.beds}
-    stock = baseline(state)
+    drifts, stock = drift_by_bed(state), baseline(state)
     return [
         BedReading(
             stock.number if stock and trial.phase is Phase.BASELINE else configuration(trial),
@@ -212,7 +212,7 @@ def bed_readings(state: State) -> list[BedReading]:
             trial.peak.estimate.ratio(drifts[trial.bed].shifts.get(trial.number, Estimate(0.0, 0.0))),
         )
         for trial in works(state.finished(*REPEATED))
-        if trial.bed in drifts and trial.peak is not None
+        if trial.bed and trial.bed in drifts and trial.peak is not None
     ]  # fmt: skip
 
 

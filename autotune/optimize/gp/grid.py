@@ -9,7 +9,7 @@ cannot mislead the model.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import exp, log
 from typing import Any
 
@@ -117,6 +117,8 @@ class Grid:
     axes: tuple[Axis, ...]
     conditions: tuple[tuple[int, int, npt.NDArray[np.bool_]], ...]
     baseline: Points
+    # Of configurations that were encoded: all that were tried are, for each suggestion.
+    _encoded: dict[tuple[Any, ...], Points] = field(default_factory=dict, repr=False, compare=False)
 
     @classmethod
     def of(cls, dimensions: Sequence[Dimension], baseline: Settings) -> Grid:
@@ -149,7 +151,13 @@ class Grid:
     def encode_all(self, configurations: Sequence[Mapping[str, Any]]) -> Points:
         if not configurations:
             return np.empty((0, len(self.axes)), np.intp)
-        return np.array([self.encode(values) for values in configurations])
+        return np.array([self._remembered(values) for values in configurations])
+
+    def _remembered(self, values: Mapping[str, Any]) -> Points:
+        key = tuple(values.get(axis.dimension.name) for axis in self.axes)
+        if key not in self._encoded:
+            self._encoded[key] = self.encode(values)
+        return self._encoded[key]
 
     def decode(self, point: Points) -> dict[str, Value]:
         return {

@@ -111,9 +111,13 @@ class Process:
         first = np.zeros((len(left), len(right)))
         squares = np.zeros_like(first)
         for d, covariances in enumerate(self.tables):
-            part = self.amplitudes[d] * covariances[left[:, d][:, None], right[:, d][None, :]]
-            first += part
-            squares += part * part
+            # At its anchor a parameter has no effect, and most configurations leave most of them there.
+            effective = covariances.diagonal() > 0
+            rows, columns = (np.flatnonzero(effective[side[:, d]]) for side in (left, right))
+            part = self.amplitudes[d] * covariances[left[rows, d][:, None], right[columns, d]]
+            where = np.ix_(rows, columns) if part.size < first.size else ...
+            first[where] += part
+            squares[where] += part * part
         return CONSTANT + first + self.beta * 0.5 * (first * first - squares)
 
     def diagonal(self, points: Points) -> Array:

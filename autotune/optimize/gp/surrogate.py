@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import log
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -23,6 +23,7 @@ from autotune.services.base import Effect
 from autotune.space.dimension import PRESETS
 
 Array = npt.NDArray[np.float64]
+T = TypeVar("T")
 
 MOVES = "moves"  # attribute of a trial: the moves its bottleneck recommends, separated by blanks
 CAPACITIES = "capacities"  # attribute of a trial: what it told of the parts of the stack, as JSON
@@ -40,6 +41,8 @@ ENOUGH = 8  # observations, to compare one with the others
 HIDDEN = log(1.5)
 MATTERS = 0.01  # the least gain worth searching for, as a log ratio
 DRAWS = 200
+# Observations that a prediction rests on, for its cost grows with their cube; a sixth of them the newest.
+MOST_MODELLED, NEWEST = 300, 6
 FAILING = Beliefs(effect=0.5, noise=0.3)
 # Of a parameter's effect before anything was measured, relative to those that decide on capacity.
 VARIANCE = {Effect.CAPACITY: 1.0, Effect.SMALL: 0.1, Effect.COSMETIC: 0.02}
@@ -51,7 +54,8 @@ class Observations:
 
     ``pruned``: the log peak is at most this. ``failed`` points could not be used; ``pending`` ones
     are being measured elsewhere. ``moves`` are those recommended for each of ``points``, if any, and
-    ``capacities`` those of the stack's parts.
+    ``capacities`` those of the stack's parts. ``numbers`` are the study's own of ``points``; ``others``
+    were tried, too, and are left out of the model.
     """
 
     points: Points
@@ -62,22 +66,53 @@ class Observations:
     pending: Points
     moves: tuple[tuple[str, ...], ...] = ()
     capacities: tuple[Mapping[str, PartCapacity], ...] = ()
+    numbers: tuple[int, ...] = ()
+    others: tuple[Points, ...] = ()
 
     def __len__(self) -> int:
         return len(self.points) + len(self.failed)
 
     @property
     def tried(self) -> Points:
-        return np.vstack([self.points, self.failed, self.pending])
+        return np.vstack([self.points, self.failed, self.pending, *self.others])
+
+    def bounded(self, most: int = MOST_MODELLED) -> Observations:
+        """Those that say most of what may be better: the highest half, the newest, and an even choice
+        of all others by height; as they are up to ``most``."""
+        kept = _evenly(range(len(self.failed)), most // 3)
+        bounded = replace(self, failed=self.failed[kept], others=(self.failed,))
+        if len(self.points) <= most:
+            return bounded if len(kept) < len(self.failed) else self
+        order = np.argsort(-self.log_peaks, kind="stable").tolist()
+        first = {*order[: most // 2], *range(len(order) - most // NEWEST, len(order))}
+        others = [row for row in order if row not in first]
+        rows = np.sort([*first, *_evenly(others, most - len(first))]).astype(np.intp)
+        return replace(
+            bounded, points=self.points[rows], log_peaks=self.log_peaks[rows], sds=self.sds[rows],
+            pruned=self.pruned[rows], moves=_at(rows, self.moves),
+            capacities=_at(rows, self.capacities), numbers=_at(rows, self.numbers),
+            others=(self.points, self.failed),
+        )  # fmt: skip
+
+
+def _at(rows: Points, values: tuple[T, ...]) -> tuple[T, ...]:
+    return tuple(values[row] for row in rows) if values else ()
+
+
+def _evenly(rows: Sequence[int], most: int) -> list[int]:
+    """So many of ``rows`` at most, an even choice of their order."""
+    places = np.linspace(0, len(rows) - 1, min(most, len(rows))).astype(int)
+    return [rows[place] for place in places]
 
 
 def observe(grid: Grid, trials: Iterable[FrozenTrial], asking: int, drift: Shifts) -> Observations:
-    """What is known when trial ``asking`` is to be suggested; trials of a faulty harness say nothing."""
+    """What is modelled when trial ``asking`` is suggested; trials of a faulty harness say nothing."""
     trials = list(trials)
     measured = _measured(trials)
     failed = [t for t in trials if t.state is TrialState.COMPLETE and not works(t)]
     pending = [t for t in trials if t.state is TrialState.RUNNING and t.number != asking]
-    shifted = np.array([drift.get(number, (0.0, 0.0)) for number in numbers(trials)])
+    numbers = tuple(int(t.user_attrs.get("trial", t.number)) for t in measured)
+    shifted = np.array([drift.get(number, (0.0, 0.0)) for number in numbers])
     shifted = shifted.reshape(-1, 2)
     sds = np.array([float(t.user_attrs.get("sd") or 0.0) for t in measured])
 
@@ -93,7 +128,8 @@ def observe(grid: Grid, trials: Iterable[FrozenTrial], asking: int, drift: Shift
         points(pending),
         tuple(tuple(str(t.user_attrs.get(MOVES, "")).split()) for t in measured),
         tuple(_capacities(t) for t in measured),
-    )
+        numbers,
+    ).bounded()
 
 
 def _capacities(trial: FrozenTrial) -> dict[str, PartCapacity]:
@@ -109,11 +145,6 @@ def works(trial: FrozenTrial) -> bool:
 def preset_measured(trials: Iterable[FrozenTrial]) -> bool:
     """Whether any preset was measured and works."""
     return any(t.user_attrs.get("phase") in PRESET_PHASES for t in _measured(trials))
-
-
-def numbers(trials: Iterable[FrozenTrial]) -> list[int]:
-    """The study's own numbers of the trials that `observe` has points for, in its order."""
-    return [int(t.user_attrs.get("trial", t.number)) for t in _measured(trials)]
 
 
 def shifts(study: Study) -> Shifts:

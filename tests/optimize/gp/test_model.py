@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+import dataclasses
+from itertools import combinations
+
 import numpy as np
 import pytest
 from scipy.optimize import approx_fprime
@@ -77,3 +80,19 @@ def test_a_known_variance_takes_weight_from_an_observation() -> None:
     doubted = model.fit(TABLES, POINTS, wrong, variances, Beliefs()).predict(POINTS)[0]
     trusted = model.fit(TABLES, POINTS, wrong, np.zeros(40), Beliefs()).predict(POINTS)[0]
     assert abs(doubted - TRUE)[3] < abs(trusted - TRUE)[3]
+
+
+def test_a_covariance_is_the_sum_over_parameters_and_pairs() -> None:
+    anchored = tuple(
+        table(axis, int(level)) for axis, level in zip(GRID.axes, POINTS[0], strict=True)
+    )
+    others = np.where(RNG.random((30, 8)) < 0.2, POINTS[:30], POINTS[0])
+    for tables in (TABLES, anchored):
+        process = dataclasses.replace(fitted(), tables=tables)
+        kappa = [
+            a * t[POINTS[:, d][:, None], others[:, d]]
+            for d, (a, t) in enumerate(zip(process.amplitudes, tables, strict=True))
+        ]
+        pairs = sum(one * other for one, other in combinations(kappa, 2))
+        total = model.CONSTANT + sum(kappa) + process.beta * pairs
+        assert process.covariance(POINTS, others) == pytest.approx(total, abs=1e-12)

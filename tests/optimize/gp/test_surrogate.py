@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from spaces import many
@@ -102,3 +104,38 @@ def test_a_screened_one_is_a_ceiling_and_no_more() -> None:
     believed = Surrogate.of(GRID, ceiling).predict(at[low : low + 1])[0]
     true = Surrogate.of(GRID, observations).predict(at[low : low + 1])[0]
     assert believed == pytest.approx(true, abs=0.15)
+
+
+def many_observed(count: int) -> Observations:
+    at = points(count)
+    log_peaks = -3.0 * (at[:, 0] / 100 - 0.7) ** 2 - (at[:, 1] / 100 - 0.4) ** 2
+    log_peaks += np.random.default_rng(3).normal(0, 0.02, count)
+    observed = observe(at, log_peaks, points(count, seed=5))
+    return replace(observed, numbers=tuple(range(1000, 1000 + count)), moves=((),) * count)
+
+
+def test_of_many_observations_the_highest_the_newest_and_some_of_all_others_are_modelled() -> None:
+    observed = many_observed(120)
+    bounded = observed.bounded(60)
+    rows = np.array(bounded.numbers) - 1000
+    assert len(rows) == len(bounded.moves) == 60
+    assert (np.diff(rows) > 0).all()
+    assert set(np.argsort(-observed.log_peaks)[:30]) | set(range(110, 120)) <= set(rows)
+    assert observed.log_peaks.argsort().tolist().index(rows[bounded.log_peaks.argmin()]) < 10
+    assert (bounded.points == observed.points[rows]).all()
+    assert len(bounded.failed) == 20
+    assert {p.tobytes() for p in observed.tried} == {p.tobytes() for p in bounded.tried}
+
+
+def test_as_many_as_fit_are_modelled_as_they_are() -> None:
+    observed = replace(many_observed(60), failed=points(20, seed=5))
+    assert observed.bounded(60) is observed
+
+
+def test_a_bounded_model_says_of_the_leaders_what_that_of_all_does() -> None:
+    observed = many_observed(120)
+    all_of_them, bounded = (Surrogate.of(GRID, each) for each in (observed, observed.bounded(60)))
+    leaders = observed.points[np.argsort(-observed.log_peaks)[:10]]
+    expected, sd = all_of_them.predict(leaders)
+    assert np.abs(bounded.predict(leaders)[0] - expected).max() < 2 * sd.max()
+    assert bounded.measured()[0].max() == pytest.approx(all_of_them.measured()[0].max(), abs=0.02)
