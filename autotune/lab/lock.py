@@ -15,7 +15,7 @@ from autotune.errors import AutotuneError, LockedError
 from autotune.lab.plan import Names
 
 _WAIT = 5.0  # s; a killed predecessor's last program ends well within them
-# The open directory of the lab that is held. Programs hold it too: the lock lasts until the last of
+# What is held, open: the directory of the lab. Programs hold it too: the lock lasts until the last of
 # them has ended, even if this process is killed first, so nobody tidies up around one that is still
 # making something.
 _HELD: ContextVar[tuple[int, ...]] = ContextVar("_HELD", default=())
@@ -31,14 +31,37 @@ def alone(names: Names, *, make: bool) -> Iterator[None]:
     if handle is None:
         yield  # without a directory nobody is at work, but something may be left to take down
         return
-    token = _HELD.set((handle,))
+    try:
+        with _by_programs_too(handle):
+            yield
+    finally:
+        with contextlib.suppress(OSError):
+            names.directory.rmdir()  # only if there is nothing left in it
+        os.close(handle)
+
+
+@contextlib.contextmanager
+def alone_with_links() -> Iterator[None]:
+    """Hold the network of this machine against every other lab that is raised, wherever it is kept.
+
+    What is locked is the network namespace itself: nothing has to be made, or is left.
+    """
+    handle = os.open("/proc/self/ns/net", os.O_RDONLY)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        with _by_programs_too(handle):
+            yield
+    finally:
+        os.close(handle)
+
+
+@contextlib.contextmanager
+def _by_programs_too(handle: int) -> Iterator[None]:
+    token = _HELD.set((*_HELD.get(), handle))
     try:
         yield
     finally:
         _HELD.reset(token)
-        with contextlib.suppress(OSError):
-            names.directory.rmdir()  # only if there is nothing left in it
-        os.close(handle)
 
 
 def _locked(directory: Path, *, make: bool) -> int | None:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from ipaddress import IPv4Network
 
 from autotune.errors import AutotuneError
-from autotune.lab.lock import run_checked
+from autotune.lab.lock import alone_with_links, run_checked
 from autotune.lab.plan import LabHost, LabPlan, Names
 
 _BRIDGE = 0xFFFF  # the number its address is made of; hosts count from 0
@@ -18,9 +18,13 @@ def make_bridge(plan: LabPlan) -> None:
 
     Raises ``AutotuneError`` if another link already leads to the lab's addresses.
     """
+    with alone_with_links():
+        if plan.names.bridge not in links(plan.names):
+            _add_bridge(plan)
+
+
+def _add_bridge(plan: LabPlan) -> None:
     bridge = plan.names.bridge
-    if bridge in links(plan.names):
-        return
     routes = json.loads(run_checked(["ip", "-json", "-4", "route", "show", "table", "all"]))
     device = overlapping(routes, plan.network)
     if device is not None:

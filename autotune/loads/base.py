@@ -18,6 +18,7 @@ from autotune.services.base import Argv
 from autotune.strict import LARGEST
 from autotune.target.requests import Visit
 from autotune.transports.request import Request
+from autotune.transports.temporary import temporary
 
 Key = TypeVar("Key", str, float)
 
@@ -216,13 +217,12 @@ class Process:
 
 
 # Words are arguments: the option that the file's name ends, then what to run.
-_WITH_FILE = """
-file=$(mktemp --tmpdir autotune-load.XXXXXXXX) || exit 1
-trap 'rm -f "$file"' EXIT
-cat >"$file"
+_WITH_FILE = f"""
+{temporary("load")}
+cat >"$temporary"
 option=$1
 shift
-"$@" "$option$file"
+"$@" "$option$temporary"
 """
 
 

@@ -27,6 +27,7 @@ from autotune.loads.k6 import K6, RUN, source
 from autotune.loads.workload import LONGEST_THINK, Unusable
 from autotune.services.base import Argv, Endpoint
 from autotune.transports.request import Request
+from autotune.transports.temporary import temporary
 
 COUNTED = ("k6", "k6/http")  # modules whose place autotune's takes
 OTHERS = frozenset({"k6/crypto", "k6/data", "k6/encoding", "k6/execution", "k6/html", "k6/metrics",
@@ -44,18 +45,17 @@ exports.default = (data) => arrive(() => run(script.default, data));
 exports.handleSummary = handleSummary;
 """
 # Words are arguments: the file to run, then what runs it.
-_UNPACK = """
-directory=$(mktemp -d --tmpdir autotune-k6.XXXXXXXX) || exit 1
-trap 'rm -rf "$directory"' EXIT
-tar -xf - -C "$directory" || exit 1
-main=$directory/$1
+_UNPACK = f"""
+{temporary("k6", "-d")}
+tar -xf - -C "$temporary" || exit 1
+main=$temporary/$1
 shift
 """
 # What it says of errors comes before the summary.
 _RUN = f"""{_UNPACK}
-"$@" "$main" 2>&1 >"$directory/.summary" </dev/null | {{ head -n 3; cat >/dev/null; }}
+"$@" "$main" 2>&1 >"$temporary/.summary" </dev/null | {{ head -n 3; cat >/dev/null; }}
 echo
-cat "$directory/.summary"
+cat "$temporary/.summary"
 """
 _INSPECT = f'{_UNPACK}"$@" "$main" >/dev/null </dev/null'
 _MODULE = "autotune-counted.js"

@@ -11,7 +11,7 @@ import re
 from dataclasses import dataclass
 from math import ceil
 
-from autotune.loads.base import last_line
+from autotune.loads.base import last_line, with_file
 from autotune.services.base import Argv, Endpoint
 from autotune.strict import decimal, whole
 
@@ -84,18 +84,17 @@ class CacheCeiling:
 
 
 def argv(
-    servers: tuple[Endpoint, ...], shape: Shape, config: str, clients: int, seconds: float,
-    *, udp: bool = False,
+    servers: tuple[Endpoint, ...], shape: Shape, clients: int, seconds: float, *, udp: bool = False,
 ) -> Argv:  # fmt: skip
-    """A thread for each server; ``config`` is the path of the shape's file on the load host."""
+    """A thread for each server; it reads the shape's ``config`` from its standard input."""
     together = ("--division", str(shape.together)) if shape.together > 1 else ()
-    return (
+    return with_file((
         "timeout", "--kill-after=1", str(ceil(seconds) + 10),
         "memcaslap", "--servers", ",".join(map(str, servers)), "--threads", str(len(servers)),
         "--concurrency", str(clients * len(servers)), "--time", f"{ceil(seconds)}s",
-        "--win_size", WINDOW, "--cfg_cmd", config, *together,
-        *(("--udp",) if udp else ()),
-    )  # fmt: skip
+        "--win_size", WINDOW, *together,
+        *(("--udp",) if udp else ()), "--cfg_cmd",
+    ), "")  # fmt: skip
 
 
 def parse(printed: str, shape: Shape) -> CacheCeiling:

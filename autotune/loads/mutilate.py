@@ -41,6 +41,7 @@ from autotune.loads.base import (
 )
 from autotune.services.base import Argv, Endpoint
 from autotune.strict import decimal, whole
+from autotune.transports.temporary import temporary
 
 RECORDS = 10_000
 CONNECTIONS = 8  # to each server
@@ -59,14 +60,13 @@ _ROW = re.compile(r"^(read|update)((?:\s+[\d.]+){8})$", re.M)
 _COLUMNS = (0.0, 0.05, 0.10, 0.90, 0.95, 0.99)  # of a row, after average and deviation
 # Words are arguments: what to run. Samples come behind what is printed, whatever became of it.
 _SCRIPT = f"""
-file=$(mktemp --tmpdir autotune-mutilate.XXXXXXXX) || exit 1
-trap 'rm -f "$file"' EXIT
-"$@" --save "$file" 2>&1
+{temporary("mutilate")}
+"$@" --save "$temporary" 2>&1
 code=$?
 echo
 echo "<autotune code $code>"
 echo '{_MARK}'
-cat "$file"
+cat "$temporary"
 exit $code
 """
 

@@ -44,6 +44,7 @@ from autotune.services.base import Argv
 from autotune.strict import LARGEST, parse_json
 from autotune.target.requests import Visit
 from autotune.transports.request import Request
+from autotune.transports.temporary import temporary
 
 LIMITS = Limits(
     open_connections=900, rate=12_000.0, kept=True
@@ -57,15 +58,14 @@ _SQLITE = b"SQLite format 3\0"
 # Words are arguments: what to run. oha before 1.9 wants its JSON asked for by another name, and takes
 # whole requests/s only.
 _SCRIPT = f"""
-file=$(mktemp --tmpdir autotune-oha.XXXXXXXX) || exit 1
-trap 'rm -f "$file"' EXIT
+{temporary("oha")}
 json=--json
 oha --help 2>/dev/null | grep -q -e --output-format && json=--output-format=json
-"$@" "$json" --db-url "$file"
+"$@" "$json" --db-url "$temporary"
 code=$?
 echo
 echo '{_MARK}'
-base64 --wrap=0 "$file"
+base64 --wrap=0 "$temporary"
 exit $code
 """
 # Words in what oha calls an error (its own, and the kernel's and hyper's) → the kind it is.

@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from autotune.monitor.process_table import ALLOWED, OPEN, Owners
 from autotune.monitor.procfs import FILES, SS, Sample, sample
 from autotune.transports.base import Transport
+from autotune.transports.temporary import LOCKED
 
 LARGEST = 1 << 20  # bytes of a log: an overloaded server writes thousands of lines, all alike
 SPARE = 15.0  # s beyond its own end until it is killed
@@ -31,7 +32,7 @@ _NEEDED = {"/proc/uptime", "/proc/stat"}  # without them it is no sample
 # obeys POSIX, which it would not do with a `sleep` in the foreground. What is not POSIX is hidden
 # from other shells. What the servers logged comes last, behind a blank, for a log may hold anything.
 _STREAM = f"""
-count=$1 pause=$2 interval=$3 programs=" $4 " whoami=$5 logs=$6
+count=$1 pause=$2 interval=$3 programs=" $4 " temporary=$5 logs=$6
 shift 6
 if [ -n "$BASH_VERSION" ]; then
     eval 'exec 9<> <(:)' # nothing ever arrives there
@@ -69,12 +70,11 @@ news() {{ # where each log ended…: what was written since
 }}
 begun=$(ends 2>/dev/null)
 set -C
-echo $$ >"$whoami" || exit
-trap 'rm -f -- "$whoami"' EXIT
+over= turn=0
 trap 'exit' HUP INT PIPE
 trap 'over=yes' TERM
-over= turn=0
-number() {{ echo $#; }}
+echo $$ >"$temporary" || exit
+{LOCKED}number() {{ echo $#; }}
 stride=$((1 + $(number /proc/[0-9]*) / 100))
 ours() {{ # the processes of the services, in $processes
     processes=
@@ -169,7 +169,7 @@ class Stream:
     ) -> None:
         self._transport, self._owners, self._seconds = transport, owners, seconds
         self._logs, self._interval, self._later = logs, interval, later
-        self._whoami = f"/tmp/autotune-watch.{secrets.token_hex(8)}"  # noqa: S108  # O_EXCL, random
+        self._whoami = f"/tmp/autotune-watch.held.{secrets.token_hex(8)}"  # noqa: S108  # O_EXCL, random
 
     def run(self) -> Streamed:
         """All of it, once it has ended. Raises ``HostUnreachable``."""

@@ -241,17 +241,9 @@ def _by_mutilate(
 
 
 def _by_memcaslap(servers: tuple[Endpoint, ...], shape: Shape, host: Transport) -> CacheCeiling:
-    temporary = host.run(("mktemp", "--tmpdir", "autotune-memcaslap.XXXXXXXX"))
-    if not temporary.ok:
-        raise LoadError(f"no temporary file on {host.name}: {temporary.error_text}")
-    config = temporary.stdout.strip()
-    try:
-        host.put(shape.config(), config)
-        argv = memcaslap.argv(servers, shape, config, CLIENTS, SECONDS)
-        done = host.run(argv, timeout=SECONDS + MARGIN)
-        if done.returncode in MISSING:
-            hint = f"sudo apt-get install {' '.join(memcaslap.PACKAGES)}"
-            raise LoadError(f"{host.name} has no memcaslap", hint=hint)
-        return memcaslap.parse(done.stdout or done.error_text, shape)
-    finally:
-        host.run(("rm", "--force", config))
+    argv = memcaslap.argv(servers, shape, CLIENTS, SECONDS)
+    done = host.run(argv, input=shape.config(), timeout=SECONDS + MARGIN)
+    if done.returncode in MISSING:
+        hint = f"sudo apt-get install {' '.join(memcaslap.PACKAGES)}"
+        raise LoadError(f"{host.name} has no memcaslap", hint=hint)
+    return memcaslap.parse(done.stdout or done.error_text, shape)

@@ -5,16 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from autotune.services.base import Argv, Endpoint
+from autotune.transports.temporary import temporary
 
 DEFAULT_PORTS = {"http": 80, "https": 443}
 # Words are arguments: the certificates, then what to run. Programs of OpenSSL, Go and Rust alike
 # take the authorities they trust from the file that this variable names.
-_WITH_CA = """
-ca=$(mktemp --tmpdir autotune-ca.XXXXXXXX) || exit 1
-trap 'rm -f "$ca"' EXIT
-printf '%s' "$1" >"$ca"
+_WITH_CA = f"""
+{temporary("ca")}
+printf '%s' "$1" >"$temporary"
 shift
-SSL_CERT_FILE=$ca CURL_CA_BUNDLE=$ca "$@"
+SSL_CERT_FILE=$temporary CURL_CA_BUNDLE=$temporary "$@"
 """
 
 

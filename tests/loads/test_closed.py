@@ -101,13 +101,13 @@ def test_memcaslap_is_told_the_shape() -> None:
     mean = sum(share * (low + high) / 2 for low, high, share in SHAPES[1].sizes)
     assert 1900 < mean < 2200
     two = (Endpoint("a", 1), Endpoint("b", 2))
-    assert "--division" not in argv(two, SHAPES[0], "/tmp/x", 8, 5.0)
+    assert "--division" not in argv(two, SHAPES[0], 8, 5.0)
     together = replace(SHAPES[0], together=100)
-    words = argv(two, together, "/tmp/x", 8, 5.0, udp=True)
+    words = argv(two, together, 8, 5.0, udp=True)
     assert words[words.index("--division") + 1] == "100"
     assert "a:1,b:2" in words
     assert words[words.index("--concurrency") + 1] == "16"
-    assert words[-1] == "--udp"
+    assert words[-2:] == ("--udp", "--cfg_cmd")  # what standard input holds comes behind it
 
 
 def test_a_ceiling_without_a_result_says_of_which_load() -> None:
