@@ -86,11 +86,13 @@ def apply(
     check_stays(environment)
     baseline = environment.space.baseline
     changed = sum(settings[name] != baseline[name] for name in settings)
-    hosts = ", ".join(environment.file.target.hosts)
-    changes = environment.preview().changes
-    assert changes is not None  # what stays is on hosts
-    planned = changes_json(changes(environment.space.as_given(settings).settings))
-    about = f"{len(settings)} settings go to {hosts}; {changed} differ from the baseline."
+    changes_of = environment.preview().changes
+    assert changes_of is not None  # what stays is on hosts
+    changes = changes_of(environment.space.as_given(settings).settings)
+    planned = changes_json(changes)
+    about = (
+        f"{len(settings)} settings go to {', '.join(changes)}; {changed} differ from the baseline."
+    )
     diffs = [change["diff"].rstrip("\n") for change in planned.values() if change["diff"]]
     confirm("\n".join([*diffs, about, *changes_text(planned)]), yes=yes)
     directory = new_directory(studies, f"{environment.file.target.name}-applied")

@@ -72,9 +72,7 @@ def host_changes(
 ) -> HostChanges:
     """From how the host is ``now`` to ``desired``; where it is as ``base`` already, only what the
     parameters that differ need is done to its units."""
-    files = [path for path, file in base.hosts[name].files.items()
-             if not now.observed.files[path].is_as(file)]  # fmt: skip
-    before = None if files else base.settings
+    before = settings_before(name, base, now.observed)
     required = required_actions(desired, name, before)
     plan = plan_host(desired.hosts[name], now.observed, required)
     after = {path: desired.hosts[name].files[path].content or b"" for path in plan.write}
@@ -96,6 +94,13 @@ def host_changes(
                for unit, action in plan.act.items()},
         },
     )  # fmt: skip
+
+
+def settings_before(name: str, base: DesiredState, observed: ObservedHost) -> Settings | None:
+    """Those of ``base``, where the host's files are theirs; of other files nothing is known."""
+    theirs = all(path in observed.files and observed.files[path].is_as(file)
+                 for path, file in base.hosts[name].files.items())  # fmt: skip
+    return base.settings if theirs else None
 
 
 def _because(

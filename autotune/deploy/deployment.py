@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from autotune.deploy import dataset, ready
-from autotune.deploy.changes import HostChanges, host_changes, present
+from autotune.deploy.changes import HostChanges, host_changes, present, settings_before
 from autotune.deploy.deployed import (
     Deployed,
     DeployFailed,
@@ -157,13 +157,20 @@ class Deployment(Fleet):
     def _plan(
         self, desired: DesiredState, observed: Mapping[str, ObservedHost]
     ) -> dict[str, HostPlan]:
-        before = self._in_place.desired.settings if self._in_place else None
-        return {
-            name: plan_host(
-                desired.hosts[name], observed[name], required_actions(desired, name, before)
-            )
-            for name in self.stack.hosts
-        }
+        """As `changes` says: where a host is as in the baseline, what differs says what is needed."""
+        base = self._in_place.desired if self._in_place else self._baseline()
+
+        def plan(name: str) -> HostPlan:
+            before = (base.settings if self._in_place
+                      else settings_before(name, base, observed[name]))  # fmt: skip
+            required = required_actions(desired, name, before)
+            return plan_host(desired.hosts[name], observed[name], required)
+
+        return {name: plan(name) for name in self.stack.hosts}
+
+    def _baseline(self) -> DesiredState:
+        base = self.desired(self.space.as_given({}).settings)
+        return base.with_secrets({name: self.hosts[name].original for name in base.hosts})
 
     def _validate(self, desired: DesiredState, plans: Mapping[str, HostPlan]) -> None:
         def stage(host: RuntimeHost) -> None:

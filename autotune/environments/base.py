@@ -34,8 +34,9 @@ class Checked:
 
 def size(file: TargetFile, space: Space) -> str:
     """How much of a target there is to tune, the first of the things that `check` finds right."""
+    tiers = len(file.target.tiers)
     return (
-        f"{file.path}: {len(file.target.tiers)} tiers, {len(space.dimensions)} parameters, "
+        f"{file.path}: {tiers} tier{'s' * (tiers != 1)}, {len(space.dimensions)} parameters, "
         f"{len(space.tunable)} of them tunable, {len(space.constraints)} rules"
     )
 

@@ -126,11 +126,11 @@ _START = """
 if command -v bash >/dev/null; then exec nice -n 19 bash --posix -c "$@"; fi
 exec nice -n 19 sh -c "$@"
 """
-# It may not have come as far as saying who it is.
+# It may not have come as far as saying who it is; a busy host may stop it right before it does.
 _STOP = """
-tries=20
+tries=160
 until pid=$(cat -- "$1" 2>/dev/null) && [ -n "$pid" ]; do
-    tries=$((tries - 1))
+    if [ -e "$1" ]; then tries=$((tries - 1)); else tries=$((tries - 8)); fi
     [ "$tries" -gt 0 ] || exit
     sleep 0.025
 done
@@ -183,7 +183,7 @@ class Stream:
 
     def stop(self) -> None:
         """One last sample, and ``run`` returns; nothing happens if it has, or never began."""
-        self._transport.run(("sh", "-c", _STOP, "sh", self._whoami), timeout=5.0)
+        self._transport.run(("sh", "-c", _STOP, "sh", self._whoami), timeout=15.0)
 
 
 def read(text: str, owners: Owners) -> Streamed:

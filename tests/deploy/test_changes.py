@@ -5,7 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from autotune.deploy.changes import HostChanges, PresentHost, UnitChange, host_changes
+from autotune.deploy.changes import (
+    HostChanges,
+    PresentHost,
+    UnitChange,
+    host_changes,
+    settings_before,
+)
 from autotune.deploy.desired_state import DesiredState
 from autotune.deploy.host_state import FileState, ObservedFile, ObservedHost, ObservedUnit
 from autotune.study.plan import changes_json, changes_text
@@ -55,6 +61,15 @@ def test_files_that_are_not_the_baseline_are_the_reason(tmp_path: Path) -> None:
     assert changes.units == {NGINX: UnitChange("restart", (CONF,))}
     assert "-# by hand\n" in changes.diff
     assert "S3cret" not in changes.diff
+
+
+def test_of_other_files_than_the_baselines_nothing_is_known(tmp_path: Path) -> None:
+    stock = wanted(tmp_path)
+    now = as_is(stock, "lb1").observed
+    assert settings_before("lb1", stock, now) == stock.settings
+    by_hand = as_is(stock, "lb1", etc__nginx__nginx=b"# by hand\n").observed
+    assert settings_before("lb1", stock, by_hand) is None
+    assert settings_before("lb1", stock, replace(now, files={})) is None
 
 
 def test_a_unit_that_does_not_run_is_started(tmp_path: Path) -> None:
