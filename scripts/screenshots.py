@@ -1,13 +1,14 @@
-"""Pictures of reports, to be looked at: three widths, two themes, each kind of study.
+"""Pictures of reports, to be looked at: three widths side by side, two themes, each kind of study.
 
 ``python -m scripts.screenshots`` draws what is recorded under ``tests/report`` and what a model
-answers in a minute into ``build/screenshots``; names of kinds draw those alone. ``--picture`` makes
-``docs/report.png`` of the lab's.
+answers in a minute into ``build/screenshots``, everything unfolded, with the PDF that is printed;
+names of kinds draw those alone. ``--picture`` makes ``docs/report.png`` of the lab's.
 """
 
 from __future__ import annotations
 
 import contextlib
+import re
 import shutil
 import subprocess
 import sys
@@ -19,6 +20,9 @@ from autotune.environments import base, beds
 from autotune.report.page import write_page
 from autotune.report.studies import open_study
 from autotune.study import start
+from autotune.sweep import output, results, runner
+from autotune.sweep.plan import is_sweep
+from autotune.sweep.request import plan_of_request, sweep_file
 from autotune.target.read import read
 from tests.modelled import noisy
 from tests.report.recorded_lab import lab_study
@@ -31,11 +35,11 @@ THEMES: Mapping[str, tuple[str, ...]] = {
     "light": (),
     "dark": ("--blink-settings=preferredColorScheme=0",),
 }
-HEIGHT = 4200
+MARGIN = 16  # pixels between the widths
 FLAGS = (
     "--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", "--hide-scrollbars",
     "--disable-background-networking", "--disable-component-update", "--disable-sync",
-    "--virtual-time-budget=8000",
+    "--allow-file-access-from-files", "--virtual-time-budget=8000",
 )  # fmt: skip
 BEDS = "".join(
     f"  {bed}: {{simulated: {{seed: {seed}, capacity: {level}, noise: 2%, outliers: 0%}}}}\n"
@@ -69,6 +73,16 @@ def command(directory: Path) -> Path:
     return directory / "command"
 
 
+def sweep(directory: Path) -> Path:
+    """A shipped sweep of the model."""
+    file, request = sweep_file(ROOT / "targets" / "sweeps" / "figure-6.yaml")
+    assert request is not None
+    environment = base.prepare(file)
+    plan = plan_of_request(file, request, environment.space)
+    runner.sweep(file, plan, directory / "sweep", Silent())
+    return directory / "sweep"
+
+
 def recorded(name: str) -> Callable[[Path], Path]:
     """A copy, for a page may be written beside it."""
     return lambda directory: Path(shutil.copytree(RECORDED / name, directory / name))
@@ -82,26 +96,57 @@ KINDS: Mapping[str, Callable[[Path], Path]] = {
     "unmeetable": recorded("unmeetable"),
     "beds": several_beds,
     "command": command,
+    "failures": recorded("infeasible"),
+    "sweep": sweep,
 }
 
 
-def picture(page: Path, out: Path, width: int, height: int, *flags: str) -> Path:
-    """A page of ``width`` pixels as PNG, with everything that can be unfolded as it is at first."""
+def browse(*flags: str) -> str:
+    """What Chromium prints."""
     browser = shutil.which("chromium")
     if browser is None:
         sys.exit("chromium is not installed: scripts/setup --dev")
-    out.parent.mkdir(parents=True, exist_ok=True)
-    # A window is at least 500 pixels wide; a frame of the width in question is drawn as on a phone.
-    frame = page.with_name(f"{page.stem}-{width}.html")
-    style = f"border:0;width:{width}px;height:{height}px"
-    frame.write_text(f'<body style="margin:0"><iframe src="{page.name}" style="{style}"></iframe>')
-    with tempfile.TemporaryDirectory() as profile:
-        subprocess.run(
-            [browser, *FLAGS, *flags, f"--user-data-dir={profile}", f"--screenshot={out}",
-             f"--window-size={max(width, 500)},{height}", frame.as_uri()],
-            check=True, capture_output=True, timeout=180,
-        )  # fmt: skip
-    return out
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as profile:
+        argv = [browser, *FLAGS, f"--user-data-dir={profile}", *flags]
+        return subprocess.run(argv, check=True, capture_output=True, text=True, timeout=300).stdout
+
+
+def sheet(page: Path, heights: Mapping[int, int]) -> Path:
+    """The page in frames of each width, as on as many screens, which say how high they are."""
+    frames = "".join(
+        f'<iframe width="{width}" height="{height}" src="{page.name}#all"></iframe>'
+        for width, height in heights.items()
+    )
+    path = page.with_name("sheet.html")
+    path.write_text(f"""<style>body{{margin:0;display:flex;gap:{MARGIN}px;align-items:start;background:#888}}
+iframe{{border:0}}</style>{frames}<script>setInterval(() => {{
+  for (const frame of document.querySelectorAll("iframe"))
+    frame.dataset.height = frame.contentDocument.documentElement.scrollHeight;
+}}, 100)</script>""")
+    return path
+
+
+def pictures(page: Path, name: str) -> list[Path]:
+    """Of one page: a PNG in each theme, and the PDF."""
+    OUT.mkdir(parents=True, exist_ok=True)
+    document = browse("--dump-dom", sheet(page, dict.fromkeys(WIDTHS, 600)).as_uri())
+    heights = [int(height) for height in re.findall(r'data-height="(\d+)"', document)]
+    url = sheet(page, dict(zip(WIDTHS, heights, strict=True))).as_uri()
+    size = f"--window-size={sum(WIDTHS) + MARGIN * (len(WIDTHS) - 1)},{max(heights)}"
+    drawn = [OUT / f"{name}-{theme}.png" for theme in THEMES]
+    for out, flags in zip(drawn, THEMES.values(), strict=True):
+        browse(*flags, f"--screenshot={out}", size, url)
+    printed = OUT / f"{name}.pdf"
+    browse(f"--print-to-pdf={printed}", "--no-pdf-header-footer", page.as_uri())
+    return [*drawn, printed]
+
+
+def write(directory: Path, page: Path) -> None:
+    """The page of a study, or that of a sweep."""
+    if is_sweep(directory):
+        output.write_page(results.load(directory), page)
+    else:
+        write_page(open_study(directory), page)
 
 
 def main(words: list[str]) -> None:
@@ -109,14 +154,13 @@ def main(words: list[str]) -> None:
     for name in names:
         with tempfile.TemporaryDirectory() as scratch:
             page = Path(scratch) / "report.html"
-            write_page(open_study(KINDS[name](Path(scratch))), page)
+            write(KINDS[name](Path(scratch)), page)
             if "--picture" in words:
-                print(picture(page, ROOT / "docs" / "report.png", 1000, 1500))
+                out = ROOT / "docs" / "report.png"
+                browse(f"--screenshot={out}", "--window-size=1000,1500", page.as_uri())
                 continue
-            for theme, flags in THEMES.items():
-                for width in WIDTHS:
-                    out = OUT / f"{name}-{width}-{theme}.png"
-                    print(picture(page, out, width, HEIGHT, *flags))
+            for path in pictures(page, name):
+                print(path, flush=True)
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager
@@ -17,7 +18,7 @@ from autotune import errors
 from autotune.cli.options import Detail
 from autotune.cli.output import print_study, print_sweep
 from autotune.errors import AutotuneError
-from autotune.terminal import echo
+from autotune.terminal import echo, wrapped
 
 if TYPE_CHECKING:
     from autotune.environments.base import Environment
@@ -82,7 +83,9 @@ def looking(storage: str | None, studies: Path, name: str) -> Iterator[Callable[
 def confirm(what: str, *, yes: bool, quiet: bool = False) -> None:
     """Say what is about to be done and ask whether to. Raises AutotuneError, Exit."""
     if not (yes and quiet):
-        echo(what, err=True)
+        width = shutil.get_terminal_size().columns if sys.stderr.isatty() else None
+        for line, _ in wrapped(((line, "") for line in what.splitlines()), width):
+            echo(line, err=True)
     if yes:
         return
     if not sys.stdin.isatty():

@@ -103,7 +103,6 @@ class SimulatedEnvironment:
     ) -> Iterator[LoadSession]:
         """The model as the study left it: its clock and its noise go on."""
         target = self.file.target
-        note(f"{target.name} is a model: every figure is the model's")
         stack = SimulatedStack(
             self.topology,
             target.slo.slo,

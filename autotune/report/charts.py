@@ -42,6 +42,7 @@ def data(view: StudyView) -> dict[str, Any]:
         },
         "baseline": sides["baseline"].trial.number if "baseline" in sides else None,
         "best": sides["best"].trial.number if "best" in sides else None,
+        "proven": view.verdict == "improved",
         "time": time.axis,
         "unit": {
             "name": units.unit, "suffix": units.suffix, "from_zero": isinstance(units, Requests)

@@ -30,14 +30,17 @@ def latency(seconds: float | None) -> str:
 
 
 def duration(seconds: float) -> str:
-    """``48 s``, ``7 min 40 s``, ``2 h 5 min``."""
+    """``48 s``, ``15 min``, ``7 min 40 s``, ``2 h 5 min``."""
     whole = round(seconds)
     if whole < 60:
         return f"{whole} s"
     minutes, rest = divmod(whole, 60)
-    if minutes < 60:
-        return f"{minutes} min {rest} s"
-    return f"{minutes // 60} h {minutes % 60} min"
+    units = (
+        ((minutes, "min"), (rest, "s"))
+        if minutes < 60
+        else ((minutes // 60, "h"), (minutes % 60, "min"))
+    )
+    return " ".join(f"{count} {unit}" for count, unit in units if count)
 
 
 def change(ratio: float) -> str:

@@ -13,6 +13,7 @@ from autotune.report.studies import Study
 from autotune.report.trials import LEAST_MEASURED, measured
 from autotune.report.view import STOPPED, StudyView
 
+AFTER = {"improved": "After", STOPPED: "Best so far"}
 KEPT, WITHOUT_LOSS = "carries the gain", "reverted without loss"
 
 
@@ -20,7 +21,7 @@ def cards(view: StudyView) -> list[dict[str, str]]:
     """Before, after, the gain and the SLO: ``title``, ``figure``, and a ``note`` on how sure it is."""
     return [
         _capacity_card(view, "baseline", "Before"),
-        _capacity_card(view, "best", "After" if view.verdict != STOPPED else "Best so far"),
+        _capacity_card(view, "best", AFTER.get(view.verdict, "Best tried")),
         _gain_card(view),
         _objective_card(view),
     ]
@@ -30,7 +31,7 @@ def _capacity_card(view: StudyView, label: str, title: str) -> dict[str, str]:
     side, units = view.conclusion.sides.get(label), view.units
     if side is None:
         return {"title": title, "figure": "–", "note": "nothing measured"}
-    capacity, again = view.capacities[label], fmt.plural(side.measured_again, "re-measurement")
+    capacity, again = view.capacities[label], f"re\u2011measured {side.measured_again}×"
     if units.shows(capacity["peak"]):
         interval = units.interval(capacity["low"] or 0.0, capacity["high"] or 0.0)
         note = f"{interval}, trial {side.trial.number}" + (f", {again}" if side.fresh else "")
@@ -49,8 +50,9 @@ def _gain_card(view: StudyView) -> dict[str, str]:
     figure, _, rest = view.units.gained(view.gain).partition(" [")
     pairs = fmt.plural(view.gain["pairs"], "alternating pair")
     note = f"[{rest.partition(']')[0]}], {pairs}"
-    text = figure if view.verdict == "improved" else f"none proven: {figure}"
-    return {"title": "Gain", "figure": text, "note": note}
+    if view.verdict == "improved":
+        return {"title": "Gain", "figure": figure, "note": note}
+    return {"title": "Gain", "figure": "none proven", "note": f"{figure} {note}"}
 
 
 def _objective_card(view: StudyView) -> dict[str, str]:
@@ -65,11 +67,11 @@ def provenance(view: StudyView) -> list[tuple[str, str]]:
     study, target, budget = view.study, view.target, view.target.budget
     origin = study.origin
     versions = origin["versions"]
-    dates = [
-        str(at)[:16].replace("T", " ") for at in (origin["started"], origin["concluded"]) if at
-    ]
+    dates = [str(at)[:16].split("T") for at in (origin["started"], origin["concluded"]) if at]
+    if len(dates) > 1 and dates[0][0] == dates[1][0]:
+        dates[1] = dates[1][1:]  # the same day
     rows = [
-        ("measured", " to ".join(dates) + " UTC"),
+        ("measured", " to ".join(map(" ".join, dates)) + " UTC"),
         ("tool", f"autotune {origin['autotune']}, Python {versions.get('python', '–')}"),
         ("hosts", "; ".join(_hosts(study))),
         ("kernel", " ".join(versions.get(key, "") for key in ("kernel", "machine")).strip()),
@@ -132,7 +134,9 @@ def _row(change: Change, name: str, explained: Mapping[str, Any] | None) -> dict
 
 
 def apply_commands(view: StudyView) -> list[str]:
-    """How a proven gain gets to the hosts; nothing where none was proven."""
+    """How a proven gain gets to the hosts, or a stopped study to its end; else nothing."""
+    if view.verdict == STOPPED and view.conclusion.baseline and not view.study.holder:
+        return [f"autotune resume {view.name}"]
     if view.verdict != "improved":
         return []
     model = " --of-a-model" if view.target.simulated else ""

@@ -23,7 +23,7 @@ from autotune.report.front import apply_commands, cards, change_groups, provenan
 from autotune.report.load_curve import hosts_watched
 from autotune.report.measured import ceilings_table
 from autotune.report.studies import Study
-from autotune.report.trials import LEAST_MEASURED, measured
+from autotune.report.trials import LEAST_MEASURED, describe_finding, measured
 from autotune.report.view import StudyView, study_view
 from autotune.report.warnings import warnings
 from autotune.study.records import reduction
@@ -43,7 +43,7 @@ def templates() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {"code": code, "breakable": breakable}
+    environment.filters |= {"code": code, "breakable": breakable, "finding": describe_finding}
     return environment
 
 
@@ -53,8 +53,8 @@ def code(text: str) -> Markup:
 
 
 def breakable(name: str) -> Markup:
-    """A parameter's name, which may be broken between its words."""
-    return Markup("<wbr>").join(re.split(r"(?<=[._])|(?<=[a-z])(?=[A-Z])", name))
+    """A parameter's name or value, which may be broken between its words."""
+    return Markup("<wbr>").join(re.split(r"(?<=[._+])|(?<=[a-z])(?=[A-Z])", name))
 
 
 def embed(data: Mapping[str, Any]) -> str:
@@ -124,6 +124,7 @@ def page(view: StudyView) -> str:
         settings_folded=len(view.changes) - SETTINGS_SHOWN,
         settings_title=text.change_title(view),
         reduction=reduction(view.state.explained) if view.state.explained else "",
+        limits=view.bottlenecks.items(),
         commands=apply_commands(view),
         data=embed(charts),
         plotly=plotly(),

@@ -151,8 +151,8 @@ class Outlook:
 
     def __str__(self) -> str:
         """The best so far, by how much it beats the baseline, and the time left."""
-        requests = isinstance(self.units, Requests)
-        best = "nothing meets the SLO yet" if requests else "no value yet"
+        requests = isinstance(self.units, Requests) and self.baseline is not None
+        best = "nothing meets the SLO yet" if requests else "nothing measured yet"
         if self.leader is not None and self.leader.peak is not None and self.leader.peak.feasible:
             lead = f", {self.lead}" if self.lead else ""
             amount = self.units.brief(self.units.of(self.leader.peak.peak))

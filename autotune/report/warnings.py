@@ -129,9 +129,9 @@ def _drift(view: StudyView) -> Iterator[StudyWarning]:
     if abs(drift) > DRIFT:
         yield StudyWarning(
             "drift", round(drift, 4), DRIFT,
-            f"the baseline carried {fmt.change(1 + drift)} when it was measured again at the "
-            "end: the machine changed meanwhile. The gain, measured in alternation, does not "
-            "suffer; the search may have",
+            f"the baseline carried {100 * abs(drift):.0f} % {'more' if drift > 0 else 'less'} when it "
+            "was measured again at the end: the machine changed meanwhile. The gain, measured in "
+            "alternation, does not suffer; the search may have",
             "repeat the study on a machine that is otherwise idle",
         )  # fmt: skip
 

@@ -62,22 +62,11 @@ function drawLatency() {
   }));
 }
 
-// Labels in full, and no more of them than there is room for: 2 and 5 only between few decades.
-function logAxis(values, mostDecades) {
-  const exponents = values.filter((value) => value > 0).map(Math.log10);
-  if (!exponents.length) return { type: "log" };
-  const from = Math.floor(exponents.reduce((a, b) => Math.min(a, b)));
-  const to = Math.ceil(exponents.reduce((a, b) => Math.max(a, b)));
-  const steps = to - from <= mostDecades ? [1, 2, 5] : [1];
-  const tickvals = Array.from({ length: to - from + 1 }, (_, decade) => steps.map((step) => step * 10 ** (from + decade))).flat();
-  return { type: "log", tickvals, ticktext: tickvals.map((value) => value.toLocaleString("en", { maximumSignificantDigits: 3 })) };
-}
-
 function limitLine() {
   return { type: "line", xref: "paper", x0: 0, x1: 1, y0: data.slo.limit, y1: data.slo.limit, line: { color: colour("bad"), width: 1.5, dash: "dash" } };
 }
 function limitLabel() {
-  return { xref: "paper", x: 0, xanchor: "left", y: Math.log10(data.slo.limit), yanchor: "bottom", showarrow: false, text: data.slo.said, font: { color: colour("bad") } };
+  return { xref: "paper", x: 0, xanchor: "left", y: Math.log10(data.slo.limit), yanchor: "bottom", showarrow: false, text: data.slo.said, font: { color: colour("bad") }, bgcolor: colour("paper"), opacity: 0.85 };
 }
 
 const ms = (value) => (value >= 999.5 ? `${(value / 1000).toPrecision(2)} s` : `${value.toPrecision(3)} ms`);
@@ -125,20 +114,24 @@ function drawProgress() {
   const failed = data.peaks.filter((p) => p.peak === null);
   const floor = data.unit.from_zero ? 0 : Math.min(...data.peaks.map((p) => p.peak).filter((peak) => peak !== null));
   traces.push({
-    name: "failed", mode: "markers", x: failed.map((p) => minutes(p.at)), y: failed.map(() => floor), text: failed.map((p) => p.says),
+    name: "failed", mode: "markers", cliponaxis: false, x: failed.map((p) => minutes(p.at)), y: failed.map(() => floor), text: failed.map((p) => p.says),
     marker: { color: colour("bad"), symbol: "x", size: 9 }, hovertemplate: "%{text}<extra></extra>",
   });
-  draw("progress", traces.filter((t) => t.x.length), layout({
+  // Where nothing has a value there is nothing to draw beside the failures.
+  draw("progress", failed.length < data.peaks.length ? traces.filter((t) => t.x.length) : [], layout({
     xaxis: { title: { text: data.time }, rangemode: "tozero" }, yaxis: { title: { text: `${data.quantity}, ${data.unit.name}` }, rangemode: fromZero() },
   }));
 }
 
-const STATES = [["met", "good", "circle"], ["broken", "soft", "circle-open"], ["disturbed", "bad", "x"], ["limited", "stock", "triangle-down"]];
+const STATES = [
+  ["met", "SLO met", "good", "circle"], ["broken", "SLO violated", "soft", "circle-open"],
+  ["disturbed", "disturbed", "bad", "x"], ["limited", "limited by the generator", "stock", "triangle-down"],
+];
 
 function drawReadings() {
   const all = data.readings;
   const traces = [];
-  for (const [state, paint, symbol] of STATES) {
+  for (const [state, name, paint, symbol] of STATES) {
     const mine = all.at.map((_, i) => i).filter((i) => all.state[i] === state);
     if (!mine.length) continue;
     const pick = (column) => mine.map((i) => all[column][i]);
@@ -146,16 +139,16 @@ function drawReadings() {
     const text = mine.map((i) => `trial ${all.trial[i]}${all.warm[i] ? ", warm-up" : ""}: ${rate(all.rate[i])}/s, ${all.late[i] === null ? "no " + data.slo.percentile : data.slo.percentile + " " + all.late[i] + " ms"}, ${all.bad[i]} % late or failed`);
     const x = pick("at").map(minutes);
     const common = { mode: "markers", x, text, hovertemplate: "%{text}<extra></extra>", marker: marks, legendgroup: state };
-    traces.push({ ...common, name: state, y: pick("rate"), yaxis: "y" });
-    traces.push({ ...common, showlegend: false, name: state, y: pick("late"), yaxis: "y2" });
-    traces.push({ ...common, showlegend: false, name: state, y: pick("bad"), yaxis: "y3" });
+    traces.push({ ...common, name, y: pick("rate"), yaxis: "y" });
+    traces.push({ ...common, showlegend: false, name, y: pick("late"), yaxis: "y2" });
+    traces.push({ ...common, showlegend: false, name, y: pick("bad"), yaxis: "y3" });
   }
   const axis = { gridcolor: colour("line"), zerolinecolor: colour("line") };
   draw("readings", traces, layout({
     xaxis: { title: { text: data.time }, anchor: "y3", rangemode: "tozero" },
     yaxis: { title: { text: "offered, 1/s" }, domain: [0.7, 1], rangemode: "tozero" },
     yaxis2: { ...axis, title: { text: `${data.slo.percentile}, ms` }, domain: [0.36, 0.64], ...logAxis(all.late, 1) },
-    yaxis3: { ...axis, title: { text: "SLO violations, %" }, domain: [0, 0.3], rangemode: "tozero" },
+    yaxis3: { ...axis, title: { text: "violations, %" }, domain: [0, 0.3], rangemode: "tozero" },
   }));
 }
 
@@ -182,7 +175,7 @@ function drawImportance() {
 }
 
 const parameter = (name) => data.parameters.parameters.find((p) => p.name === name);
-const axisOf = (p) => ({ title: { text: p.unit ? `${p.name}, ${p.unit}` : p.name }, type: p.choices ? "category" : p.log ? "log" : "linear" });
+const axisOf = (p) => ({ title: { text: p.unit ? `${p.name}, ${p.unit}` : p.name }, ...(p.choices ? { type: "category" } : p.log ? logAxis(p.values, 2) : { type: "linear" }) });
 
 function fillSelects() {
   const ranked = data.importance ? data.importance.rows.flatMap((r) => r.names) : [];
@@ -213,7 +206,13 @@ function drawSlices() {
   }
   const traces = [];
   const band = (data.slices || {})[one.name];
-  if (band) {
+  if (band && one.choices) {
+    traces.push({
+      x: band.x, y: band.mean, mode: "markers", name: "model, others as in the best", marker: { color: colour("accent"), symbol: "line-ew", size: 28, line: { color: colour("accent"), width: 3 } },
+      error_y: { type: "data", symmetric: false, array: band.high.map((high, i) => high - band.mean[i]), arrayminus: band.low.map((low, i) => band.mean[i] - low), color: colour("accent"), thickness: 2, width: 8 },
+      hovertemplate: `%{y:,.4~g}${data.unit.suffix} with %{x}<extra></extra>`,
+    });
+  } else if (band) {
     traces.push({ x: band.x.concat([...band.x].reverse()), y: band.high.concat([...band.low].reverse()), fill: "toself", mode: "lines", line: { width: 0 }, fillcolor: "rgba(120,150,220,0.2)", name: "model, 90 %", hoverinfo: "skip" });
     traces.push({ x: band.x, y: band.mean, mode: "lines", line: { color: colour("accent") }, name: "model, others as in the best", hovertemplate: `%{y:,.4~g}${data.unit.suffix} at %{x}<extra></extra>` });
   }
@@ -225,33 +224,32 @@ function drawSlices() {
   draw("slices", traces, layout({ xaxis: axisOf(one), yaxis: { title: { text: `${data.quantity}, ${data.unit.name}` }, rangemode: fromZero() }, showlegend: Boolean(band) }));
 }
 
-const FIGURES = [["cpu", "CPU in use", ".0%"], ["load", "load average", ".2f"], ["sockets", "sockets", ",.0f"], ["memory", "memory in use", ".0%"]];
+const FIGURES = [["cpu", "CPU in use", ".0%"], ["load", "load average", ".1f"], ["sockets", "sockets", ",.0f"], ["memory", "memory in use", ".0%"]];
 
+// A panel for each figure, its hosts in rows: names have room however many hosts there are.
 function drawHosts() {
-  const traces = [];
-  const axes = {};
+  const sides = SIDES.filter(([side]) => data.hosts[side]);
+  const names = [...new Set(sides.flatMap(([side]) => Object.keys(data.hosts[side])))];
   // What nothing was recorded of has no panel: a model has no memory to look at.
-  const figures = FIGURES.filter(([figure]) => SIDES.some(([side]) => Object.values(data.hosts[side] || {}).some((host) => host[figure])));
-  const columns = matchMedia("(max-width: 40rem)").matches ? Math.min(2, figures.length) : figures.length;
-  const rows = Math.ceil(figures.length / columns);
+  const figures = FIGURES.filter(([figure]) => sides.some(([side]) => names.some((name) => data.hosts[side][name]?.[figure])));
+  const columns = matchMedia("(max-width: 40rem)").matches ? 1 : 2, rows = Math.ceil(figures.length / columns);
+  const high = 30 * names.length + 20, height = rows * (high + 70);
+  const traces = [], axes = {}, annotations = [], grid = { gridcolor: colour("line"), zerolinecolor: colour("line") };
   figures.forEach(([figure, title, format], index) => {
-    const suffix = index ? index + 1 : "";
-    const left = (index % columns) / columns, bottom = 1 - (Math.floor(index / columns) + 1) / rows;
-    const axis = { gridcolor: colour("line"), zerolinecolor: colour("line") };
-    axes[`xaxis${suffix}`] = { ...axis, domain: [left, left + 0.8 / columns], title: { text: title }, anchor: `y${suffix}` };
-    axes[`yaxis${suffix}`] = { ...axis, domain: [bottom + (rows > 1 ? 0.4 / rows : 0), bottom + 1 / rows], tickformat: format, anchor: `x${suffix}`, rangemode: "tozero" };
-    for (const [side, paint] of SIDES) {
-      const hosts = data.hosts[side];
-      if (!hosts) continue;
-      const names = Object.keys(hosts);
+    const suffix = index ? index + 1 : "", column = index % columns;
+    const left = column / columns + 0.03 * column, top = 1 - Math.floor(index / columns) / rows;
+    axes[`xaxis${suffix}`] = { ...grid, domain: [left, left + 0.94 / columns], tickformat: format, nticks: 6, anchor: `y${suffix}`, rangemode: "tozero" };
+    axes[`yaxis${suffix}`] = { ...grid, domain: [top - high / height, top], type: "category", autorange: "reversed", automargin: true, showticklabels: !column, anchor: `x${suffix}` };
+    annotations.push({ xref: "paper", yref: "paper", x: left, y: top, xanchor: "left", yanchor: "bottom", showarrow: false, text: title });
+    for (const [side, paint] of sides) {
       traces.push({
-        type: "bar", name: side, legendgroup: side, showlegend: index === 0, x: names, y: names.map((n) => hosts[n][figure]),
-        xaxis: `x${suffix}`, yaxis: `y${suffix}`, marker: { color: colour(paint) }, hovertemplate: `${side}, %{x}: %{y:${format}}<extra></extra>`,
+        type: "bar", orientation: "h", name: side, legendgroup: side, showlegend: index === 0, y: names, x: names.map((name) => data.hosts[side][name]?.[figure]),
+        xaxis: `x${suffix}`, yaxis: `y${suffix}`, marker: { color: colour(paint) }, hovertemplate: `${side}, %{y}: %{x:${format}}<extra></extra>`,
       });
     }
   });
-  by("hosts").querySelector(".plot").style.height = rows > 1 ? `${rows * 240}px` : "";
-  draw("hosts", traces, layout({ ...axes, barmode: "group" }));
+  by("hosts").querySelector(".plot").style.height = `${height + 80}px`;
+  draw("hosts", traces, layout({ ...axes, annotations, barmode: "group", margin: { l: 16, r: 16, t: 60, b: 20 }, legend: { orientation: "h", y: 1 + 24 / height, yanchor: "bottom" } }));
 }
 
 function element(tag, text, className) {
@@ -308,7 +306,7 @@ function heading([title], index) {
   const head = element("th"), button = element("button");
   head.scope = "col";
   // A long name breaks between its words.
-  title.split(/(?<=[._ ])|(?<=[a-z])(?=[A-Z])/).forEach((part) => button.append(part, document.createElement("wbr")));
+  title.split(/(?<=[._ ])|(?<=[a-z])(?=[A-Z])/).forEach((part, i) => button.append(...(i ? [document.createElement("wbr"), part] : [part])));
   button.onclick = () => { sorted = { by: index, up: sorted.by === index ? !sorted.up : index === 0 }; sortTrials(); };
   head.append(button);
   return head;
@@ -324,7 +322,7 @@ function fillTrials() {
 }
 
 function trialLine(row) {
-  const best = row.trial === data.best;
+  const best = row.trial === data.best && data.proven;
   const line = element("tr", undefined, best ? "trial winner" : "trial");
   const toggle = element("button", best ? `${row.trial} ★` : String(row.trial));
   toggle.setAttribute("aria-expanded", "false");

@@ -29,8 +29,19 @@ async function plotlyLoaded() {
 const by = (id) => document.getElementById(id);
 const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
 
+// Labels in full, and no more of them than there is room for: 2 and 5 only between few decades.
+function logAxis(values, mostDecades) {
+  const exponents = values.filter((value) => value > 0).map(Math.log10);
+  if (!exponents.length) return { type: "log" };
+  const from = Math.floor(exponents.reduce((a, b) => Math.min(a, b)));
+  const to = Math.ceil(exponents.reduce((a, b) => Math.max(a, b)));
+  const steps = to - from <= mostDecades ? [1, 2, 5] : [1];
+  const tickvals = Array.from({ length: to - from + 1 }, (_, decade) => steps.map((step) => step * 10 ** (from + decade))).flat();
+  return { type: "log", tickvals, ticktext: tickvals.map((value) => value.toLocaleString("en", { maximumSignificantDigits: 3 })) };
+}
+
 function layout(more) {
-  const axis = { gridcolor: colour("line"), zerolinecolor: colour("line"), linecolor: colour("line") };
+  const axis = { gridcolor: colour("line"), zerolinecolor: colour("line"), linecolor: colour("line"), tickformat: "," };
   const { xaxis, yaxis, ...rest } = more;
   return {
     paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)",

@@ -16,7 +16,7 @@ function drawPanel(panel, index) {
   Plotly.react(by(`figure-${index}`), panel.series.map((series, i) => trace(series, i, panel)), layout({
     margin: { l: 64, r: 16, t: 12, b: 48 }, showlegend: true, legend: { orientation: "h", y: -0.18, yanchor: "top" },
     xaxis: { title: { text: plain(panel.x) }, type: panel.words ? "category" : "linear", automargin: true },
-    yaxis: { title: { text: plain(panel.y) }, ...(panel.log ? { type: "log", dtick: "D2" } : { rangemode: "tozero" }) },
+    yaxis: { title: { text: plain(panel.y) }, ...(panel.log ? logAxis(panel.series.flatMap((series) => series.y), 2) : { rangemode: "tozero" }) },
   }), { responsive: true, displaylogo: false, displayModeBar: false });
 }
 

@@ -12,7 +12,7 @@ import pytest
 
 from autotune.report.latency import latency_at
 from autotune.report.page import write_page
-from autotune.report.studies import open_study
+from autotune.report.studies import Study, open_study
 from autotune.report.view import study_view
 from autotune.study.directory import Lock
 from tests.report.recorded_lab import grown, lab_study
@@ -57,17 +57,21 @@ def sections(document: str) -> dict[str, bool]:
 
 @pytest.mark.parametrize("name", sorted(path.name for path in STUDIES.iterdir()))
 def test_every_plot_is_drawn(name: str, tmp_path: Path) -> None:
-    page = write_page(open_study(STUDIES / name), tmp_path / "report.html")
-    document, console = drawn(page, tmp_path / "profile")
+    study = open_study(STUDIES / name)
+    page = write_page(study, tmp_path / "report.html")
+    document, console = drawn(page, tmp_path / "profile", "all&rate=800")
     assert console == []
     assert 'data-drawn="yes"' in document
     found = sections(document)
     assert set(found) == SECTIONS
     shown = {section for section in found if found[section]}
-    assert shown >= {"progress", "readings"}
+    assert "readings" in shown
+    measured = any(trial.peak and trial.peak.feasible for trial in study.state.trials)
+    assert ("progress" in shown) is measured  # no chart of failures alone
+    assert_answered(document, study, 800)
     if name == "improved":
         assert shown >= {"latency", "slices"}
-        assert document.count('<tr class="trial') == len(open_study(STUDIES / name).state.trials)
+        assert document.count('<tr class="trial') == len(study.state.trials)
 
 
 @pytest.mark.parametrize(("act", "renewed"), [("", True), ('by("renewal").click();', False)])
@@ -133,9 +137,16 @@ def test_the_page_answers_for_a_rate_what_the_terminal_does(rate: int, tmp_path:
     study = open_study(lab_study(tmp_path))
     page = write_page(study, tmp_path / "report.html")
     document, _ = drawn(page, tmp_path / "profile", f"rate={rate}")
+    assert_answered(document, study, rate)
+
+
+def assert_answered(document: str, study: Study, rate: float) -> None:
+    """The page answers for each side, with an interval or a bound, and as the terminal does."""
     answers = re.findall(r"<span>(\w+) p99: (.*?)</span>", chart(document, "latency"))
-    assert dict(answers).keys() == {"baseline", "best"}
-    for side, (latency, why) in latency_at(study_view(study), rate).items():
+    view = study_view(study)
+    assert dict(answers).keys() == view.conclusion.sides.keys()
+    for side, (latency, why) in latency_at(view, rate).items():
+        assert ("[" in dict(answers)[side]) is not bool(why)
         assert rounded(dict(answers)[side]) == rounded(
             f"{latency} ({why})" if why else str(latency)
         )

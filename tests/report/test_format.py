@@ -34,7 +34,7 @@ def test_latency(seconds: float | None, text: str) -> None:
 
 @pytest.mark.parametrize(
     ("seconds", "text"),
-    [(0, "0 s"), (59.4, "59 s"), (59.6, "1 min 0 s"), (460, "7 min 40 s"), (7500, "2 h 5 min")],
+    [(0, "0 s"), (59.4, "59 s"), (59.6, "1 min"), (460, "7 min 40 s"), (7500, "2 h 5 min")],
 )
 def test_duration(seconds: float, text: str) -> None:
     assert fmt.duration(seconds) == text
