@@ -25,7 +25,7 @@ from autotune.sweep.plan import is_sweep
 from autotune.sweep.request import plan_of_request, sweep_file
 from autotune.target.read import read
 from tests.modelled import noisy
-from tests.report.recorded_lab import lab_study
+from tests.report.recorded_lab import lab_study, shop_study
 
 ROOT = Path(__file__).parents[1]
 OUT = ROOT / "build" / "screenshots"
@@ -91,6 +91,7 @@ def recorded(name: str) -> Callable[[Path], Path]:
 KINDS: Mapping[str, Callable[[Path], Path]] = {
     "local": recorded("improved"),
     "lab": lab_study,
+    "shop": shop_study,
     "no-improvement": recorded("aa"),
     "stopped": recorded("killed"),
     "unmeetable": recorded("unmeetable"),

@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from autotune.services.base import Value
 from autotune.target.slo import Slo
 
+MANY_TIMES = 11.0  # a ratio that per cent would make unreadable
+
 
 def rate(value: float | None) -> str:
     """Requests/s with as many digits as mean something: ``1,706``, ``84.2``."""
@@ -44,13 +46,17 @@ def duration(seconds: float) -> str:
 
 
 def change(ratio: float) -> str:
-    """A ratio as a change: 1.41 is ``+41 %``."""
+    """A ratio as a change: 1.41 is ``+41 %``, 132 is ``×132``."""
+    if ratio >= MANY_TIMES:
+        return f"×{ratio:.3g}"
     text = f"{100 * (ratio - 1):+.{_digits(ratio)}f} %"
     return text.replace("-", "+") if not float(text[:-2]) else text
 
 
 def change_between(ratio: float, low: float, high: float) -> str:
-    """A ratio and its interval as changes: ``+41 % [36, 47]``."""
+    """A ratio and its interval as changes: ``+41 % [36, 47]``, ``×132 [29, 595]``."""
+    if ratio >= MANY_TIMES:
+        return f"{change(ratio)} [{low:.3g}, {high:.3g}]"
     ends = [f"{100 * (end - 1):.{_digits(ratio)}f}" for end in (low, high)]
     return f"{change(ratio)} [{', '.join(ends)}]"
 

@@ -83,7 +83,8 @@ def provenance(view: StudyView) -> list[tuple[str, str]]:
         generator = load.command[0] if load.command else load.generator
         model = " of a model: no host was touched" if target.simulated else ""
         rows.append(("load", f"{generator} on {load.page}{model}"))
-        rows.append(("data", f"{target.data.pairs:,} pairs"))
+        if any(tier.app for tier in target.tiers.values()):
+            rows.append(("data", f"{target.data.pairs:,} pairs"))
     spent = f"{fmt.duration(view.state.elapsed)} of {fmt.duration(budget.time)}"
     trials = f"{view.outlook.counted} of {fmt.plural(budget.trials, 'trial')}"
     search = f"sampler {target.search.sampler}, seed {target.search.seed}"

@@ -58,7 +58,7 @@ def _lines(left_out: Mapping[tuple[str, str, str], list[str]]) -> Iterator[str]:
     """What was left out: a line for all tiers that lack the same, for the same reason."""
     alike: dict[tuple[str, str], list[tuple[str, str]]] = {}
     for (service, why, host), names in left_out.items():
-        what = f"left out {', '.join(names)}: " if host else ""
+        what = f"without {', '.join(names)}: " if host else ""
         alike.setdefault((what, why), []).append((service, host))
     for (what, why), places in alike.items():
         services, hosts = (", ".join(dict.fromkeys(names)) for names in zip(*places, strict=True))

@@ -296,7 +296,7 @@ const COLUMNS = [
 let sorted = { by: 0, up: true };
 
 function columns() {
-  const fixed = COLUMNS.map(([title, value, text]) => [title || `${data.quantity}, ${data.unit.name}`, value, text || ((row) => String(value(row)))]);
+  const fixed = COLUMNS.filter(([title]) => title !== "limited by" || data.trials.some((row) => row.limit)).map(([title, value, text]) => [title || `${data.quantity}, ${data.unit.name}`, value, text || ((row) => String(value(row)))]);
   if (data.trials.some((row) => row.bed)) fixed.push(["test bed", (row) => row.bed || "", (row) => row.bed || ""]);
   const settings = data.columns.map((name, i) => [name, (row) => row.values[i], (row) => (row.values[i] === null || row.values[i] === undefined ? "–" : String(row.values[i]))]);
   return [...fixed, ...settings];
@@ -406,7 +406,8 @@ Promise.all([unpacked(), plotlyLoaded()]).then(async ([study]) => {
   answerRate();
   await drawAll();
   more.addEventListener("toggle", drawAll);
-  addEventListener("beforeprint", () => { more.open = true; });
+  // What is unfolded is drawn at once: a printer does not wait for one chart after the other.
+  addEventListener("beforeprint", () => { more.open = true; for (const chart of [...SHOWN, ...FOLDED]) chart(); });
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", drawAll);
   document.documentElement.dataset.drawn = "yes";
 });

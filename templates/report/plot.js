@@ -50,7 +50,7 @@ function layout(more) {
     legend: { orientation: "h", y: 1.02, yanchor: "bottom" },
     modebar: { bgcolor: "rgba(0,0,0,0)", color: colour("soft"), activecolor: colour("ink") },
     hoverlabel: { bgcolor: colour("panel"), font: { color: colour("ink") } },
-    xaxis: { ...axis, ...xaxis }, yaxis: { ...axis, ...yaxis },
+    xaxis: { ...axis, ...xaxis }, yaxis: { ...axis, automargin: true, ...yaxis },
     ...rest,
   };
 }

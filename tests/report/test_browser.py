@@ -15,7 +15,7 @@ from autotune.report.page import write_page
 from autotune.report.studies import Study, open_study
 from autotune.report.view import study_view
 from autotune.study.directory import Lock
-from tests.report.recorded_lab import grown, lab_study
+from tests.report.recorded_lab import grown, lab_study, shop_study
 
 pytestmark = pytest.mark.browser
 STUDIES = Path(__file__).with_name("studies")
@@ -55,9 +55,9 @@ def sections(document: str) -> dict[str, bool]:
     return {section: not hidden for section, hidden, _ in found}
 
 
-@pytest.mark.parametrize("name", sorted(path.name for path in STUDIES.iterdir()))
+@pytest.mark.parametrize("name", [*sorted(path.name for path in STUDIES.iterdir()), "shop"])
 def test_every_plot_is_drawn(name: str, tmp_path: Path) -> None:
-    study = open_study(STUDIES / name)
+    study = open_study(shop_study(tmp_path) if name == "shop" else STUDIES / name)
     page = write_page(study, tmp_path / "report.html")
     document, console = drawn(page, tmp_path / "profile", "all&rate=800")
     assert console == []

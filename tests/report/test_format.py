@@ -48,6 +48,7 @@ def test_duration(seconds: float, text: str) -> None:
         ((0.94, 0.91, 0.97), "-6.0 % [-9.0, -3.0]"),
         ((0.99999, 0.98, 1.02), "+0.0 % [-2.0, 2.0]"),
         ((3.2, 2.9, 3.5), "+220 % [190, 250]"),
+        ((132.3, 29.4, 595), "×132 [29.4, 595]"),
     ],
 )
 def test_gain(gain: tuple[float, float, float], text: str) -> None:
@@ -57,7 +58,7 @@ def test_gain(gain: tuple[float, float, float], text: str) -> None:
 @given(st.floats(0.01, 100))
 def test_a_change_never_has_the_wrong_sign(ratio: float) -> None:
     said = fmt.change(ratio)
-    assert said[0] in "+-"
+    assert said[0] in "+-×"
     assert not (said[0] == "-" and ratio > 1)
     assert not (said[0] == "+" and ratio < 0.999)
 

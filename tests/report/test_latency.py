@@ -16,6 +16,7 @@ from autotune.report.studies import open_study
 from autotune.report.view import study_view
 from autotune.target.slo import Slo
 from tests.printed import printed
+from tests.report.recorded_lab import lab_study, shop_study
 
 STUDIES = Path(__file__).with_name("studies")
 SLO = Slo()
@@ -88,9 +89,10 @@ def test_too_few_readings_make_no_curve() -> None:
     assert fitted(readings([500, 600]), SLO, 2.0, CAPACITY) is None
 
 
-@pytest.mark.parametrize("name", sorted(path.name for path in STUDIES.iterdir()))
-def test_every_recorded_study_answers_for_both_sides(name: str) -> None:
-    view = study_view(open_study(STUDIES / name))
+@pytest.mark.parametrize("name", [*sorted(path.name for path in STUDIES.iterdir()), "lab", "shop"])
+def test_every_recorded_study_answers_for_both_sides(name: str, tmp_path: Path) -> None:
+    unpacked = {"lab": lab_study, "shop": shop_study}.get(name, lambda _: STUDIES / name)
+    view = study_view(open_study(unpacked(tmp_path)))
     curves = latency_curves(view)
     assert curves.keys() == view.conclusion.sides.keys()
     for known in curves.values():

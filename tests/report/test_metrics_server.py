@@ -5,7 +5,8 @@ from __future__ import annotations
 import socket
 import threading
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from http.client import HTTPConnection
 from pathlib import Path
 
@@ -80,21 +81,23 @@ def test_where_it_cannot_listen_is_said_before_anything_is_done(where: str, tmp_
 def test_a_study_is_scraped_while_it_runs_and_no_longer(tmp_path: Path) -> None:
     with socket.create_server((LOOPBACK, 0)) as free:
         port = free.getsockname()[1]
-    scraped: list[str] = []
+    path = tmp_path / "autotune.prom"
+    sources: dict[str, Callable[[], str]] = {"port": lambda: scrape(port), "file": path.read_text}
+    texts: dict[str, list[str]] = {source: [] for source in sources}
     over = threading.Event()
 
     def poll() -> None:
         while not over.wait(0.05):
-            try:
-                scraped.append(scrape(port))
-            except OSError:  # it does not listen yet, or no longer
-                continue
+            for source, read in sources.items():
+                with suppress(OSError):  # it is not there yet, or no longer
+                    texts[source].append(read())
 
     thread = threading.Thread(target=poll)
     thread.start()
     target = tmp_path / "toy.yaml"
     target.write_text(COMMAND)
-    words = ["run", str(target), "--yes", "--metrics-port", str(port), "--studies", str(tmp_path)]
+    words = ["run", str(target), "--yes", "--metrics-port", str(port), "--metrics-file", str(path),
+             "--studies", str(tmp_path)]  # fmt: skip
     try:
         result = CliRunner().invoke(app, words)
     finally:
@@ -103,8 +106,10 @@ def test_a_study_is_scraped_while_it_runs_and_no_longer(tmp_path: Path) -> None:
     assert result.exit_code == 0, result.output
     with pytest.raises(OSError):  # noqa: PT011  # whatever says that nobody listens
         scrape(port)
-    running = set()
-    for text in filter(None, scraped):
-        families = {family.name: family for family in text_string_to_metric_families(text)}
-        running.add(families["autotune_running"].samples[0].value)
-    assert 1 in running
+    for read in texts.values():
+        running = set()
+        for text in filter(None, read):  # whole, however often it is written meanwhile
+            assert text.endswith("# EOF\n")
+            families = {family.name: family for family in text_string_to_metric_families(text)}
+            running.add(families["autotune_running"].samples[0].value)
+        assert 1 in running
