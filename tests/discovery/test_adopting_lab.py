@@ -25,10 +25,16 @@ from autotune.transports import curl
 from autotune.transports.local import LocalTransport
 from autotune.transports.ssh import SshTransport
 from tests.answers import PATIENCE
-from tests.deploy.lab import Ground, News, differing
+from tests.deploy.lab import Ground, News, acted, differing
 from tests.lab.shared import HOSTS, SharedLab
 
 pytestmark = pytest.mark.lab
+FOUR = {"web.nginx.worker_connections": 2000, "web.nginx.multi_accept": True,
+        "web.php_fpm.max_children": 9, "web.php_fpm.max_spare_servers": 4}  # fmt: skip
+# Content, bits and owner of all that nginx and PHP are configured by.
+FILES = (
+    "find /etc/nginx /etc/php -type f -exec stat -c '%n %a %U:%G' {} + -exec sha256sum {} + | sort"
+)
 DROP_IN = "/run/systemd/system/nginx.service.d"
 (FRONT, FRONT_ADDRESS), (NAME, ADDRESS), (BACK, BACK_ADDRESS) = (
     (host.name, host.address) for host in HOSTS[:3]
@@ -247,22 +253,35 @@ def test_an_exported_role_changes_those_directives_of_the_hosts_own_files_alone(
     environment, study = prepare(read(written.target)), ground.directory / "studies" / "one"
     with context.opened(environment, study, News()) as opened:  # type: ignore[arg-type]  # takes every call
         context.open_study(environment, opened, study)
-        settings = environment.space.candidate({"web.nginx.worker_connections": 2000})
+        settings = environment.space.candidate(FOUR)
         trial = opened.store.begin(Phase.RECOMMENDED, settings)
-        opened.store.deployed(trial, opened.session.fleet.deploy(settings.settings))
-    before = ground.pictures()
+        fleet = opened.session.fleet
+        planned = fleet.changes(settings.settings)[NAME].units
+        assert {unit: change.action for unit, change in planned.items()} == {
+            "nginx.service": "reload", "php8.2-fpm.service": "reload"}  # fmt: skip
+        deployed = fleet.deploy(settings.settings)
+        # What a plan says is what is done, in the first deployment too.
+        assert acted(deployed.actions) == {f"web.{NAME}.nginx": Action.RELOAD,
+                                           f"web.{NAME}.php_fpm": Action.RELOAD}  # fmt: skip
+        opened.store.deployed(trial, deployed)
+    before, files_before = ground.pictures(), ground.sh(NAME, FILES)
+    assert "/etc/nginx/nginx.conf" in files_before
     role, script = ground.directory / "role", ground.directory / "script"
     words = ("export", "one", "--trial", str(trial.number), "--studies", str(study.parent))
     autotune(*words, "--format", "ansible", "--out", str(role))
     autotune(*words, "--format", "shell", "--out", str(script))
     files = role / "ansible/roles/autotune/files"
     copied = [str(path.relative_to(files)) for path in files.rglob("*") if path.is_file()]
-    assert sorted(copied) == [f"{NAME}/etc/nginx/nginx.conf", f"rollback/{NAME}.sh"]
+    pool = f"{NAME}/etc/php/8.2/fpm/pool.d/www.conf"
+    assert sorted(copied) == [f"{NAME}/etc/nginx/nginx.conf", pool, f"rollback/{NAME}.sh"]
 
     shown = played(role, "--check", "--diff")
     changed = re.findall(r"(?m)^[+-](?![+-]).*", shown)
     assert changed == ["+worker_rlimit_nofile 4064;",  # what so many connections need
-                       "-\tworker_connections 768;", "+\tworker_connections 2000;"]  # fmt: skip
+                       "-\tworker_connections 768;", "+    multi_accept on;",
+                       "+\tworker_connections 2000;",
+                       "-pm.max_children = 5", "+pm.max_children = 9",
+                       "-pm.max_spare_servers = 3", "+pm.max_spare_servers = 4"]  # fmt: skip
     assert differing(before, ground.pictures()) == []
 
     text = (script / "shell" / f"{NAME}.sh").read_text()
@@ -294,7 +313,7 @@ systemctl daemon-reload""",
     read_me = (role / "README.md").read_text()
     ground.sh(NAME, read_me.rpartition("```sh\n")[2].partition("```")[0])
     ground.sh(NAME, "rm -r /var/backups/autotune-*")
-    assert "worker_connections 768" in ground.sh(NAME, "cat /etc/nginx/nginx.conf")
+    assert ground.sh(NAME, FILES) == files_before
     assert served().startswith("site ")
 
 
