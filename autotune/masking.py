@@ -20,13 +20,13 @@ _NAME = r"""(?x: passw|passphrase|secret|requirepass|masterauth|credential|priva
 # Names that hold one of these words and speak of something else.
 _ORDINARY = re.compile(
     r"(?i)_tokens$|servertokens|(?:file|path|dir|directory|zone|header|timeout|length|size|ttl|type"
-    r"|algo|policy|cookie|lifetime|mode|method)s?$|^(?:proxy|fastcgi|uwsgi|scgi|grpc|memc\w+)_pass(?:_|$)"
+    r"|algo|policy|cookie|lifetime|mode|method)s?$|^(?:proxy|\w{1,5}gi|grpc|memc\w+)_pass(?:_|$)"
     r"|^(?:password_encryption$|proxypass|passenv|auth_(?:basic|request|delay)|ssl_|loadcredential)"
 )
 _SECRET_NAME = re.compile(_NAME, re.IGNORECASE)
 # Directives whose first arguments name what the next one is the value of.
 _SETTERS = re.compile(
-    r"(?i)(?:fastcgi|uwsgi|scgi)_param|(?:proxy|grpc|more)_set_(?:input_)?headers?|set|env|setenv"
+    r"(?i)\w{1,5}gi_param|(?:proxy|grpc|more)_set_(?:input_)?headers?|set|env|setenv"
     r"|add_header|more_set_headers|(?:request)?header|http-(?:request|response)|define|user"
     r"|setenvif(?:nocase)?|php_(?:admin_)?(?:value|flag)|secure_link_md5|sentinel"
 )

@@ -46,6 +46,7 @@ missing_for_tests() {
   have sshd || echo openssh-server
   have ssh-keygen || echo openssh-client
   have gunicorn || echo gunicorn # runs an application on a lab host
+  have uwsgi || echo uwsgi uwsgi-plugin-python3 # likewise
   have sudo || echo sudo # hosts are also reached by an account that is not root
 }
 

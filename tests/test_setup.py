@@ -38,6 +38,7 @@ LAB = {
     "sshd": "openssh-server",
     "ssh-keygen": "openssh-client",
     "gunicorn": "gunicorn",
+    "uwsgi": "uwsgi uwsgi-plugin-python3",
     "sudo": "sudo",
 }
 MOD_PHP = "usr/lib/apache2/modules/libphp8.2.so"

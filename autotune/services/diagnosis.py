@@ -175,3 +175,28 @@ class Diagnosis:
 
 
 NOTHING = Diagnosis(counters=None, log=None, moves={})
+
+
+def too_few(workers: str) -> Rule:
+    """Of a server with ``threads`` in each of its ``workers``, as its parameter is called: all have a
+    request in hand, and more wait, at the socket or accepted by workers with threads."""
+
+    def rule(part: PartReading) -> Finding | None:
+        activity, threads = part.activity, part.setting("threads") or 1
+        limit = (part.setting(workers) or activity.workers) * threads
+        # At a TCP port it is not seen what was accepted: nothing waits there while a worker is free.
+        busy = not activity.occupied or activity.occupied >= 0.75 * limit
+        waits = activity.queued >= 0.25 and busy
+        accepted = threads > 1 and activity.accepted >= 1.25 * limit
+        if not activity.workers or not (waits or accepted):
+            return None
+        held = f" with {activity.accepted:.1f} requests" if activity.accepted else ""
+        meanwhile = f" while {part.idle:.0%} of the CPU was idle" if part.idle is not None else ""
+        evidence = (
+            f"{activity.workers} workers of {threads} threads{held}, {activity.waiting:.0f} more"
+            f" waiting at its socket (up to {activity.waiting_max}){meanwhile}:"
+            f" raise {workers}, or threads"
+        )
+        return Finding(Resource.WORKERS, evidence, MEASURED if waits else INFERRED)
+
+    return rule

@@ -24,12 +24,12 @@ from autotune.services.base import (
 )
 from autotune.services.command_line import started
 from autotune.services.diagnosis import (
-    INFERRED,
     MEASURED,
     Diagnosis,
     Finding,
     PartReading,
     Resource,
+    too_few,
 )
 from autotune.services.readback import backlog_in_force, number
 from autotune.services.unit_files import AS_UNIT, MAIN_WORDS, drop_in
@@ -132,26 +132,6 @@ def in_effect(text: str) -> Settings:
     return {name: number(value) for name, value in printed if name in NAMES - {"backlog"}}
 
 
-def _workers(part: PartReading) -> Finding | None:
-    """All have a request in hand, and more wait: at the socket, or accepted by workers with threads."""
-    activity, threads = part.activity, part.setting("threads") or 1
-    limit = (part.setting("workers") or activity.workers) * threads
-    # At a TCP port it is not seen what was accepted: nothing waits there while a worker is free.
-    busy = not activity.occupied or activity.occupied >= 0.75 * limit
-    waits = activity.queued >= 0.25 and busy
-    accepted = threads > 1 and activity.accepted >= 1.25 * limit
-    if not activity.workers or not (waits or accepted):
-        return None
-    meanwhile = f" while {part.idle:.0%} of the CPU was idle" if part.idle is not None else ""
-    held = f" with {activity.accepted:.1f} requests" if activity.accepted else ""
-    evidence = (
-        f"{activity.workers} workers of {threads} threads{held},"
-        f" {activity.waiting:.0f} more waiting at its socket (up to {activity.waiting_max})"
-        f"{meanwhile}: raise workers, or threads"
-    )
-    return Finding(Resource.WORKERS, evidence, MEASURED if waits else INFERRED)
-
-
 def _ended(part: PartReading) -> Finding | None:
     """Workers that did not answer in time were ended, and their requests with them."""
     ended = part.activity.complaints.get("timeout", 0)
@@ -172,5 +152,5 @@ DIAGNOSIS = Diagnosis(
         Resource.MEMORY: ("workers-", "threads+"),
     },
     refusal_rules=(_ended,),
-    worker_rules=(_workers,),
+    worker_rules=(too_few("workers"),),
 )

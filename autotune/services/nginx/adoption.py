@@ -31,6 +31,7 @@ from autotune.strict import is_whole
 
 MAIN = "/etc/nginx/nginx.conf"
 OF_CLIENTS = ("http", "server", "location")
+_INSIDE = {"fastcgi_pass", "memcached_pass"}  # what a web server asks
 BACKLOG, BUFFER = 511, 0  # nginx' own on Linux
 
 
@@ -47,7 +48,9 @@ def find(host: RunningHost) -> Iterator[RunningService | str]:
     if not listening:
         yield "nginx listens at no TCP port: not adopted, `load: {url: …}` by hand"
         return
-    to_proxy = passes(config, "proxy_pass")
+    # By HTTP, or in another protocol of application servers.
+    proxying = {p.name for p in config.directives if p.name.endswith("_pass")} - _INSIDE
+    to_proxy = tuple(place for name in sorted(proxying) for place in passes(config, name))
     yield RunningService(
         host=host,
         key="nginx",

@@ -1,0 +1,1 @@
+"""uWSGI, which runs applications in Python and other languages."""

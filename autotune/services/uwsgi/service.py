@@ -1,0 +1,200 @@
+"""uWSGI with an .ini file of the user's: what it makes of it is in its stats, where they are served."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from posixpath import basename
+from typing import Any, ClassVar
+
+from autotune.services.base import (
+    Argv,
+    Endpoint,
+    Needs,
+    Programs,
+    Readback,
+    Role,
+    Service,
+    Settings,
+    Site,
+    guided,
+    on_restart,
+)
+from autotune.services.diagnosis import (
+    MEASURED,
+    WORKING,
+    CounterQuery,
+    Diagnosis,
+    Finding,
+    PartReading,
+    Resource,
+    too_few,
+)
+from autotune.services.readback import backlog_in_force
+from autotune.services.unit_files import AS_UNIT, drop_in
+
+UNIT = "uwsgi.service"
+INHERITED = "/usr/share/uwsgi/conf/default.ini"  # of Debian, for the applications in its own unit
+DOCS = "uwsgi-docs.readthedocs.io"
+OPTIONS = f"{DOCS}, Configuration Options"
+
+PARAMETERS = guided((
+    on_restart("processes", "Processes of the application; `workers` is the same.",
+        low=1, high="max(4, 8 * cpus)", log=True, stock=1, recommended=4,
+        source=f"{DOCS}, Quickstart for Python/WSGI applications"),
+    on_restart("threads", "Threads of each of them, which share one interpreter.",
+        low=1, high=64, log=True, stock=1, recommended=2,
+        source=f"{DOCS}, Quickstart for Python/WSGI applications"),
+    on_restart("listen", "Connections that may wait; with more than somaxconn it does not start.",
+        low=64, high=4096, log=True, stock=100, recommended=1024,
+        source=f"{DOCS}, Things to know"),
+    on_restart("cheaper", "Processes that stay where there is no load; 0 keeps all.",
+        low=0, high="max(4, 8 * cpus) - 1", stock=0, source=f"{DOCS}, The uWSGI cheaper subsystem"),
+    on_restart("max_requests", "Requests after which a process is replaced; 0 is never.",
+        choices=(0, 500, 1000, 5000, 20_000), stock=0, source=OPTIONS),
+    # A short one ends what slow pages have begun.
+    on_restart("harakiri", "How long a request may take until its process is ended; 0 is for ever.",
+        low=0, high=600, stock=0, unit="s", on_demand=True, source=OPTIONS),
+),
+    capacity="processes+ threads+ listen+",
+    small="cheaper max_requests",
+    safe={"processes": (1, "4 * cpus + 1"), "threads": (1, 16), "listen": (100, 4096)},
+)  # fmt: skip
+
+# file name script unit: what the unit starts, with the file at its standard input, loads the application
+# and ends. What would write, listen or start something else is left out, as there is one that runs.
+_CHECK = rf"""
+file=$1 name=$2 script=$3 unit=$4
+set --
+words=$(systemctl show -P ExecStart -- "$unit" | sed 's/.*argv\[\]=//; s/ ; .*//; q')
+case $words in /etc/init.d/*) words=/usr/bin/uwsgi inherited={INHERITED} ;; esac
+for word in $words; do
+    case $next$word in
+        over*) next= ;;
+        --ini | --emperor | --pidfile | --daemonize | --stats | --logto | -d) next=over ;;
+        --ini=* | --emperor=* | --pidfile=* | --daemonize=* | --stats=* | --logto=* | *.ini) ;;
+        *) set -- "$@" "$word" ;;
+    esac
+done
+without='(safe-)?pidfile2?|daemonize2?|logto2?|stats|hook-[a-z-]+|exec-[a-z-]+|attach-daemon2?|emperor'
+answer=$(sed -E -e "/^[ \t]*($without)[ \t]*=/d; /%\(deb-/d" \
+        -e "s|%d|${{file%/*}}/|g; s|%n|$name|g" ${{inherited-}} "$file" |
+    sh -c "$script" sh "$unit" --no-server "$@" --strict --need-app --ini fd://0 2>&1) && exit
+printf '%s\n' "$answer" | grep . | tail -n 2
+exit 1
+"""
+# file: where it says that the stats are; nothing where it does not.
+_STATS = r"""
+open my $file, '<', shift or exit;
+my ($place) = map { /^[ \t]*stats(?:-server)?[ \t]*=[ \t]*(\S+)/ ? $1 : () } <$file> or exit;
+$place =~ s/^:/127.0.0.1:/;
+my $socket = $place =~ m{^/} ? IO::Socket::UNIX->new($place) : IO::Socket::INET->new($place);
+print while defined $socket && defined($_ = <$socket>)
+"""
+
+
+class Uwsgi(Service):
+    """Runs an application behind a proxy, in processes of one or more threads."""
+
+    name = "uwsgi"
+    title = "uWSGI"
+    deployment = "uwsgi"
+    role = Role.APP
+    port = 3031
+    runs_application = True
+    config = ("", drop_in(UNIT))
+    template = "uwsgi/options.conf.j2"
+    unit_name = UNIT
+    # It may be the application's own, in a directory that is on nobody's path: then the last is there.
+    programs: ClassVar[Programs] = {"uwsgi": ("uwsgi", "uwsgi-core", "uwsgi_python3", "true")}
+    packages = ("uwsgi", "uwsgi-plugin-python3")
+    parameters = PARAMETERS
+    needs = Needs(
+        workers="processes * threads",
+        processes="processes + 1",
+        rss=45 * 2**20,
+        memory="processes * threads * 1 MB",
+        source="resident size of a worker with Django 3.2 and a client of its database",
+    )
+    at_most = (("cheaper + 1", "processes"),)
+
+    def socket(self, site: Site) -> str | Endpoint:
+        return (site.own and site.own.listen) or site.listen
+
+    def validate(self, site: Site, files: Mapping[str, bytes]) -> Argv | None:
+        for path in files if site.own else ():
+            name = basename(path).removesuffix(".ini")
+            return ("sh", "-c", _CHECK, "sh", path, name, AS_UNIT, self.unit(site) or UNIT)
+        return None  # a drop-in: its words are the unit's
+
+    def effective(self, site: Site) -> tuple[Readback, ...]:
+        socket = (site.own and site.own.listen) or ""
+        return (Readback(asking(site), in_effect), backlog_in_force(site, "listen", socket))
+
+
+SERVICES = (Uwsgi(),)
+
+
+def asking(site: Site) -> Argv:
+    """The command that prints the stats, to be run on its host."""
+    path = Uwsgi().config_path(site)
+    return ("perl", "-MIO::Socket::UNIX", "-MIO::Socket::INET", "-e", _STATS, path)
+
+
+def _workers(text: str) -> list[Mapping[str, Any]]:
+    try:
+        stats = json.loads(text[text.find("{") :])
+        return [*stats["workers"]]
+    except (ValueError, KeyError, TypeError):
+        return []
+
+
+def in_effect(text: str) -> Settings:
+    """What the stats show of processes and threads; the queue is asked of the kernel."""
+    workers = _workers(text)
+    threads = min((len(worker.get("cores", ())) for worker in workers), default=0)
+    return {"processes": len(workers), "threads": threads} if threads else {}
+
+
+def counters(text: str) -> Mapping[str, float]:
+    """Requests in hand, and processes that were ended with theirs."""
+    workers = _workers(text)
+    if not workers:
+        return {}
+    in_hand = sum(bool(core.get("in_request")) for w in workers for core in w.get("cores", ()))
+    return {WORKING: float(in_hand), "harakiri": sum(w.get("harakiri_count", 0.0) for w in workers)}
+
+
+def _ended(part: PartReading) -> Finding | None:
+    ended = int(part.activity.counters.get("harakiri", 0)) or part.activity.complaints.get(
+        "harakiri", 0
+    )
+    why = f"{ended} processes were ended in the middle of a request that took too long: raise harakiri"
+    return Finding(Resource.WORKERS, why, MEASURED) if ended else None
+
+
+DIAGNOSIS = Diagnosis(
+    counters=CounterQuery(
+        question=b"",
+        complete=lambda _: True,
+        command=asking,
+        names=frozenset(),
+        levels=frozenset({WORKING}),
+        more=counters,
+        at_home=True,
+        every=2.0,
+    ),
+    log=lambda site: Uwsgi().unit(site),
+    complaints={"harakiri": re.compile(r"HARAKIRI ON WORKER")},
+    # One interpreter runs one thread at a time.
+    threads="processes",
+    moves={
+        Resource.CPU: ("processes+",),
+        Resource.WORKERS: ("processes+", "threads+"),
+        Resource.CONNECTIONS: ("listen+",),
+        Resource.MEMORY: ("processes-", "threads+"),
+    },
+    refusal_rules=(_ended,),
+    worker_rules=(too_few("processes"),),
+)

@@ -1,0 +1,40 @@
+"""The syntax of uWSGI's .ini files: an option a line, the last of them counting, in sections."""
+
+from __future__ import annotations
+
+import re
+
+from autotune.services.config_files import Directive, Word
+
+SECTION = "[uwsgi]"
+_LINE = re.compile(
+    r"(?m)^[ \t]*(?:(?P<section>\[[^\]\n]*\])|(?P<name>[\w.-]+)[ \t]*=[ \t]*(?P<value>[^\n]*?))[ \t\r]*$"
+)
+# What the manual has two names for.
+_SAME = {
+    "workers": "processes",
+    "p": "processes",
+    "http-socket": "socket",
+    "uwsgi-socket": "socket",
+}
+
+
+def read(text: str) -> tuple[Directive, ...]:
+    """The section itself and its options, under the first of their names; its words are one value."""
+    directives: list[Directive] = []
+    section = ""
+    for line in _LINE.finditer(text):
+        if line["section"] is not None:
+            section = line["section"]
+            directives += [Directive(Word(section, line.start("section")))] * (section == SECTION)
+        elif section == SECTION:
+            name = _SAME.get(line["name"], line["name"])
+            value = (Word(line["value"], line.start("value")),) if line["value"] else ()
+            directives.append(Directive(Word(name, line.start("name")), value))
+    return tuple(directives)
+
+
+def included(directive: Directive) -> str | None:
+    """What an option reads beside its own file."""
+    named = directive.name.text in ("ini", "include", "inherit") and directive.arguments
+    return directive.arguments[0].text if named else None

@@ -1,0 +1,139 @@
+"""uWSGI behind nginx, in its own protocol: adopted, changed, refused, starved, restored."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from autotune.deploy.deployed import DeployFailed
+from autotune.deploy.deployment import Deployment
+from autotune.discovery.adopting import adopt
+from autotune.environments import stack
+from autotune.lab.plan import names
+from autotune.loads.base import Request
+from autotune.loads.registry import LOADS
+from autotune.services.base import Action, Settings
+from autotune.services.diagnosis import Resource
+from autotune.target.read import read
+from autotune.target.slo import Slo
+from tests.answers import fetched
+from tests.deploy.lab import Ground, News, acted, diagnosed, differing, renewed
+from tests.lab.shared import NETWORK, SharedLab
+
+pytestmark = pytest.mark.lab
+RIGHT = (200, b"right\n")
+APP = "app.flweb.uwsgi"
+PASSWORD = "correct-Horse-7-battery"
+# The application starts for its own account, in its directory and with its secret alone.
+_SITE = f"""
+set -e
+exec 2>&1
+mkdir -p /srv/shop
+echo 'SHOP_PASSWORD={PASSWORD}' >/etc/shop.env
+chmod 600 /etc/shop.env
+cat >/srv/shop/shop.py <<'END'
+import getpass, os, time
+assert os.environ["SHOP_PASSWORD"] == "{PASSWORD}"
+assert getpass.getuser() == "www-data"
+def application(environ, start_response):
+    time.sleep(0.1)
+    start_response("200 OK", [("Content-Type", "text/plain"), ("Content-Length", "6")])
+    return [b"right\\n"]
+END
+cat >/srv/shop/shop.ini <<'END'
+[uwsgi]
+; the shop
+plugins = python3
+chdir = %d
+module = shop:application
+socket = /run/shop/web.sock
+stats = /run/shop/stats.sock
+pidfile = /run/shop/pid
+master = true
+die-on-term = true
+workers = 2
+max-requests = 1000
+END
+cat >/etc/systemd/system/shop.service <<'END'
+[Service]
+User=www-data
+Group=www-data
+RuntimeDirectory=shop
+EnvironmentFile=/etc/shop.env
+ExecStart=/usr/bin/uwsgi --ini /srv/shop/shop.ini
+END
+cat >/etc/nginx/sites-available/default <<'END'
+server {{
+    listen 80;
+    location / {{ include uwsgi_params; uwsgi_pass unix:/run/shop/web.sock; }}
+}}
+END
+systemctl daemon-reload
+systemctl start shop nginx
+for _ in $(seq 100); do [ -S /run/shop/stats.sock ] && break; sleep 0.05; done
+"""
+
+
+@pytest.fixture
+def ground(shared_lab: SharedLab, tmp_path: Path) -> Iterator[Ground]:
+    with renewed(shared_lab, tmp_path) as ground:
+        yield ground
+
+
+def test_an_ini_file_is_adopted_changed_refused_starved_and_restored(
+    ground: Ground, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    print(ground.sh("flweb", _SITE))
+    monkeypatch.setattr("autotune.monitor.watch.LAST_SAMPLE", 60.0)  # however busy this machine is
+    before = ground.pictures()
+    out = ground.directory / "own.yaml"
+    written = adopt([f"{NETWORK}.22"], out, names(ground.lab).ssh_config, "/")
+    assert written.tiers == (
+        "lb: nginx on flweb, port 80; forwards to app",
+        "app: uwsgi on flweb, socket /run/shop/web.sock",
+    )
+    environment = stack.prepare(read(out))
+    fleet = environment.fleet(ground.directory / "own", News().note)
+    fleet.open()
+    try:
+        changed_and_starved(ground, fleet)
+    finally:
+        fleet.restore()
+        for transport in environment.transports.values():
+            transport.close()
+    assert differing(before, ground.pictures()) == []
+    texts = [path.read_bytes() for path in ground.directory.rglob("*") if path.is_file()]
+    assert PASSWORD.encode() not in b"".join(texts)
+
+
+def changed_and_starved(ground: Ground, fleet: Deployment) -> None:
+    def deployed(**values: object) -> tuple[Settings, Settings]:
+        candidate = fleet.space.candidate({f"app.uwsgi.{n}": v for n, v in values.items()})
+        result = fleet.deploy(candidate.settings)
+        assert [d for d in result.differences if "uwsgi" in d.parameter] == []
+        assert acted(result.actions) == ({APP: Action.RESTART} if values else {})
+        return candidate.settings, result.effective
+
+    _, effective = deployed()
+    assert (effective["app.uwsgi.processes"], effective["app.uwsgi.threads"]) == (2, 1)
+    assert fetched(fleet.stack.entry, "/") == RIGHT
+    values = {"processes": 3, "threads": 4, "listen": 300, "cheaper": 2, "max_requests": 500}
+    settings, effective = deployed(**values)
+    for name in ("processes", "threads", "listen"):
+        assert effective[f"app.uwsgi.{name}"] == values[name]
+    assert ground.sh("flweb", "grep -c cheaper.=.2 /srv/shop/shop.ini") == "1"
+    pid = ground.sh("flweb", "systemctl show -P MainPID shop; cat /run/shop/pid")
+    with pytest.raises(DeployFailed, match="must be lower than processes"):
+        fleet.deploy({**settings, "app.uwsgi.cheaper": 3})
+    # What validated it has started nothing, and said nothing where the running one does.
+    assert ground.sh("flweb", "systemctl show -P MainPID shop; cat /run/shop/pid") == pid
+    assert fetched(fleet.stack.entry, "/") == RIGHT
+
+    deployed(processes=1, threads=1)  # a request each 0.1 s
+    request = Request(fleet.stack.entry, "/", RIGHT[1])
+    bottleneck = diagnosed(ground, fleet, LOADS["httperf"], request, Slo(limit=0.6), 30.0, "app")
+    assert (bottleneck.tier, bottleneck.service) == ("app", "uwsgi")
+    assert bottleneck.resource is Resource.WORKERS
+    assert "raise processes" in bottleneck.evidence

@@ -1,0 +1,95 @@
+"""A user's own uWSGI adopted: its .ini file, and which units run one."""
+
+from __future__ import annotations
+
+import pytest
+
+from autotune.deploy.templates import of_text
+from autotune.discovery import adoption
+from autotune.discovery.host_reading import DiscoveredHost
+from autotune.discovery.tiers import instances, tiers
+from autotune.services.config_files import Tree
+from autotune.space.facts import HostFacts
+
+INI = """\
+[uwsgi]
+; workers = 9
+http-socket = 127.0.0.1:9090
+workers = 4
+max-requests=1000
+[other]
+threads = 7
+"""
+UNIT = "/etc/systemd/system/shop.service"
+PATH = "/srv/shop/shop.ini"
+
+
+def host(
+    command: str, place: str = "9090", path: str = PATH, ini: str = INI, **units: str
+) -> DiscoveredHost:
+    texts = {path: ini} | ({UNIT: f"[Service]\nExecStart={command}\n"} if command else {})
+    return DiscoveredHost(
+        name="web1", address="10.0.0.1", facts=HostFacts(4, 8 * 2**30, 65_536),
+        tree=Tree({name: text.encode() for name, text in texts.items()}),
+        units=units, backlogs={place: 100}, processors=4,
+    )  # fmt: skip
+
+
+def adopted(of: DiscoveredHost) -> adoption.AdoptedTier:
+    (tier,) = tiers(instances(of)[0])
+    each = adoption.adopt(tier)
+    adoption.check(each)
+    return each
+
+
+def test_its_options_are_edited_in_place_and_others_come_below_the_section_s_name() -> None:
+    tier = adopted(host(f"/usr/bin/uwsgi --ini {PATH}"))
+    values = {name.removeprefix("uwsgi."): value for name, value in tier.values.items()}
+    assert values == {"processes": 4, "threads": 1, "listen": 100, "cheaper": 0, "max_requests": 1000,
+                      "harakiri": 0}  # fmt: skip
+    own = tier.own["app.web1.uwsgi"]
+    assert (own.unit, own.main) == ("shop.service", PATH)
+    changed = {**values, "processes": 6, "threads": 2, "max_requests": 0}
+    text = of_text(tier.templates[own.files[0].template], changed)
+    assert text == INI.replace("[uwsgi]", "[uwsgi]\nthreads = 2").replace("= 4", "= 6").replace(
+        "1000", "0"
+    )
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "/srv/venv/bin/uwsgi --master --ini=/srv/shop/shop.ini",
+        "uwsgi /srv/shop/shop.ini",
+        "/usr/bin/uwsgi --emperor /srv/shop --uid www-data",
+    ],
+)
+def test_units_name_the_file_or_the_emperor_s_directory(command: str) -> None:
+    assert adopted(host(command)).values["uwsgi.processes"] == 4
+
+
+def test_applications_in_debian_s_own_unit_listen_where_that_puts_them() -> None:
+    of = host("", "/run/uwsgi/app/shop/socket", "/etc/uwsgi/apps-enabled/shop.ini",
+              "[uwsgi]\nmodule = shop\n", **{"uwsgi.service": "active"})  # fmt: skip
+    own = adopted(of).own["app.web1.uwsgi"]
+    assert (own.listen, own.unit) == ("/run/uwsgi/app/shop/socket", "uwsgi.service")
+
+
+@pytest.mark.parametrize(
+    "of",
+    [
+        host(f"/usr/bin/uwsgi --ini {PATH}", place="80"),  # it does not run
+        host("/usr/bin/uwsgi --http :9090 --module shop"),  # it has no file
+        host(f"/usr/bin/gunicorn --ini {PATH}"),
+    ],
+)
+def test_what_is_left_alone(of: DiscoveredHost) -> None:
+    assert instances(of)[0] == ()
+
+
+def test_two_applications_of_one_emperor_are_named_and_left_alone() -> None:
+    of = host("/usr/bin/uwsgi --emperor /srv/shop")
+    both = Tree({**of.tree.files, "/srv/shop/wiki.ini": b"[uwsgi]\n"})
+    running, notes = instances(DiscoveredHost(**{**vars(of), "tree": both}))
+    assert running == ()
+    assert "2 applications" in notes[0]
