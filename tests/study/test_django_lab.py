@@ -1,6 +1,6 @@
 """A site in Django that nobody made for autotune: adopted, tuned, kept and restored.
 
-nginx, gunicorn and PostgreSQL: ``AUTOTUNE_MINUTES=30 make test-soak`` (the minutes of the study).
+nginx, gunicorn and PostgreSQL: ``AUTOTUNE_MINUTES=30 make test-soak`` (of the study; 7 at least).
 """
 
 from __future__ import annotations

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from autotune.services.adoption import Adoption, RunningHost, RunningService, site_name
@@ -31,7 +32,7 @@ from autotune.strict import is_whole
 
 MAIN = "/etc/nginx/nginx.conf"
 OF_CLIENTS = ("http", "server", "location")
-_INSIDE = {"fastcgi_pass", "memcached_pass"}  # what a web server asks
+_FORWARDS = re.compile(r"(?:proxy|grpc|scgi|\w?wsgi)_pass")
 BACKLOG, BUFFER = 511, 0  # nginx' own on Linux
 
 
@@ -48,9 +49,8 @@ def find(host: RunningHost) -> Iterator[RunningService | str]:
     if not listening:
         yield "nginx listens at no TCP port: not adopted, `load: {url: …}` by hand"
         return
-    # By HTTP, or in another protocol of application servers.
-    proxying = {p.name for p in config.directives if p.name.endswith("_pass")} - _INSIDE
-    to_proxy = tuple(place for name in sorted(proxying) for place in passes(config, name))
+    forwards = sorted({p.name for p in config.directives if _FORWARDS.fullmatch(p.name)})
+    to_proxy = tuple(place for name in forwards for place in passes(config, name))
     yield RunningService(
         host=host,
         key="nginx",
