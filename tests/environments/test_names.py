@@ -37,7 +37,7 @@ def refused(tmp_path: Path, text: str) -> TargetError:
     return caught.value
 
 
-@pytest.mark.parametrize("service", ["squid", "oracle", "mysql", "nginx+uwsgi", "php-fpm", "ngnix"])
+@pytest.mark.parametrize("service", ["squid", "oracle", "mysql", "nginx+puma", "php-fpm", "ngnix"])
 @pytest.mark.parametrize("more", ["port: 80", "runtime: embedded"])
 def test_an_unknown_service_is_an_error_before_any_connection(
     service: str, more: str, tmp_path: Path
