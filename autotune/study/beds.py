@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
 from math import inf
@@ -34,7 +35,7 @@ from autotune.study.loop import (
     propose,
 )
 from autotune.study.ranking import bed_readings
-from autotune.study.records import Phase, Trial
+from autotune.study.records import COUNTED, Phase, Trial
 from autotune.study.schedule import Ask, Conclude, Measure, Step
 from autotune.study.store import Store
 from autotune.study.turns import Turns
@@ -42,6 +43,9 @@ from autotune.target.beds import directory_of
 from autotune.target.model import Budget
 
 COMPARING = (Phase.BASELINE, Phase.REFERENCE, Phase.FINALIST)  # trials that tell beds apart
+# So many test beds, and each asks the model for what is next while it measures: of all that is under way
+# it then knows one outcome less.
+AHEAD = 16
 NEWS = 0.5  # seconds after which what other processes have recorded is looked at
 Known = tuple[Estimate | None, Estimate | None, float]
 Next = tuple[Step, Trial | None, Known]
@@ -79,6 +83,8 @@ class Crew:
         self.turns = Turns(tuple(self.environments), NEWS if self.store.shared else None)
         self._caught_up = False
         self._searching = threading.Lock()
+        self._ahead = ThreadPoolExecutor(1, thread_name_prefix="asked ahead")
+        self._asked: dict[str, Future[Proposal]] = {}
         lock = threading.RLock()
         self._reporters = {bed: OfBed(self.progress, bed, lock) for bed in self.environments}
 
@@ -96,6 +102,7 @@ class Crew:
                 interrupted = True
                 waiting.clear()
                 self.turns.stop()
+        self._ahead.shutdown(cancel_futures=True)
         if interrupted:
             raise KeyboardInterrupt
         self._raise_errors()
@@ -137,18 +144,28 @@ class Crew:
             if trial is None:
                 self.turns.wait(bed, context.clock)
                 continue
+            many = self.store.shared and len(self.store.state.active_beds) >= AHEAD
+            if many and trial.phase in COUNTED:
+                self._asked[bed] = self._ahead.submit(self._propose)
             done = trial if trial.over else trials.measure(trial, context, *expected)
             self._learn(context, done)
             self.turns.over(bed, context.clock)
 
     def _next(self, context: TrialContext) -> Next:
         """What is next, on record. No worker of a shared study waits for the model of another one."""
-        decided = self.store.decide(partial(self._decide, context, None))
+        asked = self._asked.pop(context.bed or "", None)
+        with context.clock.on("search"):
+            proposal = asked.result() if asked else None
+        decided = self.store.decide(partial(self._decide, context, proposal))
         while isinstance(decided[0], Ask):
-            with self._searching:
-                proposal = propose(context, self.searcher)
+            with context.clock.on("search"):
+                proposal = self._propose()
             decided = self.store.decide(partial(self._decide, context, proposal))
         return decided
+
+    def _propose(self) -> Proposal:
+        with self._searching:
+            return propose(self.store.state, self.searcher)
 
     def _decide(self, context: TrialContext, proposal: Proposal | None) -> Next:
         """What is next, the trial that it is, if any, and what is known before it."""

@@ -87,14 +87,12 @@ def following(
                 return asked
 
 
-def propose(context: TrialContext, searcher: Searcher) -> Proposal:
+def propose(state: State, searcher: Searcher) -> Proposal:
     """What the model suggests, of all that workers have on record; it takes a while."""
-    state = context.store.state
-    with context.clock.on("search"):
-        hear(searcher, state)
-        suggestion = searcher.ask(drifted(state))
-        searcher.discard(suggestion.number)  # believed when it is on record, as those of others are
-        return Proposal(suggestion, len(state.trials))
+    hear(searcher, state)
+    suggestion = searcher.ask(drifted(state))
+    searcher.discard(suggestion.number)  # believed when it is on record, as those of others are
+    return Proposal(suggestion, len(state.trials))
 
 
 def prepared(

@@ -6,7 +6,7 @@ from math import exp
 import numpy as np
 import optuna
 import pytest
-from spaces import SPACE, peak
+from spaces import SPACE, many, peak
 
 from autotune.errors import AutotuneError
 from autotune.optimize import samplers
@@ -140,3 +140,19 @@ def test_a_sampler_that_is_not_installed_says_how_to_get_it(
         choose("skopt-rf", Task(SPACE))
     assert "autotune[skopt]" in (caught.value.hint or "")
     assert choose("auto", Task(SPACE)).name == "gp"
+
+
+def test_searches_of_several_processes_draw_other_candidates() -> None:
+    space = many(30)
+
+    def suggested(*, apart: bool) -> Settings:
+        search = Searcher(optuna.storages.InMemoryStorage(), "s", space, "gp", 1)
+        for number, settings in enumerate((space.baseline, space.preset("recommended"))):
+            notes = {"trial": number, "phase": "recommended"}
+            search.record(None, settings, Outcome(100.0 + number, notes))
+        if apart:
+            search.part()
+        return search.ask().values
+
+    assert suggested(apart=False) == suggested(apart=False)
+    assert suggested(apart=True) != suggested(apart=True)

@@ -28,8 +28,9 @@ from autotune.environments.peak import Peak
 from autotune.errors import AutotuneError, LockedError
 from autotune.optimize.searcher import Searcher, Suggestion
 from autotune.space.space import Space
-from autotune.study import journal, storage
-from autotune.study.joining import begin, joining
+from autotune.study import beds as study_beds
+from autotune.study import journal, loop, storage
+from autotune.study.joining import begin, join, joining
 from autotune.study.loop import LEARNED, Proposal
 from autotune.study.optuna_copy import copying
 from autotune.study.records import Phase, State, replay
@@ -38,7 +39,7 @@ from autotune.study.storage import LeaseLostError, SharedStudy, Storage
 from autotune.study.store import Store
 from tests.optimize.test_searcher import dimension
 from tests.study.database import Database, running
-from tests.study.test_beds import target
+from tests.study.test_beds import Silent, target
 from tests.study.test_dashboard import studies_in_dashboard
 
 BY_HAND = Pulse(seconds=3600, most=2)  # heartbeats only where a test asks for them
@@ -132,6 +133,31 @@ def test_a_study_outlives_a_killed_worker_and_a_restarted_database(
     with pytest.raises(AutotuneError, match="is finished"):
         joining(study, opened, file, "c")
     assert study.name in studies_in_dashboard(database.url)
+
+
+@pytest.mark.stack
+def test_in_a_study_of_many_beds_the_next_suggestion_is_there_when_a_trial_ends(
+    opened: Storage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked_by: list[str] = []
+
+    def propose(state: State, searcher: Searcher) -> Proposal:
+        asked_by.append(threading.current_thread().name)
+        return loop.propose(state, searcher)
+
+    monkeypatch.setattr(study_beds, "AHEAD", 3)
+    monkeypatch.setattr(study_beds, "propose", propose)
+    environment = beds.prepare(target(tmp_path, "{trials: 14, time: 30m}"), ("a", "b", "c"))
+    study = begin(environment, opened, tmp_path / "none")
+    silent: Any = Silent()
+    join(environment, tmp_path / study.name, silent, study=study, storage=opened)
+    state = replay(opened.records(study))
+    assert state.verdict is not None
+    searched = [tuple(t.suggested.items()) for t in state.finished(Phase.SEARCH)]
+    assert len(searched) == len(set(searched)) >= 6
+    ahead = [name.startswith("asked ahead") for name in asked_by]
+    assert sum(ahead) > len(searched) / 2
+    assert sum(ahead) < len(state.trials)  # not in the finals
 
 
 @pytest.mark.stack

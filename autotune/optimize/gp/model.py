@@ -115,7 +115,7 @@ class Process:
             effective = covariances.diagonal() > 0
             rows, columns = (np.flatnonzero(effective[side[:, d]]) for side in (left, right))
             part = self.amplitudes[d] * covariances[left[rows, d][:, None], right[columns, d]]
-            where = np.ix_(rows, columns) if part.size < first.size else ...
+            where = np.ix_(rows, columns) if part.shape != first.shape else ...
             first[where] += part
             squares[where] += part * part
         return CONSTANT + first + self.beta * 0.5 * (first * first - squares)

@@ -11,6 +11,7 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import log
+from secrets import randbits
 from typing import Any
 
 import numpy as np
@@ -44,13 +45,18 @@ EXHAUSTED = 0.1
 
 
 class GpSampler(SpaceSampler):
-    """Stateless: every suggestion follows from the trials in the storage and the seed.
+    """Stateless: every suggestion follows from the trials in the storage and the seed, unless it is
+    reseeded, to differ from those of other processes.
 
     ``improvement_probability`` belongs to the last suggestion: that any configuration is better by
     ``MATTERS`` than the best one known; ``None`` while it is too early to say.
     """
 
     improvement_probability: float | None = None
+    _apart: tuple[int, ...] = ()
+
+    def reseed_rng(self) -> None:
+        self._apart = (randbits(64),)
 
     def sample_relative(
         self, study: Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
@@ -63,7 +69,7 @@ class GpSampler(SpaceSampler):
         if cold or len(observations.points) < LEAST:
             opening = latin_hypercube(grid, COLD, begun, self._task.seed)
             return dict(grid.decode(self._repaired(opening[None, :])[0]))
-        rng = np.random.default_rng((self._task.seed, trial.number))
+        rng = np.random.default_rng((self._task.seed, trial.number, *self._apart))
         surrogate = Surrogate.of(grid, observations)
         # What was deployed last, as far as the sampler knows.
         deployed = [t.params for t in trials if t.params and t.state.is_finished()]

@@ -96,3 +96,4 @@ def test_a_covariance_is_the_sum_over_parameters_and_pairs() -> None:
         pairs = sum(one * other for one, other in combinations(kappa, 2))
         total = model.CONSTANT + sum(kappa) + process.beta * pairs
         assert process.covariance(POINTS, others) == pytest.approx(total, abs=1e-12)
+        assert process.covariance(POINTS[:2], POINTS[:0]).shape == (2, 0)
