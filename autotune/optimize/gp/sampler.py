@@ -139,6 +139,9 @@ MUTATIONS, RANDOM = 600, 300
 # A suggestion changes no more than this many parameters of a leader: what many changes at once do is
 # hardly ever good, and teaches little. Each beyond it costs so much of the logarithm of its improvement.
 MOST_CHANGES, LEAST_CHANGES, DISTANCE_PENALTY = 4, 2, 10.0
+# Nor does it move a number further than this part of its range. What is least known are the ends of the
+# ranges, which are hardly ever good: where a whole range may be crossed, most suggestions go there.
+STRIDE = 0.25
 # So many failures in a row halve the number of changes, so many successes double it (TuRBO's rule).
 FAILURES, SUCCESSES = 10, 1
 # What a recommended move counts for, beside its improvement: it knows what the model does not.
@@ -258,17 +261,25 @@ def _evolved(
         mutations(grid, leaders, MUTATIONS, rng, region=region),
         scattered(grid, leaders, RANDOM, acquisition.reach, rng, region),
     ]
-    pool = grid.canonical(np.vstack(groups))
+    pool = grid.canonical(nearby(grid, np.vstack(groups), leaders))
     scores = acquisition.near(pool)
     for _ in range(ROUNDS):
         order = np.argsort(-scores)[:PARENTS]
         children = mutations(grid, pool[order], OFFSPRING, rng, changes=1.2, region=region)
-        offspring = grid.canonical(children)
+        offspring = grid.canonical(nearby(grid, children, leaders))
         pool = np.vstack([pool[order], offspring])
         scores = np.concatenate([scores[order], acquisition.near(offspring)])
     blocks = grid.canonical(tier_blocks(grid, leaders, observations.points))
     pool, scores = np.vstack([pool, blocks]), np.concatenate([scores, acquisition.score(blocks)])
     return np.asarray(pool[np.argsort(-scores)])
+
+
+def nearby(grid: Grid, points: Points, leaders: Points) -> Points:
+    """``points`` with no number further than ``STRIDE`` from what the leader nearest to them has."""
+    leader = leaders[distances(grid, points, leaders).argmin(axis=1)]
+    stride = np.maximum(1, np.rint(STRIDE * (grid.sizes - 1))).astype(np.intp)
+    ordered = np.array([axis.ordered for axis in grid.axes])
+    return np.where(ordered, np.clip(points, leader - stride, leader + stride), points)
 
 
 def tier_blocks(grid: Grid, leaders: Points, others: Points) -> Points:

@@ -15,10 +15,12 @@ from autotune.optimize.gp.sampler import (
     LEAST_CHANGES,
     MOST_CHANGES,
     STEP,
+    STRIDE,
     Region,
     distances,
     guided_candidates,
     mutations,
+    nearby,
     plausible,
     reach,
     restarts,
@@ -118,6 +120,20 @@ def test_no_suggestion_changes_more_than_a_few_parameters() -> None:
     assert all(
         len(names) <= MOST_CHANGES for names in asked_after(({}, 1000.0, ""), (ADVISED, 1100.0, ""))
     )
+
+
+def test_no_number_moves_further_than_a_stride_from_the_leader_it_is_near() -> None:
+    leaders = GRID.encode_all([{"web.x.children": 40}, {"web.x.children": 7, "os.x.flag": True}])
+    rng = np.random.default_rng(1)
+    far = np.vstack([scattered(GRID, leaders[[row]], 300, 2, rng) for row in (0, 1)])
+    near = nearby(GRID, far, leaders)
+    ordered = np.array([axis.ordered for axis in GRID.axes])
+    stride = np.maximum(1, np.rint(STRIDE * (GRID.sizes - 1)))
+    moved = np.abs(near[:, None, :] - leaders[None, :, :])[:, :, ordered]
+    assert (moved <= stride[ordered]).all(axis=2).any(axis=1).all()
+    assert (moved == stride[ordered]).any()
+    assert (near[:, ~ordered] == far[:, ~ordered]).all()
+    assert (nearby(GRID, near, leaders) == near).all()
 
 
 def test_advice_for_what_is_far_behind_is_left_alone() -> None:
