@@ -14,7 +14,8 @@ from collections.abc import Iterator
 from autotune.errors import AutotuneError
 
 _NAME = r"""(?x: passw|passphrase|secret|requirepass|masterauth|credential|private.?key
-    | (?:api|app|access|auth|account|encryption|signing|session|shared|license).?key(?![a-z])
+    | (?:api|app|access|auth|account|encryption|signing|session|shared|license
+        |purge|cookie).?key(?![a-z]) | filekey(?![a-z])
     | tokens?(?![a-z]) | jwt(?![a-z]) | (?<![a-z])(?:pass|pwd?|auth|dsn|authorization|sign)(?![a-z])
     | (?:db|mysql|pg|user|login|smtp|ldap|ftp)(?:pass|pwd?)(?![a-z]) | database_url )"""
 # Names that hold one of these words and speak of something else.
@@ -40,10 +41,17 @@ _COMMENT = re.compile(r"[ \t]*[#;]")
 _ASSIGNED = re.compile(
     r"(?i)(?P<name>[\w.\[-]{0,40}"
     + _NAME
-    + r"[\w.-]{0,40})\]?[ \t]*(?:!?=~?\*?|(?P<sign>:)[ \t])[ \t]*(?:"
-    + _VALUE
-    + ")"
+    + r"""[\w.-]{0,40})["']?\]?[ \t]*(?:!?==?~?\*?|(?P<pattern>!?~\*?)|(?<=["']),(?=[ \t]*["'])"""
+    r"""|(?P<sign>:)(?:[ \t]|(?<=["']:)(?=["'])))[ \t]*(?:""" + _VALUE + ")"
 )
+# A pattern that a value is compared with, rather than the value.
+_PATTERN = re.compile(r"[\[\](){}*+?|\\]|\^?(?i:basic|bearer)")
+# What HAProxy compares a header, a parameter or a cookie with, or puts into a variable.
+_COMPARED = re.compile(
+    r"(?:\{|\bacl[ \t]+\S{1,80})[ \t]+[\w.]{1,40}\((?P<name>[\w.-]{1,80})[^)\n]{0,40}\)"
+    r"(?:[ \t]+-(?:m[ \t]+\w+|[^\Wm]))*[ \t]+(?P<value>(?!-)[^\s\"'{}]+)"
+)
+_VARIABLE_SET = re.compile(r"set-var\((?P<name>[\w.-]{1,80})\)[ \t]+str\((?P<value>[^)\n]+)\)")
 _CRYPT = re.compile(r"\$(?:apr1|2[abxy]|[156y])\$[\w./$=,+-]{8,}")
 # Every repetition that could begin anywhere is bounded: a host's file must not take minutes.
 # What is a secret wherever it is; the group is the value.
@@ -56,6 +64,16 @@ _ANYWHERE = tuple(re.compile(pattern) for pattern in (
     r"(?m)^(?![ \t]*[#;])[^\n]*[ \t](?:--?|insecure-)?password[ \t]+([^\s\"']+)",
     r"(?i)[ \t]--?[\w-]{0,40}" + _NAME + r"[\w-]{0,40}[ \t]+([^\s\"'-][^\s\"']*)",
     r"(?m)^[ \t]*user[ \t][^\n]*?[ \t][>#](\S+)",
+    # Within a string of SQL or of a file like it, quotes are doubled.
+    r"(?i)\bpassword[ \t]*=[ \t]*(?:''|\\')([^'\\\s]+)",
+    r"(?i)\b(?:identified[ \t]+by(?:[ \t]+password)?|password[ \t]*\()[ \t]*[\"']([^\"'\n]+)",
+    # Of commands that a file names: its archive, its health.
+    r"\b(?:curl|wget)\b[^\n]{0,200}?[ \t](?:-u|--(?:proxy-)?user)[ =]?[^\s:\"']{1,80}:([^\s\"']+)",
+    r"\bsshpass[ \t]+-p[ \t]?([^\s\"']+)",
+    r"\b(?:mysql|m[a-z]{5}b)(?:-?(?:admin|dump|check))?\b[^\n]{0,200}?[ \t]-p([^\s\"']+)",
+    r"passphrase_command[ \t]*=?[ \t]*'[\w/]{0,40}(?:echo|printf)[ \t]+([^'\n]+)",
+    r"\bAUTH(?:\\ | )([^\s\\\"']+)(?=\\r)",
+    r"(?i)\bhmac\w{0,20}\([ \t]*[\"']([^\"'\n]+)",
     r"(?m)^[ \t]*sentinel[ \t]+auth-pass[ \t]+\S+[ \t]+(\S+)",
     f"({_CRYPT.pattern})",
     (r"\b(AKIA[0-9A-Z]{16}|gh[pousr]_\w{20,}|xox[abp]-[\w-]{10,}|sk_(?:live|test)_\w+"
@@ -65,7 +83,11 @@ _RANDOM = re.compile(r"(?<![\w/.$@+-])[A-Za-z0-9+/_-]{24,}={0,2}(?![\w.])")
 _PUBLIC = re.compile(r"sha(?:256|384|512)-|pin-sha256=")  # digests of what everybody may read
 _NO_SECRETS = re.compile(
     r"(?i)on|off|yes|no|true|false|null|none|default|auto|optional|required|set|unset|append|add"
-    r"|merge|edit|always|echo|allow|deny|any|all|prod|user|basic|digest"
+    r"|merge|edit|always|echo|allow|deny|any|all|prod|user|basic|digest|realm"
+)
+# What a configuration language works out: variables of VCL, expressions of Python and HAProxy.
+_WORKED_OUT = re.compile(
+    r"(?:(?:be)?re(?:q|sp)|obj|client|server)\.[\w.-]+|(?:regsub(?:all)?|std\.\w+|os\.\w+|getenv)[\[(].*|%\[.*"
 )
 _VARIABLE = re.compile(r"\$\{?\w+\}?|%[\[{][^\]}]{0,80}[\]}]\w?|\{\{.{0,80}?\}\}")
 _PLACEHOLDER = re.compile(r"autotune-secret-[0-9]+-of-[0-9]+")
@@ -137,8 +159,13 @@ def _candidates(text: str) -> Iterator[tuple[int, int]]:
         prose = match["sign"] == ":" and _COMMENT.match(
             text, text.rfind("\n", 0, match.start()) + 1
         )
-        if not prose and not _ORDINARY.search(match["name"]) and _is_secret(match[group]):
+        compared = match["pattern"] and _PATTERN.search(match[group])
+        ordinary = prose or compared or _ORDINARY.search(match["name"])
+        if not ordinary and _is_secret(match[group]):
             yield match.span(group)
+    for match in (m for called in (_COMPARED, _VARIABLE_SET) for m in called.finditer(text)):
+        if _telling(match["name"]) and _is_secret(match["value"]):
+            yield match.span("value")
     for line in re.finditer(r"[^\n]+", text):
         yield from _of_directive(text, line.start(), line.end())
     for match in _RANDOM.finditer(text):
@@ -176,10 +203,11 @@ def _is_secret(value: str) -> bool:
     """Neither a variable, a path, a switch nor a placeholder."""
     bare = value if _CRYPT.match(value) else _VARIABLE.sub("", value).strip(" \"'")
     plain = re.fullmatch(r"(?i)(?:basic|bearer|token|apikey|negotiate)?[\W_]*", bare)
-    path = re.fullmatch(r"(?:file:|exec:|unix:|/[\w.-]+/|<).*", bare)
+    path = re.fullmatch(r"(?i)(?:file:|exec:|unix:|/[\w.-]+/|<).*", bare)
     number = re.fullmatch(r"[0-9]{1,5}[kKmMsdh]?|[0-9.]+r/[sm]", bare)
     switch = _NO_SECRETS.fullmatch(bare)
-    return not (plain or path or number or switch or _PLACEHOLDER.search(value))
+    ordinary = plain or path or number or switch or _WORKED_OUT.fullmatch(value)
+    return not (ordinary or _PLACEHOLDER.search(value))
 
 
 def _is_random(word: str) -> bool:

@@ -94,6 +94,74 @@ set $x eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxIn0.c2ln; ¦ eyJzdWIiOiIxIn0
 env AWS_ACCESS_KEY_ID=AKIAIOSFODNN7EXAMPLE; ¦ AKIAIOSFODNN7EXAMPLE
 set $y sk_live_hunter2; ¦ sk_live_hunter2
 admin:$apr1$hunter2x$abcdefghijklmnop ¦ hunter2x
+primary_conninfo = 'host=10.0.0.1 user=repl password=hunter2' ¦ hunter2
+primary_conninfo = 'host=10.0.0.1 port=5432 user=repl password=''hunter2''' ¦ hunter2
+primary_conninfo = 'host=10.0.0.1 user=repl password = hunter2 sslmode=require' ¦ hunter2
+primary_conninfo = 'postgresql://repl:hunter2@10.0.0.1/postgres' ¦ hunter2
+ssl_passphrase_command = 'echo hunter2' ¦ hunter2
+archive_command = 'PGPASSWORD=hunter2 rsync %p backup:' ¦ hunter2
+archive_command = 'RESTIC_PASSWORD=hunter2 restic backup %p' ¦ hunter2
+archive_command = 'AWS_SECRET_ACCESS_KEY=hunter2/x wal-g wal-push %p' ¦ hunter2
+restore_command = 'curl -u admin:hunter2 https://backup/%f -o %p' ¦ hunter2
+archive_command = 'curl --user admin:hunter2 -T %p https://backup/%f' ¦ hunter2
+archive_command = 'sshpass -p hunter2 scp %p backup:' ¦ hunter2
+ldapbindpasswd = hunter2 ¦ hunter2
+password = hunter2 ¦ hunter2
+password=hunter2 ¦ hunter2
+password="hunter2" ¦ hunter2
+wsrep_sst_auth = sst:hunter2 ¦ hunter2
+wsrep_sst_auth="sst:hunter2" ¦ hunter2
+wsrep-sst-auth=sst:hunter2 ¦ hunter2
+master_password = hunter2 ¦ hunter2
+master-password=hunter2 ¦ hunter2
+init_connect = "SET PASSWORD = PASSWORD('hunter2')" ¦ hunter2
+loose_file_key_management_filekey = hunter2 ¦ hunter2
+hashicorp-key-management-token = hunter2 ¦ hunter2
+spider_password=hunter2 ¦ hunter2
+set bereq.http.Authorization = "Basic dXNlcjpodW50ZXIy"; ¦ dXNlcjpodW50ZXIy
+set bereq.http.X-Api-Key = "hunter2"; ¦ hunter2
+set req.http.X-Secret = "hunter2"; ¦ hunter2
+if (req.http.X-Purge-Token != "hunter2") { return (synth(405)); } ¦ hunter2
+if (req.http.X-Purge-Token == "hunter2") { ¦ hunter2
+if (req.http.X-Purge-Token ~ "^hunter2$") { ¦ hunter2
+if (req.http.purge-key == "hunter2") { ¦ hunter2
+set req.http.digest = digest.hmac_sha256("hunter2", req.url); ¦ hunter2
+"Authorization: Basic dXNlcjpodW50ZXIy" ¦ dXNlcjpodW50ZXIy
+ExecStart=/opt/app/bin/gunicorn --env SECRET_KEY=hunter2 app:app ¦ hunter2
+ExecStart=/opt/app/bin/gunicorn -e DJANGO_SECRET_KEY=hunter2 app:app ¦ hunter2
+ExecStart=/opt/app/bin/gunicorn -e "DB_PASS=hunter2" app:app ¦ hunter2
+ExecStart=/opt/app/bin/gunicorn --keyfile /x/key --keyfile-password hunter2 ¦ hunter2
+ExecStart=/opt/app/bin/gunicorn -e SENTRY_DSN=https://hunter2@sentry.io/1 ¦ hunter2
+ExecStart=/usr/bin/env DATABASE_URL=postgres://u:hunter2@db/x /opt/app/bin/gunicorn ¦ hunter2
+GUNICORN_CMD_ARGS="--workers 4 --env SECRET_KEY=hunter2" ¦ hunter2
+Environment="GUNICORN_CMD_ARGS=-e SECRET_KEY=hunter2" ¦ hunter2
+raw_env = ["DB_PASS=hunter2", "X=1"] ¦ hunter2
+raw_env = ['DJANGO_SECRET_KEY=hunter2'] ¦ hunter2
+SECRET_KEY = "hunter2" ¦ hunter2
+DATABASES = {"default": {"PASSWORD": "hunter2", "USER": "x"}} ¦ hunter2
+os.environ["DB_PASS"] = "hunter2" ¦ hunter2
+os.environ.setdefault("SECRET_KEY", "hunter2") ¦ hunter2
+user admin insecure-password hunter2 groups g ¦ hunter2
+user admin password $6$abcdefgh$hunter2hunter2hunter2 groups g ¦ hunter2
+http-request deny unless { req.hdr(X-Token) hunter2 } ¦ hunter2
+http-request deny unless { req.hdr(X-Token) -m str hunter2 } ¦ hunter2
+acl good req.hdr(X-Api-Key) hunter2 ¦ hunter2
+acl good hdr(authorization) -m str "Basic dXNlcjpodW50ZXIy" ¦ dXNlcjpodW50ZXIy
+acl tok url_param(token) hunter2 ¦ hunter2
+redis-sentinel tcp-check send AUTH\ hunter2\r\n ¦ hunter2
+tcp-check send AUTH\ hunter2\r\n ¦ hunter2
+option mysql-check user haproxy password hunter2 ¦ hunter2
+http-check send meth GET uri /h hdr Authorization "Basic dXNlcjpodW50ZXIy" ¦ dXNlcjpodW50ZXIy
+http-request set-var(txn.token) str(hunter2) ¦ hunter2
+dynamic-cookie-key hunter2 ¦ hunter2
+MYSQL_ROOT_PASSWORD: hunter2 ¦ hunter2
+MYSQL_ROOT_PASSWORD: "hunter2" ¦ hunter2
+- POSTGRES_PASSWORD=hunter2 ¦ hunter2
+- "POSTGRES_PASSWORD=hunter2" ¦ hunter2
+command: redis-server --requirepass hunter2 ¦ hunter2
+command: ["redis-server", "--requirepass", "hunter2"] ¦ hunter2
+healthcheck: mysqladmin ping -phunter2 ¦ hunter2
+mysqladmin -u root -phunter2 ¦ hunter2
 """.strip().splitlines()]  # fmt: skip
 
 ORDINARY = r"""
@@ -192,6 +260,63 @@ EnvironmentFile=/etc/default/secrets
 LoadCredential=tls:/etc/ssl/private/shop.key
 LimitNOFILE=65536
 Documentation=https://nginx.org/en/docs/
+krb_server_keyfile = '/etc/x'
+init_file = /etc/mysql/init.sql
+file_key_management_filekey = FILE:/etc/mysql/enc/key
+ExecStart=/usr/sbin/varnishd -a :80 -S /etc/varnish/secret -f /etc/varnish/default.vcl
+server s1 10.0.0.1:80 check-send-proxy
+cookie SRV insert dynamic
+memcached_sasl_pwdb = /etc/sasl
+primary_conninfo = 'host=10.0.0.1 user=repl passfile=/var/lib/postgresql/.pgpass'
+password_encryption = scram-sha-256
+#password_encryption = scram-sha-256
+authentication_timeout = 1min
+#authentication_timeout = 1min		# 1s-600s
+ssl_key_file = '/etc/ssl/private/ssl-cert-snakeoil.key'
+ssl_passphrase_command_supports_reload = off
+#ssl_passphrase_command = ''
+krb_server_keyfile = 'FILE:${sysconfdir}/krb5.keytab'
+db_user_namespace = off
+row_security = on
+secure-file-priv = /var/lib/mysql-files
+innodb_buffer_pool_size = 128M
+key_buffer_size = 128M
+ssl-key = /etc/mysql/server-key.pem
+default_authentication_plugin = mysql_native_password
+plugin-load-add = auth_socket
+plugin_load_add = simple_password_check
+old_passwords = 0
+strict_password_validation = ON
+max_password_errors = 100
+default_password_lifetime = 0
+skip-grant-tables = 0
+unix_socket = ON
+simple_password_check_minimal_length = 8
+#wsrep_sst_auth=
+wsrep_sst_method = rsync
+if (req.http.Authorization) { return (pass); }
+if (req.http.Authorization || req.http.Cookie) { return (pass); }
+unset bereq.http.Authorization;
+set req.http.X-Forwarded-For = client.ip;
+hash_data(req.http.host);
+set beresp.http.X-Token = req.http.X-Token;
+set req.http.X-Token = regsub(req.url, "a", "b");
+ExecStart=/usr/sbin/varnishd -S /etc/varnish/secret -p thread_pool_min=50
+workers = 4
+worker_class = "gthread"
+keyfile = "/etc/ssl/private/app.key"
+http-request auth realm private unless { http_auth(users) }
+http-request deny if !{ req.hdr(X-Token) -m found }
+acl tok req.hdr(X-Token) -m found
+acl path_token path_beg /token
+acl login path_beg /password/reset
+http-request set-header X-Token %[req.hdr(X-Token)]
+stick-table type string len 32 size 1m expire 30m store http_req_rate(10s)
+http-request track-sc0 req.hdr(X-Api-Key)
+capture request header Authorization len 64
+secret = os.environ["SECRET_KEY"]
+SECRET_KEY = os.environ["SECRET_KEY"]
+password = None
 """.strip().splitlines()
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import zlib
 from pathlib import Path
 from typing import Annotated
 
@@ -55,8 +56,9 @@ def from_log(
             else log.open(errors="replace") as lines
         ):
             recorded = access_log.read(lines, unsafe=unsafe)
-    except OSError as error:
-        raise AutotuneError(f"{log}: cannot be read: {error.strerror or error}") from error
+    except (OSError, EOFError, zlib.error) as error:
+        why = getattr(error, "strerror", None) or error
+        raise AutotuneError(f"{log}: cannot be read: {why}") from error
     left_out = list(recorded.account())
     if not recorded.requests:
         raise AutotuneError(

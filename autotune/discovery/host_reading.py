@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import re
 import tarfile
+import zlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from posixpath import dirname
@@ -112,11 +113,13 @@ def read_host(transport: Transport, host: SshHost) -> DiscoveredHost:
 
 
 def paths_of(deployments: Iterable[str]) -> tuple[str, ...]:
-    """Where the services of deployments are configured: patterns as the directories they are in."""
+    """Where the services of deployments are configured: patterns as the directories they are in, but
+    those of data and of applications, which may be of any size."""
     every = {key: adoption.paths for key, adoption in adoptions().items()}
     patterns = [path for name in deployments for service, _ in parts(name)
                 for path in every.get(service.key, ())]  # fmt: skip
-    plain = (re.sub(r"(^|/)[^/]*[*?\[].*", "", pattern) for pattern in patterns)
+    plain = (re.sub(r"(^|/)[^/]*[*?\[].*", "", pattern) for pattern in patterns
+             if pattern.startswith("etc/") or not re.search(r"[*?\[]", pattern))  # fmt: skip
     paths = sorted({f"/{path.strip('/')}" for path in plain if path})
     return tuple(path for path in paths
                  if not any(path.startswith(f"{other}/") for other in paths))  # fmt: skip
@@ -170,6 +173,6 @@ def _tree(host: str, packed: str, above: str = "/") -> Tree:
         return Tree()
     try:
         return unpacked(base64.b64decode(packed, validate=True), above)
-    except (ValueError, tarfile.TarError, OSError, EOFError) as error:
-        why = f"{host}: its configuration files did not arrive: {packed[:200]}"
+    except (ValueError, tarfile.TarError, OSError, EOFError, zlib.error) as error:
+        why = f"{host}: its configuration files did not arrive: {error}: {packed[:200]}"
         raise AutotuneError(why) from error

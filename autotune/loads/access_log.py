@@ -43,7 +43,7 @@ class Recorded:
     def text(self, log: str) -> str:
         """The file of requests that a target names."""
         lines = [
-            f"# {self.used} requests for {len(self.requests)} pages, from {log} (autotune workload)",
+            f"# from-log: {self.used} requests for {len(self.requests)} pages, {json.dumps(log)}",
             *(f"# left out: {line}" for line in self.account()),
             "requests:",
         ]

@@ -150,12 +150,12 @@ inside() { # unit argv…
     id=$(container) || { echo "$id"; return 1; }
     engine exec "$id" "$@"
 }
-packed() { # unit path…: each as it is inside, a line of base64 of a tar archive
+packed() { # unit path…: each as it is inside, a line of base64 of a tar archive, bounded
     of_unit "$1"
     shift
     id=$(container) && [ -n "$id" ] || { echo "$project has no container of $service: $id"; return 1; }
     for path; do
-        engine cp "$id:$path" - 2>/dev/null | base64 -w 0
+        engine cp "$id:$path" - 2>/dev/null | head -c 67108864 | base64 -w 0
         echo
     done
 }

@@ -16,6 +16,7 @@ from itertools import count
 from posixpath import dirname, join, normpath
 
 _LINKS = 40  # as many as Linux follows
+LARGEST = 64 * 2**20  # bytes of all files of a host: an archive may be packed a thousand times
 
 
 @dataclass(frozen=True)
@@ -78,6 +79,8 @@ def unpacked(archive: bytes, above: str = "/") -> Tree:
     files, links, modes = dict[str, bytes](), dict[str, str](), dict[str, int]()
     with tarfile.open(fileobj=io.BytesIO(archive)) as tar:
         for member in tar:
+            if tar.offset > LARGEST:
+                raise tarfile.ReadError(f"more than {LARGEST >> 20} MB")
             path = normpath(join(above, member.name.lstrip("/")))
             content = tar.extractfile(member) if member.isfile() else None
             if content is not None:

@@ -20,7 +20,7 @@ from autotune.study.context import ProgressReporter, described, held, target_tex
 from autotune.study.directory import EVENTS, directories
 from autotune.study.optuna_copy import copying
 from autotune.study.records import replay
-from autotune.study.shared import Pulse, SharedStore
+from autotune.study.shared import Pulse, SharedStore, check_same
 from autotune.study.storage import SharedStudy, Storage
 from autotune.study.store import first_record_of, now
 from autotune.target.beds import chosen
@@ -107,7 +107,11 @@ def joining(study: SharedStudy, storage: Storage, file: TargetFile, beds: str) -
 
 
 def own_target(study: SharedStudy, directory: Path) -> TargetFile:
-    """The target that a study was begun with, put into ``directory``."""
+    """The target that a study was begun with, put into ``directory``.
+
+    Raises AutotuneError where that has another study of this name, which keeps its own.
+    """
+    check_same(directory, study)
     durable.make_directory(directory, 0o700)
     durable.write(directory / "target.yaml", study.target.encode(), 0o600)
     return read(directory / "target.yaml")

@@ -72,6 +72,15 @@ class Watch:
         self._last.clear()
 
 
+def check_same(directory: Path, study: SharedStudy) -> None:
+    """Raises AutotuneError where a directory has another study of this name."""
+    if next(journal.read(directory / EVENTS), study.first) != study.first:
+        raise AutotuneError(
+            f"{directory} has another study of that name",
+            hint="name another place with --studies",
+        )
+
+
 class SharedStore(Store):
     """Raises LeaseLostError from whatever records something of a test bed that was set aside."""
 
@@ -80,12 +89,7 @@ class SharedStore(Store):
     def __init__(
         self, directory: Path, database: Storage, study: SharedStudy, pulse: Pulse | None = None
     ) -> None:
-        first = next(journal.read(directory / EVENTS), study.first)
-        if first != study.first:
-            raise AutotuneError(
-                f"{directory} has another study of that name",
-                hint="name another place with --studies",
-            )
+        check_same(directory, study)
         super().__init__(directory)
         self.study, self.database, self.pulse = study, database, pulse or Pulse()
         place = f"process {getpid()} on {socket.gethostname()}"

@@ -236,7 +236,7 @@ class Storage:
     def copy(self, study: SharedStudy, directory: Path) -> Path:
         """Put a study into ``directory/NAME``, for whoever reads studies on disk; its readings are
         in the journals of the workers that took them."""
-        place = directory / study.name
+        place = _below(directory, study.name)
         durable.make_directory(place, 0o700)
         records, running = self.transaction(
             lambda connection: (
@@ -257,10 +257,10 @@ class Storage:
         missing: dict[str, list[Path]] = {}
         for record in records:
             if record["event"] == "deployed":
-                top = directory / "configs" / str(record["trial"])
-                for path, digest in (record.get("files") or {}).items():
-                    if not (top / path).exists():
-                        missing.setdefault(digest, []).append(top / path)
+                for name, digest in (record.get("files") or {}).items():
+                    path = _below(directory / "configs", f"{record['trial']}/{name}")
+                    if not path.exists():
+                        missing.setdefault(digest, []).append(path)
         rows = self.transaction(lambda c: c.execute(
             text("SELECT digest, content FROM autotune_files WHERE study = :study"),
             {"study": study.number},
@@ -390,6 +390,17 @@ def after(connection: Connection, study: int, number: int) -> list[dict[str, Any
         "SELECT record FROM autotune_records WHERE study = :study AND number > :number ORDER BY number"
     ), {"study": study, "number": number})  # fmt: skip
     return [unpacked(row.record) for row in rows]
+
+
+def _below(directory: Path, name: str) -> Path:
+    """The path of what another worker has named. Raises AutotuneError for one elsewhere."""
+    path = directory / name
+    if "\0" in name or ".." in path.parts or not path.is_relative_to(directory):
+        raise AutotuneError(
+            f"the storage names {name!r}, which would be outside of {directory}",
+            hint="somebody who may write to it did that: use no other worker of it before you know who",
+        )
+    return path
 
 
 def digests_of(contents: Mapping[str, bytes]) -> dict[str, bytes]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -19,14 +20,17 @@ import pytest
 
 from autotune.deploy.deployed import DeployFailed
 from autotune.deploy.host_state import HostState, ObservedHost, unlike
+from autotune.discovery.host_reading import paths_of
 from autotune.environments.base import prepare
 from autotune.environments.stack import StackEnvironment
 from autotune.errors import AutotuneError
-from autotune.runtimes.containers import MANAGER, OURS, RUNTIME, parse_units
+from autotune.runtimes.containers import CHECKED, MANAGER, OURS, RUNTIME, parse_units
 from autotune.services.base import TrialStart
 from autotune.space.facts import HostFacts
 from autotune.target.model import Target
 from autotune.target.read import TargetFile, read
+from autotune.transports.base import Completed
+from autotune.transports.local import LocalTransport
 
 IMAGE = "localhost/autotune-test-nginx"
 PROJECT = "autotune-test"
@@ -79,6 +83,16 @@ def target(
     return read(path)
 
 
+class Asked(LocalTransport):
+    """Does nothing, and keeps what it was asked."""
+
+    script = ""
+
+    def run(self, *argv: Any, **how: Any) -> Completed:
+        self.script = how["input"].decode()
+        return Completed((), 0, "", "")
+
+
 # -- what needs no engine --------------------------------------------------------------------------
 
 
@@ -91,6 +105,35 @@ def test_the_state_of_containers_is_read() -> None:
     assert units["a"].definition == "image=1a environment=2b"
     assert [unit.active for unit in units.values()] == [True, False, False]
     assert [unit.exists for unit in units.values()] == [True, True, False]
+
+
+def test_data_and_applications_are_never_read_out_of_a_container() -> None:
+    assert paths_of(["postgresql"]) == ("/etc/postgresql",)
+    assert all(path.startswith("/etc") for path in paths_of(["gunicorn", "nginx+php-fpm"]))
+
+
+def test_what_is_read_out_of_a_container_is_bounded() -> None:
+    script = f"""{MANAGER.functions}
+container() {{ echo 1; }}
+engine() {{ cat /dev/zero; }}
+packed {UNIT} /etc/nginx | wc -c"""
+    printed = subprocess.run(["sh", "-c", script], capture_output=True, text=True, check=True)
+    assert 64 * 2**20 < int(printed.stdout) < 96 * 2**20
+
+
+def test_two_at_once_do_not_meet(tmp_path: Path) -> None:
+    file = target(tmp_path)
+    facts = {"box": HostFacts(cpus=2, memory=2**32)}
+    stack = RUNTIME.lay_out(file, "", facts, {"box": {"nginx": "nginx"}}, {})
+    cases = [(part, {"/etc/nginx/nginx.conf": b"x"})
+             for part in stack.parts if part.service.name == "nginx"]  # fmt: skip
+    asked = [Asked(), Asked()]
+    for transport in asked:
+        with pytest.raises(AutotuneError):
+            RUNTIME.refusals(transport, cases)
+    first, second = (set(re.findall(rf"{CHECKED}/(\w+)", each.script)) for each in asked)
+    assert len(first) == len(second) == 1
+    assert first != second
 
 
 @pytest.mark.parametrize("answer", ["", "yes running\n", "yes running x 0\n", "a\nb\n"])

@@ -66,6 +66,13 @@ def test_the_command_counts_more_than_the_file() -> None:
     )
 
 
+@pytest.mark.parametrize("nested", [b"-" * 3000 + b"1", b"1+" * 20_000 + b"1", b"a" + b".b" * 900])
+def test_a_file_that_is_nested_too_deeply_says_nothing(nested: bytes) -> None:
+    tier = adopted(host(COMMAND, b"timeout = " + nested + b"\n"))
+    assert bare(tier)["workers"] == 3
+    assert bare(tier).get("timeout", 30) == 30
+
+
 def test_what_only_the_file_says_is_where_it_starts() -> None:
     tier = adopted(host("gunicorn shop.wsgi"))
     assert bare(tier)["workers"] == 9  # of four processors

@@ -23,7 +23,7 @@ from autotune.discovery.tiers import instances, tiers
 from autotune.environments.base import prepare
 from autotune.errors import AutotuneError
 from autotune.export.write import export_files
-from autotune.loads import bodies, memcaslap, mutilate, start, workload
+from autotune.loads import access_log, bodies, k6_script, memcaslap, mutilate, start, workload
 from autotune.loads.base import Load, LoadResult, LoadSpec, Process, Request
 from autotune.loads.closed import Ab, Clients, ClosedLoad, Wrk
 from autotune.loads.httperf import Httperf
@@ -42,13 +42,16 @@ from autotune.report.studies import open_study
 from autotune.report.summary import summary
 from autotune.report.text import report_lines
 from autotune.report.view import study_view
+from autotune.runtimes import containers
 from autotune.runtimes.systemd import parse_units
+from autotune.services import unit_files
 from autotune.services.apache.adoption import directives as apache_directives
 from autotune.services.apache.diagnosis import doing
 from autotune.services.apache.service import Apache, ApacheModPhp
 from autotune.services.base import Endpoint
 from autotune.services.config_files import Unreadable
 from autotune.services.haproxy import stats as haproxy
+from autotune.services.haproxy import syntax as haproxy_files
 from autotune.services.limits.service import open_files
 from autotune.services.mariadb import service as mariadb
 from autotune.services.mariadb import syntax as mariadb_files
@@ -64,17 +67,25 @@ from autotune.services.readback import listen_backlog
 from autotune.services.redis_protocol import _whole_bulk, alternating
 from autotune.services.registry import diagnosis
 from autotune.services.sysctl.service import in_effect as sysctl_in_effect
+from autotune.services.varnish import service as varnish
 from autotune.space import expression
 from autotune.study import ceilings
 from autotune.study.applying import exported_rss, exported_settings
 from autotune.study.directory import holder
 from autotune.study.store import Follow, reading_of, readings_of, state_of
 from autotune.sweep import request as sweep_request
-from autotune.target import units
+from autotune.target import requests, units
 from autotune.target.read import read as read_target
 from autotune.transports import connection, curl, facts, hostkeys
 from autotune.transports.base import Argv, Completed, SshHost
-from tests.discovery import places
+from tests.discovery import (
+    places,
+    test_gunicorn,
+    test_haproxy,
+    test_mariadb,
+    test_postgresql,
+    test_varnish,
+)
 from tests.fuzz import mutate
 from tests.fuzz.campaign import Entry, Impossible, sane
 from tests.modelled import quiet
@@ -262,6 +273,7 @@ def _loads() -> Iterator[Entry]:
         "bodies", recorded(folder + "curl"), lambda text: bodies.parse(text, b"ok\n"), **never
     )
     yield Entry("uris", ("/a\n/b?c=d\n", "/a\0/b\0"), workload.uris, refusals=(workload.Unusable,))
+    yield Entry("k6 scripts", (SCRIPT,), _script, refusals=(workload.Unusable,), weight=0.5)
     yield Entry("sessions", (SESSIONS,), workload.kinds, refusals=(workload.Unusable,))
     yield Entry("ports of load hosts", (PORTS,), Ports.read, **never)
     yield Entry("kernel of load hosts", ("32768 60999|2|100", "1 2|0|9999999"), _fit, **never)
@@ -275,9 +287,38 @@ def _loads() -> Iterator[Entry]:
     )
 
 
+def _requests(desk: Desk, text: str) -> object:
+    """A target reads what is made of a log, whatever that is called."""
+    recorded = access_log.read(text.splitlines())
+    if not recorded.requests:
+        return []
+    visits = requests.read(desk.file("requests.yaml", recorded.text(text[:40])))
+    if [visit.path for visit in visits] != [
+        path for (_, path), _ in recorded.requests.most_common()
+    ]:
+        raise Impossible("other pages than those of the log")
+    return visits
+
+
+def _script(text: str) -> object:
+    return [*k6_script.imports(text, "shop.js")], k6_script.replaced("shop.js", text)
+
+
 def _fit(text: str) -> dict[str, str]:
     names = ("net.ipv4.ip_local_port_range", "net.ipv4.tcp_tw_reuse", "fs.file-max")
     return fit(dict(zip(names, text.split("|"), strict=False)))
+
+
+LOG = """\
+10.0.0.1 - - [22/Nov/2026:08:00:01 +0000] "GET /?p=12&token=a1B2c3D4e5F6 HTTP/1.1" 200 5123 "-" "X"
+shop.example:443 10.0.0.1 - bob [22/Nov/2026:08:00:01 +0000] "HEAD /s HTTP/2.0" 304 12 "-" "-"
+"""
+SCRIPT = """\
+import http from 'k6/http';
+import { helper } from './lib/a.js';
+const data = open('./users.json');
+export default function () { http.get(`${__ENV.HOST}/`); }
+"""
 
 
 # -- hosts ------------------------------------------------------------------------------------------
@@ -332,6 +373,11 @@ def _hosts(desk: Desk) -> Iterator[Entry]:
     )
     yield Entry("kernel values", (KERNEL,), facts.parse_kernel, **never)
     yield Entry("files of a host", (FILES,), lambda t: parse_files(("/a", "/b", "/c"), t))
+    yield Entry(
+        "containers of a host",
+        ("yes running 4711 2 image=1a environment=2b \nno absent 0 0\n",),
+        lambda t: containers.parse_units(("a", "b"), t),
+    )
     yield Entry(
         "units of a host", (f"{UNITS}\n{UNITS}",), lambda t: parse_units(("a", "b"), t), weight=2
     )
@@ -454,6 +500,7 @@ def _services() -> Iterator[Entry]:
             ("ini", "*p*.*i*"),
             ("postgresql", "postgresql*"),
             ("mariadb", "mariadb*"),
+            ("haproxy", "haproxy*"),
         )
     }
     unreadable: dict[str, Any] = {"refusals": (Unreadable,)}
@@ -470,6 +517,8 @@ def _services() -> Iterator[Entry]:
     yield Entry("php files", (places.FPM, places.POOL, *own["ini"]), ini.read, **unreadable)
     yield Entry("postgresql files", own["postgresql"], postgresql_files.read, **unreadable)
     yield Entry("mariadb files", own["mariadb"], mariadb_files.read, **unreadable)
+    yield Entry("haproxy files", own["haproxy"], haproxy_files.read, **unreadable)
+    yield Entry("units", (test_varnish.DEBIAN, test_varnish.EDITED), unit_files.read, **never)
     yield Entry("lines of options", (options_text, store_text), option_lines, **unreadable)
     yield Entry("memcached's options", (options_text,), lambda t: options(_bytes(t)))
     yield Entry("nginx -T", recorded(printed, "nginx*"), nginx_in_effect, **never)
@@ -507,6 +556,12 @@ def _services() -> Iterator[Entry]:
         **never,
     )
     yield Entry(
+        "varnish's answers",
+        recorded(printed, "varnish*"),
+        lambda t: (varnish.in_effect(t), varnish.storage_in_effect(t), varnish.counters(t)),
+        **never,
+    )
+    yield Entry(
         "mariadb's variables",
         recorded(printed, "mariadb*"),
         lambda t: (mariadb.in_effect(t), mariadb_counters(t)),
@@ -520,9 +575,21 @@ def _services() -> Iterator[Entry]:
         "redis": (store_text, places.store),
         "balancer": (places.LB, _balancer),
         "apache": (own["apache"][-1], _apache),
+        "haproxy": (own["haproxy"][-1], test_haproxy.balancer),
+        "varnish": (test_varnish.EDITED, lambda t: test_varnish.cache(**{test_varnish.ADMIN: t})),
+        "vcl": (test_varnish.BACKENDS, lambda t: test_varnish.cache(**{VCL: t})),
+        "gunicorn": (test_gunicorn.COMMAND, test_gunicorn.host),
+        "gunicorn.conf.py": (CONF, lambda t: test_gunicorn.host(GUNICORN, _bytes(t))),
+        "mariadb": (own["mariadb"][-1], lambda t: test_mariadb.database(**{"70-shop.cnf": t})),
+        "postgresql": (own["postgresql"][-1], test_postgresql.database),
     }
     for name, (text, host) in hosts.items():
         yield Entry(f"adopting {name}", (text,), lambda t, h=host: _adopted(h(t)), weight=0.2)
+
+
+CONF = "import multiprocessing\nworkers = multiprocessing.cpu_count() * 2 + 1\ntimeout = -(60)\n"
+GUNICORN = "gunicorn -b 127.0.0.1:8000 shop.wsgi"
+VCL = "/etc/varnish/web.vcl"
 
 
 def _balancer(text: str) -> DiscoveredHost:
@@ -564,6 +631,8 @@ def _written(desk: Desk) -> Iterator[Entry]:
     bad = tuple(p.read_text() for p in sorted((TESTS / "target/bad").glob("*.yaml")))
     sweeps = tuple(p.read_text() for p in sorted((ROOT / "targets/sweeps").glob("*.yaml")))
     value_error: dict[str, Any] = {"refusals": (ValueError,)}
+    none: dict[str, Any] = {"refusals": (), "weight": 0.5}
+    yield Entry("access log", (LOG,), lambda t: _requests(desk, t), **none)
     yield Entry(
         "targets",
         (*targets, *bad),

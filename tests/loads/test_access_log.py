@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import gzip
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
 from autotune.cli import app
+from autotune.errors import AutotuneError
 from autotune.loads import access_log
 from autotune.target import requests
 
@@ -73,6 +76,25 @@ def test_the_command_writes_what_a_target_reads(tmp_path: Path) -> None:
     ]  # fmt: skip
     again = CliRunner().invoke(app, words)
     assert "exists already" in str(again.exception)
+
+
+@pytest.mark.parametrize(
+    "damage", [lambda packed: packed[:-20], lambda packed: packed[:12] + b"x" * 40]
+)
+def test_a_log_that_is_cut_or_damaged_cannot_be_read(
+    damage: Callable[[bytes], bytes], tmp_path: Path
+) -> None:
+    log = tmp_path / "access.log.gz"
+    log.write_bytes(damage(gzip.compress("\n".join(LINES).encode())))
+    ended = CliRunner().invoke(app, ["workload", "from-log", str(log)])
+    assert isinstance(ended.exception, AutotuneError)
+    assert "access.log.gz: cannot be read" in str(ended.exception)
+
+
+def test_the_name_of_a_log_stays_in_its_comment(tmp_path: Path) -> None:
+    written = access_log.read(LINES).text("a\nrequests: [{path: /elsewhere}]\n#.log")
+    (tmp_path / "requests.yaml").write_text(written)
+    assert "/elsewhere" not in {visit.path for visit in requests.read(tmp_path / "requests.yaml")}
 
 
 def test_a_log_of_nothing_that_could_be_sent(tmp_path: Path) -> None:

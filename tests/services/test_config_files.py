@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import io
 import tarfile
+from pathlib import Path
 
 import pytest
 
-from autotune.services.config_files import Tree, gather, unpacked
+from autotune.services.config_files import LARGEST, Tree, gather, unpacked
 from autotune.services.nginx.adoption import MAIN, read
 
 TREE = Tree(
@@ -59,3 +60,15 @@ def test_files_that_include_their_own_directory_do_not_multiply_without_end() ->
     config = read(tree)
     assert len(config.directives) < 10_000
     assert "more than 1000 other files" in config.unread["/etc/nginx/conf.d/a"]
+
+
+def test_an_archive_that_is_larger_than_configurations_are_is_refused() -> None:
+    packed = io.BytesIO()
+    with tarfile.open(fileobj=packed, mode="w:gz") as tar:
+        member = tarfile.TarInfo("etc/nginx/nginx.conf")
+        member.size = LARGEST + 1
+        with Path("/dev/zero").open("rb") as zeros:
+            tar.addfile(member, zeros)
+    assert len(packed.getvalue()) < 100_000
+    with pytest.raises(tarfile.TarError, match="64 MB"):
+        unpacked(packed.getvalue())

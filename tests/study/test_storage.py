@@ -30,7 +30,7 @@ from autotune.optimize.searcher import Searcher, Suggestion
 from autotune.space.space import Space
 from autotune.study import beds as study_beds
 from autotune.study import journal, loop, storage
-from autotune.study.joining import begin, join, joining
+from autotune.study.joining import begin, join, joining, own_target
 from autotune.study.loop import LEARNED, Proposal
 from autotune.study.optuna_copy import copying
 from autotune.study.records import Phase, State, replay
@@ -331,6 +331,46 @@ def test_tables_of_an_earlier_version_are_migrated_and_of_a_later_one_refused(
     with pytest.raises(AutotuneError, match="tables of version 99") as raised:
         Storage(url)
     assert raised.value.hint is not None
+
+
+@pytest.mark.stack
+@pytest.mark.parametrize(
+    ("trial", "name"),
+    [(0, "../../../outside"), ("../..", "outside"), ("{}", "outside"), (0, "a/\0")],
+)
+def test_files_of_another_worker_stay_in_their_study(
+    trial: int | str, name: str, shared: tuple[Storage, SharedStudy], tmp_path: Path
+) -> None:
+    database, study = shared
+    record = {"event": "deployed", "trial": f"{trial}".format(tmp_path), "files": {name: "0"}}
+    database.transaction(
+        lambda c: storage.append(c, study.number, study.name, [record], {"0": b"x"})
+    )
+    with pytest.raises(AutotuneError, match="would be outside"):
+        database.copy(study, tmp_path / "studies")
+    assert not [*tmp_path.rglob("outside")]
+
+
+@pytest.mark.stack
+@pytest.mark.parametrize("name", ["../outside", "{}/outside"])
+def test_a_study_of_a_storage_is_not_copied_elsewhere(
+    name: str, opened: Storage, tmp_path: Path
+) -> None:
+    assert opened.create(name.format(tmp_path), "name: x", [FIRST])
+    with pytest.raises(AutotuneError, match="would be outside"):
+        opened.copy(opened.find(name.format(tmp_path)), tmp_path / "studies")
+    assert not (tmp_path / "outside").exists()
+
+
+def test_a_study_of_this_machine_keeps_its_target_beside_one_of_that_name_in_a_storage(
+    tmp_path: Path,
+) -> None:
+    with closing(journal.Journal(tmp_path / "events.jsonl")) as events:
+        events.append({**FIRST, "started": "earlier"})
+    (tmp_path / "target.yaml").write_text("name: own")
+    with pytest.raises(AutotuneError, match="another study of that name"):
+        own_target(SharedStudy(1, "x", "name: x", FIRST), tmp_path)
+    assert (tmp_path / "target.yaml").read_text() == "name: own"
 
 
 @pytest.mark.parametrize(

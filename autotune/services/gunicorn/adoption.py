@@ -137,12 +137,12 @@ def _written(tree: Tree, config: Config, name: str, processors: int = 1) -> int 
     content = tree.files.get(tree.real(_path(tree, config)), b"")
     try:
         statements = ast.parse(content).body
-    except (SyntaxError, ValueError):
+        values = {target.id: statement.value for statement in statements
+                  if isinstance(statement, ast.Assign) for target in statement.targets
+                  if isinstance(target, ast.Name)}  # fmt: skip
+        return _value(values[name], processors) if name in values else None
+    except (SyntaxError, ValueError, RecursionError, MemoryError):  # of what is nested too deeply
         return None
-    values = {target.id: statement.value for statement in statements
-              if isinstance(statement, ast.Assign) for target in statement.targets
-              if isinstance(target, ast.Name)}  # fmt: skip
-    return _value(values[name], processors) if name in values else None
 
 
 def _value(node: ast.expr, processors: int) -> int | str:
