@@ -73,6 +73,11 @@ def test_a_file_that_is_nested_too_deeply_says_nothing(nested: bytes) -> None:
     assert bare(tier).get("timeout", 30) == 30
 
 
+def test_a_number_that_nobody_can_mean_is_not_taken() -> None:
+    tier = adopted(host(COMMAND, b"timeout = 18446744073709551616 * 2\n"))
+    assert "gunicorn.timeout" in tier.left
+
+
 def test_what_only_the_file_says_is_where_it_starts() -> None:
     tier = adopted(host("gunicorn shop.wsgi"))
     assert bare(tier)["workers"] == 9  # of four processors

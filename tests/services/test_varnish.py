@@ -9,7 +9,7 @@ import pytest
 from autotune.services.base import Endpoint, Own, Role, Site
 from autotune.services.diagnosis import PartActivity, PartReading, Resource, Rule
 from autotune.services.varnish.diagnosis import DIAGNOSIS
-from autotune.services.varnish.service import SERVICES, in_effect, storage_in_effect
+from autotune.services.varnish.service import SERVICES, counters, in_effect, storage_in_effect
 
 FIXTURES = Path(__file__).parent / "fixtures"
 SETTINGS = {"thread_pools": 2, "thread_pool_max": 10, "storage": 16}
@@ -27,6 +27,17 @@ def test_values_in_effect() -> None:
     assert shown["timeout_idle"] == 5
     assert "listen_depth" not in shown  # the kernel knows better
     assert storage_in_effect((FIXTURES / "varnishstat.txt").read_text()) == {"storage": 16}
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["[" * 5000, '[{"implemented": false}]', '[{"name": "thread_pool_max", "value": 1e999}]',
+     '[{"name": ["x"], "value": 1e300}]', '{"counters": [1]}', '{"counters": {"SMA.s0.g_bytes": 1}}',
+     '{"counters": {"SMA.s0.g_bytes": {"value": 1e300}}}',
+     '{"counters": {"SMA.s0.g_bytes": {"value": "x"}}}'],
+)  # fmt: skip
+def test_what_makes_no_sense_says_nothing(text: str) -> None:
+    assert in_effect(text) == storage_in_effect(text) == counters(text) == {}
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from autotune.services.command_line import unquoted
 from autotune.services.config_files import Config, Directive, Tree, Word
 from autotune.services.directives import NUMBER, Absent, Accepts, Adopted, Tunable, joined
 from autotune.services.gunicorn.service import PARAMETERS, UNIT, Gunicorn
-from autotune.strict import is_whole
+from autotune.strict import LARGEST, is_whole
 
 _PROGRAMS = ("gunicorn", "gunicorn3")
 _FILE = "gunicorn.conf.py"  # read where it is started, unless the command names another
@@ -140,7 +140,10 @@ def _written(tree: Tree, config: Config, name: str, processors: int = 1) -> int 
         values = {target.id: statement.value for statement in statements
                   if isinstance(statement, ast.Assign) for target in statement.targets
                   if isinstance(target, ast.Name)}  # fmt: skip
-        return _value(values[name], processors) if name in values else None
+        value = _value(values[name], processors) if name in values else None
+        return (
+            value if isinstance(value, str | None) or abs(value) < LARGEST else f"{name}: too large"
+        )
     except (SyntaxError, ValueError, RecursionError, MemoryError):  # of what is nested too deeply
         return None
 

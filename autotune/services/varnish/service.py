@@ -5,7 +5,6 @@ All of them take effect in a restart: what `param.set` changes would be forgotte
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from itertools import pairwise
 from typing import Any, ClassVar
@@ -15,6 +14,7 @@ from autotune.services.command_line import started
 from autotune.services.readback import backlog_in_force
 from autotune.services.unit_files import drop_in
 from autotune.services.varnish.parameters import BY_NAME, NEEDS, PARAMETERS
+from autotune.strict import LARGEST, parse_json
 from autotune.target.units import SIZE
 
 UNIT = "varnish.service"
@@ -84,12 +84,12 @@ def counting(site: Site) -> Argv:
 
 def in_effect(text: str) -> Settings:
     """What `param.show -j` prints, in the units of the parameters."""
-    values: dict[str, Any] = {row["name"]: row.get("value") for row in _parsed(text, [])
+    values: dict[str, Any] = {str(row.get("name")): row.get("value") for row in _parsed(text, [])
                               if isinstance(row, dict)}  # fmt: skip
     return {
         name: int(value) // SIZE.get(BY_NAME[name].unit, 1)
         for name, value in values.items()
-        if name in BY_NAME and name != "listen_depth" and isinstance(value, int | float)
+        if name in BY_NAME and name != "listen_depth" and _is_number(value)
     }
 
 
@@ -104,13 +104,19 @@ def storage_in_effect(text: str) -> Settings:
 def counters(text: str) -> Mapping[str, float]:
     """Every counter of `varnishstat -j`."""
     printed = _parsed(text, {})
-    return {name: float(counter["value"]) for name, counter in printed.get("counters", printed).items()
-            if isinstance(counter, dict) and "value" in counter}  # fmt: skip
+    every = printed.get("counters", printed)
+    return {name: float(counter["value"])
+            for name, counter in (every if isinstance(every, dict) else {}).items()
+            if isinstance(counter, dict) and _is_number(counter.get("value"))}  # fmt: skip
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and abs(value) < LARGEST
 
 
 def _parsed(text: str, otherwise: Any) -> Any:
     try:
-        printed = json.loads(text)
+        printed = parse_json(text)
     except ValueError:
         return otherwise
     return printed if isinstance(printed, type(otherwise)) else otherwise
