@@ -1,4 +1,4 @@
-"""The container image and the Debian package: built, tried on a bare Debian, and gone without a trace.
+"""What is released. Image and Debian package: built, tried on a bare Debian, and gone without a trace.
 
 `make test-containers` runs it, as root. Packages come from the distribution and from PyPI.
 """
@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -57,6 +58,14 @@ def trust(tmp_path: Path) -> list[str]:
     (tmp_path / "pip.conf").write_text("[global]\ncert = /tmp/ca.crt\n")
     bundle = "/etc/ssl/certs/ca-certificates.crt"
     return ["-v", f"{bundle}:/tmp/ca.crt:ro", "-v", f"{tmp_path}/pip.conf:/etc/pip.conf:ro"]
+
+
+def test_the_documentation_is_a_site_that_asks_nobody() -> None:
+    out("make", "docs")  # strict: a page outside the navigation or a dead link fails
+    pages = [*(ROOT / "build" / "site").rglob("*.html")]
+    assert len(pages) > 20
+    for page in pages:
+        assert not re.findall(r'<(?:script|img|link)[^>]+="https?://[^"]*"', page.read_text())
 
 
 def test_image_and_package_tune_a_model(base: str, trust: list[str], tmp_path: Path) -> None:

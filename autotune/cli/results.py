@@ -25,7 +25,7 @@ from autotune.cli.options import (
 from autotune.cli.output import print_json, print_study, print_sweep, print_table
 from autotune.cli.session import confirm, looking, reporting, studies_in
 from autotune.errors import AutotuneError
-from autotune.terminal import echo, show_patch
+from autotune.terminal import columns, echo, show, show_patch, wrapped
 
 if TYPE_CHECKING:
     from autotune.report.studies import Study
@@ -64,7 +64,8 @@ def status(
         if not views:
             echo(f"no studies in {studies}: `autotune run TARGET` makes one", err=True)
         for view in views:
-            echo(statuses.render_status(view))
+            lines = [*statuses.render_status(view).splitlines(), ""]
+            show(wrapped(((line, "") for line in lines), columns()))
 
 
 def _readable(root: Path) -> Iterator[Study]:

@@ -407,7 +407,7 @@ Promise.all([unpacked(), plotlyLoaded()]).then(async ([study]) => {
   await drawAll();
   more.addEventListener("toggle", drawAll);
   // What is unfolded is drawn at once: a printer does not wait for one chart after the other.
-  addEventListener("beforeprint", () => { more.open = true; for (const chart of [...SHOWN, ...FOLDED]) chart(); });
+  addEventListener("beforeprint", () => { for (const part of document.querySelectorAll("details")) part.open = true; for (const chart of [...SHOWN, ...FOLDED]) chart(); });
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", drawAll);
   document.documentElement.dataset.drawn = "yes";
 });

@@ -91,6 +91,25 @@ def test_a_page_under_way_renews_itself_until_that_is_paused(
     assert ("renew again</button>" in document) is not renewed
 
 
+# A printer does not wait: all of it is there when the browser has said that it is about to print.
+PRINT = """<script>const asked = setInterval(() => {
+  if (!document.documentElement.dataset.drawn) return;
+  clearInterval(asked);
+  dispatchEvent(new Event("beforeprint"));
+  const plots = [...document.querySelectorAll(".chart:not([hidden]) .plot")];
+  const empty = plots.filter((plot) => !plot.querySelector(".main-svg")).length;
+  const folded = document.querySelectorAll("details:not([open])").length;
+  document.title = `${plots.length} charts, ${empty} empty, ${folded} folded`;
+}, 20)</script>"""
+
+
+def test_all_of_it_is_printed(tmp_path: Path) -> None:
+    page = write_page(open_study(lab_study(tmp_path)), tmp_path / "report.html")
+    page.write_text(page.read_text().replace("</body>", f"{PRINT}</body>"))
+    document, _ = drawn(page, tmp_path / "profile", "")
+    assert f"<title>{len(SECTIONS)} charts, 0 empty, 0 folded</title>" in document
+
+
 @pytest.mark.parametrize("trials", [None, 500])
 def test_a_study_of_the_lab_has_every_chart(trials: int | None, tmp_path: Path) -> None:
     directory = lab_study(tmp_path)
