@@ -24,6 +24,7 @@ _LINE = re.compile(
     r'(?:\S+ )?\S+ \S+ (?:[^\[]{0,200} )?\[[^\]]{5,60}\] "(?P<asked>(?:[^"\\]|\\.)*)" (?P<status>\d{3}) '
 )
 _ASKED = re.compile(r"(?P<method>[A-Z]+) (?P<path>/[!-~]*) HTTP/[0-9.]+")
+_MOST_PAIRS = 10
 _SEPARATORS = re.compile(r"([/?&;=])")
 
 
@@ -49,7 +50,7 @@ class Recorded:
         ]
         for (method, path), count in self.requests.most_common():
             written = "" if method == "GET" else f"method: {method}, "
-            lines.append(f"  - {{{written}path: {json.dumps(path)}, weight: {count}}}")
+            lines.append(f"  - {{{written}path: {_quoted(path)}, weight: {count}}}")
         return "\n".join(lines) + "\n"
 
     def account(self) -> Iterator[str]:
@@ -78,6 +79,13 @@ def read(lines: Iterable[str], *, unsafe: bool = False, most: int = MOST) -> Rec
         del recorded.requests[page]
         recorded.left_out[f"of pages rarer than the {most} most frequent"] += count
     return recorded
+
+
+def _quoted(path: str) -> str:
+    """In YAML. Brackets that are no pairs have their codes: whoever reads it counts what is open."""
+    pairs = all(path.count(a) == path.count(b) <= _MOST_PAIRS for a, b in ("[]", "{}"))
+    coded = re.sub(r"[][{}]", lambda bracket: f"\\u{ord(bracket[0]):04x}", json.dumps(path))
+    return json.dumps(path) if pairs else coded
 
 
 def without_secrets(path: str) -> str:

@@ -97,6 +97,17 @@ def test_the_name_of_a_log_stays_in_its_comment(tmp_path: Path) -> None:
     assert "/elsewhere" not in {visit.path for visit in requests.read(tmp_path / "requests.yaml")}
 
 
+@pytest.mark.parametrize(
+    "path", ["/" + "${" * 200, "/?a[]=1&b[x]=2", "/{" + "}]" * 90, "/[[" + "{}" * 50]
+)
+def test_brackets_in_a_path_are_read_again(path: str, tmp_path: Path) -> None:
+    lines = [f'10.0.0.1 - - [22/Nov/2026:08:00:01 +0000] "GET {path}{n} HTTP/1.1" 200 1'
+             for n in range(99)]  # fmt: skip
+    (tmp_path / "requests.yaml").write_text(access_log.read(lines).text("a.log"))
+    visits = requests.read(tmp_path / "requests.yaml")
+    assert [visit.path for visit in visits] == [f"{path}{n}" for n in range(99)]
+
+
 def test_a_log_of_nothing_that_could_be_sent(tmp_path: Path) -> None:
     (tmp_path / "access.log").write_text("nonsense\n")
     ended = CliRunner().invoke(app, ["workload", "from-log", str(tmp_path / "access.log")])
