@@ -90,7 +90,7 @@ def encoded(holder: Holder) -> str:
 def oneself(study: str) -> Holder:
     """This process as a holder."""
     return Holder(
-        holder=getpass.getuser(),
+        holder=_account(),
         host=socket.gethostname(),
         pid=os.getpid(),
         ticks=_ticks(os.getpid()) or 0,
@@ -207,6 +207,13 @@ def look(transport: Transport) -> ObservedLock:
     except ValueError as error:
         raise CommandFailed(f"{transport.name} does not say how long it is up: {error}") from None
     return ObservedLock(lines[0], uptime, renewed, lines[3] if len(lines) > 3 else "")
+
+
+def _account() -> str:
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):  # in a container, of an account that nothing there names
+        return f"account {os.getuid()}"
 
 
 def _place() -> str:

@@ -58,6 +58,18 @@ def test_a_stale_lock_is_recognised_by_what_is_known(lock: ObservedLock, why: st
     assert why is None or why in (found or "")
 
 
+def test_an_account_without_a_name_holds_a_host_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("LOGNAME", "USER", "LNAME", "USERNAME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(os, "getuid", lambda: 54321)
+    lock = HostLock(Here(tmp_path), "one")
+    assert lock.take() is None
+    lock.release()
+    assert host_lock.oneself("one").holder == "account 54321"
+
+
 def test_a_held_host_is_refused_with_who_holds_it(tmp_path: Path) -> None:
     here = Here(tmp_path)
     first, second = HostLock(here, "one"), HostLock(here, "two")
