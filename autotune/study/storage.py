@@ -99,13 +99,29 @@ class Storage:
             connect_args={**REACHED, "application_name": "autotune"},
         )  # fmt: skip
         try:
-            with self.errors(), self.engine.begin() as connection:
-                _lock(connection, 0)
-                _migrate(connection)
-                self._make_tables()
+            with self.errors():
+                self._prepare()
         except BaseException:
             self.close()
             raise
+
+    def _prepare(self) -> None:
+        """Make or migrate the tables. A server that says it is restarted is waited for until it is back;
+        one that cannot be reached in the first place is not: the URL may be wrong."""
+        restarting, end = False, time.monotonic() + self._within
+        while True:
+            try:
+                with self.engine.begin() as connection:
+                    _lock(connection, 0)
+                    _migrate(connection)
+                    self._make_tables()
+            except AGAIN as error:
+                restarting = restarting or _restarts(error)
+                if not (restarting and _away(error)) or time.monotonic() > end:
+                    raise
+            else:
+                return
+            time.sleep(PAUSE)
 
     def close(self) -> None:
         """Cut its connections."""
@@ -433,8 +449,19 @@ def _checked(url: str) -> URL:
 
 def _away(error: BaseException) -> bool:
     """Whether the database, not what was asked of it, is what failed; Optuna has an error of its own."""
-    cause = error.__cause__ if isinstance(error, StorageInternalError) else error
-    return isinstance(cause, OperationalError | InterfaceError)
+    return isinstance(_of_database(error), OperationalError | InterfaceError)
+
+
+def _of_database(error: BaseException) -> BaseException | None:
+    return error.__cause__ if isinstance(error, StorageInternalError) else error
+
+
+def _restarts(error: BaseException) -> bool:
+    """Whether the server itself says that it ends or begins (class 57P of its states)."""
+    answer = getattr(_of_database(error), "orig", None)
+    # A refused connection has the server's words alone.
+    state = getattr(answer, "sqlstate", None)
+    return state.startswith("57P") if state else "the database system is " in str(answer)
 
 
 def _lock(connection: Connection, key: int) -> None:

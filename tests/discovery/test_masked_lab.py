@@ -11,6 +11,7 @@ from hashlib import md5
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from autotune.discovery.adopting import adopt
@@ -76,11 +77,12 @@ class Onlooker(threading.Thread):
 
     def run(self) -> None:
         while not self.over.wait(0.1):
-            for path in Path("/proc").glob("[0-9]*/cmdline"):
+            for pid in psutil.pids():
                 try:
-                    words = path.read_bytes().replace(b"\0", b" ").decode(errors="replace")
-                except OSError:
+                    raw = Path(f"/proc/{pid}/cmdline").read_bytes()
+                except OSError:  # it has ended
                     continue
+                words = raw.replace(b"\0", b" ").decode(errors="replace")
                 if leaks(words):
                     self.told.add(words)
 

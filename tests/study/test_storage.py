@@ -9,6 +9,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import closing
@@ -260,6 +261,36 @@ def test_a_decision_is_on_record_whole_or_made_again(
         assert attempts == [0, 0]
         assert [t.number for t in one.state.trials] == [0]
         assert one.state == replay(shared[0].records(shared[1]))
+
+
+@pytest.mark.stack
+def test_what_opens_a_storage_as_it_restarts_waits_for_it(opened: Storage) -> None:
+    """A worker that joins at that moment would end, and its bed stand idle."""
+    waiting = (
+        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+        " WHERE application_name = 'autotune' AND wait_event = 'advisory'"
+    )
+    key = {"first": storage.LOCKS}
+    outcome: list[Storage | BaseException] = []
+
+    def open_another() -> None:
+        try:
+            outcome.append(Storage(opened.url.render_as_string(), within=60.0))
+        except BaseException as error:  # noqa: BLE001  # looked at below
+            outcome.append(error)
+
+    thread = threading.Thread(target=open_another)
+    with opened.engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
+        connection.execute(text("SELECT pg_advisory_lock(:first, 0)"), key)
+        thread.start()
+        # As a server that shuts down does to a session.
+        while not connection.execute(text(waiting)).all():
+            time.sleep(0.02)
+        connection.execute(text("SELECT pg_advisory_unlock(:first, 0)"), key)
+    thread.join()
+    (another,) = outcome
+    assert isinstance(another, Storage), another
+    another.close()
 
 
 @pytest.mark.stack

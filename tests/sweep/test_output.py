@@ -105,7 +105,7 @@ def test_what_is_embedded_is_what_the_panels_hold() -> None:
         ((512, 1024), [0.01, 0.02, 0.03, 0.04],
          {"nginx", "ms", "lb.nginx.worker_connections", "0", "40"}),
         (("epoll", "poll"), [0.001, 0.02, 0.3, 4.0],
-         {"worker_connections epoll · nginx", "ms", "requests/s answered", "1000"}),
+         {"worker_connections epoll · nginx", "ms", "requests/s answered", "1,000"}),
     ],
 )  # fmt: skip
 def test_a_browser_draws_it(
