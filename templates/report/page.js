@@ -295,10 +295,16 @@ const COLUMNS = [
 ];
 let sorted = { by: 0, up: true };
 
+// A factor has as many digits as a reader takes in.
+function setting(value) {
+  if (value === null || value === undefined) return "–";
+  return String(typeof value === "number" ? Number(value.toPrecision(Number.isInteger(value) ? 17 : 4)) : value);
+}
+
 function columns() {
   const fixed = COLUMNS.filter(([title]) => title !== "limited by" || data.trials.some((row) => row.limit)).map(([title, value, text]) => [title || `${data.quantity}, ${data.unit.name}`, value, text || ((row) => String(value(row)))]);
   if (data.trials.some((row) => row.bed)) fixed.push(["test bed", (row) => row.bed || "", (row) => row.bed || ""]);
-  const settings = data.columns.map((name, i) => [name, (row) => row.values[i], (row) => (row.values[i] === null || row.values[i] === undefined ? "–" : String(row.values[i]))]);
+  const settings = data.columns.map((name, i) => [name, (row) => row.values[i], (row) => setting(row.values[i])]);
   return [...fixed, ...settings];
 }
 

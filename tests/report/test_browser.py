@@ -69,6 +69,7 @@ def test_every_plot_is_drawn(name: str, tmp_path: Path) -> None:
     measured = any(trial.peak and trial.peak.feasible for trial in study.state.trials)
     assert ("progress" in shown) is measured  # no chart of failures alone
     assert_answered(document, study, 800)
+    assert not re.search(r"\d\.\d{4,}</td>", document)  # more digits than anybody reads
     if name == "improved":
         assert shown >= {"latency", "slices"}
         assert document.count('<tr class="trial') == len(study.state.trials)
