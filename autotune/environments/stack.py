@@ -393,16 +393,20 @@ def prepare(file: TargetFile) -> StackEnvironment:
         parts = environment.lay_out(directory).parts
         space, dropped = without_refused(space, parts, environment.refusals)
     if runtime.installed:
-        _refuse_unsaved(parts, hosts, runtime)
+        _refuse_unsaved(file, space.baseline, parts, hosts, runtime)
     return replace(environment, space=space, dropped=(*in_place.lines, *dropped))
 
 
 def _refuse_unsaved(
-    parts: Sequence[Part], hosts: Mapping[str, Transport], runtime: Runtime
+    file: TargetFile,
+    settings: Settings,
+    parts: Sequence[Part],
+    hosts: Mapping[str, Transport],
+    runtime: Runtime,
 ) -> None:
-    """Raises AutotuneError where a restart would undo what is in no file."""
+    """Raises AutotuneError where a restart would undo what is in no file, or in none any more."""
     for part in parts:
-        if argv := part.service.unsaved(part.site):
+        if argv := part.service.unsaved(part.site, rendered(file, part, settings)):
             manager = runtime.service_manager
             inside = manager.inside(part.site, argv) if manager and manager.inside else argv
             functions = manager.functions if manager else ""

@@ -399,9 +399,9 @@ class Service:
         """Commands that show what is in effect."""
         return ()
 
-    def unsaved(self, site: Site) -> Argv | None:
-        """What prints, as root on its host, what a restart would undo that must not be undone, and
-        below it what to type against that; nothing where all of it is in files."""
+    def unsaved(self, site: Site, files: Mapping[str, bytes]) -> Argv | None:
+        """What prints, as root on its host, what a restart with these ``files`` would undo that must
+        not be undone, and below it what to type against that; nothing where all of it is in them."""
         return None
 
     def beside(self, services: tuple[Service, ...]) -> Service | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Mapping
 from typing import ClassVar
 
@@ -53,17 +54,24 @@ def _whole_bulk(data: bytes) -> bool:
 
 # With the password that the host's own files have: it does not leave the host.
 _AUTH = r"""
+file=$1
 files="$1 $(sed -n 's/^[ \t]*include[ \t]\+//p' "$1")"
 REDISCLI_AUTH=$(sed -n -e 's/^[ \t]*requirepass[ \t]\+//p' -- $files | tail -n 1 |
     sed -e "s/^\(['\"]\)\(.*\)\1[ \t]*$/\2/")
 [ -z "$REDISCLI_AUTH" ] || export REDISCLI_AUTH
 shift
 """
+_PROTECTED = re.compile(rb"(?m)^[ \t]*(?:requirepass|aclfile|user)[ \t]")
 _WITH_AUTH = f'{_AUTH}exec "$@"\n'
 # Users that files name have passwords there; a password is refused by whoever has another, or none.
 _UNSAVED = (
     _AUTH
     + r"""
+if [ -n "$4" ] && grep -q -e '^[ \t]*\(requirepass\|aclfile\|user\)[ \t]' -- $files; then
+    echo "has users or a password in $file, and would have none in the whole file written there"
+    echo 'without `replace: true` its own file is edited; a template of yours may have them, too'
+    exit
+fi
 ! grep -q -e '^[ \t]*\(aclfile\|user\)[ \t]' -- $files || exit 0
 for address in "$2" 127.0.0.1; do
     case $("$1" -h "$address" -p "$3" PING 2>&1) in
@@ -127,10 +135,13 @@ class RedisProtocolServer(Service):
             backlog_in_force(site, "tcp_backlog"),
         )
 
-    def unsaved(self, site: Site) -> Argv | None:
-        """A password that `CONFIG SET` has set, or taken away, is in no file."""
+    def unsaved(self, site: Site, files: Mapping[str, bytes]) -> Argv | None:
+        """A password that `CONFIG SET` has set, or taken away, is in no file; one of a file that is
+        replaced as a whole may be in no other."""
         file, client = _file(site, self.config_path(site)), site.programs["redis-cli"]
-        return ("sh", "-c", _UNSAVED, "sh", file, client, site.listen.host, str(site.listen.port))
+        open_to_all = site.own is None and not any(map(_PROTECTED.search, files.values()))
+        return ("sh", "-c", _UNSAVED, "sh", file, client, site.listen.host, str(site.listen.port),
+                "whole" if open_to_all else "")  # fmt: skip
 
     def loader(self, site: Site) -> Loader:
         """A script inside the store writes a block of pairs at a time: memory stays constant."""

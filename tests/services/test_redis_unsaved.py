@@ -48,7 +48,7 @@ def unsaved(port: int, lines: str, *commands: tuple[str, ...], place: Path) -> s
         own = Own((ConfigFile(str(file), "redis.conf.j2"),))
         site = Site(tier="store", host="h", role=Role.STORE, directory="/run/x", installed=True,
                     listen=Endpoint("127.0.0.1", port), programs=programs, own=own)  # fmt: skip
-        argv = Redis().unsaved(site)
+        argv = Redis().unsaved(site, {})
         assert argv is not None
         return LocalTransport().run(argv).stdout
     finally:
@@ -63,10 +63,40 @@ def test_what_a_file_includes_is_never_an_option_of_what_reads_it(tmp_path: Path
     site = Site(tier="store", host="h", role=Role.STORE, directory="/run/x", installed=True,
                 listen=Endpoint("127.0.0.1", 1), programs={"redis-cli": "true"},
                 own=Own((ConfigFile(str(file), "redis.conf.j2"),)))  # fmt: skip
-    argv = Redis().unsaved(site)
+    argv = Redis().unsaved(site, {})
     assert argv is not None
     LocalTransport().run(argv)
     assert not written.exists()
+
+
+@pytest.mark.parametrize(
+    ("line", "template", "refused"),
+    [
+        ("", b"maxclients 100\n", False),
+        (f'requirepass "{PASSWORD}"\n', b"maxclients 100\n", True),
+        ("aclfile /etc/redis/users.acl\n", b"# requirepass in a comment\n", True),
+        ("user shop on >secret ~* +@all\n", b"maxclients 100\n", True),
+        (f'requirepass "{PASSWORD}"\n', b"maxclients 100\nrequirepass of-a-template\n", False),
+        ("# requirepass foobared\n", b"maxclients 100\n", False),
+    ],
+)
+def test_no_whole_file_takes_a_password_away(
+    port: int, tmp_path: Path, line: str, template: bytes, refused: bool
+) -> None:
+    file = tmp_path / "redis.conf"
+    file.write_text(f"port {port}\n{line}")
+
+    class There(Redis):
+        def config_path(self, site: Site) -> str:
+            return str(file)
+
+    site = Site(tier="store", host="h", role=Role.STORE, directory="/run/x", installed=True,
+                listen=Endpoint("127.0.0.1", port), programs={"redis-cli": "true"})  # fmt: skip
+    argv = There().unsaved(site, {"redis.conf": template})
+    assert argv is not None
+    answer = LocalTransport().run(argv).stdout
+    assert ("whole file" in answer) == refused
+    assert PASSWORD not in answer
 
 
 @pytest.mark.stack
@@ -105,4 +135,6 @@ def test_nothing_is_tuned_that_a_restart_would_open(ground: Ground) -> None:
     assert refused.value.hint is not None
     command = refused.value.hint.partition(" puts ")[0].replace("--askpass", "-a other")
     assert "OK" in ground.sh("flstore", command)
-    ground.bed()
+    with pytest.raises(AutotuneError, match="whole file") as refused:
+        ground.bed()  # `replace: true`, by a template without a password
+    assert "replace: true" in (refused.value.hint or "")
