@@ -100,28 +100,16 @@ class Storage:
         )  # fmt: skip
         try:
             with self.errors():
-                self._prepare()
+                self.again(self._prepare, reached=False)
         except BaseException:
             self.close()
             raise
 
     def _prepare(self) -> None:
-        """Make or migrate the tables. A server that says it is restarted is waited for until it is back;
-        one that cannot be reached in the first place is not: the URL may be wrong."""
-        restarting, end = False, time.monotonic() + self._within
-        while True:
-            try:
-                with self.engine.begin() as connection:
-                    _lock(connection, 0)
-                    _migrate(connection)
-                    self._make_tables()
-            except AGAIN as error:
-                restarting = restarting or _restarts(error)
-                if not (restarting and _away(error)) or time.monotonic() > end:
-                    raise
-            else:
-                return
-            time.sleep(PAUSE)
+        with self.engine.begin() as connection:
+            _lock(connection, 0)
+            _migrate(connection)
+            self._make_tables()
 
     def close(self) -> None:
         """Cut its connections."""
@@ -143,14 +131,16 @@ class Storage:
                 "~/.pgpass or PGPASSWORD",
             ) from error
 
-    def again(self, act: Callable[[], T]) -> T:
-        """What ``act`` does, once more wherever the database was away. Raises AutotuneError."""
+    def again(self, act: Callable[[], T], *, reached: bool = True) -> T:
+        """What ``act`` does, once more wherever the database was away. Where it was not ``reached``
+        before, it has to say that it is restarted: its URL may be wrong. Raises AutotuneError."""
         end = time.monotonic() + self._within
         while True:
             try:
                 return act()
             except AGAIN as error:
-                if not _away(error) or time.monotonic() > end:
+                reached = reached or _restarts(error)
+                if not (reached and _away(error)) or time.monotonic() > end:
                     with self.errors():
                         raise
             time.sleep(PAUSE)
