@@ -16,6 +16,7 @@ from autotune.deploy.deployment import Deployment
 from autotune.deploy.host_commands import Command, ask
 from autotune.deploy.managed_hosts import ManagedHosts
 from autotune.diagnose.context import Bottleneck
+from autotune.discovery.adopting import Written, adopt
 from autotune.environments.load_meter import LoadMeter
 from autotune.environments.stack import StackEnvironment, prepare
 from autotune.errors import AutotuneError
@@ -115,6 +116,23 @@ class Ground:
         left = differing(before, self.pictures())
         assert not left, left
 
+    @contextmanager
+    def adopted(self, *hosts: str, path: str) -> Iterator[tuple[Written, Deployment]]:
+        """The fleet of what runs on these hosts, as `init --from` writes it; then they are as before."""
+        before = self.pictures()
+        out = self.directory / "own.yaml"
+        written = adopt(hosts, out, names(self.lab).ssh_config, path)
+        environment = prepare(read(out))
+        fleet = environment.fleet(self.directory / "own", News().note)
+        fleet.open()
+        try:
+            yield written, fleet
+        finally:
+            fleet.restore()
+            for transport in environment.transports.values():
+                transport.close()
+        assert differing(before, self.pictures()) == []
+
     def pictures(self) -> dict[str, list[str]]:
         return {name: picture(names(self.lab), name) for name in self.transports}
 
@@ -190,6 +208,17 @@ def give_up_soon(fleet: Deployment) -> None:
 
 def acted(actions: Mapping[str, Action]) -> dict[str, Action]:
     return {name: action for name, action in actions.items() if action is not Action.NONE}
+
+
+def redeployed(fleet: Deployment, part: str, **values: object) -> tuple[Settings, Settings]:
+    """The settings with these values of a part (``tier.host.service``), and what is in effect of them:
+    just so, by its restart and nothing else, or by nothing where there are none."""
+    tier, _, service = part.split(".")
+    candidate = fleet.space.candidate({f"{tier}.{service}.{n}": v for n, v in values.items()})
+    result = fleet.deploy(candidate.settings)
+    assert [d for d in result.differences if service in d.parameter] == []
+    assert acted(result.actions) == ({part: Action.RESTART} if values else {})
+    return candidate.settings, result.effective
 
 
 def autotune(*words: str, cwd: Path) -> subprocess.Popen[str]:

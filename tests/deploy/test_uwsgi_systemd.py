@@ -3,23 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from autotune.deploy.deployed import DeployFailed
 from autotune.deploy.deployment import Deployment
-from autotune.discovery.adopting import adopt
-from autotune.environments import stack
-from autotune.lab.plan import names
 from autotune.loads.base import Request
 from autotune.loads.registry import LOADS
-from autotune.services.base import Action, Settings
 from autotune.services.diagnosis import Resource
-from autotune.target.read import read
 from autotune.target.slo import Slo
 from tests.answers import fetched
-from tests.deploy.lab import Ground, News, acted, diagnosed, differing, renewed
+from tests.deploy.lab import Ground, diagnosed, redeployed, renewed
 from tests.lab.shared import NETWORK, SharedLab
 
 pytestmark = pytest.mark.lab
@@ -110,35 +106,18 @@ def test_an_ini_file_is_adopted_changed_refused_starved_and_restored(
 ) -> None:
     print(ground.sh("flweb", site))
     monkeypatch.setattr("autotune.monitor.watch.LAST_SAMPLE", 60.0)  # however busy this machine is
-    before = ground.pictures()
-    out = ground.directory / "own.yaml"
-    written = adopt([f"{NETWORK}.22"], out, names(ground.lab).ssh_config, "/")
-    assert written.tiers == (
-        "lb: nginx on flweb, port 80; forwards to app",
-        f"app: uwsgi on flweb, socket {socket}",
-    )
-    environment = stack.prepare(read(out))
-    fleet = environment.fleet(ground.directory / "own", News().note)
-    fleet.open()
-    try:
+    with ground.adopted(f"{NETWORK}.22", path="/") as (written, fleet):
+        assert written.tiers == (
+            "lb: nginx on flweb, port 80; forwards to app",
+            f"app: uwsgi on flweb, socket {socket}",
+        )
         changed_and_starved(ground, fleet)
-    finally:
-        fleet.restore()
-        for transport in environment.transports.values():
-            transport.close()
-    assert differing(before, ground.pictures()) == []
     texts = [path.read_bytes() for path in ground.directory.rglob("*") if path.is_file()]
     assert PASSWORD.encode() not in b"".join(texts)
 
 
 def changed_and_starved(ground: Ground, fleet: Deployment) -> None:
-    def deployed(**values: object) -> tuple[Settings, Settings]:
-        candidate = fleet.space.candidate({f"app.uwsgi.{n}": v for n, v in values.items()})
-        result = fleet.deploy(candidate.settings)
-        assert [d for d in result.differences if "uwsgi" in d.parameter] == []
-        assert acted(result.actions) == ({APP: Action.RESTART} if values else {})
-        return candidate.settings, result.effective
-
+    deployed = partial(redeployed, fleet, APP)
     _, effective = deployed()
     assert (effective["app.uwsgi.processes"], effective["app.uwsgi.threads"]) == (2, 1)
     assert fetched(fleet.stack.entry, "/") == RIGHT

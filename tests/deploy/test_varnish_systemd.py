@@ -3,23 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from autotune.deploy.deployed import DeployFailed
 from autotune.deploy.deployment import Deployment
-from autotune.discovery.adopting import adopt
-from autotune.environments import stack
-from autotune.lab.plan import names
 from autotune.loads.base import Request
 from autotune.loads.registry import LOADS
-from autotune.services.base import Action, Settings
 from autotune.services.diagnosis import Resource
-from autotune.target.read import read
 from autotune.target.slo import Slo
 from tests.answers import fetched
-from tests.deploy.lab import Ground, News, acted, diagnosed, differing, renewed
+from tests.deploy.lab import Ground, diagnosed, redeployed, renewed
 from tests.lab.shared import NETWORK, SharedLab
 
 pytestmark = pytest.mark.lab
@@ -58,36 +54,18 @@ def ground(shared_lab: SharedLab, tmp_path: Path) -> Iterator[Ground]:
 def test_debian_s_own_is_adopted_changed_refused_starved_and_restored(ground: Ground) -> None:
     ground.sh("flweb", _WEB)
     ground.sh("fllb", _CACHE)
-    before = ground.pictures()
-    out = ground.directory / "own.yaml"
-    written = adopt(
-        [f"{NETWORK}.21", f"{NETWORK}.22"], out, names(ground.lab).ssh_config, "/slow.php"
-    )
-    assert written.tiers[0] == "http_cache: varnish on fllb, port 6081; forwards to web"
-    assert [note for note in written.notes if "fllb" in note] == [
-        "fllb: not tuned, though it listens: sshd (22)"
-    ]
-    environment = stack.prepare(read(out))
-    fleet = environment.fleet(ground.directory / "own", News().note)
-    fleet.open()
-    try:
+    hosts = (f"{NETWORK}.21", f"{NETWORK}.22")
+    with ground.adopted(*hosts, path="/slow.php") as (written, fleet):
+        assert written.tiers[0] == "http_cache: varnish on fllb, port 6081; forwards to web"
+        assert [note for note in written.notes if "fllb" in note] == [
+            "fllb: not tuned, though it listens: sshd (22)"
+        ]
         changed_and_starved(ground, fleet)
-    finally:
-        fleet.restore()
-        for transport in environment.transports.values():
-            transport.close()
-    assert differing(before, ground.pictures()) == []
     assert "malloc,256m" in ground.sh("fllb", "systemctl show -P ExecStart varnish")
 
 
 def changed_and_starved(ground: Ground, fleet: Deployment) -> None:
-    def deployed(**values: object) -> tuple[Settings, Settings]:
-        candidate = fleet.space.candidate({f"http_cache.varnish.{n}": v for n, v in values.items()})
-        result = fleet.deploy(candidate.settings)
-        assert not [d for d in result.differences if d.parameter.startswith("http_cache.varnish")]
-        assert acted(result.actions) == ({CACHE: Action.RESTART} if values else {})
-        return candidate.settings, result.effective
-
+    deployed = partial(redeployed, fleet, CACHE)
     deployed()
     assert fetched(fleet.stack.entry, "/slow.php") == RIGHT
     assert ground.sh("fllb", f"ls {OURS} 2>/dev/null") == ""
