@@ -47,6 +47,8 @@ missing_for_tests() {
   have ssh-keygen || echo openssh-client
   have gunicorn || echo gunicorn # runs an application on a lab host
   have uwsgi || echo uwsgi uwsgi-plugin-python3 # likewise
+  have puma || echo puma # likewise
+  have node || echo nodejs # likewise
   have sudo || echo sudo # hosts are also reached by an account that is not root
 }
 

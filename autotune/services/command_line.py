@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
+from posixpath import basename
 
 from autotune.services import unit_files
 from autotune.services.base import Argv
@@ -20,7 +21,36 @@ from autotune.services.directives import (
 )
 
 COMMAND = "ExecStart"
-Options = Callable[[tuple[Word, ...]], Iterable[Directive]]  # of the words of a command
+Words = tuple[Word, ...]
+Options = Callable[[Words], Iterable[Directive]]  # of the words of a command
+
+
+def options(
+    words: Words, programs: Collection[str], short: Mapping[str, str], flags: Collection[str]
+) -> Iterator[Directive]:
+    """The options behind a program's name (the first of ``programs`` here), under their long names; none
+    of another program. ``flags`` are those without a value."""
+    left = iter(words)
+    for word in left:
+        if basename(word.text.lstrip("-@:+!")) in programs:
+            yield Directive(Word(next(iter(programs)), word.start))
+            break
+    for word in left:
+        name, sign, value = word.text.partition("=")
+        at = word.start + len(name) + len(sign)
+        if not name.startswith("--") and len(name) > 2:
+            name, sign, value, at = name[:2], "=", word.text[2:], word.start + 2
+        if name in flags or not name.startswith("-"):
+            yield Directive(word)
+            continue
+        argument = unquoted(Word(value, at) if sign else next(left, Word("", at)))
+        yield Directive(Word(short.get(name, name), word.start), (argument,))
+
+
+def last(config: Config, option: str) -> str:
+    """What an option is given last; empty where it is not there."""
+    values = [placed.words[0] for placed in config.called(option) if placed.words]
+    return values[-1] if values else ""
 
 
 def gather(tree: Tree, unit: str, options: Options) -> Config:

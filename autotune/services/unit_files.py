@@ -65,6 +65,26 @@ def starting(tree: Tree, unit: str) -> tuple[str, Directive] | None:
     return None
 
 
+def files(tree: Tree, unit: str) -> tuple[str, ...]:
+    """A unit's own file, and its drop-ins in the order that systemd reads them."""
+    own = [path for place in PLACES if (path := tree.real(f"{place}/{unit}")) in tree.files]
+    drop_ins = {basename(path): path for place in reversed(PLACES)
+                for path in tree.matching(f"{place}/{unit}.d/*.conf")}  # fmt: skip
+    return (*own[:1], *(drop_ins[name] for name in sorted(drop_ins)))
+
+
+def option(tree: Tree, unit: str, name: str) -> str:
+    """The first word of what a unit says last of an option; empty where it says nothing of it."""
+    lines = [line for path in files(tree, unit) for line in read(tree.text(path))
+             if line.name.text == name and line.arguments]  # fmt: skip
+    return lines[-1].arguments[0].text if lines else ""
+
+
+def opened(tree: Tree, unit: str) -> str:
+    """Where its socket unit listens for it; empty where there is none."""
+    return option(tree, f"{unit.removesuffix('service')}socket", "ListenStream")
+
+
 def naming(tree: Tree, program: str) -> tuple[str, ...]:
     """Units whose file, or a drop-in of which, has the name of a program in it, each by its own name."""
     files = (path for place in PLACES for pattern in ("*.service", "*.service.d/*.conf")

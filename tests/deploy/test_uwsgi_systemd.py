@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from functools import partial
-from pathlib import Path
 
 import pytest
 
@@ -15,8 +13,8 @@ from autotune.loads.registry import LOADS
 from autotune.services.diagnosis import Resource
 from autotune.target.slo import Slo
 from tests.answers import fetched
-from tests.deploy.lab import Ground, diagnosed, redeployed, renewed
-from tests.lab.shared import NETWORK, SharedLab
+from tests.deploy.lab import Ground, diagnosed, redeployed
+from tests.lab.shared import NETWORK
 
 pytestmark = pytest.mark.lab
 RIGHT = (200, b"right\n")
@@ -92,12 +90,6 @@ SITES = (
 )
 _FILES = "/srv/shop/shop.ini /etc/uwsgi/apps-enabled/shop.ini"
 _PIDS = "/run/shop/pid /run/uwsgi/app/shop/pid"
-
-
-@pytest.fixture
-def ground(shared_lab: SharedLab, tmp_path: Path) -> Iterator[Ground]:
-    with renewed(shared_lab, tmp_path) as ground:
-        yield ground
 
 
 @pytest.mark.parametrize(("site", "socket"), SITES)

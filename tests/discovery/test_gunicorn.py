@@ -12,6 +12,7 @@ from autotune.discovery.host_reading import DiscoveredHost
 from autotune.discovery.tiers import instances, tiers
 from autotune.services.config_files import Tree
 from autotune.space.facts import HostFacts
+from tests.discovery.places import adopted
 
 UNIT = "/etc/systemd/system/shop.service"
 PACKAGED = "/usr/lib/systemd/system/shop.service"
@@ -33,13 +34,6 @@ def host(command: str, conf: bytes = CONF, port: str = "8000", **files: str) -> 
         name="web1", address="10.0.0.1", tree=Tree(texts), facts=HostFacts(4, 8 * 2**30, 65_536),
         backlogs={port: 2048}, processors=4,
     )  # fmt: skip
-
-
-def adopted(of: DiscoveredHost) -> adoption.AdoptedTier:
-    (tier,) = tiers(instances(of)[0])
-    each = adoption.adopt(tier)
-    adoption.check(each)
-    return each
 
 
 def bare(tier: adoption.AdoptedTier) -> dict[str, object]:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from autotune.deploy.templates import of_text
-from autotune.discovery import adoption
 from autotune.discovery.host_reading import DiscoveredHost
-from autotune.discovery.tiers import instances, tiers
+from autotune.discovery.tiers import instances
 from autotune.services.config_files import Tree
 from autotune.space.facts import HostFacts
+from tests.discovery.places import adopted
 
 INI = """\
 [uwsgi]
@@ -33,13 +33,6 @@ def host(
         tree=Tree({name: text.encode() for name, text in texts.items()}),
         units=units, backlogs={place: 100}, processors=4,
     )  # fmt: skip
-
-
-def adopted(of: DiscoveredHost) -> adoption.AdoptedTier:
-    (tier,) = tiers(instances(of)[0])
-    each = adoption.adopt(tier)
-    adoption.check(each)
-    return each
 
 
 def test_its_options_are_edited_in_place_and_others_come_below_the_section_s_name() -> None:

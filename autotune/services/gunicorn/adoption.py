@@ -6,17 +6,18 @@ import ast
 import operator
 import re
 from collections.abc import Iterator
-from posixpath import basename, dirname, join
+from posixpath import join
 from typing import Any
 
-from autotune.services import command_line, unit_files
+from autotune.services import app_server, command_line, unit_files
 from autotune.services.adoption import Adoption, RunningHost, RunningService
+from autotune.services.app_server import Candidate
 from autotune.services.base import Parameter
-from autotune.services.command_line import unquoted
-from autotune.services.config_files import Config, Directive, Tree, Word
+from autotune.services.command_line import Words, last
+from autotune.services.config_files import Config, Directive, Tree
 from autotune.services.directives import NUMBER, Absent, Accepts, Adopted, Tunable, joined
 from autotune.services.gunicorn.service import PARAMETERS, UNIT, Gunicorn
-from autotune.strict import LARGEST, is_whole
+from autotune.strict import LARGEST
 
 _PROGRAMS = ("gunicorn", "gunicorn3")
 _FILE = "gunicorn.conf.py"  # read where it is started, unless the command names another
@@ -34,82 +35,50 @@ _THREADED = ("sync", "gthread")  # with threads the first is the second
 _SUMS = {ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul}
 
 
-def options(words: tuple[Word, ...]) -> Iterator[Directive]:
-    """The options behind the program's name, under their long names; none of another program."""
-    left = iter(words)
-    for word in left:
-        if basename(word.text.lstrip("-@:+!")) in _PROGRAMS:
-            yield Directive(Word("gunicorn", word.start))
-            break
-    for word in left:
-        name, sign, value = word.text.partition("=")
-        at = word.start + len(name) + len(sign)
-        if not name.startswith("--") and len(name) > 2:
-            name, sign, value, at = name[:2], "=", word.text[2:], word.start + 2
-        if name in _FLAGS or not name.startswith("-"):
-            yield Directive(word)
-            continue
-        argument = unquoted(Word(value, at) if sign else next(left, Word("", at)))
-        yield Directive(Word(_SHORT.get(name, name), word.start), (argument,))
+def options(words: Words) -> Iterator[Directive]:
+    return command_line.options(words, _PROGRAMS, _SHORT, _FLAGS)
 
 
 def find(host: RunningHost) -> Iterator[RunningService | str]:
-    """Those at TCP ports, and the first of those at unix sockets."""
-    first = ""
+    return app_server.running(host, Gunicorn, _candidates(host))
+
+
+def _candidates(host: RunningHost) -> Iterator[Candidate | str]:
     for unit in unit_files.naming(host.tree, "gunicorn"):
         config = command_line.gather(host.tree, unit, options)
         place = _listens(host.tree, config, unit)
-        if not config.called("gunicorn") or place not in host.backlogs:
-            continue
-        socket = "" if is_whole(place) else place
-        if config.called("--env"):
+        if config.called("--env") and place in host.backlogs:
             yield f"{unit}: what `--env` gives away is in its command: not tuned; use EnvironmentFile="
-        elif socket and first:
-            yield f"{unit}: of the gunicorns of a host at unix sockets one is tuned, and {first} is"
-        else:
-            first = unit if socket else first
-            yield RunningService(host=host, key="gunicorn", config=config, kind="app", unit=unit,
-                                 port=Gunicorn.port if socket else int(place), listen=socket)  # fmt: skip
+        elif config.called("gunicorn"):
+            yield unit, config, place
 
 
 def _listens(tree: Tree, config: Config, unit: str) -> str:
     """A TCP port, or the name of a unix socket. What systemd opens for it counts more than its own."""
-    bind = _last(config, "--bind") or _written(tree, config, "bind") or "127.0.0.1:8000"
-    place = _opened(tree, unit) or str(bind)
+    bind = last(config, "--bind") or _written(tree, config, unit, "bind") or "127.0.0.1:8000"
+    place = unit_files.opened(tree, unit) or str(bind)
     is_socket = place.startswith(("unix:", "/"))
     return re.sub("^unix:(//)?", "", place) if is_socket else place.rpartition(":")[2]
 
 
-def _opened(tree: Tree, unit: str) -> str:
-    """Where its socket unit listens for it; empty where there is none."""
-    name = f"{unit.removesuffix('service')}socket"
-    paths = (path for place in unit_files.PLACES for path in tree.matching(f"{place}/{name}"))
-    lines = (line for path in paths for line in unit_files.read(tree.text(path)))
-    return next((line.arguments[0].text for line in lines
-                 if line.name.text == "ListenStream" and line.arguments), "")  # fmt: skip
-
-
-def _last(config: Config, option: str) -> str:
-    values = [placed.words[0] for placed in config.called(option) if placed.words]
-    return values[-1] if values else ""
-
-
 def tune(service: RunningService, accepts: Accepts) -> Adopted:
     """Every parameter that is no expression in the configuration file; the command counts more."""
-    config, tree = service.config, service.host.tree
-    kind = _last(config, "--worker-class") or _written(tree, config, "worker_class") or "sync"
+    config, tree, unit = service.config, service.host.tree, service.unit
+    kind = last(config, "--worker-class") or _written(tree, config, unit, "worker_class") or "sync"
     left = {} if kind in _THREADED else {"threads": f"a worker of class {kind} has none"}
-    if _opened(tree, service.unit):
+    if unit_files.opened(tree, unit):
         left["backlog"] = "it is the `Backlog=` of its socket unit"
     tunables = []
     for parameter in PARAMETERS:
-        default = _written(tree, config, parameter.name, service.host.processors)
+        default = _written(tree, config, unit, parameter.name, service.host.processors)
         if isinstance(default, str):
-            left[parameter.name] = f"{_path(tree, config)} works it out: a number has it tuned"
+            left[parameter.name] = (
+                f"{_path(tree, config, unit)} works it out: a number has it tuned"
+            )
         if parameter.name not in left:
             value = parameter.stock if default is None else default
             tunables.append(_tunable(parameter, value))
-    drop_in = unit_files.drop_in(service.unit)
+    drop_in = unit_files.drop_in(unit)
     return joined(Adopted(left=left), command_line.tune(config, tunables, accepts, drop_in))
 
 
@@ -120,21 +89,18 @@ def _tunable(parameter: Parameter, default: Any) -> Tunable:
     return Tunable(name, option, NUMBER, absent=Absent(default, command_line.end, text))
 
 
-def _path(tree: Tree, config: Config) -> str:
+def _path(tree: Tree, config: Config, unit: str) -> str:
     """The configuration file that it reads."""
-    unit = dirname(config.main).removesuffix(".d") if ".d/" in config.main else config.main
-    directories = [line.arguments[0].text
-                   for path in (config.main, unit) if path in tree.files
-                   for line in unit_files.read(tree.text(path))
-                   if line.name.text == "WorkingDirectory" and line.arguments]  # fmt: skip
-    named = _last(config, "--config").removeprefix("file:") or _FILE
-    return join((*directories, "/")[0].lstrip("-"), named)
+    directory = unit_files.option(tree, unit, "WorkingDirectory").lstrip("-") or "/"
+    return join(directory, last(config, "--config").removeprefix("file:") or _FILE)
 
 
-def _written(tree: Tree, config: Config, name: str, processors: int = 1) -> int | str | None:
+def _written(
+    tree: Tree, config: Config, unit: str, name: str, processors: int = 1
+) -> int | str | None:
     """What the configuration file assigns to a name: a number, text, or text that says how it is worked
     out; ``None`` where it says nothing of it."""
-    content = tree.files.get(tree.real(_path(tree, config)), b"")
+    content = tree.files.get(tree.real(_path(tree, config, unit)), b"")
     try:
         statements = ast.parse(content).body
         values = {target.id: statement.value for statement in statements

@@ -9,28 +9,19 @@ import re
 from collections.abc import Mapping
 from typing import ClassVar
 
+from autotune.services.app_server import AppServer, own_socket
 from autotune.services.base import (
     Argv,
-    Endpoint,
     Needs,
     Programs,
     Readback,
-    Role,
-    Service,
     Settings,
     Site,
     guided,
     on_restart,
 )
 from autotune.services.command_line import started
-from autotune.services.diagnosis import (
-    MEASURED,
-    Diagnosis,
-    Finding,
-    PartReading,
-    Resource,
-    too_few,
-)
+from autotune.services.diagnosis import Diagnosis, Resource, counted, too_few
 from autotune.services.readback import backlog_in_force, number
 from autotune.services.unit_files import AS_UNIT, MAIN_WORDS, drop_in
 
@@ -80,15 +71,13 @@ unit=$3
 """
 
 
-class Gunicorn(Service):
+class Gunicorn(AppServer):
     """Runs a Python application behind a proxy, in processes of one or more threads."""
 
     name = "gunicorn"
     title = "gunicorn"
     deployment = "gunicorn"
-    role = Role.APP
     port = 8000
-    runs_application = True
     config = ("", drop_in(UNIT))
     template = "gunicorn/options.conf.j2"
     unit_name = UNIT
@@ -106,9 +95,6 @@ class Gunicorn(Service):
     )
     at_most = (("threads", "worker_connections"),)
 
-    def socket(self, site: Site) -> str | Endpoint:
-        return (site.own and site.own.listen) or site.listen
-
     def validate(self, site: Site, files: Mapping[str, bytes]) -> Argv | None:
         for path, content in files.items():
             if words := started(content.decode(errors="replace")):
@@ -119,7 +105,7 @@ class Gunicorn(Service):
         words = (AS_UNIT, "|".join(sorted(NAMES)), self.unit(site) or UNIT)
         return (
             Readback(("sh", "-c", _SHOWN, "sh", *words), in_effect),
-            backlog_in_force(site, socket=(site.own and site.own.listen) or ""),
+            backlog_in_force(site, socket=own_socket(site)),
         )
 
 
@@ -130,13 +116,6 @@ def in_effect(text: str) -> Settings:
     """What `gunicorn --print-config` prints; the queue is asked of the kernel."""
     printed = re.findall(r"(?m)^(\w+) += (\S+)$", text)
     return {name: number(value) for name, value in printed if name in NAMES - {"backlog"}}
-
-
-def _ended(part: PartReading) -> Finding | None:
-    """Workers that did not answer in time were ended, and their requests with them."""
-    ended = part.activity.complaints.get("timeout", 0)
-    why = f"{ended} workers were silent for longer than `timeout`, and were ended: raise timeout"
-    return Finding(Resource.WORKERS, why, MEASURED) if ended else None
 
 
 DIAGNOSIS = Diagnosis(
@@ -151,6 +130,12 @@ DIAGNOSIS = Diagnosis(
         Resource.CONNECTIONS: ("backlog+", "worker_connections+"),
         Resource.MEMORY: ("workers-", "threads+"),
     },
-    refusal_rules=(_ended,),
+    # Workers that did not answer in time were ended, and their requests with them.
+    refusal_rules=(
+        counted(
+            "timeout",
+            "workers were silent for longer than `timeout`, and were ended: raise timeout",
+        ),
+    ),
     worker_rules=(too_few("workers"),),
 )

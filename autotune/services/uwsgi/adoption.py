@@ -6,8 +6,9 @@ from collections.abc import Iterator
 from itertools import pairwise
 from posixpath import basename, join
 
-from autotune.services import unit_files
+from autotune.services import app_server, unit_files
 from autotune.services.adoption import Adoption, RunningHost, RunningService
+from autotune.services.app_server import Candidate
 from autotune.services.config_files import Config, gather
 from autotune.services.directives import (
     NUMBER,
@@ -28,22 +29,17 @@ _APPLICATIONS = "/etc/uwsgi/apps-enabled"
 
 
 def find(host: RunningHost) -> Iterator[RunningService | str]:
-    """Of each unit its application, if it has one; the first of those at unix sockets."""
-    first = ""
+    return app_server.running(host, Uwsgi, _candidates(host))
+
+
+def _candidates(host: RunningHost) -> Iterator[Candidate | str]:
+    """Of each unit its application, if it has one."""
     for unit, files in dict(_units(host)).items():
         if len(files) > 1:
             yield f"{unit}: {len(files)} applications of uWSGI share it: one that has a unit is tuned"
         for path in files if len(files) == 1 else ():
             config = gather(host.tree, path, syntax.read, syntax.included)
-            place = _listens(config)
-            socket = "" if is_whole(place) else place
-            if socket and first:
-                yield f"{unit}: of the uWSGIs of a host at unix sockets one is tuned, and {first} is"
-            elif place in host.backlogs:
-                first = unit if socket else first
-                port = Uwsgi.port if socket else int(place)
-                yield RunningService(host=host, key="uwsgi", config=config, kind="app", port=port,
-                                     listen=socket, unit=unit)  # fmt: skip
+            yield unit, config, _listens(config)
 
 
 def _units(host: RunningHost) -> Iterator[tuple[str, tuple[str, ...]]]:

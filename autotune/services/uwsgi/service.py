@@ -8,27 +8,23 @@ from collections.abc import Mapping
 from posixpath import basename
 from typing import Any, ClassVar
 
+from autotune.services.app_server import AppServer, own_socket
 from autotune.services.base import (
     Argv,
-    Endpoint,
     Needs,
     Programs,
     Readback,
-    Role,
-    Service,
     Settings,
     Site,
     guided,
     on_restart,
 )
 from autotune.services.diagnosis import (
-    MEASURED,
     WORKING,
-    CounterQuery,
     Diagnosis,
-    Finding,
-    PartReading,
     Resource,
+    by_command,
+    counted,
     too_few,
 )
 from autotune.services.readback import backlog_in_force
@@ -94,15 +90,13 @@ print while defined $socket && defined($_ = <$socket>)
 """
 
 
-class Uwsgi(Service):
+class Uwsgi(AppServer):
     """Runs an application behind a proxy, in processes of one or more threads."""
 
     name = "uwsgi"
     title = "uWSGI"
     deployment = "uwsgi"
-    role = Role.APP
     port = 3031
-    runs_application = True
     config = ("", drop_in(UNIT))
     template = "uwsgi/options.conf.j2"
     unit_name = UNIT
@@ -119,9 +113,6 @@ class Uwsgi(Service):
     )
     at_most = (("cheaper + 1", "processes"),)
 
-    def socket(self, site: Site) -> str | Endpoint:
-        return (site.own and site.own.listen) or site.listen
-
     def validate(self, site: Site, files: Mapping[str, bytes]) -> Argv | None:
         for path in files if site.own else ():
             name = basename(path).removesuffix(".ini")
@@ -129,8 +120,10 @@ class Uwsgi(Service):
         return None  # a drop-in: its words are the unit's
 
     def effective(self, site: Site) -> tuple[Readback, ...]:
-        socket = (site.own and site.own.listen) or ""
-        return (Readback(asking(site), in_effect), backlog_in_force(site, "listen", socket))
+        return (
+            Readback(asking(site), in_effect),
+            backlog_in_force(site, "listen", own_socket(site)),
+        )
 
 
 SERVICES = (Uwsgi(),)
@@ -166,25 +159,8 @@ def counters(text: str) -> Mapping[str, float]:
     return {WORKING: float(in_hand), "harakiri": sum(w.get("harakiri_count", 0.0) for w in workers)}
 
 
-def _ended(part: PartReading) -> Finding | None:
-    ended = int(part.activity.counters.get("harakiri", 0)) or part.activity.complaints.get(
-        "harakiri", 0
-    )
-    why = f"{ended} processes were ended in the middle of a request that took too long: raise harakiri"
-    return Finding(Resource.WORKERS, why, MEASURED) if ended else None
-
-
 DIAGNOSIS = Diagnosis(
-    counters=CounterQuery(
-        question=b"",
-        complete=lambda _: True,
-        command=asking,
-        names=frozenset(),
-        levels=frozenset({WORKING}),
-        more=counters,
-        at_home=True,
-        every=2.0,
-    ),
+    counters=by_command(command=asking, levels=frozenset({WORKING}), more=counters, every=2.0),
     log=lambda site: Uwsgi().unit(site),
     complaints={"harakiri": re.compile(r"HARAKIRI ON WORKER")},
     # One interpreter runs one thread at a time.
@@ -195,6 +171,11 @@ DIAGNOSIS = Diagnosis(
         Resource.CONNECTIONS: ("listen+",),
         Resource.MEMORY: ("processes-", "threads+"),
     },
-    refusal_rules=(_ended,),
+    refusal_rules=(
+        counted(
+            "harakiri",
+            "processes were ended in the middle of a request that took too long: raise harakiri",
+        ),
+    ),
     worker_rules=(too_few("processes"),),
 )

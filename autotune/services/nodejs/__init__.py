@@ -1,0 +1,1 @@
+"""Node.js, which runs applications in JavaScript."""

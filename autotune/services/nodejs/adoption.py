@@ -1,0 +1,83 @@
+"""Which units run Node, where they listen, and what their environment says of parameters."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from posixpath import basename
+
+from autotune.services import app_server, unit_environment, unit_files
+from autotune.services.adoption import Adoption, RunningHost, RunningService
+from autotune.services.app_server import Candidate
+from autotune.services.directives import Accepts, Adopted, joined
+from autotune.services.nodejs.service import FLAGS, OPTIONS, POOL, UNIT, Nodejs
+from autotune.services.unit_environment import Environment, Setting
+
+_PROGRAMS = ("node", "nodejs", "npm", "yarn", "pnpm")
+# Which an application reads is its own affair: one that its unit has is taken for it.
+_WORKERS = ("WEB_CONCURRENCY", "CLUSTER_WORKERS", "NODE_WORKERS", "NUM_WORKERS", "WORKERS",
+            "NODE_CLUSTER_WORKERS", "CLUSTER_SIZE", "INSTANCES")  # fmt: skip
+_OWN = {"max_semi_space_size": 16}  # without the option; of the other it depends on the host
+
+
+def find(host: RunningHost) -> Iterator[RunningService | str]:
+    return app_server.running(host, Nodejs, _candidates(host))
+
+
+def _candidates(host: RunningHost) -> Iterator[Candidate | str]:
+    units = dict.fromkeys(unit for program in _PROGRAMS
+                          for unit in unit_files.naming(host.tree, program))  # fmt: skip
+    running = {unit: environment for unit in units if (environment := _of_node(host, unit))}
+    ports = {unit: environment.number("PORT") for unit, environment in running.items()}
+    own = {listener.port for listener in host.listeners
+           if listener.program in Nodejs.programs["node"]} - {*ports.values()}  # fmt: skip
+    for unit, environment in running.items():
+        port = ports[unit]
+        if port is None and len(own) == 1 and list(ports.values()).count(None) == 1:
+            port = next(iter(own))
+        if port is not None:
+            main = unit_files.files(host.tree, unit)[0]
+            yield unit, unit_environment.config(environment, main), str(port)
+        elif own:
+            yield f"{unit}: nothing says where it listens: `Environment=PORT=…` in the unit has it tuned"
+
+
+def _of_node(host: RunningHost, unit: str) -> Environment | None:
+    """The environment of a unit that starts Node or what comes with it."""
+    programs = [basename(word) for word in _words(host, unit) if "=" not in word]
+    first = next((program for program in programs if program != "env"), "")
+    return unit_environment.read(host.tree, unit) if first in _PROGRAMS else None
+
+
+def _words(host: RunningHost, unit: str) -> list[str]:
+    """The command of a unit."""
+    starting = unit_files.starting(host.tree, unit)
+    return [word.text.lstrip("-@:+!") for word in starting[1].arguments] if starting else []
+
+
+def tune(service: RunningService, accepts: Accepts) -> Adopted:
+    """In the unit's environment, where its command does not say it: that counts more."""
+    environment = unit_environment.read(service.host.tree, service.unit)
+    words = [word.replace("_", "-") for word in _words(service.host, service.unit)]
+    left: dict[str, str] = {}
+    settings = [Setting("uv_threadpool_size", POOL, 4)]
+    for name, option in OPTIONS.items():
+        if any(f"--{word}".startswith(option) for word in words):
+            left[name] = f"its command says `{option}`: in NODE_OPTIONS it is tuned"
+        else:
+            settings.append(Setting(name, FLAGS, _OWN.get(name), option))
+    if variables := [name for name in _WORKERS if environment.value(name)]:
+        settings.append(Setting("workers", variables[0], None))
+    else:
+        left["workers"] = ("nothing in its environment says how many: `Environment=WEB_CONCURRENCY=1` in"
+                           " the unit has it tuned, where the application reads that")  # fmt: skip
+    return joined(Adopted(left=left), unit_environment.tune(environment, settings, accepts))
+
+
+ADOPTION = Adoption(
+    known_as="Node.js",
+    units=(UNIT,),
+    paths=(*unit_files.ANY, *unit_environment.FILES),
+    version="command -v node >/dev/null && echo Node.js $(node --version)",
+    find=find,
+    tune=tune,
+)

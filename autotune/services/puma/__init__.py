@@ -1,0 +1,1 @@
+"""Puma, which runs applications in Ruby."""

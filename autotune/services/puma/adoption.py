@@ -1,0 +1,204 @@
+"""Which Pumas run on a host, and what their configuration files, commands and units say of parameters."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+from posixpath import join
+
+from autotune.services import app_server, command_line, unit_environment, unit_files
+from autotune.services.adoption import Adoption, RunningHost, RunningService
+from autotune.services.app_server import Candidate
+from autotune.services.base import Parameter
+from autotune.services.command_line import Words, last
+from autotune.services.config_files import Config, Directive, PlacedDirective, Word
+from autotune.services.directives import (
+    NUMBER,
+    Absent,
+    Accepts,
+    Adopted,
+    Notation,
+    Position,
+    Tunable,
+    at_end,
+    joined,
+    map_directives,
+)
+from autotune.services.puma import syntax
+from autotune.services.puma.service import PARAMETERS, UNIT, Puma
+from autotune.services.unit_environment import Environment, Setting
+from autotune.strict import is_whole
+
+_PLACES = ("srv/*", "srv/*/*", "opt/*", "opt/*/*", "var/www/*",
+           "var/www/*/*", "home/*/*", "home/*/*/*")  # fmt: skip
+_SHORT = {"-b": "--bind", "-C": "--config", "-e": "--environment", "-p": "--port", "-t": "--threads",
+          "-w": "--workers"}  # fmt: skip
+_FLAGS = frozenset(("-q", "-v", "-s", "-V", "-h")) | {f"--{name}" for name in (
+    "no-config", "debug", "preload", "prune-bundler", "quiet", "log-requests", "silent", "early-hints",
+    "redirect-append", "no-redirect-append",
+)}  # fmt: skip
+# What the command, and else the environment, says of them.
+_OPTIONS = {"workers": ("--workers",), "min_threads": ("--threads",), "max_threads": ("--threads",),
+            "backlog": ("--bind", "--port"), "preload_app": ("--preload",)}  # fmt: skip
+_VARIABLES = {"workers": ("WEB_CONCURRENCY",), "min_threads": ("PUMA_MIN_THREADS", "MIN_THREADS"),
+              "max_threads": ("PUMA_MAX_THREADS", "MAX_THREADS")}  # fmt: skip
+_PRELOAD = "preload_app!"  # whether it is so without a word differs by version
+_SWITCH = Notation({"": True, "true": True, "false": False}.get,
+                   lambda name: f'(" true" if {name} else " false")')  # fmt: skip
+
+
+def options(words: Words) -> Iterator[Directive]:
+    return command_line.options(words, ("puma",), _SHORT, _FLAGS)
+
+
+def find(host: RunningHost) -> Iterator[RunningService | str]:
+    return app_server.running(host, Puma, _candidates(host))
+
+
+def _candidates(host: RunningHost) -> Iterator[Candidate | str]:
+    for unit in unit_files.naming(host.tree, "puma"):
+        command = command_line.gather(host.tree, unit, options)
+        if not command.called("puma"):
+            continue
+        environment = unit_environment.read(host.tree, unit)
+        path = host.tree.real(_path(host, command, environment))
+        if path not in host.tree.files:
+            yield f"{unit}: there is no {path}: with a configuration file there, Puma is tuned"
+            continue
+        text = host.tree.files[path].decode(errors="replace")
+        directives = (*(PlacedDirective(path, directive) for directive in syntax.read(text)),
+                      *command.directives)  # fmt: skip
+        config = unit_environment.config(environment, path, {path: text})
+        config = replace(config, directives=directives)
+        yield unit, config, _listens(host, config, environment)
+
+
+def _path(host: RunningHost, command: Config, environment: Environment) -> str:
+    """The configuration file that it reads."""
+    unit = environment.unit
+    directory = last(command, "--dir") or unit_files.option(host.tree, unit, "WorkingDirectory")
+    names = (environment.value(name) for name in ("APP_ENV", "RACK_ENV", "RAILS_ENV"))
+    name = last(command, "--environment") or next(filter(None, names), "development")
+    paths = [join(directory.lstrip("-") or "/", path)
+             for path in (f"config/puma/{name}.rb", "config/puma.rb")]  # fmt: skip
+    if own := last(command, "--config"):
+        return join(directory.lstrip("-") or "/", own)
+    return next((path for path in paths if host.tree.real(path) in host.tree.files), paths[-1])
+
+
+def _listens(host: RunningHost, config: Config, environment: Environment) -> str:
+    """A TCP port, or the path of a unix socket. What systemd opens for it counts more than its own."""
+    binds = [placed.words[0] for name in ("--bind", "bind") for placed in config.called(name)]
+    ports = [
+        Word(placed.words[0], 0) for name in ("--port", "port") for placed in config.called(name)
+    ]
+    place = unit_files.opened(host.tree, environment.unit) or (binds or [""])[0].strip("\"'")
+    if ports and not place:
+        source = syntax.source(config, ports[0], environment.values)
+        return str(source.value) if source else ""
+    path = re.sub(r"^unix://|\?[^}]*$", "", place)
+    if "://" not in path and "/" in path:
+        tail = path.rpartition("}")[2]  # what is worked out is before it
+        sockets = [socket for socket in host.backlogs if socket.endswith(tail)]
+        return sockets[0] if len(sockets) == 1 else path
+    number = path.rpartition(":")[2] if place else str(Puma.port)
+    if match := re.search(r":#\{(.*)\}$", path):
+        source = syntax.source(config, Word(match[1], 0), environment.values)
+        number = str(source.value) if source else ""
+    return number if is_whole(number) else ""
+
+
+def tune(service: RunningService, accepts: Accepts) -> Adopted:
+    """In its file where that says it, in the unit's environment where it is from there, and else at the
+    end of the file."""
+    config = service.config
+    environment = unit_environment.read(service.host.tree, service.unit)
+    parts, settings = [Adopted()], list[Setting]()
+    owners: dict[Word | str, str] = {}  # of a number that several parameters may be
+    for parameter in PARAMETERS:
+        name, place = parameter.name, _place(service, environment, parameter)
+        if isinstance(place, Word | Setting):
+            number = place.variable if isinstance(place, Setting) else place
+            if (owner := owners.setdefault(number, name)) != name:
+                place = f"it is the same number as {owner}"
+        if isinstance(place, str):
+            parts[0].left[name] = place
+        elif isinstance(place, Setting):
+            settings.append(place)
+        elif isinstance(place, Word):
+            directive = PlacedDirective(config.main, Directive(Word(name, 0), (place,)))
+            alone = replace(config, directives=(directive,))
+            parts.append(map_directives(alone, [Tunable(name, name, NUMBER)], accepts))
+        else:
+            parts.append(map_directives(config, [place], accepts))
+    return joined(*parts, unit_environment.tune(environment, settings, accepts))
+
+
+def _place(
+    service: RunningService, environment: Environment, parameter: Parameter
+) -> Word | Setting | Tunable | str:
+    """The number it is in the file or in the environment, how it is written, or why it stays."""
+    config, name = service.config, parameter.name
+    if why := _left(service, name):
+        return why
+    calls = config.called(name)
+    if not calls:
+        return _absent(config, environment, parameter)
+    if len({call.words[0] for call in calls}) > 1:
+        return f"{config.main} has several values of it"
+    source = syntax.source(config, calls[0].directive.arguments[0], environment.values)
+    if source is None:
+        return f"{config.main} works it out: a number has it tuned"
+    return source.word or Setting(name, source.variable, source.value)
+
+
+def _absent(config: Config, environment: Environment, parameter: Parameter) -> Setting | Tunable:
+    name, notation, absent = parameter.name, NUMBER, None
+    if variables := _VARIABLES.get(name):
+        set_now = (variable for variable in variables if environment.value(variable))
+        return Setting(name, next(set_now, variables[0]), parameter.stock)
+    if name == "preload_app":
+        return Tunable(name, _PRELOAD, _SWITCH)
+    if name == "backlog":
+        binds = [bind.words[0] for bind in config.called("bind")]
+        sign = "&" if any("?" in bind for bind in binds) else "?"
+        absent = Absent(parameter.stock, _end_of_address, f'"{sign}backlog=" ~ backlog')
+    elif name != "max_fast_inline":  # not every version has it
+        first, last = ("", r"\n") if config.texts[config.main].endswith("\n") else (r"\n", "")
+        absent = Absent(parameter.stock, at_end, f'"{first}{name} " ~ {name} ~ "{last}"')
+    return Tunable(name, name, notation, absent=absent)
+
+
+def _end_of_address(config: Config) -> Position | None:
+    """Before the quote behind the only address that it listens at."""
+    match config.called("bind"):
+        case [bind] if bind.words[0].endswith(("'", '"')) and not bind.directive.within:
+            return bind.path, bind.directive.arguments[0].end - 1
+    return None
+
+
+def _left(service: RunningService, name: str) -> str:
+    """Why a parameter stays as it is; empty where nothing speaks against it."""
+    config = service.config
+    for option in _OPTIONS.get(name, ()):
+        if config.called(option):
+            return f"its command says `{option}`: in {config.main} it is tuned"
+    if name == "backlog" and unit_files.opened(service.host.tree, service.unit):
+        return "it is the `Backlog=` of its socket unit"
+    calls = config.called(_PRELOAD if name == "preload_app" else name)
+    if any(call.directive.within for call in calls):
+        return f"{config.main} says it under a condition: a line of its own has it tuned"
+    return ""
+
+
+ADOPTION = Adoption(
+    known_as="Puma",
+    units=(UNIT,),
+    paths=(*unit_files.ANY, *unit_environment.FILES, "etc/puma",
+           *(f"{place}/{path}" for place in _PLACES
+             for path in ("config/puma*.rb", "config/puma/*.rb", "puma*.rb"))),
+    version="command -v puma >/dev/null && puma --version",
+    find=find,
+    tune=tune,
+)  # fmt: skip

@@ -1,0 +1,240 @@
+"""Puma with a configuration file of the user's: what it makes of it, it says itself, run as its unit runs
+it, and ends before it listens. The application is not loaded for that."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+from autotune.services import unit_environment
+from autotune.services.app_server import AppServer, own_socket
+from autotune.services.base import (
+    Argv,
+    Needs,
+    Programs,
+    Readback,
+    Settings,
+    Site,
+    guided,
+    on_restart,
+)
+from autotune.services.diagnosis import (
+    WORKING,
+    Diagnosis,
+    Resource,
+    by_command,
+    counted,
+    too_few,
+)
+from autotune.services.readback import backlog_in_force
+from autotune.services.unit_files import AS_UNIT, drop_in
+
+UNIT = "puma.service"
+DOCS = "puma.io, Puma::DSL"
+DEPLOYMENT = "github.com/puma/puma, Deployment engineering for Puma"
+
+PARAMETERS = guided((
+    on_restart("workers", "Processes of the application; 0 is a single one that nothing manages.",
+        low=0, high="max(4, 4 * cpus)", stock=0, recommended="max(2, 3 * cpus / 2)",
+        source=f"{DEPLOYMENT}, Single vs Cluster mode"),
+    on_restart("max_threads", "Most threads of each, which share one interpreter, a request each.",
+        low=1, high=64, log=True, stock=5, source=f"{DEPLOYMENT}, Single vs Cluster mode"),
+    on_restart("min_threads", "Threads of each that stay where there is no load.",
+        low=0, high=64, stock=0, source=DOCS),
+    on_restart("backlog", "Connections that may wait for a worker; the kernel caps it at somaxconn.",
+        low=64, high=65_535, log=True, stock=1024, adopted=True, source=f"{DOCS}, bind"),
+    on_restart("persistent_timeout", "How long an idle connection of a proxy is kept.",
+        low=1, high=75, log=True, stock=20, unit="s", adopted=True, source=DOCS),
+    on_restart("max_fast_inline", "Requests of one connection in a row before others have their turn.",
+        low=1, high=100, log=True, stock=10, adopted=True, source=DOCS),
+    on_restart("preload_app", "Whether the application is loaded before workers are forked, and shared.",
+        choices=(False, True), stock=False, adopted=True, source=DOCS),
+    # Short ones end what slow pages and slow clients have begun.
+    on_restart("worker_timeout", "How long a silent worker may be at work before it is ended.",
+        low=6, high=600, log=True, stock=60, unit="s", adopted=True, on_demand=True, source=DOCS),
+    on_restart("first_data_timeout", "How long a client may take until its request begins.",
+        low=1, high=300, log=True, stock=30, unit="s", adopted=True, on_demand=True, source=DOCS),
+),
+    capacity="workers+ max_threads+ backlog+",
+    small="min_threads+ persistent_timeout+ max_fast_inline preload_app",
+    safe={"workers": (0, "2 * cpus"), "max_threads": (1, 16), "backlog": (256, 65_535)},
+)  # fmt: skip
+# Whether it preloads where its file says nothing is by its version and the number of its workers.
+NAMES = tuple(p.name for p in PARAMETERS if p.name not in ("backlog", "preload_app"))
+
+# What Ruby loads before Puma: instead of listening it prints what it has made of command and file.
+_ANSWER = f"""
+TracePoint.new(:end) do |point|
+  next unless point.self.inspect == 'Puma::Launcher'
+  Puma::Launcher.class_eval do
+    def run
+      %w[{" ".join(NAMES)}].each {{ |name| puts "#{{name}} = #{{@options[name.to_sym]}}" }}
+      $stdout.flush
+      exit!(true)
+    end
+  end
+end.enable
+"""
+# answer script unit…: `ask LAST words…` runs the unit's command so, with these words and LAST at its end.
+_ASK = r"""
+place=$(mktemp -d) || exit
+trap 'rm -rf "$place"' EXIT
+printf '%s' "$1" >"$place/answer.rb"
+chmod -R a+rX "$place"
+script=$2 unit=$3
+words=$(systemctl show -P ExecStart -- "$unit" | sed 's/.*argv\[\]=//; s/ ; .*//; q')
+set -f
+ask() {
+    last=$1
+    shift
+    sh -c "$script" sh "$unit" "$last" env "RUBYOPT=-r$place/answer" $variables $words "$@"
+}
+"""
+# … variables file: the last of several files counts.
+_CHECK = f"""{_ASK}
+variables=$4
+case $5 in
+    "") answer=$(ask -q 2>&1) && exit ;;
+    *) answer=$(ask "$5" -C 2>&1) && exit ;;
+esac
+printf '%s\\n' "$answer" | grep . | grep -v warning: | head -n 1
+exit 1
+"""
+# Workers are those that run.
+_SHOWN = rf"""{_ASK}
+ask -q 2>/dev/null
+pid=$(systemctl show -P MainPID -- "$unit")
+named() {{ case $(tr '\0' ' ' <"/proc/$1/cmdline") in puma*) ;; *) return 1 ;; esac; }}
+named "$pid" || exit 0
+workers=0
+set +f
+for child in $(cat "/proc/$pid"/task/*/children); do
+    if named "$child"; then workers=$((workers + 1)); fi
+done
+echo "workers = $workers"
+"""
+# file: where it says that its stats are, or that the state is which says so; nothing where it does not.
+_STATS = r"""
+my $path = shift;
+open my $file, '<', $path or exit;
+my $text = join '', grep { !/^\s*#/ } <$file>;
+chdir $1 if $path =~ m{(.*)/config/};
+my ($url) = $text =~ /^\s*activate_control_app[ (]+["']([^"'#]+)["']/m;
+my ($token) = $text =~ /auth_token:\s*["']([^"'#]+)["']/;
+if ($text =~ /^\s*state_path[ (]+["']([^"'#]+)["']/m && open my $state, '<', $1) {
+    $text = join '', <$state>;
+    ($url) = $text =~ /^control_url: "?([^"\n]+)/m;
+    ($token) = $text =~ /^control_auth_token: "?([^"\n]+)/m;
+}
+exit if !$url;
+my ($kind, $place) = $url =~ m{^(unix|tcp)://(.+)} or exit;
+my $socket = $kind eq 'unix' ? IO::Socket::UNIX->new($place) : IO::Socket::INET->new($place);
+exit if !$socket;
+print $socket "GET /stats?token=" . ($token || '') . " HTTP/1.0\r\n\r\n";
+print while defined($_ = <$socket>)
+"""
+
+
+class Puma(AppServer):
+    """Runs a Ruby application behind a proxy, in processes of several threads."""
+
+    name = "puma"
+    title = "Puma"
+    deployment = "puma"
+    port = 9292
+    config = ("", drop_in(UNIT))
+    template = "puma/options.conf.j2"
+    unit_name = UNIT
+    # It may be a gem of the application's own, on nobody's path: then the last is there.
+    programs: ClassVar[Programs] = {"puma": ("puma", "bundle", "ruby", "true")}
+    packages = ("puma",)
+    parameters = PARAMETERS
+    needs = Needs(
+        workers="max(workers, 1) * max_threads",
+        processes="workers + 1",
+        rss=45 * 2**20,
+        memory="max(workers, 1) * max_threads * 1 MB",
+        source="a worker of Puma 5.6 is 20 MB without an application; the first trial measures it",
+    )
+    at_most = (("min_threads", "max_threads"),)
+
+    def validate(self, site: Site, files: Mapping[str, bytes]) -> Argv | None:
+        if not site.own:
+            return None  # a drop-in: its words are the unit's
+        file = next((path for path in files if path.endswith(".rb")), "")
+        variables = " ".join(unit_environment.assignments(files, r"\w+=\d+"))
+        words = (_ANSWER, AS_UNIT, self.unit(site) or UNIT, variables, file)
+        return ("sh", "-c", _CHECK, "sh", *words, *(path for path in files if path != file))
+
+    def effective(self, site: Site) -> tuple[Readback, ...]:
+        words = ("sh", "-c", _SHOWN, "sh", _ANSWER, AS_UNIT, self.unit(site) or UNIT)
+        return (
+            Readback(words, in_effect),
+            Readback(asking(site), of_stats),
+            backlog_in_force(site, socket=own_socket(site)),
+        )
+
+
+SERVICES = (Puma(),)
+
+
+def asking(site: Site) -> Argv:
+    """The command that prints the stats, to be run on its host."""
+    path = Puma().config_path(site)
+    return ("perl", "-MIO::Socket::UNIX", "-MIO::Socket::INET", "-e", _STATS, path)
+
+
+def in_effect(text: str) -> Settings:
+    """What Puma prints of its options; of those that are there twice the second counts."""
+    printed = re.findall(r"(?m)^(\w+) = ([0-9]{1,9})(?:\.0)?$", text)
+    return {name: int(value) for name, value in printed if name in NAMES}
+
+
+def _pools(text: str) -> tuple[int, list[Mapping[str, Any]]]:
+    """Workers, and what each process said last of its threads."""
+    try:
+        stats = json.loads(text[text.find("{") :])
+        if "worker_status" not in stats:
+            return 0, [stats]
+        last = [worker["last_status"] for worker in stats["worker_status"]]
+        return len(last), [status for status in last if status]
+    except (ValueError, KeyError, TypeError):
+        return 0, []
+
+
+def of_stats(text: str) -> Settings:
+    workers, pools = _pools(text)
+    threads = [pool["max_threads"] for pool in pools if isinstance(pool.get("max_threads"), int)]
+    return {"workers": workers, "max_threads": min(threads)} if threads else {}
+
+
+def counters(text: str) -> Mapping[str, float]:
+    """Requests in hand. Workers report theirs every few seconds: that is too late to say."""
+    workers, pools = _pools(text)
+    limit, free = (pools[0].get(name) if pools and not workers else None
+                   for name in ("max_threads", "pool_capacity"))  # fmt: skip
+    return (
+        {WORKING: float(limit - free)} if isinstance(limit, int) and isinstance(free, int) else {}
+    )
+
+
+DIAGNOSIS = Diagnosis(
+    counters=by_command(command=asking, levels=frozenset({WORKING}), more=counters, every=2.0),
+    log=lambda site: Puma().unit(site),
+    complaints={"timeout": re.compile(r"Terminating timed out worker")},
+    # One interpreter runs one thread at a time.
+    threads="workers",
+    moves={
+        Resource.CPU: ("workers+",),
+        Resource.WORKERS: ("workers+", "max_threads+"),
+        Resource.CONNECTIONS: ("backlog+",),
+        Resource.MEMORY: ("workers-", "max_threads+"),
+    },
+    refusal_rules=(
+        counted("timeout", "workers did not report within `worker_timeout`, and were ended: raise"
+                " worker_timeout"),
+    ),
+    worker_rules=(too_few("workers", "max_threads"),),
+)  # fmt: skip

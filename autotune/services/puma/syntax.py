@@ -1,0 +1,125 @@
+"""The lines of a Puma's configuration file, which is Ruby: calls with what they are given, and where a
+number in them is from. Nothing is run: what cannot be told from the text is not told."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from autotune.services.config_files import Config, Directive, Word
+from autotune.strict import is_whole
+
+_QUOTED = r""""(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])*'"""
+_COMMENT = re.compile(rf"({_QUOTED})|(?:^|(?<=\s))#.*")
+_STATEMENT = re.compile(
+    r"[ \t]*(?P<name>[a-z_]\w*[!?]?)(?:(?P<sign>[ \t]*=(?![=~>]))|[ \t]*\(|[ \t]+|$)(?P<rest>.*)"
+)
+_CONDITION = re.compile(r"[ \t](?:if|unless|while|until|rescue)[ \t].*")
+_OPENS = re.compile(
+    r"(?:if|unless|case|while|until|for|begin|def|class|module)\b"
+    r"|.*(?:=\s*(?:if|unless|case|begin)\b.*|(?:\bdo|\{)\s*(?:\|[^|]*\|)?|[\[(])$"
+)
+_CLOSES = re.compile(r"end\b|[}\])]")
+_TOKEN = re.compile(rf"{_QUOTED}|[(\[{{]|[)\]}}]|,|.")
+_VARIABLE = re.compile(
+    r"""\(?(?:Integer\()?\s*ENV(?:
+        \.fetch\(\s*(["'])(?P<fetched>\w+)\1\s*(?:,\s*(?P<or>[^()]*?)\s*)?\)(?:\s*\{\s*(?P<block>[^{}]*?)\s*\})?
+        |\[\s*(["'])(?P<key>\w+)\5\s*\](?:\s*\|\|\s*(?P<else>[^()]*?))?
+    )\s*\)?(?:\.to_i)?\s*\)?""",
+    re.VERBOSE,
+)
+_BACKLOG = re.compile(r"[?&]backlog=(\d+)")
+_DEEPEST = 4  # of variables that are others
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where a number is from: a ``word`` of the file, or a ``variable`` of the environment."""
+
+    value: int
+    word: Word | None = None
+    variable: str = ""
+
+
+def read(text: str) -> tuple[Directive, ...]:
+    """Calls by their names, ``threads`` as the two numbers it is; assignments as ``name=``. ``within``
+    are the blocks around one, and a condition behind it."""
+    directives: list[Directive] = []
+    within: list[tuple[str, ...]] = []
+    is_comment = False
+    for line in re.finditer(r"[^\n]+", text):
+        code = _COMMENT.sub(lambda match: match[1] or "", line[0]).rstrip()
+        words = code.split() or [""]
+        if words[0] == "__END__":
+            break
+        is_comment = words[0] == "=begin" or (is_comment and words[0] != "=end")
+        if is_comment:
+            continue
+        opens = _OPENS.match(code.strip()) and words[-1] != "end"
+        if _CLOSES.match(words[0]) and within:
+            within.pop()
+        if statement := _STATEMENT.fullmatch(code):
+            directives += _directives(statement, line.start(), tuple(within))
+        if opens:
+            within.append((words[0],))
+    return tuple(directives)
+
+
+def _directives(
+    statement: re.Match[str], start: int, within: tuple[tuple[str, ...], ...]
+) -> Iterator[Directive]:
+    name = Word(statement["name"], start + statement.start("name"))
+    rest, place = statement["rest"], start + statement.start("rest")
+    if condition := _CONDITION.search(f" {rest}"):
+        rest, within = rest[: max(condition.start() - 1, 0)], (*within, ("if",))
+    if statement["sign"]:
+        yield Directive(Word(f"{name.text}=", name.start), (_stripped(rest, place),), within)
+        return
+    words = [] if rest.endswith(",") else [*_split(rest, place)]
+    if name.text == "threads":
+        for own, word in zip(("min_threads", "max_threads"), (*words, *words)[:2], strict=False):
+            yield Directive(Word(own, name.start), (word,), within)
+    elif name.text == "bind" and words and (size := _BACKLOG.search(words[0].text)):
+        backlog = Word(size[1], words[0].start + size.start(1))
+        yield Directive(Word("backlog", name.start), (backlog,), within)
+    end = Word("", name.end)
+    yield Directive(name, tuple(words) or (end,), within)
+
+
+def _stripped(text: str, start: int) -> Word:
+    return Word(text.strip(), start + len(text) - len(text.lstrip()))
+
+
+def _split(text: str, start: int) -> Iterator[Word]:
+    """What a call is given, at the commas outside of brackets; a bracket around all of it is gone."""
+    depth, begin, end = 0, 0, len(text)
+    for token in _TOKEN.finditer(text):
+        depth += (token[0] in "([{") - (token[0] in ")]}") if len(token[0]) == 1 else 0
+        if depth < 0:
+            end = token.start()
+            break
+        if token[0] == "," and depth == 0:
+            yield _stripped(text[begin : token.start()], start + begin)
+            begin = token.end()
+    if text[begin:end].strip():
+        yield _stripped(text[begin:end], start + begin)
+
+
+def source(
+    config: Config, word: Word, variables: Mapping[str, str], depth: int = _DEEPEST
+) -> Source | None:
+    """Where the number is from that ``word`` stands for, with these ``variables`` of the environment;
+    ``None`` where it is worked out in another way."""
+    if is_whole(word.text):
+        return Source(int(word.text), word)
+    assigned = [placed.directive for placed in config.called(f"{word.text}=")]
+    if len(assigned) == 1 and not assigned[0].within and depth:
+        return source(config, assigned[0].arguments[0], variables, depth - 1)
+    if match := _VARIABLE.fullmatch(word.text):
+        name = match["fetched"] or match["key"]
+        default = match["or"] or match["block"] or match["else"] or ""
+        text = variables.get(name) or default.strip("\"'")
+        value = source(config, Word(text, word.start), variables, depth - 1) if depth else None
+        return Source(value.value, variable=name) if value else None
+    return None

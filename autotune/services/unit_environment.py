@@ -1,0 +1,200 @@
+"""Variables that a unit gives to its processes: read as systemd does, and set where they are or in a
+drop-in."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from itertools import groupby
+
+from autotune.services import unit_files
+from autotune.services.base import Value
+from autotune.services.command_line import unquoted
+from autotune.services.config_files import Config, Tree, Word
+from autotune.services.directives import (
+    NUMBER,
+    Accepts,
+    Adopted,
+    Edit,
+    exchanged,
+    joined,
+    literal,
+    new_file,
+)
+from autotune.strict import is_whole
+
+# Where files of variables are, mostly.
+FILES = ("etc/default/*", "etc/*.env", "etc/*/*.env", *(f"{place}/{name}" for place in (
+    "srv/*", "srv/*/*", "opt/*", "opt/*/*", "var/www/*", "var/www/*/*", "home/*/*", "home/*/*/*",
+) for name in (".env", "*.env")))  # fmt: skip
+_LINE = re.compile(r"(?m)^[ \t]*(?:export[ \t]+)?(?P<name>\w+)[ \t]*=[ \t]*(?P<value>[^\n]*)$")
+_PLAIN = re.compile(r"""[^"'\\%\n]*""")  # what means itself, in quotes too
+
+
+@dataclass(frozen=True)
+class Variable:
+    """``place`` is where its value begins in the file at ``path``."""
+
+    value: str
+    path: str
+    place: int
+
+
+@dataclass(frozen=True)
+class Environment:
+    """``texts``: the files of a unit; ``unread``: those of variables alone that could not be read."""
+
+    unit: str
+    texts: Mapping[str, str]
+    variables: Mapping[str, Variable]
+    unread: tuple[str, ...] = ()
+
+    def value(self, name: str) -> str:
+        """Empty where it has none."""
+        return self.variables[name].value if name in self.variables else ""
+
+    def number(self, name: str) -> int | None:
+        return int(self.value(name)) if is_whole(self.value(name)) else None
+
+    @property
+    def values(self) -> Mapping[str, str]:
+        return {name: variable.value for name, variable in self.variables.items()}
+
+    @property
+    def drop_in(self) -> str:
+        return unit_files.drop_in(self.unit)
+
+
+@dataclass(frozen=True)
+class Setting:
+    """A parameter whose value a variable is, or the number of an ``option=`` among the variable's words.
+
+    ``default`` is its value where nothing says it; without one it is tuned only where something does.
+    """
+
+    parameter: str
+    variable: str
+    default: Value | None
+    option: str = ""
+
+
+def read(tree: Tree, unit: str) -> Environment:
+    """That of a unit with its drop-ins; what its files of variables say counts more."""
+    texts = {path: tree.text(path) for path in unit_files.files(tree, unit)}
+    variables: dict[str, Variable] = {}
+    named: list[str] = []
+    for path, text in texts.items():
+        for line in unit_files.read(text):
+            words = [unquoted(word) for word in line.arguments]
+            if line.name.text == "Environment":
+                variables = {**variables, **dict(_assigned(path, words))} if words else {}
+            elif line.name.text == "EnvironmentFile":
+                named = [*named, *(word.text.lstrip("-") for word in words)] if words else []
+    for path in named:
+        content = tree.files.get(tree.real(path), b"").decode(errors="replace")
+        variables |= {line["name"]: Variable(line["value"].strip(" \t\r\"'"), path, line.start("value"))
+                      for line in _LINE.finditer(content)}  # fmt: skip
+    unread = tuple(path for path in named if tree.real(path) not in tree.files)
+    return Environment(unit, texts, variables, unread)
+
+
+def _assigned(path: str, words: Iterable[Word]) -> Iterator[tuple[str, Variable]]:
+    for word in words:
+        name, sign, value = word.text.partition("=")
+        if sign:
+            yield name, Variable(value, path, word.start + len(name) + 1)
+
+
+def assignments(files: Mapping[str, bytes], pattern: str) -> tuple[str, ...]:
+    """``NAME=value`` of a unit's ``files`` where all of it matches ``pattern``; the last counts."""
+    lines = (line for path, content in files.items() if path.startswith(unit_files.PLACES)
+             for line in unit_files.read(content.decode(errors="replace"))
+             if line.name.text == "Environment")  # fmt: skip
+    words = (unquoted(word).text for line in lines for word in line.arguments)
+    return tuple(word for word in words if re.fullmatch(pattern, word))
+
+
+def config(environment: Environment, main: str, texts: Mapping[str, str] | None = None) -> Config:
+    """The files of a unit as a configuration, the drop-in that may come among them."""
+    return Config(main, {environment.drop_in: "", **environment.texts, **(texts or {})})
+
+
+def tune(environment: Environment, settings: Iterable[Setting], accepts: Accepts) -> Adopted:
+    """In place where a unit of the host's own says it; a drop-in has what nothing or a package's says."""
+    parts: list[Adopted] = []
+    lines, values = "", dict[str, Value]()
+    by_variable = sorted(settings, key=lambda setting: setting.variable)
+    for name, several in groupby(by_variable, key=lambda setting: setting.variable):
+        adopted, pieces = _pieces(environment, name, [*several], accepts)
+        variable = environment.variables.get(name)
+        if variable and variable.path.startswith(f"{unit_files.PLACES[0]}/"):
+            at = variable.place
+            edits = (Edit(variable.path, at + start, at + end, text) for start, end, text in pieces)
+            adopted = Adopted(tuple(edits), adopted.values, adopted.left)
+        elif pieces:
+            lines += f'Environment="{name}={exchanged(environment.value(name), pieces)}"\n'
+            values |= adopted.values
+        parts.append(adopted)
+    if values:
+        text = environment.texts.get(environment.drop_in, "")
+        header = "" if text else "[Service]\n"
+        parts.append(new_file(environment.drop_in, header + lines, values, len(text)))
+    return joined(*parts)
+
+
+_Pieces = list[tuple[int, int, str]]
+
+
+def _pieces(
+    environment: Environment, name: str, settings: list[Setting], accepts: Accepts
+) -> tuple[Adopted, _Pieces]:
+    """Values and reasons, and what takes the place of parts of a variable's value."""
+    adopted, pieces = Adopted(), _Pieces()
+    for setting in settings:
+        value, piece = _piece(environment, setting)
+        if why := _reason(environment, setting, value):
+            adopted.left[setting.parameter] = why
+        elif value is None or not accepts(setting.parameter, value):
+            text = environment.value(name)
+            adopted.left[setting.parameter] = f"`{name}={text}` is no value to start from"
+        else:
+            adopted.values[setting.parameter] = value
+            pieces.append(piece)
+    return adopted, pieces
+
+
+def _piece(environment: Environment, setting: Setting) -> tuple[Value | None, tuple[int, int, str]]:
+    """The value now, and the part of the variable's that is to follow it."""
+    text, parameter = environment.value(setting.variable), setting.parameter
+    option = setting.option.replace("-", "[-_]")  # either will do
+    number = re.search(rf"(?:^|\s){option}=(\d+)(?!\S)", text) if option else None
+    start = number.start(1) if number else 0
+    written = number[1] if number else "" if setting.option else text
+    if written:
+        value = NUMBER.read(written)
+        if value is None:
+            return None, (0, 0, "")
+        length, expression = NUMBER.expression(parameter, written, value)
+        return value, (start, start + length, expression)
+    if not setting.option:
+        default = None if setting.variable in environment.variables else setting.default
+        return default, (0, 0, f"{{{{ {parameter} }}}}")
+    space = " " if text else ""
+    own = f'"{space}{setting.option}=" ~ {parameter}'
+    condition = f"{parameter} != {literal(setting.default or 0)}"
+    return setting.default, (len(text), len(text), f'{{{{ {own} if {condition} else "" }}}}')
+
+
+def _reason(environment: Environment, setting: Setting, value: Value | None) -> str:
+    """Why a setting is not tuned; empty where it is."""
+    name, variable = setting.variable, environment.variables.get(setting.variable)
+    if variable is None and environment.unread:
+        return f"{environment.unread[0]} was not read, and may say `{name}`"
+    if variable and variable.path not in environment.texts:
+        return f"{variable.path} says `{name}`: `Environment=` of the unit has it tuned"
+    if variable and not _PLAIN.fullmatch(variable.value):
+        return f"`{name}` is no plain text"
+    if value is None and not (variable and not setting.option):
+        return f"there is no `{setting.option or name}`"
+    return ""

@@ -1,0 +1,118 @@
+"""A user's own Node.js adopted: which unit runs it, where it listens, and what its environment says."""
+
+from __future__ import annotations
+
+import pytest
+
+from autotune.deploy.templates import of_text
+from autotune.discovery import adoption
+from autotune.discovery.host_reading import DiscoveredHost
+from autotune.discovery.tiers import instances
+from autotune.services.adoption import Listener
+from autotune.services.config_files import Tree
+from autotune.space.facts import HostFacts
+from tests.discovery.places import adopted
+
+UNIT = "/etc/systemd/system/shop.service"
+PACKAGED = "/usr/lib/systemd/system/shop.service"
+ENVIRONMENT = """\
+Environment=NODE_ENV=production "PORT=3000" WEB_CONCURRENCY=2
+Environment="NODE_OPTIONS=--max_old_space_size=512 --enable-source-maps"
+"""
+
+
+def host(
+    environment: str = ENVIRONMENT,
+    command: str = "/usr/bin/node server.js",
+    path: str = UNIT,
+    listener: Listener | None = None,
+    **files: str,
+) -> DiscoveredHost:
+    unit = f"[Service]\n{environment}ExecStart={command}\n"
+    texts = {path: unit, **files}
+    return DiscoveredHost(
+        name="web1", address="10.0.0.1", facts=HostFacts(4, 8 * 2**30, 65_536),
+        tree=Tree({name: text.encode() for name, text in texts.items()}),
+        backlogs={"3000": 511}, listeners=(listener,) if listener else (),
+    )  # fmt: skip
+
+
+def text_of(tier: adoption.AdoptedTier, **changed: object) -> str:
+    (file,) = tier.own["app.web1.nodejs"].files
+    values = {name.removeprefix("nodejs."): value for name, value in tier.values.items()}
+    return of_text(tier.templates[file.template], {**values, **changed})
+
+
+VALUES = {"nodejs.workers": 2, "nodejs.uv_threadpool_size": 4, "nodejs.max_semi_space_size": 16,
+          "nodejs.max_old_space_size": 512}  # fmt: skip
+
+
+def test_a_unit_of_the_user_s_is_edited_and_a_drop_in_has_the_rest() -> None:
+    tier = adopted(host())
+    assert tier.values == VALUES
+    files = {file.path: file for file in tier.own["app.web1.nodejs"].files}
+    assert [*files] == [UNIT, f"{UNIT}.d/zz-autotune.conf"]
+    values = {"workers": 4, "uv_threadpool_size": 8, "max_semi_space_size": 64,
+              "max_old_space_size": 700}  # fmt: skip
+    unit, drop_in = (of_text(tier.templates[file.template], values) for file in files.values())
+    expected = ENVIRONMENT.replace("Y=2", "Y=4").replace("512", "700")
+    expected = expected.replace("-maps", "-maps --max-semi-space-size=64")
+    assert unit == f"[Service]\n{expected}ExecStart=/usr/bin/node server.js\n"
+    assert drop_in == '[Service]\nEnvironment="UV_THREADPOOL_SIZE=8"\n'
+
+
+def test_a_unit_of_a_package_stays() -> None:
+    tier = adopted(host(path=PACKAGED))
+    assert tier.values == VALUES
+    assert text_of(tier) == ""
+    assert text_of(tier, max_old_space_size=700) == (
+        "[Service]\n"
+        'Environment="NODE_OPTIONS=--max_old_space_size=700 --enable-source-maps"\n'
+        'Environment="UV_THREADPOOL_SIZE=4"\n'
+        'Environment="WEB_CONCURRENCY=2"\n'
+    )
+
+
+def test_what_its_environment_does_not_say_is_named() -> None:
+    tier = adopted(host("", listener=Listener("node", 3000, True)))
+    assert "WEB_CONCURRENCY" in tier.left["nodejs.workers"]
+    assert "there is no" in tier.left["nodejs.max_old_space_size"]
+    assert tier.values == {"nodejs.uv_threadpool_size": 4, "nodejs.max_semi_space_size": 16}
+
+
+@pytest.mark.parametrize(
+    ("environment", "command", "parameter", "why"),
+    [
+        (ENVIRONMENT, "node --max-old-space-size=900 server.js", "max_old_space_size", "its command"),
+        ("Environment=PORT=3000 WORKERS=two\n", "npm start", "workers", "no value to start from"),
+        ('Environment=PORT=3000 "NODE_OPTIONS=-r %h/x"\n', "node x", "max_semi_space_size", "plain"),
+        ("Environment=PORT=3000\nEnvironmentFile=/etc/shop\n", "node x", "uv_threadpool_size",
+         "/etc/shop was not read"),
+    ],
+)  # fmt: skip
+def test_what_is_said_elsewhere_is_left_alone(
+    environment: str, command: str, parameter: str, why: str
+) -> None:
+    assert why in adopted(host(environment, command)).left[f"nodejs.{parameter}"]
+
+
+@pytest.mark.parametrize(
+    "of",
+    [
+        host(command="/usr/bin/prometheus-node-exporter"),
+        host(command="/usr/bin/python3 node"),
+        host("Environment=PORT=80\n"),  # it does not run
+        host("", "/usr/bin/env node x"),
+    ],
+)
+def test_what_is_none_or_does_not_listen(of: DiscoveredHost) -> None:
+    assert instances(of)[0] == ()
+
+
+def test_of_two_the_port_is_in_their_units() -> None:
+    wiki = {"/etc/systemd/system/wiki.service": "[Service]\nExecStart=node wiki.js\n"}
+    running, notes = instances(host("", listener=Listener("node", 3000, True), **wiki))
+    assert running == ()
+    assert sum("PORT" in note for note in notes) == 2
+    running, _ = instances(host(listener=Listener("node", 3001, True), **wiki))
+    assert [instance.port for instance in running] == [3000]
