@@ -44,7 +44,7 @@ def up(
     directory: Directory = None,
     json_: Json = False,
 ) -> None:
-    """Make and boot the target's hosts; those that run already are left alone."""
+    """Make and boot the target's hosts, with its site; those that run already are left alone."""
     from autotune.lab import target_labs
 
     raised = target_labs.up(target, directory)
@@ -54,6 +54,7 @@ def up(
             started=sorted(raised.started),
             seconds=round(raised.seconds, 3),
             named_by_target=not raised.unnamed,
+            site=raised.site,
         )
         return
     for host in raised.lab.hosts:
@@ -61,6 +62,8 @@ def up(
         echo(f"{host.name} ({host.address}) {state}")
     if raised.started:
         echo(f"{len(raised.started)} hosts started in {raised.seconds:.1f} s", err=True)
+    if raised.site:
+        echo("its application is on them, with its data: files of theirs to tune", err=True)
     if raised.unnamed:
         echo(
             f"{target} does not reach them yet; give it\n"

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from posixpath import dirname
 
 from autotune.deploy.host_commands import Command, ask, run_checked
-from autotune.discovery.listening import Listener, listeners
+from autotune.discovery.listening import listeners
 from autotune.errors import AutotuneError
 from autotune.services.adoption import RunningHost
 from autotune.services.config_files import Tree, unpacked
@@ -69,7 +69,6 @@ class DiscoveredHost(RunningHost):
     port: int | None = None
     versions: tuple[str, ...] = ()
     names: frozenset[str] = frozenset()
-    listeners: tuple[Listener, ...] = ()
 
 
 def read_host(transport: Transport, host: SshHost) -> DiscoveredHost:

@@ -78,11 +78,6 @@ def read_files(file: TargetFile, transports: Mapping[str, Transport], runtime: R
     Raises TargetError where something else runs there than the target says.
     """
     tiers = _edited(file)
-    for name, tier in tiers.items():
-        if tier.app:
-            message = f"`app: {tier.app}` comes with files of its own, for hosts that have none"
-            hint = "leave it out to tune what runs there, " + REPLACE
-            raise file.document.error(["tiers", name, "app"], message, hint=hint)
     if runtime.layout.isolated:
         return of_hosts(
             file, {}, {name: _inside(file, name, transports, runtime) for name in tiers}
@@ -112,7 +107,7 @@ def of_hosts(
         adoption.check(each)
     unread = (f"{host}: {path}: {why}" for each in adopted for host, path, why in _unread(each))
     return InPlace(
-        {part: _with_text(own, each) for each in adopted for part, own in each.own.items()},
+        {part: _with_text(file, own, each) for each in adopted for part, own in each.own.items()},
         _running(file, adopted),
         tuple(dict.fromkeys((*unread, *_passed_over(hosts, adopted)))),
     )
@@ -204,9 +199,10 @@ def _running(file: TargetFile, tiers: list[AdoptedTier]) -> Running:
     return Running({**choices, **values}, left)
 
 
-def _with_text(own: Own, tier: AdoptedTier) -> Own:
-    files = (replace(file, text=tier.templates[file.template]) for file in own.files)
-    return replace(own, files=tuple(files))
+def _with_text(file: TargetFile, own: Own, tier: AdoptedTier) -> Own:
+    is_choice = len(file.target.tiers[tier.discovered.name].service) > 1
+    files = tuple(replace(each, text=tier.templates[each.template]) for each in own.files)
+    return replace(own, files=files, deployment=tier.discovered.deployment if is_choice else "")
 
 
 def _unread(tier: AdoptedTier) -> Iterator[tuple[str, str, str]]:

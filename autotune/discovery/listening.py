@@ -4,26 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from posixpath import basename
 
+from autotune.services.adoption import Listener
 from autotune.services.registry import SERVICES
 
 _SOCKET = re.compile(r'LISTEN\s+\d+\s+\d+\s+(\S+):(\d+)\s+\S+(?:\s+users:\(\("([^"]*)")?')
 _LOOPBACK = re.compile(r"127\.|\[::1\]|::1$")
 _LONGEST = 15  # characters of a process's name that the kernel keeps
-
-
-@dataclass(frozen=True)
-class Listener:
-    """A program at a TCP port; ``local``: for the host itself alone. ``""`` is a program unknown."""
-
-    program: str
-    port: int
-    local: bool
-
-    def __str__(self) -> str:
-        return f"{self.program or 'something'} ({self.port}{', locally' if self.local else ''})"
 
 
 def listeners(printed: str) -> tuple[Listener, ...]:

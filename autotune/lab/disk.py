@@ -22,6 +22,8 @@ from autotune.lab.plan import LabHost, LabPlan
 _LOWER = Path("/")
 _OPAQUE = "trusted.overlay.opaque"  # Linux, Documentation/filesystems/overlayfs.rst
 _DONE = "made"
+#: Beside a host's disk as long as what `autotune.lab.site` has put there is on it.
+SITE = "site"
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 #: Directories of / that hold a system's software and settings; of all others a host sees nothing.
 SHARED = frozenset(
@@ -120,6 +122,7 @@ def make_disk(plan: LabPlan, host: LabHost) -> None:
         # this machine, that is; its hosts stop at will, and nothing written is lost by that.
         shutil.rmtree(directory / "work" / "work" / "incompat", ignore_errors=True)
         return
+    (directory / SITE).unlink(missing_ok=True)
     for name in ("upper", "work", "root"):
         if (directory / name).exists():
             shutil.rmtree(directory / name)

@@ -38,12 +38,14 @@ class Raised:
     """A lab that is up: the hosts that ``started`` for it, and the ``seconds`` that took.
 
     ``unnamed``: the target does not say to reach its hosts through the lab's SSH configuration.
+    ``site``: the target's application was put on them.
     """
 
     lab: Lab
     started: frozenset[str]
     seconds: float
     unnamed: bool
+    site: bool
 
 
 def hosts(target: Target) -> list[LabHost]:
@@ -56,7 +58,10 @@ def hosts(target: Target) -> list[LabHost]:
 
 
 def up(path: Path, directory: Path | None = None) -> Raised:
-    """Make and boot the hosts of the target in ``path``; raises ``AutotuneError``."""
+    """Make and boot the hosts of the target in ``path``, and put up its application where the target is
+    to find one; raises ``AutotuneError``."""
+    from autotune.lab import site  # all that deploys is slow to load
+
     file = read(path)
     prerequisites.require()
     place = directory or LABS / file.target.name
@@ -69,7 +74,7 @@ def up(path: Path, directory: Path | None = None) -> Raised:
     named = config and (path.parent / Path(config).expanduser()).resolve() == lab.ssh_config
     running = {(host.name, host.pid) for host in before}
     started = frozenset(host.name for host in lab.hosts if (host.name, host.pid) not in running)
-    return Raised(lab, started, took, unnamed=not named)
+    return Raised(lab, started, took, not named, site.put_up(file, names(place)))
 
 
 def down(what: str, directory: Path | None = None) -> Lab:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from autotune.discovery import adoption
 from autotune.discovery.host_reading import DiscoveredHost
+from autotune.discovery.tiers import instances, tiers
 from autotune.services.config_files import Tree
 from autotune.space.facts import HostFacts
 
@@ -102,3 +104,11 @@ def cache(
 
 def store(text: str = "bind 10.0.0.4\nport 6379\nhz 10\n") -> DiscoveredHost:
     return host("db1", "10.0.0.4", {"/etc/redis/redis.conf": text}, "redis-server.service")
+
+
+def adopted(of: DiscoveredHost) -> adoption.AdoptedTier:
+    """The one tier that is found on a host, with what is tuned there."""
+    (tier,) = tiers(instances(of)[0])
+    each = adoption.adopt(tier)
+    adoption.check(each)
+    return each

@@ -290,12 +290,13 @@ def test_an_exported_role_changes_those_directives_of_the_hosts_own_files_alone(
     assert "refused 1" in ground.sh(NAME, f"sh -s 2>&1 <<'END' || echo refused $?\n{text}\nEND")
     ground.sh(NAME, "sed -i '$d' /etc/nginx/nginx.conf")
 
-    # It starts with the old configuration alone.
+    # It starts, and reloads, with the old configuration alone.
     ground.sh(
         NAME,
         f"""mkdir -p {DROP_IN} && cat >{DROP_IN}/no.conf <<'END'
 [Service]
 ExecStartPre=/bin/sh -c '! grep -q "worker_connections 2000" /etc/nginx/nginx.conf'
+ExecReload=/bin/sh -c '! grep -q "worker_connections 2000" /etc/nginx/nginx.conf'
 END
 systemctl daemon-reload""",
     )
@@ -307,7 +308,10 @@ systemctl daemon-reload""",
     assert served().startswith("site ")
     ground.sh(NAME, f"rm -r {DROP_IN} /var/backups/autotune-*; systemctl daemon-reload")
 
+    process = "systemctl show -P MainPID nginx php8.2-fpm"
+    running = ground.sh(NAME, process)
     played(role)
+    assert ground.sh(NAME, process) == running  # all four take effect by a reload
     assert "worker_connections 2000" in ground.sh(NAME, "cat /etc/nginx/nginx.conf")
     assert served().startswith("site ")
     read_me = (role / "README.md").read_text()

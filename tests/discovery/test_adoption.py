@@ -155,6 +155,18 @@ def test_what_cannot_be_tuned_stays_and_is_told(
     assert re.search(why, tier.left[parameter])
 
 
+@pytest.mark.parametrize("quote", ['"', "'"])
+def test_a_word_in_quotes_is_the_word(quote: str) -> None:
+    pool = f"[www]\nlisten = /run/s\npm = {quote}static{quote}\npm.max_children = 5\n"
+    found = web(pool=pool)
+    tier = adopted(found)["web"]
+    given_back(tier, found)
+    assert tier.values["php_fpm.pm"] == "static"
+    (text,) = (t for path, t in rendered(tier, {"pm": "dynamic"}).items() if "www.conf" in path)
+    assert f"pm = {quote}dynamic{quote}\n" in text
+    assert "pm.start_servers = 2\n" in text
+
+
 @pytest.mark.parametrize(("written", "value"), [("1m", 60), ("75", 75), ("75s", 75), ("0", 0)])
 def test_units(written: str, value: int) -> None:
     found = web(nginx=NGINX.replace("65s", written))

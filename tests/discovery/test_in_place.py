@@ -11,9 +11,9 @@ import pytest
 
 from autotune.discovery.host_reading import DiscoveredHost
 from autotune.discovery.in_place import InPlace, of_hosts, of_record
-from autotune.discovery.listening import Listener
 from autotune.environments.data_loss import without_restarts
 from autotune.errors import AutotuneError, TargetError
+from autotune.services.adoption import Listener
 from autotune.services.config_files import Tree
 from autotune.space import space as spaces
 from autotune.space.space import Space

@@ -172,6 +172,13 @@ def test_a_cache_is_restarted_only_where_the_target_allows_it(ground: Ground) ->
         prepare(read(target(ground, asked)))
 
 
+def test_a_site_of_their_own_is_not_the_reference_application(ground: Ground) -> None:
+    asked = ("uses: [cache, store]}", "app: reference, uses: [cache, store]}")
+    with pytest.raises(TargetError, match=r"there is no /var/www/autotune/kv\.php") as raised:
+        prepare(read(target(ground, asked)))
+    assert "leave `app:` out" in (raised.value.hint or "")
+
+
 def spared_a_handshake(directory: Path) -> bool:
     """Whether a client that comes again over TLS resumes its session."""
 

@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from autotune.discovery.adopting import Asked, _asked, _tiers
-from autotune.discovery.listening import Listener, listeners
+from autotune.discovery.listening import listeners
 from autotune.discovery.tiers import DiscoveredTier, Instance, instances, tiers
+from autotune.services.adoption import Listener
 from tests.discovery.places import LB, cache, host, web
 from tests.loads.tls import NAME, serving
 

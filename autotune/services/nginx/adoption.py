@@ -27,7 +27,7 @@ from autotune.services.directives import (
     joined,
     map_directives,
 )
-from autotune.services.nginx import optional, syntax
+from autotune.services.nginx import optional, syntax, upstreams
 from autotune.strict import is_whole
 
 MAIN = "/etc/nginx/nginx.conf"
@@ -73,6 +73,7 @@ def tune(service: RunningService, accepts: Accepts) -> Adopted:
     connections = adopted.values.get("worker_connections")
     return joined(
         adopted,
+        upstreams.tune(config, service.role, accepts),
         _descriptors(config, connections) if connections else Adopted(),
         _listening(config, accepts),
         _access_log(config, accepts),
@@ -105,11 +106,7 @@ def _tunables(role: Role, processors: int) -> Iterator[Tunable]:
         absent = Absent(default, inside(blocks[0]), line)
         yield Tunable(name, name, notation, blocks, absent=absent)
     if role is Role.PROXY:
-        yield Tunable("upstream_keepalive", "keepalive", NUMBER, ("upstream",))
-        yield Tunable("upstream_keepalive_requests", "keepalive_requests", NUMBER, ("upstream",))
         return
-    yield Tunable("fastcgi_keepalive", "keepalive", NUMBER, ("upstream",))
-    yield Tunable("fastcgi_keep_conn", "fastcgi_keep_conn", ON_OFF)
     yield Tunable("fastcgi_buffer_size", "fastcgi_buffer_size", KILOBYTES,
                   absent=Absent(4, _without_buffers, _BUFFER_SIZE))  # fmt: skip
     yield Tunable("fastcgi_buffers", "fastcgi_buffers", NUMBER,
@@ -126,13 +123,15 @@ def _without_buffers(config: Config) -> Position | None:
 
 def _descriptors(config: Config, connections: Value) -> Adopted:
     """More connections than today need more descriptors: two for each, and some for files."""
-    position = before("events")(config)
-    if config.called("worker_rlimit_nofile") or position is None:
+    needed, more = "2 * worker_connections + 64", f"worker_connections > {connections}"
+    limits, position = config.called("worker_rlimit_nofile"), before("events")(config)
+    if len(limits) == 1 and limits[0].words and is_whole(now := limits[0].words[0]):
+        start, end = limits[0].directive.arguments[0].start, limits[0].end[1]
+        text = f'{{{{ [{int(now)}, {needed}] | max if {more} else "{now}" }}}}'
+        return Adopted((Edit(limits[0].path, start, end, text),))
+    if limits or position is None:
         return Adopted()
-    text = (
-        '{{ "worker_rlimit_nofile " ~ (2 * worker_connections + 64) ~ ";\\n" '
-        f'if worker_connections > {connections} else "" }}}}'
-    )
+    text = f'{{{{ "worker_rlimit_nofile " ~ ({needed}) ~ ";\\n" if {more} else "" }}}}'
     return Adopted((Edit.insertion(position, text),))
 
 
@@ -218,7 +217,8 @@ def passes(config: Config, directive: str) -> tuple[str, ...]:
     servers: dict[str, list[str]] = {}
     for placed in config.called("server"):
         if placed.block == "upstream" and placed.words:
-            servers.setdefault(placed.directive.within[-1][1], []).append(placed.words[0])
+            for name in placed.directive.within[-1][1:]:  # none where nginx would refuse the file
+                servers.setdefault(name, []).append(placed.words[0])
     places: list[str] = []
     for placed in config.called(directive):
         word = (placed.words or ("",))[0]

@@ -11,13 +11,14 @@ from autotune.services.config_files import Directive, Unreadable, Word, unreadab
 from autotune.services.readback import Parser, number
 
 # nginx's own lexis: a comment begins where a word could, and within a word `#`, `}` and quotes are
-# letters like any other; braces that are none of its blocks have to be quoted.
+# letters like any other, as is the brace of `${`; other braces that are no block's have to be quoted.
 _TOKEN = re.compile(
     r"""(?P<space>\s+)|(?P<comment>\#[^\n]*)|(?P<mark>[;{}])"""
     r"""|(?P<word>"(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])*'"""
-    r"""|(?:\\.|\$\{[^}]*\}|[^\s;{}\\"'])(?:\\.|\$\{[^}]*\}|[^\s;{\\])*)""",
+    r"""|(?:\\.|\$\{|[^\s;{}\\"'])(?:\\.|\$\{|[^\s;{\\])*)""",
     re.DOTALL,
 )
+DEEPEST = 100  # blocks: each directive has all it is in
 
 
 def read(text: str) -> tuple[Directive, ...]:
@@ -29,7 +30,7 @@ def _read(text: str) -> Iterator[Directive]:
     blocks: list[tuple[str, ...]] = []
     words: list[Word] = []
     place = 0
-    while place < len(text):
+    while place < len(text) and len(blocks) <= DEEPEST:
         token = _TOKEN.match(text, place)
         if token is None:
             raise unreadable(text, place, "a quote or an escape has no end")
@@ -48,7 +49,9 @@ def _read(text: str) -> Iterator[Directive]:
             words = []
         place = token.end()
     if words or blocks:
-        raise unreadable(text, place, "the file ends within a directive or a block")
+        deep = f"more than {DEEPEST} blocks within each other"
+        ends = "the file ends within a directive or a block"
+        raise unreadable(text, place, deep if len(blocks) > DEEPEST else ends)
 
 
 def _value(word: str) -> Value:

@@ -1,0 +1,146 @@
+"""Connections that nginx keeps to what is behind it, added to a site's own files or taken out of them."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from autotune.discovery.adoption import AdoptedTier, adopt
+from autotune.discovery.host_reading import DiscoveredHost
+from autotune.discovery.tiers import DiscoveredTier, instances
+from autotune.services.base import Value
+from tests.discovery.places import POOL, host
+from tests.discovery.test_adoption import given_back, rendered
+
+MAIN, FPM = "/etc/nginx/nginx.conf", "/etc/php/8.2/fpm/php-fpm.conf"
+KEPT = {"upstream_keepalive": 16, "upstream_keepalive_requests": 500}
+EMPTY = 'proxy_set_header Connection "";'
+BALANCER = """\
+events { worker_connections 512; }
+http {
+    upstream web {
+        least_conn;
+        server 127.0.0.1:81;
+        server 127.0.0.1:82;
+    }
+    server {
+        listen 127.0.0.1:80;
+        location /a { proxy_set_header Host $host; proxy_set_header X-A 1; proxy_pass http://web; }
+        location /b { proxy_pass http://web/b; }
+    }
+}
+"""
+PHP = """\
+events { worker_connections 512; }
+http {
+    upstream pool {
+        server unix:/run/php/php8.2-fpm.sock;
+    }
+    server {
+        listen 127.0.0.1:80;
+        location / { fastcgi_pass pool; }
+    }
+}
+"""
+
+
+def lb(text: str) -> tuple[AdoptedTier, DiscoveredHost]:
+    site = host("lb1", "10.0.0.9", {MAIN: text}, "nginx.service")
+    (front,) = instances(site)[0]
+    return adopt(DiscoveredTier("lb", (front,))), site
+
+
+def web(text: str) -> tuple[AdoptedTier, DiscoveredHost]:
+    site = host("web1", "10.0.0.1", {MAIN: text, FPM: POOL}, "nginx.service", "php8.2-fpm.service")
+    (front,) = instances(site)[0]
+    return adopt(DiscoveredTier("web", (front,))), site
+
+
+def with_changes(tier: AdoptedTier, changed: Mapping[str, Value]) -> str:
+    return next(text for path, text in rendered(tier, changed).items() if path.endswith(MAIN))
+
+
+def accepted(text: str, directory: Path) -> None:
+    """By nginx itself."""
+    path = directory / "nginx.conf"
+    path.write_text(f"pid {directory}/pid;\n{text}")
+    command = (
+        "nginx",
+        "-t",
+        "-q",
+        "-e",
+        f"{directory}/log",
+        "-p",
+        f"{directory}/",
+        "-c",
+        str(path),
+    )
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_a_balancer_that_keeps_none_gets_some_behind_its_method(tmp_path: Path) -> None:
+    tier, site = lb(BALANCER)
+    given_back(tier, site)
+    assert tier.values["nginx.upstream_keepalive"] == 0
+    assert tier.values["nginx.upstream_keepalive_requests"] == 1000
+    text = with_changes(tier, KEPT)
+    accepted(text, tmp_path)
+    lines = [line.strip() for line in text.splitlines()]
+    at = lines.index("server 127.0.0.1:82;")
+    assert lines[at + 1 : at + 3] == ["keepalive 16;", "keepalive_requests 500;"]
+    assert lines[lines.index("http {") + 1 :][:2] == ["proxy_http_version 1.1;", EMPTY]
+    # A block that sets headers has none of those around it.
+    assert lines[lines.index(f"location /a {{ {EMPTY}") + 1].startswith("proxy_set_header Host")
+    assert text.count(EMPTY) == 2
+
+
+@pytest.mark.parametrize(
+    "own",
+    ["proxy_http_version 1.1;", 'proxy_set_header connection "upgrade";',
+     "proxy_set_header Connection $connection_upgrade;"],
+)  # fmt: skip
+def test_what_the_site_says_of_its_connections_stays(own: str) -> None:
+    tier, site = lb(BALANCER.replace("location /b {", f"location /b {{ {own}"))
+    given_back(tier, site)
+    assert "nginx.upstream_keepalive" not in tier.values
+    assert "its own" in tier.left["nginx.upstream_keepalive"]
+
+
+def test_a_server_without_an_upstream_keeps_none() -> None:
+    tier, _ = lb(BALANCER.replace("http://web", "http://127.0.0.1:81"))
+    assert "no `upstream`" in tier.left["nginx.upstream_keepalive"]
+
+
+def test_none_is_no_directive(tmp_path: Path) -> None:
+    tier, site = lb(BALANCER.replace("82;", "82; keepalive  32 ; keepalive_requests 50;"))
+    given_back(tier, site)
+    assert tier.values["nginx.upstream_keepalive"] == 32
+    assert "keepalive  8 ; keepalive_requests 50;" in with_changes(tier, {"upstream_keepalive": 8})
+    without = with_changes(tier, {"upstream_keepalive": 0, "upstream_keepalive_requests": 60})
+    assert "82;  keepalive_requests 60;" in without
+    accepted(without, tmp_path)
+
+
+@pytest.mark.parametrize("said", ["", "fastcgi_keep_conn off;"])
+def test_connections_to_a_pool_are_kept_on_both_sides(tmp_path: Path, said: str) -> None:
+    tier, site = web(PHP.replace("fastcgi_pass", f"{said} fastcgi_pass"))
+    given_back(tier, site)
+    assert tier.values["nginx.fastcgi_keep_conn"] is False
+    assert tier.values["nginx.fastcgi_keepalive"] == 8
+    text = with_changes(tier, {"fastcgi_keep_conn": True, "fastcgi_keepalive": 3})
+    accepted(text, tmp_path)
+    assert "php8.2-fpm.sock;\n        keepalive 3;" in text
+    assert text.count("fastcgi_keep_conn on;") == 1
+    assert with_changes(tier, {"fastcgi_keepalive": 3}) == with_changes(tier, {})
+
+
+def test_a_limit_of_descriptors_goes_up_with_connections_and_never_down() -> None:
+    tier, site = lb(f"worker_rlimit_nofile 2000;\n{BALANCER}")
+    given_back(tier, site)
+    for connections, limit in ((64, 2000), (900, 2000), (4096, 8256)):
+        text = with_changes(tier, {"worker_connections": connections})
+        assert f"worker_rlimit_nofile {limit};" in text
