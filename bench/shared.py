@@ -10,6 +10,7 @@ priced apart: no other worker waits for it. Most of the TRIALS are on record whe
 from __future__ import annotations
 
 import multiprocessing
+import sys
 import tempfile
 import threading
 import time
@@ -31,6 +32,7 @@ from autotune.estimate import PartCapacity
 from autotune.optimize.searcher import Searcher
 from autotune.services.base import Settings
 from autotune.services.diagnosis import Resource
+from autotune.study.beds import AHEAD
 from autotune.study.loop import hear
 from autotune.study.optuna_copy import copying
 from autotune.study.ranking import drifted
@@ -43,11 +45,9 @@ from bench import catalogue
 from tests.study.database import OPTIONS, running
 
 WORKERS, TRIALS, SECONDS = 128, 2000, 30.0
-PROCESSES, TURNS, CHANGES = (
-    2,
-    3,
-    4,
-)  # of the threads, measurements of each, and changes of a configuration
+# Of the threads, measurements of each, and changes of a configuration.
+PROCESSES, TURNS, CHANGES = 2, 3, 4
+SWITCHED = 0.0005  # seconds for which one of them has its process to itself
 HARDWARE = "lab/even"
 FIRST = {"event": "study", "started": "", "shared": True}
 TABLES = text(
@@ -130,7 +130,9 @@ def work(
             return step if isinstance(step, Ask) else Conclude()
 
         def ask() -> Trial | Ask | Conclude:
-            first = store.decide(partial(decided, claim=False))
+            # In a study of many beds the model was asked while the bed measured: it is one decision.
+            ahead = len(store.state.active_beds) >= AHEAD
+            first = store.decide(partial(decided, claim=ahead))
             return store.decide(partial(decided, claim=True)) if first == Ask() else first
 
         start.wait()
@@ -156,6 +158,8 @@ def group(
     url: str, beds: Sequence[str], trials: int, seconds: float, start: Any, results: Any
 ) -> None:
     times: tuple[Times, Times] = ([], [])
+    # Each is a machine of its own: who works is not to hold up who waits for an answer.
+    sys.setswitchinterval(SWITCHED)
     threads = [threading.Thread(target=work, args=(url, bed, trials, seconds, times, start))
                for bed in beds]  # fmt: skip
     for thread in threads:
@@ -234,7 +238,7 @@ def _print_size(storage: Storage, before: int, trials: int) -> None:
     space = catalogue.problem(HARDWARE, 0).space
 
     def search(tables: RDBStorage) -> Searcher:
-        return Searcher(tables, "bench", space, "random", 1)
+        return Searcher(tables, "bench", space, "random", 1, condensed=True)
 
     with copying(storage, study, search):
         pass

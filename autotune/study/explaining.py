@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import asdict
 from math import log
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from optuna.storages import InMemoryStorage
 
 from autotune.environments.base import Environment
 from autotune.errors import AutotuneError
@@ -29,6 +31,16 @@ from autotune.study.store import state_of
 
 PED_ANOVA = "PED-ANOVA: share in what tells the best trials from the rest (Watanabe et al., 2023)"
 MOST = 60  # measurements that a reduction takes by default
+
+
+def check_measurable(directory: Path) -> None:
+    """Raises AutotuneError where nothing can be measured for a study from here alone."""
+    if state_of(directory).shared:
+        raise AutotuneError(
+            f"study {directory.name} is in a storage, and --measure is for a study of one machine",
+            hint="without --measure it says what the model believes; to measure, on a worker, which has "
+            f"a copy: `autotune run TARGET --from {shlex.quote(directory.name)}`, then explain that",
+        )
 
 
 def explain(environment: Environment, directory: Path) -> dict[str, Any]:
@@ -85,8 +97,13 @@ def reduce(
 
 
 def _searcher(environment: Environment, directory: Path, state: State) -> Searcher:
-    """The study's search; all is recorded again, in case the sampler's own storage was lost."""
-    searcher = start.searcher(environment, directory)
+    """The study's search; all is recorded again, in case the sampler's own storage was lost, or lies in
+    a database beside the study, which has not all of each configuration."""
+    searcher = (
+        start.search(environment, directory.name, InMemoryStorage())
+        if state.shared
+        else start.searcher(environment, directory)
+    )
     catch_up(searcher, state)
     return searcher
 

@@ -70,11 +70,11 @@ def join(
         search = start.search(environment, study.name, InMemoryStorage())
         search.part()
         progress.note(f"sampler {search.chosen.name}: {search.chosen.why}")
-        in_tables = partial(start.search, environment, study.name)
+        in_tables = partial(start.search, environment, study.name, condensed=True)
         with storage.errors(), copying(storage, study, in_tables):
             tune(environment, store, search, environment.file.target.budget, progress)
         store.refresh()
-        storage.copy_files(study, list(journal.read(directory / EVENTS)), directory)
+        storage.copy_files(study, journal.read(directory / EVENTS), directory)
 
 
 def joining(study: SharedStudy, storage: Storage, file: TargetFile, beds: str) -> Beds:

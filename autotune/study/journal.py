@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -26,11 +26,14 @@ class Journal:
         durable.sync_directory(path.parent)
 
     def append(self, *records: Record) -> None:
-        lines = b"".join(json.dumps(record, separators=(",", ":"), sort_keys=False).encode() + b"\n"
-                         for record in records)  # fmt: skip
+        self.append_lines([line(record) for record in records])
+
+    def append_lines(self, lines: Iterable[bytes]) -> None:
+        """Records as ``line`` has them."""
+        content = b"".join(each + b"\n" for each in lines)
         written = 0
-        while written < len(lines):
-            written += os.write(self._file, lines[written:])
+        while written < len(content):
+            written += os.write(self._file, content[written:])
         os.fsync(self._file)
 
     def close(self) -> None:
@@ -46,6 +49,10 @@ class Journal:
             os.truncate(self.path, whole)
 
 
+def line(record: Record) -> bytes:
+    return json.dumps(record, separators=(",", ":")).encode()
+
+
 def read(path: Path) -> Iterator[dict[str, Any]]:
     """All whole records of a journal, also while another process writes it.
 
@@ -54,15 +61,15 @@ def read(path: Path) -> Iterator[dict[str, Any]]:
     if not path.exists():
         return
     with path.open("rb") as lines:
-        for number, line in enumerate(lines, start=1):
-            if line.endswith(b"\n"):
-                yield parse(f"{path}:{number}", line)
+        for number, content in enumerate(lines, start=1):
+            if content.endswith(b"\n"):
+                yield parse(f"{path}:{number}", content)
 
 
-def parse(where: str, line: bytes) -> dict[str, Any]:
+def parse(where: str, content: bytes) -> dict[str, Any]:
     """The record on a line of a journal. Raises AutotuneError, which says ``where`` it is, for none."""
     try:
-        record = parse_json(line)
+        record = parse_json(content)
     except ValueError:
         record = None
     if not isinstance(record, dict):

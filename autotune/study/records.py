@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
 from autotune.environments.peak import Peak
@@ -132,7 +134,7 @@ class State:
         """Seconds of the study that are over for a test bed, those before it joined included."""
         return self.bed_seconds.get(bed, 0.0) + self.missed.get(bed, 0.0)
 
-    @property
+    @cached_property
     def repeated(self) -> frozenset[int]:
         """Trials that another test bed measured instead, or is measuring: in a study of one process a
         bed that is back was stopped together with that one."""
@@ -146,16 +148,21 @@ class State:
         share = self.elapsed / total if self.bed_seconds and total else 1.0
         return {kind: share * seconds for kind, seconds in self.seconds.items()}
 
-    @property
+    @cached_property
     def active_beds(self) -> tuple[str, ...]:
         """The test beds that take part."""
         return tuple(bed for bed in self.beds if bed not in self.set_aside)
 
+    @cached_property
+    def last_on(self) -> Mapping[str, Trial]:
+        """The last trial of each test bed that has begun one."""
+        return {trial.bed: trial for trial in self.trials if trial.bed is not None}
+
     def under_way(self, *phases: Phase) -> tuple[Trial, ...]:
         """The trials that test beds are measuring right now."""
-        active, repeated = self.active_beds, self.repeated
-        last = {trial.bed: trial for trial in self.trials if trial.bed in active}
-        return tuple(t for t in last.values() if not t.over and t.number not in repeated
+        active, repeated = frozenset(self.active_beds), self.repeated
+        return tuple(t for bed, t in self.last_on.items()
+                     if bed in active and not t.over and t.number not in repeated
                      and (not phases or t.phase in phases))  # fmt: skip
 
     def begun(self, *phases: Phase) -> tuple[Trial, ...]:
@@ -174,17 +181,35 @@ class State:
         return self.offset(trial.bed).removed(trial.peak.estimate)
 
     def finished(self, *phases: Phase) -> tuple[Trial, ...]:
-        return tuple(t for t in self.trials if t.over and (not phases or t.phase in phases))
+        if phases not in self._finished:
+            self._finished[phases] = tuple(
+                t for t in self.trials if t.over and (not phases or t.phase in phases)
+            )
+        return self._finished[phases]
+
+    @cached_property
+    def _finished(self) -> dict[tuple[Phase, ...], tuple[Trial, ...]]:
+        """Asked for many times in each decision, of which a study of many beds makes thousands."""
+        return {}
 
     def counted(self, *, begun: bool = False) -> tuple[Trial, ...]:
         """The finished trials that the budget counts, or all that were begun: the baseline is one of
         them, on however many test beds it is measured."""
         trials = self.begun(*COUNTED) if begun else self.finished(*COUNTED)
         baselines = [t.number for t in trials if t.phase is Phase.BASELINE and t.bed]
-        return tuple(trial for trial in trials if trial.number not in baselines[1:])
+        others = frozenset(baselines[1:])
+        return tuple(trial for trial in trials if trial.number not in others)
 
     def by_number(self, number: int) -> Trial:
-        return next(trial for trial in self.trials if trial.number == number)
+        return self.trials[_place(self.trials, number)]
+
+
+def _place(trials: Sequence[Trial], number: int) -> int:
+    """Where the trial of this number is: at that very place, in a study that nobody has shortened.
+    Raises StopIteration where there is none."""
+    if 0 <= number < len(trials) and trials[number].number == number:
+        return number
+    return next(place for place, trial in enumerate(trials) if trial.number == number)
 
 
 def reduction(explained: Record) -> str:
@@ -218,8 +243,10 @@ def after(state: State, record: Record) -> State:
     """The state one record later. Unknown records are left out: older readers, newer studies."""
     event = record["event"]
     if event in _OF_TRIAL:
-        changes, number = _OF_TRIAL[event](record), record["trial"]
-        trials = (replace(t, **changes) if t.number == number else t for t in state.trials)
+        changes, trials = _OF_TRIAL[event](record), list(state.trials)
+        with suppress(StopIteration):
+            place = _place(trials, record["trial"])
+            trials[place] = replace(trials[place], **changes)
         return replace(state, trials=tuple(trials))
     return replace(state, **_OF_STUDY[event](state, record)) if event in _OF_STUDY else state
 

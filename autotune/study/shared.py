@@ -7,6 +7,7 @@ repeats the storage's records in their order, and has the readings that were tak
 from __future__ import annotations
 
 import contextlib
+import json
 import socket
 import threading
 import time
@@ -14,6 +15,7 @@ import uuid
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from os import getpid
 from pathlib import Path
 from typing import Any, TypeVar
@@ -100,7 +102,7 @@ class SharedStore(Store):
         self._noise: list[Record] = []  # large, and new with each trial: the last is enough
         self._files: dict[str, bytes] = {}
         self._decision: Connection | None = None
-        self._not_here: list[Record] = []  # in the storage, and not in the journal yet
+        self._not_here: list[bytes] = []  # in the storage, and not in the journal yet
         self._watch, self._ended = Watch(), threading.Event()
         self._heart = threading.Thread(target=self._beat_on, name="heartbeat", daemon=True)
         self.refresh()
@@ -177,7 +179,8 @@ class SharedStore(Store):
 
     def look(self) -> None:
         """A heartbeat, and an end for the leases of workers that have missed theirs."""
-        with self.database.engine.begin() as connection:
+        with self.database.engine.connect() as connection:
+            connection.execution_options(isolation_level="AUTOCOMMIT")  # no lock waits for this end
             storage.beat(connection, self.study.number, self._lease.worker)
             leases = storage.leases(connection, self.study.number)
         for bed, lease in leases.items():
@@ -244,34 +247,34 @@ class SharedStore(Store):
                 self._record(bed, self._waiting.pop(bed))
 
     def _record(self, bed: str | None, records: Sequence[Record]) -> None:
-        key, files, self._files = uuid.uuid4().hex, self._files, {}
-
-        def act(connection: Connection) -> list[Record]:
-            storage.lock_head(connection, self.study.number)
-            storage.check_lease(connection, self.study.number, self._lease.worker, bed)
-            storage.append(connection, self.study.number, key, records, files)
-            return self._new(connection)
-
-        if self._decision is not None:
-            self._apply(act(self._decision))
+        files, self._files = self._files, {}
+        add = partial(storage.append, study=self.study.number, key=uuid.uuid4().hex, records=records,
+                      files=files, lease=(self._lease.worker, bed))  # fmt: skip
+        decision = self._decision
+        number = add(decision) if decision is not None else self.database.statements(add)
+        if number == self._number + 1:  # nobody has added any since: nothing is to be read
+            self._apply([journal.line(record) for record in records])
+        elif decision is not None:
+            self._apply(self._new(decision))
         else:
-            self._apply(self.database.transaction(act))
+            self.refresh()
+        if decision is None:
             self._keep()
 
     def _bed_of(self, number: int | None) -> str | None:
         return None if number is None else self.state.by_number(number).bed
 
-    def _new(self, connection: Connection) -> list[Record]:
-        return list(storage.after(connection, self.study.number, self._number))
+    def _new(self, connection: Connection) -> list[bytes]:
+        return storage.lines_after(connection, self.study.number, self._number)
 
-    def _apply(self, records: Sequence[Record]) -> None:
-        self.state = replay(records, self.state)
-        self._number += len(records)
-        self._not_here += records
+    def _apply(self, lines: Sequence[bytes]) -> None:
+        self.state = replay(map(json.loads, lines), self.state)
+        self._number += len(lines)
+        self._not_here += lines
 
     def _keep(self) -> None:
         """In the journal, what the storage has for certain."""
-        self._events.append(*self._not_here)
+        self._events.append_lines(self._not_here)
         self._not_here.clear()
 
 

@@ -8,10 +8,11 @@ for each of its test beds, and what it writes counts only while it does.
 from __future__ import annotations
 
 import json
+import re
 import time
 import uuid
 import zlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
@@ -30,6 +31,7 @@ from sqlalchemy.exc import ArgumentError, InterfaceError, OperationalError, SQLA
 from autotune import durable
 from autotune.errors import AutotuneError
 from autotune.masking import masked
+from autotune.study import journal
 from autotune.study.directory import EVENTS, WORKERS
 from autotune.target.messages import nearest
 
@@ -57,7 +59,27 @@ MIGRATIONS: tuple[str, ...] = (
         study INTEGER NOT NULL REFERENCES autotune_studies, digest TEXT NOT NULL,
         content BYTEA NOT NULL, PRIMARY KEY (study, digest))
     """,
+    # All that is done while the head is locked, in one statement: no lock waits for a network.
+    # Each statement of it sees what was committed before it began. NULL: the lease is lost.
+    """
+    CREATE FUNCTION autotune_append(
+        of_study INTEGER, with_key TEXT, by_worker TEXT, on_bed TEXT, contents BYTEA[])
+    RETURNS INTEGER LANGUAGE plpgsql AS $$
+    DECLARE last INTEGER;
+    BEGIN
+        SELECT head INTO last FROM autotune_heads WHERE study = of_study FOR UPDATE;
+        IF by_worker IS NOT NULL AND NOT EXISTS (SELECT 1 FROM autotune_workers WHERE study = of_study
+            AND worker = by_worker AND bed = COALESCE(on_bed, bed)) THEN RETURN NULL; END IF;
+        IF EXISTS (SELECT 1 FROM autotune_records WHERE key = with_key) THEN RETURN 0; END IF;
+        INSERT INTO autotune_records
+            SELECT of_study, last + place, CASE WHEN place = 1 THEN with_key END, content
+            FROM unnest(contents) WITH ORDINALITY AS numbered (content, place);
+        UPDATE autotune_heads SET head = last + cardinality(contents) WHERE study = of_study;
+        RETURN last + 1;
+    END $$
+    """,
 )
+STATEMENT = re.compile(r"(?:\$\$.*?\$\$|[^;])+", re.DOTALL)
 SCHEMA = len(MIGRATIONS)
 COPIES = 0x6175  # of the lock of who writes Optuna's tables
 LOCKS = 0x6174  # of advisory locks: the first key; the second is a study, or 0 for the tables
@@ -86,7 +108,8 @@ class SharedStudy:
 class Storage:
     """A database by its URL, which holds no password: libpq takes it from the environment or .pgpass.
 
-    A worker keeps one connection open, and one that writes Optuna's tables (``optuna_copy``) two more.
+    A worker keeps two connections open, one for its heartbeats, and one that writes Optuna's tables
+    (``optuna_copy``) two more.
     Raises AutotuneError where it cannot be reached, is of a later version or cannot be used.
     """
 
@@ -95,7 +118,7 @@ class Storage:
         self._within = within
         self._opened: list[RDBStorage] = []
         self.engine: Engine = create_engine(
-            self.url, pool_size=1, pool_pre_ping=True,
+            self.url, pool_size=2, pool_pre_ping=True,
             connect_args={**REACHED, "application_name": "autotune"},
         )  # fmt: skip
         try:
@@ -156,6 +179,16 @@ class Storage:
         def attempt() -> T:
             with self.engine.begin() as connection:
                 return act(connection)
+
+        with self.errors():
+            return self.again(attempt)
+
+    def statements(self, act: Callable[[Connection], T]) -> T:
+        """The same, each statement by itself: none holds a lock when the next is sent."""
+
+        def attempt() -> T:
+            with self.engine.connect() as connection:
+                return act(connection.execution_options(isolation_level="AUTOCOMMIT"))
 
         with self.errors():
             return self.again(attempt)
@@ -244,21 +277,21 @@ class Storage:
         in the journals of the workers that took them."""
         place = _below(directory, study.name)
         durable.make_directory(place, 0o700)
-        records, running = self.transaction(
+        lines, running = self.transaction(
             lambda connection: (
-                after(connection, study.number, 0),
+                lines_after(connection, study.number, 0),
                 leases(connection, study.number),
             )
         )
         durable.write(place / "target.yaml", study.target.encode(), 0o600, sync=False)
-        lines = "".join(f"{json.dumps(record)}\n" for record in records)
-        durable.write(place / EVENTS, lines.encode(), 0o600, sync=False)
+        events = b"".join(line + b"\n" for line in lines)
+        durable.write(place / EVENTS, events, 0o600, sync=False)
         living = [f"{lease.place} on bed {bed}" for bed, lease in running.items() if lease.living]
         durable.write(place / WORKERS, json.dumps(living).encode(), 0o600, sync=False)
-        self.copy_files(study, records, place)
+        self.copy_files(study, map(json.loads, lines), place)
         return place
 
-    def copy_files(self, study: SharedStudy, records: Sequence[Record], directory: Path) -> None:
+    def copy_files(self, study: SharedStudy, records: Iterable[Record], directory: Path) -> None:
         """The rendered files of all trials, as far as they are not in ``directory`` already."""
         missing: dict[str, list[Path]] = {}
         for record in records:
@@ -343,16 +376,6 @@ def beat(connection: Connection, study: int, worker: str) -> None:
     ), {"study": study, "worker": worker})  # fmt: skip
 
 
-def check_lease(connection: Connection, study: int, worker: str, bed: str | None) -> None:
-    """Raises LeaseLostError where a worker does not hold this bed, or ``None`` at all, any more."""
-    own = [name for name, lease in leases(connection, study).items() if lease.worker == worker]
-    if not own or bed not in (None, *own):
-        raise LeaseLostError(
-            f"{f'bed {bed}' if bed else 'this worker'} was not heard of for too long and set aside",
-            hint="`autotune worker TARGET --bed … --storage URL` joins the study again",
-        )
-
-
 def lock_head(connection: Connection, study: int) -> int:
     """How many records there are; until this transaction ends, nobody else adds one."""
     query = text("SELECT head FROM autotune_heads WHERE study = :study FOR UPDATE")
@@ -370,32 +393,57 @@ def append(
     key: str,
     records: Sequence[Record],
     files: Mapping[str, bytes] | None = None,
-) -> None:
+    lease: tuple[str, str | None] | None = None,
+) -> int:
     """Add records, and files by their digests; the second time with this ``key`` adds nothing, for
-    those who do not know whether the first transaction ended."""
-    head = lock_head(connection, study)
-    before = text("SELECT 1 FROM autotune_records WHERE key = :key")
-    if not records or connection.execute(before, {"key": key}).first():
-        return
-    rows = [{"study": study, "number": head + 1 + place, "key": None if place else key,
-             "record": packed(record)} for place, record in enumerate(records)]  # fmt: skip
-    for digest, content in (files or {}).items():
+    those who do not know whether the first transaction ended. The number of the first, 0 for none.
+
+    Raises LeaseLostError where this worker does not hold this bed, or ``None`` at all, any more.
+    """
+    if not records:
+        return 0
+    if files:
+        _send(connection, study, files)
+    worker, bed = lease or (None, None)
+    number: int | None = connection.execute(text(
+        "SELECT autotune_append(:study, :key, CAST(:worker AS text), CAST(:bed AS text),"
+        " CAST(:contents AS bytea[]))"
+    ), {"study": study, "key": key, "worker": worker, "bed": bed,
+        "contents": [packed(record) for record in records]}).scalar_one()  # fmt: skip
+    if number is None:
+        raise LeaseLostError(
+            f"{f'bed {bed}' if bed else 'this worker'} was not heard of for too long and set aside",
+            hint="`autotune worker TARGET --bed … --storage URL` joins the study again",
+        )
+    return number
+
+
+def _send(connection: Connection, study: int, files: Mapping[str, bytes]) -> None:
+    """Those that are not there yet: most trials change one or two. In one order: of two workers none
+    waits for the other's."""
+    there = set(connection.execute(text(
+        "SELECT digest FROM autotune_files WHERE study = :study AND digest = ANY(:digests)"
+    ), {"study": study, "digests": list(files)}).scalars())  # fmt: skip
+    new = [{"study": study, "digest": digest, "content": zlib.compress(files[digest], 9)}
+           for digest in sorted(files.keys() - there)]  # fmt: skip
+    if new:
         connection.execute(text(
             "INSERT INTO autotune_files VALUES (:study, :digest, :content) ON CONFLICT DO NOTHING"
-        ), {"study": study, "digest": digest, "content": zlib.compress(content, 9)})  # fmt: skip
-    connection.execute(
-        text("INSERT INTO autotune_records VALUES (:study, :number, :key, :record)"), rows
-    )
-    connection.execute(text("UPDATE autotune_heads SET head = :head WHERE study = :study"),
-                       {"study": study, "head": head + len(rows)})  # fmt: skip
+        ), new)  # fmt: skip
 
 
 def after(connection: Connection, study: int, number: int) -> list[dict[str, Any]]:
     """The records after this one, in their order."""
+    return [json.loads(line) for line in lines_after(connection, study, number)]
+
+
+def lines_after(connection: Connection, study: int, number: int) -> list[bytes]:
+    """The same as a journal has them."""
     rows = connection.execute(text(
         "SELECT record FROM autotune_records WHERE study = :study AND number > :number ORDER BY number"
     ), {"study": study, "number": number})  # fmt: skip
-    return [unpacked(row.record) for row in rows]
+    # Whoever may write there may write line breaks: between two values, or it is no JSON.
+    return [zlib.decompress(content).replace(b"\n", b" ") for content in rows.scalars()]
 
 
 def _below(directory: Path, name: str) -> Path:
@@ -472,13 +520,13 @@ def _migrate(connection: Connection) -> None:
             hint="use the version of autotune that the other workers have",
         )
     for number, statements in enumerate(MIGRATIONS[version:], version + 1):
-        for statement in statements.split(";"):
+        for statement in STATEMENT.findall(statements):
             connection.execute(text(statement))
         connection.execute(text("INSERT INTO autotune_schema VALUES (:v)"), {"v": number})
 
 
 def packed(record: Record) -> bytes:
-    return zlib.compress(json.dumps(record, separators=(",", ":")).encode(), 9)
+    return zlib.compress(journal.line(record), 9)
 
 
 def unpacked(content: bytes) -> dict[str, Any]:

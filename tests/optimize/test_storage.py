@@ -44,11 +44,16 @@ def test_commits_do_not_wait_for_the_disk(tmp_path: Path) -> None:
         assert other.execute("PRAGMA journal_mode").fetchone() == ("wal",)
 
 
-@pytest.mark.parametrize("content", [b"no database", b"SQLite format 3\x00" + 200 * b"\xff"])
+@pytest.mark.parametrize(
+    "content", [b"no database", b"SQLite format 3\x00" + 200 * b"\xff", None], ids=range(3)
+)
 def test_a_file_that_is_no_database_is_named_with_what_to_do(
-    tmp_path: Path, content: bytes
+    tmp_path: Path, content: bytes | None
 ) -> None:
     path = tmp_path / "study.db"
+    if content is None:  # one that was cut
+        optuna.create_study(storage=f"sqlite:///{path}", study_name="s")
+        content = path.read_bytes()[: path.stat().st_size // 2]
     path.write_bytes(content)
     with pytest.raises(AutotuneError) as caught, storage_errors(path):
         optuna.create_study(storage=sqlite(path), study_name="s")

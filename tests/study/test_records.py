@@ -26,6 +26,15 @@ def test_records_change_the_trial_they_name_or_the_study() -> None:
     assert state.elapsed == 3.0
 
 
+def test_a_trial_is_found_by_its_number_wherever_it_is() -> None:
+    numbers = (0, 1, 3, 7)  # of a journal that somebody has shortened
+    trials = [TRIAL | {"trial": number} for number in numbers]
+    failed = [{"event": "failed", "trial": number, "why": f"{number}"} for number in (3, 2, 0, 9)]
+    state = replay([*trials, *failed])
+    assert [state.by_number(number).number for number in numbers] == [0, 1, 3, 7]
+    assert [trial.failure for trial in state.trials] == ["0", None, "3", None]
+
+
 @pytest.mark.parametrize(
     "record",
     [

@@ -10,6 +10,7 @@ import sys
 import tempfile
 import threading
 import time
+import zlib
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import closing
@@ -39,6 +40,7 @@ from autotune.study.shared import Pulse, SharedStore
 from autotune.study.storage import LeaseLostError, SharedStudy, Storage
 from autotune.study.store import Store
 from tests.optimize.test_searcher import dimension
+from tests.printed import printed
 from tests.study.database import Database, running
 from tests.study.test_beds import Silent, target
 from tests.study.test_dashboard import studies_in_dashboard
@@ -127,6 +129,13 @@ def test_a_study_outlives_a_killed_worker_and_a_restarted_database(
     assert json.loads(report.stdout)["verdict"] == state.verdict["verdict"]
     assert "bed a" in CliRunner().invoke(app, ["status", *where]).stdout
     assert "bed a" in CliRunner().invoke(app, ["status", study.name, "--watch", *where]).stdout
+    explained = CliRunner().invoke(app, ["explain", study.name, "--json", *where])
+    assert explained.exit_code == 0, explained.output
+    assert printed("explanation", explained.stdout.splitlines()[-1])["importance"]
+    refused = CliRunner().invoke(app, ["explain", study.name, "--measure", *where])
+    assert isinstance(refused.exception, AutotuneError)
+    assert "is in a storage" in refused.exception.message
+    assert f"--from {study.name}" in (refused.exception.hint or "")
     out = tmp_path / "export"
     words = ["export", study.name, "--out", str(out), "--trial", "1", "--of-a-model", *where]
     assert CliRunner().invoke(app, words).exit_code == 0
@@ -348,7 +357,12 @@ def test_tables_of_an_earlier_version_are_migrated_and_of_a_later_one_refused(
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(storage, "MIGRATIONS", storage.MIGRATIONS[:1])
         with closing(Storage(url)) as early:
-            assert early.create("begun-then", "name: x", [FIRST])
+            early.transaction(lambda c: c.execute(text(
+                "WITH study AS (INSERT INTO autotune_studies (name, target)"
+                " VALUES ('begun-then', 'name: x') RETURNING id), head AS ("
+                "INSERT INTO autotune_heads SELECT id, 1 FROM study)"
+                " INSERT INTO autotune_records SELECT id, 1, 'first', :record FROM study"
+            ), {"record": storage.packed(FIRST)}))  # fmt: skip
             study = early.find("begun-then")
             files = [{"event": "deployed", "trial": 0, "files": {"x": "0"}}]
             with pytest.raises(AutotuneError, match="autotune_files"):
@@ -362,6 +376,27 @@ def test_tables_of_an_earlier_version_are_migrated_and_of_a_later_one_refused(
     with pytest.raises(AutotuneError, match="tables of version 99") as raised:
         Storage(url)
     assert raised.value.hint is not None
+
+
+@pytest.mark.stack
+def test_a_line_break_of_another_writer_breaks_no_journal(
+    shared: tuple[Storage, SharedStudy], tmp_path: Path
+) -> None:
+    def packed(record: storage.Record) -> bytes:
+        return zlib.compress(json.dumps(record, indent=1).encode())
+
+    with (
+        pytest.MonkeyPatch.context() as patch,
+        closing(store(tmp_path / "1", shared)) as other,
+        closing(store(tmp_path / "2", shared)) as one,
+    ):
+        patch.setattr(storage, "packed", packed)
+        other.join({"a": {}})
+        other.decide(lambda: trial(other, "a"))
+        one.refresh()
+    with closing(store(tmp_path / "2", shared)) as again:
+        assert again.state == replay(shared[0].records(shared[1]))
+        assert len(again.state.trials) == 1
 
 
 @pytest.mark.stack
