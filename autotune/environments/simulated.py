@@ -23,7 +23,7 @@ from autotune.environments.stack import rendered
 from autotune.estimate import PartCapacity
 from autotune.loads.of_target import request
 from autotune.monitor.watch import Observations
-from autotune.services.base import Settings
+from autotune.services.base import Role, Settings
 from autotune.services.registry import placed
 from autotune.services.sysctl.service import PARAMETERS as KERNEL
 from autotune.simulate.chain import diagnosed
@@ -93,7 +93,11 @@ class SimulatedEnvironment:
     def preview(self) -> Preview:
         return Preview(
             entry=f"{request(self.file, self.stack).url} (of a model)",
-            servers=tuple(part.name for part in self.stack.parts if part.service.socket(part.site)),
+            servers=tuple(
+                part.name
+                for part in self.stack.parts
+                if part.service.socket(part.site) and part.site.role is not Role.HOST
+            ),
             files=self._files,
         )
 

@@ -19,7 +19,7 @@ from autotune.deploy.managed_hosts import LoadHosts
 from autotune.deploy.runtime import Invalid, NeedsPrograms, Note, Runtime
 from autotune.deploy.stack import Part, Stack, entry_tiers
 from autotune.diagnose.faults import wrong_with
-from autotune.discovery.in_place import InPlace, of_record, read_files
+from autotune.discovery.in_place import REPLACE, InPlace, of_record, read_files
 from autotune.environments.base import Checked, Preview, size
 from autotune.environments.data_loss import without_restarts
 from autotune.environments.evaluation import History
@@ -165,7 +165,8 @@ class StackEnvironment:
                 if part.service.programs and part.site.role is not Role.HOST
             ),
             files=lambda settings: self._desired(laid, settings).files,
-            host_settings=tuple(part.name for part in laid.of_role(Role.HOST)),
+            # Both of a choice may have the same beside them, such as PHP's own settings.
+            host_settings=tuple(dict.fromkeys(part.name for part in laid.of_role(Role.HOST))),
             installed=self.runtime.installed,
             changes=self._changes if self.runtime.installed else None,
             answers=self._answers,
@@ -391,10 +392,31 @@ def prepare(file: TargetFile) -> StackEnvironment:
     )
     with _thrown_away() as directory:
         parts = environment.lay_out(directory).parts
+        _require_applications(file, parts, hosts)
         space, dropped = without_refused(space, parts, environment.refusals)
     if runtime.installed:
         _refuse_unsaved(file, space.baseline, parts, hosts, runtime)
     return replace(environment, space=space, dropped=(*in_place.lines, *dropped))
+
+
+def _require_applications(
+    file: TargetFile, parts: Sequence[Part], hosts: Mapping[str, Transport]
+) -> None:
+    """Raises TargetError where an application of ours is not on a host whose own files are edited."""
+    for part in parts:
+        tier = part.site.tier
+        if part.site.role is Role.APP and file.target.edits(tier):
+            paths = [each.path for each in part.service.files(part.site)]
+            asked = [Command(("test", "-e", path)) for path in paths]
+            answers = ask(hosts[part.site.host], asked)
+            for path in (p for p, done in zip(paths, answers, strict=True) if not done.ok):
+                message = (
+                    f"{part.site.host} does not serve {part.service.title}: there is no {path}"
+                )
+                hint = "leave `app:` out to tune what runs there; of a lab, `autotune lab up` puts it up"
+                raise file.document.error(
+                    ["tiers", tier, "app"], message, hint=f"{hint}, {REPLACE}"
+                )
 
 
 def _refuse_unsaved(

@@ -9,6 +9,7 @@ import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -71,8 +72,10 @@ class Outcome:
 class Searcher:
     """One Optuna study over the flat space.
 
-    ``storage`` is any that Optuna takes, by its URL or itself; ``chosen`` says which sampler it is.
-    ``several`` configurations are measured at the same time.
+    ``storage`` is any that Optuna takes, by its URL or itself, and nobody else writes this study to it;
+    ``chosen`` says which sampler it is. ``several`` configurations are measured at the same time.
+    ``condensed``: kept of a configuration that it did not suggest are the parameters known to matter and
+    those that differ from the baseline, which is enough to look at and not to search on.
     Raises AutotuneError for a ``kind`` of sampler that does not exist.
     """
 
@@ -86,9 +89,11 @@ class Searcher:
         trials: int = 40,
         *,
         several: bool = False,
+        condensed: bool = False,
     ) -> None:
         optuna.logging.set_verbosity(optuna.logging.ERROR)
         self._dimensions = space.tunable
+        self._left_out = {d.name: d.baseline for d in space.tunable if condensed and not d.core}
         self._distributions = distributions(self._dimensions)
         self._task = Task(space, trials, seed, several)
         self.chosen = choose(kind, self._task)
@@ -100,6 +105,12 @@ class Searcher:
             direction="maximize",
             sampler=self.chosen.sampler,
             load_if_exists=True,
+        )
+        # Of complete ones: a kill may have come between the notes of a trial and its value.
+        complete = self._study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
+        self._recorded = {trial.user_attrs.get("trial", -1) for trial in complete}
+        self._lowest = min(
+            (t.value for t in complete if t.value is not None and works(t)), default=inf
         )
 
     def ask(self, drift: Drift = NONE) -> Suggestion:
@@ -159,31 +170,42 @@ class Searcher:
         A configuration that the sampler never suggested, or whose suggestion was discarded, enters
         as a finished trial of its own: the sampler learns from it all the same.
         """
-        trials = self._study.get_trials(deepcopy=False)
-        # Notes alone are not enough: a kill may have come between them and the value.
-        complete = [trial for trial in trials if trial.state is TrialState.COMPLETE]
-        if any(t.user_attrs.get("trial") == outcome.notes["trial"] for t in complete):
+        if outcome.notes["trial"] in self._recorded:
             return
-        peaks = [t.value for t in complete if t.value is not None and works(t)]
-        worst = INFEASIBLE_SHARE * min(peaks, default=0.0)
+        worst = INFEASIBLE_SHARE * self._lowest if self._lowest < inf else 0.0
         value, violation = (worst, 1.0) if outcome.peak is None else (outcome.peak, -1.0)
-        if asked is None or asked >= len(trials) or trials[asked].state.is_finished():
+        suggested = None if asked is None else self._pending(asked)
+        if suggested is None:
             finished = self._made(values, value=value, user_attrs=dict(outcome.notes))
             finished.set_constraint(FEASIBLE, violation)
             self._study.add_trial(finished)
-            return
-        trial = optuna.trial.Trial(self._study, trials[asked]._trial_id)  # noqa: SLF001  # by number
-        for name, note in outcome.notes.items():
+        else:
+            self._tell(suggested, value, violation, outcome.notes)
+        self._recorded.add(outcome.notes["trial"])
+        if outcome.peak is not None:
+            self._lowest = min(self._lowest, outcome.peak)
+
+    def _pending(self, asked: int) -> FrozenTrial | None:
+        """A suggestion that nothing came of yet."""
+        trials = self._study.get_trials(deepcopy=False)
+        return (
+            trials[asked] if asked < len(trials) and not trials[asked].state.is_finished() else None
+        )
+
+    def _tell(
+        self, suggested: FrozenTrial, value: float, violation: float, notes: Mapping[str, Any]
+    ) -> None:
+        trial = optuna.trial.Trial(self._study, suggested._trial_id)  # noqa: SLF001  # by number
+        for name, note in notes.items():
             trial.set_user_attr(name, note)
         # It cannot be set twice, and is when a kill came between it and the value.
-        if FEASIBLE not in trials[asked].constraints:
+        if FEASIBLE not in suggested.constraints:
             trial.set_constraint(FEASIBLE, violation)
         self._study.tell(trial, value)
 
     def recorded(self) -> frozenset[int]:
         """The study's own numbers of the trials whose outcomes it has."""
-        complete = self._study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
-        return frozenset(trial.user_attrs.get("trial", -1) for trial in complete)
+        return frozenset(self._recorded)
 
     def believe(self, elsewhere: Mapping[int, Settings]) -> None:
         """What searches of other processes suggested and is being measured, by the study's own numbers:
@@ -196,10 +218,10 @@ class Searcher:
 
     def _made(self, values: Settings, **more: Any) -> FrozenTrial:
         """A trial that the sampler did not suggest."""
-        params = inside(values, self._dimensions)
-        return optuna.trial.create_trial(
-            params=params, distributions=self._distributions, **more
-        )  # fmt: skip
+        params = {name: value for name, value in inside(values, self._dimensions).items()
+                  if name not in self._left_out or value != self._left_out[name]}  # fmt: skip
+        kept = {name: self._distributions[name] for name in params}
+        return optuna.trial.create_trial(params=params, distributions=kept, **more)
 
     def discard(self, asked: int | None) -> None:
         """A suggestion, by its number, that nobody is to measure or that says nothing."""

@@ -3,9 +3,9 @@
 A preset and a search leave settings that have nothing to do with the gain. Before a winner is proven,
 they go back to what runs, by measurement: the model says how likely each block of changes is to cost
 next to nothing (services, classes of effect, those that need a restart, and the least likely to matter
-together), the block that promises most is measured, and the model learns from it. What is accepted is
-the base of the next block; what is refused is never tried again as a part of a larger one. What is
-proven is the result.
+together), the block that promises most is measured, and the model learns from it. All that hardly matters
+by what guides say is the first. What is accepted is the base of the next block; what is refused is never
+tried again as a part of a larger one. What is proven is the result.
 """
 
 from __future__ import annotations
@@ -56,19 +56,30 @@ def simplified(
     """What to measure next: ``winner`` with more reverted than was ``accepted``, and no set that holds
     one of ``refused``. Nothing more is ``reverted`` where nothing promises anything."""
     changed = [d.name for d in space.tunable if winner[d.name] != space.baseline[d.name]]
-    chosen, probability, value = frozenset(accepted), 1.0, 0.0
+    chosen, probability, value = frozenset(accepted), 1.0, (False, 0.0)
+    first = chosen | _unimportant(space, winner, changed)
     weights = {name: _weight(space, name) for name in changed}
+    broken, effective = _broken(space, winner) or frozenset(), space.active(winner)
     sets = [
         names for names in dict.fromkeys(_blocks(surrogate, space, winner, changed, chosen))
-        if not any(names >= set(block) for block in refused)
-        and _kept(space, reverted(space, winner, names))
+        if names > chosen and effective & set(changed) - names
+        and not any(names >= set(block) for block in refused)
+        and (breaks := _broken(space, reverted(space, winner, names))) is not None
+        and breaks <= broken
     ]  # fmt: skip
     for names, chance in zip(sets, chances(surrogate, space, winner, sets), strict=True):
-        promise = chance * sum(weights[name] for name in names - frozenset(accepted))
+        weight = sum(weights[name] for name in names - frozenset(accepted))
+        promise = (names == first, chance * weight)
         if chance >= PROMISING and promise > value:
             chosen, probability, value = names, chance, promise
     order = tuple(name for name in changed if name in chosen)
     return Simplified(reverted(space, winner, chosen), order, probability)
+
+
+def _unimportant(space: Space, winner: Settings, changed: Sequence[str]) -> frozenset[str]:
+    """What hardly matters, as guides say, and what has no effect beside the other settings."""
+    core = {dimension.name for dimension in space.tunable if dimension.core}
+    return frozenset(changed) - (core & space.active(winner))
 
 
 def reverted(space: Space, winner: Settings, names: Collection[str]) -> Settings:
@@ -103,6 +114,7 @@ def _blocks(
     if not left:
         return
     restarts = [n for n in left if dimensions[n].parameter.action is Action.RESTART]
+    yield accepted | _unimportant(space, winner, left)
     for group in (restarts, left):
         for owner in dict.fromkeys(ParameterName.parse(name).owner for name in group):
             yield accepted | {n for n in group if ParameterName.parse(n).owner == owner}
@@ -130,9 +142,10 @@ def _weight(space: Space, name: str) -> float:
     return RESTART_WEIGHT if action is Action.RESTART else 1.0
 
 
-def _kept(space: Space, settings: Settings) -> bool:
-    """Whether these settings keep every rule as they are."""
+def _broken(space: Space, settings: Settings) -> frozenset[str] | None:
+    """The rules that these settings do not keep as they are: of a winner those that came of what was
+    measured since. ``None`` where nothing keeps them."""
     try:
-        return not space.candidate(settings).bindings
+        return frozenset(str(binding.rule) for binding in space.candidate(settings).bindings)
     except Infeasible:
-        return False
+        return None

@@ -176,7 +176,7 @@ def bottleneck(topology: Topology, loaded: Chain, rate: float, slo: Slo) -> Bott
         hosts = next(tier for tier in tiers if tier.tier == station.tier)
         service, resource = station.service, station.resource
         evidence = (
-            f"{station.why}: {100 * min(1.0, station.use(rate)):.0f} % of the "
-            f"{station.rate:.0f} requests/s it carries at most (modelled)"
+            f"{station.why}: {100 * min(1.0, station.use(rate)):.0f} % at {rate:,.0f} requests/s, "
+            f"all at {station.rate:,.0f} (modelled)"
         )
     return Bottleneck(hosts.tier, service, hosts.hosts[0], resource, evidence, 1.0)

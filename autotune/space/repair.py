@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from autotune.errors import AutotuneError
 from autotune.services.base import Settings, Value
 from autotune.space.dimension import Dimension
 from autotune.space.rules import Rule, base_units
@@ -23,8 +24,11 @@ class Binding:
         return f"{self.parameter}: {self.asked} → {self.repaired} ({self.rule})"
 
 
-class Infeasible(ValueError):
+class Infeasible(AutotuneError):
     """A rule cannot be kept by changing anything; the message is the rule with its arithmetic."""
+
+    def __init__(self, arithmetic: str) -> None:
+        super().__init__(arithmetic, hint="relax the rule, or widen the ranges of what is in it")
 
 
 def repaired(

@@ -12,7 +12,7 @@ from autotune.environments.base import Environment, Preview
 from autotune.parameter_name import ParameterName
 from autotune.services.base import Action, Settings
 from autotune.space.space import Candidate
-from autotune.study.schedule import FINALISTS, MOST_PAIRS, MOST_RESERVE
+from autotune.study.schedule import FINALISTS, MOST_PAIRS, most_reserved
 from autotune.transports.curl import in_words
 from autotune.unified_diff import file_diff
 
@@ -111,7 +111,7 @@ def _budget(environment: Environment) -> dict[str, Any]:
     return {
         "trials": budget.trials,
         "seconds": budget.time,
-        "proof_seconds": budget.time * MOST_RESERVE,
+        "proof_seconds": most_reserved(budget),
         "finalists": FINALISTS,
         "most_pairs": MOST_PAIRS,
     }

@@ -113,6 +113,12 @@ def undecided(state: State, first: int, second: int) -> bool:
     return 1 - DECIDED < better(estimates[first], estimates[second]) < DECIDED
 
 
+def carries_less(state: State, number: int, trial: Trial) -> bool:
+    """Whether a configuration, as measured once more, clearly carries less than trial ``number``."""
+    estimate = pooled(candidates(state), _again(state, *FINALS))[number]
+    return better(estimate, state.level(trial).noisier(_believed_noise(state))) >= DECIDED
+
+
 def _presets(state: State) -> frozenset[int]:
     """Trials of configurations that guides or the user advise, once the search has ended."""
     if state.posterior is None:
@@ -164,9 +170,9 @@ def reference(state: State) -> Trial | None:
     It is as near to what the search compares as any that never changes, and quicker to measure than
     a poor one.
     """
-    usable = works(state.finished(*COUNTED))
-    presets = [t for t in usable if t.phase in OPENING and t.peak and not t.peak.screened]
-    return max(presets or usable[:1], key=lambda t: state.level(t).log_mean, default=None)
+    presets = [t for t in works(state.finished(*OPENING)) if t.peak and not t.peak.screened]
+    usable = presets or works(state.finished(*COUNTED))[:1]
+    return max(usable, key=lambda t: state.level(t).log_mean, default=None)
 
 
 def drifted(state: State) -> Drift:

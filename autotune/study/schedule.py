@@ -34,7 +34,7 @@ from autotune.study.ranking import (
     undecided,
     works,
 )
-from autotune.study.records import COUNTED, Phase, State, Trial
+from autotune.study.records import COUNTED, OPENING, Phase, State, Trial
 from autotune.target.model import Budget
 
 # Configurations measured again at the end: at least so many, more where there is time and they are
@@ -49,6 +49,11 @@ SCREENED_FOR_ONE = 3
 # of pairs at the pace of the study so far, up to this share, which the pairs' measurements divide.
 MOST_RESERVE = 0.45
 LEAST_SECONDS = 15.0  # of a measurement: in less, nothing is learned
+# What the least number of pairs and one block of changes need has precedence, up to this share.
+LEAST_PROOF = (2 * confirmation.LEAST_PAIRS + 1) * LEAST_SECONDS
+MOST_PROOF = 0.6
+SHORTER = 3.0  # a measurement can be cut short to this part of what one has taken
+OVERRUN = 1.05  # of the time: no pair begins that would hardly end within so much of it
 MOST_PAIRS = 6
 RUNNER_UP_PAIRS = 2
 # Blocks of a winner's changes that are measured reverted: time is kept for so many, the second figure
@@ -152,9 +157,8 @@ OF_THE_BED = frozenset({Phase.BASELINE, Phase.REFERENCE, Phase.RUNNER_UP, Phase.
 
 def _left_by_others(state: State) -> Iterator[Trial]:
     """Trials that test beds which no longer take part did not end, and no other one has repeated."""
-    last = {trial.bed: trial for trial in state.trials if trial.bed is not None}
     repeated = {trial.repeats for trial in state.trials}
-    for bed, trial in last.items():
+    for bed, trial in state.last_on.items():
         left = bed not in state.active_beds and not trial.over
         if left and trial.number not in repeated and trial.phase not in OF_THE_BED:
             yield trial
@@ -179,7 +183,7 @@ def _opening(
     counting = [t for t in state.trials if not (t.fault and t.phase is Phase.BASELINE)]
     if not any(t.bed == bed and t.phase is Phase.BASELINE for t in counting):
         return Measure(Phase.BASELINE, space.baseline)
-    done = [(trial.phase, _deployment(trial.settings, space)) for trial in counting]
+    done = [(t.phase, _deployment(t.settings, space)) for t in counting if t.phase in OPENING]
     most = max(3, int(MOST_KNOWN * budget.trials))
     tried: list[Settings] = []
     for phase, settings in _presets(space):
@@ -263,7 +267,9 @@ def _may_search(state: State, budget: Budget, elapsed: float) -> bool:
     counted = len(state.counted(begun=True))
     # One that does not fit at the pace so far is cut short (``allowance``).
     least = min(trial_seconds(state), 2 * LEAST_SECONDS)
-    fits = elapsed + least <= budget.time - reserve(state, budget)
+    # Beside the baseline alone there is nothing to prove yet.
+    kept = reserve(state, budget) if counted > 1 else 2 * LEAST_SECONDS
+    fits = elapsed + least <= budget.time - kept
     return counted == 0 or (counted < budget.trials and fits)
 
 
@@ -271,7 +277,12 @@ def reserve(state: State, budget: Budget) -> float:
     """Seconds kept for re-measuring the leaders, and for simplifying and proving the winner."""
     before = _turns(state, FINALISTS) + BLOCKS
     needed = before * trial_seconds(state) + proof_seconds(state)
-    return min(needed, MOST_RESERVE * budget.time)
+    return min(needed, most_reserved(budget))
+
+
+def most_reserved(budget: Budget) -> float:
+    """Seconds that are kept from the search, at most."""
+    return max(MOST_RESERVE * budget.time, min(LEAST_PROOF, MOST_PROOF * budget.time))
 
 
 def proof_seconds(state: State) -> float:
@@ -299,9 +310,12 @@ def allowance(state: State, phase: Phase, budget: Budget, elapsed: float) -> flo
         pairs = 2 * confirmation.LEAST_PAIRS - len(state.finished(Phase.CONFIRM))
         return max(LEAST_SECONDS, left / max(1, _turns(state, pairs)))
     if phase in COUNTED or phase is Phase.REFERENCE:
-        kept = reserve(state, budget) if state.finished(*COUNTED) else MOST_RESERVE * budget.time
+        # The first is followed by one that may be better, at least.
+        first = max(most_reserved(budget), LEAST_PROOF + 2 * LEAST_SECONDS)
+        kept = reserve(state, budget) if state.finished(*COUNTED) else first
         return max(LEAST_SECONDS, left - kept)
-    return max(LEAST_SECONDS, left - proof_seconds(state))
+    # Short of time, a block of changes has no more than each measurement of the proof.
+    return max(LEAST_SECONDS, left - proof_seconds(state), left * LEAST_SECONDS / LEAST_PROOF)
 
 
 def _finals(state: State, budget: Budget, elapsed: float) -> Step | None:
@@ -332,8 +346,11 @@ def _simplifying(state: State, budget: Budget, elapsed: float) -> Step | None:
         return None
     if last is None or measured > last.get("measured", 0):
         return Simplify(number)
-    fits = elapsed + trial_seconds(state) + proof_seconds(state) <= budget.time
-    if not last["reverted"] or measured >= MOST_BLOCKS or not fits:
+    needed = trial_seconds(state) + proof_seconds(state)
+    # The first, of what guides say hardly matters, wherever the proof can be cut short for it.
+    needed = needed if measured else min(needed, max(LEAST_PROOF, needed / SHORTER))
+    latest = budget.time * (1.0 if measured else OVERRUN)
+    if not last["reverted"] or measured >= MOST_BLOCKS or elapsed + needed > latest:
         return None
     return Measure(Phase.SIMPLIFIED, last["settings"], of=number)
 
@@ -345,8 +362,10 @@ def _confirming(state: State, budget: Budget, elapsed: float, bed: str | None) -
         return None
     measured = confirmations(state, challenger)
     proven = len(measured) >= 2 * confirmation.LEAST_PAIRS
-    more = 2 * trial_seconds(state) if proven else 0.0
-    over = elapsed + more >= budget.time and len(measured) >= 2
+    each = trial_seconds(state)
+    pair = 2 * (each if proven else min(each, LEAST_SECONDS))
+    latest = budget.time if proven else min(budget.time + pair, OVERRUN * budget.time)
+    over = elapsed + pair >= latest and len(measured) >= 2
     over = over or _pairs_begun(state, Phase.CONFIRM, measured) >= MOST_PAIRS
     decided = proof(state, challenger).decided if bed else confirmation.decided(measured)
     return _in_turn(state, Phase.CONFIRM, challenger, stock.number, bed, over=over or decided)

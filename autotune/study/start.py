@@ -15,7 +15,7 @@ from autotune.errors import AutotuneError, TargetError
 from autotune.loads.registry import digests
 from autotune.optimize.ranking import transferred
 from autotune.optimize.searcher import Searcher, sqlite, storage_errors
-from autotune.study import loop, ranking
+from autotune.study import journal, loop, ranking
 from autotune.study.beds import tune as tune_on_beds
 from autotune.study.context import (
     ProgressReporter,
@@ -26,6 +26,7 @@ from autotune.study.context import (
     record_study,
     versions,
 )
+from autotune.study.directory import EVENTS
 from autotune.study.ranking import Verdict
 from autotune.study.store import Store, first_record, state_of
 from autotune.target.beds import chosen
@@ -113,8 +114,12 @@ def finished(directory: Path, beds: str | None = None) -> Environment:
 
 
 def _prepared(directory: Path, beds: str | None) -> Environment:
-    """The environment that a study was begun on: on test beds, those it was."""
-    file, recorded = _target_of(directory), first_record(directory).get("beds")
+    """The environment that a study was begun on: on test beds, those it was; of a study in a storage
+    one of those that joined, which are alike."""
+    file, first = _target_of(directory), first_record(directory)
+    if first.get("shared"):
+        return _joined(file, directory)
+    recorded = first.get("beds")
     if recorded is None and beds is None:
         return prepare(file)
     if recorded is None:
@@ -129,6 +134,20 @@ def _prepared(directory: Path, beds: str | None) -> Environment:
             hint=f"its beds: {', '.join(recorded)}",
         )
     return prepare_beds(file, names, {name: recorded[name]["adopted"] for name in names})
+
+
+def _joined(file: TargetFile, directory: Path) -> Environment:
+    """The first test bed of a study in a storage that its target names: workers may bring others."""
+    adopted = {r["bed"]: r.get("adopted") or {} for r in journal.read(directory / EVENTS)
+               if r["event"] == "joined"}  # fmt: skip
+    bed = next((bed for bed in adopted if bed in file.target.beds), None)
+    if bed is None:
+        raise AutotuneError(
+            f"no test bed that joined study {directory.name} is in its target",
+            hint=f"{shlex.quote(directory.name)} has joined: {', '.join(adopted) or 'none yet'}; add one "
+            f"to `beds:` of {file.path}",
+        )
+    return prepare_beds(file, (bed,), {bed: adopted[bed]})
 
 
 def resume(environment: Environment, directory: Path, progress: ProgressReporter) -> None:
@@ -151,7 +170,9 @@ def searcher(environment: Environment, directory: Path) -> Searcher:
         return search(environment, directory.name, sqlite(path))
 
 
-def search(environment: Environment, name: str, storage: BaseStorage) -> Searcher:
+def search(
+    environment: Environment, name: str, storage: BaseStorage, *, condensed: bool = False
+) -> Searcher:
     """The search of the study of this name in ``storage``."""
     target = environment.file.target
     return Searcher(
@@ -162,6 +183,7 @@ def search(environment: Environment, name: str, storage: BaseStorage) -> Searche
         target.search.seed,
         target.budget.trials,
         several=isinstance(environment, Beds),
+        condensed=condensed,
     )
 
 

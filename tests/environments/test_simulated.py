@@ -38,6 +38,14 @@ def autotune(*words: object, cwd: Path) -> Result:
     return done
 
 
+def test_a_plan_names_the_servers_once_and_no_settings_of_the_host() -> None:
+    paper = Path(__file__).parents[2] / "targets" / "paper.yaml"
+    servers = prepare(read(paper)).preview().servers
+    assert [name.rpartition(".")[2] for name in servers if name.startswith("web.")] == [
+        "apache", "php_fpm", "nginx",
+    ]  # fmt: skip
+
+
 def test_a_study_from_check_to_export(target: Path, tmp_path: Path) -> None:
     studies = ("--studies", tmp_path / "studies")
     assert "no host is touched" in autotune("check", target, cwd=tmp_path).stdout

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import optuna
@@ -10,7 +11,7 @@ from autotune.optimize.base import Task
 from autotune.optimize.gp.surrogate import FEASIBLE
 from autotune.optimize.samplers import choose
 from autotune.optimize.searcher import Outcome, Searcher
-from autotune.services.base import Action, Parameter
+from autotune.services.base import Action, Effect, Parameter
 from autotune.space.dimension import Dimension
 from autotune.space.space import Space
 
@@ -120,6 +121,32 @@ def test_what_others_measure_is_believed_until_they_have(url: str) -> None:
     search.believe({})
     assert [t.state.name for t in trials(url)] == ["FAIL", "FAIL", "COMPLETE"]
     assert search.recorded() == {8}
+
+
+def test_condensed_are_kept_what_is_known_to_matter_and_what_differs_from_the_baseline(
+    url: str,
+) -> None:
+    pm, *others = (
+        replace(d, parameter=replace(d.parameter, effect=Effect.SMALL)) for d in SPACE[1:]
+    )
+    space = Space((SPACE[0], pm, *others), (), {})
+    search = Searcher(url, "s", space, "random", 1, condensed=True)
+    search.record(None, space.baseline, told(0, 500.0))
+    search.record(None, {**space.baseline, pm.name: "static"}, told(1, 600.0))
+    assert [t.params for t in trials(url)] == [
+        {SPACE[0].name: 5}, {SPACE[0].name: 5, pm.name: "static"}
+    ]  # fmt: skip
+
+
+def test_a_new_search_knows_what_an_earlier_one_has_recorded(url: str) -> None:
+    values = {d.name: d.baseline for d in SPACE}
+    for number, peak in ((3, 900.0), (4, 700.0), (5, 800.0)):
+        searcher(url).record(None, values, told(number, peak))
+    again = searcher(url)
+    again.record(None, values, told(4, 800.0))
+    again.record(None, values, told(6, None))
+    assert [t.value for t in trials(url)] == [900.0, 700.0, 800.0, pytest.approx(560.0)]
+    assert again.recorded() == searcher(url).recorded() == {3, 4, 5, 6}
 
 
 def test_an_unknown_sampler_names_the_nearest() -> None:

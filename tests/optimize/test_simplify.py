@@ -52,6 +52,34 @@ def test_what_does_nothing_is_reverted_and_what_matters_stays() -> None:
     assert found.probability > 0.5
 
 
+def test_what_hardly_matters_by_what_guides_say_comes_first_and_is_no_block_twice() -> None:
+    core = ("web.x.p0", "web.x.p1", "cache.y.p8")
+    space = replace(SPACE, dimensions=tuple(
+        replace(d, parameter=replace(d.parameter, effect=Effect.CAPACITY)) if d.name in core else d
+        for d in SPACE.dimensions
+    ))  # fmt: skip
+    search, winner = searched()
+    unimportant = tuple(name for name in NAMES if name not in core)
+    assert simplified(search.surrogate(), space, winner).reverted == unimportant
+    more = simplified(search.surrogate(), space, winner, accepted=unimportant).reverted
+    assert set(unimportant) < set(more)
+    assert MATTERS not in more
+    others = simplified(search.surrogate(), space, winner, refused=[unimportant]).reverted
+    assert others
+    assert not set(unimportant) <= set(others)
+
+
+def test_what_has_no_effect_beside_the_other_settings_is_reverted_first() -> None:
+    conditional = (("web.x.p0", (0.2,)),)
+    space = replace(SPACE, dimensions=tuple(
+        replace(d, parameter=replace(d.parameter, effect=Effect.CAPACITY),
+                when=conditional if d.name == "web.x.p1" else ())
+        for d in SPACE.dimensions
+    ))  # fmt: skip
+    search, winner = searched()
+    assert simplified(search.surrogate(), space, winner).reverted == ("web.x.p1",)
+
+
 def test_what_was_accepted_stays_reverted_and_what_was_refused_is_no_part_of_more() -> None:
     search, winner = searched()
     accepted, refused = RESTARTS[:1], frozenset({"web.x.p1", "web.x.p2"})
@@ -73,6 +101,19 @@ def test_a_rule_that_needs_a_change_keeps_it() -> None:
     ruled = replace(SPACE, constraints=(Rule(text, parse_comparison(text)),))
     search, winner = searched()
     assert "cache.y.p8" not in simplified(search.surrogate(), ruled, winner).reverted
+
+
+def test_a_rule_that_the_winner_breaks_itself_is_no_reason_to_keep_its_changes() -> None:
+    """Of processes' memory more is known now than when it was tried."""
+    rule = Rule("web.x.p0 <= 0.8", parse_comparison("web.x.p0 <= 0.8"))
+    search, winner = searched()
+    assert simplified(search.surrogate(), replace(SPACE, constraints=(rule,)), winner).reverted
+
+
+def test_never_is_everything_reverted() -> None:
+    search, _ = searched()
+    for winner in ({**SPACE.baseline, "web.x.p3": 0.9}, {**SPACE.baseline, RESTARTS[0]: 0.9}):
+        assert simplified(search.surrogate(), SPACE, winner).reverted == ()
 
 
 def test_the_baseline_has_nothing_to_revert() -> None:

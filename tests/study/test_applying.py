@@ -24,6 +24,14 @@ def test_what_was_measured_then_keeps_the_rules_now(tmp_path: Path) -> None:
     assert known.bindings == ()
 
 
+def test_memory_that_no_host_has_is_a_mistake_with_a_way_out(tmp_path: Path) -> None:
+    manifest = tmp_path / "manifest.json"
+    manifest.write_text(json.dumps({"parameters": {}, "rss": {"web.php_fpm": 2**50}}))
+    with pytest.raises(AutotuneError, match="80% of memory") as caught:
+        fleet(tmp_path, "").knowing(exported_rss(manifest)).candidate({})
+    assert caught.value.hint
+
+
 @pytest.mark.parametrize(
     ("text", "found"), [("{}", {}), ('{"rss": {"lb.nginx": 5}}', {"lb.nginx": 5})]
 )

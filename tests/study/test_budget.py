@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 from contextlib import closing
-from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 
+from autotune.deploy.deployed import Deployed
 from autotune.diagnose.diagnosis import WatchedReading
 from autotune.environments.clock import Clock
 from autotune.environments.load_session import LoadSession
 from autotune.environments.peak import Peak
 from autotune.optimize.confirmation import LEAST_PAIRS
 from autotune.optimize.searcher import Searcher
+from autotune.services.base import Settings
 from autotune.study.loop import tune
+from autotune.study.ranking import Verdict
 from autotune.study.records import Phase, State, Trial
 from autotune.study.schedule import (
+    LEAST_PROOF,
     LEAST_SECONDS,
     MOST_RESERVE,
     Measure,
@@ -70,25 +72,73 @@ def test_a_slow_baseline_leaves_the_search_its_part_of_the_time() -> None:
     assert allowance(slow, Phase.SEARCH, TEN, 250.0) == 600 * (1 - MOST_RESERVE) - 250.0
 
 
-@pytest.mark.long
-def test_a_study_takes_its_time_and_no_more(tmp_path: Path) -> None:
-    """In virtual time: a reading costs three seconds beyond what it counts."""
-    with closing(Store(tmp_path)) as store:
+def test_something_is_tried_beside_a_baseline_that_took_the_time_of_the_search() -> None:
+    state = measured(Phase.BASELINE, each=110.0)
+    step = next_step(state, simulated.space(), SHORT, 110.0)
+    assert isinstance(step, Measure)
+    assert step.phase is Phase.RECOMMENDED
+    assert allowance(state, step.phase, SHORT, 110.0) == LEAST_SECONDS
+    late = measured(Phase.BASELINE, each=140.0)
+    assert not isinstance(next_step(late, simulated.space(), SHORT, 140.0), Measure)
+
+
+SHORT = Budget(trials=4, time="3m")  # type: ignore[arg-type]
+
+
+def test_a_short_study_keeps_time_for_a_block_and_the_least_number_of_pairs() -> None:
+    first = allowance(State(), Phase.BASELINE, SHORT, 0.0)
+    assert first == 180.0 - LEAST_PROOF - 2 * LEAST_SECONDS
+    state = measured(Phase.BASELINE, each=first)
+    assert reserve(state, SHORT) == LEAST_PROOF
+    assert allowance(state, Phase.RECOMMENDED, SHORT, first) == 2 * LEAST_SECONDS
+    assert allowance(state, Phase.SIMPLIFIED, SHORT, 75.0) == LEAST_SECONDS
+    assert allowance(state, Phase.CONFIRM, SHORT, 90.0) == LEAST_SECONDS
+
+
+def in_virtual_time(
+    directory: Path, budget: Budget, each: float, deploying: float = 0.0
+) -> tuple[Verdict, State]:
+    """A study whose readings cost ``each`` seconds beyond what they count."""
+    now, fleet = [0.0], simulated.FormulaFleet()
+    with closing(Store(directory)) as store:
         store.open_study("s", simulated.LOCAL.read_text(), source="s", facts={})
-        fleet = simulated.FormulaFleet()
-        made = simulated.context(store, simulated.climbing, fleet, seed=1, pace=0.0)
-        session = made.session
+        context = simulated.context(store, simulated.climbing, fleet, seed=1, pace=0.0)
+        session = context.session
         assert isinstance(session, LoadSession)
-        now, offer = [0.0], session.meter.take
+        offer, deploy = session.meter.take, fleet.deploy
 
         def take(rate: float, seconds: float, *, ramp: float) -> WatchedReading:
-            now[0] += seconds + ramp + 3.0
+            now[0] += seconds + ramp + each
             return offer(rate, seconds, ramp=ramp)
 
+        def deployed(settings: Settings) -> Deployed:
+            now[0] += deploying
+            return deploy(settings)
+
         session.meter.take = take  # type: ignore[method-assign]
+        fleet.deploy = deployed  # type: ignore[method-assign]
         session.clock = Clock(lambda: now[0])
-        allowed: dict[str, Any] = {"trials": 40, "time": "11m"}
-        searcher = Searcher(f"sqlite:///{tmp_path}/study.db", "s", made.space, "tpe", 1)
-        tune(replace(made), searcher, Budget(**allowed))
-        assert store.state.elapsed <= 1.05 * 660
-        assert len(store.state.finished(Phase.CONFIRM)) >= 2 * LEAST_PAIRS
+        searcher = Searcher(f"sqlite:///{directory}/study.db", "s", context.space, "tpe", 1)
+        return tune(context, searcher, budget), store.state
+
+
+@pytest.mark.long
+def test_a_study_takes_its_time_and_no_more(tmp_path: Path) -> None:
+    _, state = in_virtual_time(tmp_path, Budget(trials=40, time="11m"), each=3.0)  # type: ignore[arg-type]
+    assert state.elapsed <= 1.05 * 660
+    assert len(state.finished(Phase.CONFIRM)) >= 2 * LEAST_PAIRS
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("each", [0.3, 1.0, 2.0])
+def test_three_minutes_suffice_to_prove_a_winner_of_few_changes(
+    tmp_path: Path, each: float
+) -> None:
+    verdict, state = in_virtual_time(tmp_path, SHORT, each, deploying=2.0)
+    assert state.elapsed <= 1.05 * 180
+    assert len(state.finished(Phase.CONFIRM)) == 2 * LEAST_PAIRS
+    assert verdict.verdict == "improved"
+    best, space = state.by_number(verdict.best or 0), simulated.space()
+    assert best.phase is Phase.SIMPLIFIED
+    changed = [n for n in space.active(best.settings) if best.settings[n] != space.baseline[n]]
+    assert 1 <= len(changed) <= 12

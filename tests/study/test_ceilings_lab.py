@@ -28,6 +28,7 @@ CHANGES = (
     ("198.18.0.", "198.19.31."),
     ("/var/lib/autotune/labs/lab/ssh_config", "CONFIG"),
     ("pairs: 100000", "pairs: 2000"),
+    ("\ntiers:\n", "\nreplace: true\ntiers:\n"),
 )
 AT_ONCE = f"{memcaslap.SHAPES[0].name}, 100 at once"
 

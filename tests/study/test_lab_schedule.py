@@ -48,6 +48,7 @@ CHANGES = (
     ("198.18.0.", "198.19.30."),
     ("/var/lib/autotune/labs/lab/ssh_config", "CONFIG"),
     ("pairs: 100000", "pairs: 2000"),
+    ("\ntiers:\n", "\nreplace: true\ntiers:\n"),
     ("{trials: 60, time: 40m}", "{trials: 6, time: 10m}"),
 )
 KILLS = 6

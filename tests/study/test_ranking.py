@@ -10,7 +10,14 @@ from autotune.environments.peak import Peak
 from autotune.estimate import Estimate
 from autotune.optimize.ranking import PosteriorPeaks
 from autotune.space.space import Space
-from autotune.study.ranking import best, conclude, confirmations, finalists, rivals
+from autotune.study.ranking import (
+    best,
+    carries_less,
+    conclude,
+    confirmations,
+    finalists,
+    rivals,
+)
 from autotune.study.records import Phase, State, Trial
 from autotune.study.schedule import Measure, Simplify, next_step
 from autotune.target.model import Budget
@@ -163,6 +170,14 @@ def test_a_winner_is_proven_without_what_does_nothing() -> None:
     step = next_step(nothing, space, budget, 60.0)
     assert isinstance(step, Measure)
     assert step.phase is Phase.CONFIRM
+
+
+@pytest.mark.parametrize(("peak", "less"), [(118.0, False), (112.0, False), (95.0, True)])
+def test_a_block_that_clearly_carries_less_is_no_disturbance(peak: float, less: bool) -> None:
+    state = believed((STOCK, 50.0), (ADVICE, 60.0), (OTHER, 120.0), sd=0.04)
+    state = measured_again(state, Phase.FINALIST, (2, 121.0), (1, 60.0))
+    state = measured_again(state, Phase.SIMPLIFIED, (2, peak))
+    assert carries_less(state, 2, state.trials[-1]) is less
 
 
 @pytest.mark.parametrize("confirmed", range(1, 9))

@@ -84,7 +84,10 @@ class Killed:
     def backup(self, host: str) -> HostBackup:
         owner = f"{os.getuid()}:{os.getgid()}"
         state = FileState(FOUND, 0o644, owner, time="5.000000001")
-        return HostBackup(host, "lab", HostState({str(self.conf(host)): state}))
+        conf = str(self.conf(host))
+        return HostBackup(
+            host, "lab", HostState({conf: state}), written={conf: (FileState(TUNED).digest,)}
+        )
 
     def autotune_restore(self, what: str) -> tuple[int, str]:
         studies = str(self.study.parent)
