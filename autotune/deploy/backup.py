@@ -10,6 +10,7 @@ from __future__ import annotations
 import base64
 import contextlib
 import json
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -159,6 +160,40 @@ class HostBackup:
             definitions={**definitions, **self.definitions},
         )
 
+    def is_of(self, record: HostBackup | None, kept: HostBackup | None) -> bool:
+        """Whether a host's own ``record``, or that of what was ``kept`` there, bears this copy out: the
+        host has not been restored since. (The record may lack what was about to be written.)"""
+        if record is not None:
+            theirs = {**record.state.files, **record.state.sysctls}
+            mine = {**self.state.files, **self.state.sysctls}
+            same = all(mine[name] == theirs[name] for name in mine.keys() & theirs.keys())
+            return record.study == self.study and same
+        if kept is None or kept.written is None or self.written is None:
+            return kept is not None
+        return all({*self.written[name]} <= {*kept.written.get(name, ())} for name in self.written)
+
+    def still_in_place(self, observed: ObservedHost) -> HostBackup:
+        """The part of it of what is there as autotune wrote it; nothing where others replaced all.
+
+        With it goes what tells of nobody: units, and what the software itself left. An earlier
+        version's copy, without digests, stays whole.
+        """
+        if self.written is None:
+            return self
+        written = self.written
+        files = {path: file for path, file in self.state.files.items()
+                 if observed.files[path].detail in written.get(path, ())
+                 and not observed.files[path].is_as(file)}  # fmt: skip
+        sysctls = {name: value for name, value in self.state.sysctls.items()
+                   if observed.sysctls[name] in written.get(name, ())
+                   and observed.sysctls[name] != value}  # fmt: skip
+        if not files and not sysctls:
+            return replace(self, state=HostState())
+        left = {path for path in self.state.files
+                if ANY in written.get(path, ()) or observed.files[path].kind == "directory"}  # fmt: skip
+        files |= {path: self.state.files[path] for path in left if self.state.files[path].absent}
+        return replace(self, state=HostState(files, self.state.units, sysctls))
+
     def lacks(self, desired: HostState) -> HostState:
         """The part of ``desired`` that has no backup yet."""
         backed_up = self.state
@@ -237,6 +272,13 @@ class BackupStore:
         self.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         durable.sync_directory(self.directory.parent)
         durable.write(self.path(backup.host), encode(backup), 0o600)
+
+    def set_aside(self, host: str) -> Path:
+        """A copy that no restoring is to use any more, under another name: it may be somebody's last."""
+        path = self.path(host)
+        return path.rename(
+            path.with_name(f"{host}.{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}")
+        )
 
     def remove(self, host: str) -> None:
         """The host is restored: its backup is not needed any more."""

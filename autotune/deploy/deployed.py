@@ -114,17 +114,22 @@ class HostManifest:
 
 
 def host_manifests(
-    desired: DesiredState, originals: Mapping[str, HostState]
+    desired: DesiredState, originals: Mapping[str, HostState], baseline: DesiredState | None = None
 ) -> dict[str, HostManifest]:
     """Host → what it is to be; the files' contents are in ``Deployed.files`` by part and path.
 
-    ``originals``: each host before the study, as far as it is backed up.
+    ``originals``: each host before the study, as far as it is backed up. Where it was as in the
+    ``baseline``, what differs from that says what is needed.
     """
-    return {host: _host(desired, host, originals.get(host, HostState())) for host in desired.hosts}
+    return {host: _host(desired, host, originals.get(host, HostState()), baseline)
+            for host in desired.hosts}  # fmt: skip
 
 
-def _host(desired: DesiredState, host: str, backup: HostState) -> HostManifest:
-    state, concerned = desired.hosts[host], required_actions(desired, host, None)
+def _host(
+    desired: DesiredState, host: str, backup: HostState, baseline: DesiredState | None
+) -> HostManifest:
+    before = baseline.settings if baseline and baseline.was(host, backup) else None
+    state, concerned = desired.hosts[host], required_actions(desired, host, before)
     files = {
         file.path: FileManifest(
             file.mode,

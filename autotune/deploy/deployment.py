@@ -199,7 +199,8 @@ class Deployment(Fleet):
         begin = [part for part in desired.parts if self._in_place is None
                  or desired.layout.unit(part) in plans[part.site.host].act]  # fmt: skip
         for part in begin:
-            if part.site.role is Role.STORE:
+            # What a store holds whose own files are edited is not for a study to write.
+            if part.site.role is Role.STORE and part.site.own is None:
                 transport = self.hosts[part.site.host].transport
                 dataset.load(part, self.target.data, transport, self._progress)
         caches = [part for part in begin if part.site.role is Role.CACHE]
@@ -227,12 +228,17 @@ class Deployment(Fleet):
 
         def back(host: RuntimeHost) -> None:
             state = good.desired.hosts[host.name] if good else host.original
+            observed, refused = host.observe(state), list[str]()
+            if good is None:
+                state, refused = host.accepted(state, observed)
             touched = [*plans[host.name].act, *plans[host.name].stop]
-            plan = plan_host(state, host.observe(state), {}, touched)
+            plan = plan_host(state, observed, {}, touched)
             host.stage(state, plan)
             host.apply(state, plan)
             if wrong := unlike(replace(state, sysctls={}), host.observe(state)):
-                raise AutotuneError(f"{host.name} is not as before: {', '.join(wrong)}")
+                refused += [f"{host.name} is not as before: {', '.join(wrong)}"]
+            if refused:
+                raise AutotuneError("; ".join(refused))
 
         failed = self.hosts.gather(_changing(plans), back).errors
         if failed:
@@ -303,7 +309,8 @@ class Deployment(Fleet):
         """Private servers have none: no other tool could set them up."""
         if not self.runtime.installed:
             return {}
-        return host_manifests(desired, {host: self.hosts[host].original for host in desired.hosts})
+        originals = {host: self.hosts[host].original for host in desired.hosts}
+        return host_manifests(desired, originals, self._baseline())
 
 
 def _changing(plans: Mapping[str, HostPlan]) -> list[str]:

@@ -31,6 +31,7 @@ from autotune.deploy.host_state import (
     ServiceManager,
     parse_files,
     parse_sysctls,
+    unlike,
 )
 from autotune.deploy.runtime import Cases, Check, Invalid, Note
 from autotune.deploy.stack import Part
@@ -248,6 +249,18 @@ class ManagedHost:
         self._store.remove(self.name)
         self.backup = HostBackup(self.name, self._study)
 
+    def supersede(self, observed: ObservedHost) -> None:
+        """Others have restored the host: nothing is done by the controller's copy any more."""
+        if unlike(self.original, observed):
+            self.note(
+                f"{self.name} was restored by others, and nothing there is study {self._study}'s any "
+                f"more: it stays as it is; the study's copy of its originals is now "
+                f"{self._store.set_aside(self.name)}"
+            )
+        else:
+            self._store.remove(self.name)
+        self.backup = HostBackup(self.name, self._study)
+
     def forget_of(self, study: str) -> None:
         """Likewise the controller's copy of another study that lives beside this one."""
         own = self._store.directory.parent
@@ -284,7 +297,19 @@ class ManagedHost:
         content = base64.b64decode(printed.stdout)
         return decode(content, f"{self.name}:{path}") if there.ok else None
 
-    def refusals(
+    def accepted(self, original: HostState, observed: ObservedHost) -> tuple[HostState, list[str]]:
+        """See `RuntimeHost.accepted`."""
+        plan = plan_host(original, observed, {}, original.units)
+        self.stage(original, plan)
+        refused = self._refusals(original, plan, observed)
+        staying = {path for check in refused for path in check.files}
+        self.discard(replace(plan, write=tuple(path for path in plan.write if path in staying)))
+        files = {path: file for path, file in original.files.items() if path not in staying}
+        messages = [f"{self.name}: {check.unit} refuses its original files, so that those in place "
+                    f"stay: {words}" for check, words in refused.items()]  # fmt: skip
+        return replace(original, files=files), messages
+
+    def _refusals(
         self, desired: HostState, plan: HostPlan, observed: ObservedHost
     ) -> dict[BackupCheck, str]:
         """What the software says against staged originals where it accepts the files in place.

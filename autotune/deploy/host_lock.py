@@ -23,6 +23,7 @@ from autotune.deploy.host_commands import HOME, Command, CommandFailed, ask
 from autotune.errors import AutotuneError, LockedError
 from autotune.strict import decimal, parse_json
 from autotune.transports.base import Transport
+from autotune.transports.parallel import run_on_all
 
 LEASE = 180.0  # s after which a lock that was not renewed is nobody's
 RENEWAL = LEASE / 4  # s: three may fail before a lock is anybody's
@@ -127,6 +128,10 @@ class HostLock:
     def __init__(self, transport: Transport, study: str) -> None:
         self._transport, self._me = transport, oneself(study)
         self.record = ""
+
+    @property
+    def name(self) -> str:
+        return self._transport.name
 
     @property
     def held(self) -> bool:
@@ -253,6 +258,6 @@ class Lease:
 
     def _renew(self) -> None:
         while not self._over.wait(RENEWAL):
-            for lock in self._locks:
-                with contextlib.suppress(AutotuneError):
-                    lock.renew()
+            # All at once: one host that does not answer must not cost the others their locks.
+            held = [lock for lock in self._locks if lock.held]
+            run_on_all(held, HostLock.renew, at_most=len(held) or 1)

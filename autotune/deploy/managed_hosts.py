@@ -22,7 +22,7 @@ from autotune.deploy.host_state import (
 from autotune.deploy.runtime import Note
 from autotune.errors import AutotuneError, LockedError, joined
 from autotune.target.beds import study_of
-from autotune.transports.base import Transport
+from autotune.transports.base import HostUnreachable, Transport
 from autotune.transports.parallel import HostResults, run_on_all
 
 T = TypeVar("T")
@@ -151,7 +151,7 @@ def restore_host(host: ManagedHost) -> tuple[str, ...]:
         return ()
     host.tidy()
     observed = host.observe(host.original)
-    desired, refusals = _accepted(host, _without_gone(host, observed), observed)
+    desired, refusals = host.accepted(_without_gone(host, observed), observed)
     plan = plan_host(desired, observed, {}, desired.units)
     failed = host.restore(desired, plan)
     errors = list(refusals)
@@ -188,34 +188,50 @@ def _without_gone(host: ManagedHost, observed: ObservedHost) -> HostState:
     return replace(original, units=units, sysctls=keys, enabled=enabled, definitions=definitions)
 
 
-def _accepted(
-    host: ManagedHost, desired: HostState, observed: ObservedHost
-) -> tuple[HostState, list[str]]:
-    """The same without files that their software refuses by now, and what it says against them.
-
-    All others are staged.
-    """
-    plan = plan_host(desired, observed, {}, desired.units)
-    host.stage(desired, plan)
-    refused = host.refusals(desired, plan, observed)
-    staying = {path for check in refused for path in check.files}
-    host.discard(replace(plan, write=tuple(path for path in plan.write if path in staying)))
-    files = {path: file for path, file in desired.files.items() if path not in staying}
-    messages = [f"{host.name}: {check.unit} refuses its original files, so that those in place stay: "
-                f"{words}" for check, words in refused.items()]  # fmt: skip
-    return replace(desired, files=files), messages
-
-
 def clear_left_behind(host: ManagedHost) -> tuple[str, ...]:
     """Restore a host that a killed tuner has left changed and that is now held; what was done."""
     left = backup_on_host(host)
     if left is not None:
         host.backup = left
+    else:
+        _leave_later_work(host)
     study = host.backup.study
     lines = restore_host(host)
     if lines and left is not None:
         host.forget_of(study)
     return tuple(f"{line} (study {study} had been killed)" for line in lines)
+
+
+def _leave_later_work(host: ManagedHost) -> None:
+    """Leave out of a study's copy what the host has been restored of since, by another machine say:
+    its record is gone then, and only what is still as the study wrote it is the study's.
+
+    Raises AutotuneError where another study has changed the host since.
+    """
+    if not host.changed:
+        return
+    try:
+        record, kept = host.own_copy(ORIGINALS), host.own_copy(KEPT)
+    except HostUnreachable:
+        raise
+    except AutotuneError:
+        return  # there is a record, if one that cannot be read
+    if host.backup.is_of(record, kept):
+        return
+    if record is not None:
+        raise AutotuneError(
+            f"{host.name} was restored, and has been changed by study {record.study} since",
+            hint="`autotune restore` of that study, or of its target, comes first",
+        )
+    original, observed = host.original, host.observe(host.original)
+    part = host.backup.still_in_place(observed)
+    if part.state == HostState():
+        host.supersede(observed)
+        return
+    host.backup = part
+    for path, file in original.files.items():
+        if path not in part.state.files and not observed.files[path].is_as(file):
+            host.note(f"{host.name}: others have changed {path} since it was restored: it stays")
 
 
 def backup_on_host(host: ManagedHost, *, applied: bool = False) -> HostBackup | None:
@@ -266,7 +282,7 @@ def restore_hosts(
     )
 
 
-def _restore(host: ManagedHost) -> tuple[str, ...]:
+def _restore(host: ManagedHost, *, by_own_copy: bool = False) -> tuple[str, ...]:
     """Where nothing was changed yet, a lock may still have been left.
 
     What others had changed is named once more: whoever kept it may have been killed before a word.
@@ -275,6 +291,8 @@ def _restore(host: ManagedHost) -> tuple[str, ...]:
     if host.changed or host.lock.left_behind():
         stale = host.lock.take()
         try:
+            if not by_own_copy:
+                _leave_later_work(host)
             lines = restore_host(host)
         finally:
             host.lock.release()
@@ -284,8 +302,9 @@ def _restore(host: ManagedHost) -> tuple[str, ...]:
 
 
 def _restore_by_own_copy(host: ManagedHost) -> tuple[str, ...]:
-    host.backup = backup_on_host(host, applied=True) or host.backup
-    return _restore(host)
+    own = backup_on_host(host, applied=True)
+    host.backup = own or host.backup
+    return _restore(host, by_own_copy=own is not None)
 
 
 def _lines(restored: HostResults[tuple[str, ...]]) -> list[str]:

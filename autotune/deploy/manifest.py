@@ -12,7 +12,7 @@ from autotune.services.base import ConfigFile, Own
 from autotune.strict import octal, parse_json
 
 NAME = "files.json"
-_TEXTS = ("loses", "unit", "main")  # of `Own`, written where they say something
+_TEXTS = ("loses", "unit", "main", "deployment")  # of `Own`, written where they say something
 
 
 def of(directory: Path | None) -> dict[str, Own]:

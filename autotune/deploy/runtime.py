@@ -124,6 +124,11 @@ class RuntimeHost(Protocol):
         """Take staged files away."""
         ...
 
+    def accepted(self, original: HostState, observed: ObservedHost) -> tuple[HostState, list[str]]:
+        """How it was without the files that their software refuses by now, and what it says against
+        them; all others are staged."""
+        ...
+
     def apply(self, desired: HostState, plan: HostPlan) -> None:
         """Carry out the plan. Raises ApplyFailed."""
         ...

@@ -158,8 +158,16 @@ def _site(target: Target, context: StackContext, name: str, host: str, place: Pl
         group=context.group,
         programs={key: context.programs[host][key] for key in place.service.programs},
         facts=dict(context.facts[host].names()),
-        own=context.own.get(f"{name}.{host}.{place.service.name}"),
+        own=_own(context, host, place),
     )
+
+
+def _own(context: StackContext, host: str, place: Placed) -> Own | None:
+    """The host's own files of a service, where that is in the deployment they are of: another one of
+    the tier's may have a service of the same name."""
+    own = context.own.get(f"{place.tier}.{host}.{place.service.name}")
+    of = {deployment for _, deployments in place.when for deployment in deployments}
+    return own if own is None or not (own.deployment and of) or own.deployment in of else None
 
 
 def _roles(target: Target, tier: str) -> set[Role]:

@@ -3,9 +3,9 @@
 ``ansible/`` holds ``site.yml``, ``inventory.yml`` and the role ``autotune``. For hosts that are
 alike: files that are not those expected are refused, the others backed up; units of other
 deployments are stopped, files are copied (each validated by its own software before it replaces
-anything, each with the owner and bits of the one it replaces), handlers restart what read a changed
-file, and chosen units are run and looked at again. A host on which any of this fails is rolled back.
-Modules are those of ansible-core alone.
+anything, each with the owner and bits of the one it replaces), handlers reload or restart what read a
+changed file, and chosen units are run and looked at again. A host on which any of this fails is rolled
+back. Modules are those of ansible-core alone.
 """
 
 from __future__ import annotations
@@ -203,7 +203,7 @@ def _configured(host: str, hosts: Hosts) -> Iterator[dict[str, Any]]:
     for unit in others:
         task = _unit(f"Stop {unit}, which another deployment needs", unit, "stopped", enabled=False)
         yield task | {"when": f"{unit!r} in ansible_facts.services"}
-    yield from _written(files)
+    yield from _written(files, hosts)
     running = sorted(unit for unit, runs in units.items() if runs)
     if hosts.sysctls[host]:
         yield _kernel_values(running)
@@ -324,7 +324,7 @@ def _health(running: Sequence[str]) -> Iterator[dict[str, Any]]:
     }
 
 
-def _written(files: Iterable[HostFile]) -> Iterator[dict[str, Any]]:
+def _written(files: Iterable[HostFile], hosts: Hosts) -> Iterator[dict[str, Any]]:
     """What is there keeps its owner and its bits; what is made is root's."""
     by_path = {file.path: file for file in files}
     directories = _directories(by_path)
@@ -338,10 +338,10 @@ def _written(files: Iterable[HostFile]) -> Iterator[dict[str, Any]]:
             "when": f"not {FOUND}.results[{index}].stat.exists",
         }  # fmt: skip
     for index, file in enumerate(by_path.values(), len(directories)):
-        yield _copy(file, f"{FOUND}.results[{index}].stat")
+        yield _copy(file, f"{FOUND}.results[{index}].stat", hosts)
 
 
-def _copy(file: HostFile, stat: str) -> dict[str, Any]:
+def _copy(file: HostFile, stat: str, hosts: Hosts) -> dict[str, Any]:
     """Without an owner named, a copy has that of the file it replaces."""
     copy: dict[str, Any] = {
         "src": Template(HERE + file.path.replace("{", "{{ '{' }}")),
@@ -351,8 +351,7 @@ def _copy(file: HostFile, stat: str) -> dict[str, Any]:
     if file.check:
         copy["validate"] = _quoted(_beside(file))
     task = {"name": f"Write {file.path}", "ansible.builtin.copy": copy}
-    # A role does not know what ran before: what a reload cannot change may have changed too.
-    notified = [f"Restart {unit}" for unit in sorted(file.units)]
+    notified = [_handler(file.host, unit, hosts) for unit in sorted(file.units)]
     return task | ({"notify": notified} if notified else {})
 
 
@@ -364,6 +363,10 @@ def _beside(file: HostFile) -> str:
     return f"sh -c {shlex.quote(script.replace('%', '%%'))} sh %s"
 
 
+def _handler(host: str, unit: str, hosts: Hosts) -> str:
+    return f"Reload {unit}" if hosts.reloads(host, unit) else f"Restart {unit}"
+
+
 def _handlers(hosts: Hosts) -> Iterator[dict[str, Any]]:
     """In the order in which they are to act, whatever notified them."""
     if any(hosts.sysctls.values()):
@@ -372,8 +375,12 @@ def _handlers(hosts: Hosts) -> Iterator[dict[str, Any]]:
             "ansible.builtin.command": {"argv": ["sysctl", "--load", SYSCTL_FILE]},
             "changed_when": True,
         }
-    for unit in sorted({u for units in hosts.units.values() for u, runs in units.items() if runs}):
-        task = _unit(f"Restart {unit}", unit, "restarted")
+    # Of files that are not those expected nobody knows what runs: a reload may not change it.
+    reloaded = Template("{{ 'restarted' if autotune_overwrite | bool else 'reloaded' }}")
+    handlers = {(_handler(host, unit, hosts), unit) for host, units in hosts.units.items()
+                for unit, runs in units.items() if runs}  # fmt: skip
+    for name, unit in sorted(handlers):
+        task = _unit(name, unit, reloaded if name.startswith("Reload") else "restarted")
         task["ansible.builtin.systemd_service"]["daemon_reload"] = True
         yield task
 

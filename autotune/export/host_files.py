@@ -78,6 +78,13 @@ class Hosts:
         """Whether a unit that is to run does not run yet, as far as is recorded."""
         return self.before[host].units.get(unit) is not True if host in self.before else True
 
+    def reloads(self, host: str, unit: str) -> bool:
+        """Whether a reload is all that a unit needs on a host which is as it was before the study."""
+        files = self.of(host)
+        needed = {file.units[unit] for file in files if unit in file.units}
+        recorded = all(file.original for file in files) and not self.sysctls[host]
+        return recorded and needed == {"reload"} and not self.starts(host, unit)
+
 
 def hosts_of(study: Study, trial: Trial, *, everything: bool = False) -> Hosts:
     """What the trial changes on the hosts as they were before the study; or all it deployed there.
@@ -222,6 +229,7 @@ def script(title: str, host: str, hosts: Hosts, notice: str | None = None) -> st
         files=hosts.of(host),
         running=[unit for unit, runs in units.items() if runs],
         starting=[unit for unit, runs in units.items() if runs and hosts.starts(host, unit)],
+        reloading=[unit for unit, runs in units.items() if runs and hosts.reloads(host, unit)],
         stopped=[unit for unit, runs in units.items() if not runs],
         sysctls=hosts.sysctls[host],
         kernel_file=SYSCTL_FILE,

@@ -190,6 +190,9 @@ class ProcessHost:
             if refusal is not None:
                 raise Invalid(f"{check.part.name}: {refusal}")
 
+    def accepted(self, original: HostState, observed: ObservedHost) -> tuple[HostState, list[str]]:
+        return original, []  # there was nothing
+
     def discard(self, plan: HostPlan) -> None:
         """Nothing to do: what was staged is gone when its check is over."""
 

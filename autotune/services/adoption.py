@@ -13,6 +13,18 @@ from autotune.services.directives import Accepts, Adopted
 _SITE = re.compile(r"[A-Za-z0-9][A-Za-z0-9-]*(\.[A-Za-z0-9][A-Za-z0-9-]*)+")
 
 
+@dataclass(frozen=True)
+class Listener:
+    """A program at a TCP port; ``local``: for the host itself alone. ``""`` is a program unknown."""
+
+    program: str
+    port: int
+    local: bool
+
+    def __str__(self) -> str:
+        return f"{self.program or 'something'} ({self.port}{', locally' if self.local else ''})"
+
+
 @dataclass(frozen=True, kw_only=True)
 class RunningHost:
     """``units``: state by name. ``processors``: those that programs see, whatever part of their time
@@ -22,6 +34,7 @@ class RunningHost:
     units: Mapping[str, str] = field(default_factory=dict)
     processors: int = 1
     backlogs: Mapping[str, int] = field(default_factory=dict)
+    listeners: tuple[Listener, ...] = ()
 
     def runs(self, unit: str) -> bool:
         return self.units.get(unit) == "active"

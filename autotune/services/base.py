@@ -163,6 +163,7 @@ class Own:
     ``listen`` is where it accepts connections, for a service that others on its host talk to.
     ``loses``: what it would lose by a restart, in words. Such a unit is neither changed nor restarted.
     ``unit`` and ``main``: what runs it and the file it reads first, where those are not Debian's.
+    ``deployment``: which of a tier's it is of, where the tier has a choice.
     """
 
     files: tuple[ConfigFile, ...] = ()
@@ -170,6 +171,7 @@ class Own:
     loses: str = ""
     unit: str = ""
     main: str = ""
+    deployment: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -276,6 +278,12 @@ class Loader:
     record: Callable[[str], tuple[Argv, ...]]
     busy: str
     read: Callable[[Sequence[str]], Argv]
+
+
+# What to do against what a file would lose that is written whole.
+REPLACED_WHOLE = (
+    "without `replace: true` its own file is edited; a template of yours may have them, too"
+)
 
 
 @dataclass(frozen=True)

@@ -30,7 +30,7 @@ from autotune.services.base import (
     Value,
 )
 from autotune.services.config_files import Config, Directive, PlacedDirective, Unreadable, Word
-from autotune.services.diagnosis import CounterQuery, Diagnosis, Resource
+from autotune.services.diagnosis import CounterQuery, Diagnosis, Resource, by_command
 from autotune.services.directives import (
     MILLISECONDS,
     REAL,
@@ -333,7 +333,5 @@ def _query(spec: ServiceSpec) -> CounterQuery:
         return {name: decimal(match[1]) for name, match in matches.items()
                 if match and isinstance(number(match[1]), int | float)}  # fmt: skip
 
-    return CounterQuery(
-        question=b"", complete=lambda _: True, command=partial(_argv, counters.command),
-        names=frozenset(), levels=frozenset(counters.levels), more=numbers, at_home=True,
-    )  # fmt: skip
+    levels = frozenset(counters.levels)
+    return by_command(command=partial(_argv, counters.command), levels=levels, more=numbers)

@@ -6,6 +6,7 @@ import enum
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 
 from autotune.services.base import Argv, Role, Settings, Site
 
@@ -129,6 +130,12 @@ class CounterQuery:
     socket: Callable[[Site], str] | None = None
 
 
+# Of a server that is asked by a command alone: its port is its clients', or nobody's.
+by_command = partial(
+    CounterQuery, question=b"", complete=lambda _: True, names=frozenset(), at_home=True
+)
+
+
 @dataclass(frozen=True)
 class ClientLimit:
     """The parameter that limits a server's clients; ``refused`` and ``closed`` are its counters of
@@ -177,25 +184,36 @@ class Diagnosis:
 NOTHING = Diagnosis(counters=None, log=None, moves={})
 
 
-def too_few(workers: str) -> Rule:
-    """Of a server with ``threads`` in each of its ``workers``, as its parameter is called: all have a
+def counted(kind: str, why: str, resource: Resource = Resource.WORKERS) -> Rule:
+    """Of a counter, or else a kind of complaint, that says by itself what ran out: how many of what."""
+
+    def rule(part: PartReading) -> Finding | None:
+        activity = part.activity
+        number = int(activity.counters.get(kind, 0)) or activity.complaints.get(kind, 0)
+        return Finding(resource, f"{number} {why}", MEASURED) if number else None
+
+    return rule
+
+
+def too_few(workers: str, threads: str = "threads") -> Rule:
+    """Of a server with ``threads`` in each of its ``workers``, as its parameters are called: all have a
     request in hand, and more wait, at the socket or accepted by workers with threads."""
 
     def rule(part: PartReading) -> Finding | None:
-        activity, threads = part.activity, part.setting("threads") or 1
-        limit = (part.setting(workers) or activity.workers) * threads
+        activity, each = part.activity, part.setting(threads) or 1
+        limit = (part.setting(workers) or activity.workers) * each
         # At a TCP port it is not seen what was accepted: nothing waits there while a worker is free.
         busy = not activity.occupied or activity.occupied >= 0.75 * limit
         waits = activity.queued >= 0.25 and busy
-        accepted = threads > 1 and activity.accepted >= 1.25 * limit
+        accepted = each > 1 and activity.accepted >= 1.25 * limit
         if not activity.workers or not (waits or accepted):
             return None
         held = f" with {activity.accepted:.1f} requests" if activity.accepted else ""
         meanwhile = f" while {part.idle:.0%} of the CPU was idle" if part.idle is not None else ""
         evidence = (
-            f"{activity.workers} workers of {threads} threads{held}, {activity.waiting:.0f} more"
+            f"{activity.workers} workers of {each} threads{held}, {activity.waiting:.0f} more"
             f" waiting at its socket (up to {activity.waiting_max}){meanwhile}:"
-            f" raise {workers}, or threads"
+            f" raise {workers}, or {threads}"
         )
         return Finding(Resource.WORKERS, evidence, MEASURED if waits else INFERRED)
 

@@ -41,8 +41,9 @@ class Notation:
         digits = _DIGITS.match(written)
         if digits and digits[0] == str(value) and written[digits.end() :] in _KEPT_UNITS:
             return digits.end(), f"{{{{ {variable} }}}}"
-        if isinstance(value, str) and value == written:
-            return len(written), f"{{{{ {variable} }}}}"
+        if isinstance(value, str) and value in (written, written[1:-1]):
+            before, after = written.split(value, 1)  # quotes, or nothing
+            return len(written), f"{before}{{{{ {variable} }}}}{after}"
         now = f'"{written}" if {variable} == {literal(value)}'
         return len(written), f"{{{{ {now} else {self.write(variable)} }}}}"
 
@@ -110,6 +111,7 @@ SECONDS_S = Notation(_seconds, lambda name: f'{name} ~ "s"')
 MILLISECONDS = Notation(_milliseconds, lambda name: f'{name} ~ "ms"')
 KILOBYTES = Notation(_kilobytes, lambda name: f'{name} ~ "k"')
 WORD = Notation(str)
+QUOTED_WORD = Notation(lambda text: text[1:-1] if text[:1] + text[-1:] in ('""', "''") else text)
 ON_OFF = switch("on", "off")
 CAPITAL_ON_OFF = Notation(ON_OFF.read, lambda name: f'("On" if {name} else "Off")')
 YES_NO = switch("yes", "no")
@@ -232,12 +234,12 @@ def _absent(config: Config, tunable: Tunable, accepts: Accepts) -> Adopted:
     return Adopted((edit,), {name: absent.default})
 
 
-def new_file(path: str, text: str, values: Mapping[str, Value]) -> Adopted:
+def new_file(path: str, text: str, values: Mapping[str, Value], place: int = 0) -> Adopted:
     """A file that is not on the host, made by a template: there is none as long as all parameters in it
-    have their ``values``."""
+    have their ``values``. Of one that is there, ``place`` is its end."""
     changed = " or ".join(f"{name} != {literal(value)}" for name, value in values.items())
     block = f"{{% if {changed} %}}\n{text}{{% endif %}}" if changed else ""
-    return Adopted((Edit.insertion((path, 0), block),), dict(values))
+    return Adopted((Edit.insertion((path, place), block),), dict(values))
 
 
 def exchanged(text: str, pieces: Iterable[tuple[int, int, str]]) -> str:

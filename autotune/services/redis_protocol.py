@@ -7,6 +7,7 @@ from collections.abc import Collection, Mapping
 from typing import ClassVar
 
 from autotune.services.base import (
+    REPLACED_WHOLE,
     Argv,
     Loader,
     Parameter,
@@ -69,7 +70,9 @@ _UNSAVED = (
     + r"""
 if [ -n "$4" ] && grep -q -e '^[ \t]*\(requirepass\|aclfile\|user\)[ \t]' -- $files; then
     echo "has users or a password in $file, and would have none in the whole file written there"
-    echo 'without `replace: true` its own file is edited; a template of yours may have them, too'
+    echo '"""
+    + REPLACED_WHOLE
+    + r"""'
     exit
 fi
 ! grep -q -e '^[ \t]*\(aclfile\|user\)[ \t]' -- $files || exit 0

@@ -13,6 +13,8 @@ from autotune.environments.base import prepare
 from autotune.study import context
 from autotune.study.context import TrialContext
 from autotune.target.read import read
+from tests.deploy.lab import Ground, renewed
+from tests.lab.shared import SharedLab
 
 LOCAL = (Path(__file__).parents[2] / "targets" / "local.yaml").read_text()
 Opened = Callable[..., AbstractContextManager[TrialContext]]
@@ -33,6 +35,13 @@ def processes_below(directory: Path) -> list[psutil.Process]:
         except psutil.Error:
             continue
     return found
+
+
+@pytest.fixture
+def ground(shared_lab: SharedLab, tmp_path: Path) -> Iterator[Ground]:
+    """The session's lab as it was made, for one test."""
+    with renewed(shared_lab, tmp_path) as ground:
+        yield ground
 
 
 @pytest.fixture

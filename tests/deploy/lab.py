@@ -216,7 +216,8 @@ def redeployed(fleet: Deployment, part: str, **values: object) -> tuple[Settings
     tier, _, service = part.split(".")
     candidate = fleet.space.candidate({f"{tier}.{service}.{n}": v for n, v in values.items()})
     result = fleet.deploy(candidate.settings)
-    assert [d for d in result.differences if service in d.parameter] == []
+    differences = [str(d) for d in result.differences if service in d.parameter]
+    assert not differences, differences
     assert acted(result.actions) == ({part: Action.RESTART} if values else {})
     return candidate.settings, result.effective
 

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from itertools import product
-from pathlib import Path
 
 import pytest
 
 from autotune.deploy.deployed import DeployFailed
 from autotune.services.base import Action
 from tests.answers import fetched
-from tests.deploy.lab import Ground, acted, renewed, settings
-from tests.lab.shared import SharedLab
+from tests.deploy.lab import Ground, acted, settings
 
 pytestmark = pytest.mark.lab
 RIGHT = (200, b"found 0100 of 0100\n")
@@ -20,12 +17,6 @@ CHOICES = (
     ("service: nginx,", "service: [apache, nginx],"),
     ("service: nginx+php-fpm", "service: [apache+mod_php, nginx+php-fpm]"),
 )
-
-
-@pytest.fixture
-def ground(shared_lab: SharedLab, tmp_path: Path) -> Iterator[Ground]:
-    with renewed(shared_lab, tmp_path) as ground:
-        yield ground
 
 
 def test_all_four_deployments_answer_and_hosts_are_put_back(ground: Ground) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from textwrap import indent
 
@@ -15,8 +14,8 @@ from autotune.lab.plan import names
 from autotune.parameter_name import own_settings
 from autotune.services.base import Action, Value
 from autotune.target.read import read
-from tests.deploy.lab import Ground, News, acted, differing, renewed
-from tests.lab.shared import NETWORK, SharedLab
+from tests.deploy.lab import Ground, News, acted, differing
+from tests.lab.shared import NETWORK
 
 pytestmark = pytest.mark.lab
 DECLARATION = Path(__file__).parents[1] / "services" / "declared_haproxy.yaml"
@@ -48,12 +47,6 @@ CHANGED: dict[str, Value] = {
     "backlog": 300,
 }  # fmt: skip
 IN_EFFECT = {key: CHANGED[key] for key in ("server_maxconn", "tune_bufsize", "balance", "backlog")}
-
-
-@pytest.fixture
-def ground(shared_lab: SharedLab, tmp_path: Path) -> Iterator[Ground]:
-    with renewed(shared_lab, tmp_path) as ground:
-        yield ground
 
 
 def test_it_does_what_the_one_that_ships_does(ground: Ground) -> None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from autotune.deploy.deployed import host_manifests
 from autotune.deploy.desired_state import (
     DesiredState,
     desired_state,
@@ -14,6 +16,7 @@ from autotune.deploy.desired_state import (
     render,
     required_actions,
 )
+from autotune.deploy.host_state import HostState
 from autotune.deploy.stack import StackContext, build
 from autotune.errors import AutotuneError
 from autotune.runtimes.systemd import RUNTIME
@@ -173,3 +176,20 @@ def test_parts_without_a_unit_of_their_own_went_through_what_they_caused(
         "web.web1.sysctl": Action.RELOAD,
         "web.web1.php_fpm": Action.RELOAD,
     }
+
+
+@pytest.mark.parametrize(
+    ("changed", "edited", "needed"),
+    [
+        ({"web__nginx__keepalive_timeout": 9}, b"", "reload"),
+        ({"web__nginx__backlog": 900}, b"", "restart"),
+        ({"web__nginx__keepalive_timeout": 9}, b"# by hand\n", "restart"),
+    ],
+)
+def test_hosts_that_were_as_in_the_baseline_need_what_differs_from_it(
+    tmp_path: Path, stock: DesiredState, changed: dict[str, Any], edited: bytes, needed: str
+) -> None:
+    files = {path: replace(file, content=(file.content or b"") + edited)
+             for path, file in stock.hosts["web1"].files.items()}  # fmt: skip
+    manifest = host_manifests(wanted(tmp_path, **changed), {"web1": HostState(files)}, stock)
+    assert manifest["web1"].files[CONF].units == {NGINX: needed}

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
-
 import pytest
 
 from autotune.deploy.deployed import DeployFailed
@@ -18,8 +15,8 @@ from autotune.services.diagnosis import Resource
 from autotune.target.read import read
 from autotune.target.slo import Slo
 from tests.answers import fetched
-from tests.deploy.lab import Ground, News, acted, diagnosed, differing, renewed, settings
-from tests.lab.shared import NETWORK, SharedLab
+from tests.deploy.lab import Ground, News, acted, diagnosed, differing, settings
+from tests.lab.shared import NETWORK
 
 pytestmark = pytest.mark.lab
 RIGHT = (200, b"found 0100 of 0100\n")
@@ -43,12 +40,6 @@ backend site
 END
 systemctl start haproxy
 """
-
-
-@pytest.fixture
-def ground(shared_lab: SharedLab, tmp_path: Path) -> Iterator[Ground]:
-    with renewed(shared_lab, tmp_path) as ground:
-        yield ground
 
 
 def test_it_is_chosen_changed_starved_and_taken_away(ground: Ground) -> None:

@@ -10,14 +10,16 @@ import threading
 import time
 from dataclasses import asdict, replace
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
 
 from autotune.deploy import host_lock
 from autotune.deploy.host_commands import Command, ask
-from autotune.deploy.host_lock import LEASE, HostLock, ObservedLock, oneself, why_stale
+from autotune.deploy.host_lock import LEASE, HostLock, Lease, ObservedLock, oneself, why_stale
 from autotune.errors import LOCKED, LockedError
+from autotune.transports.base import Completed
 from tests.deploy.doubles import Here
 
 ME = oneself("study")
@@ -123,6 +125,51 @@ def test_another_versions_lock_is_not_taken_over(tmp_path: Path) -> None:
         with pytest.raises(LockedError):
             HostLock(here, "next").take()
         assert host_lock.look(here).record == other
+
+
+class Waiting(Here):
+    """A host that does not answer until ``until`` is set; whether that was within 10 s."""
+
+    until: threading.Event | None = None
+    in_time = True
+
+    def run(self, *argv: Any, **how: Any) -> Completed:
+        if self.until:
+            self.in_time = self.until.wait(10.0)
+        return super().run(*argv, **how)
+
+
+class Telling(Here):
+    """A host that tells that it was asked."""
+
+    def __init__(self, place: Path) -> None:
+        super().__init__(place)
+        self.asked = threading.Event()
+
+    def run(self, *argv: Any, **how: Any) -> Completed:
+        self.asked.set()
+        return super().run(*argv, **how)
+
+
+def test_a_host_that_does_not_answer_costs_no_other_its_lease(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(host_lock, "RENEWAL", 0.01)
+    for name in "ab":
+        (tmp_path / name).mkdir()
+    silent, other = Waiting(tmp_path / "a"), Telling(tmp_path / "b")
+    locks = [HostLock(host, "study") for host in (silent, other)]
+    for lock in locks:
+        lock.take()
+    other.asked.clear()
+    silent.until = other.asked
+    lease = Lease(locks)
+    lease.start()
+    assert other.asked.wait(60.0)
+    lease.stop()
+    assert silent.in_time
+    for lock in locks:
+        lock.release()
 
 
 def test_each_holding_has_a_token_of_its_own(tmp_path: Path) -> None:

@@ -24,9 +24,9 @@ from autotune.lab.plan import names
 from autotune.runtimes.systemd import SERVICE_MANAGER
 from autotune.transports.ssh import SshTransport
 from tests import soak
-from tests.deploy.lab import Ground, differing, renewed, settings
+from tests.deploy.lab import Ground, differing, settings
 from tests.lab.pictures import picture
-from tests.lab.shared import HOSTS, SharedLab
+from tests.lab.shared import HOSTS
 from tests.power_cut import Cut, Disk, Image, following
 
 pytestmark = [pytest.mark.lab, pytest.mark.soak, pytest.mark.timeout(3000)]
@@ -34,12 +34,6 @@ HOST = "flweb"
 BOOTS = 10
 CHANGES = {"web__php_fpm__max_children": 9, "web__limits__nofile": 7000,
            "web__sysctl__net__ipv4__tcp_fin_timeout": 33}  # fmt: skip
-
-
-@pytest.fixture
-def ground(shared_lab: SharedLab, tmp_path: Path) -> Iterator[Ground]:
-    with renewed(shared_lab, tmp_path) as ground:
-        yield ground
 
 
 class Followed:

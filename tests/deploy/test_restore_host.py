@@ -8,27 +8,37 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import signal
 import struct
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from autotune.deploy.backup import BackupCheck, BackupStore, HostBackup
+from autotune.deploy.backup import BackupCheck, BackupStore, HostBackup, decode
+from autotune.deploy.deployment import Deployment
 from autotune.deploy.desired_state import plan_host
 from autotune.deploy.host import ManagedHost, _backup_check
 from autotune.deploy.host_commands import HOME, KEPT, ORIGINALS, Command, ask
-from autotune.deploy.host_state import FileState, HostState
-from autotune.deploy.managed_hosts import clear_left_behind, restore_host, restore_hosts
+from autotune.deploy.host_state import FileState, HostPlan, HostState
+from autotune.deploy.managed_hosts import (
+    ManagedHosts,
+    clear_left_behind,
+    restore_host,
+    restore_hosts,
+    restore_study,
+)
 from autotune.deploy.runtime import Check
 from autotune.deploy.stack import Part
 from autotune.errors import AutotuneError
 from autotune.runtimes.systemd import SERVICE_MANAGER
-from autotune.services.base import Endpoint, Role, Site
+from autotune.services.base import Action, Endpoint, Role, Site
 from autotune.services.registry import of_role
 from autotune.transports.base import Completed, HostUnreachable
 from tests.deploy.doubles import Here
@@ -36,7 +46,8 @@ from tests.deploy.doubles import Here
 UNIT = "server.service"
 SYSTEMCTL = """\
 #!/bin/sh
-# Units are files in UNITS, their state in them; one that is "broken" does not start.
+# Units are files in UNITS, their state in them; one that is "broken" does not start, and one that
+# has a file `again` beside it is started again as it is stopped, as by a batch that is late.
 did="$1 $2 $3"
 while [ "$1" != -- ]; do shift; done
 shift
@@ -56,7 +67,7 @@ for unit; do
             case $state in gone | broken) echo "$unit does not start"; exit 5 ;; esac
             echo "$unit" >>UNITS/../restarted
             echo active >"UNITS/$unit" ;;
-        stop*) echo inactive >"UNITS/$unit" ;;
+        stop*) [ -e "UNITS/$unit.again" ] || echo inactive >"UNITS/$unit" ;;
     esac
 done
 """
@@ -371,6 +382,163 @@ def test_a_second_deployment_kept_leaves_the_record_of_the_first(
     assert host.own_copy(KEPT) is None
 
 
+def of_another_machine(here: Host, place: Path) -> ManagedHost:
+    """The host, held by a tuner whose studies are elsewhere."""
+    store = BackupStore(place / "elsewhere" / "theirs")
+    other = ManagedHost("here", here, store, "theirs", SERVICE_MANAGER)
+    other.lock.take()
+    return other
+
+
+def restored(here: Host, place: Path, study: str = "study") -> list[str]:
+    return restore_study(place / "studies" / study, {"here": here}, SERVICE_MANAGER)
+
+
+@pytest.mark.parametrize("resumed", [True, False])
+def test_a_copy_that_is_out_of_date_reverts_no_later_work(
+    locked: Locked, here: Host, tmp_path: Path, resumed: bool
+) -> None:
+    killed = locked("study")
+    deploy(killed, tuned(tmp_path))
+    killed.lock.release()
+    other = of_another_machine(here, tmp_path)
+    assert clear_left_behind(other)
+    other.lock.release()
+    (tmp_path / "conf").write_text("later work\n")
+    (tmp_path / "restarted").unlink()
+    if resumed:
+        again = locked("study")
+        assert clear_left_behind(again) == ()
+        (line,) = again.notes
+    else:
+        (line,) = restored(here, tmp_path)
+    assert "was restored by others" in line
+    assert (tmp_path / "conf").read_text() == "later work\n"
+    assert (tmp_path / "more").read_text() == "original\n"
+    assert not (tmp_path / "restarted").exists()
+    assert decode(Path(line.split()[-1]).read_bytes(), line) == killed.backup
+    assert restored(here, tmp_path) == []
+
+
+def test_a_copy_of_a_host_that_is_as_it_was_goes_without_a_word(
+    locked: Locked, here: Host, tmp_path: Path
+) -> None:
+    killed = locked("study")
+    deploy(killed, tuned(tmp_path))
+    killed.lock.release()
+    other = of_another_machine(here, tmp_path)
+    clear_left_behind(other)
+    other.lock.release()
+    assert restored(here, tmp_path) == []
+    assert not (tmp_path / "studies" / "study" / "originals").exists()
+
+
+def test_without_the_hosts_record_what_is_still_as_autotune_wrote_it_is_restored(
+    locked: Locked, here: Host, tmp_path: Path
+) -> None:
+    killed = locked("study")
+    killed.save(tuned(tmp_path), leaves=[str(tmp_path / "dump")])
+    deploy(killed, tuned(tmp_path))
+    killed.lock.release()
+    shutil.rmtree(tmp_path / "autotune")
+    (tmp_path / "dump").write_text("data\n")
+    (tmp_path / "more").write_text("later work\n")
+    lines = restored(here, tmp_path)
+    assert [line for line in lines if f"others have changed {tmp_path / 'more'} since" in line]
+    assert (tmp_path / "conf").read_text() == "original\n"
+    assert (tmp_path / "more").read_text() == "later work\n"
+    assert not (tmp_path / "dump").exists()
+    assert not (tmp_path / "studies" / "study" / "originals").exists()
+
+
+def test_what_another_study_has_changed_since_is_restored_by_that_one(
+    locked: Locked, here: Host, tmp_path: Path
+) -> None:
+    killed = locked("study")
+    deploy(killed, tuned(tmp_path))
+    killed.lock.release()
+    other = of_another_machine(here, tmp_path)
+    clear_left_behind(other)
+    (tmp_path / "conf").write_text("later work\n")
+    deploy(other, tuned(tmp_path, b"tuned by others\n"))
+    other.lock.release()
+    with pytest.raises(AutotuneError, match="changed by study theirs since"):
+        restored(here, tmp_path)
+    assert (tmp_path / "conf").read_text() == "tuned by others\n"
+    restore_hosts(tmp_path / "lost", {"here": here}, SERVICE_MANAGER)
+    assert "was restored by others" in restored(here, tmp_path)[0]
+    assert (tmp_path / "conf").read_text() == "later work\n"
+
+
+def test_what_is_kept_is_restored_study_by_study_and_edits_since_are_kept_aside(
+    locked: Locked, here: Host, tmp_path: Path
+) -> None:
+    contents = {"first": b"tuned\n", "second": b"tuned again\n"}
+    for study, content in contents.items():
+        host = locked(study)
+        deploy(host, tuned(tmp_path, content))
+        host.commit()
+        host.lock.release()
+    (tmp_path / "conf").write_text("edited for a month\n")
+    for study, left in (("second", "tuned\n"), ("first", "original\n")):
+        assert any("restored 2 files" in line for line in restored(here, tmp_path, study))
+        assert (tmp_path / "conf").read_text() == (tmp_path / "more").read_text() == left
+    assert overwritten(tmp_path) == {"conf": "edited for a month\n"}
+
+
+def test_a_host_that_is_not_as_before_is_not_rolled_back(here: Host, tmp_path: Path) -> None:
+    unit = tmp_path / "units" / UNIT
+    unit.write_text("inactive\n")
+    here.name = "here"
+    hosts = ManagedHosts([here], tmp_path / "study", print, SERVICE_MANAGER)
+    nothing: Any = SimpleNamespace(installed=True)
+    fleet = Deployment(nothing, nothing, nothing, nothing, hosts, "study",
+                       request=lambda: "no answer", expect=None, loads_data=False)  # fmt: skip
+    fleet.open()
+    deploy(hosts["here"], tuned(tmp_path))
+    plan = HostPlan(write=(str(tmp_path / "conf"),), act={UNIT: Action.RESTART})
+    again = tmp_path / "units" / f"{UNIT}.again"
+    again.touch()
+    with pytest.raises(AutotuneError, match=rf"(?s)refused.*here is not as before: {UNIT}"):
+        fleet._roll_back({"here": plan}, AutotuneError("refused"))
+    assert (tmp_path / "conf").read_text() == "original\n"
+    again.unlink()
+    fleet.restore()
+    assert unit.read_text() == "inactive\n"
+
+
+@pytest.mark.long
+def test_interrupted_while_files_are_staged_none_of_them_is_left(
+    here: Host, tmp_path: Path
+) -> None:
+    places = {name: tmp_path / name for name in "ab"}
+    for place in places.values():
+        place.mkdir()
+        (place / "conf").write_text("original\n")
+    transports = [Host(place) for place in places.values()]
+    for transport, name in zip(transports, places, strict=True):
+        transport.name = name
+    notes: list[str] = []
+    hosts = ManagedHosts(transports, tmp_path / "study", notes.append)
+    hosts.take()
+
+    def stage(host: ManagedHost) -> None:
+        desired = HostState({str(places[host.name] / "conf"): FileState(b"tuned\n")})
+        host.save(desired)
+        if host.name == "a":
+            signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+        else:
+            time.sleep(0.5)  # a host that is late is staged when the command is about to end
+        host.stage(desired, plan_host(desired, host.observe(desired), {}))
+
+    with pytest.raises(KeyboardInterrupt):
+        hosts.gather(places, stage)
+    hosts.release(restored=True)
+    assert [path.name for path in tmp_path.rglob("*") if "autotune-new" in path.name] == []
+    assert {(place / "conf").read_text() for place in places.values()} == {"original\n"}
+    assert notes == []
+
+
 def test_a_host_is_observed_when_what_a_lost_connection_left_is_over(
     locked: Locked, here: Host, tmp_path: Path
 ) -> None:
@@ -396,9 +564,12 @@ def access_list(tmp_path: Path) -> bytes:
     return acl
 
 
-def test_an_access_list_is_kept_while_tuned_and_restored(
+def test_an_access_list_and_attributes_are_kept_while_tuned_and_restored(
     locked: Locked, tmp_path: Path, access_list: bytes
 ) -> None:
+    with suppress(OSError):  # not every file system has them
+        os.setxattr(tmp_path / "conf", "user.mine", b"kept")
+    attributes = {*os.listxattr(tmp_path / "conf")}
     host = locked("study")
     deploy(host, tuned(tmp_path))
     assert (tmp_path / "conf").read_text() == "tuned\n"
@@ -406,6 +577,7 @@ def test_an_access_list_is_kept_while_tuned_and_restored(
     restore_host(host)
     assert (tmp_path / "conf").read_text() == "original\n"
     assert os.getxattr(tmp_path / "conf", "system.posix_acl_access") == access_list
+    assert {*os.listxattr(tmp_path / "conf")} == attributes
 
 
 def test_an_access_list_that_is_lost_is_noticed(

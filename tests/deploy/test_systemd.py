@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from subprocess import PIPE
 
@@ -38,6 +39,8 @@ mount -t tmpfs -o size=64k none /etc/nginx
 cp -a /run/nginx/nginx.conf /etc/nginx
 head -c 1M /dev/zero >/etc/nginx/full
 """
+# A socket where no directory is: its own test does not look.
+NOWHERE = "listen = {{ '/nowhere/s' if max_children == 13 else site.socket_name }}"
 RIGHT = (200, b"found 0100 of 0100\n")
 
 
@@ -147,10 +150,7 @@ def test_what_does_not_validate_changes_nothing(ground: Ground) -> None:
 @pytest.mark.parametrize(
     ("path", "line", "said"),
     [
-        # A socket where no directory is: its own test does not look.
-        ("php_fpm/php-fpm.conf.j2",
-         "listen = {{ '/nowhere/s' if max_children == 13 else site.socket_name }}",
-         r"flweb: .*nowhere"),
+        ("php_fpm/php-fpm.conf.j2", NOWHERE, r"flweb: .*nowhere"),
         # An address the host does not have: the trial start listens elsewhere.
         ("memcached/memcached.conf.j2", "{% if threads == 3 %}\n-l 203.0.113.7\n{% endif %}",
          r"flcache: .*memcached"),
@@ -347,6 +347,43 @@ def test_originals_from_the_hosts_alone(ground: Ground) -> None:
     assert restore_hosts(ground.directory / "study", ground.transports, SERVICE_MANAGER) != []
     assert differing(before, ground.pictures()) == []
     assert restore_hosts(ground.directory / "study", ground.transports, SERVICE_MANAGER) == []
+
+
+NGINX = """
+systemctl show -p NeedDaemonReload -p ActiveState nginx
+ls /etc/systemd/system/nginx.service.d 2>/dev/null
+grep 'open files' "/proc/$(systemctl show -P MainPID nginx)/limits"
+"""
+
+
+def test_a_restoring_that_was_cut_before_systemd_was_told_is_completed(ground: Ground) -> None:
+    before, as_found = ground.pictures(), ground.sh("fllb", NGINX)
+    fleet = ground.fleet(ground.bed())
+    fleet.open()
+    fleet.deploy(settings(fleet, lb__limits__nofile=7000))
+    assert "7000" in ground.sh("fllb", NGINX)
+    ground.killed(fleet)
+    dying = f"{SERVICE_MANAGER.functions}\nreread() {{ kill -KILL $$; }}\n"
+    study = ground.directory / "study"
+    with pytest.raises(AutotuneError, match="ended early"):
+        restore_study(study, ground.transports, replace(SERVICE_MANAGER, functions=dying))
+    assert "NeedDaemonReload=yes" in ground.sh("fllb", NGINX)  # the drop-in is gone, and not read
+    restore_study(study, ground.transports, SERVICE_MANAGER)
+    assert ground.sh("fllb", NGINX) == as_found
+    assert differing(before, ground.pictures()) == []
+
+
+def test_what_is_rolled_back_are_no_files_that_their_software_refuses(ground: Ground) -> None:
+    ground.sh("fllb", "cd /etc/nginx; cp -a nginx.conf /root/; echo 'no directive;' >>nginx.conf")
+    fleet = ground.fleet(ground.bed(templates(ground, "php_fpm/php-fpm.conf.j2", NOWHERE)))
+    fleet.open()
+    give_up_soon(fleet)
+    with pytest.raises(AutotuneError, match=r"fllb: nginx.service refuses its original files"):
+        fleet.deploy(settings(fleet, web__php_fpm__max_children=13))
+    assert ground.sh("fllb", "systemctl is-active nginx; nginx -t 2>&1").startswith("active")
+    assert "test is successful" in ground.sh("fllb", "nginx -t 2>&1")
+    ground.killed(fleet)
+    ground.sh("fllb", "mv /root/nginx.conf /etc/nginx/")
 
 
 WATCHED = (HOSTS[1].name, HOSTS[3].name)  # hosts of which each exchange is one to be killed at

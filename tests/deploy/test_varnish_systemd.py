@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from functools import partial
-from pathlib import Path
 
 import pytest
 
@@ -15,8 +13,8 @@ from autotune.loads.registry import LOADS
 from autotune.services.diagnosis import Resource
 from autotune.target.slo import Slo
 from tests.answers import fetched
-from tests.deploy.lab import Ground, diagnosed, redeployed, renewed
-from tests.lab.shared import NETWORK, SharedLab
+from tests.deploy.lab import Ground, diagnosed, redeployed
+from tests.lab.shared import NETWORK
 
 pytestmark = pytest.mark.lab
 RIGHT = (200, b"slow\n")
@@ -43,12 +41,6 @@ _CACHE = f"""
 sed -i -e 's/"127.0.0.1"/"{NETWORK}.22"/' -e 's/"8080"/"80"/' /etc/varnish/default.vcl
 systemctl start varnish
 """
-
-
-@pytest.fixture
-def ground(shared_lab: SharedLab, tmp_path: Path) -> Iterator[Ground]:
-    with renewed(shared_lab, tmp_path) as ground:
-        yield ground
 
 
 def test_debian_s_own_is_adopted_changed_refused_starved_and_restored(ground: Ground) -> None:

@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 from ruamel.yaml import YAML
 
+from autotune.deploy.deployed import Original
 from autotune.deploy.host_state import kernel_file
 from autotune.errors import AutotuneError
 from autotune.export import ansible as role
@@ -90,6 +91,30 @@ def test_every_handler_that_is_notified_is_there_and_no_other(modelled: Study) -
     checks = [copy["validate"] for copy in copies if "validate" in copy]
     assert checks
     assert all(" %s" in check for check in checks)
+
+
+def test_a_unit_is_reloaded_where_that_is_all_it_needs(modelled: Study) -> None:
+    trial = modelled.state.by_number(1)
+    every = hosts_of(modelled, trial, everything=True)
+    files = tuple(replace(file, units=dict.fromkeys(file.units, "reload"), original="0" * 64)
+                  for file in every.files)  # fmt: skip
+    before = {host: Original(units=units) for host, units in every.units.items()}
+    running = Hosts(files, every.units, {host: {} for host in every.units}, before)
+    stopped = replace(running, before={h: Original() for h in before})
+    restarting = replace(running, files=tuple(
+        replace(file, units=dict.fromkeys(file.units, "restart")) for file in files))  # fmt: skip
+    for hosts, reloads in ((running, True), (stopped, False), (restarting, False)):
+        content = role.ansible(modelled, trial, hosts)
+        handlers = document(content, "roles/autotune/handlers/main.yml")
+        states = {h["ansible.builtin.systemd_service"]["state"] for h in handlers}
+        names = {handler["name"].partition(" ")[0] for handler in handlers}
+        assert names == ({"Reload"} if reloads else {"Restart"})
+        expected = "{{ 'restarted' if autotune_overwrite | bool else 'reloaded' }}"
+        assert states == {expected if reloads else "restarted"}
+        notified = {name for tier in modelled.target.tiers
+                    for task in document(content, f"roles/autotune/tasks/{tier}.yml")
+                    for name in task.get("notify", [])}  # fmt: skip
+        assert notified == {handler["name"] for handler in handlers}
 
 
 def test_the_role_needs_nothing_but_ansible_core(modelled: Study) -> None:

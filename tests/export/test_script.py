@@ -22,6 +22,7 @@ verb=$1; shift
 case $verb in daemon-reload) exit ;; esac
 now=; [ "$1" = --now ] || [ "$1" = --quiet ] && { now=$1; shift; }
 read -r enabled active <"$UNITS/$1" || exit 4
+echo "$verb $1" >>"$UNITS/broken/verbs"  # not part of the state
 case $verb in
 is-enabled) echo "$enabled"; [ "$enabled" = enabled ]; exit ;;
 is-active) echo "$active"; [ "$active" = active ]; exit ;;
@@ -29,6 +30,7 @@ cat | reset-failed) exit ;;
 enable) enabled=enabled ;;
 disable) enabled=disabled; [ -n "$now" ] && active=inactive ;;
 stop) active=inactive ;;
+reload) [ "$active" = active ] || exit 1 ;;
 restart | start) if [ -e "$UNITS/broken/$1" ]; then active=failed; else active=active; fi ;;
 esac
 echo "$enabled $active" >"$UNITS/$1"
@@ -132,6 +134,26 @@ def test_it_sets_files_units_and_kernel_values(machine: Machine) -> None:
     assert machine.value() == "16384"
     assert machine.unit("nginx.service") == "enabled active"
     assert machine.unit("apache2.service") == "disabled inactive"
+
+
+@pytest.mark.parametrize(("options", "verb"), [((), "reload"), (("--force",), "restart")])
+def test_a_unit_is_reloaded_where_that_is_all_it_needs(
+    machine: Machine, options: tuple[str, ...], verb: str
+) -> None:
+    unit = "nginx.service"
+    (machine.top / "units" / unit).write_text("enabled active\n")
+    digest = sha256(BEFORE.encode()).hexdigest()
+    file = HostFile("lb1", "lb", "/etc/nginx/nginx.conf", AFTER.encode(), 0o644, None,
+                    {unit: "reload"}, digest)  # fmt: skip
+    before = {"lb1": Original(units={unit: True})}
+    text = script("Trial 3", "lb1", Hosts((file,), {"lb1": {unit: True}}, {"lb1": {}}, before))
+    assert f"\nreload {unit}\n" in machine.run(text, "--check").stdout
+    done = machine.run(text, *options)
+    assert done.returncode == 0, done.stderr
+    verbs = {
+        line.split()[0] for line in (machine.top / "units/broken/verbs").read_text().splitlines()
+    }
+    assert verbs & {"reload", "restart", "start"} == {verb}
 
 
 def test_a_failed_start_leaves_units_files_and_kernel_values_as_they_were(machine: Machine) -> None:

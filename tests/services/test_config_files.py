@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from autotune.services.config_files import LARGEST, Tree, gather, unpacked
+from autotune.services.config_files import LARGEST, Tree, Unreadable, gather, unpacked
+from autotune.services.nginx import syntax
 from autotune.services.nginx.adoption import MAIN, read
 
 TREE = Tree(
@@ -60,6 +61,18 @@ def test_files_that_include_their_own_directory_do_not_multiply_without_end() ->
     config = read(tree)
     assert len(config.directives) < 10_000
     assert "more than 1000 other files" in config.unread["/etc/nginx/conf.d/a"]
+
+
+def test_braces_of_variables_are_letters_however_many() -> None:
+    word = "${" * 32_768  # each was looked at to the end of the file: 43 s
+    (directive,) = syntax.read(f"set ${{a}}b${{c {word};")
+    assert [argument.text for argument in directive.arguments] == ["${a}b${c", word]
+
+
+def test_blocks_within_each_other_have_an_end() -> None:
+    assert len(syntax.read("a {" * 100 + "}" * 100)) == 100
+    with pytest.raises(Unreadable, match="line 1: more than 100 blocks within each other"):
+        syntax.read("a {" * 32_768)
 
 
 def test_an_archive_that_is_larger_than_configurations_are_is_refused() -> None:

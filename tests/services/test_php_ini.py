@@ -8,9 +8,7 @@ from pathlib import Path
 import pytest
 
 from autotune.deploy.stack import Part
-from autotune.discovery import adoption
 from autotune.discovery.host_reading import DiscoveredHost
-from autotune.discovery.tiers import instances, tiers
 from autotune.monitor.activity import queue_of
 from autotune.monitor.procfs import Queue
 from autotune.services.base import Endpoint, Own, Role, Site, Value
@@ -23,7 +21,7 @@ from autotune.services.php_ini.service import PhpIni, in_effect, meaning
 from autotune.space.facts import HostFacts
 from autotune.space.space import build
 from autotune.target.read import read
-from tests.discovery.places import POOL, web
+from tests.discovery.places import POOL, adopted, web
 
 PRINTED = (Path(__file__).parent / "fixtures" / "php-ini-fpm.txt").read_text()
 BY_NAME = {parameter.name: parameter for parameter in PARAMETERS}
@@ -82,13 +80,6 @@ def host(pool: str = POOL, files: dict[str, bytes] | None = None) -> DiscoveredH
     tree = Tree({**plain.tree.files, **(FILES if files is None else files)},
                 {**plain.tree.links, **LINKS})  # fmt: skip
     return replace(plain, tree=tree)
-
-
-def adopted(of: DiscoveredHost) -> adoption.AdoptedTier:
-    (tier,) = tiers(instances(of)[0])
-    every = adoption.adopt(tier)
-    adoption.check(every)
-    return every
 
 
 def test_debian_s_files_stay_and_another_one_is_read_last() -> None:

@@ -138,3 +138,7 @@ def test_nothing_is_tuned_that_a_restart_would_open(ground: Ground) -> None:
     with pytest.raises(AutotuneError, match="whole file") as refused:
         ground.bed()  # `replace: true`, by a template without a password
     assert "replace: true" in (refused.value.hint or "")
+    ground.sh("flcache", "cp -a /etc/memcached.conf /root/; echo -S >>/etc/memcached.conf")
+    with pytest.raises(AutotuneError, match="flcache: memcached has its clients log in"):
+        ground.bed()
+    ground.sh("flcache", "mv /root/memcached.conf /etc/")

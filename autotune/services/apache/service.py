@@ -24,9 +24,9 @@ from autotune.services.readback import backlog_in_force, number
 
 # The name under which a server shows its state (templates/apache/status.conf.j2).
 STATUS_HOST = "status.autotune.internal"
-_TAG = re.compile(r"<[^>]*>")
+_TAG = re.compile(r"<[^<>]*>")
 # mod_info: `<dd><tt>&nbsp;18:&nbsp;ServerLimit <i>10</i></tt></dd>`
-_DIRECTIVE = re.compile(r"\d+:\s*(\w+)\s+(\S[^\n]*)")
+_DIRECTIVE = re.compile(r"(?<!\d)\d+:\s*(\w+)\s+(\S[^\n]*)")
 _SWITCHES = {"on": True, "off": False}
 
 

@@ -9,11 +9,11 @@ from typing import NamedTuple
 from autotune.services.diagnosis import (
     INFERRED,
     ClientLimit,
-    CounterQuery,
     Diagnosis,
     Finding,
     PartReading,
     Resource,
+    by_command,
 )
 from autotune.services.mariadb.service import Mariadb, ask, rows
 from autotune.strict import is_whole
@@ -70,9 +70,8 @@ def _rule(frequent: _Frequent, part: PartReading) -> Finding | None:
 
 DIAGNOSIS = Diagnosis(
     # It greets with a binary handshake: only its own client is asked.
-    counters=CounterQuery(
-        question=b"", complete=lambda _: True, names=frozenset(), levels=LEVELS, at_home=True,
-        command=lambda site: ask(site, "SHOW GLOBAL STATUS"), more=counters,
+    counters=by_command(
+        command=lambda site: ask(site, "SHOW GLOBAL STATUS"), levels=LEVELS, more=counters
     ),
     log=lambda _: Mariadb.unit_name,
     moves={

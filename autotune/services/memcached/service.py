@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Mapping
 from functools import partial
 from typing import ClassVar
 
 from autotune.services import option_lines
 from autotune.services.base import (
+    REPLACED_WHOLE,
     Argv,
     Needs,
     Programs,
@@ -100,6 +102,13 @@ $server->flush;
 print scalar <$server>;
 """
 BYTES = ("memory", "ext_wbuf_size")  # shown in bytes, set in MB
+# Options that have clients log in, by SASL or a file of users; others without a value may be joined.
+_LOGINS = "-[ACFLMZdhikrvV]*[SY]|--enable-sasl|--auth-file"
+_OPENED = f"""
+sed 's/#.*//' -- "$1" 2>/dev/null | grep -qE -e '(^|[[:blank:]])({_LOGINS})' || exit 0
+echo "has its clients log in by $1, and would not with the whole file written there"
+echo '{REPLACED_WHOLE}'
+"""
 
 
 class Memcached(Service):
@@ -133,6 +142,13 @@ class Memcached(Service):
 
     def start(self, site: Site, files: Mapping[str, bytes]) -> Argv:
         return (site.programs["memcached"], *options(files[self.config_path(site)]))
+
+    def unsaved(self, site: Site, files: Mapping[str, bytes]) -> Argv | None:
+        """Logins that a file has which is replaced as a whole may be in no other."""
+        words = (word for content in files.values() for word in options(content))
+        if site.own is not None or any(re.match(_LOGINS, word) for word in words):
+            return None
+        return ("sh", "-c", _OPENED, "sh", self.config_path(site))
 
     def prefill(self, site: Site, pairs: Mapping[str, str]) -> tuple[Argv, bytes]:
         """In its own protocol; the version it tells at the end comes after all that was set."""

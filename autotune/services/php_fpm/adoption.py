@@ -16,8 +16,8 @@ from autotune.services.adoption import (
 from autotune.services.config_files import Config, Tree, gather, included
 from autotune.services.directives import (
     NUMBER,
+    QUOTED_WORD,
     SECONDS_S,
-    WORD,
     Absent,
     Accepts,
     Adopted,
@@ -67,7 +67,7 @@ def tune(service: RunningService, accepts: Accepts) -> Adopted:
     backlog = service.host.backlogs.get(service.listen, BACKLOG)
     pm = next((placed.words[0] for placed in config.called("pm") if placed.words), "")
     tunables = [
-        Tunable("pm", "pm", WORD),
+        Tunable("pm", "pm", QUOTED_WORD),
         Tunable("max_children", "pm.max_children", NUMBER),
         Tunable("process_idle_timeout", "pm.process_idle_timeout", SECONDS_S, absent=Absent(
             10, _AFTER, r'"\npm.process_idle_timeout = " ~ process_idle_timeout ~ "s"')),
@@ -81,7 +81,10 @@ def tune(service: RunningService, accepts: Accepts) -> Adopted:
         absent = Absent(default, _AFTER, rf'"\npm.{name} = " ~ {name}', 'pm == "dynamic"')
         tunables.append(
             Tunable(
-                name, f"pm.{name}", NUMBER, absent=absent if pm.strip('"') in OTHER_WAYS else None
+                name,
+                f"pm.{name}",
+                NUMBER,
+                absent=absent if QUOTED_WORD.read(pm) in OTHER_WAYS else None,
             )
         )
     return map_directives(config, tunables, accepts)

@@ -8,11 +8,11 @@ from autotune.services.diagnosis import (
     INFERRED,
     MEASURED,
     TOLD,
-    CounterQuery,
     Diagnosis,
     Finding,
     PartReading,
     Resource,
+    by_command,
 )
 from autotune.services.varnish.service import UNIT, counters, counting
 
@@ -72,10 +72,7 @@ def _nuked(part: PartReading) -> Finding | None:
 
 
 DIAGNOSIS = Diagnosis(
-    counters=CounterQuery(
-        question=b"", complete=lambda _: True, command=counting, names=frozenset(), levels=LEVELS,
-        more=_counted, at_home=True,
-    ),
+    counters=by_command(command=counting, levels=LEVELS, more=_counted),
     log=lambda _: UNIT,
     moves={
         Resource.WORKERS: ("thread_pool_max+", "thread_pools+", "thread_pool_min+"),

@@ -1,0 +1,53 @@
+"""Logins of a memcached are in its file: one written whole must not take them away."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from autotune.services.base import Endpoint, Own, Role, Site
+from autotune.services.memcached.service import Memcached
+from autotune.transports.local import LocalTransport
+
+SITE = Site(tier="cache", host="h", role=Role.CACHE, directory="/run/x", installed=True,
+            listen=Endpoint("127.0.0.1", 11211))  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("line", "template", "refused"),
+    [
+        ("-m 64", b"-m 64\n", False),
+        ("-S", b"-m 64\n", True),
+        ("-vS # by SASL", b"-m 64\n", True),
+        ("-m 64 -S", b"-m 64\n", True),
+        ("--enable-sasl", b"-m 64\n", True),
+        ("-Y /etc/memcached.users", b"-m 64\n", True),
+        ("--auth-file=/etc/memcached.users", b"# -S\n", True),
+        ("# -S", b"-m 64\n", False),
+        ("-s /run/cache-S", b"-m 64\n", False),
+        ("-uSYSTEM", b"-m 64\n", False),
+        ("-S", b"-m 64\n-S\n", False),
+    ],
+)
+def test_no_whole_file_takes_logins_away(
+    tmp_path: Path, line: str, template: bytes, refused: bool
+) -> None:
+    file = tmp_path / "memcached.conf"
+    file.write_text(f"-l 127.0.0.1\n{line}\n")
+
+    class There(Memcached):
+        def config_path(self, site: Site) -> str:
+            return str(file)
+
+    argv = There().unsaved(SITE, {str(file): template})
+    answer = "" if argv is None else LocalTransport().run(argv).stdout
+    assert ("whole file" in answer) == refused
+    assert ("`replace: true`" in answer) == refused
+
+
+def test_a_file_that_is_edited_keeps_its_logins() -> None:
+    assert (
+        Memcached().unsaved(replace(SITE, own=Own()), {"/etc/memcached.conf": b"-m 64\n"}) is None
+    )
