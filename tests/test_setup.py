@@ -39,6 +39,8 @@ LAB = {
     "ssh-keygen": "openssh-client",
     "gunicorn": "gunicorn",
     "uwsgi": "uwsgi uwsgi-plugin-python3",
+    "puma": "puma",
+    "node": "nodejs",
     "sudo": "sudo",
 }
 MOD_PHP = "usr/lib/apache2/modules/libphp8.2.so"

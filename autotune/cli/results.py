@@ -180,19 +180,23 @@ def explain(
     yes: Yes = False,
     json_: Json = False,
     verbose: Verbose = False,
+    storage: StorageUrl = None,
     studies: Studies = STUDIES,
 ) -> None:
     """Why the winner wins: what matters, what depends on what, which changes carry the gain."""
     from autotune.study import explaining, start
     from autotune.study.directory import find
 
-    directory = find(study, studies)
-    environment = start.finished(directory)
-    if measure:
-        confirm(environment.announce(), yes=yes)
-        with reporting(environment, directory, Detail(verbose)) as progress:
-            explaining.reduce(environment, directory, progress, most)
-    explanation = explaining.explain(environment, directory)
+    with studies_in(storage, studies, [study]) as root:
+        directory = find(study, root)
+        if measure:
+            explaining.check_measurable(directory)
+        environment = start.finished(directory)
+        if measure:
+            confirm(environment.announce(), yes=yes)
+            with reporting(environment, directory, Detail(verbose)) as progress:
+                explaining.reduce(environment, directory, progress, most)
+        explanation = explaining.explain(environment, directory)
     if json_:
         print_json(explanation)
     else:

@@ -448,6 +448,7 @@ class Parameter(TypedDict):
     action: Literal["none", "reload", "restart"]
     effect: str
     direction: str
+    deployments: Sequence[str]
     safe: Sequence[Value] | None
     source: str
 
@@ -480,6 +481,7 @@ class Lab(Envelope):
     started: NotRequired[Sequence[str]]
     seconds: NotRequired[float]
     named_by_target: NotRequired[bool]
+    site: NotRequired[bool]
 
 
 class Workload(Envelope):

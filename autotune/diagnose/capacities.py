@@ -22,7 +22,7 @@ from autotune.estimate import Estimate, PartCapacity
 from autotune.parameter_name import own_settings
 from autotune.services.base import Settings
 from autotune.services.diagnosis import PartActivity
-from autotune.services.registry import diagnosis, named
+from autotune.services.registry import named
 from autotune.space.expression import parse
 
 LEAST_USE = 0.02  # of a resource: less says nothing
@@ -129,9 +129,8 @@ def _limit(part: PartActivity, settings: Settings) -> float | None:
 
 
 def _threads(context: ReadingContext, part: PartActivity) -> Use | None:
-    name = diagnosis(part.service).threads
-    threads = context.setting(part, name) if name else None
-    if not threads or part.cpu <= 0:
+    threads = context.threads(part)
+    if threads is None or part.cpu <= 0:
         return None
     share = part.cpu / threads
     return Use(f"{part.label}.threads", (part.tier,), context.answered, share, OF_THREADS)

@@ -12,6 +12,7 @@ from autotune.monitor.watch import Observations, WatchedHost
 from autotune.parameter_name import own_settings
 from autotune.services.base import Role, Settings
 from autotune.services.diagnosis import PartActivity, PartReading, Resource
+from autotune.services.registry import diagnosis
 from autotune.target.slo import Slo
 
 
@@ -60,6 +61,12 @@ class ReadingContext:
         """The value tuned or in place for this service, where it is a whole number."""
         value = self.settings.get(f"{part.label}.{name}")
         return int(value) if isinstance(value, int | float) else None
+
+    def threads(self, part: PartActivity) -> int | None:
+        """How many threads do all the work of a service; one, too, where it is told to start none."""
+        name = diagnosis(part.service).threads
+        threads = self.setting(part, name) if name else None
+        return None if threads is None else max(threads, 1)
 
     def of_part(self, part: PartActivity) -> PartReading:
         """What the rules of the part's own service look at."""

@@ -200,10 +200,10 @@ def _ready_share(part: PartActivity) -> float:
 def one_thread(context: ReadingContext) -> Bottleneck | None:
     """A service whose threads are all busy while its host has CPUs to spare."""
     for part in context.parts:
-        name = diagnosis(part.service).threads
-        threads = context.setting(part, name) if name else None
-        if not threads or part.cpu < FULL * threads:
+        threads = context.threads(part)
+        if threads is None or part.cpu < FULL * threads:
             continue
+        name = diagnosis(part.service).threads
         resource = Resource.STORE if part.role in STORES else Resource.WORKERS
         return _at(
             part,

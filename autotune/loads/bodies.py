@@ -23,7 +23,7 @@ SHARE = 0.01  # of the load that the look may add
 LEAST = 2
 PACKAGE = "curl"  # Debian's name
 
-_ANSWER = re.compile(r"(.*?)\n<autotune (\d{3}) (\d+)>\n", re.DOTALL)
+_END = re.compile(r"\n<autotune (\d{3}) (\d+)>\n")  # of an answer
 TIMED_OUT = "28"  # curl's exit code
 _GLOB = re.compile(r"([\[\]{}\\])")
 
@@ -75,9 +75,9 @@ def parse(printed: str, expect: bytes) -> Look:
     Other statuses, and answers that did not end in time, are the load generator's to count.
     """
     right = expect.decode(errors="replace")
+    pieces = _END.split(printed)  # behind the last one comes what did not end in time
+    answers = zip(pieces[:-1:3], pieces[1::3], pieces[2::3], strict=True)
     bodies = [
-        body
-        for body, status, code in _ANSWER.findall(printed)
-        if status.startswith("2") and code != TIMED_OUT
+        body for body, status, code in answers if status.startswith("2") and code != TIMED_OUT
     ]
     return Look(len(bodies), sum(body != right for body in bodies))

@@ -142,9 +142,9 @@ class Ab(ClosedLoad):
 
 
 UNITS = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0}
-_TOTAL = re.compile(r"^\s+(\d+) requests in ([\d.]+)(us|ms|s|m),", re.M)
-_PERCENTILE = re.compile(r"^\s+([\d.]+)%\s+([\d.]+)(us|ms|s|m)$", re.M)
-_STATUS = re.compile(r"^\s+Non-2xx or 3xx responses: (\d+)$", re.M)
+_TOTAL = re.compile(r"^[ \t]+(\d+) requests in ([\d.]+)(us|ms|s|m),", re.M)
+_PERCENTILE = re.compile(r"^[ \t]+([\d.]+)%\s+([\d.]+)(us|ms|s|m)$", re.M)
+_STATUS = re.compile(r"^[ \t]+Non-2xx or 3xx responses: (\d+)$", re.M)
 _SOCKETS = re.compile(r"Socket errors: connect (\d+), read (\d+), write (\d+), timeout (\d+)")
 
 

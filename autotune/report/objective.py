@@ -66,6 +66,10 @@ class Requests:
         """Whether such a gain is surely none."""
         return bool(gain["high"] < 1)
 
+    def better(self, gain: Mapping[str, Any]) -> bool:
+        """Whether all of its interval is a gain, which a claim needs of a wider one."""
+        return bool(gain["low"] > 1)
+
     def gained(self, gain: Mapping[str, Any]) -> str:
         """Such a gain in words."""
         return f"{fmt.change_between(gain['ratio'], gain['low'], gain['high'])} requests/s"
@@ -135,6 +139,10 @@ class Values:
     def worse(self, gain: Mapping[str, Any]) -> bool:
         difference = gain["difference"]
         return bool(difference["high"] < 0 if self.maximize else difference["low"] > 0)
+
+    def better(self, gain: Mapping[str, Any]) -> bool:
+        difference = gain["difference"]
+        return bool(difference["low"] > 0 if self.maximize else difference["high"] < 0)
 
     def gained(self, gain: Mapping[str, Any]) -> str:
         if gain["ratio"] is not None:

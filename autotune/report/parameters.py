@@ -26,18 +26,49 @@ EFFECTS = {
     Effect.SMALL: "small",
     Effect.COSMETIC: "none to speak of",
 }
+COSTS = {
+    Action.NONE: "a change is in force at once",
+    Action.RELOAD: "a change needs a reload",
+    Action.RESTART: "a change needs a restart",
+}
 DIRECTIONS = {"": "", "+": ", guides say more", "-": ", guides say less"}
 
 
-def services(name: str | None) -> tuple[Service, ...]:
-    """One service, or all that have parameters. Raises AutotuneError with the nearest name."""
-    by_name = {service.name: service for service in ALL}
+@dataclass(frozen=True)
+class Catalogued:
+    """A parameter of the catalogue; ``deployments`` have it so, or all that run its service if empty."""
+
+    parameter: Parameter
+    deployments: tuple[str, ...] = ()
+
+
+def catalogue(name: str | None = None) -> dict[str, list[Catalogued]]:
+    """Service → parameters, of one service or of all that have any.
+
+    A service of two kinds, such as Apache with threads and Apache with processes, is listed once, with
+    the parameters of both. Raises AutotuneError with the nearest name.
+    """
+    kinds: dict[str, list[Service]] = {}
+    for service in ALL:
+        kinds.setdefault(service.name, []).append(service)
     if name is None:
-        return tuple(service for service in by_name.values() if service.parameters)
-    services = by_name | SERVICES
-    if name not in services:
-        raise AutotuneError(f"there is no service {name!r}", hint=instead(name, sorted(by_name)))
-    return (services[name],)
+        return {each: _of_kinds(some) for each, some in kinds.items() if some[0].parameters}
+    each = SERVICES[name].name if name in SERVICES else name
+    if each not in kinds:
+        raise AutotuneError(f"there is no service {name!r}", hint=instead(name, sorted(kinds)))
+    return {each: _of_kinds(kinds[each])}
+
+
+def _of_kinds(kinds: list[Service]) -> list[Catalogued]:
+    """What all have alike, then what one has alone or otherwise than another."""
+    shared = [p for p in kinds[0].parameters if all(p in kind.parameters for kind in kinds)]
+    own = [
+        Catalogued(parameter, (kind.deployment or kind.key,))
+        for kind in kinds
+        for parameter in kind.parameters
+        if parameter not in shared
+    ]
+    return [*map(Catalogued, shared), *own]
 
 
 def catalogue_json(name: str | None = None) -> dict[str, Any]:
@@ -45,8 +76,10 @@ def catalogue_json(name: str | None = None) -> dict[str, Any]:
     return {
         "schema": 1,
         "services": {
-            service.name: [_entry(parameter) for parameter in service.parameters]
-            for service in services(name)
+            service: [
+                _entry(each.parameter) | {"deployments": list(each.deployments)} for each in entries
+            ]
+            for service, entries in catalogue(name).items()
         },
     }
 
@@ -76,38 +109,60 @@ def _entry(parameter: Parameter) -> dict[str, Any]:
 def catalogue_text(name: str | None = None, width: int = 100) -> str:
     """The same for a person: a few lines a parameter. Raises AutotuneError."""
     lines: list[str] = []
-    for service in services(name):
-        lines += [service.name, "=" * len(service.name)]
-        for parameter in service.parameters:
-            lines += _lines(parameter, width)
+    for service, entries in catalogue(name).items():
+        lines += [service, "=" * len(service)]
+        for each in entries:
+            lines += _lines(each, width)
         lines.append("")
     return "\n".join(lines)
 
 
-def _lines(parameter: Parameter, width: int) -> Iterator[str]:
-    unit, action = parameter.unit, parameter.action.name.lower()
-    if parameter.choices:
-        values = " | ".join(map(fmt.setting, parameter.choices))
-    else:
-        scale = ", log scale" if parameter.log else ""
-        values = f"{parameter.low} … {parameter.high}{f' {unit}' if unit else ''}{scale}"
-    yield f"  {parameter.name}: {values}"
+def _lines(each: Catalogued, width: int) -> Iterator[str]:
+    parameter = each.parameter
+    yield f"  {parameter.name}: {values(parameter)}"
     yield from textwrap.wrap(
         parameter.meaning, width, initial_indent=INDENT, subsequent_indent=INDENT
     )
-    presets = [f"stock {fmt.setting(parameter.stock, unit)}"]
-    if parameter.recommended is not None:
-        presets.append(f"recommended {fmt.setting(parameter.recommended, unit)}")
-    for role, value in parameter.published.items():
-        presets.append(f"published for {role} {fmt.setting(value, unit)}")
-    yield f"{INDENT}{', '.join(presets)}; a change needs a {action}"
-    safe = f"; safe from {parameter.safe[0]} to {parameter.safe[1]}" if parameter.safe else ""
-    guided = DIRECTIONS[parameter.direction]
-    yield f"{INDENT}effect: {EFFECTS[parameter.effect]}{guided}{safe}"
-    conditions = [f"{other} is {' or '.join(map(fmt.setting, vs))}" for other, vs in parameter.when]
-    if conditions:
-        yield f"{INDENT}has an effect when {' and '.join(conditions)}"
+    yield f"{INDENT}{presets(parameter)}; {COSTS[parameter.action]}"
+    yield f"{INDENT}effect: {effect(parameter)}"
+    yield from (f"{INDENT}{sentence}" for sentence in conditions(each))
     yield f"{INDENT}source: {parameter.source}"
+
+
+def values(parameter: Parameter) -> str:
+    """What a parameter may be."""
+    if parameter.choices:
+        return " | ".join(map(fmt.setting, parameter.choices))
+    unit = f" {parameter.unit}" if parameter.unit else ""
+    return f"{parameter.low} … {parameter.high}{unit}{', log scale' if parameter.log else ''}"
+
+
+def presets(parameter: Parameter) -> str:
+    """Its stock value and what others advise."""
+    presets = {"stock": parameter.stock, "recommended": parameter.recommended}
+    presets |= {f"published for {role}": value for role, value in parameter.published.items()}
+    return ", ".join(
+        f"{name} {fmt.setting(value, parameter.unit)}"
+        for name, value in presets.items()
+        if value is not None
+    )
+
+
+def effect(parameter: Parameter) -> str:
+    """How much it may matter, where guides move it, between which values none warns of it."""
+    safe = f"; safe from {parameter.safe[0]} to {parameter.safe[1]}" if parameter.safe else ""
+    return f"{EFFECTS[parameter.effect]}{DIRECTIONS[parameter.direction]}{safe}"
+
+
+def conditions(each: Catalogued) -> Iterator[str]:
+    """Under what it has an effect at all."""
+    if each.deployments:
+        yield f"in {' and '.join(each.deployments)} only"
+    siblings = [
+        f"{other} is {' or '.join(map(fmt.setting, some))}" for other, some in each.parameter.when
+    ]
+    if siblings:
+        yield f"has an effect when {' and '.join(siblings)}"
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from autotune.optimize.confirmation import LEAST_PAIRS
+from autotune.optimize.confirmation import CLAIM_COVERAGE, LEAST_PAIRS
 from autotune.report import format as fmt
 from autotune.report.beds import bed_lines, of_beds
 from autotune.report.latency import latency_at
@@ -60,6 +60,9 @@ def _not_improved(view: StudyView) -> str:
         worse = units.worse(view.gain)
         if not worse and view.gain["pairs"] < LEAST_PAIRS:
             return f"too little time to prove a gain ({LEAST_PAIRS} pairs do): {_gain(view)}"
+        if units.better(view.gain):
+            sure = f"{100 * CLAIM_COVERAGE:g} %"
+            return f"likely an improvement, but not proven at {sure}: {_gain(view)}"
         kind = (
             "improvement: the best found is worse, " if worse else "distinguishable improvement: "
         )

@@ -67,6 +67,9 @@ SECRETIVE = re.compile(
     r"|\b(\w*_)?(api|private|ssh)?key(_?file)?[\"']?\s*[:=]|:[^\s@]*@|:\s*[\"']?[A-Za-z_][\w.-]*:[^\s/]"
 )
 WIDEST = 100  # characters of a line that are shown
+LOOKED_AT = (
+    2000  # characters of one that secrets are looked for in: in longer ones that takes seconds
+)
 
 
 @dataclass(frozen=True)
@@ -120,7 +123,7 @@ def _pointing(
 def _excerpt(text: str, line: int, column: int) -> str:
     """The line with a caret below the column; empty where a secret may be near."""
     near = text.split("\n")[max(0, line - 2) : line]
-    if not near or any(SECRETIVE.search(source) for source in near):
+    if not near or any(len(source) > LOOKED_AT or SECRETIVE.search(source) for source in near):
         return ""
     start = max(0, column - WIDEST // 2) if len(near[-1]) > WIDEST else 0
     source = near[-1].expandtabs(1)[start : start + WIDEST].rstrip()

@@ -11,6 +11,7 @@ from typer.main import get_command
 
 from autotune.cli import app
 from autotune.cli.help import GROUPS
+from scripts import parameter_reference
 from scripts.cli_reference import FILE, MANUAL, REPOSITORY, commands, manual, text
 
 DOCS = FILE.parent
@@ -25,6 +26,11 @@ def test_the_man_page_is_what_help_says() -> None:
     assert MANUAL.read_text() == manual(), "run python -m scripts.cli_reference"
     for words in commands():
         assert f".SH AUTOTUNE {' '.join(words).upper()}\n" in MANUAL.read_text()
+
+
+def test_the_page_of_parameters_is_the_catalogue() -> None:
+    page = parameter_reference.FILE.read_text()
+    assert page == parameter_reference.text(), "run python -m scripts.parameter_reference"
 
 
 def test_help_has_every_command_in_one_group() -> None:

@@ -84,6 +84,7 @@ from tests.discovery import (
     test_haproxy,
     test_mariadb,
     test_postgresql,
+    test_puma,
     test_varnish,
 )
 from tests.fuzz import mutate
@@ -580,6 +581,7 @@ def _services() -> Iterator[Entry]:
         "vcl": (test_varnish.BACKENDS, lambda t: test_varnish.cache(**{VCL: t})),
         "gunicorn": (test_gunicorn.COMMAND, test_gunicorn.host),
         "gunicorn.conf.py": (CONF, lambda t: test_gunicorn.host(GUNICORN, _bytes(t))),
+        "puma.rb": (test_puma.RAILS, test_puma.host),
         "mariadb": (own["mariadb"][-1], lambda t: test_mariadb.database(**{"70-shop.cnf": t})),
         "postgresql": (own["postgresql"][-1], test_postgresql.database),
     }

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,12 @@ from tests.fuzz.entries import entries
 
 INPUTS = int(os.environ.get("AUTOTUNE_INPUTS", "420000"))
 FEW = 4000
+LONG = 65_536
+REPEATED = (
+    "${", "{", "}", '"', "'", "\\", "(", ")", "[", "<", "#", 'a="', "a='x\n", "{{", "{%", "\r", "<If ",
+    "=\\\n", "%{", ";", "a ", "a\n", "\n", " ", ":", "-", "/*", "//", "a.", "1", "1+", "$", "&a ", "*a ",
+    "- ", "a: ", "\t", "%", ",",
+)  # fmt: skip
 
 
 def campaign(directory: Path, inputs: int, seed: int) -> Iterator[Result]:
@@ -42,6 +49,7 @@ def test_no_parser_stumbles(tmp_path: Path) -> None:
     [
         ("stream of samples", "MemTotal:", "MemTotal: 246824905547279149 kB\nWas:"),
         ("adopting php-fpm", "pm = dynamic", "pm = dynami=c"),
+        ("adopting balancer", "upstream site {", "upstream {"),
     ],
 )
 def test_what_stumbled_once(tmp_path: Path, name: str, given: str, instead: str) -> None:
@@ -51,6 +59,22 @@ def test_what_stumbled_once(tmp_path: Path, name: str, given: str, instead: str)
     for seed in seeds:
         with suppress(*entry.refusals):
             entry.check(entry.parse(seed.replace(given, instead)))
+
+
+@pytest.mark.soak
+@pytest.mark.long
+@pytest.mark.timeout(7200)
+def test_no_parser_is_slow_at_what_is_repeated(tmp_path: Path) -> None:
+    """64 kB of one thing, alone and behind half of what is right: none takes more than 5 s of CPU."""
+    results = []
+    for entry in entries(tmp_path):
+        begin = entry.seeds[0][: len(entry.seeds[0]) // 2]
+        given = iter(
+            [before + piece * (LONG // len(piece)) for piece in REPEATED for before in ("", begin)]
+        )
+        repeating = replace(entry, mutation=lambda *_, given=given: next(given))
+        results.append(run(repeating, soak.SEED, 2 * len(REPEATED)))
+    assert not faults(results)
 
 
 @pytest.mark.soak

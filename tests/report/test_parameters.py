@@ -5,13 +5,14 @@ import pytest
 from autotune.errors import AutotuneError
 from autotune.report.parameters import (
     active,
+    catalogue,
     catalogue_json,
     catalogue_text,
     changes,
     described,
-    services,
 )
 from autotune.services.base import Settings
+from autotune.services.registry import ALL
 
 POOL = "web.php_fpm."
 
@@ -30,8 +31,26 @@ def test_described_by_service_and_name() -> None:
 
 def test_the_kernel_and_limits_are_listed_as_services_are() -> None:
     listed = catalogue_json()["services"]
-    for name in ("sysctl", "limits"):
-        assert catalogue_json(name)["services"][name] == listed[name] != []
+    assert {"sysctl", "limits"} < set(listed)
+    for name in listed:
+        assert catalogue_json(name)["services"] == {name: listed[name]}
+        assert listed[name]
+
+
+def test_a_service_of_two_kinds_is_listed_with_the_parameters_of_both() -> None:
+    entries = catalogue("apache")["apache"]
+    deployments = {each.parameter.name: each.deployments for each in entries}
+    assert deployments["ThreadsPerChild"] == ("apache",)
+    assert deployments["MaxSpareServers"] == ("apache+mod_php",)
+    assert deployments["KeepAlive"] == ()
+    limits = [each for each in entries if each.parameter.name == "MaxRequestWorkers"]
+    assert [each.deployments for each in limits] == [("apache",), ("apache+mod_php",)]
+    assert "in apache+mod_php only" in catalogue_text("apache")
+    assert {service.name for service in ALL if service.parameters} == set(catalogue())
+    for service in ALL:
+        assert all(
+            p in [e.parameter for e in catalogue()[service.name]] for p in service.parameters
+        )
 
 
 def test_of_two_kinds_of_one_name_the_settings_tell() -> None:
@@ -91,7 +110,7 @@ def test_a_change_knows_its_unit() -> None:
     assert own.unit == ""
 
 
-EVERY = [(service.name, p) for service in services(None) for p in service.parameters]
+EVERY = [(service, each.parameter) for service, entries in catalogue().items() for each in entries]
 
 
 def test_every_parameter_is_documented() -> None:

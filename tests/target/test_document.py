@@ -207,3 +207,12 @@ def test_whatever_is_written_reads_or_is_refused_with_its_place(tmp_path: Path, 
         assert int(column) >= 1
     else:
         assert isinstance(document.root, dict)
+
+
+def test_nothing_is_shown_of_a_line_too_long_to_look_for_secrets_in(tmp_path: Path) -> None:
+    path = tmp_path / "target.yaml"
+    for colons, excerpt in ((100, True), (65_536, False)):
+        path.write_text(f"name: {colons * ':'}x: 1\n")
+        with pytest.raises(TargetError) as caught:
+            load(path)
+        assert bool(caught.value.excerpt) is excerpt
