@@ -61,7 +61,7 @@ def pictures(site: Site) -> dict[str, list[str]]:
 
 def target(text: str, site: Site) -> str:
     """What `init --from` wrote, with the objective, the load and the budget of the site."""
-    load = "load: {generator: httperf, hosts: load, requests: visits.yaml, max_rate: 200/s, timeout: 5s}"
+    load = "load: {generator: httperf, hosts: load, requests: visits.yaml, max_rate: 2000/s, timeout: 5s}"
     text = re.sub(r"(?m)^load: .*", load, text)
     text = re.sub(r"(?m)^slo: .*", "slo: {p99: 1s, errors: 1%}", text)
     text = re.sub(r"(?m)^budget: .*", f"budget: {{trials: 60, time: {MINUTES}m}}", text)

@@ -72,7 +72,7 @@ def pictures(shop: Shop) -> dict[str, list[str]]:
 def target(text: str, shop: Shop) -> str:
     """What `init --from` wrote, with the objective, the load and the budget of a shop."""
     load = (f"load: {{generator: httperf, hosts: load, url: https://{SITE}/, "
-            f"requests: visits.yaml, ca: {shop.ca}, max_rate: 100/s, timeout: 5s}}")  # fmt: skip
+            f"requests: visits.yaml, ca: {shop.ca}, max_rate: 2000/s, timeout: 5s}}")  # fmt: skip
     text = re.sub(r"(?m)^load: .*", load, text)
     text = re.sub(r"(?m)^slo: .*", "slo: {p99: 500ms, errors: 1%}", text)
     text = re.sub(r"(?m)^budget: .*", f"budget: {{trials: 60, time: {MINUTES}m}}", text)
