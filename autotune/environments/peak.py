@@ -6,6 +6,8 @@ from dataclasses import dataclass
 
 from autotune.estimate import Estimate
 
+LIMITED = "generator-limited"
+
 
 @dataclass(frozen=True)
 class Peak:
@@ -35,7 +37,12 @@ class Peak:
     @property
     def feasible(self) -> bool:
         """Whether the stack carried any load within the objective."""
-        return self.verdict not in ("unmeetable", "generator-limited") and self.peak > 0
+        return self.verdict not in ("unmeetable", LIMITED) and self.peak > 0
+
+    @property
+    def limited(self) -> bool:
+        """Whether the load could not be raised to where the peak is."""
+        return self.verdict == LIMITED
 
     @property
     def screened(self) -> bool:

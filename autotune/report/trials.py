@@ -119,7 +119,7 @@ def failures(state: State, counts: Mapping[int, ReadingCounts]) -> tuple[Failure
 def _cause(trial: Trial, counts: ReadingCounts | None) -> str:
     if trial.failure is not None:
         return (trial.failure.strip().splitlines() or ["no reason given"])[0]
-    if trial.peak is not None and trial.peak.verdict == "generator-limited":
+    if trial.peak is not None and trial.peak.limited:
         return "the load generator gave out before the stack did"
     if counts is not None and counts.failed >= MOSTLY_ERRORS:
         return "requests were answered wrongly or not at all"

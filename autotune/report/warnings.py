@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from math import log
 from statistics import stdev
 
+from autotune.environments.peak import LIMITED
 from autotune.measure.warmup import MOST_WINDOWS
 from autotune.optimize.confirmation import LEAST_PAIRS
 from autotune.report import format as fmt
@@ -20,7 +21,6 @@ IDLE = 0.20  # of a run's time, spent neither loading nor warming up
 FAILED = 1 / 3  # of the trials
 TRIED = 1 / 2  # of the trials that the budget allows
 DISTURBED = 1 / 10  # of the readings
-LIMITED = "generator-limited"  # what the verdict of such a peak is, and the warning
 
 
 @dataclass(frozen=True)
@@ -184,7 +184,7 @@ def _readings(view: StudyView) -> Iterator[StudyWarning]:
             "choose a quieter hour, or hosts with CPUs of their own",
         )  # fmt: skip
     peaks = {trial.number: trial.peak for trial in view.state.trials}
-    limited = [number for number, peak in peaks.items() if peak and peak.verdict == LIMITED]
+    limited = [number for number, peak in peaks.items() if peak and peak.limited]
     if limited:
         yield StudyWarning(
             LIMITED, len(limited), 0,

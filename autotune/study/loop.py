@@ -204,7 +204,7 @@ def tell(
 ) -> None:
     """What came of a trial, to the sampler, with the moves ``advised`` because of what limits it, and
     what it told of the stack's parts."""
-    if done.fault:
+    if done.unmeasured:
         # Nothing is known about the configuration: the sampler is to learn nothing from it.
         searcher.discard(done.asked)
         return

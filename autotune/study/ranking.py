@@ -160,7 +160,9 @@ def _noise(state: State) -> float:
 
 
 def baseline(state: State) -> Trial | None:
-    return next(iter(state.finished(Phase.BASELINE)), None)
+    """The first that was measured, or else the first of all."""
+    baselines = state.finished(Phase.BASELINE)
+    return next((t for t in baselines if not t.unmeasured), next(iter(baselines), None))
 
 
 def reference(state: State) -> Trial | None:

@@ -82,6 +82,11 @@ class Trial:
     def over(self) -> bool:
         return self.peak is not None or self.failure is not None
 
+    @property
+    def unmeasured(self) -> bool:
+        """Whether nothing is known of the configuration, for want of a benchmark or of load."""
+        return self.fault or (self.peak is not None and self.peak.limited)
+
 
 @dataclass(frozen=True)
 class State:

@@ -180,7 +180,7 @@ def _opening(
     if not _may_search(state, budget, elapsed):
         return None
     # A baseline that was never measured for a benchmark's own fault is measured when it is mended.
-    counting = [t for t in state.trials if not (t.fault and t.phase is Phase.BASELINE)]
+    counting = [t for t in state.trials if not (t.unmeasured and t.phase is Phase.BASELINE)]
     if not any(t.bed == bed and t.phase is Phase.BASELINE for t in counting):
         return Measure(Phase.BASELINE, space.baseline)
     done = [(t.phase, _deployment(t.settings, space)) for t in counting if t.phase in OPENING]

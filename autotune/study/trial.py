@@ -147,12 +147,20 @@ def _record(context: TrialContext, trial: Trial, measured: Measured) -> None:
 def _give_up_on_faults(state: State) -> None:
     """Raises AutotuneError where the benchmark, or the load, is what needs mending."""
     last = state.finished()[-MOST_FAULTS:]
-    if not last[-1].fault:
+    done = last[-1]
+    if not done.unmeasured or (done.phase is Phase.MEASURE and not done.fault):
         return
-    if last[-1].phase is Phase.BASELINE:
-        message = f"the baseline could not be measured: {last[-1].failure}"
-    elif len(last) == MOST_FAULTS and all(trial.fault for trial in last):
-        message = f"{MOST_FAULTS} trials in a row could not be measured: {last[-1].failure}"
+    if done.phase is Phase.BASELINE:
+        what = "the baseline"
+    elif len(last) == MOST_FAULTS and all(trial.unmeasured for trial in last):
+        what = f"{MOST_FAULTS} trials in a row"
     else:
         return
-    raise AutotuneError(message, hint="mend that, then `autotune resume` goes on with the study")
+    why, first = done.failure, "mend that"
+    if done.peak is not None:
+        why = f"{done.peak.peak:.0f} requests/s kept the SLO, and the load went no higher"
+        first = "raise load.max_rate, or add hosts to load.hosts"
+    raise AutotuneError(
+        f"{what} could not be measured: {why}",
+        hint=f"{first}; then `autotune resume` goes on with the study",
+    )

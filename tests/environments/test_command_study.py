@@ -234,6 +234,7 @@ def test_a_broken_benchmark_stops_the_study_and_is_mended(tmp_path: Path) -> Non
         study(tmp_path, flaky(iter([False] * 4 + [True] * 99)))
     done = study(tmp_path, hill)
     assert done.verdict.verdict == "improved"
+    assert done.report["gain"] is not None
     assert len(done.state.finished(*COUNTED)) == 10
 
 

@@ -12,8 +12,8 @@ from typer.testing import CliRunner, Result
 
 from autotune.cli import app
 from autotune.environments.base import kind, prepare
-from autotune.errors import TargetError
-from autotune.study import start
+from autotune.errors import AutotuneError, TargetError
+from autotune.study import ranking, start
 from autotune.study.records import COUNTED
 from autotune.study.store import readings_of, state_of
 from autotune.target.read import TargetFile, read
@@ -134,6 +134,26 @@ def test_a_study_that_is_stopped_and_resumed_goes_on_in_its_own_time(
     assert state.verdict is not None
     assert len(state.finished(*COUNTED)) == 5
     assert state.elapsed > stopped.elapsed > 15
+
+
+def test_a_baseline_that_the_load_may_not_exhaust_ends_the_study_until_it_may(
+    target: Path, tmp_path: Path
+) -> None:
+    """It would otherwise search for half an hour below what the stack carries."""
+    directory, text = tmp_path / "studies" / "modelled", target.read_text()
+    target.write_text(text.replace("max_rate: 20000/s", "max_rate: 500/s"))
+    with pytest.raises(AutotuneError, match=r"baseline .* 500 requests/s kept the SLO") as limited:
+        start.start(prepare(read(target)), directory, Impatient(-1))
+    assert "raise load.max_rate" in (limited.value.hint or "")
+    assert len(state_of(directory).finished()) == 1
+    target.write_text(text)
+    start.resume(start.unfinished(directory), directory, Impatient(-1))
+    state = state_of(directory)
+    measured = ranking.baseline(state)
+    assert measured is not None
+    assert measured.peak is not None
+    assert measured.peak.peak > 500
+    assert ranking.baseline_meets(state)
 
 
 def test_the_same_seed_takes_the_same_readings(target: Path, tmp_path: Path) -> None:
