@@ -233,21 +233,27 @@ def test_a_tls_site_keeps_sessions_while_it_is_told_to(ground: Ground) -> None:
     ground.sh(WEB, "rm /etc/nginx/conf.d/tls.conf /etc/nginx/shop.pem && systemctl reload nginx")
 
 
-def test_a_cache_bound_to_one_address_stays_bound_to_it(ground: Ground) -> None:
+def test_a_cache_bound_to_one_address_is_bound_to_no_other_at_any_moment(ground: Ground) -> None:
     before = ground.pictures()
+    observer = SshTransport(access(ground.lab, CACHE))
+
+    def bound() -> str:
+        return observer.run(["ss", "-ltnH", "sport", "=", ":11211"], timeout=60).stdout
+
     allowed = ("service: memcached", "service: memcached, allow_data_loss: true")
     bed = prepare(read(target(ground, allowed)))
     fleet = bed.fleet(ground.directory / "bound", News().note)
     fleet.open()
     try:
-        done = fleet.deploy(fleet.space.candidate({"cache.memcached.threads": 3}).settings)
-        assert done.effective["cache.memcached.threads"] == 3
-        assert ground.sh(CACHE, "ss -ltnH sport = :11211 | awk '{ print $4 }'") == (
-            f"{CACHE_ADDRESS}:11211"
-        )
+        with asked_meanwhile(bound, every=0.05) as sockets:
+            done = fleet.deploy(fleet.space.candidate({"cache.memcached.threads": 3}).settings)
+            assert done.effective["cache.memcached.threads"] == 3
+            fleet.restore()
+        places = [line.split()[3] for listening in sockets for line in listening.splitlines()]
+        assert set(places) == {f"{CACHE_ADDRESS}:11211"}
     finally:
         fleet.restore()
-        for transport in bed.transports.values():
+        for transport in (observer, *bed.transports.values()):
             transport.close()
     assert differing(before, ground.pictures()) == []
 
