@@ -12,13 +12,11 @@ from collections.abc import Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
-from math import inf
 
 from autotune.deploy.deployed import Deployed
 from autotune.environments.base import Environment
 from autotune.environments.beds import Beds
 from autotune.errors import AutotuneError
-from autotune.estimate import Estimate
 from autotune.measure.reading import Reading
 from autotune.measure.warmup import WarmUpResult
 from autotune.optimize.beds import offsets
@@ -47,9 +45,7 @@ COMPARING = (Phase.BASELINE, Phase.REFERENCE, Phase.FINALIST)  # trials that tel
 # it then knows one outcome less.
 AHEAD = 16
 NEWS = 0.5  # seconds after which what other processes have recorded is looked at
-Known = tuple[Estimate | None, Estimate | None, float]
-Next = tuple[Step, Trial | None, Known]
-NOTHING: Known = (None, None, inf)
+Next = tuple[Step, Trial | None]
 GLANCE = 0.2  # seconds between looks at whether the study is to stop
 
 
@@ -138,15 +134,16 @@ class Crew:
         """Trials, one after the other, until nothing is left to measure."""
         while True:
             context.turn()
-            step, trial, expected = self._next(context)
+            step, trial = self._next(context)
             if isinstance(step, Conclude):
                 return
-            if trial is None:
+            if trial is None or not isinstance(step, Measure):
                 self.turns.wait(bed, context.clock)
                 continue
             many = self.store.shared and len(self.store.state.active_beds) >= AHEAD
             if many and trial.phase in COUNTED:
                 self._asked[bed] = self._ahead.submit(self._propose)
+            expected = prepared(step, context, self.budget)
             done = trial if trial.over else trials.measure(trial, context, *expected)
             self._learn(context, done)
             self.turns.over(bed, context.clock)
@@ -168,19 +165,16 @@ class Crew:
             return propose(self.store.state, self.searcher)
 
     def _decide(self, context: TrialContext, proposal: Proposal | None) -> Next:
-        """What is next, the trial that it is, if any, and what is known before it."""
+        """What is next, and the trial that it is, if any."""
         if self.store.state.verdict is not None:
-            return Conclude(), None, NOTHING
+            return Conclude(), None
         if not (self._caught_up or self.store.shared):
             catch_up(self.searcher, self.store.state)
             self._caught_up = True
         step = following(context, self.searcher, self.budget, proposal)
         if isinstance(step, Conclude):
             concluded(context)
-        if not isinstance(step, Measure):
-            return step, None, NOTHING
-        expected = prepared(step, context, self.budget)
-        return step, trials.begin(step, context), expected
+        return step, trials.begin(step, context) if isinstance(step, Measure) else None
 
     def _learn(self, context: TrialContext, done: Trial) -> None:
         """In a study that is shared the search hears of it when it is asked, as of those of others."""

@@ -31,6 +31,8 @@ class Journal:
     def append_lines(self, lines: Iterable[bytes]) -> None:
         """Records as ``line`` has them."""
         content = b"".join(each + b"\n" for each in lines)
+        if not content:
+            return
         written = 0
         while written < len(content):
             written += os.write(self._file, content[written:])

@@ -7,6 +7,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import chain
+from operator import attrgetter
+from sys import intern
 from typing import Any
 
 from autotune.environments.peak import Peak
@@ -187,15 +190,28 @@ class State:
 
     def finished(self, *phases: Phase) -> tuple[Trial, ...]:
         if phases not in self._finished:
-            self._finished[phases] = tuple(
-                t for t in self.trials if t.over and (not phases or t.phase in phases)
-            )
+            some = chain.from_iterable(self.of_phase.get(phase, ()) for phase in phases)
+            among = sorted(some, key=attrgetter("number")) if phases else self.trials
+            self._finished[phases] = tuple(trial for trial in among if trial.over)
         return self._finished[phases]
+
+    @cached_property
+    def of_phase(self) -> Mapping[Phase, Sequence[Trial]]:
+        """All trials by phase: a decision looks at many phases, of which one has nearly all of them."""
+        groups: dict[Phase, list[Trial]] = {}
+        for trial in self.trials:
+            groups.setdefault(trial.phase, []).append(trial)
+        return groups
 
     @cached_property
     def _finished(self) -> dict[tuple[Phase, ...], tuple[Trial, ...]]:
         """Asked for many times in each decision, of which a study of many beds makes thousands."""
         return {}
+
+    @cached_property
+    def measured(self) -> int:
+        """How many trials have a peak."""
+        return sum(trial.peak is not None for trial in self.trials)
 
     def counted(self, *, begun: bool = False) -> tuple[Trial, ...]:
         """The finished trials that the budget counts, or all that were begun: the baseline is one of
@@ -257,10 +273,16 @@ def after(state: State, record: Record) -> State:
 
 
 def _trial(record: Record) -> Trial:
-    same = {key: record[key] for key in ("settings", "of", "asked", "suggested")}
+    same = {key: record[key] for key in ("of", "asked")}
     same |= {key: record[key] for key in ("bed", "repeats") if key in record}
+    same |= {key: _named(record[key]) for key in ("settings", "suggested")}
     bindings = tuple(record["bindings"])
     return Trial(record["trial"], Phase(record["phase"]), bindings=bindings, **same)
+
+
+def _named(values: Record) -> Settings:
+    """One string for a name in all trials: most of what thousands of them would keep in memory."""
+    return {intern(name): value for name, value in values.items()}
 
 
 def _posterior(record: Record) -> PosteriorPeaks:
@@ -306,7 +328,7 @@ def _largest(rss: Mapping[str, int], other: Mapping[str, int]) -> Mapping[str, i
 # Events by what they change: of the trial they name, or of the study.
 _OF_TRIAL: Mapping[str, Callable[[Record], dict[str, Any]]] = {
     "deployed": lambda r: {
-        "effective": r["effective"],
+        "effective": _named(r["effective"]),
         "differences": tuple(r["differences"]),
         "files": dict(r.get("files") or {}),
     },

@@ -133,8 +133,7 @@ def next_step(
 
 def _interrupted(state: State, bed: str | None) -> Step | None:
     """What this bed was measuring when it was killed, then what beds that are gone were."""
-    own = [trial for trial in state.trials if trial.bed == bed]
-    last = own[-1] if own else None
+    last = next((trial for trial in reversed(state.trials) if trial.bed == bed), None)
     if last is not None and not last.over and last.number not in state.repeated:
         return Measure(
             last.phase, last.settings, last.of, last.asked, last.suggested, repeats=last.repeats
@@ -155,13 +154,12 @@ def _interrupted(state: State, bed: str | None) -> Step | None:
 OF_THE_BED = frozenset({Phase.BASELINE, Phase.REFERENCE, Phase.RUNNER_UP, Phase.CONFIRM})
 
 
-def _left_by_others(state: State) -> Iterator[Trial]:
+def _left_by_others(state: State) -> list[Trial]:
     """Trials that test beds which no longer take part did not end, and no other one has repeated."""
-    repeated = {trial.repeats for trial in state.trials}
-    for bed, trial in state.last_on.items():
-        left = bed not in state.active_beds and not trial.over
-        if left and trial.number not in repeated and trial.phase not in OF_THE_BED:
-            yield trial
+    gone = [trial for bed, trial in state.last_on.items() if bed not in state.active_beds]
+    left = [t for t in gone if not t.over and t.phase not in OF_THE_BED]
+    repeated = {trial.repeats for trial in state.trials} if left else ()
+    return [trial for trial in left if trial.number not in repeated]
 
 
 def _awaiting(state: State, *phases: Phase) -> Step | None:
@@ -180,10 +178,11 @@ def _opening(
     if not _may_search(state, budget, elapsed):
         return None
     # A baseline that was never measured for a benchmark's own fault is measured when it is mended.
-    counting = [t for t in state.trials if not (t.unmeasured and t.phase is Phase.BASELINE)]
+    counting = [t for phase in OPENING for t in state.of_phase.get(phase, ())
+                if not (t.unmeasured and phase is Phase.BASELINE)]  # fmt: skip
     if not any(t.bed == bed and t.phase is Phase.BASELINE for t in counting):
         return Measure(Phase.BASELINE, space.baseline)
-    done = [(t.phase, _deployment(t.settings, space)) for t in counting if t.phase in OPENING]
+    done = [(t.phase, _deployment(t.settings, space)) for t in counting]
     most = max(3, int(MOST_KNOWN * budget.trials))
     tried: list[Settings] = []
     for phase, settings in _presets(space):
@@ -192,8 +191,8 @@ def _opening(
             continue
         new = (phase, _deployment(settings, space)) not in done
         tried.append(acts)
-        races = phase in (Phase.BASELINE, Phase.RECOMMENDED) or _competes(state, space, settings)
-        if new and races and len(tried) <= most:
+        always = phase in (Phase.BASELINE, Phase.RECOMMENDED)
+        if new and len(tried) <= most and (always or _competes(state, space, settings)):
             return Measure(phase, settings)
     untried = []
     for changes in (*space.try_first, *state.transferred):
@@ -209,9 +208,9 @@ def _competes(state: State, space: Space, settings: Settings) -> bool:
     """Whether a deployment may be the best one, going by what was measured of it so far."""
     deployment = _deployment(settings, space)
     usable = works(state.finished(*COUNTED))
-    level = {t.number: exp(-state.offset(t.bed).log) for t in usable}
-    lows = [level[t.number] * t.peak.low for t in usable if t.peak and not t.peak.screened]
-    highs = [level[t.number] * t.peak.high for t in usable
+    level = {bed: exp(-state.offset(bed).log) for bed in {t.bed for t in usable}}
+    lows = [level[t.bed] * t.peak.low for t in usable if t.peak and not t.peak.screened]
+    highs = [level[t.bed] * t.peak.high for t in usable
              if t.peak and _deployment(t.settings, space) == deployment]  # fmt: skip
     return not lows or max(highs, default=0.0) >= max(lows)
 
@@ -292,9 +291,8 @@ def proof_seconds(state: State) -> float:
 
 def trial_seconds(state: State) -> float:
     """Seconds a trial has taken on average, on the test bed that measured it."""
-    measured = [trial for trial in state.finished() if trial.peak is not None]
     spent = sum(state.bed_seconds.values()) or state.elapsed
-    return spent / len(measured) if measured else 0.0
+    return spent / state.measured if state.measured else 0.0
 
 
 def _turns(state: State, count: int) -> int:

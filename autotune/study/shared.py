@@ -211,8 +211,9 @@ class SharedStore(Store):
                 before = self.state, self._number, {b: [*r] for b, r in self._waiting.items()}
                 try:
                     with self.database.engine.begin() as connection:
-                        storage.lock_decisions(connection, self.study.number)
-                        self._apply(self._new(connection))
+                        self._apply(
+                            storage.deciding_after(connection, self.study.number, self._number)
+                        )
                         self._decision = connection
                         result = act()
                 except BaseException:

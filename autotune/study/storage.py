@@ -78,6 +78,17 @@ MIGRATIONS: tuple[str, ...] = (
         RETURN last + 1;
     END $$
     """,
+    # Whoever decides waits for the lock and reads what is new in one statement: the second statement of
+    # a function sees what was committed while the first one waited.
+    """
+    CREATE FUNCTION autotune_decide(locks INTEGER, of_study INTEGER, from_number INTEGER)
+    RETURNS SETOF BYTEA LANGUAGE plpgsql AS $$
+    BEGIN
+        PERFORM pg_advisory_xact_lock(locks, of_study);
+        RETURN QUERY SELECT record FROM autotune_records
+            WHERE study = of_study AND number > from_number ORDER BY number;
+    END $$
+    """,
 )
 STATEMENT = re.compile(r"(?:\$\$.*?\$\$|[^;])+", re.DOTALL)
 SCHEMA = len(MIGRATIONS)
@@ -130,9 +141,13 @@ class Storage:
 
     def _prepare(self) -> None:
         with self.engine.begin() as connection:
-            _lock(connection, 0)
-            _migrate(connection)
-            self._make_tables()
+            current = _version(connection) == SCHEMA
+            if not current:
+                _lock(connection, 0)
+                _migrate(connection)
+                self._optuna_tables()
+        if current:  # nothing is to be made: hundreds of workers open it at once
+            self._optuna_tables()
 
     def close(self) -> None:
         """Cut its connections."""
@@ -309,7 +324,8 @@ class Storage:
                 durable.make_directory(path.parent)
                 durable.write(path, zlib.decompress(row.content), 0o600, sync=False)
 
-    def _make_tables(self) -> None:
+    def _optuna_tables(self) -> None:
+        """Make Optuna's tables if need be. Raises AutotuneError for those of another version."""
         try:
             self._optuna(checked=False).engine.dispose()
         except RuntimeError as error:
@@ -382,9 +398,13 @@ def lock_head(connection: Connection, study: int) -> int:
     return int(connection.execute(query, {"study": study}).scalar_one())
 
 
-def lock_decisions(connection: Connection, study: int) -> None:
-    """Until this transaction ends, nobody else decides what comes next."""
-    _lock(connection, study)
+def deciding_after(connection: Connection, study: int, number: int) -> list[bytes]:
+    """The same as ``lines_after``; until this transaction ends, nobody else decides what comes next."""
+    rows = connection.execute(
+        text("SELECT autotune_decide(:locks, :study, :number)"),
+        {"locks": LOCKS, "study": study, "number": number},
+    )
+    return _lines(rows.scalars())
 
 
 def append(
@@ -442,8 +462,12 @@ def lines_after(connection: Connection, study: int, number: int) -> list[bytes]:
     rows = connection.execute(text(
         "SELECT record FROM autotune_records WHERE study = :study AND number > :number ORDER BY number"
     ), {"study": study, "number": number})  # fmt: skip
+    return _lines(rows.scalars())
+
+
+def _lines(contents: Iterable[bytes]) -> list[bytes]:
     # Whoever may write there may write line breaks: between two values, or it is no JSON.
-    return [zlib.decompress(content).replace(b"\n", b" ") for content in rows.scalars()]
+    return [zlib.decompress(content).replace(b"\n", b" ") for content in contents]
 
 
 def _below(directory: Path, name: str) -> Path:
@@ -508,12 +532,19 @@ def _lock(connection: Connection, key: int) -> None:
     )
 
 
+def _version(connection: Connection) -> int:
+    """Of the tables; 0 where there are none."""
+    if connection.execute(text("SELECT to_regclass('autotune_schema')")).scalar() is None:
+        return 0
+    return connection.execute(text("SELECT max(version) FROM autotune_schema")).scalar() or 0
+
+
 def _migrate(connection: Connection) -> None:
     """Bring the tables to today's version. Raises AutotuneError for those of a later one."""
     connection.execute(
         text("CREATE TABLE IF NOT EXISTS autotune_schema (version INTEGER NOT NULL)")
     )
-    version = connection.execute(text("SELECT max(version) FROM autotune_schema")).scalar() or 0
+    version = _version(connection)
     if version > SCHEMA:
         raise AutotuneError(
             f"the storage has tables of version {version}, and this autotune knows up to {SCHEMA}",

@@ -114,7 +114,8 @@ class Store:
         place = {key: value for key, value in (("bed", bed), ("repeats", repeats))
                  if value is not None}  # fmt: skip
         with self._lock:
-            number = 1 + max((trial.number for trial in self.state.trials), default=-1)
+            trials = self.state.trials
+            number = trials[-1].number + 1 if trials else 0
             self._write("trial", trial=number, phase=phase, of=of, asked=asked, at=now(),
                         settings=dict(candidate.settings), suggested=dict(suggested or {}),
                         bindings=[str(binding) for binding in candidate.bindings], **place)  # fmt: skip

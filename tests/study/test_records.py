@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -33,6 +34,19 @@ def test_a_trial_is_found_by_its_number_wherever_it_is() -> None:
     state = replay([*trials, *failed])
     assert [state.by_number(number).number for number in numbers] == [0, 1, 3, 7]
     assert [trial.failure for trial in state.trials] == ["0", None, "3", None]
+
+
+def test_trials_of_several_phases_are_in_their_order_and_share_the_names_of_settings() -> None:
+    order = (Phase.SEARCH, Phase.KNOWN, Phase.REFERENCE, Phase.SEARCH, Phase.KNOWN)
+    lines = [json.dumps(record) for number, phase in enumerate(order) for record in (
+        TRIAL | {"trial": number, "phase": phase, "settings": {"web.nginx.some": number}},
+        {"event": "failed", "trial": number, "why": "it does not start"},
+    )]  # fmt: skip
+    state = replay(map(json.loads, lines))
+    assert [trial.number for trial in state.finished(Phase.KNOWN, Phase.SEARCH)] == [0, 1, 3, 4]
+    assert state.finished() == state.trials
+    names = {id(name) for trial in state.trials for name in trial.settings}
+    assert len(names) == 1
 
 
 @pytest.mark.parametrize(

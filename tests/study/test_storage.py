@@ -13,7 +13,7 @@ import time
 import zlib
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,7 @@ import optuna
 import pytest
 from optuna.storages import RDBStorage
 from optuna.trial import TrialState
-from sqlalchemy import text
+from sqlalchemy import Connection, NullPool, create_engine, text
 from typer.testing import CliRunner
 
 from autotune.cli import app
@@ -82,6 +82,22 @@ def trial(store: SharedStore, bed: str) -> int:
     store._write("trial", trial=number, phase="baseline", of=None, asked=None, settings={},
                  suggested={}, bindings=[], bed=bed)  # fmt: skip
     return number
+
+
+def another_database(opened: Storage, name: str) -> str:
+    """The URL of an empty one beside that of ``opened``."""
+    with opened.engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
+        connection.execute(text(f"CREATE DATABASE {name}"))
+    return opened.url.set(drivername="postgresql", database=name).render_as_string()
+
+
+@contextmanager
+def lock_of_the_tables(url: str) -> Iterator[Connection]:
+    """Held by another session than any that opens the database."""
+    engine = create_engine(url.replace("postgresql:", "postgresql+psycopg:"), poolclass=NullPool)
+    with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
+        connection.execute(text("SELECT pg_advisory_lock(:first, 0)"), {"first": storage.LOCKS})
+        yield connection
 
 
 def start_worker(url: str, directory: Path, *words: str) -> subprocess.Popen[bytes]:
@@ -279,27 +295,36 @@ def test_what_opens_a_storage_as_it_restarts_waits_for_it(opened: Storage) -> No
         "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
         " WHERE application_name = 'autotune' AND wait_event = 'advisory'"
     )
-    key = {"first": storage.LOCKS}
     outcome: list[Storage | BaseException] = []
+    url = another_database(opened, "unmade")
 
     def open_another() -> None:
         try:
-            outcome.append(Storage(opened.url.render_as_string(), within=60.0))
+            outcome.append(Storage(url, within=60.0))
         except BaseException as error:  # noqa: BLE001  # looked at below
             outcome.append(error)
 
     thread = threading.Thread(target=open_another)
-    with opened.engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
-        connection.execute(text("SELECT pg_advisory_lock(:first, 0)"), key)
+    with lock_of_the_tables(url) as connection:
         thread.start()
         # As a server that shuts down does to a session.
         while not connection.execute(text(waiting)).all():
             time.sleep(0.02)
-        connection.execute(text("SELECT pg_advisory_unlock(:first, 0)"), key)
     thread.join()
     (another,) = outcome
     assert isinstance(another, Storage), another
     another.close()
+
+
+@pytest.mark.stack
+def test_a_storage_of_today_is_opened_without_waiting_for_others(
+    opened: Storage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Hundreds of workers would open it one after the other."""
+    url = opened.url.set(drivername="postgresql").render_as_string()
+    with lock_of_the_tables(url):
+        monkeypatch.setenv("PGOPTIONS", "-c lock_timeout=100")  # milliseconds
+        Storage(url).close()
 
 
 @pytest.mark.stack
@@ -347,13 +372,9 @@ def test_a_transaction_that_ended_unheard_of_adds_nothing_twice(
 
 @pytest.mark.stack
 def test_tables_of_an_earlier_version_are_migrated_and_of_a_later_one_refused(
-    database: Database, opened: Storage
+    opened: Storage,
 ) -> None:
-    with opened.engine.connect() as connection:
-        connection.execution_options(isolation_level="AUTOCOMMIT").execute(
-            text("CREATE DATABASE early")
-        )
-    url = database.url.replace("/postgres?", "/early?")
+    url = another_database(opened, "early")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(storage, "MIGRATIONS", storage.MIGRATIONS[:1])
         with closing(Storage(url)) as early:
