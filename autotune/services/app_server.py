@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator
+from fnmatch import fnmatchcase
 
 from autotune.services.adoption import RunningHost, RunningService
 from autotune.services.base import Endpoint, Role, Service, Site
@@ -10,6 +12,19 @@ from autotune.services.config_files import Config
 from autotune.strict import is_whole
 
 Candidate = tuple[str, Config, str]  # a unit, how it is configured, and its port or socket
+
+
+_TEMPLATE = "it is a template of units: one that has a unit of its own is tuned"
+
+
+def said_by_command(option: str, file: str) -> str:
+    """Why a parameter is left that a unit's command sets."""
+    return f"its command says `{option}`: in {file} it is tuned"
+
+
+def conditional(file: str) -> str:
+    """Why a parameter is left that a file sets in some cases."""
+    return f"{file} says it under a condition: a line of its own has it tuned"
 
 
 def own_socket(site: Site) -> str:
@@ -32,7 +47,7 @@ def running(
 ) -> Iterator[RunningService | str]:
     """Of the ``candidates`` those that listen: each at a TCP port, and the first at a unix socket.
 
-    A candidate that is text is the reason why one is not tuned.
+    A candidate that is text is the reason why one is not tuned. Specifiers in a place may be anything.
     """
     first = ""
     for candidate in candidates:
@@ -41,7 +56,11 @@ def running(
             continue
         unit, config, place = candidate
         socket = "" if is_whole(place) else place
-        if place not in host.backlogs:
+        pattern = re.sub(r"%[a-zA-Z]", "*", place)
+        if not any(fnmatchcase(listens, pattern) for listens in host.backlogs):
+            continue
+        if "@." in unit:
+            yield f"{unit}: {_TEMPLATE}"
             continue
         if socket and first:
             several = f"of the {service.title}s of a host at unix sockets one is tuned"

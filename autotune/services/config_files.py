@@ -126,9 +126,10 @@ def unreadable(text: str, place: int, what: str) -> Unreadable:
     return Unreadable(f"line {text.count(chr(10), 0, place) + 1}: {what}")
 
 
+_OPTIONAL = ("include_if_exists", "includeoptional")  # what they name need not be there
 DEEPEST = 16  # of files that include each other
 MOST_INCLUDES = 1000  # followed: those of files that include two others multiply
-# What a directive includes: a pattern of paths, relative to the directory of the main file.
+# What a directive includes: a pattern of paths, relative to a directory.
 Includes = Callable[[Directive], str | None]
 
 
@@ -177,8 +178,13 @@ def included(directive: Directive) -> str | None:
     return directive.arguments[0].text.strip("\"'") if named else None
 
 
-def gather(tree: Tree, main: str, read: Reader, includes: Includes) -> Config:
-    """Follow the includes of ``main``. What cannot be read is in `unread`."""
+def gather(
+    tree: Tree, main: str, read: Reader, includes: Includes, *, beside: bool = False
+) -> Config:
+    """Follow the includes of ``main``. What cannot be read is in `unread`.
+
+    They are relative to the directory of ``main`` or, ``beside``, of the file that includes.
+    """
     texts, unread = dict[str, str](), dict[str, str]()
     followed = count()
 
@@ -201,9 +207,10 @@ def gather(tree: Tree, main: str, read: Reader, includes: Includes) -> Config:
             directive = replace(bare, within=(*within, *bare.within))
             yield PlacedDirective(path, directive)
             if (pattern := includes(directive)) is not None:
-                place = join(dirname(main), pattern)
+                place = join(dirname(path if beside else main), pattern)
                 matching = tree.matching(place)
-                if not matching and "*" not in place:
+                optional = "*" in place or directive.name.text.lower() in _OPTIONAL
+                if not matching and not optional:
                     unread[place] = f"{path} includes it, and it was not read"
                 for included_path in matching:
                     yield from follow(included_path, directive.within, depth + 1)

@@ -39,7 +39,9 @@ class Notation:
         """How many characters of ``written`` to replace by what, so that at ``value`` the result is
         as it was written."""
         digits = _DIGITS.match(written)
-        if digits and digits[0] == str(value) and written[digits.end() :] in _KEPT_UNITS:
+        # 0 is 0 in any unit: that of another number has to be written.
+        bare = value != 0 or self.write(variable) == variable
+        if digits and bare and digits[0] == str(value) and written[digits.end() :] in _KEPT_UNITS:
             return digits.end(), f"{{{{ {variable} }}}}"
         if isinstance(value, str) and value in (written, written[1:-1]):
             before, after = written.split(value, 1)  # quotes, or nothing
@@ -159,7 +161,7 @@ class Absent:
 
 @dataclass(frozen=True)
 class Tunable:
-    """``blocks``: those it counts in, by name, if not in all."""
+    """``blocks``: those it counts in, by name, if not in all. ``last``: of several the last counts."""
 
     parameter: str
     directive: str
@@ -167,6 +169,7 @@ class Tunable:
     blocks: tuple[str, ...] | None = None
     absent: Absent | None = None
     counts: Callable[[PlacedDirective], bool] = lambda _: True
+    last: bool = False
 
 
 @dataclass(frozen=True)
@@ -179,7 +182,8 @@ class Adopted:
 
 
 def map_directives(config: Config, tunables: Iterable[Tunable], accepts: Accepts) -> Adopted:
-    """Of a directive that is there more than once the outermost counts, if it says one thing."""
+    """Of a directive that is there more than once the outermost counts, if it says one thing or the last
+    is said to count."""
     parts = []
     for tunable in tunables:
         counting = [
@@ -190,7 +194,7 @@ def map_directives(config: Config, tunables: Iterable[Tunable], accepts: Accepts
         depth = min((placed.directive.depth for placed in counting), default=0)
         outermost = [placed for placed in counting if placed.directive.depth == depth]
         if outermost:
-            parts.append(_present(tunable, outermost, accepts))
+            parts.append(_present(tunable, outermost[-1:] if tunable.last else outermost, accepts))
         else:
             parts.append(_absent(config, tunable, accepts))
     return joined(*parts)

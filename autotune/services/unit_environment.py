@@ -101,9 +101,10 @@ def read(tree: Tree, unit: str) -> Environment:
 
 def _assigned(path: str, words: Iterable[Word]) -> Iterator[tuple[str, Variable]]:
     for word in words:
-        name, sign, value = word.text.partition("=")
+        name, sign, text = word.text.partition("=")
+        value = unquoted(Word(text, word.start + len(name) + 1))
         if sign:
-            yield name, Variable(value, path, word.start + len(name) + 1)
+            yield name, Variable(value.text, path, value.start)
 
 
 def assignments(files: Mapping[str, bytes], pattern: str) -> tuple[str, ...]:
@@ -168,7 +169,8 @@ def _piece(environment: Environment, setting: Setting) -> tuple[Value | None, tu
     """The value now, and the part of the variable's that is to follow it."""
     text, parameter = environment.value(setting.variable), setting.parameter
     option = setting.option.replace("-", "[-_]")  # either will do
-    number = re.search(rf"(?:^|\s){option}=(\d+)(?!\S)", text) if option else None
+    # The last one counts.
+    number = re.search(rf"(?:.*\s|^){option}=(\d+)(?!\S)", text) if option else None
     start = number.start(1) if number else 0
     written = number[1] if number else "" if setting.option else text
     if written:

@@ -95,7 +95,7 @@ def test_a_unit_of_a_package_stays_and_a_drop_in_comes() -> None:
     [
         (host("gunicorn -e KEY=a1b2 shop.wsgi"), "--env"),
         (host("gunicorn shop.wsgi", port="80"), ""),  # it does not run
-        (host("/usr/bin/uwsgi --http :8000"), ""),
+        (host("/usr/bin/uwsgi --http :8000"), "uWSGI is tuned"),
     ],
 )
 def test_what_is_left_alone(running_host: DiscoveredHost, why: str) -> None:

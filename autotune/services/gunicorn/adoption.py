@@ -5,19 +5,21 @@ from __future__ import annotations
 import ast
 import operator
 import re
-from collections.abc import Iterator
+import shlex
+from collections.abc import Iterable, Iterator
 from posixpath import join
 from typing import Any
 
-from autotune.services import app_server, command_line, unit_files
+from autotune.services import app_server, command_line, unit_environment, unit_files
 from autotune.services.adoption import Adoption, RunningHost, RunningService
 from autotune.services.app_server import Candidate
 from autotune.services.base import Parameter
 from autotune.services.command_line import Words, last
-from autotune.services.config_files import Config, Directive, Tree
+from autotune.services.config_files import Config, Directive, Tree, Word
 from autotune.services.directives import NUMBER, Absent, Accepts, Adopted, Tunable, joined
-from autotune.services.gunicorn.service import PARAMETERS, UNIT, Gunicorn
-from autotune.strict import LARGEST
+from autotune.services.gunicorn.service import NAMES, PARAMETERS, UNIT, Gunicorn
+from autotune.services.unit_environment import Environment
+from autotune.strict import LARGEST, is_whole
 
 _PROGRAMS = ("gunicorn", "gunicorn3")
 _FILE = "gunicorn.conf.py"  # read where it is started, unless the command names another
@@ -47,8 +49,11 @@ def _candidates(host: RunningHost) -> Iterator[Candidate | str]:
     for unit in unit_files.naming(host.tree, "gunicorn"):
         config = command_line.gather(host.tree, unit, options)
         place = _listens(host.tree, config, unit)
+        variables = [placed.name for placed in config.directives if placed.name.startswith("$")]
         if config.called("--env") and place in host.backlogs:
             yield f"{unit}: what `--env` gives away is in its command: not tuned; use EnvironmentFile="
+        elif variables and config.called("gunicorn"):
+            yield f"{unit}: its command has `{variables[0]}`: one that spells its options out is tuned"
         elif config.called("gunicorn"):
             yield unit, config, place
 
@@ -84,37 +89,83 @@ def tune(service: RunningService, accepts: Accepts) -> Adopted:
 
 def _tunable(parameter: Parameter, default: Any) -> Tunable:
     name = parameter.name
-    option = "--keep-alive" if name == "keepalive" else f"--{name.replace('_', '-')}"
-    text = f'" {option}=" ~ {name}'
-    return Tunable(name, option, NUMBER, absent=Absent(default, command_line.end, text))
+    absent = Absent(default, command_line.end, f'" {option(name)}=" ~ {name}')
+    return Tunable(name, option(name), NUMBER, absent=absent, last=True)
+
+
+def option(name: str) -> str:
+    """Of the command, for a parameter."""
+    return "--keep-alive" if name == "keepalive" else f"--{name.replace('_', '-')}"
 
 
 def _path(tree: Tree, config: Config, unit: str) -> str:
     """The configuration file that it reads."""
     directory = unit_files.option(tree, unit, "WorkingDirectory").lstrip("-") or "/"
-    return join(directory, last(config, "--config").removeprefix("file:") or _FILE)
+    arguments = {
+        line.name.text: line.arguments for line in _arguments(unit_environment.read(tree, unit))
+    }
+    named = [word.text for word in arguments.get("--config", ())]
+    return join(
+        directory, (last(config, "--config") or "".join(named)).removeprefix("file:") or _FILE
+    )
 
 
 def _written(
     tree: Tree, config: Config, unit: str, name: str, processors: int = 1
 ) -> int | str | None:
-    """What the configuration file assigns to a name: a number, text, or text that says how it is worked
-    out; ``None`` where it says nothing of it."""
+    """What the environment or else the configuration file says of a name: a number, text, or text that
+    says how it is worked out; ``None`` where they say nothing of it."""
+    environment = unit_environment.read(tree, unit)
+    given = [line.arguments[0].text for line in _arguments(environment)
+             if line.name.text == option(name) and line.arguments]  # fmt: skip
+    if given:
+        return int(given[-1]) if is_whole(given[-1]) else given[-1]
     content = tree.files.get(tree.real(_path(tree, config, unit)), b"")
     try:
-        statements = ast.parse(content).body
-        values = {target.id: statement.value for statement in statements
-                  if isinstance(statement, ast.Assign) for target in statement.targets
-                  if isinstance(target, ast.Name)}  # fmt: skip
-        value = _value(values[name], processors) if name in values else None
-        return (
-            value if isinstance(value, str | None) or abs(value) < LARGEST else f"{name}: too large"
-        )
+        values = _assigned(ast.parse(content).body)
+        if node := values.get(name, values.get("*") if name in NAMES else None):
+            value = _value(node, processors)
+            return value if isinstance(value, str) or abs(value) < LARGEST else f"{name}: too large"
     except (SyntaxError, ValueError, RecursionError, MemoryError):  # of what is nested too deeply
-        return None
+        pass
+    return environment.number("WEB_CONCURRENCY") if name == "workers" else None
 
 
-def _value(node: ast.expr, processors: int) -> int | str:
+def _arguments(environment: Environment) -> Iterable[Directive]:
+    """The options in its environment, which count more than its file and less than its command."""
+    try:
+        words = shlex.split(environment.value("GUNICORN_CMD_ARGS"))
+    except ValueError:
+        return ()
+    return options(tuple(Word(word, 0) for word in (_PROGRAMS[0], *words)))
+
+
+def _assigned(statements: Iterable[ast.stmt]) -> dict[str, ast.expr | ast.stmt]:
+    """What names are given last: the statement itself where that is not plain; `*` may be any name."""
+    values: dict[str, ast.expr | ast.stmt] = {}
+    for statement in statements:
+        match statement:
+            case ast.Assign(targets=[ast.Tuple(elts=names)], value=ast.Tuple(elts=given)):
+                values |= {
+                    n.id: v for n, v in zip(names, given, strict=False) if isinstance(n, ast.Name)
+                }
+            case ast.Assign(targets=names, value=value):
+                values |= {name.id: value for name in names if isinstance(name, ast.Name)}
+            case ast.AnnAssign(target=ast.Name(id=target), value=ast.expr() as value):
+                values[target] = value
+            case ast.ImportFrom(names=[ast.alias(name="*")]):
+                values = {"*": statement}
+            case ast.Import(names=imported) | ast.ImportFrom(names=imported):
+                values |= {(alias.asname or alias.name): statement for alias in imported}
+            case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.ClassDef():
+                pass
+            case _:
+                values |= {node.id: statement for node in ast.walk(statement)
+                           if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}  # fmt: skip
+    return values
+
+
+def _value(node: ast.expr | ast.stmt, processors: int) -> int | str:
     """Numbers, sums and products of them, and the count of processors, as examples have it."""
     match node:
         case ast.List(elts=[first, *_]):  # of places to listen at
@@ -133,7 +184,8 @@ def _value(node: ast.expr, processors: int) -> int | str:
 ADOPTION = Adoption(
     known_as="gunicorn",
     units=(UNIT,),
-    paths=(*unit_files.ANY, *(f"{place}/*gunicorn*.py" for place in _PLACES)),
+    paths=(*unit_files.ANY, *unit_environment.FILES,
+           *(f"{place}/*gunicorn*.py" for place in _PLACES)),
     version="command -v gunicorn >/dev/null && gunicorn --version | sed 's,(version \\(.*\\)),\\1,'",
     find=find,
     tune=tune,

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
+from autotune.services import unit_environment, unit_files
 from autotune.services.adoption import Adoption, RunningHost, RunningService
 from autotune.services.base import Value
-from autotune.services.config_files import Config, gather
+from autotune.services.config_files import Config, Tree, gather
 from autotune.services.directives import (
     MILLISECONDS,
     NUMBER,
@@ -25,23 +26,28 @@ from autotune.services.directives import (
 from autotune.services.haproxy import syntax
 from autotune.strict import is_whole
 
-MAIN = "/etc/haproxy/haproxy.cfg"
+UNIT, MAIN = "haproxy.service", "/etc/haproxy/haproxy.cfg"
 PROXIES = ("defaults", "frontend", "backend", "listen")
 FLAG = Notation(lambda _: None, str)  # it is there or not: where it is, it stays
-_ELSEWHERE = re.compile(rb"(?m)^\s*(CONFIG=|EXTRAOPTS=.*\s-f)")
+_ELSEWHERE = re.compile(rb"(?m)^\s*(CONFIG=|(EXTRAOPTS|OPTIONS)=.*[\s\"']-f)")
+_VARIABLES = ("etc/default/haproxy", "etc/sysconfig/haproxy")
 # What takes effect where a file does not name a timeout, in the order of the manual.
 _TIMEOUTS = {"client": "", "server": "", "connect": "", "queue": "connect", "http-request": "client",
              "http-keep-alive": "http-request"}  # fmt: skip
 
 
 def find(host: RunningHost) -> Iterator[RunningService | str]:
-    if not host.runs("haproxy.service"):
+    if not host.runs(UNIT):
         return
     config = gather(host.tree, MAIN, syntax.read, lambda _: None)
     plain = _ports(config)
     ports = plain or _ports(config, tls=True)
-    if _ELSEWHERE.search(host.tree.files.get("/etc/default/haproxy", b"")):
-        yield f"HAProxy reads other files than {MAIN}: see /etc/default/haproxy"
+    if others := _others(host.tree):
+        yield f"HAProxy reads other files than {MAIN}: {others[0]}"
+    elif config.unread:
+        yield "; ".join(
+            f"{path}: {why}: HAProxy is not tuned" for path, why in config.unread.items()
+        )
     elif not ports:
         yield "HAProxy listens nowhere: not adopted, `load: {url: …}` by hand"
     else:
@@ -52,6 +58,14 @@ def find(host: RunningHost) -> Iterator[RunningService | str]:
             listen=next((path for path in sockets if path.startswith("/")), ""),
             behind=tuple(dict.fromkeys(servers)), tls=not plain,
         )  # fmt: skip
+
+
+def _others(tree: Tree) -> Sequence[str]:
+    """Where its unit says that it reads others, or those that it reads."""
+    said = [f"see /{path}" for path in _VARIABLES
+            if _ELSEWHERE.search(tree.files.get(tree.real(f"/{path}"), b""))]  # fmt: skip
+    directory = unit_environment.read(tree, UNIT).value("CFGDIR")
+    return said or (tree.matching(f"{directory}/*.cfg") if directory else ())
 
 
 def _ports(config: Config, *, tls: bool = False) -> list[int]:
@@ -119,8 +133,8 @@ def _top_of(section: str) -> Callable[[Config], Position | None]:
 
 ADOPTION = Adoption(
     known_as="HAProxy",
-    units=("haproxy.service",),
-    paths=("etc/haproxy/haproxy.cfg", "etc/default/haproxy"),
+    units=(UNIT,),
+    paths=("etc/haproxy/haproxy.cfg", "etc/haproxy/conf.d", *_VARIABLES, *unit_files.paths(UNIT)),
     version="runs haproxy.service && haproxy -v | sed -n 's,^HAProxy version ,HAProxy ,p'",
     find=find,
     tune=tune,

@@ -18,15 +18,14 @@ from autotune.services.adoption import (
 from autotune.services.base import Parameter, Value
 from autotune.services.config_files import Config, PlacedDirective, Tree, gather
 from autotune.services.directives import (
-    NUMBER,
     ON_OFF,
-    WORD,
     Absent,
     Accepts,
     Adopted,
     Notation,
     Position,
     Tunable,
+    joined,
     line_end,
     map_directives,
     size,
@@ -44,6 +43,10 @@ SOCKET = "/run/mysqld/mysqld.sock"
 # What the server reads; the last that says something counts, where no version is named.
 _GROUP = re.compile(r"(?:mysqld|mariadbd?|server|client-server|galera)(?P<version>-[0-9.]+)?")
 _PLAIN = ("mysqld", "mariadb", "mariadbd", "server")
+_COUNT = Notation(size("B").read)  # without a unit too: 4K is 4096 of them
+_PREFIXES = ("skip_", "disable_", "enable_", "maximum_")
+_SHORTEST = 6  # characters of an option's name that stand for all of it, where no other has them
+_NAMES = tuple(parameter.name for parameter in PARAMETERS)
 _ON = {"1": True, "on": True, "true": True, "0": False, "off": False, "false": False}
 
 
@@ -82,12 +85,26 @@ def tune(service: RunningService, accepts: Accepts) -> Adopted:
         # Asked for without a size it has this one; with a size it need not be asked for.
         "query_cache_size": int(_says(service.config, "query_cache_type").lower() in ("1", "on")),
     }
-    return map_directives(service.config, _tunables(worked_out), accepts)
+    otherwise = dict(_otherwise(service.config))
+    left = {name: f"`{option}` says it in another way: `{name} = …` has it tuned"
+            for name, option in otherwise.items()}  # fmt: skip
+    tunables = [own for own in _tunables(worked_out) if own.parameter not in left]
+    return joined(Adopted(left=left), map_directives(service.config, tunables, accepts))
+
+
+def _otherwise(config: Config) -> Iterator[tuple[str, str]]:
+    """Parameters that an option sets by another name than theirs, and that name."""
+    for option in {placed.name for placed in config.directives} - {*_NAMES}:
+        bare = next((option.removeprefix(p) for p in _PREFIXES if option.startswith(p)), "")
+        meant = [name for name in _NAMES if len(option) >= _SHORTEST and name.startswith(option)]
+        yield from (
+            (name, option) for name in (meant if len(meant) == 1 else [bare]) if name in _NAMES
+        )
 
 
 def _says(config: Config, name: str, default: str = "") -> str:
     words = [placed.words[0] for placed in config.called(name) if placed.words]
-    return words[-1].strip("\"'") if words else default
+    return words[-1] if words else default
 
 
 def _tunables(worked_out: Mapping[str, Value]) -> Iterator[Tunable]:
@@ -103,7 +120,8 @@ def _notation(parameter: Parameter) -> Notation:
         return Notation(lambda text: _ON.get(text.lower()), ON_OFF.write)
     if parameter.unit:
         return size(parameter.unit)
-    return WORD if any(isinstance(choice, str) for choice in parameter.choices) else NUMBER
+    words = {str(choice).lower(): choice for choice in parameter.choices if isinstance(choice, str)}
+    return Notation(lambda text: words.get(text.lower())) if words else _COUNT
 
 
 def _below_group(config: Config) -> Position | None:

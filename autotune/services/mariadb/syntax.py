@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from autotune.services.command_line import unquoted
 from autotune.services.config_files import Directive, Word, unreadable
 
 # Groups are not repeated possessively: Python before 3.11.5, Debian 12's, gets that wrong (gh-106052).
@@ -36,7 +37,7 @@ def read(text: str) -> tuple[Directive, ...]:
             )
         elif line["name"]:
             name = line["name"].replace("-", "_").removeprefix("loose_")
-            value = Word((line["value"] or "").rstrip(), line.start("value"))
+            value = unquoted(Word((line["value"] or "").rstrip(), line.start("value")))
             arguments = (value,) if value.text else ()
             directives.append(Directive(Word(name, line.start("name")), arguments, within))
         place = line.end()

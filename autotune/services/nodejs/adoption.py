@@ -62,7 +62,7 @@ def tune(service: RunningService, accepts: Accepts) -> Adopted:
     settings = [Setting("uv_threadpool_size", POOL, 4)]
     for name, option in OPTIONS.items():
         if any(f"--{word}".startswith(option) for word in words):
-            left[name] = f"its command says `{option}`: in NODE_OPTIONS it is tuned"
+            left[name] = app_server.said_by_command(option, FLAGS)
         else:
             settings.append(Setting(name, FLAGS, _OWN.get(name), option))
     if variables := [name for name in _WORKERS if environment.value(name)]:

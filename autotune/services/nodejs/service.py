@@ -135,7 +135,7 @@ def in_effect(text: str) -> Settings:
               "uv_threadpool_size": int(pool[1]) if pool else 4}  # fmt: skip
     flags = re.search(rf"(?m)^{FLAGS}=(.*)$", text)
     for name, option in OPTIONS.items():
-        pattern = rf"(?:^|\s){option.replace('-', '[-_]')}=(\d{{1,9}})(?!\S)"
+        pattern = rf"(?:.*\s|^){option.replace('-', '[-_]')}=(\d{{1,9}})(?!\S)"
         if size := re.search(pattern, flags[1] if flags else ""):
             values[name] = int(size[1])
     return {"max_semi_space_size": 16, **values}

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+from posixpath import dirname
 
 from autotune.services.adoption import Adoption, RunningHost, RunningService
 from autotune.services.base import Parameter
-from autotune.services.config_files import Config, PlacedDirective, gather
+from autotune.services.config_files import Config, PlacedDirective, Tree, gather
 from autotune.services.directives import (
     Absent,
     Accepts,
@@ -27,7 +28,9 @@ _UNIT = re.compile(r"postgresql@([0-9.]+)-(.+)\.service")
 # What a number without a unit counts, where that is not the parameter's.
 _BARE = {"shared_buffers": "8kB", "effective_cache_size": "8kB", "wal_buffers": "8kB",
          "maintenance_work_mem": "kB"}  # fmt: skip
-_OVERRIDDEN = "postgresql.auto.conf has it and counts more: `ALTER SYSTEM RESET {}` has it tuned"
+_BY_SQL = "postgresql.auto.conf has it and counts more: `ALTER SYSTEM RESET {}` has it tuned"
+_BY_COMMAND = "pg_ctl.conf has it and counts more: in postgresql.conf it is tuned"
+_COMMAND = re.compile(r"(?:-c\s*|--)([A-Za-z][\w-]*)=")
 Last = Mapping[str, PlacedDirective]  # of a name that is there several times the last counts
 
 
@@ -36,7 +39,8 @@ def find(host: RunningHost) -> Iterator[RunningService | str]:
     clusters = [Cluster(m[1], m[2]) for unit in host.units
                 if (m := _UNIT.fullmatch(unit)) and host.runs(unit)]  # fmt: skip
     for cluster in clusters:
-        config = gather(host.tree, f"{cluster.etc}/postgresql.conf", syntax.read, syntax.includes)
+        config = gather(host.tree, f"{cluster.etc}/postgresql.conf", syntax.read, syntax.includes,
+                        beside=True)  # fmt: skip
         last = _last(config)
         port = _value(last, "port", str(Postgresql.port))
         sockets = _value(last, "unix_socket_directories", SOCKETS).partition(",")[0].strip()
@@ -48,14 +52,24 @@ def find(host: RunningHost) -> Iterator[RunningService | str]:
 
 
 def tune(service: RunningService, accepts: Accepts) -> Adopted:
-    """Every parameter but those that `ALTER SYSTEM` has set in the data directory."""
-    config, last = service.config, _last(service.config)
+    """Every parameter but those that the command or `ALTER SYSTEM` have set."""
+    config, tree, last = service.config, service.host.tree, _last(service.config)
     main = f"{_value(last, 'data_directory', '')}/postgresql.auto.conf"
-    by_sql = _last(gather(service.host.tree, main, syntax.read, syntax.includes))
-    tunables = [_tunable(config, p, last) for p in PARAMETERS if p.name not in by_sql]
+    by_sql = _last(gather(tree, main, syntax.read, syntax.includes))
+    left = {name: _BY_SQL.format(name) for name in by_sql} | _by_command(tree, config)
+    tunables = [_tunable(config, p) for p in PARAMETERS if p.name not in left]
     adopted = map_directives(config, tunables, accepts)
-    left = {p.name: _OVERRIDDEN.format(p.name) for p in PARAMETERS if p.name in by_sql}
-    return joined(adopted, Adopted(left=left))
+    return joined(
+        adopted, Adopted(left={p.name: left[p.name] for p in PARAMETERS if p.name in left})
+    )
+
+
+def _by_command(tree: Tree, config: Config) -> dict[str, str]:
+    """What the options that Debian starts a cluster with say, which count more than any file."""
+    options = tree.files.get(f"{dirname(config.main)}/pg_ctl.conf", b"").decode(errors="replace")
+    return {name.replace("-", "_").lower(): _BY_COMMAND
+            for line in options.splitlines() if not line.lstrip().startswith("#")
+            for name in _COMMAND.findall(line)}  # fmt: skip
 
 
 def _last(config: Config) -> Last:
@@ -66,14 +80,14 @@ def _value(last: Last, name: str, default: str) -> str:
     return syntax.plain(last[name].words[0]) if name in last else default
 
 
-def _tunable(config: Config, parameter: Parameter, last: Last) -> Tunable:
+def _tunable(config: Config, parameter: Parameter) -> Tunable:
     """What the files do not have goes to the end of the main one."""
     name, expression = parameter.name, syntax.written(parameter)
     first, end = ("", r"\n") if config.texts.get(config.main, "").endswith("\n") else (r"\n", "")
     absent = Absent(parameter.stock, at_end, f'"{first}{name} = " ~ {expression} ~ "{end}"')
     bare = _BARE.get(name, parameter.unit)
     notation = Notation(lambda text: syntax.meaning(parameter, text, bare), lambda _: expression)
-    return Tunable(name, name, notation, absent=absent, counts=lambda placed: placed is last[name])
+    return Tunable(name, name, notation, absent=absent, last=True)
 
 
 ADOPTION = Adoption(

@@ -76,10 +76,9 @@ def in_effect(text: str) -> Settings:
     for row in text.splitlines():
         match row.split("|"):
             case [name, setting, unit, in_file] if name in _BY_NAME and unit in UNITS:
-                # It shows what it has worked out, and `pglz` for `on`.
+                # It shows what it has worked out.
                 if name == "wal_buffers" and in_file in ("", "-1"):
                     setting = "-1"
-                setting = "on" if setting == "pglz" else setting
                 value = meaning(_BY_NAME[name], setting, unit)
                 values |= {} if value is None else {name: value}
     return values

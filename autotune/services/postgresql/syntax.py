@@ -13,12 +13,16 @@ _LINE = re.compile(
     r"""(?P<value>'(?:[^'\\\n]|\\.|'')*'|[^\s#']+)[^\S\n]*)?(?:\#[^\n]*)?(?:\n|$)"""
 )
 _INCLUDES = {"include": "{}", "include_if_exists": "{}", "include_dir": "{}/*.conf"}
-_AMOUNT = re.compile(r"(-?[0-9]{1,15}(?:\.[0-9]{1,9})?)\s*([A-Za-z]*)")
+# What begins with another 0 is octal.
+_AMOUNT = re.compile(
+    r"(-?(?!0[0-9])(?:[0-9]{1,15}(?:\.[0-9]{0,9})?|\.[0-9]{1,9})(?:[eE][+-]?[0-9])?)\s*([A-Za-z]*)"
+)
 # By what PostgreSQL calls them; KB is what we do.
 UNITS = {"": 1, "B": 1, "kB": 2**10, "KB": 2**10, "8kB": 2**13, "MB": 2**20, "GB": 2**30, "TB": 2**40,
          "us": 1e-6, "ms": 1e-3, "s": 1, "min": 60, "h": 3600, "d": 86_400}  # fmt: skip
 _SWITCHES = {"on": True, "true": True, "yes": True, "1": True,
              "off": False, "false": False, "no": False, "0": False}  # fmt: skip
+_WORDS = {word: "on" if on else "off" for word, on in _SWITCHES.items()} | {"pglz": "on"}
 
 
 def read(text: str) -> tuple[Directive, ...]:
@@ -55,10 +59,11 @@ def meaning(parameter: Parameter, text: str, bare: str) -> Value | None:
     A number without a unit counts ``bare``.
     """
     text = plain(text).strip()
-    if isinstance(parameter.stock, bool):
-        return _SWITCHES.get(text.lower())
+    if isinstance(parameter.stock, bool):  # any beginning that no other has will do
+        meant = {on for word, on in _SWITCHES.items() if word.startswith(text.lower())}
+        return meant.pop() if len(meant) == 1 else None
     if isinstance(parameter.stock, str):
-        return text.lower()
+        return _WORDS.get(text.lower(), text.lower())
     amount = _AMOUNT.fullmatch(text)
     if amount is None or amount[2] not in UNITS:
         return None

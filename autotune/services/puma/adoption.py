@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import replace
+from fnmatch import fnmatchcase
 from posixpath import join
 
 from autotune.services import app_server, command_line, unit_environment, unit_files
@@ -43,6 +44,9 @@ _OPTIONS = {"workers": ("--workers",), "min_threads": ("--threads",), "max_threa
             "backlog": ("--bind", "--port"), "preload_app": ("--preload",)}  # fmt: skip
 _VARIABLES = {"workers": ("WEB_CONCURRENCY",), "min_threads": ("PUMA_MIN_THREADS", "MIN_THREADS"),
               "max_threads": ("PUMA_MAX_THREADS", "MAX_THREADS")}  # fmt: skip
+# How addresses are said, and what around them makes them Ruby's text.
+_ADDRESSES = (("--bind", "", ""), ("bind", "", ""), ("--port", ":#{", "}"), ("port", ":#{", "}"))
+_INTERPOLATED = re.compile(r"#\{((?:[^{}]|\{[^{}]*\})*)\}")
 _PRELOAD = "preload_app!"  # whether it is so without a word differs by version
 _SWITCH = Notation({"": True, "true": True, "false": False}.get,
                    lambda name: f'(" true" if {name} else " false")')  # fmt: skip
@@ -88,25 +92,30 @@ def _path(host: RunningHost, command: Config, environment: Environment) -> str:
 
 
 def _listens(host: RunningHost, config: Config, environment: Environment) -> str:
-    """A TCP port, or the path of a unix socket. What systemd opens for it counts more than its own."""
-    binds = [placed.words[0] for name in ("--bind", "bind") for placed in config.called(name)]
-    ports = [
-        Word(placed.words[0], 0) for name in ("--port", "port") for placed in config.called(name)
+    """A TCP port, or the path of a unix socket: of several the first that something listens at. What
+    systemd opens for it counts more than its own."""
+    opened = unit_files.opened(host.tree, environment.unit)
+    said = [f"{before}{placed.words[0]}{after}" for name, before, after in _ADDRESSES
+            for placed in config.called(name)]  # fmt: skip
+    patterns = [
+        _pattern(config, environment, address) for address in ([opened] if opened else said)
     ]
-    place = unit_files.opened(host.tree, environment.unit) or (binds or [""])[0].strip("\"'")
-    if ports and not place:
-        source = syntax.source(config, ports[0], environment.values)
-        return str(source.value) if source else ""
-    path = re.sub(r"^unix://|\?[^}]*$", "", place)
-    if "://" not in path and "/" in path:
-        tail = path.rpartition("}")[2]  # what is worked out is before it
-        sockets = [socket for socket in host.backlogs if socket.endswith(tail)]
-        return sockets[0] if len(sockets) == 1 else path
-    number = path.rpartition(":")[2] if place else str(Puma.port)
-    if match := re.search(r":#\{(.*)\}$", path):
+    matching = ([listens for listens in host.backlogs if fnmatchcase(listens, pattern)]
+                for pattern in patterns if "/" in pattern or is_whole(pattern))  # fmt: skip
+    found = (listening[0] for listening in matching if len(listening) == 1)
+    return next(found, (patterns or [str(Puma.port)])[0])
+
+
+def _pattern(config: Config, environment: Environment, address: str) -> str:
+    """Its port or path, with a star for what is worked out."""
+
+    def number(match: re.Match[str]) -> str:
         source = syntax.source(config, Word(match[1], 0), environment.values)
-        number = str(source.value) if source else ""
-    return number if is_whole(number) else ""
+        return str(source.value) if source else "*"
+
+    text = _INTERPOLATED.sub(number, address.strip("\"'"))
+    place = re.sub(r"^unix://|\?.*$", "", text)
+    return place if "/" in place and "://" not in place else place.rpartition(":")[2]
 
 
 def tune(service: RunningService, accepts: Accepts) -> Adopted:
@@ -183,12 +192,12 @@ def _left(service: RunningService, name: str) -> str:
     config = service.config
     for option in _OPTIONS.get(name, ()):
         if config.called(option):
-            return f"its command says `{option}`: in {config.main} it is tuned"
+            return app_server.said_by_command(option, config.main)
     if name == "backlog" and unit_files.opened(service.host.tree, service.unit):
         return "it is the `Backlog=` of its socket unit"
     calls = config.called(_PRELOAD if name == "preload_app" else name)
     if any(call.directive.within for call in calls):
-        return f"{config.main} says it under a condition: a line of its own has it tuned"
+        return app_server.conditional(config.main)
     return ""
 
 

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from itertools import pairwise
 from posixpath import basename, join
 
-from autotune.services import app_server, unit_files
+from autotune.services import app_server, unit_environment, unit_files
 from autotune.services.adoption import Adoption, RunningHost, RunningService
 from autotune.services.app_server import Candidate
-from autotune.services.config_files import Config, gather
+from autotune.services.config_files import Config, Tree, gather
 from autotune.services.directives import (
     NUMBER,
     Absent,
@@ -17,6 +17,7 @@ from autotune.services.directives import (
     Adopted,
     Position,
     Tunable,
+    joined,
     line_end,
     map_directives,
 )
@@ -25,6 +26,7 @@ from autotune.services.uwsgi.service import INHERITED, PARAMETERS, UNIT, Uwsgi
 from autotune.strict import is_whole
 
 _PLACES = ("srv/*", "srv/*/*", "opt/*", "opt/*/*", "var/www/*", "var/www/*/*", "home/*", "home/*/*")
+_WITH_A_FILE = "with an .ini file that has a section [uwsgi], uWSGI is tuned"
 _APPLICATIONS = "/etc/uwsgi/apps-enabled"
 
 
@@ -37,25 +39,35 @@ def _candidates(host: RunningHost) -> Iterator[Candidate | str]:
     for unit, files in dict(_units(host)).items():
         if len(files) > 1:
             yield f"{unit}: {len(files)} applications of uWSGI share it: one that has a unit is tuned"
+        if not files and unit != UNIT:
+            yield f"{unit}: {_WITH_A_FILE}"
         for path in files if len(files) == 1 else ():
             config = gather(host.tree, path, syntax.read, syntax.included)
-            yield unit, config, _listens(config)
+            if config.called(syntax.SECTION):
+                yield unit, config, _listens(config)
+            else:
+                yield f"{unit}: {_WITH_A_FILE}"
 
 
 def _units(host: RunningHost) -> Iterator[tuple[str, tuple[str, ...]]]:
     """Units with the files of their applications: named in the command, an emperor's, or Debian's."""
     for unit in unit_files.naming(host.tree, "uwsgi"):
-        starting = unit_files.starting(host.tree, unit)
-        words = [word.text.strip("\"'") for word in starting[1].arguments] if starting else []
+        words = _words(host.tree, unit)
         if any(basename(word.lstrip("-@:+!")).startswith("uwsgi") for word in words):
-            named = " ".join(words).replace("=", " ").split()
-            emperor = [join(after, "*.ini") for before, after in pairwise(named)
+            emperor = [join(after, "*.ini") for before, after in pairwise(words)
                        if before == "--emperor"]  # fmt: skip
-            paths = [path for word in (*named, *emperor) if word.endswith(".ini")
-                     for path in host.tree.matching(word)]  # fmt: skip
+            paths = [path for word in (*words, *emperor) if word.partition(":")[0].endswith(".ini")
+                     for path in host.tree.matching(word.partition(":")[0])]  # fmt: skip
             yield unit, tuple(dict.fromkeys(paths))
     if host.runs(UNIT):
         yield UNIT, host.tree.matching(f"{_APPLICATIONS}/*.ini")
+
+
+def _words(tree: Tree, unit: str) -> list[str]:
+    """Those of a unit's command; an option and its value are two, whichever way it is written."""
+    starting = unit_files.starting(tree, unit)
+    words = (word.text.strip("\"'") for word in starting[1].arguments) if starting else ()
+    return " ".join(words).replace("=", " ").split()
 
 
 def _listens(config: Config) -> str:
@@ -67,8 +79,13 @@ def _listens(config: Config) -> str:
 
 
 def tune(service: RunningService, accepts: Accepts) -> Adopted:
-    """Where a file says it, or below the head of the section."""
+    """Where a file says it last, or below the head of the section; what its environment says counts less,
+    and what its command says may count more."""
     tree, config = service.host.tree, service.config
+    environment = unit_environment.read(tree, service.unit)
+    by_command = {syntax.called(word.lstrip("-")): word for word in _words(tree, service.unit)
+                  if word.startswith("-")}  # fmt: skip
+    left: dict[str, str] = {}
     inherited = (
         tree.files.get(INHERITED, b"").decode(errors="replace") if service.unit == UNIT else ""
     )
@@ -76,14 +93,18 @@ def tune(service: RunningService, accepts: Accepts) -> Adopted:
               for line in syntax.read(inherited) if line.arguments}  # fmt: skip
     tunables = []
     for parameter in PARAMETERS:
-        option = parameter.name.replace("_", "-")
-        value = values.get(option, "")
+        name, option = parameter.name, parameter.name.replace("_", "-")
+        value = values.get(option, environment.value(f"UWSGI_{name.upper()}"))
         default = int(value) if is_whole(value) else parameter.stock
-        line = rf'"\n{option} = " ~ {parameter.name}'
-        tunables.append(
-            Tunable(parameter.name, option, NUMBER, absent=Absent(default, _head, line))
-        )
-    return map_directives(config, tunables, accepts)
+        line = rf'"\n{option} = " ~ {name}'
+        if option in by_command:
+            left[name] = app_server.said_by_command(by_command[option], config.main)
+        elif any(placed.directive.within for placed in config.called(option)):
+            left[name] = app_server.conditional(config.main)
+        else:
+            absent = Absent(default, _head, line)
+            tunables.append(Tunable(name, option, NUMBER, absent=absent, last=True))
+    return joined(Adopted(left=left), map_directives(config, tunables, accepts))
 
 
 def _head(config: Config) -> Position | None:

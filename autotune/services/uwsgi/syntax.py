@@ -11,26 +11,31 @@ _LINE = re.compile(
     r"(?m)^[ \t]*(?:(?P<section>\[[^\]\n]*\])|(?P<name>[\w.-]+)[ \t]*=[ \t]*(?P<value>[^\n]*?))[ \t\r]*$"
 )
 # What the manual has two names for.
-_SAME = {
-    "workers": "processes",
-    "p": "processes",
-    "http-socket": "socket",
-    "uwsgi-socket": "socket",
-}
+_SAME = {"workers": "processes", "p": "processes", "http-socket": "socket", "uwsgi-socket": "socket",
+         "l": "listen", "t": "harakiri", "R": "max-requests"}  # fmt: skip
+_OPENS, _CLOSES = re.compile(r"if-.*|for(-.*)?"), ("endif", "endfor")
+
+
+def called(name: str) -> str:
+    """The first of an option's names."""
+    return _SAME.get(name, name)
 
 
 def read(text: str) -> tuple[Directive, ...]:
-    """The section itself and its options, under the first of their names; its words are one value."""
+    """The section itself and its options, under the first of their names; its words are one value.
+    ``within`` is the condition or loop that one is in."""
     directives: list[Directive] = []
-    section = ""
+    section, within = "", tuple[tuple[str, ...], ...]()
     for line in _LINE.finditer(text):
         if line["section"] is not None:
             section = line["section"]
             directives += [Directive(Word(section, line.start("section")))] * (section == SECTION)
         elif section == SECTION:
-            name = _SAME.get(line["name"], line["name"])
+            name = called(line["name"])
+            within = () if name in _CLOSES else within
             value = (Word(line["value"], line.start("value")),) if line["value"] else ()
-            directives.append(Directive(Word(name, line.start("name")), value))
+            directives.append(Directive(Word(name, line.start("name")), value, within))
+            within = ((name,),) if _OPENS.fullmatch(name) else within
     return tuple(directives)
 
 

@@ -75,7 +75,7 @@ def _tunable(config: Config, parameter: Parameter) -> Tunable:
         if len(stores) != 1 and any(placed.name.startswith("-s ") for placed in config.directives):
             return Tunable(name, directive, notation, blocks=("none",))
     absent = Absent(default, command_line.end, f'"{before}" ~ {notation.write(name)}')
-    return Tunable(name, directive, notation, absent=absent)
+    return Tunable(name, directive, notation, absent=absent, last=True)
 
 
 def _notation(parameter: Parameter) -> Notation:
