@@ -94,7 +94,9 @@ def test_one_that_is_down_or_has_no_socket_is_not_tuned() -> None:
     assert instances(database(DEBIAN, "postgresql.service"))[0] == ()
     found, notes = instances(database(DEBIAN.replace("'/var/run/postgresql, /tmp'", "''")))
     assert found == ()
-    assert notes == ("db1: PostgreSQL 15 main has no unix socket to be asked at",)
+    assert notes == (
+        "db1: PostgreSQL of postgresql@15-main.service has no unix socket to be asked at",
+    )
 
 
 def test_who_calls_it_is_a_guess_unless_a_file_says_so() -> None:

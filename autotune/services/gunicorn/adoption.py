@@ -21,7 +21,13 @@ from autotune.services.gunicorn.service import NAMES, PARAMETERS, UNIT, Gunicorn
 from autotune.services.unit_environment import Environment
 from autotune.strict import LARGEST, is_whole
 
-_PROGRAMS = ("gunicorn", "gunicorn3")
+# Fedora and SUSE call it by the version of Python too.
+_PROGRAMS = (
+    "gunicorn",
+    "gunicorn3",
+    "gunicorn-3",
+    *(f"gunicorn-3.{minor}" for minor in range(6, 20)),
+)
 _FILE = "gunicorn.conf.py"  # read where it is started, unless the command names another
 _PLACES = ("etc", "etc/*", "srv/*", "srv/*/*", "opt/*", "opt/*/*", "var/www/*", "var/www/*/*",
            "home/*/*")  # fmt: skip
@@ -116,10 +122,10 @@ def _written(
     """What the environment or else the configuration file says of a name: a number, text, or text that
     says how it is worked out; ``None`` where they say nothing of it."""
     environment = unit_environment.read(tree, unit)
-    given = [line.arguments[0].text for line in _arguments(environment)
+    by_environment = [line.arguments[0].text for line in _arguments(environment)
              if line.name.text == option(name) and line.arguments]  # fmt: skip
-    if given:
-        return int(given[-1]) if is_whole(given[-1]) else given[-1]
+    if by_environment:
+        return int(by_environment[-1]) if is_whole(by_environment[-1]) else by_environment[-1]
     content = tree.files.get(tree.real(_path(tree, config, unit)), b"")
     try:
         values = _assigned(ast.parse(content).body)

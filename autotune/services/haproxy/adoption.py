@@ -62,10 +62,10 @@ def find(host: RunningHost) -> Iterator[RunningService | str]:
 
 def _others(tree: Tree) -> Sequence[str]:
     """Where its unit says that it reads others, or those that it reads."""
-    said = [f"see /{path}" for path in _VARIABLES
+    elsewhere = [f"see /{path}" for path in _VARIABLES
             if _ELSEWHERE.search(tree.files.get(tree.real(f"/{path}"), b""))]  # fmt: skip
     directory = unit_environment.read(tree, UNIT).value("CFGDIR")
-    return said or (tree.matching(f"{directory}/*.cfg") if directory else ())
+    return elsewhere or (tree.matching(f"{directory}/*.cfg") if directory else ())
 
 
 def _ports(config: Config, *, tls: bool = False) -> list[int]:

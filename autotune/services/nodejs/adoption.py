@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from posixpath import basename
 
@@ -12,7 +13,8 @@ from autotune.services.directives import Accepts, Adopted, joined
 from autotune.services.nodejs.service import FLAGS, OPTIONS, POOL, UNIT, Nodejs
 from autotune.services.unit_environment import Environment, Setting
 
-_PROGRAMS = ("node", "nodejs", "npm", "yarn", "pnpm")
+# Fedora and SUSE call it by its version too.
+_PROGRAMS = re.compile(r"node(js)?(-?[0-9]+)?|npm|yarn|pnpm")
 # Which an application reads is its own affair: one that its unit has is taken for it.
 _WORKERS = ("WEB_CONCURRENCY", "CLUSTER_WORKERS", "NODE_WORKERS", "NUM_WORKERS", "WORKERS",
             "NODE_CLUSTER_WORKERS", "CLUSTER_SIZE", "INSTANCES")  # fmt: skip
@@ -24,7 +26,7 @@ def find(host: RunningHost) -> Iterator[RunningService | str]:
 
 
 def _candidates(host: RunningHost) -> Iterator[Candidate | str]:
-    units = dict.fromkeys(unit for program in _PROGRAMS
+    units = dict.fromkeys(unit for program in ("node", "npm", "yarn", "pnpm")
                           for unit in unit_files.naming(host.tree, program))  # fmt: skip
     running = {unit: environment for unit in units if (environment := _of_node(host, unit))}
     ports = {unit: environment.number("PORT") for unit, environment in running.items()}
@@ -45,7 +47,7 @@ def _of_node(host: RunningHost, unit: str) -> Environment | None:
     """The environment of a unit that starts Node or what comes with it."""
     programs = [basename(word) for word in _words(host, unit) if "=" not in word]
     first = next((program for program in programs if program != "env"), "")
-    return unit_environment.read(host.tree, unit) if first in _PROGRAMS else None
+    return unit_environment.read(host.tree, unit) if _PROGRAMS.fullmatch(first) else None
 
 
 def _words(host: RunningHost, unit: str) -> list[str]:

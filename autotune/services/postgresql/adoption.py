@@ -24,7 +24,7 @@ from autotune.services.postgresql.parameters import PARAMETERS
 from autotune.services.postgresql.service import SOCKETS, Cluster, Postgresql
 from autotune.strict import is_whole
 
-_UNIT = re.compile(r"postgresql@([0-9.]+)-(.+)\.service")
+_UNIT = re.compile(r"postgresql(?:@([0-9.]+)-(.+)|(?:-([0-9]+))?)\.service")
 # What a number without a unit counts, where that is not the parameter's.
 _BARE = {"shared_buffers": "8kB", "effective_cache_size": "8kB", "wal_buffers": "8kB",
          "maintenance_work_mem": "kB"}  # fmt: skip
@@ -36,25 +36,30 @@ Last = Mapping[str, PlacedDirective]  # of a name that is there several times th
 
 def find(host: RunningHost) -> Iterator[RunningService | str]:
     """Every cluster that runs."""
-    clusters = [Cluster(m[1], m[2]) for unit in host.units
+    clusters = [Cluster(m[1] or m[3] or "", m[2] or "") for unit in host.units
                 if (m := _UNIT.fullmatch(unit)) and host.runs(unit)]  # fmt: skip
     for cluster in clusters:
-        config = gather(host.tree, f"{cluster.etc}/postgresql.conf", syntax.read, syntax.includes,
-                        beside=True)  # fmt: skip
+        main = f"{cluster.etc}/postgresql.conf"
+        if not cluster.name and host.tree.real(main) not in host.tree.files:
+            if cluster.version:  # Debian's unit of all clusters has none
+                yield f"PostgreSQL runs as {cluster.unit}, and there is no {main}: it is not tuned"
+            continue
+        config = gather(host.tree, main, syntax.read, syntax.includes, beside=True)
         last = _last(config)
         port = _value(last, "port", str(Postgresql.port))
         sockets = _value(last, "unix_socket_directories", SOCKETS).partition(",")[0].strip()
         if is_whole(port) and sockets.startswith("/"):
             yield RunningService(host=host, key=Postgresql.deployment, config=config, kind="db",
-                                 port=int(port), listen=sockets)  # fmt: skip
+                                 port=int(port), listen=sockets,
+                                 unit="" if cluster.name else cluster.unit)  # fmt: skip
         else:
-            yield f"PostgreSQL {cluster.version} {cluster.name} has no unix socket to be asked at"
+            yield f"PostgreSQL of {cluster.unit} has no unix socket to be asked at"
 
 
 def tune(service: RunningService, accepts: Accepts) -> Adopted:
     """Every parameter but those that the command or `ALTER SYSTEM` have set."""
     config, tree, last = service.config, service.host.tree, _last(service.config)
-    main = f"{_value(last, 'data_directory', '')}/postgresql.auto.conf"
+    main = f"{_value(last, 'data_directory', dirname(config.main))}/postgresql.auto.conf"
     by_sql = _last(gather(tree, main, syntax.read, syntax.includes))
     left = {name: _BY_SQL.format(name) for name in by_sql} | _by_command(tree, config)
     tunables = [_tunable(config, p) for p in PARAMETERS if p.name not in left]
@@ -92,12 +97,20 @@ def _tunable(config: Config, parameter: Parameter) -> Tunable:
 
 ADOPTION = Adoption(
     known_as=Postgresql.title,
-    units=("postgresql@*.service",),
-    paths=("etc/postgresql", "var/lib/postgresql/*/*/postgresql.auto.conf"),
+    units=("postgresql@*.service", "postgresql-*.service", "postgresql.service"),
+    paths=(
+        "etc/postgresql",
+        "var/lib/postgresql/*/*/postgresql.auto.conf",
+        "var/lib/pgsql/data/postgresql*.conf",
+        "var/lib/pgsql/*/data/postgresql*.conf",
+    ),
     version="""for postgres in /usr/lib/postgresql/*/bin/postgres; do
     version=${postgres#/usr/lib/postgresql/} version=${version%%/*}
     [ -d "/etc/postgresql/$version" ] || continue
     "$postgres" -V | sed 's,^postgres (PostgreSQL) \\([^ ]*\\).*,PostgreSQL \\1,'
+done
+for postgres in /usr/pgsql-*/bin/postgres /usr/bin/postgres; do
+    [ ! -x "$postgres" ] || [ ! -e /var/lib/pgsql ] || "$postgres" -V | sed 's,^postgres (,,; s,),,'
 done""",
     find=find,
     tune=tune,

@@ -30,7 +30,7 @@ SELECT key || ' ' || value FROM
   (SELECT @) AS wal,
   json_each_text((to_jsonb(sums) || to_jsonb(levels) || to_jsonb(wal))::json)
 """  # noqa: S608  # of names that are here
-_CHECKPOINTS = ("checkpoints_req FROM pg_stat_bgwriter",
+_CHECKPOINTS = ("to_jsonb(own) -> 'checkpoints_req' AS checkpoints_req FROM pg_stat_bgwriter AS own",
                 "num_requested AS checkpoints_req FROM pg_stat_checkpointer")  # fmt: skip
 
 
@@ -40,7 +40,8 @@ def _asking(site: Site) -> Argv:
 
 def _log(site: Site) -> str:
     cluster = Cluster.of(site)
-    return f"/var/log/postgresql/postgresql-{cluster.version}-{cluster.name}.log"
+    own = f"/var/log/postgresql/postgresql-{cluster.version}-{cluster.name}.log"
+    return own if cluster.name else cluster.unit
 
 
 def _turned_away(part: PartReading) -> Finding | None:

@@ -1,4 +1,4 @@
-"""PostgreSQL as a cluster of Debian's: where its files are, how it is asked and validated."""
+"""PostgreSQL as distributions have it: where its files are, how it is asked and validated."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from autotune.services.postgresql.syntax import UNITS, meaning
 
 VERSIONS = ("18", "17", "16", "15", "14")
 SOCKETS = "/var/run/postgresql"
-_ETC = re.compile(r"/etc/postgresql/([0-9.]+)/([^/]+)/")
+_ETC = re.compile(r"/etc/postgresql/([0-9.]+)/([^/]+)/|/var/lib/pgsql/(?:([0-9]+)/)?data/")
 _BIN = re.compile(r"/postgresql/([0-9.]+)/bin/")
 # As root by the account that owns the data, else by the account itself: it needs a role of its name.
 _AS_OWNER = """
@@ -35,7 +35,8 @@ LEFT JOIN pg_file_settings f ON f.name = s.name AND f.applied WHERE s.name IN {t
 
 @dataclass(frozen=True)
 class Cluster:
-    """One of the databases of a host, as Debian names them: ``15 main``."""
+    """One of the databases of a host, as Debian names them: ``15 main``. Elsewhere none has a name; nor a
+    version, in the packages of Fedora, the RHEL family and SUSE, but in those of postgresql.org."""
 
     version: str
     name: str = "main"
@@ -45,21 +46,37 @@ class Cluster:
         """The one that the host's own files are of, or else that of the newest version there."""
         paths = [file.path for file in site.own.files] if site.own else []
         if own := next(filter(None, map(_ETC.match, paths)), None):
-            return cls(own[1], own[2])
+            return cls(own[1] or own[3] or "", own[2] or "")
         program = _BIN.search(site.programs.get("postgres", ""))
         return cls(program[1] if program else VERSIONS[0])
 
     @property
     def major(self) -> int:
-        return int(self.version.partition(".")[0])
+        """0 where it is not known."""
+        return int(self.version.partition(".")[0] or 0)
 
     @property
     def etc(self) -> str:
-        return f"/etc/postgresql/{self.version}/{self.name}"
+        return (
+            f"/etc/postgresql/{self}"
+            if self.name
+            else f"/var/lib/pgsql/{self}/data".replace("//", "/")
+        )
+
+    @property
+    def unit(self) -> str:
+        if self.name:
+            return f"postgresql@{self.version}-{self.name}.service"
+        return f"postgresql{self.version and '-'}{self.version}.service"
 
     def program(self, name: str) -> str:
         """The one of its version: several may be there."""
-        return f"/usr/lib/postgresql/{self.version}/bin/{name}"
+        if self.name:
+            return f"/usr/lib/postgresql/{self.version}/bin/{name}"
+        return f"/usr/pgsql-{self.version}/bin/{name}" if self.version else f"/usr/bin/{name}"
+
+    def __str__(self) -> str:
+        return f"{self.version}/{self.name}".strip("/")
 
 
 def asking(site: Site, sql: str) -> Argv:
@@ -97,7 +114,11 @@ class Postgresql(Service):
     template = "postgresql/autotune.conf.j2"
     packages = ("postgresql",)
     programs: ClassVar[Programs] = {
-        "postgres": tuple(Cluster(version).program("postgres") for version in VERSIONS)
+        "postgres": tuple(
+            Cluster(version, name).program("postgres")
+            for name in ("main", "")
+            for version in (*VERSIONS, *([] if name else [""]))
+        )
     }
     parameters = PARAMETERS
     needs = NEEDS
@@ -110,11 +131,11 @@ class Postgresql(Service):
     )
 
     def config_path(self, site: Site) -> str:
-        return f"{Cluster.of(site).etc}/conf.d/zz-autotune.conf"
+        own = site.own.main if site.own else ""
+        return own or f"{Cluster.of(site).etc}/conf.d/zz-autotune.conf"
 
     def unit(self, site: Site) -> str:
-        cluster = Cluster.of(site)
-        return f"postgresql@{cluster.version}-{cluster.name}.service"
+        return Cluster.of(site).unit
 
     def validate(self, site: Site, files: Mapping[str, bytes]) -> Argv:
         cluster = Cluster.of(site)

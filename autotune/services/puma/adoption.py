@@ -95,15 +95,15 @@ def _listens(host: RunningHost, config: Config, environment: Environment) -> str
     """A TCP port, or the path of a unix socket: of several the first that something listens at. What
     systemd opens for it counts more than its own."""
     opened = unit_files.opened(host.tree, environment.unit)
-    said = [f"{before}{placed.words[0]}{after}" for name, before, after in _ADDRESSES
-            for placed in config.called(name)]  # fmt: skip
+    addresses = [f"{before}{placed.words[0]}{after}" for name, before, after in _ADDRESSES
+                 for placed in config.called(name)]  # fmt: skip
     patterns = [
-        _pattern(config, environment, address) for address in ([opened] if opened else said)
+        _pattern(config, environment, address) for address in ([opened] if opened else addresses)
     ]
     matching = ([listens for listens in host.backlogs if fnmatchcase(listens, pattern)]
                 for pattern in patterns if "/" in pattern or is_whole(pattern))  # fmt: skip
-    found = (listening[0] for listening in matching if len(listening) == 1)
-    return next(found, (patterns or [str(Puma.port)])[0])
+    alone = (listening[0] for listening in matching if len(listening) == 1)
+    return next(alone, (patterns or [str(Puma.port)])[0])
 
 
 def _pattern(config: Config, environment: Environment, address: str) -> str:

@@ -42,7 +42,7 @@ def _candidates(host: RunningHost) -> Iterator[Candidate | str]:
         if not files and unit != UNIT:
             yield f"{unit}: {_WITH_A_FILE}"
         for path in files if len(files) == 1 else ():
-            config = gather(host.tree, path, syntax.read, syntax.included)
+            config = _read(host.tree, path)
             if config.called(syntax.SECTION):
                 yield unit, config, _listens(config)
             else:
@@ -54,13 +54,23 @@ def _units(host: RunningHost) -> Iterator[tuple[str, tuple[str, ...]]]:
     for unit in unit_files.naming(host.tree, "uwsgi"):
         words = _words(host.tree, unit)
         if any(basename(word.lstrip("-@:+!")).startswith("uwsgi") for word in words):
-            emperor = [join(after, "*.ini") for before, after in pairwise(words)
-                       if before == "--emperor"]  # fmt: skip
-            paths = [path for word in (*words, *emperor) if word.partition(":")[0].endswith(".ini")
+            files = [path for word in words if word.partition(":")[0].endswith(".ini")
                      for path in host.tree.matching(word.partition(":")[0])]  # fmt: skip
-            yield unit, tuple(dict.fromkeys(paths))
-    if host.runs(UNIT):
-        yield UNIT, host.tree.matching(f"{_APPLICATIONS}/*.ini")
+            vassals = [after for before, after in pairwise(words) if before == "--emperor"]
+            named = (
+                placed for path in files for placed in _read(host.tree, path).called("emperor")
+            )
+            vassals += [placed.words[0] for placed in named if placed.words]
+            of_vassals = [
+                path for place in vassals for path in host.tree.matching(join(place, "*.ini"))
+            ]
+            yield unit, tuple(dict.fromkeys(of_vassals if vassals else files))
+    if host.runs(UNIT) and (files := [*host.tree.matching(f"{_APPLICATIONS}/*.ini")]):
+        yield UNIT, tuple(files)
+
+
+def _read(tree: Tree, path: str) -> Config:
+    return gather(tree, path, syntax.read, syntax.included)
 
 
 def _words(tree: Tree, unit: str) -> list[str]:
@@ -116,7 +126,15 @@ def _head(config: Config) -> Position | None:
 ADOPTION = Adoption(
     known_as="uWSGI",
     units=(UNIT,),
-    paths=(*unit_files.ANY, "etc/uwsgi", INHERITED[1:], *(f"{place}/*.ini" for place in _PLACES)),
+    paths=(
+        *unit_files.ANY,
+        *unit_environment.FILES,
+        "etc/uwsgi",
+        "etc/uwsgi.ini",
+        "etc/uwsgi.d",
+        INHERITED[1:],
+        *(f"{place}/*.ini" for place in _PLACES),
+    ),
     version="command -v uwsgi >/dev/null && echo uWSGI $(uwsgi --version)",
     find=find,
     tune=tune,
