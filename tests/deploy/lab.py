@@ -131,7 +131,8 @@ class Ground:
             fleet.restore()
             for transport in environment.transports.values():
                 transport.close()
-        assert differing(before, self.pictures()) == []
+        left = differing(before, self.pictures())
+        assert not left, left
 
     def pictures(self) -> dict[str, list[str]]:
         return {name: picture(names(self.lab), name) for name in self.transports}

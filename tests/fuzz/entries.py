@@ -50,6 +50,7 @@ from autotune.services.apache.diagnosis import doing
 from autotune.services.apache.service import Apache, ApacheModPhp
 from autotune.services.base import Endpoint
 from autotune.services.config_files import Unreadable
+from autotune.services.gunicorn import service as gunicorn
 from autotune.services.haproxy import stats as haproxy
 from autotune.services.haproxy import syntax as haproxy_files
 from autotune.services.limits.service import open_files
@@ -59,14 +60,17 @@ from autotune.services.mariadb.diagnosis import counters as mariadb_counters
 from autotune.services.memcached.service import options, settings_in_effect
 from autotune.services.nginx import syntax as nginx
 from autotune.services.nginx.service import in_effect as nginx_in_effect
+from autotune.services.nodejs import service as nodejs
 from autotune.services.option_lines import read as option_lines
 from autotune.services.php_fpm import syntax as ini
 from autotune.services.postgresql import syntax as postgresql_files
 from autotune.services.postgresql.service import in_effect as postgresql_in_effect
+from autotune.services.puma import service as puma
 from autotune.services.readback import listen_backlog
 from autotune.services.redis_protocol import _whole_bulk, alternating
 from autotune.services.registry import diagnosis
 from autotune.services.sysctl.service import in_effect as sysctl_in_effect
+from autotune.services.uwsgi import service as uwsgi
 from autotune.services.varnish import service as varnish
 from autotune.space import expression
 from autotune.study import ceilings
@@ -83,8 +87,10 @@ from tests.discovery import (
     test_gunicorn,
     test_haproxy,
     test_mariadb,
+    test_nodejs,
     test_postgresql,
     test_puma,
+    test_uwsgi,
     test_varnish,
 )
 from tests.fuzz import mutate
@@ -562,6 +568,13 @@ def _services() -> Iterator[Entry]:
         lambda t: (varnish.in_effect(t), varnish.storage_in_effect(t), varnish.counters(t)),
         **never,
     )
+    for name, answer in (
+        ("gunicorn", gunicorn.in_effect),
+        ("nodejs", nodejs.in_effect),
+        ("puma", lambda t: (puma.in_effect(t), puma.of_stats(t), puma.counters(t))),
+        ("uwsgi", lambda t: (uwsgi.in_effect(t), uwsgi.counters(t))),
+    ):
+        yield Entry(f"{name}'s answers", recorded(printed, f"{name}*"), answer, **never)
     yield Entry(
         "mariadb's variables",
         recorded(printed, "mariadb*"),
@@ -582,6 +595,15 @@ def _services() -> Iterator[Entry]:
         "gunicorn": (test_gunicorn.COMMAND, test_gunicorn.host),
         "gunicorn.conf.py": (CONF, lambda t: test_gunicorn.host(GUNICORN, _bytes(t))),
         "puma.rb": (test_puma.RAILS, test_puma.host),
+        "uwsgi": (
+            test_uwsgi.INI,
+            lambda t: test_uwsgi.host("uwsgi --ini /srv/shop/shop.ini", ini=t),
+        ),
+        "nodejs": (test_nodejs.ENVIRONMENT, test_nodejs.host),
+        "variables": (
+            VARIABLES,
+            lambda t: test_nodejs.host(VARIABLES_UNIT, **{"/etc/shop.env": t}),
+        ),
         "mariadb": (own["mariadb"][-1], lambda t: test_mariadb.database(**{"70-shop.cnf": t})),
         "postgresql": (own["postgresql"][-1], test_postgresql.database),
     }
@@ -592,6 +614,8 @@ def _services() -> Iterator[Entry]:
 CONF = "import multiprocessing\nworkers = multiprocessing.cpu_count() * 2 + 1\ntimeout = -(60)\n"
 GUNICORN = "gunicorn -b 127.0.0.1:8000 shop.wsgi"
 VCL = "/etc/varnish/web.vcl"
+VARIABLES_UNIT = "Environment=PORT=3000\nEnvironmentFile=/etc/shop.env\n"
+VARIABLES = "# kept\nexport WORKERS='2'\nNODE_OPTIONS=\"--max-old-space-size=512\"\nKEY=a b # c\n"
 
 
 def _balancer(text: str) -> DiscoveredHost:

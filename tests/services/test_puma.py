@@ -28,5 +28,6 @@ def test_a_single_process_says_how_many_threads_are_at_work() -> None:
 
 def test_what_is_no_stats_says_nothing() -> None:
     booting = json.dumps({"workers": 1, "worker_status": [{"last_status": {}}]})
-    for text in ("", "HTTP/1.0 403 Forbidden", "[]", "{", booting, '{"worker_status": 3}'):
+    odd = ('{"a":' * 9999, '{"worker_status": [{"last_status": "busy"}]}')
+    for text in ("", "HTTP/1.0 403 Forbidden", "[]", "{", booting, '{"worker_status": 3}', *odd):
         assert (of_stats(text), counters(text)) == ({}, {})

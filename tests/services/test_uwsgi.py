@@ -16,5 +16,6 @@ def test_its_stats_show_processes_and_threads_and_requests_in_hand() -> None:
 
 
 def test_what_is_no_stats_says_nothing() -> None:
-    for text in ("", "HTTP/1.1 404", '{"workers": 3}', "[]", STATS[: len(STATS) // 2]):
+    odd = ('{"a":' * 9999, '{"workers": [{"cores": 3}]}', '{"workers": ["busy"]}')
+    for text in ("", "HTTP/1.1 404", '{"workers": 3}', "[]", STATS[: len(STATS) // 2], *odd):
         assert (in_effect(text), counters(text)) == ({}, {})

@@ -3,7 +3,6 @@ it, and ends before it listens. The application is not loaded for that."""
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping
 from typing import Any, ClassVar
@@ -30,6 +29,7 @@ from autotune.services.diagnosis import (
 )
 from autotune.services.readback import backlog_in_force
 from autotune.services.unit_files import AS_UNIT, drop_in
+from autotune.strict import parse_json
 
 UNIT = "puma.service"
 DOCS = "puma.io, Puma::DSL"
@@ -195,11 +195,11 @@ def in_effect(text: str) -> Settings:
 def _pools(text: str) -> tuple[int, list[Mapping[str, Any]]]:
     """Workers, and what each process said last of its threads."""
     try:
-        stats = json.loads(text[text.find("{") :])
+        stats = parse_json(text[text.find("{") :])
         if "worker_status" not in stats:
             return 0, [stats]
         last = [worker["last_status"] for worker in stats["worker_status"]]
-        return len(last), [status for status in last if status]
+        return len(last), [status for status in last if status and isinstance(status, dict)]
     except (ValueError, KeyError, TypeError):
         return 0, []
 

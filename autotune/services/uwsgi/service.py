@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping
 from posixpath import basename
@@ -29,6 +28,7 @@ from autotune.services.diagnosis import (
 )
 from autotune.services.readback import backlog_in_force
 from autotune.services.unit_files import AS_UNIT, drop_in
+from autotune.strict import parse_json
 
 UNIT = "uwsgi.service"
 INHERITED = "/usr/share/uwsgi/conf/default.ini"  # of Debian, for the applications in its own unit
@@ -137,8 +137,9 @@ def asking(site: Site) -> Argv:
 
 def _workers(text: str) -> list[Mapping[str, Any]]:
     try:
-        stats = json.loads(text[text.find("{") :])
-        return [*stats["workers"]]
+        stats = parse_json(text[text.find("{") :])
+        return [{**worker, "cores": [core for core in worker["cores"] if isinstance(core, dict)]}
+                for worker in stats["workers"]]  # fmt: skip
     except (ValueError, KeyError, TypeError):
         return []
 
@@ -146,7 +147,7 @@ def _workers(text: str) -> list[Mapping[str, Any]]:
 def in_effect(text: str) -> Settings:
     """What the stats show of processes and threads; the queue is asked of the kernel."""
     workers = _workers(text)
-    threads = min((len(worker.get("cores", ())) for worker in workers), default=0)
+    threads = min((len(worker["cores"]) for worker in workers), default=0)
     return {"processes": len(workers), "threads": threads} if threads else {}
 
 
@@ -155,8 +156,10 @@ def counters(text: str) -> Mapping[str, float]:
     workers = _workers(text)
     if not workers:
         return {}
-    in_hand = sum(bool(core.get("in_request")) for w in workers for core in w.get("cores", ()))
-    return {WORKING: float(in_hand), "harakiri": sum(w.get("harakiri_count", 0.0) for w in workers)}
+    in_hand = sum(bool(core.get("in_request")) for w in workers for core in w["cores"])
+    ended = [w.get("harakiri_count") for w in workers]
+    return {WORKING: float(in_hand),
+            "harakiri": float(sum(count for count in ended if isinstance(count, int)))}  # fmt: skip
 
 
 DIAGNOSIS = Diagnosis(
