@@ -16,6 +16,7 @@ BENCHES = (
     "claims",
     "beds",
     "shared",
+    "workers",
     "changes",
     "minimal",
     "page",

@@ -4,20 +4,26 @@ python -m bench shared [WORKERS [TRIALS [SECONDS]]]
 
 Real stores, database, order of a study, records and rendered files of `targets/lab.yaml`. A worker is
 a thread with its own connections, store and journal, and a measurement a wait of SECONDS. The model is
-priced apart: no other worker waits for it. Most of the TRIALS are on record when the workers join.
+priced apart: no other worker waits for it. Most of the TRIALS are on record when the workers join; those
+of a process keep one copy of them. SIGTERM ends it with nothing left behind.
 """
 
 from __future__ import annotations
 
 import multiprocessing
+import signal
 import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Sequence
-from contextlib import closing
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, contextmanager
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from resource import RUSAGE_SELF, getrusage
+from types import SimpleNamespace
 from typing import Any, TypeVar
 
 import numpy as np
@@ -27,22 +33,26 @@ from sqlalchemy import text
 from autotune.deploy.deployed import Deployed
 from autotune.diagnose.context import Bottleneck
 from autotune.environments import simulated
+from autotune.environments.clock import Clock
 from autotune.environments.peak import Peak
 from autotune.estimate import PartCapacity
-from autotune.optimize.searcher import Searcher
+from autotune.optimize.searcher import Searcher, Suggestion
 from autotune.services.base import Settings
 from autotune.services.diagnosis import Resource
+from autotune.study import trial as of_study
 from autotune.study.beds import AHEAD
-from autotune.study.loop import hear
+from autotune.study.context import TrialContext
+from autotune.study.loop import Proposal, following, hear, prepared
 from autotune.study.optuna_copy import copying
 from autotune.study.ranking import drifted
 from autotune.study.records import Phase, State, Trial, replay
-from autotune.study.schedule import Ask, Conclude, Measure, next_step
+from autotune.study.schedule import Ask, Measure, Step
 from autotune.study.shared import SharedStore
 from autotune.study.storage import Storage
 from autotune.target.model import Budget
 from bench import catalogue
-from tests.study.database import OPTIONS, running
+from tests.study.database import running
+from tests.study.simulated import Silent
 
 WORKERS, TRIALS, SECONDS = 128, 2000, 30.0
 # Of the threads, measurements of each, and changes of a configuration.
@@ -56,6 +66,26 @@ TABLES = text(
 )
 T = TypeVar("T")
 Times = list[tuple[float, float]]  # wall and the worker's own CPU seconds
+Found = tuple[list[tuple[Times, Times]], float]  # asks and tells of a process's workers, and its MB
+
+
+class Early:
+    """What was on record before the workers joined, once for all of a process: each has a machine of its
+    own, with some 25 MB of it at 2,000 trials."""
+
+    def __init__(self) -> None:
+        self._lock, self._state = threading.Lock(), State()
+
+    def open(self, directory: Path, storage: Storage) -> SharedStore:
+        with self._lock:
+            store = SharedStore(directory, storage, storage.find("bench"))
+            if not self._state.trials:
+                self._state = store.state
+            known = self._state
+            assert len(store.state.trials) == len(known.trials)
+            store.state = replace(store.state, trials=known.trials, bottlenecks=known.bottlenecks,
+                                  capacities=known.capacities)  # fmt: skip
+        return store
 
 
 class Trials:
@@ -79,16 +109,10 @@ class Trials:
             )  # fmt: skip
         return space.candidate({**space.baseline, **changes}).settings
 
-    def begin(self, store: SharedStore, step: Measure | Ask, bed: str) -> Trial:
-        if isinstance(step, Ask):
-            settings = self.settings()
-            searched = {d.name: settings[d.name] for d in self.stack.space.tunable}
-            step = Measure(Phase.SEARCH, settings, suggested=searched)
-        candidate = self.stack.space.as_given(step.settings)
-        return store.begin(
-            step.phase, candidate, of=step.of, suggested=step.suggested, bed=bed,
-            repeats=step.repeats,
-        )  # fmt: skip
+    def proposal(self, state: State) -> Proposal:
+        settings = self.settings()
+        searched = {d.name: settings[d.name] for d in self.stack.space.tunable}
+        return Proposal(Suggestion(0, searched), len(state.trials))
 
     def outcome(self, store: SharedStore, trial: Trial) -> Callable[[], None]:
         """What a worker knows when it has measured, to be recorded."""
@@ -110,41 +134,55 @@ class Trials:
         return record
 
 
+class Worker:
+    """What a worker of a study does, its measurements and its model aside."""
+
+    def __init__(self, store: SharedStore, bed: str, trials: int) -> None:
+        self.made, self.store = Trials(int(bed) + 1), store
+        space = self.made.stack.space
+        session: Any = SimpleNamespace(clock=Clock())
+        progress: Any = Silent()
+        self.context = TrialContext(space, session, store, progress, bed)
+        self.searcher = Searcher(InMemoryStorage(), bed, space, "random", 1)
+        self.budget = Budget.model_construct(trials=trials, time=1e9)
+
+    def ask(self, proposal: Proposal) -> Trial | None:
+        """What is next, on record, and what to expect of it."""
+        # In a study of many beds the model was asked while the bed measured: it is one decision.
+        ahead = len(self.store.state.active_beds) >= AHEAD
+        step, trial = self.store.decide(partial(self._decide, proposal if ahead else None))
+        if isinstance(step, Ask):
+            step, trial = self.store.decide(partial(self._decide, proposal))
+        if isinstance(step, Measure):
+            prepared(step, self.context, self.budget)
+        return trial
+
+    def _decide(self, proposal: Proposal | None) -> tuple[Step, Trial | None]:
+        step = following(self.context, self.searcher, self.budget, proposal)
+        return step, of_study.begin(step, self.context) if isinstance(step, Measure) else None
+
+
 def work(
-    url: str, bed: str, trials: int, seconds: float, times: tuple[Times, Times], start: Any
-) -> None:
+    url: str, place: Path, trials: int, seconds: float, bed: str, early: Early, start: Any
+) -> tuple[Times, Times]:
     """One worker's asks and tells: what it reads and claims, and what it records."""
-    made = Trials(int(bed) + 1)
-    budget = Budget.model_construct(trials=trials, time=1e9)
-    with (
-        tempfile.TemporaryDirectory(dir="/dev/shm") as directory,
-        closing(Storage(url)) as storage,
-        closing(SharedStore(Path(directory) / "s", storage, storage.find("bench"))) as store,
-    ):
+    asks: Times = []
+    tells: Times = []
+    with closing(Storage(url)) as storage, closing(early.open(place / bed, storage)) as store:
         store.join({bed: {}})
-
-        def decided(*, claim: bool) -> Trial | Ask | Conclude:
-            step = next_step(store.state, made.stack.space, budget, 0.0, bed)
-            if isinstance(step, Measure) or (isinstance(step, Ask) and claim):
-                return made.begin(store, step, bed)
-            return step if isinstance(step, Ask) else Conclude()
-
-        def ask() -> Trial | Ask | Conclude:
-            # In a study of many beds the model was asked while the bed measured: it is one decision.
-            ahead = len(store.state.active_beds) >= AHEAD
-            first = store.decide(partial(decided, claim=ahead))
-            return store.decide(partial(decided, claim=True)) if first == Ask() else first
-
+        worker = Worker(store, bed, trials)
+        made = worker.made
         start.wait()
         time.sleep(seconds * made.rng.uniform())
         for _ in range(TURNS):
-            trial = timed(ask, times[0])
-            if not isinstance(trial, Trial):
+            trial = timed(partial(worker.ask, made.proposal(store.state)), asks)
+            if trial is None:
                 break
             record = made.outcome(store, trial)
             time.sleep(seconds * made.rng.uniform(0.7, 1.3))
-            timed(record, times[1])
+            timed(record, tells)
         store.leave(bed)
+    return asks, tells
 
 
 def timed(act: Callable[[], T], times: Times) -> T:
@@ -155,73 +193,122 @@ def timed(act: Callable[[], T], times: Times) -> T:
 
 
 def group(
-    url: str, beds: Sequence[str], trials: int, seconds: float, start: Any, results: Any
+    act: Callable[[str, Early, Any], tuple[Times, Times]],
+    beds: Sequence[str],
+    start: Any,
+    results: Any,
 ) -> None:
-    times: tuple[Times, Times] = ([], [])
+    """The workers of a process: their asks, their tells and its megabytes, or what went wrong."""
+    early = Early()
+
+    def one(bed: str) -> tuple[Times, Times]:
+        try:
+            return act(bed, early, start)
+        except BaseException:
+            start.abort()  # nobody waits for one that is gone
+            raise
+
     # Each is a machine of its own: who works is not to hold up who waits for an answer.
     sys.setswitchinterval(SWITCHED)
-    threads = [threading.Thread(target=work, args=(url, bed, trials, seconds, times, start))
-               for bed in beds]  # fmt: skip
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    results.put(times)
+    try:
+        with ThreadPoolExecutor(len(beds)) as pool:
+            times = list(pool.map(one, beds))
+    except Exception as error:  # noqa: BLE001  # raised where it is received
+        results.put(error)
+    else:
+        results.put((times, getrusage(RUSAGE_SELF).ru_maxrss / 1024))
 
 
-def fill(url: str, trials: int) -> None:
+def fill(storage: Storage, trials: int, place: Path) -> None:
     """Trials of beds that are gone, as they recorded them."""
-    with tempfile.TemporaryDirectory(dir="/dev/shm") as directory, closing(Storage(url)) as storage:
-        study, made = storage.find("bench"), Trials(0)
-        with closing(SharedStore(Path(directory) / "s", storage, study)) as store:
-            store.join({"early": {}})
-            baseline = Measure(Phase.BASELINE, made.stack.space.baseline)
-            for number in range(trials):
-                made.outcome(store, made.begin(store, Ask() if number else baseline, "early"))()
-            store.leave("early")
+    made, space = Trials(0), catalogue.problem(HARDWARE, 0).space
+    with closing(SharedStore(place, storage, storage.find("bench"))) as store:
+        store.join({"early": {}})
+        for number in range(trials):
+            searched = made.proposal(store.state).suggestion.values if number else {}
+            candidate = space.candidate({**space.baseline, **searched})
+            phase = Phase.SEARCH if number else Phase.BASELINE
+            trial = store.begin(phase, candidate, suggested=searched, bed="early")
+            made.outcome(store, trial)()
+        store.leave("early")
 
 
 def main(arguments: Sequence[str] = ()) -> None:
     workers, trials = (int(a) if a else d for a, d in zip(
         [*arguments[:2], *[""] * (2 - len(arguments[:2]))], (WORKERS, TRIALS), strict=True))  # fmt: skip
     seconds = float(arguments[2]) if len(arguments) > 2 else SECONDS
-    options = [o for o in OPTIONS if "max_connections" not in o]
-    with tempfile.TemporaryDirectory() as directory:
-        Path(directory).chmod(0o755)
-        options = [*options, f"max_connections={2 * workers + 20}"]
-        with running(Path(directory) / "pg", options) as base:
-            _main(base.url, workers, trials, seconds)
-
-
-def _main(url: str, workers: int, trials: int, seconds: float) -> None:
-    with closing(Storage(url)) as storage:
+    with opened(workers) as (place, url, storage):
         storage.create("bench", "name: bench", [FIRST])
         before = size(storage)
-        fill(url, trials - workers * TURNS)
-        context = multiprocessing.get_context("forkserver")
-        context.set_forkserver_preload(["bench.shared"])
-        results, start = context.Queue(), context.Barrier(workers)
-        beds = [str(number) for number in range(workers)]
-        processes = [context.Process(target=group, daemon=True,
-                                     args=(url, beds[n::PROCESSES], trials, seconds, start, results))
-                     for n in range(PROCESSES)]  # fmt: skip
+        fill(storage, trials - workers * TURNS, place / "early")
+        groups = at_once(url, place, workers, trials, seconds)
+        _print(storage, before, groups, workers, trials, seconds)
+
+
+@contextmanager
+def opened(workers: int) -> Iterator[tuple[Path, str, Storage]]:
+    """A directory and a PostgreSQL of its own; both are gone at the end, which SIGTERM may be."""
+    before = signal.signal(signal.SIGTERM, lambda *_: sys.exit("stopped"))
+    # As it is by default: each record is on its disk.
+    options = ("listen_addresses=", f"max_connections={4 * workers + 20}")
+    try:
+        with tempfile.TemporaryDirectory(prefix="autotune-bench-") as directory:
+            place = Path(directory)
+            place.chmod(0o755)
+            with running(place / "pg", options) as base, closing(Storage(base.url)) as storage:
+                try:
+                    yield place, base.url, storage
+                finally:
+                    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def _print(
+    storage: Storage,
+    before: int,
+    groups: Sequence[Found],
+    workers: int,
+    trials: int,
+    seconds: float,
+) -> None:
+    print(f"{workers} workers, {trials} trials, a measurement of {seconds:g} s", flush=True)
+    for which, name in enumerate(("ask", "tell")):
+        _print_times(name, [each for times, _ in groups for both in times for each in both[which]])
+    _print_size(storage, before, trials)
+    print(f"memory of {len(groups)} processes: {' + '.join(f'{mb:.0f}' for _, mb in groups)} MB")
+    _print_model(storage, trials)
+
+
+def at_once(url: str, place: Path, workers: int, trials: int, seconds: float) -> list[Found]:
+    """All workers, and what each group of them found. Raises what went wrong in one."""
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["bench.shared"])
+    results, start = context.Queue(), context.Barrier(workers)
+    beds = [str(number) for number in range(workers)]
+    act = partial(work, url, place, trials, seconds)
+    processes = [
+        context.Process(target=group, args=(act, beds[n::PROCESSES], start, results), daemon=True)
+        for n in range(PROCESSES)
+    ]
+    try:
         for process in processes:
             process.start()
-        groups = [results.get() for _ in processes]
+        found = [results.get() for _ in processes]
+    finally:
         for process in processes:
+            process.terminate()
             process.join()
-        print(f"{workers} workers, {trials} trials, a measurement of {seconds:g} s", flush=True)
-        for which, name in enumerate(("ask", "tell")):
-            _print_times(name, [each for times in groups for each in times[which]])
-        _print_size(storage, before, trials)
-        _print_model(storage, trials)
+    if error := next((each for each in found if isinstance(each, Exception)), None):
+        raise error
+    return found
 
 
 def _print_times(name: str, times: Times) -> None:
     wall, cpu = np.array(times).T
     print(
-        f"{name:5} {len(times)} times: p50 {np.median(wall):.2f} s, p95 {np.percentile(wall, 95):.2f} s; "
-        f"CPU of the worker {1000 * cpu.mean():.0f} ms",
+        f"{name:5} {len(times)} times: p50 {np.median(wall):.2f} s, p95 {np.percentile(wall, 95):.2f} s "
+        f"(bar: 1 s); CPU of the worker {1000 * cpu.mean():.0f} ms",
         flush=True,
     )
 
@@ -245,7 +332,7 @@ def _print_size(storage: Storage, before: int, trials: int) -> None:
     grown = (size(storage) - before) / 1024 / trials
     rows = storage.transaction(lambda connection: connection.execute(TABLES).all())
     parts = ", ".join(f"{row.relname} {row.size / 1024 / trials:.1f}" for row in rows[:5])
-    print(f"{grown:.1f} KB a trial of {len(space.tunable)} parameters: {parts}")
+    print(f"{grown:.1f} KB a trial (bar: 20) of {len(space.tunable)} parameters: {parts}")
 
 
 def _print_model(storage: Storage, trials: int) -> None:
