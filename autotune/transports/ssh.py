@@ -7,6 +7,7 @@ one. Every word is quoted, so no value can be anything but a word.
 from __future__ import annotations
 
 import contextlib
+import math
 import re
 import select
 import shlex
@@ -28,7 +29,9 @@ _WORD = 1.0  # s more for the word that a command was killed, or ended, in the l
 _KILLED = 137  # a shell's status for a command ended by SIGKILL
 _PIECE = 1 << 16  # bytes taken at a time
 _GLANCE = 0.1  # s between looks at what has no file descriptor to wait on
-_LINGER = 0.2  # s without output from a command that ended while a child holds its pipes
+# Without output from a command that ended while a child holds its pipes: so long, and so many looks, for
+# this machine may have stood still all that time.
+_LINGER, _LOOKS = 0.2, 3  # s; looks
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 # Writes its input beside the file and puts it in its place in one step. A connection that goes
@@ -109,22 +112,24 @@ class Exchange:
         if not self.unsent:
             self.channel.shutdown_write()
         self.channel.setblocking(0)
-        silent_since: float | None = None  # since the command has ended
+        silent_since, looks = math.inf, 0  # since the command has ended
         while not self._drained():
-            now = time.monotonic()
-            if self.channel.exit_status_ready():
-                # A daemon it left behind may hold its output open for ever, or write to it.
-                silent_since = silent_since or now
-                if now > min(silent_since + _LINGER, self.deadline):
-                    break
-            elif now > self.deadline:
+            now, ended = time.monotonic(), self.channel.exit_status_ready()
+            if now > self.deadline and not ended:
                 raise TimeoutError
+            if now > self.deadline:
+                break  # a daemon it left behind may write for ever
             if self._moved():
-                silent_since = None
-            else:
-                # Room to send more is not announced on the descriptor, so look again soon.
-                pause = min(0.002 if self.unsent else _GLANCE, max(0.0, self.deadline - now))
-                select.select([self.channel.fileno()], [], [], pause)
+                silent_since, looks = math.inf, 0
+                continue
+            if ended:
+                # Or hold its output open.
+                silent_since, looks = min(silent_since, now), looks + 1
+                if now > silent_since + _LINGER and looks >= _LOOKS:
+                    break
+            # Room to send more is not announced on the descriptor, so look again soon.
+            pause = min(0.002 if self.unsent else _GLANCE, max(0.0, self.deadline - now))
+            select.select([self.channel.fileno()], [], [], pause)
         if not self.channel.status_event.wait(max(0.0, self.deadline - time.monotonic())):
             raise TimeoutError
         status = self.channel.recv_exit_status()
