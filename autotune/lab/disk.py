@@ -34,15 +34,16 @@ FRESH = {
     "boot": 0o755, "dev": 0o755, "home": 0o755, "mnt": 0o755, "proc": 0o555, "root": 0o700,
     "run": 0o755, "sys": 0o555, "tmp": 0o1777,
 }  # fmt: skip
-#: Parts of shared directories that are this machine's own: a host has them empty. Labs are kept in one
-#: of them, with the keys of their hosts.
+#: Parts of shared directories that are this machine's own: a host has them empty.
 EMPTIED = (
     "etc/cron.d", "etc/rc0.d", "etc/rc1.d", "etc/rc2.d", "etc/rc3.d", "etc/rc4.d", "etc/rc5.d",
     "etc/rc6.d", "etc/rcS.d", "etc/ssh", "etc/ssl/private", "etc/sysctl.d", "etc/systemd",
     "var/lib/containerd", "var/lib/containers", "var/lib/docker", "var/lib/libvirt",
     "var/lib/machines", "var/lib/mysql", "var/lib/postgresql", "var/lib/redis", "var/lib/snapd",
-    "var/log", "var/mail", "var/spool/cron", "var/tmp", "var/lib/autotune",
+    "var/log", "var/mail", "var/spool/cron", "var/tmp",
 )  # fmt: skip
+#: Where labs are kept, with the keys of their hosts: not there, even if this machine makes it later.
+HIDDEN = "var/lib/autotune"
 #: Units that make no sense, or fail, in a container; masked, so that a host boots clean and fast.
 MASKED = (
     "apparmor.service", "console-getty.service", "dev-hugepages.mount", "getty.target",
@@ -200,6 +201,7 @@ def _hidden(lower: Path) -> Iterator[Entry]:
     for path in EMPTIED:
         if (lower / path).is_dir():
             yield _emptied(lower, lower / path)
+    yield Absent(HIDDEN)
     # A service without the directory of its logs does not start.
     for there in sorted((lower / "var/log").glob("*/")):
         if there.name != "journal" and not there.is_symlink():

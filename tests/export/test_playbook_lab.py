@@ -46,8 +46,6 @@ def ground(shared_lab: SharedLab, tmp_path_factory: pytest.TempPathFactory) -> I
     """Hosts some of which have services running already, as the distribution set them up."""
     # The path of a socket of ssh, somewhere below, may have a hundred characters and no more.
     with renewed(shared_lab, tmp_path_factory.mktemp("role")) as ground:
-        for name in ground.transports:  # this machine may have labs there, which would show through
-            ground.sh(name, "rmdir /var/lib/autotune 2>&1 || :")
         ground.sh("fllb", "systemctl start nginx")
         ground.sh("flstore", "systemctl start redis-server")
         yield ground

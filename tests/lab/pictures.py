@@ -15,12 +15,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from autotune.lab import machine
-from autotune.lab.disk import EMPTIED, FRESH
+from autotune.lab.disk import EMPTIED, FRESH, HIDDEN
 from autotune.lab.plan import Names
 from autotune.services.sysctl.service import KEYS
 
 LOWER = Path("/")
-OWN = frozenset({*EMPTIED, *FRESH})  # of these a host sees nothing that this machine has there
+#: Of these a host sees nothing that this machine has there.
+OWN = frozenset({*EMPTIED, *FRESH, HIDDEN})
 #: What a host that runs writes by itself: logs, caches, temporary files, state of systemd.
 PASSING = frozenset({
     "dev", "proc", "run", "sys", "tmp", "root/.ansible", "var/cache", "var/log", "var/tmp",

@@ -47,6 +47,7 @@ def laid(lower: Path) -> dict[str, Entry]:
 def test_what_is_not_the_systems_is_not_seen(laid: dict[str, Entry]) -> None:
     assert laid["work"] == Absent("work")
     assert laid["secret"] == Absent("secret")
+    assert laid["var/lib/autotune"] == Absent("var/lib/autotune")
     assert laid["root"] == Directory("root", 0o700)
     assert laid["tmp"] == Directory("tmp", 0o1777)
     for emptied in ("etc/ssh", "etc/systemd", "var/log", "var/lib/redis"):
