@@ -28,8 +28,9 @@ SHIPPED = (list(registry.ALL), [dict(part) for part in CATALOGUE])
 
 # The same examples every time, however slow the machine: a failure here is a failure there.
 settings.register_profile(
-    "same", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow]
-)
+    "same", derandomize=True, deadline=None,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
+)  # fmt: skip
 settings.load_profile("same")
 
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # as the command line does, before it is read
@@ -137,7 +138,7 @@ def pytest_sessionstart(session: pytest.Session) -> None:
 @pytest.hookimpl(trylast=True)  # after xdist has ended its workers
 def pytest_sessionfinish(session: pytest.Session) -> None:
     """Whatever became of the tests, nothing of theirs is left; they fail if there was anything."""
-    if _leads(session) and (found := leftovers.left(_base(session))):
+    if _leads(session) and (found := leftovers.staying(_base(session))):
         leftovers.remove(_base(session))
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
         session.config.stash[LEFT] = found

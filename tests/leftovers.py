@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -27,6 +28,14 @@ def left(base: Path) -> list[str]:
         *(f"mount {path}" for path in _mounts(base)),
         *(f"process {pid}: {said}" for pid, said in _processes(base)),
     ]
+
+
+def staying(base: Path, seconds: float = 60.0) -> list[str]:
+    """What is left for so long: a busy machine takes its time to end what was told to end."""
+    deadline = time.monotonic() + seconds
+    while (found := left(base)) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    return found
 
 
 def remove(base: Path) -> None:

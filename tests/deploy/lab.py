@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -25,6 +24,7 @@ from autotune.lab.plan import names
 from autotune.loads.base import Load, Request
 from autotune.monitor.watch import hosts_of
 from autotune.services.base import Action, Settings
+from autotune.services.diagnosis import Resource
 from autotune.target.read import read
 from autotune.target.slo import Slo
 from autotune.transports.base import Transport
@@ -32,6 +32,7 @@ from autotune.transports.local import LocalTransport
 from autotune.transports.ssh import SshTransport
 from tests.lab.pictures import picture
 from tests.lab.shared import HOSTS, NETWORK, SharedLab
+from tests.undisturbed import undisturbed
 
 TARGET = f"""\
 name: fleet
@@ -161,11 +162,12 @@ def diagnosed(
     slo: Slo,
     rate: float,
     tier: str,
+    resource: Resource = Resource.WORKERS,
 ) -> Bottleneck:
     """What holds down the settings in place at a ``rate`` beyond what they carry, by two readings.
 
-    They are taken again where they show another tier than ``tier``, for up to four minutes: a busy
-    machine may have no free port for a while, or no CPU time for the generator.
+    They are taken again where they show another tier or resource: a busy machine may have no free port
+    for a while, or no CPU time for the generator.
     """
     hosts = hosts_of(fleet.stack, dict.fromkeys(ground.transports, 2.0), ground.transports)
     starved = fleet.in_place
@@ -173,14 +175,21 @@ def diagnosed(
         load, request, slo, (LocalTransport(),), fleet.stack, hosts,
         timeout=2.0, in_place=lambda: starved,
     )  # fmt: skip
-    deadline = time.monotonic() + 240
-    while True:
-        readings = [meter.take(rate, 2.0) for _ in range(2)]
-        bottleneck = meter.diagnose(starved, readings)
-        print(f"\n{bottleneck}")
-        if (bottleneck and bottleneck.tier == tier) or time.monotonic() > deadline:
-            assert bottleneck is not None, [watched.reading for watched in readings]
-            return bottleneck
+    return shown(
+        lambda: meter.diagnose(starved, [meter.take(rate, 2.0) for _ in range(2)]), tier, resource
+    )
+
+
+def shown(diagnose: Callable[[], Bottleneck | None], tier: str, resource: Resource) -> Bottleneck:
+    """What a diagnosis of new readings says: that it is this tier and resource."""
+
+    def right(found: Bottleneck | None) -> bool:
+        return found is not None and (found.tier, found.resource) == (tier, resource)
+
+    bottleneck = undisturbed(diagnose, right, most=25)
+    assert bottleneck is not None
+    assert (bottleneck.tier, bottleneck.resource) == (tier, resource), bottleneck
+    return bottleneck
 
 
 def differing(before: Mapping[str, list[str]], after: Mapping[str, list[str]]) -> list[str]:

@@ -28,7 +28,7 @@ def test_each_command_has_its_status_and_words() -> None:
     ]  # fmt: skip
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(st.lists(st.text(st.characters(exclude_characters="\0", codec="utf-8")), max_size=4))
 def test_words_arrive_as_they_are(words: list[str]) -> None:
     (done,) = ask(HERE, [Command(("printf", "<%s>", *words))])

@@ -128,14 +128,14 @@ def test_another_versions_lock_is_not_taken_over(tmp_path: Path) -> None:
 
 
 class Waiting(Here):
-    """A host that does not answer until ``until`` is set; whether that was within 10 s."""
+    """A host that does not answer until ``until`` is set; whether that was within a minute."""
 
     until: threading.Event | None = None
     in_time = True
 
     def run(self, *argv: Any, **how: Any) -> Completed:
         if self.until:
-            self.in_time = self.until.wait(10.0)
+            self.in_time = self.until.wait(60.0)
         return super().run(*argv, **how)
 
 

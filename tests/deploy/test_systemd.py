@@ -27,6 +27,7 @@ from autotune.runtimes.systemd import SERVICE_MANAGER
 from autotune.services.base import Action
 from autotune.transports.ssh import SshTransport
 from tests import soak
+from tests.answers import fetched
 from tests.deploy.lab import Ground, acted, differing, give_up_soon, renewed, settings
 from tests.lab.pictures import of_files
 from tests.lab.shared import HOSTS, SharedLab
@@ -67,7 +68,7 @@ def test_least_action_what_is_in_effect_and_everything_put_back(
 ) -> None:
     seconds = {}
     with ground.opened() as fleet:
-        assert fleet.request() == RIGHT
+        assert fetched(fleet.stack.entry, "/kv.php") == RIGHT
         steps = {
             "nothing": ({}, {}),
             "reload": (
@@ -129,7 +130,7 @@ def test_a_store_that_is_found_as_it_ought_to_be_and_empty(ground: Ground) -> No
     second.open()
     try:
         second.deploy(settings(second))
-        assert second.request() == RIGHT
+        assert fetched(second.stack.entry, "/kv.php") == RIGHT
     finally:
         second.restore()
         restore_study(ground.directory / "first", ground.transports, SERVICE_MANAGER)
@@ -174,7 +175,7 @@ def test_what_validates_and_does_not_start_is_rolled_back_everywhere(
             )
         after = ground.pictures()
         assert differing(_without_times(before), _without_times(after)) == []
-        assert fleet.request() == RIGHT
+        assert fetched(fleet.stack.entry, "/kv.php") == RIGHT
         assert acted(fleet.deploy(settings(fleet)).actions) == {}
 
 
@@ -184,7 +185,7 @@ def test_what_starts_and_answers_wrong_is_rolled_back(ground: Ground) -> None:
         give_up_soon(fleet)
         with pytest.raises(DeployFailed, match="does not answer right"):
             fleet.deploy(settings(fleet, web__php_fpm__max_children=13))
-        assert fleet.request() == RIGHT
+        assert fetched(fleet.stack.entry, "/kv.php") == RIGHT
 
 
 def test_a_kernel_value_that_is_refused(ground: Ground) -> None:
@@ -200,7 +201,7 @@ def test_a_reload_that_leaves_old_workers_is_noticed(ground: Ground) -> None:
         client.sendall(b"GET / HTTP/1.1\r\nHost: slow")  # and never the rest of it
         with pytest.raises(DeployFailed, match="still has processes of before"):
             fleet.deploy(settings(fleet, lb__nginx__worker_processes=3))
-        assert fleet.request() == RIGHT
+        assert fetched(fleet.stack.entry, "/kv.php") == RIGHT
 
 
 @pytest.mark.parametrize(
@@ -334,7 +335,7 @@ def test_sshd_killed_again_and_again_while_files_are_uploaded(ground: Ground) ->
             killer.join()
         deployed = fleet.deploy(settings(fleet, web__php_fpm__max_children=8))
         assert deployed.effective["web.php_fpm.max_children"] == 8
-        assert fleet.request() == RIGHT
+        assert fetched(fleet.stack.entry, "/kv.php") == RIGHT
 
 
 def test_originals_from_the_hosts_alone(ground: Ground) -> None:
@@ -392,20 +393,21 @@ WATCHED = (HOSTS[1].name, HOSTS[3].name)  # hosts of which each exchange is one 
 # What a host may still do when a restoring has already found nothing on it: take the lock, or keep a
 # record of how it is, of a tuner that has ended. The next one finds it is nobody's.
 ALONE = ("claim", "lock_state", "fence keep")
+RENEWAL = "fence"  # of a lock, by the clock: in no other run there need be one
 
 
 def exchanges(
     tuners: subprocess.Popen[str], ground: Ground, what: str, study: Path
-) -> dict[str, tuple[str, int]]:
-    """What a tuner or a restoring asks a host → a host, and its first exchange that is this one."""
-    first: dict[str, tuple[str, int]] = {}
+) -> dict[str, str]:
+    """What a tuner or a restoring asks a host → the first host that it asks this."""
+    first: dict[str, str] = {}
     for host in WATCHED:
         if what == "restore":
             _deployed(tuners, ground, study)
-        for line in _tuner(tuners, what, ground, study, host, "0")[1].splitlines():
-            if line.startswith("exchange"):
-                (_, number, asked) = line.split(" ", 2)
-                first.setdefault(asked, (host, int(number)))
+        for line in _tuner(tuners, what, ground, study, host, "none")[1].splitlines():
+            asked = line.removeprefix("exchange ")
+            if asked not in (line, RENEWAL):
+                first.setdefault(asked, host)
         restore_study(study, ground.transports, SERVICE_MANAGER)
     return first
 
@@ -423,9 +425,9 @@ def test_killed_at_each_step_of_a_deployment_hosts_can_be_put_back(
     steps = exchanges(tuners, ground, "tune", ground.directory / "whole")
     asked = {word for said in steps for word in said.split()}
     assert asked >= {"claim", "look", "keep", "stage", "swap", "restart", "up"}, steps
-    for number, (said, (host, at)) in enumerate(soak.slice_of(steps, part).items()):
+    for number, (said, host) in enumerate(soak.slice_of(steps, part).items()):
         study = ground.directory / f"killed{number}"
-        code, _ = _tuner(tuners, "tune", ground, study, host, str(at))
+        code, _ = _tuner(tuners, "tune", ground, study, host, said)
         assert code == -signal.SIGKILL
         if number % 2:  # the controller's copy is lost with some studies
             shutil.rmtree(study, ignore_errors=True)
@@ -444,15 +446,15 @@ def test_a_restoring_killed_at_each_step_is_completed_by_another(
     steps = exchanges(tuners, ground, "restore", study)
     asked = {word for said in steps for word in said.split()}
     assert asked >= {"claim", "look", "stage", "swap", "unlock"}, steps
-    for said, (host, at) in soak.slice_of(steps, part).items():
+    for said, host in soak.slice_of(steps, part).items():
         _deployed(tuners, ground, study)
-        assert _tuner(tuners, "restore", ground, study, host, str(at))[0] == -signal.SIGKILL
+        assert _tuner(tuners, "restore", ground, study, host, said)[0] == -signal.SIGKILL
         _restore_and_compare(study, ground, before, said)
 
 
 def _deployed(tuners: subprocess.Popen[str], ground: Ground, study: Path) -> None:
     """A configuration, by a tuner that was killed then."""
-    assert _tuner(tuners, "tune", ground, study, WATCHED[0], "-1")[0] == -signal.SIGKILL
+    assert _tuner(tuners, "tune", ground, study, WATCHED[0], "first")[0] == -signal.SIGKILL
 
 
 def _restore_and_compare(

@@ -1,10 +1,10 @@
-"""A tuner in a process of its own, to be killed: ``tuner.py tune|restore TARGET STUDY [HOST NUMBER]``.
+"""A tuner in a process of its own, to be killed: ``tuner.py tune|restore TARGET STUDY [HOST STEP]``.
 
 ``tune`` says "open" when its hosts are locked, then deploys one configuration after the other;
-``restore`` says so before it begins. With a host and a number it deploys a few and kills itself as
-soon as the numbered exchange with that host is sent; with number 0 it comes to its end, with -1 it
-does so after the first. Each exchange is told: ``exchange HOST WHAT…``, the functions that the host
-was asked to run.
+``restore`` says so before it begins. With a host and a step it deploys a few and kills itself as
+soon as the first exchange with that host that is this step is sent; with ``none`` it comes to its end,
+with ``first`` it does so after the first. Each exchange is told: ``exchange WHAT…``, the functions that
+the host was asked to run, which are the step.
 
 ``tuner.py serve`` starts many of them, each a process that begins with everything imported, which
 takes longer than what it is to do. A line of standard input is the words for one of them, as JSON;
@@ -46,10 +46,10 @@ FEW = 3  # configurations: first ones, files that change, units that restart
 
 
 class Watched:
-    """Counts the exchanges with one host, and ends this process at one of them."""
+    """Tells the exchanges with one host, and ends this process at one of them."""
 
-    def __init__(self, host: str, number: int) -> None:
-        self.host, self.number, self.count = host, number, 0
+    def __init__(self, host: str, step: str) -> None:
+        self.host, self.step = host, step
         self._send, self._run = Channel.shutdown_write, SshTransport.run
 
     def begin(self) -> None:
@@ -58,10 +58,9 @@ class Watched:
         def run(self: SshTransport, argv: Argv, **given: Any) -> Completed:
             if self.name == watched.host:
                 asked = re.findall(r"^    step (\S+)", (given.get("input") or b"").decode(), re.M)
-                watched.count += 1
                 told = " ".join(dict.fromkeys(asked or argv[:1]))
-                print("exchange", watched.count, told, flush=True)
-                if watched.count == watched.number:
+                print("exchange", told, flush=True)
+                if told == watched.step:
                     Channel.shutdown_write = watched._end  # type: ignore[method-assign]
             return watched._run(self, argv, **given)
 
@@ -79,7 +78,7 @@ def tune(target: Path, study: Path, watched: Watched | None) -> None:
         watched.begin()
     fleet.open()
     print("open", flush=True)
-    few = None if watched is None else 1 if watched.number < 0 else FEW
+    few = None if watched is None else 1 if watched.step == "first" else FEW
     for change in itertools.islice(itertools.cycle(CHANGES), few):
         fleet.deploy(settings(fleet, **change))
     os.kill(os.getpid(), signal.SIGKILL)
@@ -96,7 +95,7 @@ def restore(target: Path, study: Path, watched: Watched | None) -> None:
 
 
 def main(what: str, target: str, study: str, *at: str) -> None:
-    watched = Watched(at[0], int(at[1])) if at else None
+    watched = Watched(*at) if at else None
     {"tune": tune, "restore": restore}[what](Path(target), Path(study), watched)
 
 

@@ -213,19 +213,25 @@ def test_an_account_that_cannot_become_root_is_told_what_to_do(ground: Ground) -
     assert not (ground.directory / "no.yaml").exists()
 
 
+@pytest.mark.timeout(1800)
 def test_a_short_study_from_the_command_line(ground: Ground, written: Written) -> None:
     before = ground.pictures()
     page = served()
     target = written.target.with_name("short.yaml")
     text = written.target.read_text()
     target.write_text(
-        text.replace("budget: {trials: 40, time: 45m}", "budget: {trials: 3, time: 30s}")
+        text.replace("budget: {trials: 40, time: 45m}", "budget: {trials: 3, time: 1h}")
         .replace("p99: 50ms", "p50: 500ms").replace("max_rate: 5000/s", "max_rate: 200/s")
     )  # fmt: skip
-    studies = ground.directory / "studies"
     assert "reachable, as root" in autotune("check", str(target))
     assert "max_children" in autotune("plan", str(target))
-    autotune("run", str(target), "--yes", "--json", "--studies", str(studies))
+    for time in ("30s", "2m", "8m"):  # on a busy machine too little for the baseline
+        studies = ground.directory / f"studies-{time}"
+        words = ("run", str(target), "--yes", "--json", "--studies", str(studies), "--time", time)
+        done = called(*words)
+        if done.returncode == 0:
+            break
+    assert done.returncode == 0, done.stderr
     assert served() == page
     assert differing(before, ground.pictures()) == []
     exported = ground.directory / "exported"
@@ -238,11 +244,15 @@ def test_a_short_study_from_the_command_line(ground: Ground, written: Written) -
     assert pool.read_text().strip() == original
 
 
-def autotune(*words: str) -> str:
-    done = subprocess.run(
+def called(*words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
         [sys.executable, "-m", "autotune", *words],
         capture_output=True, text=True, timeout=580, check=False,
     )  # fmt: skip
+
+
+def autotune(*words: str) -> str:
+    done = called(*words)
     assert done.returncode == 0, done.stderr
     return done.stdout
 

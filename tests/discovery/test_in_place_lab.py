@@ -20,6 +20,7 @@ from autotune.study import context, start
 from autotune.study.records import Phase
 from autotune.target.read import read
 from autotune.transports.ssh import SshTransport
+from tests.answers import fetched
 from tests.deploy.lab import Ground, News, acted, differing
 from tests.lab.shared import HOSTS, SharedLab
 from tests.meanwhile import asked_meanwhile
@@ -141,7 +142,7 @@ def test_own_files_are_edited_and_no_store_is_ever_weaker(ground: Ground) -> Non
             assert [line for line in lines if line not in config.splitlines()] == [
                 "hz 20", "maxclients 3000"]  # fmt: skip
             assert counted(ground) == KEYS
-            assert fleet.request() == (200, b"the shop\n")
+            assert fetched(fleet.stack.entry, "/") == (200, b"the shop\n")
             assert PASSWORD not in str(done.files)
             fleet.restore()
         assert len(answers) > 20

@@ -48,6 +48,15 @@ told = json.load(sys.stdin)["parameters"]
 height = 100 * math.exp(-0.2 * math.log(told["x"] / 20) ** 2)
 print(json.dumps({"value": height * (1.3 if told["mode"] == "fast" else 1), "sd": 0.5}))
 """
+# A call that is not among those allowed waits until it is ended.
+LIMITED = """
+import time
+with open("begun", "a") as begun:
+    begun.write(".")
+    number = begun.tell()
+while number > int(open("allowed").read()):
+    time.sleep(0.01)
+"""
 
 
 @pytest.fixture
@@ -137,12 +146,14 @@ def calls(study: Path) -> int:
 
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 def test_stopped_and_killed_it_goes_on_without_loss(home: Path) -> None:
-    (home / "bench.py").write_text("import time; time.sleep(0.05)" + BENCH)
+    (home / "bench.py").write_text(LIMITED + BENCH)
+    (home / "begun").touch()
     study = home / "studies" / "toy"
     words = ("run", "toy.yaml")
     forks = multiprocessing.get_context("fork")
     for how, code in ((signal.SIGKILL, -9), (signal.SIGINT, 130)):
         before = calls(study)
+        (home / "allowed").write_text(f"{(home / 'begun').stat().st_size + 2}")
         process = forks.Process(target=sit, args=(home, *words))
         process.start()
         deadline = time.monotonic() + 240
@@ -151,9 +162,10 @@ def test_stopped_and_killed_it_goes_on_without_loss(home: Path) -> None:
             assert time.monotonic() < deadline
             time.sleep(0.01)
         os.kill(process.pid or 0, how)
-        process.join(60)
+        process.join(240)
         assert process.exitcode == code
         words = ("resume", "toy")
+    (home / "allowed").write_text("1000000")
     kept = calls(study)
     (study / "study.db").write_bytes(b"no database")
     damaged = autotune("resume", "toy", "--yes", cwd=home)

@@ -24,7 +24,10 @@ LOCAL = Path(__file__).parents[2] / "targets" / "local.yaml"
 def measure(*words: str, cwd: Path, path: str = "") -> dict[str, object]:
     # An objective that any machine meets at some load: what is said is tested, not how fast it is.
     patient = cwd / "local.yaml"
-    patient.write_text(LOCAL.read_text().replace("p99: 50ms", "p50: 100ms"))
+    text = LOCAL.read_text().replace("p99: 50ms", "p50: 100ms")
+    if "--closed" in words:  # ab gives all of it up with the first request
+        text = text.replace("path: /kv.php", "path: /kv.php, timeout: 30s")
+    patient.write_text(text)
     done = subprocess.run(
         [sys.executable, "-m", "autotune", "measure", str(patient), "--yes", "--json", *words],
         cwd=cwd,

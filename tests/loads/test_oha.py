@@ -121,7 +121,7 @@ def test_healthy(table: str) -> None:
     assert not result.truncated
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     st.lists(st.floats(0.0005, 1.9), min_size=1, max_size=200),
     st.sampled_from([0.0023, 0.05, 0.3]),

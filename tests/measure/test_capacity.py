@@ -277,7 +277,7 @@ def test_max_rate_is_never_exceeded() -> None:
     noise=st.sampled_from([0.0, 0.03, 0.2]),
     cap=st.integers(1, 6),
 )
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 def test_stays_within_its_caps(peak: float, ratio: float, noise: float, cap: int) -> None:
     limits = Limits(readings=cap, load_seconds=15.0, max_rate=1e6)
     found = search(Served(exponential(peak), noise=noise), SLO, peak * ratio, limits=limits)

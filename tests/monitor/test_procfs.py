@@ -49,14 +49,14 @@ def test_stream_under_load() -> None:
     assert last.link == {}  # no interface there knows its speed: -1, or an error on reading
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(st.integers(0, len(RECORDED)))
 def test_a_stream_cut_anywhere_is_no_error(end: int) -> None:
     samples = read(RECORDED[:end], OWNERS).samples
     assert len(samples) <= 3
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(st.integers(0, RECORDED.count(" ")), st.sampled_from(["x", "", "-", "1.5", "\x00"]))
 def test_a_garbled_word_loses_at_most_its_sample(which: int, word: str) -> None:
     words = RECORDED.split(" ")

@@ -21,7 +21,7 @@ from autotune.report.metrics_server import LOOPBACK, MOST_CLIENTS, MetricsServer
 PAPER = str(Path(__file__).parents[2] / "targets" / "paper.yaml")
 COMMAND = """
 name: toy
-command: [python3, -c, 'print("{\\"value\\": 1.5}")']
+command: [sh, -c, 'until [ -e scraped ]; do sleep 0.02; done; echo "{\\"value\\": 1.5}"']
 maximize: throughput
 parameters: {x: {range: [1, 100]}}
 budget: {trials: 3, time: 10m}
@@ -91,6 +91,8 @@ def test_a_study_is_scraped_while_it_runs_and_no_longer(tmp_path: Path) -> None:
             for source, read in sources.items():
                 with suppress(OSError):  # it is not there yet, or no longer
                     texts[source].append(read())
+            if all(map(any, texts.values())):
+                (tmp_path / "scraped").touch()  # the command has waited for it
 
     thread = threading.Thread(target=poll)
     thread.start()

@@ -36,7 +36,7 @@ def accounted(reading: Reading) -> int:
     return sum(reading.histogram.values()) + sum(reading.errors.values())
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(st.floats(1.0, 20_000.0), st.floats(1.0, 10.0), st.integers(0, 1000))
 def test_every_intended_request_is_counted_once(rate: float, seconds: float, seed: int) -> None:
     made = stack(NoiseModel(seed=seed))

@@ -45,7 +45,7 @@ def suggestions(space: Space) -> st.SearchStrategy[dict[str, Any]]:
 
 
 @pytest.mark.long
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(data=st.data())
 def test_every_candidate_keeps_every_rule_and_every_bound(local: Space, data: Any) -> None:
     suggested = data.draw(suggestions(local))

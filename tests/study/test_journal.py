@@ -15,7 +15,7 @@ RECORDS = st.lists(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(records=RECORDS, cut=st.integers(0, 400))
 def test_a_cut_at_any_byte_loses_only_what_was_never_reported(
     tmp_path_factory: pytest.TempPathFactory, records: list[dict[str, object]], cut: int

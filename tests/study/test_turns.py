@@ -27,7 +27,7 @@ def together(*works: Callable[[], None]) -> None:
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(20)
+        thread.join(240)
         assert not thread.is_alive()
 
 

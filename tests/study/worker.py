@@ -23,7 +23,7 @@ from autotune.study.storage import Storage
 from autotune.target.read import read
 from tests.study.simulated import Silent
 
-QUICK = Pulse(seconds=0.2, most=25)
+QUICK = Pulse(seconds=0.2, most=50)
 
 
 class Killed(SimulatedEnvironment):

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from autotune.errors import TargetError
@@ -196,7 +196,6 @@ def test_what_no_file_mode_protects_from(path: str, message: str) -> None:
 
 
 @given(st.text(st.sampled_from("abc:-[]{}&*!|>'\"%@`#,?~<= \n\t01.\x00é"), max_size=40))
-@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_whatever_is_written_reads_or_is_refused_with_its_place(tmp_path: Path, text: str) -> None:
     path = write(tmp_path, text)
     try:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from ruamel.yaml import YAML
 
@@ -112,9 +112,7 @@ TREES = st.recursive(
 
 @pytest.mark.long
 @given(st.sampled_from(list(_locations(WHOLE))), TREES)
-@settings(
-    max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+@settings(max_examples=150)
 def test_anything_anywhere_reads_or_is_refused_in_plain_words(
     tmp_path: Path, at: tuple[Any, ...], value: Any
 ) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from autotune.target.model import Target
@@ -106,9 +106,6 @@ TARGETS = st.fixed_dictionaries(
 
 @pytest.mark.long
 @given(TARGETS)
-@settings(
-    deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
-)
 def test_what_is_written_reads_as_the_same_target(tmp_path: Path, tree: dict[str, Any]) -> None:
     target = Target.model_validate(tree)
     path = tmp_path / "target.yaml"

@@ -14,6 +14,7 @@ from autotune.services.base import Endpoint
 from autotune.transports.curl import Answer, answer
 from autotune.transports.local import LocalTransport
 from autotune.transports.request import Request
+from tests.answers import PATIENCE
 
 pytestmark = pytest.mark.stack
 
@@ -57,7 +58,7 @@ def url() -> Iterator[str]:
     ],
 )
 def test_an_answer(url: str, path: str, status: int, body: bytes) -> None:
-    got = answer(LocalTransport(), url + path)
+    got = answer(LocalTransport(), url + path, PATIENCE)
     assert isinstance(got, Answer)
     assert (got.status, got.body, got.ok) == (status, body, status == 200)
     assert got.seconds > 0
@@ -75,7 +76,7 @@ def test_what_is_sent_is_in_no_command_line(url: str, monkeypatch: pytest.Monkey
     monkeypatch.setattr(
         here, "run", lambda argv, **options: lines.extend(argv) or run(argv, **options)
     )
-    got = answer(here, request)
+    got = answer(here, request, PATIENCE)
     assert isinstance(got, Answer)
     assert got.body.decode() == f"{secret}|{body}"
     assert "quoted" not in " ".join(lines)

@@ -5,11 +5,14 @@ from __future__ import annotations
 import signal
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from typing import Any
 
 import pytest
 
 from autotune.errors import AutotuneError
+from autotune.transports import parallel
 from autotune.transports.parallel import run_on_all
 
 
@@ -69,9 +72,16 @@ def test_a_bug_is_not_gathered() -> None:
         run_on_all(HOSTS, lambda host: 1 // 0)
 
 
-def test_interrupted_it_waits_for_what_has_begun_and_begins_no_more() -> None:
+def test_interrupted_it_waits_for_what_has_begun_and_begins_no_more(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     begun, ended = [], []
-    interrupted = threading.Event()
+    noticed = threading.Event()
+
+    class Pool(ThreadPoolExecutor):
+        def shutdown(self, *given: Any, **more: Any) -> None:
+            noticed.set()
+            super().shutdown(*given, **more)
 
     def work(host: Host) -> None:
         begun.append(host.name)
@@ -79,11 +89,11 @@ def test_interrupted_it_waits_for_what_has_begun_and_begins_no_more() -> None:
             for _ in range(3):  # more than once, as somebody does who does not want to wait
                 signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
                 time.sleep(0.1)
-            interrupted.set()
-        interrupted.wait(120)
+        noticed.wait(120)
         time.sleep(0.3)
         ended.append(host.name)
 
+    monkeypatch.setattr(parallel, "ThreadPoolExecutor", Pool)
     with pytest.raises(KeyboardInterrupt):
         run_on_all(HOSTS, work, at_most=2)
     assert sorted(begun) == sorted(ended) == ["web0", "web1"]
