@@ -7,10 +7,18 @@ from collections.abc import Iterable, Iterator
 from fnmatch import fnmatchcase
 
 from autotune.services.adoption import RunningHost, RunningService
-from autotune.services.base import Endpoint, Role, Service, Site
+from autotune.services.base import Argv, Endpoint, Role, Service, Site
 from autotune.services.config_files import Config
+from autotune.services.diagnosis import CounterQuery, Diagnosis, Resource, counted, too_few
 from autotune.strict import is_whole
 
+# What ``find``, in Perl, left in $place and $request: a socket or host:port, and what is asked there.
+_ASKED = r"""
+exit if !$place;
+my $socket = $place =~ m{^/} ? IO::Socket::UNIX->new($place) : IO::Socket::INET->new($place) or exit;
+print $socket $request || '';
+print while defined($_ = <$socket>)
+"""
 Candidate = tuple[str, Config, str]  # a unit, how it is configured, and its port or socket
 
 
@@ -40,6 +48,41 @@ class AppServer(Service):
 
     def socket(self, site: Site) -> str | Endpoint:
         return own_socket(site) or site.listen
+
+    def asking(self, site: Site, find: str) -> Argv:
+        """The command that prints its stats, to be run on its host: ``find`` reads in its file where they
+        are."""
+        modules = ("-MIO::Socket::UNIX", "-MIO::Socket::INET")
+        return ("perl", *modules, "-e", find + _ASKED, self.config_path(site))
+
+
+def diagnosis(
+    service: Service,
+    processes: str,
+    threads: str = "threads",
+    *,
+    ended: tuple[str, str, str],
+    waiting: tuple[str, ...] = ("backlog+",),
+    counters: CounterQuery | None = None,
+    busy: tuple[str, ...] = (),
+) -> Diagnosis:
+    """That of a server with ``threads`` in each of its ``processes``, as its parameters are called.
+    ``ended``: what is counted or complained of where they were ended, in which lines, and why."""
+    kind, line, why = ended
+    return Diagnosis(
+        counters=counters,
+        log=service.unit,
+        complaints={kind: re.compile(line)},
+        threads=processes,  # one interpreter runs one thread at a time
+        moves={
+            Resource.CPU: (f"{processes}+",),
+            Resource.WORKERS: (f"{processes}+", f"{threads}+"),
+            Resource.CONNECTIONS: waiting,
+            Resource.MEMORY: (f"{processes}-", f"{threads}+"),
+        },
+        refusal_rules=(counted(kind, why),),
+        worker_rules=(too_few(processes, *busy),),
+    )
 
 
 def running(

@@ -9,7 +9,7 @@ import re
 from collections.abc import Mapping
 from typing import ClassVar
 
-from autotune.services.app_server import AppServer, own_socket
+from autotune.services.app_server import AppServer, diagnosis, own_socket
 from autotune.services.base import (
     Argv,
     Needs,
@@ -21,7 +21,6 @@ from autotune.services.base import (
     on_restart,
 )
 from autotune.services.command_line import started
-from autotune.services.diagnosis import Diagnosis, Resource, counted, too_few
 from autotune.services.readback import backlog_in_force, number
 from autotune.services.unit_files import AS_UNIT, MAIN_WORDS, drop_in
 
@@ -118,24 +117,9 @@ def in_effect(text: str) -> Settings:
     return {name: number(value) for name, value in printed if name in NAMES - {"backlog"}}
 
 
-DIAGNOSIS = Diagnosis(
-    counters=None,
-    log=lambda site: Gunicorn().unit(site),
-    complaints={"timeout": re.compile(r"WORKER TIMEOUT")},
-    # One interpreter runs one thread at a time.
-    threads="workers",
-    moves={
-        Resource.CPU: ("workers+",),
-        Resource.WORKERS: ("workers+", "threads+"),
-        Resource.CONNECTIONS: ("backlog+", "worker_connections+"),
-        Resource.MEMORY: ("workers-", "threads+"),
-    },
-    # Workers that did not answer in time were ended, and their requests with them.
-    refusal_rules=(
-        counted(
-            "timeout",
-            "workers were silent for longer than `timeout`, and were ended: raise timeout",
-        ),
-    ),
-    worker_rules=(too_few("workers"),),
-)
+# Workers that did not answer in time were ended, and their requests with them.
+DIAGNOSIS = diagnosis(
+    Gunicorn(), "workers", waiting=("backlog+", "worker_connections+"),
+    ended=("timeout", r"WORKER TIMEOUT",
+           "workers were silent for longer than `timeout`, and were ended: raise timeout"),
+)  # fmt: skip

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from autotune.services import unit_environment
-from autotune.services.app_server import AppServer, own_socket
+from autotune.services.app_server import AppServer, diagnosis, own_socket
 from autotune.services.base import (
     Argv,
     Needs,
@@ -19,14 +19,7 @@ from autotune.services.base import (
     guided,
     on_restart,
 )
-from autotune.services.diagnosis import (
-    WORKING,
-    Diagnosis,
-    Resource,
-    by_command,
-    counted,
-    too_few,
-)
+from autotune.services.diagnosis import WORKING, by_command
 from autotune.services.readback import backlog_in_force
 from autotune.services.unit_files import AS_UNIT, drop_in
 from autotune.strict import parse_json
@@ -128,12 +121,8 @@ if ($text =~ /^\s*state_path[ (]+["']([^"'#]+)["']/m && open my $state, '<', $1)
     ($url) = $text =~ /^control_url: "?([^"\n]+)/m;
     ($token) = $text =~ /^control_auth_token: "?([^"\n]+)/m;
 }
-exit if !$url;
-my ($kind, $place) = $url =~ m{^(unix|tcp)://(.+)} or exit;
-my $socket = $kind eq 'unix' ? IO::Socket::UNIX->new($place) : IO::Socket::INET->new($place);
-exit if !$socket;
-print $socket "GET /stats?token=" . ($token || '') . " HTTP/1.0\r\n\r\n";
-print while defined($_ = <$socket>)
+my ($place) = ($url || '') =~ m{^(?:unix|tcp)://(.+)};
+my $request = "GET /stats?token=" . ($token || '') . " HTTP/1.0\r\n\r\n";
 """
 
 
@@ -181,9 +170,7 @@ SERVICES = (Puma(),)
 
 
 def asking(site: Site) -> Argv:
-    """The command that prints the stats, to be run on its host."""
-    path = Puma().config_path(site)
-    return ("perl", "-MIO::Socket::UNIX", "-MIO::Socket::INET", "-e", _STATS, path)
+    return Puma().asking(site, _STATS)
 
 
 def in_effect(text: str) -> Settings:
@@ -220,21 +207,9 @@ def counters(text: str) -> Mapping[str, float]:
     )
 
 
-DIAGNOSIS = Diagnosis(
+DIAGNOSIS = diagnosis(
+    Puma(), "workers", "max_threads", busy=("max_threads",),
+    ended=("timeout", r"Terminating timed out worker",
+           "workers did not report within `worker_timeout`, and were ended: raise worker_timeout"),
     counters=by_command(command=asking, levels=frozenset({WORKING}), more=counters, every=2.0),
-    log=lambda site: Puma().unit(site),
-    complaints={"timeout": re.compile(r"Terminating timed out worker")},
-    # One interpreter runs one thread at a time.
-    threads="workers",
-    moves={
-        Resource.CPU: ("workers+",),
-        Resource.WORKERS: ("workers+", "max_threads+"),
-        Resource.CONNECTIONS: ("backlog+",),
-        Resource.MEMORY: ("workers-", "max_threads+"),
-    },
-    refusal_rules=(
-        counted("timeout", "workers did not report within `worker_timeout`, and were ended: raise"
-                " worker_timeout"),
-    ),
-    worker_rules=(too_few("workers", "max_threads"),),
 )  # fmt: skip

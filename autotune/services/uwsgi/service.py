@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from posixpath import basename
 from typing import Any, ClassVar
 
-from autotune.services.app_server import AppServer, own_socket
+from autotune.services.app_server import AppServer, diagnosis, own_socket
 from autotune.services.base import (
     Argv,
     Needs,
@@ -18,14 +17,7 @@ from autotune.services.base import (
     guided,
     on_restart,
 )
-from autotune.services.diagnosis import (
-    WORKING,
-    Diagnosis,
-    Resource,
-    by_command,
-    counted,
-    too_few,
-)
+from autotune.services.diagnosis import WORKING, by_command
 from autotune.services.readback import backlog_in_force
 from autotune.services.unit_files import AS_UNIT, drop_in
 from autotune.strict import parse_json
@@ -83,10 +75,9 @@ exit 1
 # file: where it says that the stats are; nothing where it does not.
 _STATS = r"""
 open my $file, '<', shift or exit;
-my ($place) = map { /^[ \t]*stats(?:-server)?[ \t]*=[ \t]*(\S+)/ ? $1 : () } <$file> or exit;
-$place =~ s/^:/127.0.0.1:/;
-my $socket = $place =~ m{^/} ? IO::Socket::UNIX->new($place) : IO::Socket::INET->new($place);
-print while defined $socket && defined($_ = <$socket>)
+my ($place) = map { /^[ \t]*stats(?:-server)?[ \t]*=[ \t]*(\S+)/ ? $1 : () } <$file>;
+$place =~ s/^:/127.0.0.1:/ if $place;
+my $request;
 """
 
 
@@ -130,9 +121,7 @@ SERVICES = (Uwsgi(),)
 
 
 def asking(site: Site) -> Argv:
-    """The command that prints the stats, to be run on its host."""
-    path = Uwsgi().config_path(site)
-    return ("perl", "-MIO::Socket::UNIX", "-MIO::Socket::INET", "-e", _STATS, path)
+    return Uwsgi().asking(site, _STATS)
 
 
 def _workers(text: str) -> list[Mapping[str, Any]]:
@@ -162,23 +151,9 @@ def counters(text: str) -> Mapping[str, float]:
             "harakiri": float(sum(count for count in ended if isinstance(count, int)))}  # fmt: skip
 
 
-DIAGNOSIS = Diagnosis(
+DIAGNOSIS = diagnosis(
+    Uwsgi(), "processes", waiting=("listen+",),
+    ended=("harakiri", r"HARAKIRI ON WORKER",
+           "processes were ended in the middle of a request that took too long: raise harakiri"),
     counters=by_command(command=asking, levels=frozenset({WORKING}), more=counters, every=2.0),
-    log=lambda site: Uwsgi().unit(site),
-    complaints={"harakiri": re.compile(r"HARAKIRI ON WORKER")},
-    # One interpreter runs one thread at a time.
-    threads="processes",
-    moves={
-        Resource.CPU: ("processes+",),
-        Resource.WORKERS: ("processes+", "threads+"),
-        Resource.CONNECTIONS: ("listen+",),
-        Resource.MEMORY: ("processes-", "threads+"),
-    },
-    refusal_rules=(
-        counted(
-            "harakiri",
-            "processes were ended in the middle of a request that took too long: raise harakiri",
-        ),
-    ),
-    worker_rules=(too_few("processes"),),
-)
+)  # fmt: skip
