@@ -7,15 +7,24 @@ from itertools import product
 import pytest
 
 from autotune.deploy.deployed import DeployFailed
+from autotune.loads.base import Request
+from autotune.loads.registry import LOADS
 from autotune.services.base import Action
+from autotune.services.diagnosis import Resource
+from autotune.target.slo import Slo
 from tests.answers import fetched
-from tests.deploy.lab import Ground, acted, settings
+from tests.deploy.lab import Ground, acted, diagnosed, settings
 
 pytestmark = pytest.mark.lab
 RIGHT = (200, b"found 0100 of 0100\n")
 CHOICES = (
     ("service: nginx,", "service: [apache, nginx],"),
     ("service: nginx+php-fpm", "service: [apache+mod_php, nginx+php-fpm]"),
+)
+SLOW = (
+    ("uses: [cache, store]", "uses: [store]"),
+    ("pairs: 2000", "pairs: 2000, store_latency: 100ms"),
+    ("p99: 50ms", "p99: 400ms"),
 )
 
 
@@ -32,8 +41,8 @@ def test_all_four_deployments_answer_and_hosts_are_put_back(ground: Ground) -> N
             )
 
 
-def test_it_is_reloaded_restarted_and_read_back(ground: Ground) -> None:
-    with ground.opened(*CHOICES) as fleet:
+def test_it_is_reloaded_restarted_read_back_and_starved(ground: Ground) -> None:
+    with ground.opened(*CHOICES, *SLOW) as fleet:
         pid = ground.sh("fllb", "systemctl show -P MainPID apache2")
         changed = {"lb__apache__ThreadsPerChild": 10, "web__apache__MaxRequestWorkers": 30,
                    "web__php_ini__opcache_memory_consumption": 48}  # fmt: skip
@@ -57,6 +66,17 @@ def test_it_is_reloaded_restarted_and_read_back(ground: Ground) -> None:
         assert fleet.deploy(settings(fleet, **changed, lb__limits__nofile=20_000)).restarted == (
             frozenset()
         )
+
+        # Five threads, of which each request takes one for 0.1 s.
+        few = {"lb__apache__ServerLimit": 1, "lb__apache__ThreadsPerChild": 5,
+               "lb__apache__StartServers": 1, "web__apache__MaxRequestWorkers": 30}  # fmt: skip
+        fleet.deploy(settings(fleet, **few))
+        request = Request(fleet.stack.entry, "/kv.php", RIGHT[1])
+        bottleneck = diagnosed(
+            ground, fleet, LOADS["httperf"], request, Slo(limit=0.4), 100.0, "lb"
+        )
+        assert (bottleneck.tier, bottleneck.service) == ("lb", "apache")
+        assert bottleneck.resource is Resource.WORKERS
 
 
 def test_its_own_words_say_why_a_configuration_is_refused(ground: Ground) -> None:

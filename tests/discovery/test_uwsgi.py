@@ -80,6 +80,14 @@ def test_what_is_left_alone(of: DiscoveredHost) -> None:
     assert instances(of)[0] == ()
 
 
+def test_a_template_of_the_package_is_no_news() -> None:
+    template = {
+        "/usr/lib/systemd/system/uwsgi-app@.service": b"[Service]\nExecStart=uwsgi --ini %i.ini\n"
+    }
+    of = host("")
+    assert instances(DiscoveredHost(**{**vars(of), "tree": Tree(template)})) == ((), ())
+
+
 def test_two_applications_of_one_emperor_are_named_and_left_alone() -> None:
     of = host("/usr/bin/uwsgi --emperor /srv/shop")
     both = Tree({**of.tree.files, "/srv/shop/wiki.ini": b"[uwsgi]\n"})

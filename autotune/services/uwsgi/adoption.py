@@ -39,7 +39,7 @@ def _candidates(host: RunningHost) -> Iterator[Candidate | str]:
     for unit, files in dict(_units(host)).items():
         if len(files) > 1:
             yield f"{unit}: {len(files)} applications of uWSGI share it: one that has a unit is tuned"
-        if not files and unit != UNIT:
+        if not files and unit != UNIT and "@." not in unit:  # a package has a template
             yield f"{unit}: {_WITH_A_FILE}"
         for path in files if len(files) == 1 else ():
             config = _read(host.tree, path)
