@@ -147,6 +147,7 @@ class Storage:
                 _migrate(connection)
                 self._optuna_tables()
         if current:  # nothing is to be made: hundreds of workers open it at once
+            self.engine.dispose()  # Optuna looks at its tables on two, and a worker has no more
             self._optuna_tables()
 
     def close(self) -> None:

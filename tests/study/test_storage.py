@@ -328,6 +328,15 @@ def test_a_storage_of_today_is_opened_without_waiting_for_others(
 
 
 @pytest.mark.stack
+def test_a_storage_is_opened_on_as_many_connections_as_a_worker_keeps(opened: Storage) -> None:
+    """`max_connections` is set for so many, and all workers may begin at once."""
+    with opened.engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
+        connection.execute(text("CREATE ROLE narrow LOGIN CONNECTION LIMIT 2"))
+        connection.execute(text("GRANT SELECT ON ALL TABLES IN SCHEMA public TO narrow"))
+    Storage(opened.url.set(drivername="postgresql", username="narrow").render_as_string()).close()
+
+
+@pytest.mark.stack
 def test_one_worker_at_a_time_writes_optunas_tables_and_another_goes_on(
     shared: tuple[Storage, SharedStudy], tmp_path: Path
 ) -> None:
