@@ -7,14 +7,20 @@ from math import exp
 
 import numpy as np
 import optuna
+import pytest
 from spaces import dimension
 
+from autotune.environments.peak import Peak
+from autotune.estimate import NOISE, Estimate
+from autotune.optimize.ranking import PosteriorPeaks
 from autotune.optimize.searcher import Outcome, Searcher
 from autotune.optimize.simplify import chances, simplified
 from autotune.services.base import Action, Effect, Settings
 from autotune.space.expression import parse_comparison
 from autotune.space.rules import Rule
 from autotune.space.space import Space
+from autotune.study.records import Phase, State, Trial
+from autotune.study.simplifying import next_block
 
 MATTERS, RESTARTS = "web.x.p0", ("cache.y.p8", "cache.y.p9")
 NAMES = (*(f"web.x.p{n}" for n in range(8)), *RESTARTS)
@@ -121,3 +127,26 @@ def test_the_baseline_has_nothing_to_revert() -> None:
     found = simplified(search.surrogate(), SPACE, SPACE.baseline)
     assert found.reverted == ()
     assert found.settings == SPACE.baseline
+
+
+@pytest.mark.parametrize(("reading", "holds"), [(0.93, True), (0.65, False)])
+def test_a_block_is_reverted_unless_it_clearly_carried_less(reading: float, holds: bool) -> None:
+    """One reading that is low by its noise is no reason to keep what does nothing."""
+    search, winner = searched(8)
+    top = 100 * exp(0.8 * 0.9)
+    search.record(None, winner, Outcome(top, {"trial": 24, "sd": 0.02}))
+    trials = [Trial(n, Phase.SEARCH, {}, peak=_peak(100.0)) for n in range(24)]
+    trials.append(Trial(24, Phase.SEARCH, winner, peak=_peak(top)))
+    state = State(tuple(trials), posterior=PosteriorPeaks({24: Estimate.of(top, 0.03)}, NOISE))
+    asked = next_block(state, search.surrogate(), SPACE, 24)
+    tried = Trial(25, Phase.SIMPLIFIED, asked["settings"], of=24, peak=_peak(reading * top))
+    search.record(None, tried.settings, Outcome(reading * top, {"trial": 25, "sd": 0.02}))
+    state = replace(state, trials=(*trials, tried), simplified=asked)
+    record = next_block(state, search.surrogate(), SPACE, 24)
+    assert record["accepted"] == (25 if holds else None)
+    assert record["without"] == (asked["reverted"] if holds else [])
+    assert record["refused"] == ([] if holds else [asked["reverted"]])
+
+
+def _peak(value: float) -> Peak:
+    return Peak(value, 0.95 * value, 1.05 * value, 0.02, "measured")
