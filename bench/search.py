@@ -241,7 +241,7 @@ def _chosen(case: Case, posterior: PosteriorPeaks, tried: Sequence[Settings]) ->
     again: dict[int, list[Estimate]] = {}
     for number in finalists:
         peak = case.stack.measure(tried[number], rng)
-        again[number] = [Estimate.of(peak, posterior.noise)] if peak else []
+        again[number] = [Estimate.of(peak, posterior.reading_noise)] if peak else []
     return tried[winner(peaks, again, presets) or 0]
 
 

@@ -11,7 +11,7 @@ from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import NormalDist
 
-from autotune.estimate import LEAST_SD, Estimate
+from autotune.estimate import LEAST_SD, NOISE, Estimate
 from autotune.services.base import Settings, Value
 from autotune.space.space import Space
 
@@ -57,6 +57,12 @@ class PosteriorPeaks:
 
     peaks: Mapping[int, Estimate]
     noise: float
+
+    @property
+    def reading_noise(self) -> float:
+        """The sd for a choice between configurations: no less than stacks show, for a few trials of many
+        parameters can be explained without noise, and one lucky reading would decide."""
+        return max(self.noise, NOISE)
 
 
 MOST = 3

@@ -116,7 +116,7 @@ def undecided(state: State, first: int, second: int) -> bool:
 def carries_less(state: State, number: int, trial: Trial) -> bool:
     """Whether a configuration, as measured once more, clearly carries less than trial ``number``."""
     estimate = pooled(candidates(state), _again(state, *FINALS))[number]
-    return better(estimate, state.level(trial).noisier(_believed_noise(state))) >= DECIDED
+    return better(estimate, state.level(trial).noisier(_reading_noise(state))) >= DECIDED
 
 
 def _presets(state: State) -> frozenset[int]:
@@ -132,7 +132,7 @@ def _again(state: State, *phases: Phase) -> dict[int, list[Estimate]]:
 
     The model's alone: what the proof shows of noise must not change which configuration is proven.
     """
-    noise = _believed_noise(state)
+    noise = _reading_noise(state)
     again: dict[int, list[Estimate]] = {}
     for trial, estimate in estimates(state, state.finished(*phases)):
         again.setdefault(trial, []).append(estimate.noisier(noise))
@@ -142,6 +142,14 @@ def _again(state: State, *phases: Phase) -> dict[int, list[Estimate]]:
 def _believed_noise(state: State) -> float:
     """The sd of one more measurement's logarithm as the model has it."""
     return state.posterior.noise if state.posterior else 0.0
+
+
+def _reading_noise(state: State) -> float:
+    """The same for a choice between configurations. A benchmark command's values have all of their noise
+    in their sd."""
+    if state.posterior is None or state.values:
+        return _believed_noise(state)
+    return state.posterior.reading_noise
 
 
 def _noise(state: State) -> float:

@@ -103,6 +103,18 @@ def test_the_preset_that_leads_needs_no_rival() -> None:
     assert rivals(believed((STOCK, 90.0), (ADVICE, 120.0), (OTHER, 115.0))) is None
 
 
+def test_one_lucky_reading_does_not_take_the_place_of_the_best_preset() -> None:
+    """However little noise the model believes in, as it does after a few trials of many parameters."""
+    state = believed((STOCK, 90.0), (ADVICE, 115.0), (OTHER, 117.0), sd=0.05)
+    assert state.posterior is not None
+    state = replace(state, posterior=replace(state.posterior, noise=0.01))
+    state = measured_again(state, Phase.FINALIST, (1, 115.0), (2, 121.0))
+    assert best(state) == 1
+    assert best(measured_again(state, Phase.RUNNER_UP, (2, 123.0), (1, 114.0), (2, 124.0))) == 2
+    # A command says itself how exact its values are.
+    assert best(replace(state, values={1: {}})) == 2
+
+
 def test_without_finals_nobody_is_compared_and_the_leader_is_proven() -> None:
     """A budget that had no time for them: half a pair must not be all that is known."""
     state = believed((STOCK, 90.0), (ADVICE, 115.0), (OTHER, 120.0), sd=0.06)
