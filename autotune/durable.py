@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from pathlib import Path
 
@@ -14,6 +15,8 @@ def write(
     ``keep_owner``: it belongs to whom the file that it replaces belongs. With ``sync`` it survives a
     loss of power once this returns; without, only readers never see half of it. Raises OSError.
     """
+    if not path.name:
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
     staged = path.with_name(f".{path.name}.{os.getpid()}.new")
     try:
         _write(staged, content, mode, sync=sync)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import re
 import signal
 import sys
 import tempfile
@@ -52,6 +53,31 @@ OPTIONS = {
     "target": "the target file is an argument: `autotune run TARGET`",
     "t": "the target file is an argument: `autotune run TARGET`",
     "study": "the study is an argument: `autotune report STUDY`",
+}
+
+# Commands that other programs have, likewise.
+COMMANDS = {
+    "help": "`autotune --help`, or `autotune COMMAND --help`",
+    "version": "`autotune --version`",
+    "list": "`autotune status` lists the studies, `autotune params` the parameters",
+    "ls": "`autotune status` lists the studies",
+    "rm": "a study is a directory: `autotune restore STUDY`, then `rm -r studies/STUDY`",
+    "delete": "a study is a directory: `autotune restore STUDY`, then `rm -r studies/STUDY`",
+    "stop": "Ctrl-C or SIGTERM to `autotune run` stops it and restores; `autotune resume` goes on",
+    "kill": "Ctrl-C or SIGTERM to `autotune run` stops it and restores; `autotune resume` goes on",
+    "start": "`autotune run TARGET`",
+    "tune": "`autotune run TARGET`",
+    "optimize": "`autotune run TARGET`",
+    "validate": "`autotune check TARGET`",
+    "test": "`autotune check TARGET`",
+    "preview": "`autotune plan TARGET`",
+    "show": "`autotune report STUDY`",
+    "bench": "`autotune measure TARGET`",
+    "benchmark": "`autotune measure TARGET`",
+    "deploy": "`autotune apply EXPORT TARGET`",
+    "rollback": "`autotune restore STUDY`",
+    "undo": "`autotune restore STUDY`",
+    "revert": "`autotune restore STUDY`",
 }
 
 
@@ -132,10 +158,12 @@ def _print(message: str, hint: str | None, code: int, **more: Any) -> None:
 def _say_usage(error: TyperException, *, as_json: bool) -> int:
     """A command line that makes no sense; Typer words it, with the usage, better than we could."""
     error.show()  # type: ignore[attr-defined]  # every one that reaches here has it
-    option = getattr(error, "option_name", "").lstrip("-")
-    hint = OPTIONS.get(option, "--help says how it is called")
-    if option in OPTIONS:
-        echo(f"  hint: {hint}", err=True)
+    command = re.search("No such command '(.*?)'", str(error))
+    of_command = COMMANDS.get(command[1]) if command else None
+    meant = of_command or OPTIONS.get(getattr(error, "option_name", "").lstrip("-"))
+    if meant:
+        echo(f"  hint: {meant}", err=True)
+    hint = meant or "--help says how it is called"
     if as_json:
         _print(str(error), hint, errors.USAGE)
     return errors.USAGE

@@ -144,9 +144,12 @@ def _rates(texts: Iterable[str]) -> list[float]:
     from autotune.target.units import rate
 
     try:
-        return [rate(text) for text in texts]
+        rates = [rate(text) for text in texts]
     except ValueError as error:
         raise AutotuneError(f"--at: {error}", hint="such as --at 800/s") from None
+    if 0 in rates:
+        raise AutotuneError("--at: must be more than nothing", hint="such as --at 800/s")
+    return rates
 
 
 def diff(

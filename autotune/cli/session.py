@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 import sys
@@ -128,6 +129,8 @@ def _publishers(detail: Detail, files: ExitStack) -> Iterator[Callable[[str], ob
     if (path := detail.metrics_file) is not None:
         from autotune.report.page import write_whole
 
+        if path.is_dir():
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
         yield partial(write_whole, path)
     if detail.metrics_server is not None:
         server = files.enter_context(detail.metrics_server)

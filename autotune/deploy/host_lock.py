@@ -168,7 +168,10 @@ class HostLock:
                 self.record = record
                 return f"{observed.holder or 'somebody'}: {stale}" if observed.record else None
             if done.returncode != _CHANGED:
-                raise AutotuneError(f"{self._transport.name} cannot be locked: {done.error_text}")
+                raise AutotuneError(
+                    f"{self._transport.name} cannot be locked: {done.error_text}",
+                    hint=f"{HOME} there has to take files: `df {HOME}`",
+                )
         raise self._held(look(self._transport).holder)
 
     def left_behind(self) -> bool:

@@ -30,7 +30,8 @@ def check(file: TargetFile) -> None:
         with mistakes.collected():
             chosen(file)
         for error in (*declared.mistakes(file), *unknown_deployments(file), *_unknown_apps(file),
-                      *_entries(file), *foreign(file), *_unknown_parameters(file)):  # fmt: skip
+                      *_entries(file), *foreign(file), *_missing_templates(file),
+                      *_unknown_parameters(file)):  # fmt: skip
             with mistakes.collected():
                 raise error
     mistakes.raise_all()
@@ -64,6 +65,17 @@ def _entries(file: TargetFile) -> Iterator[TargetError]:
             hint=f"say what is behind what, such as `{first}: {{…, forwards_to: {others[0]}}}` or "
             f"`{others[0]}: {{…, forwards_to: {first}}}`",
         )
+
+
+def _missing_templates(file: TargetFile) -> Iterator[TargetError]:
+    beside = file.path.parent
+    for name, tier in file.target.tiers.items():
+        if tier.templates and not (beside / tier.templates).is_dir():
+            yield file.document.error(
+                ["tiers", name, "templates"],
+                f"there is no directory {tier.templates!r}",
+                hint=f"it is looked for in {beside.resolve()}, where this file is",
+            )
 
 
 def _unknown_parameters(file: TargetFile) -> Iterator[TargetError]:

@@ -83,6 +83,7 @@ class StackEnvironment:
     def announce(self) -> str:
         target = self.file.target
         load, entry = target.load, entry_tiers(target)[0]
+        of_target.request(self.file, self.lay_out("<study>/run"))  # fails now, or not in the study
         asked = f"for {load.url}" if load.url else f"path {load.path}"
         announced = (
             f"Load goes to tier {entry} on {', '.join(addresses(target))}, {asked}, and nowhere else: up "
@@ -122,6 +123,7 @@ class StackEnvironment:
         load = self.file.target.load
         with _thrown_away() as directory:
             laid = self.lay_out(directory)
+            of_target.request(self.file, laid)  # every file and variable that it needs is there
             for settings in self._presets():
                 self._validate(laid, settings)
         programs = {Path(path).name for paths in self.programs.values() for path in paths.values()}

@@ -27,17 +27,20 @@ STYLES = {"+": "green", "-": "red", "@": "cyan"}
 def diff_text(
     study: Study, a: str = "baseline", b: str = "best", *, parameters: bool = False
 ) -> str:
-    """A unified diff from trial ``a`` to trial ``b``, each a number, ``baseline`` or ``best``; ``a`` may
-    be ``hosts``, the files as they are there now.
+    """A unified diff from trial ``a`` to trial ``b``, each a number, ``baseline`` or ``best``; either
+    may be ``hosts``, the files as they are there now.
 
     Of their files, as `patch -p1` takes it; with ``parameters``, of the settings that have an
     effect. Empty when they are the same. Raises AutotuneError for a trial there is not, or one that
     was never deployed.
     """
-    if a == HOSTS:
-        trial = trial_named(study.state, b)
+    if HOSTS in (a, b):
+        trial = trial_named(study.state, b if a == HOSTS else a)
         tree = rendered(study.directory, trial)
-        return file_diff(on_hosts(study, tree), tree, HOSTS, f"trial-{trial.number}")
+        now, named = on_hosts(study, tree), f"trial-{trial.number}"
+        if a == HOSTS:
+            return file_diff(now, tree, HOSTS, named)
+        return file_diff(tree, now, named, HOSTS)
     before, after = trial_named(study.state, a), trial_named(study.state, b)
     if parameters:
         return parameter_diff(before, after, declared(study.target))

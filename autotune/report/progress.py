@@ -12,6 +12,7 @@ from typing import Concatenate, ParamSpec, Protocol, Self, TextIO, TypeVar
 
 from autotune import terminal
 from autotune.deploy.deployed import Deployed
+from autotune.errors import AutotuneError
 from autotune.measure.reading import Reading
 from autotune.measure.steal import MUCH
 from autotune.measure.warmup import WarmUpResult
@@ -199,6 +200,7 @@ class WithPage:
     ) -> None:
         self._display, self._directory, self._publish = display, directory, publish
         self._due = time.monotonic() + PAGE_EVERY
+        self._told: set[str] = set()
 
     def __enter__(self) -> Self:
         self._display.__enter__()
@@ -235,8 +237,14 @@ class WithPage:
         self._display.note(text)
 
     def report_error(self, error: Exception) -> None:
-        """A page that cannot be written is no reason to stop measuring."""
-        self._display.note(f"(report.html cannot be written: {error!r}; the study goes on)")
+        """A page, or metrics, that cannot be written are no reason to stop measuring."""
+        why = str(error) if isinstance(error, AutotuneError) else repr(error)
+        if isinstance(error, OSError) and error.strerror:
+            why = error.strerror.lower()
+        if why not in self._told:
+            self._told.add(why)
+            what = "report.html or the metrics" if self._publish else "report.html"
+            self._display.note(f"({what} cannot be written: {why}; the study goes on)")
 
     @ignore_errors
     def _write_metrics(self) -> None:

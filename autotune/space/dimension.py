@@ -74,6 +74,9 @@ class Dimension:
             raise ValueError(f"{self.name}: {format_value(value)} is not a number")  # noqa: TRY004  # of what a user wrote
         if not abs(value) < LARGEST:
             raise ValueError(f"{self.name}: {format_value(value)} is not a number that can be used")
+        least = self.parameter.low
+        if isinstance(least, int | float) and value < 0 <= least and value != self.parameter.stock:
+            raise ValueError(f"{self.name}: {format_value(value)} is below 0")
         if self.integer and value != int(value):
             raise ValueError(f"{self.name}: {value} is not a whole number")
         return value if self.low is None else self.number(value)

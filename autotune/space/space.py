@@ -18,6 +18,7 @@ from autotune.space.facts import HostFacts, smallest
 from autotune.space.repair import Binding, Infeasible, repaired
 from autotune.space.rules import Rule, Vocabulary, base_units, facts_of, limits, orders
 from autotune.target import runtimes
+from autotune.target.document import Location
 from autotune.target.messages import instead, nearest
 from autotune.target.model import ParameterRule, Scalar, Tier
 from autotune.target.read import TargetFile
@@ -176,9 +177,17 @@ def _check_deployments(file: TargetFile, space: Space) -> None:
         except Infeasible as error:
             chosen = ", ".join(f"{name} {value}" for name, value in deployment.items())
             raise file.document.error(
-                ["constraints"], f"with {chosen} nothing can satisfy {error}",
+                _to_mend(file, str(error)), f"with {chosen} nothing can satisfy {error}",
                 hint="relax the constraint, widen the range, or take the software out of `service:`",
             ) from None  # fmt: skip
+
+
+def _to_mend(file: TargetFile, arithmetic: str) -> Location:
+    """Where a target may do something about a rule that cannot be kept."""
+    named = [name for name in file.target.parameters if name in arithmetic]
+    if file.target.constraints or not named:
+        return ["constraints"]
+    return ["parameters", named[-1]]
 
 
 def _limited(space: Space, rules: list[Rule]) -> Space:

@@ -29,6 +29,7 @@ from autotune.study.records import Phase, State, Trial, reduction
 from autotune.study.schedule import Measure
 from autotune.study.store import state_of
 
+WIDEST = 48  # characters of a parameter's name, in the table
 PED_ANOVA = "PED-ANOVA: share in what tells the best trials from the rest (Watanabe et al., 2023)"
 MOST = 60  # measurements that a reduction takes by default
 
@@ -173,7 +174,7 @@ def text(explanation: dict[str, Any]) -> str:
     for effect in listed:
         share = effect["ped_anova"]
         extra = f"   PED-ANOVA {share:.0%}" if share is not None else ""
-        lines.append(f"  {effect['parameter']:40} ±{100 * effect['effect']:.1f} %{extra}")
+        lines.append(f"  {effect['parameter']:{WIDEST}} ±{100 * effect['effect']:.1f} %{extra}")
     if any(effect["ped_anova"] is not None for effect in listed):
         lines.append(f"  {PED_ANOVA}")
     if explanation["interactions"]:
@@ -191,7 +192,7 @@ def _changes(explanation: dict[str, Any]) -> list[str]:
     reduced = explanation["minimal"]
     if reduced is None:
         lines = ["What reverting each change of the winner would cost, by the model:"]
-        lines += [f"  {change['parameter']:40} {100 * (np.exp(-change['loss']) - 1):+.1f} % "
+        lines += [f"  {change['parameter']:{WIDEST}} {100 * (np.exp(-change['loss']) - 1):+.1f} % "
                   f"± {100 * change['sd']:.1f} %" for change in explanation["changes"]]  # fmt: skip
         hint = "`--measure` finds the smallest set of changes that keeps 95 % of the gain."
         return [*lines, "", hint]

@@ -149,6 +149,8 @@ def _by_transports(
     """``restore``, with the transports of the hosts that a study of this target changes: those of
     tiers, and those that make load."""
     target = file.target
+    if target.simulated is not None:
+        return []
     managers = [runtime_module(tier.runtime).RUNTIME.service_manager
                 for tier in target.tiers.values()]  # fmt: skip
     if None in managers or not managers:

@@ -164,8 +164,9 @@ class Storage:
             yield
         except (SQLAlchemyError, StorageInternalError) as error:
             reason = getattr(error.__cause__ or error, "orig", None) or error
+            why = " ".join(masked(str(reason)).partition("(Background on")[0].split())
             raise AutotuneError(
-                f"storage {self.shown} cannot be used: {masked(str(reason)).strip()}",
+                f"storage {self.shown} cannot be used: {why}",
                 hint="`psql` with the same URL shows whether it can be reached; a password belongs in "
                 "~/.pgpass or PGPASSWORD",
             ) from error

@@ -79,6 +79,9 @@ def _request(load: Load) -> Iterator[Finding]:
             if key in load.model_fields_set:
                 yield Finding(("load", key), f"`{key}` and `url` exclude each other",
                               "the URL has both")  # fmt: skip
+        port = re.match(r"https?://[^/:]*:([0-9]+)", load.url)
+        if port and not 1 <= int(port[1]) <= 65535:
+            yield Finding(("load", "url"), f"url: {port[1]} is no port", "ports go from 1 to 65535")
     yield from _tls(load)
     if load.body and load.method in ("GET", "HEAD"):
         yield Finding(("load", "body"), f"{load.method} has no body", "load: {method: POST, …}")

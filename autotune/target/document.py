@@ -44,8 +44,16 @@ WORDS: tuple[tuple[str, str, str | None], ...] = (
         "indented differently from the lines it belongs with",
         "start it in the same column as the keys or items beside it",
     ),
-    (r"expected ',' or '(?P<it>.)'", "a ',' or the closing '{it}' is missing", None),
-    (r"expected the node content", "a value is missing before this", None),
+    (
+        r"expected ',' or '(?P<it>.)'",
+        "a ',' or the closing '{it}' is missing",
+        "close it, or quote text that has a bracket, a brace, a ',' or ': ' in it",
+    ),
+    (
+        r"expected the node content",
+        "a value is missing before this",
+        "give it, or quote text that begins with ':' or ','",
+    ),
     (
         r"expected '<document start>'",
         "this does not go on from what is above it",
@@ -53,7 +61,11 @@ WORDS: tuple[tuple[str, str, str | None], ...] = (
     ),
     (r"unexpected end of stream", "a quote that is never closed", None),
     (r"could not find expected ':'", "a key without its ':'", None),
-    (r"undefined alias '(?P<it>.*)'", "'*{it}' refers to an anchor that is not there", None),
+    (
+        r"undefined alias '(?P<it>.*)'",
+        "'*{it}' refers to an anchor that is not there",
+        "write `&{it}` before the value it stands for, further up",
+    ),
     (r"another document", "a second target in the same file", "one target a file"),
     (r"unknown escape character", "an unknown escape in a quoted text", "use single quotes"),
 )
@@ -93,6 +105,18 @@ class Document:
             steps = steps[:-1]
         return self.places[steps] if steps else (1, 1)
 
+    def value(self, location: Location) -> Any:
+        """What is at ``location``, which is there."""
+        value: Any = self.root
+        for step in location:
+            value = value[step]
+        return value
+
+    def before(self, location: Location) -> str:
+        """What the line of the node at ``location`` has before it."""
+        line, column = self.position(location)
+        return self.text.split("\n")[line - 1][: column - 1].rstrip() if self.text else ""
+
     def error(self, location: Location, message: str, *, hint: str | None = None) -> TargetError:
         """An error that points at the node at ``location``."""
         steps = tuple(location)
@@ -130,9 +154,12 @@ def _excerpt(text: str, line: int, column: int) -> str:
     return f"{source}\n{' ' * (column - 1 - start)}^" if source else ""
 
 
-def load(path: Path) -> Document:
-    """Read a YAML 1.2 mapping. Raises TargetError (file:line:column) when it is not one."""
-    text = read_text(path)
+def load(path: Path, what: str = "a target", start: str = START) -> Document:
+    """Read a YAML 1.2 mapping: ``what`` is expected, and ``start`` how to come by one.
+
+    Raises TargetError (file:line:column) when it is not one.
+    """
+    text = read_text(path, what, start)
     tree = _Tree(path, text)
     try:
         node = _compose(path, text)
@@ -141,36 +168,37 @@ def load(path: Path) -> Document:
         raise TargetError(f"{path}:1:1: nested too deeply for a target") from None
     if not isinstance(root, dict):
         content = "this file is empty" if root is None else f"this is {format_value(root)}"
-        raise TargetError(f"{path}:1:1: a target is a mapping of settings; {content}", hint=START)
+        raise TargetError(f"{path}:1:1: {what} is a mapping of settings; {content}", hint=start)
     return Document(path, root, tree.places, text)
 
 
-def _nearest_target(path: Path) -> str:
-    """The hint for a target that is not there."""
+def _nearest_target(path: Path, start: str) -> str:
+    """The hint for a target, or a file beside it, that is not there."""
     others = [*Path().glob("*.yaml"), *Path("targets").glob("*.yaml"), *path.parent.glob("*.yaml")]
     names = {other.stem: other for other in others}
     meant = nearest(path.stem, names)
-    return f"did you mean {str(names[meant])!r}?" if meant else START
+    return f"did you mean {str(names[meant])!r}?" if meant else start
 
 
-def read_text(path: Path) -> str:
+def read_text(path: Path, what: str = "a target", start: str = START) -> str:
     """What a file holds. Raises TargetError where it cannot be read or is no text."""
     try:
         with path.open("rb") as file:
             content = file.read(MOST_BYTES + 1)
     except OSError as error:
-        hint = _nearest_target(path) if isinstance(error, FileNotFoundError) else None
+        hint = _nearest_target(path, start) if isinstance(error, FileNotFoundError) else None
         if isinstance(error, IsADirectoryError):
-            hint = "name a target file, such as targets/local.yaml"
+            hint = f"name {what} file, such as targets/local.yaml" if start is START else start
         reason = (error.strerror or str(error)).lower()
         raise TargetError(f"{path}: cannot be read: {reason}", hint=hint) from None
     if len(content) > MOST_BYTES:
-        raise TargetError(f"{path}: larger than {MOST_BYTES // 1000} kB, so hardly a target")
+        raise TargetError(f"{path}: larger than {MOST_BYTES // 1000} kB, so hardly {what}")
     try:
         return content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         place = _after(content[: error.start].decode())
-        raise TargetError(f"{path}:{place}: not UTF-8 text", hint=START) from None
+        hint = f"save it as UTF-8; {start}"
+        raise TargetError(f"{path}:{place}: not UTF-8 text", hint=hint) from None
 
 
 def _compose(path: Path, text: str) -> Node | None:
@@ -192,7 +220,8 @@ def _compose(path: Path, text: str) -> Node | None:
     except ReaderError as error:
         place = _after(text[: error.position])
         raise TargetError(
-            f"{path}:{place}: a character that text cannot have (code {error.character})"
+            f"{path}:{place}: a character that text cannot have (code {error.character})",
+            hint="delete it",
         ) from None
     except YAMLError as error:
         first = str(error).split("\n", 1)[0]
@@ -209,7 +238,8 @@ def explain_yaml_error(error: MarkedYAMLError) -> tuple[StreamMark | None, str, 
         mark = begins
     for pattern, words, hint in WORDS:
         if match := re.search(pattern, problem):
-            return mark, f"not valid YAML: {words.format(**match.groupdict())}", hint
+            named = match.groupdict()
+            return mark, f"not valid YAML: {words.format(**named)}", hint and hint.format(**named)
     first_line = (problem or context).split("\n", 1)[0]
     return mark, f"not valid YAML: {first_line}", None
 
@@ -261,7 +291,10 @@ class _Tree:
                     merged = {**self._entries(source), **merged}
                 continue
             if isinstance(key_node.value, list):
-                raise self._error(key_node, "a key must be a word, not a list or a mapping")
+                message = "a key must be a word, not a list or a mapping"
+                raise self._error(
+                    key_node, message, "quote text that begins with a brace or bracket"
+                )
             key = str(key_node.value)
             if key in own:
                 line, _ = _place(own[key][0].start_mark)
@@ -274,7 +307,8 @@ class _Tree:
 
         for source in node.value if isinstance(node, SequenceNode) else [node]:
             if not isinstance(source, MappingNode):
-                raise self._error(node, "`<<` takes a mapping, or a list of mappings")
+                message = "`<<` takes a mapping, or a list of mappings"
+                raise self._error(node, message, "`<<: *NAME`, and `&NAME` before that mapping")
             self._merges += 1
             if self._merges > MOST_MERGES:
                 message = f"more than {MOST_MERGES} merges (`<<`), so hardly a target"
@@ -297,8 +331,8 @@ class _Tree:
             raise self._error(node, f"{format_value(text)} is not a number that can be used")
         return number
 
-    def _error(self, node: Node, message: str) -> TargetError:
-        return _pointing(self.path, self.text, _place(node.start_mark), message)
+    def _error(self, node: Node, message: str, hint: str | None = None) -> TargetError:
+        return _pointing(self.path, self.text, _place(node.start_mark), message, hint)
 
 
 def _number(text: str, kind: str) -> int | float | None:

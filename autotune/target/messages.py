@@ -6,6 +6,7 @@ import difflib
 from collections.abc import Iterable
 
 LONGEST = 40  # characters of a value
+MOST_NAMES = 25  # that a hint lists
 
 
 def same(value: object, other: object) -> bool:
@@ -38,5 +39,7 @@ def instead(name: str, names: Iterable[str]) -> str:
     names = list(names)
     if not names:
         return "there are none"
-    meant = nearest(name, names)
-    return f"did you mean {meant!r}?" if meant else f"expected one of: {', '.join(names)}"
+    if meant := nearest(name, names):
+        return f"did you mean {meant!r}?"
+    more = f", … ({len(names)} in all)" if len(names) > MOST_NAMES else ""
+    return f"expected one of: {', '.join(names[:MOST_NAMES])}{more}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from decimal import Decimal
+from ipaddress import ip_address
 from typing import Annotated, Any, Literal
 
 from pydantic import (
@@ -111,7 +112,18 @@ class Host(Model):
         name, _, port = self.address.rpartition(":")
         if port.isdigit() and name and ":" not in name:
             raise at("address", f"address: it has a port; write `address: {name}, port: {port}`")
+        if re.fullmatch(r"[0-9.]+|[0-9A-Fa-f.]*:[0-9A-Fa-f:.]*", self.address):
+            _check_ip(self.address)
         return self
+
+
+def _check_ip(address: str) -> None:
+    try:
+        ip_address(address)
+    except ValueError:
+        example = "2001:db8::1" if ":" in address else "10.0.0.11"
+        message = f"address: {address} is no IP address, such as {example}"
+        raise at("address", message) from None
 
 
 class Ssh(Model):

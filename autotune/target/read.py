@@ -16,7 +16,7 @@ from autotune.errors import Mistakes, TargetError
 from autotune.target.beds import of_bed
 from autotune.target.coherence import findings
 from autotune.target.document import Document, Location, load
-from autotune.target.fields import ADDRESS, EXPECTED, PATH, URL, USER, Model
+from autotune.target.fields import ADDRESS, EXPECTED, METHOD, PATH, URL, USER, Model
 from autotune.target.messages import format_value, nearest
 from autotune.target.model import Bed, Host, Load, Ssh, Target, Tier
 from autotune.target.override import Override, overridden
@@ -56,9 +56,25 @@ ELSEWHERE = {
     "avg": "name a percentile and its limit, such as `p99: 50ms`",
 }
 HINTS = {
-    "dict_type": "write `name: {…}` for each",
+    "dict_type": "write `name: …` for each, in braces or on a line of its own",
     "tuple_type": "put it in brackets, or each on a line of its own after '- '",
 }
+
+# What is in a value that its pattern refuses, and in a key that is unknown → what to do.
+PATTERN_HINTS = (
+    (ADDRESS, "@", f"write who logs in as `user:`; {LOGIN}"),
+    (ADDRESS, "://", "the name or address alone; what is asked for goes into `load: {url: …}`"),
+    (ADDRESS, r"^\[", "without the brackets, in quotes"),
+    (METHOD, "", "in capitals, such as GET or POST"),
+    (PATH, "://", "a whole URL is `load: {url: …}`"),
+    (PATH, r"[^\x00-\x7f]", "other letters as a browser sends them, such as %C3%BC for ü"),
+    (URL, "@", "a password goes into `headers: {Authorization: 'Basic ${TOKEN}'}`"),
+)
+NAME_HINTS = (
+    ("\xa0", r"replace the no-break space (\xa0) by a plain one"),
+    (":", "a space goes after the ':'"),
+    ("^x-", "an anchor stands where it is first used: `web1: &common {…}`, then `<<: *common`"),
+)
 
 # Kind of finding → what is wrong with {got}.
 WORDS = {
@@ -221,19 +237,34 @@ def _unknown(document: Document, location: Location, kind: type[Model]) -> Targe
     name = str(location[-1])
     if SECRET.search(name.lower()):
         return document.error(location, f"{name!r} does not belong in a target", hint=LOGIN)
-    if ":" in name:
-        return document.error(location, f"unknown key {name!r}", hint="a space goes after the ':'")
     keys = keys_at(location[:-1], kind)
-    hint = None if nearest(name, keys) else ELSEWHERE.get(name.lower())
-    if hint is not None:
+    if hint := _key_hint(document, location, name, keys):
         return document.error(location, f"unknown key {name!r}", hint=hint)
     return document.unknown(location, "key", keys)
+
+
+def _key_hint(document: Document, location: Location, name: str, keys: list[str]) -> str | None:
+    """What somebody may have meant who wrote a key that no near one explains."""
+    for written, hint in NAME_HINTS:
+        if re.search(written, name):
+            return hint
+    if nearest(name, keys):
+        return None
+    value = document.value(location)
+    if value is None and document.before(location).endswith(","):
+        return "a ',' ends a value: none within a number, and several values in brackets, `[a, b]`"
+    if location[0] == "parameters" and isinstance(value, dict):
+        return f"a parameter's name is one word: `{location[1]}.{name}.PARAMETER: {{fixed: VALUE}}`"
+    return ELSEWHERE.get(name.lower())
 
 
 def _missing(document: Document, location: Location) -> TargetError:
     key = location[-1]
     if isinstance(key, int):
-        return document.error(location, f"{_key(location)}: a value is missing")
+        hint = (
+            "`range: [LOWEST, HIGHEST]`, with a ',' between" if _key(location) == "range" else None
+        )
+        return document.error(location, f"{_key(location)}: a value is missing", hint=hint)
     return document.error(location[:-1], f"{key!r} is missing", hint=f"such as `{MISSING[key]}`")
 
 
@@ -275,6 +306,8 @@ def _hint(problem: ErrorDetails, location: Location, of: type[Model]) -> str | N
         return _mapping_hint(location, value, of)
     if kind == "string_type" and isinstance(value, bool | int | float):
         return f'if it is meant as text: "{format_value(value)}"'
+    if kind in ("int_type", "int_from_float", "float_type"):
+        return _number_hint(value)
     if kind == "literal_error" and isinstance(value, str):
         meant = nearest(value, re.findall(r"'([^']*)'", problem["ctx"]["expected"]))
         return f"did you mean {meant!r}?" if meant else None
@@ -282,13 +315,21 @@ def _hint(problem: ErrorDetails, location: Location, of: type[Model]) -> str | N
     return _pattern_hint(pattern, str(value)) or HINTS.get(kind)
 
 
+def _number_hint(value: object) -> str | None:
+    """Who wrote a number as text, or a whole one as none."""
+    try:
+        number = float(value) if isinstance(value, str | float) else float("nan")
+    except ValueError:
+        return None
+    if not number.is_integer():
+        return None
+    return f"write it as {number:.0f}" + (", without quotes" if isinstance(value, str) else "")
+
+
 def _pattern_hint(pattern: str | None, value: str) -> str | None:
-    if pattern == ADDRESS and "@" in value:
-        return f"write who logs in as `user:`; {LOGIN}"
-    if pattern == PATH and "://" in value:
-        return "a whole URL is `load: {url: …}`"
-    if pattern == URL and "@" in value:
-        return "a password goes into `headers: {Authorization: 'Basic ${TOKEN}'}`"
+    for refused_by, written, hint in PATTERN_HINTS:
+        if refused_by == pattern and re.search(written, value):
+            return hint
     return None
 
 

@@ -15,6 +15,10 @@ from autotune.target.read import validated
 
 MOST = 1000  # different ones
 JSON_LINES = (".jsonl", ".ndjson")
+WHAT = "a file of requests"
+START = (
+    "`requests: [{path: /}]`; `autotune workload from-log` writes one; `uris:` takes plain paths"
+)
 Item = TypeVar("Item")
 Path_ = Annotated[str, Field(pattern=PATH)]
 
@@ -73,12 +77,12 @@ class Requests(Model):
 
 def read(path: Path) -> tuple[Visit, ...]:
     """The visits in a file. Raises TargetError with the place of every mistake."""
-    document = _json_lines(path) if path.suffix in JSON_LINES else load(path)
+    document = _json_lines(path) if path.suffix in JSON_LINES else load(path, WHAT, START)
     return validated(document, Requests).requests
 
 
 def _json_lines(path: Path) -> Document:
-    text = read_text(path)
+    text = read_text(path, WHAT, START)
     lines = [(n, line) for n, line in enumerate(text.splitlines(), 1) if line.strip()]
     places: dict[tuple[str | int, ...], tuple[int, int]] = {
         ("requests", index): (number, 1) for index, (number, _) in enumerate(lines)
@@ -91,7 +95,8 @@ def _json_lines(path: Path) -> Document:
             try:
                 visits.append(json.loads(line))
             except ValueError as error:
-                why = f"not JSON: {error}"
-                raise document.error(["requests", index], why) from None
+                why = f"not JSON: {getattr(error, 'msg', error)}"
+                hint = 'a line is {"path": "/a", "weight": 3}'
+                raise document.error(["requests", index], why, hint=hint) from None
     mistakes.raise_all()
     return document

@@ -65,6 +65,8 @@ def close(connection: Connection) -> None:
 def explained(host: SshHost, connection: Connection) -> Iterator[None]:
     """Say in the user's words what the libraries raise while connecting."""
     where = f"{connection.user}@{hostkeys.name_in_file(connection.host, connection.port)}"
+    port = "" if connection.port in (None, 22) else f"-p {connection.port} "
+    by_hand = f"`ssh {port}{connection.user}@{connection.host}`"
     try:
         yield
     except AutotuneError:
@@ -77,12 +79,12 @@ def explained(host: SshHost, connection: Connection) -> Iterator[None]:
     except AuthenticationException:
         raise HostUnreachable(
             f"{host.name}: {where} does not let us in",
-            hint=f"`ssh {where}` must work without a password: by agent, key or ~/.ssh/config",
+            hint=f"{by_hand} must work without a password: by agent, key or ~/.ssh/config",
         ) from None
     except (socket.gaierror, NoValidConnectionsError) as error:
         raise HostUnreachable(
             f"{host.name}: {where}: {error.strerror}",
-            hint=f"`ssh {where}` must work from this machine: check the name, the port and sshd there",
+            hint=f"{by_hand} must work from this machine: check the name, the port and sshd there",
         ) from None
     except TimeoutError:
         raise HostUnreachable(
@@ -91,7 +93,11 @@ def explained(host: SshHost, connection: Connection) -> Iterator[None]:
         ) from None
     except (SSHException, OSError, EOFError) as error:
         reason = str(error) or "the connection was closed"
-        raise HostUnreachable(f"{host.name}: {where}: {reason}") from None
+        no_ssh = "banner" in reason  # the library's word for it
+        raise HostUnreachable(
+            f"{host.name}: {where}: {'no SSH server answers there, or too late' if no_ssh else reason}",
+            hint=f"{by_hand} must work from this machine: check the name, the port and sshd there",
+        ) from None
 
 
 def _configuration(host: SshHost) -> Config:

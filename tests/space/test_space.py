@@ -128,7 +128,8 @@ MEMORY = "cache.memcached.memory: {range: [5MB, 7MB], default: 7MB}"
         ("lb.nginx.worker_connections: {choices: [512, true]}", "true is not a number"),
         ("cache.memcached.threads: {fixed: 1e300}", "is not a number that can be used"),
         ("lb.nginx.multi_accept: {range: [1, 2]}", "has choices, no range"),
-        ("web.php_fpm.max_children: {fixed: -1}", "nothing can satisfy"),
+        ("web.php_fpm.max_children: {fixed: -1}", "-1 is below 0"),
+        ("web.php_fpm.max_children: {fixed: 0}", "nothing can satisfy"),
     ],
 )
 def test_bad_rules_are_said(tmp_path: Path, rule: str, said: str) -> None:

@@ -241,6 +241,20 @@ def test_bad_targets_end_with_one_message(tmp_path: Path, text: str, code: int, 
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.parametrize("command", ["check", "run"])
+def test_a_variable_that_is_missing_is_said_before_anything_is_made(
+    command: str, tmp_path: Path
+) -> None:
+    target = short(tmp_path)
+    text = target.read_text()
+    assert "load: {" in text
+    target.write_text(text.replace("load: {", "load: {headers: {X-Token: '${NO_SUCH}'}, "))
+    done = autotune(command, str(target), *(["--yes"] if command == "run" else []), cwd=tmp_path)
+    assert done.returncode == 3, done.stderr
+    assert "there is no variable NO_SUCH" in done.stderr
+    assert not (tmp_path / "studies").exists()
+
+
 def test_a_port_in_use_is_the_environments_fault(tmp_path: Path) -> None:
     import socket
 
