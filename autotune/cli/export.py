@@ -96,7 +96,7 @@ def apply(
     diffs = [change["diff"].rstrip("\n") for change in planned.values() if change["diff"]]
     confirm("\n".join([*diffs, about, *changes_text(planned)]), yes=yes)
     directory = new_directory(studies, f"{environment.file.target.name}-applied")
-    with reporting(environment, directory, Detail()) as progress:
+    with reporting(environment, directory, Detail(), paged=False) as progress:
         deployed = applying.apply(environment, settings, directory, progress)
     if json_:
         actions = {part: action.name.lower() for part, action in deployed.actions.items()}

@@ -15,7 +15,7 @@ from autotune.report.studies import Study, open_study
 from autotune.report.text import headline
 from autotune.report.trials import describe_counts
 from autotune.report.view import Configuration, StudyView, capacity, study_view
-from autotune.study.records import Phase, Trial
+from autotune.study.records import APPLIED, Phase, Trial
 
 SCHEMA = 1
 EVERY = 2.0  # seconds between looks: reading a journal must not take CPU from what is measured
@@ -145,6 +145,11 @@ def watch(
 
 def _lines(view: StudyView, now: Mapping[str, Any]) -> Iterator[str]:
     units, trials, proof = view.units, now["trials"], now["proof"]
+    if (purpose := view.study.state.purpose) and now["state"] != "running":
+        command = "restore" if purpose == APPLIED else "report"
+        yield f"{view.name}: a configuration was {purpose}"
+        yield f"  next      autotune {command} {view.name}"
+        return
     state = "stopped (no process holds the lock)" if now["state"] == "stopped" else now["state"]
     yield f"{view.name}: {state}" + (f", {now['holder']}" if now["holder"] else "")
     if now["verdict"]:

@@ -12,6 +12,7 @@ from autotune.services.base import Settings
 from autotune.space.space import Space
 from autotune.strict import parse_json
 from autotune.study.context import ProgressReporter, open_study, opened
+from autotune.study.records import APPLIED
 from autotune.target.messages import format_value
 
 LARGEST_RSS = 2**60
@@ -46,7 +47,7 @@ def apply(
     """
     with opened(environment, directory, progress) as context:
         fleet = context.session.fleet
-        open_study(environment, context, directory)
+        open_study(environment, context, directory, APPLIED)
         deployed = fleet.deploy(environment.space.as_given(settings).settings)
         fleet.keep()
         return deployed

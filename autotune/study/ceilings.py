@@ -23,7 +23,7 @@ from autotune.strict import whole
 from autotune.study import trial as trials
 from autotune.study.context import ProgressReporter, TrialContext, open_study, opened
 from autotune.study.measuring import Request
-from autotune.study.records import CACHES, STACK, Phase
+from autotune.study.records import CACHES, MEASURED, STACK, Phase
 from autotune.study.schedule import Measure
 from autotune.target.messages import instead
 from autotune.target.model import Target
@@ -141,7 +141,7 @@ def measure(
         session = context.session
         assert isinstance(session, LoadSession), "asked for stacks of servers only"
         assert isinstance(session.meter, LoadMeter), "asked for stacks of servers only"
-        open_study(environment, context, directory)
+        open_study(environment, context, directory, MEASURED)
         measured = (
             _of_stack(context, session.meter, request)
             if request.tier is None

@@ -104,14 +104,19 @@ def check_stays(environment: Environment) -> None:
     )
 
 
-def open_study(environment: Environment, context: TrialContext, directory: Path) -> None:
-    """Put on record what is run, from where and on what."""
-    record_study(environment, context.store, directory)
+def open_study(
+    environment: Environment, context: TrialContext, directory: Path, purpose: str = ""
+) -> None:
+    """Put on record what is run, from where and on what; ``purpose`` where that is no search."""
+    record_study(environment, context.store, directory, purpose)
 
 
-def record_study(environment: Environment, store: Store, directory: Path) -> None:
+def record_study(
+    environment: Environment, store: Store, directory: Path, purpose: str = ""
+) -> None:
     """The same before any session is open."""
-    store.open_study(directory.name, target_text(environment), **described(environment))
+    more = {"purpose": purpose} if purpose else {}
+    store.open_study(directory.name, target_text(environment), **described(environment), **more)
     store.open_session(versions(), tuple(beds_of(environment)))
 
 

@@ -21,7 +21,7 @@ from autotune.study import trial as trials
 from autotune.study.applying import exported_rss, exported_settings
 from autotune.study.context import ProgressReporter, TrialContext, open_study, opened
 from autotune.study.loop import KNOWN_SD
-from autotune.study.records import Phase, Trial
+from autotune.study.records import MEASURED, Phase, Trial
 from autotune.study.schedule import Measure, acting
 from autotune.target.units import rate
 
@@ -151,7 +151,7 @@ def measure(
 ) -> Measurement:
     """Measure and keep every reading in a directory like a study's."""
     with opened(environment, directory, progress) as context:
-        open_study(environment, context, directory)
+        open_study(environment, context, directory, MEASURED)
         knowing = replace(context, space=context.space.knowing(request.rss))
         if request.against is not None:
             return _alternate(knowing, request, request.against, directory)

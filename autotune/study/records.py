@@ -50,6 +50,7 @@ OPENING = COUNTED - {Phase.SEARCH}
 STACK, CACHES = "stack", "caches"  # what ceilings on record are ``of``
 LEFT_OUT = "left out of this session"  # why a test bed takes no part
 ENVELOPE = frozenset({"event", "at"})  # of a record: what it says is the rest
+APPLIED, MEASURED = "applied", "measured"  # purposes of what searches nothing
 
 
 @dataclass(frozen=True)
@@ -102,7 +103,8 @@ class State:
     largest process of each `tier.service` that any trial had, in bytes. ``capacities`` are those of the
     stack's parts, by trial. ``values`` are what a
     benchmark command answered, by trial, in their order. ``ceilings`` are those measured, of the
-    stack or of its caches alone (``study.ceilings``).
+    stack or of its caches alone (``study.ceilings``). ``purpose`` is ``APPLIED`` or ``MEASURED`` where
+    nothing is searched.
 
     ``beds`` are the test beds of a study on several, ``offsets`` how they differ, ``bed_seconds`` what
     each has spent, and ``set_aside`` says why one no longer takes part in this session. ``shared``: the
@@ -112,6 +114,7 @@ class State:
     trials: tuple[Trial, ...] = ()
     seconds: Mapping[str, float] = field(default_factory=dict)
     started: str | None = None
+    purpose: str = ""
     noise: Mapping[str, Any] | None = None
     bottlenecks: Mapping[int, Mapping[str, Any]] = field(default_factory=dict)
     capacities: Mapping[int, Mapping[str, Any]] = field(default_factory=dict)
@@ -336,7 +339,11 @@ _OF_TRIAL: Mapping[str, Callable[[Record], dict[str, Any]]] = {
     "failed": lambda r: {"failure": r["why"], "fault": r.get("fault", False)},
 }
 _OF_STUDY: Mapping[str, Callable[[State, Record], dict[str, Any]]] = {
-    "study": lambda _, r: {"started": r["started"], "shared": r.get("shared", False)},
+    "study": lambda _, r: {
+        "started": r["started"],
+        "shared": r.get("shared", False),
+        "purpose": str(r.get("purpose", "")),
+    },
     "joined": _joined,
     "trial": lambda state, r: {"trials": (*state.trials, _trial(r))},
     "answered": lambda state, r: {"values": {**state.values, r["trial"]: tuple(r["values"])}},

@@ -28,6 +28,7 @@ from autotune.study.context import (
 )
 from autotune.study.directory import EVENTS
 from autotune.study.ranking import Verdict
+from autotune.study.records import APPLIED, MEASURED
 from autotune.study.store import Store, first_record, state_of
 from autotune.target.beds import chosen
 from autotune.target.read import TargetFile, read
@@ -85,10 +86,17 @@ def _take_over(
 def unfinished(directory: Path, beds: str | None = None) -> Environment:
     """A study that can be continued, understood on today's hosts; ``beds`` are those of its test beds
     that `--beds` names, all of them without. Raises as `finished` does."""
-    if state_of(directory).verdict is not None:
+    state, name = state_of(directory), shlex.quote(directory.name)
+    if state.purpose:
+        again = {APPLIED: f"autotune restore {name}", MEASURED: "autotune measure TARGET"}
+        raise AutotuneError(
+            f"{directory.name} is no study: a configuration was {state.purpose}",
+            hint=again.get(state.purpose),
+        )
+    if state.verdict is not None:
         raise AutotuneError(
             f"study {directory.name} is finished",
-            hint=f"autotune report {shlex.quote(directory.name)}",
+            hint=f"autotune report {name}",
         )
     return finished(directory, beds)
 

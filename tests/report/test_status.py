@@ -13,6 +13,7 @@ from autotune.report.studies import open_study
 from autotune.report.summary import summary
 from autotune.report.view import study_view
 from autotune.study.directory import Lock, find, names
+from autotune.study.start import unfinished
 
 Copied = Callable[[str], Path]
 
@@ -54,6 +55,22 @@ def test_a_study_that_runs_is_read_without_its_lock(copied: Copied) -> None:
         assert "not yet a claim" in said
         assert "autotune resume" not in said
     assert status(study_view(open_study(directory)))["state"] == "stopped"
+
+
+@pytest.mark.parametrize(
+    ("purpose", "following"), [("applied", "autotune restore"), ("measured", "autotune report")]
+)
+def test_what_searched_nothing_is_not_to_be_resumed(
+    purpose: str, following: str, copied: Copied
+) -> None:
+    directory = copied("killed")
+    first, *others = (directory / "events.jsonl").read_text().splitlines(keepends=True)
+    written = json.dumps({**json.loads(first), "purpose": purpose}) + "\n"
+    (directory / "events.jsonl").write_text("".join([written, *others]))
+    said = render_status(study_view(open_study(directory)))
+    assert said == f"killed: a configuration was {purpose}\n  next      {following} killed\n"
+    with pytest.raises(AutotuneError, match="killed is no study"):
+        unfinished(directory)
 
 
 def test_a_damaged_journal_is_named(copied: Copied) -> None:
