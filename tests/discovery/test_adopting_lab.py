@@ -63,9 +63,12 @@ END
 sed -i 's,^\t\ttry_files .*,\t\tproxy_pass http://back;,' /etc/nginx/sites-available/default
 systemctl restart nginx
 """
-# As Debian has it: mpm_prefork and mod_php. The host's own address in place of the loopback one.
+# As Debian has it: mpm_prefork and mod_php, which a machine lacks where Apache was installed after PHP's
+# module. The host's own address in place of the loopback one.
 _MOD_PHP = rf"""
 set -e
+a2dismod -qf mpm_event
+a2enmod -q mpm_prefork php8.2
 rm -f /var/www/html/index.html
 echo '<?php echo "site ", PHP_VERSION, "\n";' >/var/www/html/index.php
 sed -i 's/^-l 127.0.0.1/-l {BACK_ADDRESS}/' /etc/memcached.conf
