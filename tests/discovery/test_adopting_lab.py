@@ -40,14 +40,14 @@ DROP_IN = "/run/systemd/system/nginx.service.d"
     (host.name, host.address) for host in HOSTS[:3]
 )
 # What its administrator did after `apt install nginx php-fpm`: the lines about PHP that Debian's
-# site has in comments, and a page.
+# site has in comments, and a page, of which five children make 250 a second on any machine.
 _SITE = r"""
 set -e
 cd /etc/nginx/sites-available
 sed -i -e '/location ~ \\\.php\$ {/,/^\t#}/ { s/^\t#/\t/; s/^\t\tfastcgi_pass 127/\t#&/ }' default
 sed -i -e 's,/run/php/php[0-9.]*-fpm.sock,/run/php/php8.2-fpm.sock,' default
 mkdir -p /var/www/html
-echo '<?php for ($i = 0, $s = ""; $i < 2000; $i++) { $s = md5($s . $i); } echo "site $s\n";' \
+echo '<?php usleep(20000); for ($i = 0, $s = ""; $i < 2000; $i++) $s = md5($s . $i); echo "site $s\n";' \
     >/var/www/html/index.php
 nginx -t
 systemctl restart php8.2-fpm nginx
@@ -224,7 +224,7 @@ def test_a_short_study_from_the_command_line(ground: Ground, written: Written) -
     text = written.target.read_text()
     target.write_text(
         text.replace("budget: {trials: 40, time: 45m}", "budget: {trials: 3, time: 1h}")
-        .replace("p99: 50ms", "p50: 500ms").replace("max_rate: 5000/s", "max_rate: 200/s")
+        .replace("p99: 50ms", "p50: 500ms")
     )  # fmt: skip
     assert "reachable, as root" in autotune("check", str(target))
     assert "max_children" in autotune("plan", str(target))
