@@ -256,12 +256,14 @@ def first_record_of(
     adopted: Mapping[str, Any] | None = None,
     asked: Mapping[str, str] | None = None,
     beds: Mapping[str, Any] | None = None,
+    purpose: str = "",
 ) -> dict[str, Any]:
     """How a study begins.
 
     ``source`` is the path of its target, ``overrides`` what options said in place of it, ``adopted``
     what was found of the hosts' own files, ``asked`` digests of the files that say what is asked for;
-    ``beds`` has what was found of each test bed, where there are several.
+    ``beds`` has what was found of each test bed, where there are several; ``purpose`` is that of what
+    searches nothing.
     """
     return {
         "event": "study", "schema": SCHEMA, "name": name, "started": now(), "autotune": __version__,
@@ -270,6 +272,7 @@ def first_record_of(
         **({"asked": asked} if asked else {}),
         **({} if adopted is None else {"adopted": adopted}),
         **({"beds": dict(beds)} if beds else {}),
+        **({"purpose": purpose} if purpose else {}),
     }  # fmt: skip
 
 
