@@ -28,13 +28,14 @@ $(systemctl show -P EnvironmentFiles -- "$unit")
 END
 exec systemd-run --quiet --pipe --wait --collect "$@" "$option"
 """
+# The words of $unit's command, a space between.
+UNIT_WORDS = r"""systemctl show -P ExecStart -- "$unit" | sed 's/.*argv\[\]=//; s/ ; .*//; q'"""
 # The words that the main process of $unit was started with, a NUL behind each; one that has given itself
 # another title has them in the unit alone.
-MAIN_WORDS = r"""
+MAIN_WORDS = rf"""
 pid=$(systemctl show -P MainPID -- "$unit")
 case $(tr '\0' ' ' <"/proc/$pid/cmdline") in
-    *': '*\[*\]*) systemctl show -P ExecStart -- "$unit" | sed 's/.*argv\[\]=//; s/ ; .*//' |
-        tr ' \n' '\0\0' ;;
+    *': '*\[*\]*) {UNIT_WORDS} | tr ' \n' '\0\0' ;;
     *) cat "/proc/$pid/cmdline" ;;
 esac
 """

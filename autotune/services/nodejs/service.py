@@ -29,7 +29,7 @@ from autotune.services.diagnosis import (
     Resource,
     counted,
 )
-from autotune.services.unit_files import AS_UNIT, drop_in
+from autotune.services.unit_files import AS_UNIT, UNIT_WORDS, drop_in
 
 UNIT = "nodejs.service"
 DOCS = "nodejs.org, Command-line API"
@@ -60,11 +60,11 @@ OPTIONS = {"max_semi_space_size": "--max-semi-space-size",
            "max_old_space_size": "--max-old-space-size"}  # fmt: skip
 
 # script unit variables (a line each): the unit's own Node starts with them, and ends.
-_CHECK = r"""
+_CHECK = rf"""
 script=$1 unit=$2 variables=$3
 node=node
-for word in $(systemctl show -P ExecStart -- "$unit" | sed 's/.*argv\[\]=//; s/ ; .*//; q'); do
-    case ${word##*/} in node | nodejs) node=$word; break ;; esac
+for word in $({UNIT_WORDS}); do
+    case ${{word##*/}} in node | nodejs) node=$word; break ;; esac
 done
 IFS='
 '

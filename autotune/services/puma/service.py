@@ -21,7 +21,7 @@ from autotune.services.base import (
 )
 from autotune.services.diagnosis import WORKING, by_command
 from autotune.services.readback import backlog_in_force
-from autotune.services.unit_files import AS_UNIT, drop_in
+from autotune.services.unit_files import AS_UNIT, UNIT_WORDS, drop_in
 from autotune.strict import parse_json
 
 UNIT = "puma.service"
@@ -71,19 +71,19 @@ TracePoint.new(:end) do |point|
 end.enable
 """
 # answer script unit…: `ask LAST words…` runs the unit's command so, with these words and LAST at its end.
-_ASK = r"""
+_ASK = rf"""
 place=$(mktemp -d) || exit
 trap 'rm -rf "$place"' EXIT
 printf '%s' "$1" >"$place/answer.rb"
 chmod -R a+rX "$place"
 script=$2 unit=$3
-words=$(systemctl show -P ExecStart -- "$unit" | sed 's/.*argv\[\]=//; s/ ; .*//; q')
+words=$({UNIT_WORDS})
 set -f
-ask() {
+ask() {{
     last=$1
     shift
     sh -c "$script" sh "$unit" "$last" env "RUBYOPT=-r$place/answer" $variables $words "$@"
-}
+}}
 """
 # … variables file: the last of several files counts.
 _CHECK = f"""{_ASK}

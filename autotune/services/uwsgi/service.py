@@ -19,7 +19,7 @@ from autotune.services.base import (
 )
 from autotune.services.diagnosis import WORKING, by_command
 from autotune.services.readback import backlog_in_force
-from autotune.services.unit_files import AS_UNIT, drop_in
+from autotune.services.unit_files import AS_UNIT, UNIT_WORDS, drop_in
 from autotune.strict import parse_json
 
 UNIT = "uwsgi.service"
@@ -55,7 +55,7 @@ PARAMETERS = guided((
 _CHECK = rf"""
 file=$1 name=$2 script=$3 unit=$4
 set --
-words=$(systemctl show -P ExecStart -- "$unit" | sed 's/.*argv\[\]=//; s/ ; .*//; q')
+words=$({UNIT_WORDS})
 case $words in /etc/init.d/*) words=/usr/bin/uwsgi inherited={INHERITED} ;; esac
 for word in $words; do
     case $next$word in
