@@ -115,8 +115,9 @@ def record_study(
     environment: Environment, store: Store, directory: Path, purpose: str = ""
 ) -> None:
     """The same before any session is open."""
-    more = {"purpose": purpose} if purpose else {}
-    store.open_study(directory.name, target_text(environment), **described(environment), **more)
+    store.open_study(
+        directory.name, target_text(environment), **described(environment), purpose=purpose
+    )
     store.open_session(versions(), tuple(beds_of(environment)))
 
 

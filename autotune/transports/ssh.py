@@ -115,9 +115,9 @@ class Exchange:
         silent_since, looks = math.inf, 0  # since the command has ended
         while not self._drained():
             now, ended = time.monotonic(), self.channel.exit_status_ready()
-            if now > self.deadline and not ended:
-                raise TimeoutError
             if now > self.deadline:
+                if not ended:
+                    raise TimeoutError
                 break  # a daemon it left behind may write for ever
             if self._moved():
                 silent_since, looks = math.inf, 0
