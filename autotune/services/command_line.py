@@ -47,12 +47,6 @@ def options(
         yield Directive(Word(short.get(name, name), word.start), (argument,))
 
 
-def last(config: Config, option: str) -> str:
-    """What an option is given last; empty where it is not there."""
-    values = [placed.words[0] for placed in config.called(option) if placed.words]
-    return values[-1] if values else ""
-
-
 def gather(tree: Tree, unit: str, options: Options) -> Config:
     """The file whose command counts, with its options; beside it the drop-in that may come."""
     drop_in = unit_files.drop_in(unit)

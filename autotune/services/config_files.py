@@ -15,6 +15,8 @@ from functools import cached_property
 from itertools import count
 from posixpath import dirname, join, normpath
 
+from autotune.strict import is_whole
+
 _LINKS = 40  # as many as Linux follows
 LARGEST = 64 * 2**20  # bytes of all files of a host: an archive may be packed a thousand times
 
@@ -170,6 +172,16 @@ class Config:
 
     def called(self, name: str) -> tuple[PlacedDirective, ...]:
         return tuple(placed for placed in self.directives if placed.name == name)
+
+    def last(self, name: str, default: str = "") -> str:
+        """The first word of the last directive of that name that has any."""
+        words = [placed.words[0] for placed in self.called(name) if placed.words]
+        return words[-1] if words else default
+
+    def number(self, name: str, default: int) -> int:
+        """What `last` says, where that is a whole number."""
+        word = self.last(name)
+        return int(word) if is_whole(word) else default
 
 
 def included(directive: Directive) -> str | None:

@@ -12,6 +12,7 @@ from autotune.services.base import Argv, Role, Settings, Site
 
 # How directly a rule sees its cause.
 TOLD, MEASURED, INFERRED = 0.95, 0.85, 0.7
+QUEUED = 0.25  # of the looks at a socket found connections waiting: less is a burst
 FULL = 0.90  # of a CPU, a link, a pool: what is left over is lost to bursts
 # Names of counters for servers that say what their workers do: with a request in hand, or kept for
 # the next one of a connection.
@@ -204,7 +205,7 @@ def too_few(workers: str, threads: str = "threads") -> Rule:
         limit = (part.setting(workers) or activity.workers) * each
         # At a TCP port it is not seen what was accepted: nothing waits there while a worker is free.
         busy = not activity.occupied or activity.occupied >= 0.75 * limit
-        waits = activity.queued >= 0.25 and busy
+        waits = activity.queued >= QUEUED and busy
         accepted = each > 1 and activity.accepted >= 1.25 * limit
         if not activity.workers or not (waits or accepted):
             return None

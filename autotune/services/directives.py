@@ -309,12 +309,27 @@ def before(name: str) -> Callable[[Config], Position | None]:
     return position
 
 
-def line_end(config: Config, path: str, place: int) -> Position:
-    """The end of the line that ``place`` is in."""
-    return path, place + len(config.texts[path][place:].partition("\n")[0])
+def below(*names: str, only: bool = False) -> Callable[[Config], Position | None]:
+    """The end of the line of the first directive of these names, or of the ``only`` one there is."""
+
+    def position(config: Config) -> Position | None:
+        heads = [placed for name in names for placed in config.called(name)]
+        if not heads or (only and len(heads) > 1):
+            return None
+        path, place = heads[0].end
+        return path, place + len(config.texts[path][place:].partition("\n")[0])
+
+    return position
 
 
 def at_end(config: Config) -> Position | None:
     """Behind everything in the main file."""
     text = config.texts.get(config.main)
     return (config.main, len(text)) if text is not None else None
+
+
+def last_line(config: Config, default: Value, before: str, value: str) -> Absent:
+    """A line of its own behind everything in the main file: ``before``, and an expression's ``value``."""
+    text = config.texts.get(config.main, "")
+    first, end = ("", r"\n") if text.endswith("\n") or not text else (r"\n", "")
+    return Absent(default, at_end, f'"{first}{before}" ~ {value} ~ "{end}"')

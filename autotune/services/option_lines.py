@@ -22,16 +22,14 @@ from autotune.services.directives import (
     NUMBER,
     REAL,
     YES_NO,
-    Absent,
     Accepts,
     Adopted,
     Notation,
     Tunable,
-    at_end,
+    last_line,
     map_directives,
 )
 from autotune.services.readback import Parser, number
-from autotune.strict import is_whole
 
 _NOTATIONS: dict[type[Value], Notation] = {bool: YES_NO, int: NUMBER, float: REAL}
 _WORD = re.compile(r""""(?:\\.|[^"\\\n])*"|'[^'\n]*'|[^\s]+""")
@@ -87,7 +85,7 @@ def adoption(
     def find(host: RunningHost) -> Iterator[RunningService]:
         if layout := layout_of(host, layouts):
             config = gather(host.tree, layout.main, read, includes)
-            listens = last_number(config, port, service.port)
+            listens = config.number(port, service.port)
             yield RunningService(
                 host=host, key=service.key, config=config, kind=service.role, port=listens,
                 listen=_address(config, address), loses=loses(config),
@@ -111,22 +109,13 @@ def adoption(
 def _tunables(service: Service, options: Mapping[str, str], config: Config) -> Iterator[Tunable]:
     """What the main file does not have goes to its end; the stock value is what it is then."""
     stock = {parameter.name: parameter.stock for parameter in service.parameters}
-    text = config.texts.get(config.main, "")
-    first, last = ("", r"\n") if text.endswith("\n") or not text else (r"\n", "")
     for option, name in options.items():
         notation = _NOTATIONS[type(stock[name])]
-        line = f'"{first}{option} " ~ {notation.write(name)} ~ "{last}"'
-        yield Tunable(name, option, notation, absent=Absent(stock[name], at_end, line))
+        absent = last_line(config, stock[name], f"{option} ", notation.write(name))
+        yield Tunable(name, option, notation, absent=absent)
 
 
 def _address(config: Config, option: str) -> str:
     """The first of the addresses it listens at; empty where it listens at every one."""
-    values = [directive.words[0] for directive in config.called(option) if directive.words]
-    first = values[-1].strip("\"'").partition(",")[0].removeprefix("-") if values else ""
+    first = config.last(option).strip("\"'").partition(",")[0].removeprefix("-")
     return "" if first in ("", "*", "0.0.0.0", "::") else first  # noqa: S104  # read, not bound
-
-
-def last_number(config: Config, option: str, default: int) -> int:
-    """The number an option is given last."""
-    values = [directive.words[0] for directive in config.called(option) if directive.words]
-    return int(values[-1]) if values and is_whole(values[-1]) else default

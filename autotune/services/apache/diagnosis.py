@@ -12,6 +12,7 @@ from autotune.services.diagnosis import (
     INFERRED,
     KEPT,
     MEASURED,
+    QUEUED,
     TOLD,
     WORKING,
     CounterQuery,
@@ -22,7 +23,6 @@ from autotune.services.diagnosis import (
     Resource,
 )
 
-QUEUED = 0.25  # of the looks found connections waiting: less is a burst
 AROUND = 2  # times it is asked in any reading: before there is load and after
 BUSY = 0.75  # of the workers, which are asked for once a second
 # Waiting connections per worker: they add less than a tenth of a request's time (Little's law).

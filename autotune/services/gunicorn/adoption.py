@@ -14,7 +14,7 @@ from autotune.services import app_server, command_line, unit_environment, unit_f
 from autotune.services.adoption import Adoption, RunningHost, RunningService
 from autotune.services.app_server import Candidate
 from autotune.services.base import Parameter
-from autotune.services.command_line import Words, last
+from autotune.services.command_line import Words
 from autotune.services.config_files import Config, Directive, Tree, Word
 from autotune.services.directives import NUMBER, Absent, Accepts, Adopted, Tunable, joined
 from autotune.services.gunicorn.service import NAMES, PARAMETERS, UNIT, Gunicorn
@@ -66,7 +66,7 @@ def _candidates(host: RunningHost) -> Iterator[Candidate | str]:
 
 def _listens(tree: Tree, config: Config, unit: str) -> str:
     """A TCP port, or the name of a unix socket. What systemd opens for it counts more than its own."""
-    bind = last(config, "--bind") or _written(tree, config, unit, "bind") or "127.0.0.1:8000"
+    bind = config.last("--bind") or _written(tree, config, unit, "bind") or "127.0.0.1:8000"
     place = unit_files.opened(tree, unit) or str(bind)
     is_socket = place.startswith(("unix:", "/"))
     return re.sub("^unix:(//)?", "", place) if is_socket else place.rpartition(":")[2]
@@ -75,7 +75,7 @@ def _listens(tree: Tree, config: Config, unit: str) -> str:
 def tune(service: RunningService, accepts: Accepts) -> Adopted:
     """Every parameter that is no expression in the configuration file; the command counts more."""
     config, tree, unit = service.config, service.host.tree, service.unit
-    kind = last(config, "--worker-class") or _written(tree, config, unit, "worker_class") or "sync"
+    kind = config.last("--worker-class") or _written(tree, config, unit, "worker_class") or "sync"
     left = {} if kind in _THREADED else {"threads": f"a worker of class {kind} has none"}
     if unit_files.opened(tree, unit):
         left["backlog"] = "it is the `Backlog=` of its socket unit"
@@ -112,7 +112,7 @@ def _path(tree: Tree, config: Config, unit: str) -> str:
     }
     named = [word.text for word in arguments.get("--config", ())]
     return join(
-        directory, (last(config, "--config") or "".join(named)).removeprefix("file:") or _FILE
+        directory, (config.last("--config") or "".join(named)).removeprefix("file:") or _FILE
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 from autotune.services import unit_environment, unit_files
 from autotune.services.adoption import Adoption, RunningHost, RunningService
@@ -18,9 +18,8 @@ from autotune.services.directives import (
     Accepts,
     Adopted,
     Notation,
-    Position,
     Tunable,
-    line_end,
+    below,
     map_directives,
 )
 from autotune.services.haproxy import syntax
@@ -45,9 +44,7 @@ def find(host: RunningHost) -> Iterator[RunningService | str]:
     if others := _others(host.tree):
         yield f"HAProxy reads other files than {MAIN}: {others[0]}"
     elif config.unread:
-        yield "; ".join(
-            f"{path}: {why}: HAProxy is not tuned" for path, why in config.unread.items()
-        )
+        yield "; ".join(f"{p}: {why}: HAProxy is not tuned" for p, why in config.unread.items())
     elif not ports:
         yield "HAProxy listens nowhere: not adopted, `load: {url: …}` by hand"
     else:
@@ -105,7 +102,7 @@ def _tunables(service: RunningService) -> Iterator[Tunable]:
         blocks = ("global",) if section == "global" else PROXIES
         written = directive.replace("server ", "default-server ")
         line = rf'"\n    {written}' + ('"' if notation is FLAG else f' " ~ {notation.write(name)}')
-        absent = Absent(default, _top_of(section), line) if default is not None else None
+        absent = Absent(default, below(section, only=True), line) if default is not None else None
         yield Tunable(name, directive, notation, blocks, absent=absent)
 
 
@@ -117,18 +114,6 @@ def _timeouts(config: Config) -> Iterator[tuple[str, str, str, Notation, Value |
         values[name] = milliseconds.pop() if len(milliseconds) == 1 else None
         parameter = f"timeout_{name.replace('-', '_')}"
         yield "defaults", parameter, f"timeout {name}", MILLISECONDS, values[name]
-
-
-def _top_of(section: str) -> Callable[[Config], Position | None]:
-    """The end of the line that begins the only section of that name."""
-
-    def position(config: Config) -> Position | None:
-        headers = config.called(section)
-        if len(headers) != 1:
-            return None
-        return line_end(config, headers[0].path, headers[0].directive.name.end)
-
-    return position
 
 
 ADOPTION = Adoption(

@@ -6,6 +6,7 @@ import re
 
 from autotune.services.diagnosis import (
     MEASURED,
+    QUEUED,
     CounterQuery,
     Diagnosis,
     Finding,
@@ -13,8 +14,6 @@ from autotune.services.diagnosis import (
     Resource,
 )
 from autotune.services.haproxy.stats import QUESTION, asking, counters, socket_of
-
-SEEN = 0.25  # of the looks found connections waiting: less is a burst
 
 
 def _connections(part: PartReading) -> Finding | None:
@@ -29,7 +28,7 @@ def _connections(part: PartReading) -> Finding | None:
             f"up to {counted['qmax']:.0f} requests waited {waited:.0f} ms on average for a web host that"
             f" answers in {answered:.0f} ms and is given {limit} at one time: raise server_maxconn"
         )
-    elif sessions and counted["smax"] >= sessions and activity.queued >= SEEN:
+    elif sessions and counted["smax"] >= sessions and activity.queued >= QUEUED:
         why = (
             f"all of its {sessions:.0f} connections were taken, {activity.waiting:.0f} waited at its"
             f" socket (up to {activity.waiting_max}): raise maxconn"

@@ -70,8 +70,4 @@ def counters(text: str) -> Mapping[str, float]:
     worst = {name: max((row.get(name, 0.0) for row in backends), default=0.0)
              for name in ("qmax", "qtime", "rtime")}  # fmt: skip
     fullest = max(frontends, key=lambda row: row.get("smax", 0.0) / row["slim"], default={})
-    return {
-        **sums,
-        **worst,
-        **{name: fullest[name] for name in ("smax", "slim") if name in fullest},
-    }
+    return sums | worst | {name: fullest[name] for name in ("smax", "slim") if name in fullest}

@@ -23,16 +23,14 @@ from autotune.services.directives import (
     Accepts,
     Adopted,
     Notation,
-    Position,
     Tunable,
+    below,
     joined,
-    line_end,
     map_directives,
     size,
 )
 from autotune.services.mariadb import syntax
 from autotune.services.mariadb.parameters import PARAMETERS
-from autotune.services.option_lines import last_number
 
 MAIN, OTHER = "/etc/mysql/my.cnf", "/etc/my.cnf"
 LAYOUTS = (
@@ -42,7 +40,7 @@ LAYOUTS = (
 SOCKET = "/run/mysqld/mysqld.sock"
 # What the server reads; the last that says something counts, where no version is named.
 _GROUP = re.compile(r"(?:mysqld|mariadbd?|server|client-server|galera)(?P<version>-[0-9.]+)?")
-_PLAIN = ("mysqld", "mariadb", "mariadbd", "server")
+_PLAIN = ("[mysqld]", "[mariadb]", "[mariadbd]", "[server]")
 _COUNT = Notation(size("B").read)  # without a unit too: 4K is 4096 of them
 _PREFIXES = ("skip_", "disable_", "enable_", "maximum_")
 _SHORTEST = 6  # characters of an option's name that stand for all of it, where no other has them
@@ -69,21 +67,21 @@ def find(host: RunningHost) -> Iterator[RunningService | str]:
         return
     config = read(host.tree, layout.main)
     yield RunningService(host=host, key="mariadb", config=config, kind="db",
-                         port=last_number(config, "port", 3306),
-                         listen=_says(config, "socket", SOCKET),
+                         port=config.number("port", 3306),
+                         listen=config.last("socket", SOCKET),
                          unit=not_debian(layout))  # fmt: skip
 
 
 def tune(service: RunningService, accepts: Accepts) -> Adopted:
     """Every parameter: what no file says can be set below the last group of the server's."""
-    clients = last_number(service.config, "max_connections", 151)
+    clients = service.config.number("max_connections", 151)
     # What it works out itself where no file says it, as the manual has it.
     worked_out = {
         "back_log": min(900, 50 + clients // 5),
         "thread_cache_size": min(256, clients),
         "thread_pool_size": service.host.processors,
         # Asked for without a size it has this one; with a size it need not be asked for.
-        "query_cache_size": int(_says(service.config, "query_cache_type").lower() in ("1", "on")),
+        "query_cache_size": int(service.config.last("query_cache_type").lower() in ("1", "on")),
     }
     otherwise = dict(_otherwise(service.config))
     left = {name: f"`{option}` says it in another way: `{name} = …` has it tuned"
@@ -102,16 +100,11 @@ def _otherwise(config: Config) -> Iterator[tuple[str, str]]:
         )
 
 
-def _says(config: Config, name: str, default: str = "") -> str:
-    words = [placed.words[0] for placed in config.called(name) if placed.words]
-    return words[-1] if words else default
-
-
 def _tunables(worked_out: Mapping[str, Value]) -> Iterator[Tunable]:
     for parameter in PARAMETERS:
         name, notation = parameter.name, _notation(parameter)
         line = rf'"\n{name} = " ~ {notation.write(name)}'
-        absent = Absent(worked_out.get(name, parameter.stock), _below_group, line)
+        absent = Absent(worked_out.get(name, parameter.stock), below(*_PLAIN), line)
         yield Tunable(name, name, notation, absent=absent)
 
 
@@ -122,13 +115,6 @@ def _notation(parameter: Parameter) -> Notation:
         return size(parameter.unit)
     words = {str(choice).lower(): choice for choice in parameter.choices if isinstance(choice, str)}
     return Notation(lambda text: words.get(text.lower())) if words else _COUNT
-
-
-def _below_group(config: Config) -> Position | None:
-    """The end of a line that begins a group of the server's."""
-    for placed in (placed for group in _PLAIN for placed in config.called(f"[{group}]")):
-        return line_end(config, placed.path, placed.directive.name.start)
-    return None
 
 
 ADOPTION = Adoption(

@@ -19,7 +19,15 @@ from autotune.services.base import (
     Site,
     guided,
 )
-from autotune.services.diagnosis import FULL, MEASURED, Diagnosis, Finding, PartReading, Resource
+from autotune.services.diagnosis import (
+    FULL,
+    MEASURED,
+    QUEUED,
+    Diagnosis,
+    Finding,
+    PartReading,
+    Resource,
+)
 from autotune.services.php_fpm.syntax import assignments
 from autotune.services.readback import listen_backlog
 
@@ -29,8 +37,7 @@ on_restart = partial(base.on_restart, source=SOURCE)
 DYNAMIC = (("pm", ("dynamic",)),)
 
 PARAMETERS = guided((
-    on_reload("pm",
-        "Whether the number of children is fixed, follows the load, or starts from none.",
+    on_reload("pm", "Whether the number of children is fixed, follows the load, or starts from none.",
         choices=("static", "dynamic", "ondemand"), stock="dynamic", recommended="static"),
     on_reload("max_children", "PHP processes, and so requests worked on, at one time.",
         low=2, high=256, log=True, stock=5, recommended="8 * cpus", published={Role.APP: 75}),
@@ -45,8 +52,7 @@ PARAMETERS = guided((
     on_reload("max_requests",
         "Requests after which a child is replaced, its connections with it; 0 is never.",
         choices=(0, 500, 2000, 10_000), stock=0),
-    on_restart("listen_backlog",
-        "Requests that may wait for a child; the kernel caps it at somaxconn.",
+    on_restart("listen_backlog", "Requests that may wait for a child; the kernel caps it at somaxconn.",
         low=64, high=65535, log=True, stock=511, recommended=4096),
 ),
     capacity="pm max_children+ start_servers+ min_spare_servers+ max_spare_servers+ max_requests"
@@ -154,7 +160,7 @@ def _children(part: PartReading) -> Finding | None:
     """All children have a request in hand and more requests wait at the socket."""
     pool = part.activity
     limit = part.setting("max_children") or pool.workers
-    if not pool.workers or pool.queued < 0.25 or pool.occupied < 0.75 * pool.workers:
+    if not pool.workers or pool.queued < QUEUED or pool.occupied < 0.75 * pool.workers:
         return None
     meanwhile = f" while {part.idle:.0%} of the CPU was idle" if part.idle is not None else ""
     move = "raise max_children"

@@ -10,13 +10,12 @@ from autotune.services.adoption import Adoption, RunningHost, RunningService
 from autotune.services.base import Parameter
 from autotune.services.config_files import Config, PlacedDirective, Tree, gather
 from autotune.services.directives import (
-    Absent,
     Accepts,
     Adopted,
     Notation,
     Tunable,
-    at_end,
     joined,
+    last_line,
     map_directives,
 )
 from autotune.services.postgresql import syntax
@@ -88,8 +87,7 @@ def _value(last: Last, name: str, default: str) -> str:
 def _tunable(config: Config, parameter: Parameter) -> Tunable:
     """What the files do not have goes to the end of the main one."""
     name, expression = parameter.name, syntax.written(parameter)
-    first, end = ("", r"\n") if config.texts.get(config.main, "").endswith("\n") else (r"\n", "")
-    absent = Absent(parameter.stock, at_end, f'"{first}{name} = " ~ {expression} ~ "{end}"')
+    absent = last_line(config, parameter.stock, f"{name} = ", expression)
     bare = _BARE.get(name, parameter.unit)
     notation = Notation(lambda text: syntax.meaning(parameter, text, bare), lambda _: expression)
     return Tunable(name, name, notation, absent=absent, last=True)

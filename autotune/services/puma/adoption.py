@@ -12,7 +12,7 @@ from autotune.services import app_server, command_line, unit_environment, unit_f
 from autotune.services.adoption import Adoption, RunningHost, RunningService
 from autotune.services.app_server import Candidate
 from autotune.services.base import Parameter
-from autotune.services.command_line import Words, last
+from autotune.services.command_line import Words
 from autotune.services.config_files import Config, Directive, PlacedDirective, Word
 from autotune.services.directives import (
     NUMBER,
@@ -22,8 +22,8 @@ from autotune.services.directives import (
     Notation,
     Position,
     Tunable,
-    at_end,
     joined,
+    last_line,
     map_directives,
 )
 from autotune.services.puma import syntax
@@ -81,12 +81,12 @@ def _candidates(host: RunningHost) -> Iterator[Candidate | str]:
 def _path(host: RunningHost, command: Config, environment: Environment) -> str:
     """The configuration file that it reads."""
     unit = environment.unit
-    directory = last(command, "--dir") or unit_files.option(host.tree, unit, "WorkingDirectory")
+    directory = command.last("--dir") or unit_files.option(host.tree, unit, "WorkingDirectory")
     names = (environment.value(name) for name in ("APP_ENV", "RACK_ENV", "RAILS_ENV"))
-    name = last(command, "--environment") or next(filter(None, names), "development")
+    name = command.last("--environment") or next(filter(None, names), "development")
     paths = [join(directory.lstrip("-") or "/", path)
              for path in (f"config/puma/{name}.rb", "config/puma.rb")]  # fmt: skip
-    if own := last(command, "--config"):
+    if own := command.last("--config"):
         return join(directory.lstrip("-") or "/", own)
     return next((path for path in paths if host.tree.real(path) in host.tree.files), paths[-1])
 
@@ -174,8 +174,7 @@ def _absent(config: Config, environment: Environment, parameter: Parameter) -> S
         sign = "&" if any("?" in bind for bind in binds) else "?"
         absent = Absent(parameter.stock, _end_of_address, f'"{sign}backlog=" ~ backlog')
     elif name != "max_fast_inline":  # not every version has it
-        first, last = ("", r"\n") if config.texts[config.main].endswith("\n") else (r"\n", "")
-        absent = Absent(parameter.stock, at_end, f'"{first}{name} " ~ {name} ~ "{last}"')
+        absent = last_line(config, parameter.stock, f"{name} ", name)
     return Tunable(name, name, notation, absent=absent)
 
 

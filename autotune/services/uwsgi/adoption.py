@@ -15,10 +15,9 @@ from autotune.services.directives import (
     Absent,
     Accepts,
     Adopted,
-    Position,
     Tunable,
+    below,
     joined,
-    line_end,
     map_directives,
 )
 from autotune.services.uwsgi import syntax
@@ -112,15 +111,9 @@ def tune(service: RunningService, accepts: Accepts) -> Adopted:
         elif any(placed.directive.within for placed in config.called(option)):
             left[name] = app_server.conditional(config.main)
         else:
-            absent = Absent(default, _head, line)
+            absent = Absent(default, below(syntax.SECTION), line)
             tunables.append(Tunable(name, option, NUMBER, absent=absent, last=True))
     return joined(Adopted(left=left), map_directives(config, tunables, accepts))
-
-
-def _head(config: Config) -> Position | None:
-    """The end of the line with the name of the section."""
-    heads = config.called(syntax.SECTION)
-    return line_end(config, heads[0].path, heads[0].end[1]) if heads else None
 
 
 ADOPTION = Adoption(
