@@ -6,13 +6,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from autotune.deploy.host_state import (
-    FileState,
-    HostPlan,
-    HostState,
-    ObservedHost,
-    switched,
-)
+from autotune.deploy.host_state import FileState, HostPlan, HostState, ObservedHost, switched
 from autotune.deploy.runtime import Check, Layout
 from autotune.deploy.stack import Part, Stack
 from autotune.errors import AutotuneError

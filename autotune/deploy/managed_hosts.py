@@ -12,13 +12,7 @@ from autotune.deploy.desired_state import plan_host
 from autotune.deploy.host import ManagedHost
 from autotune.deploy.host_commands import KEPT, ORIGINALS
 from autotune.deploy.host_lock import Lease
-from autotune.deploy.host_state import (
-    HostPlan,
-    HostState,
-    ObservedHost,
-    ServiceManager,
-    unlike,
-)
+from autotune.deploy.host_state import HostPlan, HostState, ObservedHost, ServiceManager, unlike
 from autotune.deploy.runtime import Note
 from autotune.errors import AutotuneError, LockedError, joined
 from autotune.target.beds import study_of

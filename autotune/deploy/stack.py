@@ -6,16 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from graphlib import TopologicalSorter
 
-from autotune.services.base import (
-    Conditions,
-    Endpoint,
-    Own,
-    Role,
-    Service,
-    Settings,
-    Site,
-    met,
-)
+from autotune.services.base import Conditions, Endpoint, Own, Role, Service, Settings, Site, met
 from autotune.services.registry import PORTS, Placed, of_role, parts, placed
 from autotune.space.facts import HostFacts
 from autotune.target.model import Target

@@ -22,13 +22,7 @@ from autotune.environments.peak import Peak
 from autotune.estimate import Estimate, PartCapacity
 from autotune.measure import Capacity, Limits, Reading, Slo, search
 from autotune.measure.steal import MUCH, Steal, worst
-from autotune.measure.warmup import (
-    MOST_WINDOWS,
-    PREFILLED_STEPS,
-    STEPS,
-    WarmUpResult,
-    warm_up,
-)
+from autotune.measure.warmup import MOST_WINDOWS, PREFILLED_STEPS, STEPS, WarmUpResult, warm_up
 from autotune.services.base import Settings
 from autotune.services.registry import named
 

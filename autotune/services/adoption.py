@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from autotune.services.base import Role
@@ -67,9 +67,6 @@ class RunningService:
     unit: str = ""
 
 
-DEBIAN = "Debian, Ubuntu"
-
-
 @dataclass(frozen=True)
 class Layout:
     """Where ``distributions`` have a service: its unit, and the file it reads first."""
@@ -78,28 +75,33 @@ class Layout:
     unit: str
     main: str
 
-
-def layout_of(host: RunningHost, layouts: Sequence[Layout]) -> Layout | None:
-    """The first whose unit runs on a host and whose file is there; or else Debian's, if that runs."""
-    running = [layout for layout in layouts if host.runs(layout.unit)]
-    present = [layout for layout in running if host.tree.real(layout.main) in host.tree.files]
-    return next(iter((*present, *(its for its in running if its.distributions == DEBIAN))), None)
+    @property
+    def own_unit(self) -> str:
+        """What `RunningService.unit` says: nothing of Debian's, which is what `Service` declares."""
+        return "" if self.distributions.startswith("Debian") else self.unit
 
 
-def not_debian(layout: Layout) -> str:
-    """What `RunningService.unit` says: nothing of Debian's, which is what `Service` declares."""
-    return "" if layout.distributions == DEBIAN else layout.unit
+class Layouts(tuple[Layout, ...]):
+    """Every layout of a service."""
 
+    __slots__ = ()
 
-def beside_debian(layouts: Sequence[Layout]) -> tuple[str, ...]:
-    """Units that Debian does not have, for `Adoption.elsewhere`."""
-    units = {layout.unit for layout in layouts if layout.distributions == DEBIAN}
-    return tuple(dict.fromkeys(layout.unit for layout in layouts if layout.unit not in units))
+    def of(self, host: RunningHost) -> Layout | None:
+        """The first whose unit runs on a host and whose file is there; or else Debian's, if that runs."""
+        running = [layout for layout in self if host.runs(layout.unit)]
+        present = (layout for layout in running if host.tree.real(layout.main) in host.tree.files)
+        return next(present, None) or next((its for its in running if not its.own_unit), None)
 
+    @property
+    def elsewhere(self) -> tuple[str, ...]:
+        """Units that Debian does not have, for `Adoption.elsewhere`."""
+        units = {layout.unit for layout in self if not layout.own_unit}
+        return tuple(dict.fromkeys(layout.unit for layout in self if layout.unit not in units))
 
-def runs_any(layouts: Sequence[Layout]) -> str:
-    """A condition of sh that one of the units runs, for `Adoption.version`."""
-    return "{ " + " || ".join(f"runs {layout.unit}" for layout in layouts) + "; }"
+    @property
+    def running(self) -> str:
+        """A condition of sh that one of the units runs, for `Adoption.version`."""
+        return "{ " + " || ".join(f"runs {layout.unit}" for layout in self) + "; }"
 
 
 @dataclass(frozen=True)

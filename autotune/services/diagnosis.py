@@ -196,6 +196,20 @@ def counted(kind: str, why: str, resource: Resource = Resource.WORKERS) -> Rule:
     return rule
 
 
+def frequent(
+    counter: str, of: str, share: float, least: int, resource: Resource, what: str, move: str
+) -> Rule:
+    """Of a counter that says what lacks where it is ``share`` of another, and ``least``, or more."""
+
+    def rule(part: PartReading) -> Finding | None:
+        times, total = (part.activity.counters.get(name, 0.0) for name in (counter, of))
+        if times < least or times < share * total:
+            return None
+        return Finding(resource, f"{times:.0f} {what}, {of} {total:.0f}: {move}", INFERRED)
+
+    return rule
+
+
 def too_few(workers: str, threads: str = "threads") -> Rule:
     """Of a server with ``threads`` in each of its ``workers``, as its parameters are called: all have a
     request in hand, and more wait, at the socket or accepted by workers with threads."""

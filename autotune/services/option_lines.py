@@ -5,17 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping
 
-from autotune.services.adoption import (
-    DEBIAN,
-    Adoption,
-    Layout,
-    RunningHost,
-    RunningService,
-    beside_debian,
-    layout_of,
-    not_debian,
-    runs_any,
-)
+from autotune.services.adoption import Adoption, Layout, Layouts, RunningHost, RunningService
 from autotune.services.base import Service, Settings, Value
 from autotune.services.config_files import Config, Directive, Includes, Word, gather, included
 from autotune.services.directives import (
@@ -80,16 +70,16 @@ def adoption(
     prints it. ``loses`` says what it would lose by a restart, ``others`` where distributions beside
     Debian have it.
     """
-    layouts = (Layout(DEBIAN, service.unit_name, service.config[1]), *others)
+    layouts = Layouts((Layout("Debian, Ubuntu", service.unit_name, service.config[1]), *others))
 
     def find(host: RunningHost) -> Iterator[RunningService]:
-        if layout := layout_of(host, layouts):
+        if layout := layouts.of(host):
             config = gather(host.tree, layout.main, read, includes)
             listens = config.number(port, service.port)
             yield RunningService(
                 host=host, key=service.key, config=config, kind=service.role, port=listens,
                 listen=_address(config, address), loses=loses(config),
-                unit=not_debian(layout),
+                unit=layout.own_unit,
             )  # fmt: skip
 
     def tune(running: RunningService, accepts: Accepts) -> Adopted:
@@ -98,9 +88,9 @@ def adoption(
     return Adoption(
         known_as=service.title,
         units=(service.unit_name,),
-        elsewhere=beside_debian(layouts),
+        elsewhere=layouts.elsewhere,
         paths=paths,
-        version=f"{runs_any(layouts)} && {version}",
+        version=f"{layouts.running} && {version}",
         find=find,
         tune=tune,
     )

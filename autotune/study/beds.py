@@ -23,15 +23,7 @@ from autotune.optimize.beds import offsets
 from autotune.optimize.searcher import Searcher
 from autotune.study import trial as trials
 from autotune.study.context import ProgressReporter, TrialContext, history
-from autotune.study.loop import (
-    Proposal,
-    catch_up,
-    concluded,
-    following,
-    learn,
-    prepared,
-    propose,
-)
+from autotune.study.loop import Proposal, catch_up, concluded, following, learn, prepared, propose
 from autotune.study.ranking import bed_readings
 from autotune.study.records import COUNTED, Phase, Trial
 from autotune.study.schedule import Ask, Conclude, Measure, Step

@@ -14,7 +14,7 @@ from autotune.services.config_files import Unreadable
 from autotune.services.diagnosis import PartActivity, PartReading, Resource
 from autotune.services.mariadb import service as mariadb
 from autotune.services.mariadb import syntax
-from autotune.services.mariadb.diagnosis import DIAGNOSIS, counters
+from autotune.services.mariadb.diagnosis import DIAGNOSIS, FREQUENT, counters
 from autotune.space.facts import HostFacts
 from autotune.space.space import build
 from autotune.target.read import read
@@ -168,9 +168,9 @@ def test_what_is_frequent_is_named(
 
 def test_every_counter_is_in_what_it_prints() -> None:
     printed = counters(STATUS)
-    for rule in DIAGNOSIS.worker_rules:
-        frequent = rule.args[0]  # type: ignore[attr-defined]
-        assert {frequent.counter, frequent.of} <= printed.keys()
+    assert len(FREQUENT) == len(DIAGNOSIS.worker_rules)
+    for counter, of, *_ in FREQUENT:
+        assert {counter, of} <= printed.keys()
     assert DIAGNOSIS.clients is not None
     assert DIAGNOSIS.clients.refused in printed
     assert not any(rule(reading(**printed)) for rule in DIAGNOSIS.worker_rules)

@@ -8,15 +8,11 @@ from dataclasses import replace
 from posixpath import join
 
 from autotune.services.adoption import (
-    DEBIAN,
     Adoption,
     Layout,
+    Layouts,
     RunningHost,
     RunningService,
-    beside_debian,
-    layout_of,
-    not_debian,
-    runs_any,
     site_name,
 )
 from autotune.services.config_files import Config, Directive, Tree, Word, gather, unreadable
@@ -37,11 +33,11 @@ from autotune.services.directives import (
 )
 from autotune.strict import is_whole
 
-LAYOUTS = (
-    Layout(DEBIAN, "apache2.service", "/etc/apache2/apache2.conf"),
+LAYOUTS = Layouts((
+    Layout("Debian, Ubuntu", "apache2.service", "/etc/apache2/apache2.conf"),
     Layout("Fedora, RHEL", "httpd.service", "/etc/httpd/conf/httpd.conf"),
     Layout("SUSE", "apache2.service", "/etc/apache2/httpd.conf"),
-)
+))  # fmt: skip
 COMMON = ("MaxKeepAliveRequests", "MaxConnectionsPerChild", "StartServers")
 EVENT = ("ThreadsPerChild", "AsyncRequestWorkerFactor", "MinSpareThreads", "MaxSpareThreads")
 PREFORK = ("MinSpareServers", "MaxSpareServers")
@@ -110,7 +106,7 @@ def loads(config: Config, module: str) -> bool:
 
 
 def find(host: RunningHost) -> Iterator[RunningService | str]:
-    if not (layout := layout_of(host, LAYOUTS)):
+    if not (layout := LAYOUTS.of(host)):
         return
     config = read(host.tree, layout.main)
     plain, module, to_proxy = ports(config), mpm(config), passes(config)
@@ -127,7 +123,7 @@ def find(host: RunningHost) -> Iterator[RunningService | str]:
             port=listening[0],
             behind=to_proxy,
             tls=not plain,
-            unit=not_debian(layout),
+            unit=layout.own_unit,
             site=site_name(
                 word.partition(":")[0]
                 for placed in config.called("ServerName")
@@ -302,7 +298,7 @@ def _without_brackets(text: str, words: list[Word]) -> list[Word]:
 ADOPTION = Adoption(
     known_as="Apache (mpm_event, or mpm_prefork with mod_php)",
     units=("apache2.service",),
-    elsewhere=beside_debian(LAYOUTS),
+    elsewhere=LAYOUTS.elsewhere,
     paths=(
         "etc/apache2",
         "etc/httpd/conf",
@@ -310,7 +306,7 @@ ADOPTION = Adoption(
         "etc/httpd/conf.modules.d",
         "etc/sysconfig/apache2",
     ),
-    version=f"{runs_any(LAYOUTS)} &&"
+    version=f"{LAYOUTS.running} &&"
     " { apache2 -v || httpd -v; } 2>/dev/null | sed -n 's,^Server version: Apache/,Apache ,p'",
     find=find,
     tune=tune,

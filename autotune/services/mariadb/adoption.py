@@ -3,18 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import replace
 
-from autotune.services.adoption import (
-    DEBIAN,
-    Adoption,
-    Layout,
-    RunningHost,
-    RunningService,
-    layout_of,
-    not_debian,
-)
+from autotune.services.adoption import Adoption, Layout, Layouts, RunningHost, RunningService
 from autotune.services.base import Parameter, Value
 from autotune.services.config_files import Config, PlacedDirective, Tree, gather
 from autotune.services.directives import (
@@ -33,10 +25,10 @@ from autotune.services.mariadb import syntax
 from autotune.services.mariadb.parameters import PARAMETERS
 
 MAIN, OTHER = "/etc/mysql/my.cnf", "/etc/my.cnf"
-LAYOUTS = (
-    Layout(DEBIAN, "mariadb.service", MAIN),
+LAYOUTS = Layouts((
+    Layout("Debian, Ubuntu", "mariadb.service", MAIN),
     Layout("Fedora, RHEL, SUSE", "mariadb.service", OTHER),
-)
+))  # fmt: skip
 SOCKET = "/run/mysqld/mysqld.sock"
 # What the server reads; the last that says something counts, where no version is named.
 _GROUP = re.compile(r"(?:mysqld|mariadbd?|server|client-server|galera)(?P<version>-[0-9.]+)?")
@@ -59,9 +51,8 @@ def read(tree: Tree, main: str = MAIN) -> Config:
 
 
 def find(host: RunningHost) -> Iterator[RunningService | str]:
-    if not host.runs("mariadb.service"):
+    if not (layout := LAYOUTS.of(host)):
         return
-    layout = layout_of(host, LAYOUTS) or LAYOUTS[0]
     if OTHER in host.tree.files and any(p.startswith("/etc/mysql/") for p in host.tree.files):
         yield f"MariaDB reads {OTHER} too, where nothing is edited: move its options to /etc/mysql"
         return
@@ -69,7 +60,7 @@ def find(host: RunningHost) -> Iterator[RunningService | str]:
     yield RunningService(host=host, key="mariadb", config=config, kind="db",
                          port=config.number("port", 3306),
                          listen=config.last("socket", SOCKET),
-                         unit=not_debian(layout))  # fmt: skip
+                         unit=layout.own_unit)  # fmt: skip
 
 
 def tune(service: RunningService, accepts: Accepts) -> Adopted:
@@ -83,10 +74,11 @@ def tune(service: RunningService, accepts: Accepts) -> Adopted:
         # Asked for without a size it has this one; with a size it need not be asked for.
         "query_cache_size": int(service.config.last("query_cache_type").lower() in ("1", "on")),
     }
-    otherwise = dict(_otherwise(service.config))
     left = {name: f"`{option}` says it in another way: `{name} = …` has it tuned"
-            for name, option in otherwise.items()}  # fmt: skip
-    tunables = [own for own in _tunables(worked_out) if own.parameter not in left]
+            for name, option in _otherwise(service.config)}  # fmt: skip
+    tunables = [
+        _tunable(p, worked_out.get(p.name, p.stock)) for p in PARAMETERS if p.name not in left
+    ]
     return joined(Adopted(left=left), map_directives(service.config, tunables, accepts))
 
 
@@ -95,17 +87,14 @@ def _otherwise(config: Config) -> Iterator[tuple[str, str]]:
     for option in {placed.name for placed in config.directives} - {*_NAMES}:
         bare = next((option.removeprefix(p) for p in _PREFIXES if option.startswith(p)), "")
         meant = [name for name in _NAMES if len(option) >= _SHORTEST and name.startswith(option)]
-        yield from (
-            (name, option) for name in (meant if len(meant) == 1 else [bare]) if name in _NAMES
-        )
+        name = meant[0] if len(meant) == 1 else bare
+        yield from [(name, option)] if name in _NAMES else ()
 
 
-def _tunables(worked_out: Mapping[str, Value]) -> Iterator[Tunable]:
-    for parameter in PARAMETERS:
-        name, notation = parameter.name, _notation(parameter)
-        line = rf'"\n{name} = " ~ {notation.write(name)}'
-        absent = Absent(worked_out.get(name, parameter.stock), below(*_PLAIN), line)
-        yield Tunable(name, name, notation, absent=absent)
+def _tunable(parameter: Parameter, default: Value) -> Tunable:
+    name, notation = parameter.name, _notation(parameter)
+    line = rf'"\n{name} = " ~ {notation.write(name)}'
+    return Tunable(name, name, notation, absent=Absent(default, below(*_PLAIN), line))
 
 
 def _notation(parameter: Parameter) -> Notation:

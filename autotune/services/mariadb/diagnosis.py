@@ -3,35 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import partial
-from typing import NamedTuple
 
-from autotune.services.diagnosis import (
-    INFERRED,
-    ClientLimit,
-    Diagnosis,
-    Finding,
-    PartReading,
-    Resource,
-    by_command,
-)
+from autotune.services.diagnosis import ClientLimit, Diagnosis, Resource, by_command, frequent
 from autotune.services.mariadb.service import Mariadb, ask, rows
 from autotune.strict import is_whole
 
-
-class _Frequent(NamedTuple):
-    """A counter that says what lacks where it is ``share`` of another, and ``least``, or more."""
-
-    counter: str
-    of: str
-    share: float
-    least: int
-    resource: Resource
-    what: str
-    move: str
-
-
-FREQUENT = tuple(_Frequent(*columns) for columns in (
+# What is counted, beside what, which share of it and how many are too many, what that is and what helps.
+FREQUENT = (
     ("Innodb_row_lock_waits", "Questions", 0.05, 10, Resource.LOCKS,
      "times a statement waited for a row that another had locked",
      "shorten its transactions, or let fewer of them in (max_connections, thread_pool_size)"),
@@ -47,9 +25,9 @@ FREQUENT = tuple(_Frequent(*columns) for columns in (
      "times a table was closed to open another", "raise table_open_cache"),
     ("Threads_created", "Connections", 0.5, 100, Resource.WORKERS,
      "connections got a new thread", "raise thread_cache_size, or keep connections open"),
-))  # fmt: skip
+)  # fmt: skip
 LEVELS = frozenset(("Threads_connected", "Threads_running", "Max_used_connections"))
-COUNTS = {name for rule in FREQUENT for name in (rule.counter, rule.of)}
+COUNTS = {name for row in FREQUENT for name in row[:2]}
 REFUSED = "Connection_errors_max_connections"
 
 
@@ -57,15 +35,6 @@ def counters(text: str) -> Mapping[str, float]:
     """Those of its status variables that are looked at."""
     return {name: float(value) for name, value in rows(text).items()
             if name in {*LEVELS, *COUNTS, REFUSED} and is_whole(value)}  # fmt: skip
-
-
-def _rule(frequent: _Frequent, part: PartReading) -> Finding | None:
-    counted = part.activity.counters
-    times, of = counted.get(frequent.counter, 0.0), counted.get(frequent.of, 0.0)
-    if times < frequent.least or times < frequent.share * of:
-        return None
-    evidence = f"{times:.0f} {frequent.what}, {frequent.of} {of:.0f}: {frequent.move}"
-    return Finding(frequent.resource, evidence, INFERRED)
 
 
 DIAGNOSIS = Diagnosis(
@@ -84,5 +53,5 @@ DIAGNOSIS = Diagnosis(
         Resource.MEMORY: ("max_connections-", "innodb_buffer_pool_size-", "sort_buffer_size-"),
     },
     clients=ClientLimit("max_connections", REFUSED),
-    worker_rules=tuple(partial(_rule, frequent) for frequent in FREQUENT),
+    worker_rules=tuple(frequent(*row) for row in FREQUENT),
 )  # fmt: skip

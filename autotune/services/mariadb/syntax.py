@@ -11,7 +11,7 @@ from autotune.services.config_files import Directive, Word, unreadable
 # A comment begins with a `#` wherever it is not quoted, with a `;` where a line does.
 _LINE = re.compile(
     r"""[^\S\n]*+(?:\[(?P<group>[^\]\n]*)\][^\n]*+"""
-    r"""|!(?P<include>include(?:dir)?)[^\S\n]+(?P<path>[^\n]*+)|(?:(?P<name>[A-Za-z][\w.-]*+)[^\S\n]*+(?:=[^\S\n]*+"""
+    r"""|(?P<include>!include(?:dir)?)[^\S\n]+(?P<path>[^\n]*+)|(?:(?P<name>[A-Za-z][\w.-]*+)[^\S\n]*+(?:=[^\S\n]*+"""
     r"""(?P<value>(?:"[^"\\\n]*+(?:\\.[^"\\\n]*+)*"|'[^'\\\n]*+(?:\\.[^'\\\n]*+)*'|[^\n\#"'])*))?|;[^\n]*+)?"""
     r"""(?:\#[^\n]*+)?)(?:\n|$)"""
 )
@@ -32,9 +32,7 @@ def read(text: str) -> tuple[Directive, ...]:
             directives.append(Directive(header, (), within))
         elif line["include"]:
             path = Word(line["path"].rstrip(), line.start("path"))
-            directives.append(
-                Directive(Word(f"!{line['include']}", line.start("include")), (path,))
-            )
+            directives.append(Directive(Word(line["include"], line.start("include")), (path,)))
         elif line["name"]:
             name = line["name"].replace("-", "_").removeprefix("loose_")
             value = unquoted(Word((line["value"] or "").rstrip(), line.start("value")))

@@ -5,14 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from autotune.services.adoption import (
-    Adoption,
-    Layout,
-    RunningHost,
-    RunningService,
-    beside_debian,
-    layout_of,
-)
+from autotune.services.adoption import Adoption, Layout, Layouts, RunningHost, RunningService
 from autotune.services.config_files import Config, Tree, gather, included
 from autotune.services.directives import (
     NUMBER,
@@ -30,13 +23,10 @@ from autotune.services.php_fpm import syntax
 BACKLOG = 511  # before PHP 8.2; since then as much as the kernel allows
 SPARE = {"start_servers": 2, "min_spare_servers": 1, "max_spare_servers": 3}
 _UNIT = re.compile(r"php([0-9.]+)-fpm\.service")
-LAYOUTS = (
+LAYOUTS = Layouts((
     Layout("Fedora, RHEL", "php-fpm.service", "/etc/php-fpm.conf"),
-    *(
-        Layout("SUSE", "php-fpm.service", f"/etc/php{version}/fpm/php-fpm.conf")
-        for version in (8, 7)
-    ),
-)
+    *(Layout("SUSE", "php-fpm.service", f"/etc/php{version}/fpm/php-fpm.conf") for version in (8, 7)),
+))  # fmt: skip
 _AFTER = behind("pm.max_children")
 OTHER_WAYS = ("static", "ondemand")
 
@@ -48,7 +38,7 @@ def read(tree: Tree, main: str) -> Config:
 def find(host: RunningHost) -> Iterator[RunningService | str]:
     """The newest version that runs."""
     running = [m[1] for unit in host.units if (m := _UNIT.fullmatch(unit)) and host.runs(unit)]
-    layout = layout_of(host, LAYOUTS)
+    layout = LAYOUTS.of(host)
     if running:
         newest = max(running, key=lambda version: [int(part) for part in version.split(".")])
         main, unit = f"/etc/php/{newest}/fpm/php-fpm.conf", ""
@@ -100,7 +90,7 @@ def listens(config: Config) -> str:
 ADOPTION = Adoption(
     known_as="PHP-FPM behind a web server",
     units=("php*-fpm.service",),
-    elsewhere=beside_debian(LAYOUTS),
+    elsewhere=LAYOUTS.elsewhere,
     paths=("etc/php", "etc/php-fpm.conf", "etc/php-fpm.d", "etc/php[78]/fpm"),
     version="""for fpm in /usr/sbin/php-fpm*; do
     runs "${fpm#/usr/sbin/}" || runs "php${fpm#/usr/sbin/php-fpm}-fpm.service" || continue
