@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import platform
+import shutil
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
@@ -10,6 +11,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from autotune import __version__
+from autotune.deploy.backup import BackupStore
 from autotune.deploy.deployed import Deployed
 from autotune.deploy.private_servers import end_left_behind, remove_run_directory
 from autotune.environments.base import Environment, Session
@@ -23,7 +25,7 @@ from autotune.measure.reading import Reading
 from autotune.measure.warmup import WarmUpResult
 from autotune.space.space import Space
 from autotune.study.directory import Lock, is_held
-from autotune.study.records import Trial
+from autotune.study.records import APPLIED, Trial
 from autotune.study.store import Store, readings_of
 from autotune.target import runtimes
 from autotune.target.beds import DIRECTORY, study_of
@@ -82,13 +84,22 @@ def held(
     progress: ProgressReporter,
     store_in: Callable[[Path], Store] = Store,
 ) -> Iterator[Store]:
-    """The study's lock held and its store open. Raises LockedError when another tuner has it."""
+    """The study's lock held and its store open. Raises LockedError when another tuner has it.
+
+    A session that fails with nothing to be gone on with, or restored, leaves no directory.
+    """
     for line in environment.dropped:
         progress.note(line)
     for server in clear_left_behind(directory.parent):
         progress.note(f"ended a server that a killed tuner had left: {server}")
     with Lock(directory / "lock"), closing(store_in(directory)) as store:
-        yield store
+        try:
+            yield store
+        except Exception:
+            unused = store.state.started is None or store.state.purpose == APPLIED
+            if unused and not store.shared and not BackupStore(directory).hosts():
+                shutil.rmtree(directory)
+            raise
 
 
 def check_stays(environment: Environment) -> None:

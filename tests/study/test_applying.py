@@ -7,9 +7,16 @@ from pathlib import Path
 
 import pytest
 
+from autotune.deploy.deployed import DeployFailed
+from autotune.environments.base import prepare
 from autotune.errors import AutotuneError
-from autotune.study.applying import exported_rss
+from autotune.services.base import Settings
+from autotune.study.applying import apply, exported_rss
+from autotune.study.context import held
+from autotune.target.read import read
+from tests.modelled import noisy
 from tests.space.targets import GB, ROOMY, fleet
+from tests.study.simulated import Silent
 
 
 def test_what_was_measured_then_keeps_the_rules_now(tmp_path: Path) -> None:
@@ -58,3 +65,27 @@ def test_what_is_no_manifest_is_said(tmp_path: Path, text: str) -> None:
     (tmp_path / "manifest.json").write_text(text)
     with pytest.raises(AutotuneError, match="is not the manifest of an export"):
         exported_rss(tmp_path)
+
+
+@pytest.mark.parametrize("left", [[], ["lab"]], ids=["restored", "not restored"])
+def test_one_that_failed_leaves_a_study_only_for_hosts_to_be_restored(
+    tmp_path: Path, left: list[str]
+) -> None:
+    (target := tmp_path / "modelled.yaml").write_text(noisy("budget: {trials: 5, time: 30m}\n"))
+    environment, directory = prepare(read(target)), tmp_path / "studies" / "shop-applied"
+    for host in left:
+        (directory / "originals").mkdir(parents=True)
+        (directory / "originals" / f"{host}.json").touch()
+    refused: Settings = {"lb.nginx.use": "select", "lb.nginx.worker_connections": 4096}
+    with pytest.raises(DeployFailed, match="select"):
+        apply(environment, refused, directory, Silent())
+    assert directory.exists() == bool(left)
+
+
+def test_nor_does_a_session_that_never_began(tmp_path: Path) -> None:
+    (target := tmp_path / "modelled.yaml").write_text(noisy("budget: {trials: 5, time: 30m}\n"))
+    directory = tmp_path / "studies" / "shop"
+    locked = AutotuneError("the hosts of this study are another's")
+    with pytest.raises(AutotuneError), held(prepare(read(target)), directory, Silent()):
+        raise locked
+    assert not directory.exists()
