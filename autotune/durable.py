@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import errno
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 
@@ -19,7 +21,8 @@ def write(
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
     staged = path.with_name(f".{path.name}.{os.getpid()}.new")
     try:
-        _write(staged, content, mode, sync=sync)
+        with naming(path):
+            _write(staged, content, mode, sync=sync)
         if keep_owner:
             _take_owner(staged, path)
         staged.replace(path)
@@ -28,6 +31,16 @@ def write(
         raise
     if sync:
         sync_directory(path.parent)
+
+
+@contextmanager
+def naming(path: Path) -> Iterator[None]:
+    """An OSError meanwhile names ``path``: that of a file that is open names none."""
+    try:
+        yield
+    except OSError as error:
+        error.filename = str(path)
+        raise
 
 
 def left_behind(path: Path) -> list[Path]:

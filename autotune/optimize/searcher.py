@@ -5,12 +5,15 @@ All of it is in Optuna's storage, so that a killed tuner loses nothing.
 
 from __future__ import annotations
 
+import errno
+import os
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from math import inf
 from pathlib import Path
+from sqlite3 import SQLITE_FULL
 from typing import Any
 
 import numpy as np
@@ -244,13 +247,22 @@ class Searcher:
 PRAGMAS = ("journal_mode = WAL", "synchronous = NORMAL")
 
 
+def database_error(error: SQLAlchemyError | StorageInternalError) -> BaseException:
+    """What the database itself said, without the statement that it was asked."""
+    of_sql = error if isinstance(error, SQLAlchemyError) else error.__cause__
+    return getattr(of_sql, "orig", None) or error
+
+
 @contextmanager
 def storage_errors(path: Path) -> Iterator[None]:
-    """What goes wrong with the storage at ``path`` meanwhile, as an AutotuneError."""
+    """What goes wrong with the storage at ``path`` meanwhile, as an AutotuneError; a full disk as the
+    OSError that writing any other file of the study ends with."""
     try:
         yield
     except (SQLAlchemyError, StorageInternalError) as error:
-        reason = getattr(error.__cause__ or error, "orig", None) or error
+        reason = database_error(error)
+        if getattr(reason, "sqlite_errorcode", None) == SQLITE_FULL:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path)) from error
         raise AutotuneError(
             f"{path} cannot be used: {reason}",
             hint="close what else has it open, or remove it: `autotune resume` makes it again from "

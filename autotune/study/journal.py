@@ -33,10 +33,17 @@ class Journal:
         content = b"".join(each + b"\n" for each in lines)
         if not content:
             return
-        written = 0
-        while written < len(content):
-            written += os.write(self._file, content[written:])
-        os.fsync(self._file)
+        whole, written = os.fstat(self._file).st_size, 0
+        try:
+            with durable.naming(self.path):
+                while written < len(content):
+                    written += os.write(self._file, content[written:])
+                os.fsync(self._file)
+        except OSError:
+            os.ftruncate(
+                self._file, whole
+            )  # on a full disk half of a line: the next is to begin one
+            raise
 
     def close(self) -> None:
         os.close(self._file)

@@ -31,6 +31,7 @@ from sqlalchemy.exc import ArgumentError, InterfaceError, OperationalError, SQLA
 from autotune import durable
 from autotune.errors import AutotuneError
 from autotune.masking import masked
+from autotune.optimize.searcher import database_error
 from autotune.study import journal
 from autotune.study.directory import EVENTS, WORKERS
 from autotune.target.messages import nearest
@@ -163,8 +164,9 @@ class Storage:
         try:
             yield
         except (SQLAlchemyError, StorageInternalError) as error:
-            reason = getattr(error.__cause__ or error, "orig", None) or error
-            why = " ".join(masked(str(reason)).partition("(Background on")[0].split())
+            why = " ".join(
+                masked(str(database_error(error))).partition("(Background on")[0].split()
+            )
             raise AutotuneError(
                 f"storage {self.shown} cannot be used: {why}",
                 hint="`psql` with the same URL shows whether it can be reached; a password belongs in "

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import sqlite3
@@ -12,7 +13,8 @@ import optuna
 import pytest
 
 from autotune.errors import AutotuneError
-from autotune.optimize.searcher import sqlite, storage_errors
+from autotune.optimize import searcher
+from autotune.optimize.searcher import PRAGMAS, sqlite, storage_errors
 
 TELLS = """
 import os, signal, sys
@@ -59,6 +61,17 @@ def test_a_file_that_is_no_database_is_named_with_what_to_do(
         optuna.create_study(storage=sqlite(path), study_name="s")
     assert caught.value.message.startswith(f"{path} cannot be used: ")
     assert "autotune resume" in (caught.value.hint or "")
+
+
+@pytest.mark.parametrize("pages", [1, 120], ids=["making its tables", "searching"])
+def test_a_full_disk_is_said_as_of_any_other_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pages: int
+) -> None:
+    path = tmp_path / "study.db"
+    monkeypatch.setattr(searcher, "PRAGMAS", (*PRAGMAS, f"max_page_count = {pages}"))
+    with pytest.raises(OSError, match="No space left") as caught, storage_errors(path):
+        optuna.create_study(storage=sqlite(path), study_name="s").set_user_attr("a", 2**20 * "x")
+    assert (caught.value.errno, caught.value.filename) == (errno.ENOSPC, str(path))
 
 
 @pytest.mark.long  # as long as SQLite waits for the lock

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+import resource
 from pathlib import Path
 
 import pytest
@@ -34,6 +35,22 @@ def test_a_cut_at_any_byte_loses_only_what_was_never_reported(
     again.append({"after": 1})
     again.close()
     assert list(read(path)) == [*records[:whole], {"after": 1}]
+
+
+def test_on_a_full_disk_only_whole_records_stay(tmp_path: Path) -> None:
+    path, soft = tmp_path / "events.jsonl", resource.getrlimit(resource.RLIMIT_FSIZE)
+    journal = Journal(path)
+    journal.append({"a": 1})
+    resource.setrlimit(resource.RLIMIT_FSIZE, (20, soft[1]))
+    try:
+        with pytest.raises(OSError, match="too large") as caught:
+            journal.append({"b": 100 * "x"})
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, soft)
+    assert caught.value.filename == str(path)
+    journal.append({"c": 1})
+    journal.close()
+    assert list(read(path)) == [{"a": 1}, {"c": 1}]
 
 
 def test_readers_see_whole_records_only_while_one_is_written(tmp_path: Path) -> None:
