@@ -20,6 +20,7 @@ from autotune.cli.options import (
 )
 from autotune.cli.output import print_json
 from autotune.cli.session import confirm, prepared, reporting, studies_in
+from autotune.target.messages import plural
 from autotune.terminal import echo
 
 
@@ -91,7 +92,8 @@ def apply(
     changes = changes_of(environment.space.as_given(settings).settings)
     planned = changes_json(changes)
     about = (
-        f"{len(settings)} settings go to {', '.join(changes)}; {changed} differ from the baseline."
+        f"{plural(len(settings), 'setting')} for {', '.join(changes)}; changed from the baseline: "
+        f"{changed}."
     )
     diffs = [change["diff"].rstrip("\n") for change in planned.values() if change["diff"]]
     confirm("\n".join([*diffs, about, *changes_text(planned)]), yes=yes)

@@ -12,6 +12,7 @@ import typer
 from autotune.cli import completion
 from autotune.cli.options import Json, TargetPath
 from autotune.cli.output import print_json
+from autotune.target.messages import plural
 from autotune.terminal import echo
 
 if TYPE_CHECKING:
@@ -61,7 +62,7 @@ def up(
         state = "started" if host.name in raised.started else "is up already"
         echo(f"{host.name} ({host.address}) {state}")
     if raised.started:
-        echo(f"{len(raised.started)} hosts started in {raised.seconds:.1f} s", err=True)
+        echo(f"{plural(len(raised.started), 'host')} started in {raised.seconds:.1f} s", err=True)
     if raised.site:
         echo("its application is on them, with its data: files of theirs to tune", err=True)
     if raised.unnamed:

@@ -14,6 +14,7 @@ from autotune.cli.options import Beds, Json, TargetPath
 from autotune.cli.output import print_json
 from autotune.cli.session import prepared
 from autotune.errors import AutotuneError
+from autotune.target.messages import plural
 from autotune.terminal import echo
 
 
@@ -62,7 +63,9 @@ def _adopt(hosts: str, out: Path | None, ssh_config: Path | None, path: str | No
         echo(line)
     for line in written.notes:
         echo(f"  left as it is: {line}")
-    echo(f"wrote {written.target} and {written.templates}: {written.parameters} parameters")
+    echo(
+        f"wrote {written.target} and {written.templates}: {plural(written.parameters, 'parameter')}"
+    )
     echo(f"next: look it through, then autotune check {written.target}", err=True)
 
 

@@ -12,6 +12,7 @@ import typer
 from autotune.cli.options import Json
 from autotune.cli.output import print_json
 from autotune.errors import AutotuneError
+from autotune.target.messages import plural
 from autotune.terminal import echo
 
 app = typer.Typer(
@@ -76,7 +77,8 @@ def from_log(
         return
     if out is None:
         echo(recorded.text(log.name), end="")
-    echo(f"{recorded.used} requests for {len(recorded.requests)} pages", err=True)
+    pages = plural(len(recorded.requests), "page")
+    echo(f"{plural(recorded.used, 'request')} for {pages}", err=True)
     if recorded.masked:
         echo(f"{recorded.masked} × masked: a value looks like a secret", err=True)
     for line in left_out:

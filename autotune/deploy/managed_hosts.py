@@ -16,6 +16,7 @@ from autotune.deploy.host_state import HostPlan, HostState, ObservedHost, Servic
 from autotune.deploy.runtime import Note
 from autotune.errors import AutotuneError, LockedError, joined
 from autotune.target.beds import study_of
+from autotune.target.messages import plural
 from autotune.transports.base import HostUnreachable, Transport
 from autotune.transports.parallel import HostResults, run_on_all
 
@@ -156,9 +157,9 @@ def restore_host(host: ManagedHost) -> tuple[str, ...]:
     if errors:
         raise AutotuneError("\n".join([*host.notes, *errors]))
     host.forget()
-    changed = len(plan.write) + len(plan.remove)
-    units = len(plan.act) + len(plan.stop)
-    return (f"{host.name}: restored {changed} files, {len(plan.sysctls)} sysctls, {units} units",)
+    changed = plural(len(plan.write) + len(plan.remove), "file")
+    units = plural(len(plan.act) + len(plan.stop), "unit")
+    return (f"{host.name}: restored {changed}, {plural(len(plan.sysctls), 'sysctl')}, {units}",)
 
 
 def _without_gone(host: ManagedHost, observed: ObservedHost) -> HostState:

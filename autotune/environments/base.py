@@ -18,6 +18,7 @@ from autotune.services.base import Settings
 from autotune.services.registry import declare
 from autotune.space.facts import HostFacts
 from autotune.space.space import Space
+from autotune.target.messages import plural
 from autotune.target.model import Target
 from autotune.target.read import TargetFile
 from autotune.transports.curl import Answer
@@ -34,10 +35,14 @@ class Checked:
 
 def size(file: TargetFile, space: Space) -> str:
     """How much of a target there is to tune, the first of the things that `check` finds right."""
-    tiers = len(file.target.tiers)
+    return f"{file.path}: {plural(len(file.target.tiers), 'tier')}, {tunable(space)}"
+
+
+def tunable(space: Space) -> str:
+    """How much there is to tune."""
     return (
-        f"{file.path}: {tiers} tier{'s' * (tiers != 1)}, {len(space.dimensions)} parameters, "
-        f"{len(space.tunable)} of them tunable, {len(space.constraints)} rules"
+        f"{plural(len(space.dimensions), 'parameter')}, {len(space.tunable)} of them tunable, "
+        f"{plural(len(space.constraints), 'rule')}"
     )
 
 

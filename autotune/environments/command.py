@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Protocol
 
 from autotune.deploy.deployed import Deployed, Fleet
-from autotune.environments.base import Checked, Preview
+from autotune.environments.base import Checked, Preview, tunable
 from autotune.environments.clock import Clock
 from autotune.environments.evaluation import (
     Evaluation,
@@ -33,6 +33,7 @@ from autotune.services.base import Settings
 from autotune.space import space as spaces
 from autotune.space.facts import HostFacts
 from autotune.space.space import Space
+from autotune.target.messages import plural
 from autotune.target.read import TargetFile
 
 PARAMETERS = "parameters.json"
@@ -55,9 +56,9 @@ class CommandEnvironment:
     def announce(self) -> str:
         budget = self.file.target.budget
         return (
-            f"{shlex.join(self.argv)} is called in {self.directory}, for up to {budget.trials} "
-            f"configurations and about {budget.time / 60:g} minutes; proving the best of them "
-            "takes more calls, in that time."
+            f"{shlex.join(self.argv)} is called in {self.directory}, for up to "
+            f"{plural(budget.trials, 'configuration')} and about {plural(budget.time / 60, 'minute')}; "
+            "proving the best of them takes more calls, in that time."
         )
 
     def software(self) -> dict[str, dict[str, str]]:
@@ -65,13 +66,10 @@ class CommandEnvironment:
 
     def check(self) -> Checked:
         """Nothing is called: a benchmark may do anything."""
-        space, first = self.space, len(self.space.try_first)
+        first = len(self.space.try_first)
         return Checked(
             held=(
-                (
-                    f"{self.file.path}: {len(space.dimensions)} parameters, {len(space.tunable)} "
-                    f"of them tunable, {len(space.constraints)} rules, {first} to try first"
-                ),
+                f"{self.file.path}: {tunable(self.space)}, {first} to try first",
                 f"command: {shlex.join(self.argv)} in {self.directory}",
             ),
             left_out=(),

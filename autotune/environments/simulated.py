@@ -34,6 +34,7 @@ from autotune.space import space as spaces
 from autotune.space.dimension import NAMED, PRESETS
 from autotune.space.facts import HostFacts
 from autotune.space.space import Space
+from autotune.target.messages import plural
 from autotune.target.model import Simulated, Target
 from autotune.target.read import TargetFile
 
@@ -66,7 +67,8 @@ class SimulatedEnvironment:
         target = self.file.target
         return (
             f"No host is touched and no load is sent: {target.name} is a model of a stack, its "
-            f"readings are the model's, and its {target.budget.time / 60:g} minutes are virtual."
+            f"readings are the model's, and its time, {plural(target.budget.time / 60, 'minute')}, is "
+            "virtual."
         )
 
     def software(self) -> dict[str, dict[str, str]]:
@@ -189,7 +191,7 @@ def prepare(file: TargetFile) -> SimulatedEnvironment:
         simulated.seed, simulated.noise, simulated.drift, simulated.outliers, simulated.capacity
     )
     laid = _lay_out(target, facts)
-    left_out = f"{without} parameters have no effect in the model: they keep their baseline"
+    left_out = f"no effect in the model, so kept at the baseline: {plural(without, 'parameter')}"
     dropped = (*space.dropped, *((left_out,) if without else ()))
     return SimulatedEnvironment(file, space, facts, model, laid, noise, dropped)
 

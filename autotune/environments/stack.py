@@ -42,6 +42,7 @@ from autotune.space.dimension import NAMED, PRESETS
 from autotune.space.facts import HostFacts
 from autotune.space.space import Space
 from autotune.target.beds import study_of
+from autotune.target.messages import plural
 from autotune.target.model import Target
 from autotune.target.read import TargetFile
 from autotune.target.runtimes import runtime_module
@@ -87,7 +88,7 @@ class StackEnvironment:
         asked = f"for {load.url}" if load.url else f"path {load.path}"
         announced = (
             f"Load goes to tier {entry} on {', '.join(addresses(target))}, {asked}, and nowhere else: up "
-            f"to {load.max_rate:g} requests/s for about {target.budget.time / 60:g} minutes."
+            f"to {load.max_rate:g} requests/s for about {plural(target.budget.time / 60, 'minute')}."
         )
         if load.insecure:
             announced += f"\n{INSECURE}."

@@ -22,7 +22,7 @@ from autotune.optimize.gp.sampler import GpSampler
 from autotune.optimize.gp.surrogate import log_scale, works
 from autotune.space.dimension import Dimension
 from autotune.space.space import Infeasible, Space
-from autotune.target.messages import instead
+from autotune.target.messages import instead, plural
 
 SURROGATES = {"skopt-gp": "GP", "skopt-et": "ET", "skopt-rf": "RF"}
 OPENING = 8
@@ -229,7 +229,7 @@ def choose(name: str, task: Task) -> Chosen:
 def _size(task: Task) -> str:
     every, core = len(task.space.tunable), len(task.space.core)
     first = f", {core} of them first" if core < every else ""
-    return f"{task.trials} trials of {every} parameters{first}"
+    return f"{plural(task.trials, 'trial')} of {plural(every, 'parameter')}{first}"
 
 
 def _auto(task: Task) -> Chosen:

@@ -10,6 +10,7 @@ from autotune.estimate import WITHIN_90
 from autotune.report import format as fmt
 from autotune.report.view import StudyView
 from autotune.study.records import State
+from autotune.target.messages import plural
 
 
 def beds(view: StudyView) -> dict[str, Any]:
@@ -60,13 +61,13 @@ def bed_lines(view: StudyView) -> Iterator[str]:
     """The same as a line for each, and whether they agree."""
     document = beds(view)
     for name, bed in document["each"].items():
-        columns = [f"{name:9}{fmt.plural(bed['trials'], 'trial')}"]
+        columns = [f"{name:9}{plural(bed['trials'], 'trial')}"]
         if offset := bed["offset"]:
             between = fmt.change_between(offset["ratio"], offset["low"], offset["high"])
             columns.append(f"{between} beside an average one, noise {100 * offset['noise']:.0f} %")
         if gain := bed["gain"]:
             change = fmt.change_between(gain["ratio"], gain["low"], gain["high"])
-            columns.append(f"gain {change} in {fmt.plural(gain['pairs'], 'pair')}")
+            columns.append(f"gain {change} in {plural(gain['pairs'], 'pair')}")
         yield ", ".join(columns)
         if bed["set_aside"]:
             yield f"{'':9}set aside: {bed['set_aside']}"
@@ -79,7 +80,7 @@ def bed_rows(view: StudyView) -> Iterator[tuple[str, ...]]:
     part."""
     for name, bed in beds(view)["each"].items():
         offset, gain = bed["offset"], bed["gain"]
-        pairs = fmt.plural(gain["pairs"], "pair") if gain else ""
+        pairs = plural(gain["pairs"], "pair") if gain else ""
         yield (
             name,
             str(bed["trials"]),

@@ -88,11 +88,6 @@ def setting(value: Value, unit: str = "") -> str:
     return f"{text} {unit}" if unit else text
 
 
-def plural(count: int, noun: str) -> str:
-    """``1 trial``, ``3 trials``."""
-    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
-
-
 def listed(numbers: Sequence[int]) -> str:
     """The first few of them: ``1, 2, 3``."""
     first = ", ".join(map(str, numbers[:8]))

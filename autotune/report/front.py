@@ -12,6 +12,7 @@ from autotune.report.parameters import Change
 from autotune.report.studies import Study
 from autotune.report.trials import LEAST_MEASURED, measured
 from autotune.report.view import STOPPED, StudyView
+from autotune.target.messages import plural
 
 AFTER = {"improved": "After", STOPPED: "Best so far"}
 KEPT, WITHOUT_LOSS = "carries the gain", "reverted without loss"
@@ -48,7 +49,7 @@ def _gain_card(view: StudyView) -> dict[str, str]:
         note = "not proven" if view.verdict != "improved" else "the baseline has no capacity"
         return {"title": "Gain", "figure": figures.get(view.verdict, "none"), "note": note}
     figure, _, rest = view.units.gained(view.gain).partition(" [")
-    pairs = fmt.plural(view.gain["pairs"], "alternating pair")
+    pairs = plural(view.gain["pairs"], "alternating pair")
     note = f"[{rest.partition(']')[0]}], {pairs}"
     if view.verdict == "improved":
         return {"title": "Gain", "figure": figure, "note": note}
@@ -86,7 +87,7 @@ def provenance(view: StudyView) -> list[tuple[str, str]]:
         if any(tier.app for tier in target.tiers.values()):
             rows.append(("data", f"{target.data.pairs:,} pairs"))
     spent = f"{fmt.duration(view.state.elapsed)} of {fmt.duration(budget.time)}"
-    trials = f"{view.outlook.counted} of {fmt.plural(budget.trials, 'trial')}"
+    trials = f"{view.outlook.counted} of {plural(budget.trials, 'trial')}"
     search = f"sampler {target.search.sampler}, seed {target.search.seed}"
     return [
         *((name, text) for name, text in rows if text),
@@ -97,7 +98,7 @@ def provenance(view: StudyView) -> list[tuple[str, str]]:
 def _hosts(study: Study) -> Iterator[str]:
     for name, facts in (study.records[0].get("facts") or {}).items():
         memory = f", {facts['memory'] / 2**30:.1f} GB" if facts.get("memory") else ""
-        yield f"{name} ({fmt.plural(facts['cpus'], 'CPU')}{memory})"
+        yield f"{name} ({plural(facts['cpus'], 'CPU')}{memory})"
 
 
 def change_groups(view: StudyView, most: int, *, after: bool = False) -> list[dict[str, Any]]:

@@ -31,6 +31,7 @@ from autotune.report.progress import (
 from autotune.report.trials import WARM_UP, label, outcome
 from autotune.report.view import Outlook, outlook
 from autotune.study.records import State, Trial
+from autotune.target.messages import plural
 from autotune.target.model import Target
 from autotune.terminal import console, styled
 
@@ -112,7 +113,7 @@ class Live:
 
     def _steal(self) -> str:
         count = self._under_steal
-        return f"   CPU steal in {fmt.plural(count, 'reading')}" if count else ""
+        return f"   CPU steal in {plural(count, 'reading')}" if count else ""
 
     def _panel(self) -> Panel:
         state, budget = self._state(), self._target.budget

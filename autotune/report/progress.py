@@ -22,6 +22,7 @@ from autotune.report.view import Outlook, outlook
 from autotune.services.base import Action
 from autotune.study.context import ProgressReporter
 from autotune.study.records import COUNTED, Phase, State, Trial
+from autotune.target.messages import plural
 from autotune.target.model import Budget, Target
 from autotune.target.slo import Slo
 
@@ -125,9 +126,7 @@ class Plain:
         """What went on since the last line, as counts."""
         kinds = Counter(_kind(trial) for trial in self._unsaid)
         counts = ", ".join(f"{count} {kind}" for kind, count in kinds.items())
-        steal = (
-            f"CPU steal in {fmt.plural(self._under_steal, 'reading')}" if self._under_steal else ""
-        )
+        steal = f"CPU steal in {plural(self._under_steal, 'reading')}" if self._under_steal else ""
         return [text for text in (f"(before it: {counts})" if counts else "", steal) if text]
 
     @ignore_errors
@@ -301,7 +300,7 @@ def warm_line(warm_up: WarmUpResult) -> str:
     """Whether the warm-up settled, after how many windows, at which hit rate."""
     hits = "" if warm_up.hits is None else f", {100 * warm_up.hits:.1f} % of gets hit"
     state = "warm" if warm_up.settled else "not settled, going on all the same"
-    return f"{state} after {fmt.plural(len(warm_up.windows), 'window')}{hits}"
+    return f"{state} after {plural(len(warm_up.windows), 'window')}{hits}"
 
 
 def reading_line(reading: Reading, purpose: str, slo: Slo) -> str:

@@ -16,6 +16,7 @@ from autotune.report.text import headline
 from autotune.report.trials import describe_counts
 from autotune.report.view import Configuration, StudyView, capacity, study_view
 from autotune.study.records import APPLIED, Phase, Trial
+from autotune.target.messages import plural
 
 SCHEMA = 1
 EVERY = 2.0  # seconds between looks: reading a journal must not take CPU from what is measured
@@ -159,14 +160,14 @@ def _lines(view: StudyView, now: Mapping[str, Any]) -> Iterator[str]:
         doing = _trial(each["trial"], units, running=running) if each["trial"] else "nothing"
         doing = (each["set_aside"] and f"set aside: {each['set_aside']}") or doing
         pace = f", {each['per_hour']:g} an hour" if each["per_hour"] else ""
-        yield f"  bed {bed:6}{fmt.plural(each['trials'], 'trial')}{pace}; now {doing}"
+        yield f"  bed {bed:6}{plural(each['trials'], 'trial')}{pace}; now {doing}"
     if now["trial"] and "beds" not in now:
         yield f"  now       {_trial(now['trial'], units, running=now['state'] == 'running')}"
     kinds = ", ".join(describe_counts(view.trials))
     yield f"  trials    {trials['done']} of {trials['budget']}: {kinds}"
     if any(proof.values()):
-        finals = f"{fmt.plural(proof['finalists'], 'finalist')} measured again"
-        confirmed = fmt.plural(proof["confirmations"], "confirmation reading")
+        finals = f"{plural(proof['finalists'], 'finalist')} measured again"
+        confirmed = plural(proof["confirmations"], "confirmation reading")
         yield f"  proof     {finals}, {confirmed}"
     yield f"  baseline  {_peak(now['baseline'], units)}"
     if now["best"] or not now["verdict"]:
@@ -189,12 +190,12 @@ def _trial(trial: Mapping[str, Any], units: Units, *, running: bool) -> str:
     if not running:
         return f"{name} was interrupted; `resume` repeats it"
     if isinstance(units, Values):
-        return f"{name} is being asked for, {fmt.plural(trial['readings'], 'answer')} so far"
+        return f"{name} is being asked for, {plural(trial['readings'], 'answer')} so far"
     if not trial["deployed"]:
         return f"{name} is being deployed"
     if not trial["readings"]:
-        return f"{name} is warming up, {fmt.plural(trial['windows'], 'window')} so far"
-    readings = fmt.plural(trial["readings"], "reading")
+        return f"{name} is warming up, {plural(trial['windows'], 'window')} so far"
+    readings = plural(trial["readings"], "reading")
     return f"{name} is being measured: {readings}, the last at {fmt.rate(trial['rate'])}/s"
 
 

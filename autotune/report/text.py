@@ -22,6 +22,7 @@ from autotune.report.trials import (
 from autotune.report.view import STOPPED, StudyView
 from autotune.report.warnings import warnings
 from autotune.study.records import Phase
+from autotune.target.messages import plural
 from autotune.terminal import Line
 
 MARKS = {"improved": ("✓", "green"), "unmeetable": ("✗", "red"), STOPPED: ("…", "yellow")}
@@ -89,7 +90,7 @@ def _unmeetable(view: StudyView) -> str:
 
 def _gain(view: StudyView) -> str:
     assert view.gain is not None
-    pairs = fmt.plural(view.gain["pairs"], "alternating pair")
+    pairs = plural(view.gain["pairs"], "alternating pair")
     return f"{view.units.gained(view.gain)}{view.units.at}, {pairs}{of_beds(view)}"
 
 
@@ -172,7 +173,7 @@ def sections(view: StudyView, width: int | None = None) -> dict[str, list[str]]:
 def change_title(view: StudyView) -> str:
     """The title of what is to be changed."""
     number = view.conclusion.best.trial.number if view.conclusion.best else None
-    count = fmt.plural(len(view.changes), "setting")
+    count = plural(len(view.changes), "setting")
     match view.verdict:
         case "improved":
             return f"Change {count} (trial {number})"
@@ -215,7 +216,7 @@ def _changes(view: StudyView, width: int | None) -> Iterator[str]:
     """What the best has otherwise than the baseline; only how much where it is no better."""
     if view.verdict == "no-improvement":
         if view.changes and view.conclusion.best:
-            count, trial = fmt.plural(len(view.changes), "setting"), view.conclusion.best.trial
+            count, trial = plural(len(view.changes), "setting"), view.conclusion.best.trial
             yield (
                 f"trial {trial.number}, the best found, differs in {count} and is not shown to "
                 "carry more"

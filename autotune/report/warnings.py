@@ -14,6 +14,7 @@ from autotune.report import format as fmt
 from autotune.report.trials import unusable
 from autotune.report.view import STOPPED, StudyView
 from autotune.study.records import Trial
+from autotune.target.messages import plural
 
 SCATTER = 0.05  # sd of log peaks of one configuration, as a quiet machine has it
 DRIFT = 0.10  # the baseline then and now, as a fraction
@@ -74,7 +75,7 @@ def _proof(view: StudyView) -> Iterator[StudyWarning]:
     if gain is not None and gain.pairs < LEAST_PAIRS:
         yield StudyWarning(
             "few-pairs", gain.pairs, LEAST_PAIRS,
-            f"the gain rests on {fmt.plural(gain.pairs, 'alternating pair')}; "
+            f"the gain rests on {plural(gain.pairs, 'alternating pair')}; "
             f"{LEAST_PAIRS} or more make an interval that holds",
             "raise budget.time, or lower budget.trials",
         )  # fmt: skip
@@ -87,7 +88,7 @@ def _proof(view: StudyView) -> Iterator[StudyWarning]:
         yield StudyWarning(
             "few-repeats", best.measured_again, LEAST_PAIRS,
             "that the best meets the SLO rests on "
-            f"{fmt.plural(best.measured_again, 'later measurement')}",
+            f"{plural(best.measured_again, 'later measurement')}",
             f"export it, and `autotune measure TARGET --config EXPORT --repeat {LEAST_PAIRS}`",
         )  # fmt: skip
 
@@ -144,7 +145,7 @@ def _settings(view: StudyView) -> Iterator[StudyWarning]:
     if differences := best.latest.differences:
         yield StudyWarning(
             "took-effect-differently", len(differences), 0,
-            f"effective value ≠ requested for {fmt.plural(len(differences), 'setting')} of the best: "
+            f"effective value ≠ requested for {plural(len(differences), 'setting')} of the best: "
             + "; ".join(differences),
             "the capacity was measured with the values in effect; look for what caps them on the host",
         )  # fmt: skip
@@ -154,7 +155,7 @@ def _settings(view: StudyView) -> Iterator[StudyWarning]:
     if bound:
         yield StudyWarning(
             "bound-by-rule", len(bound), 0,
-            f"{fmt.plural(len(bound), 'value')} of the best had to give way to a constraint: "
+            f"{plural(len(bound), 'value')} of the best had to give way to a constraint: "
             + "; ".join(bound),
             "if the constraint is stricter than it needs to be, there may be more to gain",
         )  # fmt: skip
@@ -168,7 +169,7 @@ def _readings(view: StudyView) -> Iterator[StudyWarning]:
         affected = sorted({trial.number for trial in _behind_verdict(view)}.intersection(cold))
         yield StudyWarning(
             "warm-up-cut-short", len(cold), 0,
-            f"the warm-up of {fmt.plural(len(cold), 'trial')} was still moving after "
+            f"the warm-up of {plural(len(cold), 'trial')} was still moving after "
             f"{MOST_WINDOWS} windows"
             + (f"; behind the verdict: trial {fmt.listed(affected)}" if affected else ""),
             "a cold cache lowers capacity: check that the data set fits what `data:` says",
@@ -180,7 +181,7 @@ def _readings(view: StudyView) -> Iterator[StudyWarning]:
         done = "discarded and repeated" if discarded else "corrected"
         yield StudyWarning(
             "cpu-total-away", disturbed, round(DISTURBED * total, 1),
-            f"{disturbed} of {total} readings were {done}: CPU steal on the hosts",
+            f"{disturbed} of {plural(total, 'reading')} {done}: CPU steal on the hosts",
             "choose a quieter hour, or hosts with CPUs of their own",
         )  # fmt: skip
     peaks = {trial.number: trial.peak for trial in view.state.trials}
@@ -188,7 +189,7 @@ def _readings(view: StudyView) -> Iterator[StudyWarning]:
     if limited:
         yield StudyWarning(
             LIMITED, len(limited), 0,
-            f"in {fmt.plural(len(limited), 'trial')} ({fmt.listed(limited)}) the load generator gave "
+            f"in {plural(len(limited), 'trial')} ({fmt.listed(limited)}) the load generator gave "
             f"out before the stack did (load.max_rate is "
             f"{fmt.rate(view.target.load.max_rate)} requests/s)",
             "raise load.max_rate, or add hosts to load.hosts: the true capacity is higher",
@@ -202,13 +203,13 @@ def _trials(view: StudyView) -> Iterator[StudyWarning]:
     if FAILED * tried < failed < tried:
         yield StudyWarning(
             "many-failed", failed, round(FAILED * tried, 1),
-            f"{failed} of {tried} trials failed and taught the search little",
+            f"{failed} of {plural(tried, 'trial')} failed and taught the search little",
             "narrow the ranges that the causes name, under `parameters:`",
         )  # fmt: skip
     if view.verdict != STOPPED and tried < TRIED * allowed:
         yield StudyWarning(
             "few-trials", tried, TRIED * allowed,
-            f"the time was enough for {tried} of {allowed} trials; there may be more to gain",
+            f"the time was enough for {tried} of {plural(allowed, 'trial')}; there may be more to gain",
             "raise budget.time",
         )  # fmt: skip
 

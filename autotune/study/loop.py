@@ -28,6 +28,7 @@ from autotune.study.schedule import (
     next_step,
 )
 from autotune.study.simplifying import next_block
+from autotune.target.messages import plural
 from autotune.target.model import Budget
 
 # How far a configuration's peak may be from its own earlier measurement: sd of its logarithm.
@@ -148,9 +149,9 @@ def _asked(context: TrialContext, searcher: Searcher, proposal: Proposal | None)
     probability = suggestion.improvement_probability
     if probability is not None and probability < STOP_BELOW:
         searcher.discard(suggestion.number)
+        tried = plural(len(state.finished(*COUNTED)), "configuration")
         why = (
-            f"after {len(state.finished(*COUNTED))} configurations the chance that any other is "
-            f"{MATTERS:.0%} better is {probability:.0%}"
+            f"after {tried} the chance that any other is {MATTERS:.0%} better is {probability:.0%}"
         )
         context.store.settled(why)
         context.progress.note(f"search ends: {why}")
@@ -177,13 +178,13 @@ def _simplify(context: TrialContext, searcher: Searcher, number: int) -> None:
     changed = sum(winner[name] != value for name, value in space.baseline.items())
     if record["reverted"]:
         context.progress.note(
-            f"{len(record['reverted'])} of {changed} changes of trial {number} may do nothing, by the "
-            "model: to be measured without them, where time is left"
+            f"{len(record['reverted'])} of {plural(changed, 'change')} of trial {number} may do nothing, "
+            "by the model: to be measured without them, where time is left"
         )
     elif record["accepted"] is not None:
         context.progress.note(
-            f"{len(record['without'])} of {changed} changes of trial {number} do nothing, as measured: "
-            "it is proven without them"
+            f"{len(record['without'])} of {plural(changed, 'change')} of trial {number} do nothing, as "
+            "measured: it is proven without them"
         )
 
 

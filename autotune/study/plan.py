@@ -13,6 +13,7 @@ from autotune.parameter_name import ParameterName
 from autotune.services.base import Action, Settings
 from autotune.space.space import Candidate
 from autotune.study.schedule import FINALISTS, MOST_PAIRS, most_reserved
+from autotune.target.messages import plural
 from autotune.transports.curl import in_words
 from autotune.unified_diff import file_diff
 
@@ -121,8 +122,8 @@ def text(planned: dict[str, Any]) -> str:
     """The plan for a person, diffs last."""
     budget = planned["budget"]
     spent = (
-        f"Up to {budget['trials']} configurations of {_searched(planned)} parameters "
-        f"within {budget['seconds'] / 60:g} minutes; up to "
+        f"Up to {plural(budget['trials'], 'configuration')} of {_searched(planned)} parameters "
+        f"within {plural(budget['seconds'] / 60, 'minute')}; up to "
         f"{budget['proof_seconds'] / 60:.1f} min of it are reserved to confirm the winner, of the "
         f"{budget['finalists']} best."
     )
@@ -220,7 +221,7 @@ def _deployments_in_words(deployments: list[dict[str, Any]]) -> Iterator[str]:
         chosen = ", ".join(f"{name} {value}" for name, value in services.items())
         note = " (the baseline's)" if number == 0 else ""
         servers, count = ", ".join(deployment["servers"]), deployment["parameters"]
-        yield f"  {chosen}{note}: {servers}; {count} parameters"
+        yield f"  {chosen}{note}: {servers}; {plural(count, 'parameter')}"
         yield from (f"    rule: {binding}" for binding in deployment["bindings"])
 
 

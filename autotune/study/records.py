@@ -18,6 +18,7 @@ from autotune.estimate import Estimate
 from autotune.optimize.bed_offset import NO_OFFSET, BedOffset
 from autotune.optimize.ranking import PosteriorPeaks
 from autotune.services.base import Settings, Value
+from autotune.target.messages import plural
 
 Record = Mapping[str, Any]
 
@@ -239,10 +240,9 @@ def _place(trials: Sequence[Trial], number: int) -> int:
 def reduction(explained: Record) -> str:
     """Which share of the gain the changes carry that an ablation kept, in words."""
     share, low, high = (f"{explained[key]:.0%}" for key in ("share", "low", "high"))
-    carried = (
-        f"{len(explained['kept'])} of {explained['changes']} changes carry {share} of the gain"
-    )
-    return f"{carried} [{low}, {high}], {explained['measurements']} measurements"
+    kept, changes = len(explained["kept"]), plural(explained["changes"], "change")
+    measured = plural(explained["measurements"], "measurement")
+    return f"{kept} of {changes} carry {share} of the gain [{low}, {high}], {measured}"
 
 
 def replay(records: Iterable[Record], state: State | None = None) -> State:

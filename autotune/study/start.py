@@ -31,6 +31,7 @@ from autotune.study.ranking import Verdict
 from autotune.study.records import APPLIED, MEASURED
 from autotune.study.store import Store, first_record, state_of
 from autotune.target.beds import chosen
+from autotune.target.messages import plural
 from autotune.target.read import TargetFile, read
 from autotune.target.write import differences
 
@@ -80,7 +81,8 @@ def _take_over(
         environment.space,
     )
     store.transferred(earlier.name, configurations)
-    progress.note(f"{len(configurations)} configurations of study {earlier.name} apply here")
+    leaders = plural(len(configurations), "configuration")
+    progress.note(f"tried first, from study {earlier.name}: {leaders}")
 
 
 def unfinished(directory: Path, beds: str | None = None) -> Environment:

@@ -14,7 +14,7 @@ from autotune.space.space import Space
 from autotune.strict import LARGEST, decimal, whole
 from autotune.sweep.plan import SERVICE, Axis, Choice, Plan
 from autotune.target.document import Document, load
-from autotune.target.messages import instead
+from autotune.target.messages import instead, plural
 from autotune.target.read import TargetFile, read
 from autotune.target.units import duration, in_unit, rate
 
@@ -187,7 +187,9 @@ def plan_of_request(file: TargetFile, request: Request, space: Space) -> Plan:
             raise AutotuneError(f"there is no tier {tier!r}", hint=hint)
         most = len(tiers[tier].hosts)
         if not counts or min(counts) < 1 or max(counts) > most:
-            raise AutotuneError(f"tier {tier} has {most} hosts: give numbers from 1 to {most}")
+            raise AutotuneError(
+                f"tier {tier} has {plural(most, 'host')}: give numbers from 1 to {most}"
+            )
     # Keys that a request looks up are known of one application.
     reference = any(tier.app == "reference" for tier in tiers.values())
     plan = Plan(
@@ -279,7 +281,8 @@ def directory_name(path: Path, file: TargetFile) -> str:
 
 def size_text(plan: Plan) -> str:
     """The size of it, before it begins."""
-    readings = f"{len(plan.rates)} readings of {plan.seconds:g} s"
+    readings = f"{plural(len(plan.rates), 'reading')} of {plan.seconds:g} s"
     kind = readings if plan.rates else "a search for its capacity"
     measurements = f"{len(plan.points) * plan.repeat} × {kind}"
-    return f"{len(plan.points)} points, each measured {plan.repeat} times: {measurements}."
+    points = plural(len(plan.points), "point")
+    return f"{points}, each measured {plural(plan.repeat, 'time')}: {measurements}."

@@ -27,6 +27,11 @@ def format_value(value: object) -> str:
     return "a mapping" if isinstance(value, dict) else "a list"
 
 
+def plural(count: float, noun: str) -> str:
+    """``1 trial``, ``3 trials``, ``1.5 minutes``."""
+    return f"{count:.15g} {noun}" if count == 1 else f"{count:.15g} {noun}s"
+
+
 def nearest(name: str, names: Iterable[str]) -> str | None:
     """The known name that ``name`` was probably meant to be."""
     by_folded = {other.casefold(): other for other in names}

@@ -117,7 +117,7 @@ def test_the_load_host_is_restored_as_well(killed: Killed, named: str) -> None:
     code, output = killed.autotune_restore(what(killed)[named])
     assert code == 0, output
     assert killed.restored == set(HOSTS)
-    assert "lab: load1: restored 1 files" in output
+    assert "lab: load1: restored 1 file," in output
     assert BackupStore(killed.study).hosts() == ()
 
 
@@ -157,7 +157,7 @@ def test_every_failure_is_named(killed: Killed) -> None:
     assert code != 0
     assert "load1 does not answer" in output
     assert "cache1 does not answer" in output
-    assert "web1: restored 1 files" in output
+    assert "web1: restored 1 file," in output
 
 
 def test_a_host_is_named_though_its_name_ends_another_s(killed: Killed) -> None:
@@ -172,8 +172,8 @@ def test_a_host_is_named_though_its_name_ends_another_s(killed: Killed) -> None:
     code, output = killed.autotune_restore(str(killed.target))
     assert code == 0, output
     assert killed.restored == set(HOSTS)
-    assert "\nlab: web1: restored 1 files" in output
-    assert "\nb1: restored 1 files" in output
+    assert "\nlab: web1: restored 1 file," in output
+    assert "\nb1: restored 1 file," in output
 
 
 def test_a_damaged_study_does_not_keep_hosts_from_their_own_copies(killed: Killed) -> None:

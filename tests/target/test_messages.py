@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from autotune.target.messages import format_value
+from autotune.target.messages import format_value, plural
 
 
 @pytest.mark.parametrize(
@@ -14,3 +14,11 @@ from autotune.target.messages import format_value
 )  # fmt: skip
 def test_shown(value: object, text: str) -> None:
     assert format_value(value) == text
+
+
+@pytest.mark.parametrize(
+    ("count", "text"),
+    [(0, "0 units"), (1, "1 unit"), (2, "2 units"), (1.0, "1 unit"), (1.5, "1.5 units")],
+)
+def test_counted(count: float, text: str) -> None:
+    assert plural(count, "unit") == text
