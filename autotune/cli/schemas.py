@@ -289,11 +289,13 @@ class Plan(Envelope):
 
 
 class Importance(TypedDict):
-    """``effect``: sd of the logarithm of the capacity over what was measured."""
+    """``effect``: sd of the logarithm of the capacity over what was measured; ``changed_in``: how many of
+    the configurations measured differ from the baseline in it."""
 
     parameter: str
     effect: float
     ped_anova: float | None
+    changed_in: int
 
 
 class Loss(TypedDict):
@@ -319,8 +321,11 @@ class Minimal(Interval):
 
 
 class Explanation(Envelope):
+    """``configurations``: how many were measured; from fewer than ten a model tells little."""
+
     study: str
     trial: int
+    configurations: int
     importance: Sequence[Importance]
     interactions: Sequence[Pair]
     edges: Sequence[Edge]

@@ -15,9 +15,10 @@ from autotune.report.load_curve import PERCENTILES, hosts_at_capacity, load_curv
 from autotune.report.objective import Requests
 from autotune.report.parameters import Declared, active, changes, declared, described
 from autotune.report.studies import Study
-from autotune.report.trials import LEAST_MEASURED, VERDICTS, describe_finding, measured, outcome
+from autotune.report.trials import VERDICTS, describe_finding, outcome
 from autotune.report.view import StudyView, capacity_of
 from autotune.services.base import Value
+from autotune.study.ranking import LEAST_MEASURED, measured
 from autotune.study.records import COUNTED, Trial
 from autotune.unified_diff import Files, file_diff
 

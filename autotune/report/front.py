@@ -10,8 +10,8 @@ from autotune.report import format as fmt
 from autotune.report.objective import Requests
 from autotune.report.parameters import Change
 from autotune.report.studies import Study
-from autotune.report.trials import LEAST_MEASURED, measured
 from autotune.report.view import STOPPED, StudyView
+from autotune.study.ranking import LEAST_MEASURED, measured
 from autotune.target.messages import plural
 
 AFTER = {"improved": "After", STOPPED: "Best so far"}

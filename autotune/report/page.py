@@ -23,9 +23,10 @@ from autotune.report.front import apply_commands, cards, change_groups, provenan
 from autotune.report.load_curve import hosts_watched
 from autotune.report.measured import ceilings_table
 from autotune.report.studies import Study
-from autotune.report.trials import LEAST_MEASURED, describe_finding, measured
+from autotune.report.trials import describe_finding
 from autotune.report.view import StudyView, study_view
 from autotune.report.warnings import warnings
+from autotune.study.ranking import LEAST_MEASURED, measured
 from autotune.study.records import reduction
 from autotune.target.shipped import shipped
 

@@ -10,12 +10,10 @@ from typing import Any
 from autotune.measure.steal import MUCH
 from autotune.report import format as fmt
 from autotune.report.objective import Requests, Units
-from autotune.study.ranking import works
 from autotune.study.records import COUNTED, State, Trial
 from autotune.study.store import CALL
 
 WARM_UP = "warm-up"
-LEAST_MEASURED = 10  # configurations from which a model tells apart what mattered
 
 # From here on the errors, not the latency, are what violated the SLO.
 MOSTLY_ERRORS = 0.5
@@ -80,11 +78,6 @@ def outcome(trial: Trial, units: Units) -> str:
 def unusable(trial: Trial) -> bool:
     """Whether a finished trial could not be deployed, or met the SLO at no rate."""
     return trial.over and not (trial.peak is not None and trial.peak.feasible)
-
-
-def measured(state: State) -> list[Trial]:
-    """The trials that the budget counts and that have a capacity."""
-    return works(state.finished(*COUNTED))
 
 
 def count_by_outcome(state: State) -> dict[str, int]:

@@ -24,10 +24,11 @@ from autotune.study import start
 from autotune.study import trial as trials
 from autotune.study.context import ProgressReporter, TrialContext, opened, versions
 from autotune.study.loop import KNOWN_SD, catch_up
-from autotune.study.ranking import baseline, best, drifted
+from autotune.study.ranking import LEAST_MEASURED, baseline, best, drifted, measured
 from autotune.study.records import Phase, State, Trial, reduction
 from autotune.study.schedule import Measure
 from autotune.study.store import state_of
+from autotune.target.messages import plural
 
 WIDEST = 48  # characters of a parameter's name, in the table
 PED_ANOVA = "PED-ANOVA: share in what tells the best trials from the rest (Watanabe et al., 2023)"
@@ -50,7 +51,8 @@ def explain(environment: Environment, directory: Path) -> dict[str, Any]:
     Raises AutotuneError for a study that has no winner.
     """
     state = state_of(directory)
-    _, winner = _sides(state)
+    stock, winner = _sides(state)
+    tried = measured(state)
     searcher = _searcher(environment, directory, state)
     surrogate = searcher.surrogate(drifted(state))
     point = surrogate.grid.canonical(surrogate.grid.encode_all([winner.settings]))[0]
@@ -60,8 +62,14 @@ def explain(environment: Environment, directory: Path) -> dict[str, Any]:
         "schema": 1,
         "study": directory.name,
         "trial": winner.number,
+        "configurations": len(tried),
         "importance": [
-            {"parameter": name, "effect": effect, "ped_anova": anova.get(name)}
+            {
+                "parameter": name,
+                "effect": effect,
+                "ped_anova": anova.get(name),
+                "changed_in": sum(t.settings.get(name) != stock.settings.get(name) for t in tried),
+            }
             for name, effect in effects.items()
         ],
         "interactions": [asdict(pair) for pair in importance.pairs(surrogate)],
@@ -89,11 +97,11 @@ def reduce(
     noise = state.posterior.noise if state.posterior else KNOWN_SD / 2
     with opened(environment, directory, progress) as context:
         context.store.open_session(versions())
-        measured = _AblationTrials(context, stock.settings, winner)
-        result = Ablation(predicted, gain, noise, measured.log_peak, most).run()
+        reverting = _AblationTrials(context, stock.settings, winner)
+        result = Ablation(predicted, gain, noise, reverting.log_peak, most).run()
         context.store.explained({
             **asdict(result), "kept": list(result.kept), "dropped": list(result.dropped),
-            "changes": len(predicted), "trial": measured.trials.get(frozenset(result.dropped)),
+            "changes": len(predicted), "trial": reverting.trials.get(frozenset(result.dropped)),
         })  # fmt: skip
 
 
@@ -169,12 +177,21 @@ def _predicted(surrogate: Surrogate, space: Space, state: State) -> dict[str, Pr
 def text(explanation: dict[str, Any]) -> str:
     """The explanation for a person."""
     study, trial, effects = (explanation[key] for key in ("study", "trial", "importance"))
+    tried, first = explanation["configurations"], f"Study {study}, trial {trial}."
+    if tried < LEAST_MEASURED:
+        few = (
+            f"{plural(tried, 'configuration')} measured: too few for a model to tell what matters."
+        )
+        return "\n".join([first, "", few, "", *_measured(explanation)])
     listed = [e for e in effects if e["effect"] >= 0.005] or effects[:3]
-    lines = [f"Study {study}, trial {trial}.", "", "What matters, by the model:"]
+    lines = [first, "", f"What matters, by the model of {tried} measured configurations:"]
     for effect in listed:
         share = effect["ped_anova"]
         extra = f"   PED-ANOVA {share:.0%}" if share is not None else ""
-        lines.append(f"  {effect['parameter']:{WIDEST}} ±{100 * effect['effect']:.1f} %{extra}")
+        lines.append(
+            f"  {effect['parameter']:{WIDEST}} ±{100 * effect['effect']:.1f} %   "
+            f"changed in {effect['changed_in']}{extra}"
+        )
     if any(effect["ped_anova"] is not None for effect in listed):
         lines.append(f"  {PED_ANOVA}")
     if explanation["interactions"]:
@@ -185,17 +202,17 @@ def text(explanation: dict[str, Any]) -> str:
         where = f"{edge['parameter']} = {edge['value']} is at the {edge['end']} end of its range"
         low, high = edge["try_range"]
         lines += ["", f"{where}: try {{range: [{low}, {high}]}}"]
-    return "\n".join([*lines, "", *_changes(explanation)])
-
-
-def _changes(explanation: dict[str, Any]) -> list[str]:
-    reduced = explanation["minimal"]
-    if reduced is None:
-        lines = ["What reverting each change of the winner would cost, by the model:"]
+    if explanation["minimal"] is None:
+        lines += ["", "What reverting each change of the winner would cost, by the model:"]
         lines += [f"  {change['parameter']:{WIDEST}} {100 * (np.exp(-change['loss']) - 1):+.1f} % "
                   f"± {100 * change['sd']:.1f} %" for change in explanation["changes"]]  # fmt: skip
-        hint = "`--measure` finds the smallest set of changes that keeps 95 % of the gain."
-        return [*lines, "", hint]
+    return "\n".join([*lines, "", *_measured(explanation)])
+
+
+def _measured(explanation: dict[str, Any]) -> list[str]:
+    reduced = explanation["minimal"]
+    if reduced is None:
+        return ["`--measure` finds the smallest set of changes that keeps 95 % of the gain."]
     kept = reduced["kept"]
     lines = [f"{reduction(reduced)}:", *(f"  {name}" for name in kept)]
     if reduced["trial"] is not None:

@@ -15,7 +15,7 @@ from autotune.optimize.gp.surrogate import CAPACITIES, MATTERS, MOVES
 from autotune.optimize.searcher import Outcome, Searcher, Suggestion
 from autotune.study import trial as trials
 from autotune.study.context import TrialContext
-from autotune.study.ranking import FINALS, Verdict, conclude, drifted, works
+from autotune.study.ranking import FINALS, Verdict, conclude, drifted, measured, works
 from autotune.study.records import COUNTED, Phase, State, Trial
 from autotune.study.schedule import (
     Ask,
@@ -131,13 +131,13 @@ def prior(state: State, step: Measure) -> Estimate | None:
         earlier = works([state.by_number(step.of)])
         if earlier:
             return Estimate(state.level(earlier[0]).log_mean, KNOWN_SD)
-    peaks = [state.level(trial).log_mean for trial in works(state.finished(*COUNTED))]
+    peaks = [state.level(trial).log_mean for trial in measured(state)]
     return Estimate(max(peaks), UNKNOWN_SD) if peaks else None
 
 
 def incumbent(state: State) -> Estimate | None:
     """The peak to beat: the best one, as uncertain as it is. Pruned ones are no peaks."""
-    usable = works(state.finished(*COUNTED))
+    usable = measured(state)
     full = [state.level(trial) for trial in usable if trial.peak and not trial.peak.screened]
     return max(full, key=lambda estimate: estimate.log_mean, default=None)
 

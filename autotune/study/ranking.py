@@ -21,6 +21,7 @@ from autotune.optimize.drift import Drift, drift
 from autotune.optimize.ranking import better, pooled, winner
 from autotune.study.records import COUNTED, OPENING, Phase, State, Trial
 
+LEAST_MEASURED = 10  # configurations from which a model tells apart what mattered
 # A finalist must stand within so many sds of the leader.
 PLAUSIBLE = 2.0
 FINALS = (Phase.FINALIST, Phase.RUNNER_UP)  # measurements after the search, before the claim
@@ -33,6 +34,11 @@ REPEATED = (Phase.BASELINE, Phase.REFERENCE, *FINALS, Phase.CONFIRM)
 def works(trials: Sequence[Trial]) -> list[Trial]:
     """Those that met the objective."""
     return [trial for trial in trials if trial.peak is not None and trial.peak.feasible]
+
+
+def measured(state: State) -> list[Trial]:
+    """The trials that the budget counts and that have a capacity."""
+    return works(state.finished(*COUNTED))
 
 
 def configuration(trial: Trial) -> int:

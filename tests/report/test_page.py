@@ -18,9 +18,9 @@ from autotune.report.page import code, write_page
 from autotune.report.page import page as whole_page
 from autotune.report.studies import Study, open_study
 from autotune.report.timeline import study_time
-from autotune.report.trials import LEAST_MEASURED, measured
 from autotune.report.view import study_view
 from autotune.study.directory import Lock
+from autotune.study.ranking import LEAST_MEASURED, measured
 from tests.report.recorded_lab import lab_study
 
 STUDIES = Path(__file__).with_name("studies")

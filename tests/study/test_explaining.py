@@ -7,6 +7,7 @@ import pytest
 from typer.testing import CliRunner
 
 from autotune.cli import app
+from autotune.study.explaining import text
 from tests.printed import printed
 
 TARGET = Path(__file__).parents[2] / "targets" / "paper.yaml"
@@ -46,8 +47,30 @@ def test_the_model_says_what_matters_without_a_measurement(studies: Path) -> Non
     assert found["importance"]
     assert found["changes"]
     assert len(events(studies / "paper", "trial")) == before
-    text = CliRunner().invoke(app, ["explain", "paper", "--studies", str(studies)]).stdout
-    assert "What matters, by the model:" in text
+    shown = CliRunner().invoke(app, ["explain", "paper", "--studies", str(studies)]).stdout
+    assert f"\n{found['configurations']} configurations measured: too few" in shown
+
+
+def effect(name: str, share: float, changed_in: int) -> dict[str, object]:
+    return {"parameter": name, "effect": share, "ped_anova": None, "changed_in": changed_in}
+
+
+@pytest.mark.parametrize("configurations", [1, 3, 9, 10, 40])
+def test_each_effect_has_its_trials_and_none_is_told_from_few(configurations: int) -> None:
+    change = {"parameter": "lb.nginx.use", "loss": 0.1, "sd": 0.1}
+    explanation = {
+        "study": "s", "trial": 2, "configurations": configurations, "edges": [], "minimal": None,
+        "interactions": [{"first": "a", "second": "b", "effect": 0.1}], "changes": [change],
+        "importance": [effect("lb.nginx.use", 0.2, 5), effect("web.nginx.use", 0.001, 7)],
+    }  # fmt: skip
+    lines = text(explanation).splitlines()
+    told = [" ".join(line.split()) for line in lines if line.startswith("  ")]
+    assert told == (
+        ["lb.nginx.use ±20.0 % changed in 5", "a × b: ±10.0 %", "lb.nginx.use -9.5 % ± 10.0 %"]
+        if configurations >= 10
+        else []
+    )
+    assert any(str(configurations) in line for line in lines)
 
 
 def test_measured_the_smallest_set_can_be_exported(studies: Path, tmp_path: Path) -> None:
