@@ -14,7 +14,7 @@ from autotune.deploy import manifest
 from autotune.discovery import adoption
 from autotune.discovery.adoption import AdoptedTier
 from autotune.discovery.host_reading import DiscoveredHost, read_host
-from autotune.discovery.tiers import DiscoveredTier, Instance, instances, tiers
+from autotune.discovery.tiers import DiscoveredTier, Instance, instances, listening, tiers
 from autotune.errors import AutotuneError
 from autotune.masking import is_masked, masked
 from autotune.services.base import Endpoint, Value
@@ -110,6 +110,7 @@ def _tiers(hosts: Sequence[DiscoveredHost]) -> tuple[Sequence[DiscoveredTier], l
     """The tiers, and a line for each thing that autotune does not tune."""
     per_host = [instances(host) for host in hosts]
     notes = [note for _, of_host in per_host for note in of_host]
+    notes += listening(zip(hosts, (deployed for deployed, _ in per_host), strict=True))
     discovered = tiers(instance for of_host, _ in per_host for instance in of_host)
     if not discovered:
         idle = [f"{host.name}: nothing that autotune tunes is running" for host in hosts]

@@ -11,7 +11,7 @@ from autotune.deploy.runtime import Runtime
 from autotune.discovery import adoption
 from autotune.discovery.adoption import AdoptedTier
 from autotune.discovery.host_reading import DiscoveredHost, paths_of, read_host, read_inside
-from autotune.discovery.tiers import DiscoveredTier, Instance, instances
+from autotune.discovery.tiers import DiscoveredTier, Instance, instances, listening
 from autotune.errors import AutotuneError, TargetError
 from autotune.parameter_name import ParameterName
 from autotune.services.base import Own
@@ -120,8 +120,9 @@ def _passed_over(
     tuned = {
         (i.host.name, i.deployment, i.port) for each in adopted for i in each.discovered.instances
     }
-    for name, host in hosts.items():
-        running, notes = instances(host)
+    running_on = {name: instances(host) for name, host in hosts.items()}
+    yield from listening((hosts[name], running) for name, (running, _) in running_on.items())
+    for name, (running, notes) in running_on.items():
         yield from notes
         for instance in running:
             if (name, instance.deployment, instance.port) not in tuned:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from posixpath import basename
 
 from autotune.services.adoption import Listener
@@ -23,29 +23,42 @@ def listeners(printed: str) -> tuple[Listener, ...]:
     return tuple(Listener(*key, local[key]) for key in sorted(local))
 
 
-def untuned(every: Iterable[Listener], tuned: Iterable[tuple[str, int]]) -> Iterator[str]:
-    """A line for what listens and is not tuned, and one for each that listens at other ports too.
+def at_other_ports(every: Iterable[Listener], tuned: Sequence[tuple[str, int]]) -> Iterator[str]:
+    """A line for each that is tuned and listens at other ports too.
 
     ``tuned`` are services by their keys, with the port of each.
     """
-    tuned = tuple(tuned)
-    names = {key: _executables(key) for key, _ in tuned}
-    unowned = []
     for listener in every:
-        owners = [(key, port) for key, port in tuned
-                  if any(listener.program.startswith(name) for name in names[key])]  # fmt: skip
-        if not owners:
-            unowned.append(str(listener))
-        elif all(listener.port != port for _, port in owners) and _serves(
+        owners = _owners(listener, tuned)
+        if owners and all(listener.port != port for _, port in owners) and _serves(
             owners[0][0], listener.program
-        ):
+        ):  # fmt: skip
             key, port = owners[0]
             yield (
                 f"{SERVICES[key].title} listens on port {listener.port} too: what is there is served "
                 f"with the same settings, and load goes to port {port}"
             )
-    if unowned:
-        yield f"not tuned, though it listens: {', '.join(unowned)}"
+
+
+def untuned(
+    listening: Mapping[str, tuple[Iterable[Listener], Sequence[tuple[str, int]]]],
+) -> Iterator[str]:
+    """What listens and is not tuned, by host: a line for what all have, one for what else each has."""
+    unowned = {host: [listener for listener in every if not _owners(listener, tuned)]
+               for host, (every, tuned) in listening.items()}  # fmt: skip
+    lists = list(unowned.values())
+    alike = (
+        [each for each in lists[0] if all(each in other for other in lists)] if lists[1:] else []
+    )
+    rest = {host: [each for each in of if each not in alike] for host, of in unowned.items()}
+    for where, of in {"every host": alike, **rest}.items():
+        if of:
+            yield f"{where}: not tuned, though it listens: {', '.join(map(str, of))}"
+
+
+def _owners(listener: Listener, tuned: Sequence[tuple[str, int]]) -> list[tuple[str, int]]:
+    return [(key, port) for key, port in tuned
+            if any(listener.program.startswith(name) for name in _executables(key))]  # fmt: skip
 
 
 def _executables(key: str) -> tuple[str, ...]:

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from autotune.discovery.host_reading import DiscoveredHost
-from autotune.discovery.listening import untuned
+from autotune.discovery.listening import at_other_ports, untuned
 from autotune.services.adoption import Adoption, RunningService
 from autotune.services.base import Role
 from autotune.services.config_files import Config
@@ -97,10 +97,20 @@ def instances(host: DiscoveredHost) -> tuple[tuple[Instance, ...], tuple[str, ..
     deployed = tuple(
         _instance(host, front, servers.get(front.gateway), settings) for front in fronts
     )
-    tuned = [(s.key, instance.port) for instance in deployed for s in instance.services.values()
-             if s.key in SERVICES]  # fmt: skip
-    notes += [f"{host.name}: {line}" for line in untuned(host.listeners, tuned)]
+    notes += [f"{host.name}: {line}" for line in at_other_ports(host.listeners, _tuned(deployed))]
     return deployed, tuple(notes)
+
+
+def listening(running: Iterable[tuple[DiscoveredHost, Sequence[Instance]]]) -> tuple[str, ...]:
+    """A line for each thing that listens on the hosts and is none of their ``instances``."""
+    return tuple(
+        untuned({host.name: (host.listeners, _tuned(deployed)) for host, deployed in running})
+    )
+
+
+def _tuned(deployed: Iterable[Instance]) -> list[tuple[str, int]]:
+    return [(s.key, instance.port) for instance in deployed for s in instance.services.values()
+            if s.key in SERVICES]  # fmt: skip
 
 
 def _of_another_distribution(host: DiscoveredHost, adoption: Adoption) -> list[str]:

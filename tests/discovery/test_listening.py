@@ -33,8 +33,7 @@ def test_what_listens() -> None:
 
 
 def test_what_listens_and_is_not_tuned_is_named() -> None:
-    _, notes = instances(replace(web(), listeners=listeners(PRINTED)))
-    too, unowned = notes
+    _, (too, unowned) = _tiers([replace(web(), listeners=listeners(PRINTED))])
     assert too == (
         "web1: nginx listens on port 443 too: what is there is served with the same settings, and "
         "load goes to port 80"
@@ -42,7 +41,17 @@ def test_what_listens_and_is_not_tuned_is_named() -> None:
     assert unowned == (
         "web1: not tuned, though it listens: something (2024), mariadbd (3306, locally)"
     )
-    assert instances(replace(web(), listeners=(NGINX, FPM)))[1] == ()
+    assert _tiers([replace(web(), listeners=(NGINX, FPM))])[1] == []
+
+
+def test_what_listens_on_every_host_is_named_once() -> None:
+    sshd, mail = Listener("sshd", 22, False), Listener("master", 25, True)
+    hosts = [replace(web(), listeners=(NGINX, sshd)), replace(cache(), listeners=(sshd, mail))]
+    _, notes = _tiers(hosts)
+    assert [note for note in notes if "listens" in note] == [
+        "every host: not tuned, though it listens: sshd (22)",
+        "mc1: not tuned, though it listens: master (25, locally)",
+    ]
 
 
 def test_a_host_in_no_tier_and_two_entries_are_named() -> None:
