@@ -25,10 +25,11 @@ class Binding:
 
 
 class Infeasible(AutotuneError):
-    """A rule cannot be kept by changing anything; the message is the rule with its arithmetic."""
+    """``rule`` cannot be kept by changing anything; the message is the rule with its arithmetic."""
 
-    def __init__(self, arithmetic: str) -> None:
+    def __init__(self, arithmetic: str, rule: Rule) -> None:
         super().__init__(arithmetic, hint="relax the rule, or widen the ranges of what is in it")
+        self.rule = rule
 
 
 def repaired(
@@ -49,7 +50,7 @@ def repaired(
         if broken is None:
             return repair.settings, repair.bindings()
         repair.make(broken)
-    raise Infeasible(f"no values keep the rules: {rules[0].arithmetic(repair.names)}")
+    raise Infeasible(f"no values keep the rules: {rules[0].arithmetic(repair.names)}", rules[0])
 
 
 class _Repair:
@@ -85,7 +86,7 @@ class _Repair:
             if rule.excess(self._at(dimension, end)) < rule.excess(self.names):
                 self._set(dimension, end, arithmetic)
                 return
-        raise Infeasible(arithmetic)
+        raise Infeasible(arithmetic, rule)
 
     def _ends(self, names: Iterable[str], which: int) -> list[tuple[Dimension, float]]:
         """Numbers that are not at their lowest (0) or highest (1) value yet, with that value: the

@@ -161,33 +161,40 @@ def build(file: TargetFile, facts: Facts, running: Running = NOTHING_READ) -> Sp
     try:
         broken = space.candidate({}).bindings
     except Infeasible as error:
-        raise file.document.error(["constraints"], f"nothing can satisfy {error}") from None
+        place = _to_mend(file, error.rule, {})
+        raise file.document.error(place, f"nothing can satisfy {error}") from None
     if broken:
         why = f"the baseline itself breaks a constraint: {broken[0].rule}"
         raise file.document.error(["constraints"], why)
     _check_deployments(file, space)
-    return _limited(space, [r for limit in limits(target) for r in vocabulary.rules(limit)])
+    space = _limited(space, [r for limit in limits(target) for r in vocabulary.rules(limit)])
+    _check_deployments(file, space)
+    return space
 
 
 def _check_deployments(file: TargetFile, space: Space) -> None:
-    """Raises TargetError where the constraints leave a choice of software no settings at all."""
+    """Raises TargetError where the rules leave a choice of software no settings at all."""
     for deployment in space.deployments:
         try:
             space.candidate(deployment)
         except Infeasible as error:
             chosen = ", ".join(f"{name} {value}" for name, value in deployment.items())
             raise file.document.error(
-                _to_mend(file, str(error)), f"with {chosen} nothing can satisfy {error}",
-                hint="relax the constraint, widen the range, or take the software out of `service:`",
+                _to_mend(file, error.rule, deployment), f"with {chosen} nothing can satisfy {error}",
+                hint=("" if error.rule.built_in else "relax the constraint, ")
+                + "widen the range, or take the software out of `service:`",
             ) from None  # fmt: skip
 
 
-def _to_mend(file: TargetFile, arithmetic: str) -> Location:
-    """Where a target may do something about a rule that cannot be kept."""
-    named = [name for name in file.target.parameters if name in arithmetic]
-    if file.target.constraints or not named:
+def _to_mend(file: TargetFile, rule: Rule, deployment: Settings) -> Location:
+    """Where a target may do something about a rule that cannot be kept with a choice of software."""
+    if file.target.constraints and not rule.built_in:
         return ["constraints"]
-    return ["parameters", named[-1]]
+    of_rule = {*rule.comparison.left.names(), *rule.comparison.right.names()}
+    if named := {name: each for name, each in file.target.parameters.items() if name in of_rule}:
+        return ["parameters", max(named, key=lambda name: named[name].fixed is not None)]
+    tier, _, _ = next(iter(deployment), "").partition(".")
+    return ["tiers", tier, "service"] if tier else ["constraints"]
 
 
 def _limited(space: Space, rules: list[Rule]) -> Space:
