@@ -35,11 +35,6 @@ def conditional(file: str) -> str:
     return f"{file} says it under a condition: a line of its own has it tuned"
 
 
-def own_socket(site: Site) -> str:
-    """The unix socket that it listens at; empty where it is at a TCP port."""
-    return site.own.listen if site.own else ""
-
-
 class AppServer(Service):
     """A request keeps one of its workers, processes or threads, until it is answered."""
 
@@ -47,7 +42,7 @@ class AppServer(Service):
     runs_application = True
 
     def socket(self, site: Site) -> str | Endpoint:
-        return own_socket(site) or site.listen
+        return site.own_place or site.listen
 
     def asking(self, site: Site, find: str) -> Argv:
         """The command that prints its stats, to be run on its host: ``find`` reads in its file where they

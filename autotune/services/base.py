@@ -213,10 +213,15 @@ class Site:
         return installed if self.installed else private
 
     @property
+    def own_place(self) -> str:
+        """Where the host's own service listens, as its files say; empty for any other."""
+        return self.own.listen if self.own else ""
+
+    @property
     def socket_name(self) -> str:
         """A unix socket's name that no other study's has: ``ss`` lists those of the whole host."""
-        if self.own and self.own.listen:
-            return self.own.listen
+        if self.own_place:
+            return self.own_place
         name = f"{self.tier}.{self.host}.{crc32(self.directory.encode()):08x}.sock"
         return self.place(name, f"/run/php/autotune-{self.tier}.sock")
 

@@ -181,11 +181,16 @@ class Adopted:
     left: dict[str, str] = field(default_factory=dict)
 
 
-def map_directives(config: Config, tunables: Iterable[Tunable], accepts: Accepts) -> Adopted:
+def map_directives(
+    config: Config,
+    tunables: Iterable[Tunable],
+    accepts: Accepts,
+    left: Mapping[str, str] | None = None,
+) -> Adopted:
     """Of a directive that is there more than once the outermost counts, if it says one thing or the last
-    is said to count."""
-    parts = []
-    for tunable in tunables:
+    is said to count. Parameters in ``left`` stay as they are, for the reason given there."""
+    parts = [Adopted(left={**(left or {})})]
+    for tunable in (tunable for tunable in tunables if tunable.parameter not in parts[0].left):
         counting = [
             placed
             for placed in config.called(tunable.directive)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
-from autotune.services.base import Readback, Settings, Site, Value
+from autotune.services.base import Parameter, Readback, Settings, Site, Value
+from autotune.target.units import SIZE
 
 Parser = Callable[[str], Settings]
 
@@ -17,6 +18,15 @@ def number(text: str) -> Value:
     if not _NUMBER.fullmatch(text):
         return text
     return float(text) if "." in text else int(text)
+
+
+def in_unit(parameter: Parameter, printed: str) -> Value:
+    """What a server prints, `ON` or `OFF` or a size in bytes, as a value of the parameter."""
+    value = number(printed)
+    if isinstance(parameter.stock, bool):
+        return value == "ON"
+    sized = parameter.unit and isinstance(value, int)
+    return number(f"{int(value) / SIZE[parameter.unit]:.10g}") if sized else value
 
 
 def listen_backlog(name: str = "backlog") -> Parser:

@@ -94,7 +94,7 @@ def _file(site: Site, default: str) -> str:
 
 
 def _client(site: Site, *command: str) -> Argv:
-    address = (site.own and site.own.listen) or site.listen.host
+    address = site.own_place or site.listen.host
     asked = (site.programs["redis-cli"], "-h", address, "-p", str(site.listen.port), *command)
     if site.own is None or not site.own.files:
         return asked

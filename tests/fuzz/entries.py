@@ -56,7 +56,7 @@ from autotune.services.haproxy import syntax as haproxy_files
 from autotune.services.limits.service import open_files
 from autotune.services.mariadb import service as mariadb
 from autotune.services.mariadb import syntax as mariadb_files
-from autotune.services.mariadb.diagnosis import counters as mariadb_counters
+from autotune.services.mariadb.service import counters as mariadb_counters
 from autotune.services.memcached.service import options, settings_in_effect
 from autotune.services.nginx import syntax as nginx
 from autotune.services.nginx.service import in_effect as nginx_in_effect

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from autotune.services.mariadb import advice as mysqltuner
+from autotune.services.mariadb import parameters as mysqltuner
 from autotune.services.postgresql import advice as pgtune
 from autotune.services.registry import DEPLOYMENTS, parts
 from autotune.space.dimension import PRESETS

@@ -14,7 +14,7 @@ from autotune.services.config_files import Unreadable
 from autotune.services.diagnosis import PartActivity, PartReading, Resource
 from autotune.services.mariadb import service as mariadb
 from autotune.services.mariadb import syntax
-from autotune.services.mariadb.diagnosis import DIAGNOSIS, FREQUENT, counters
+from autotune.services.mariadb.service import DIAGNOSIS, FREQUENT, counters
 from autotune.space.facts import HostFacts
 from autotune.space.space import build
 from autotune.target.read import read

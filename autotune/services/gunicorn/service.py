@@ -9,7 +9,7 @@ import re
 from collections.abc import Mapping
 from typing import ClassVar
 
-from autotune.services.app_server import AppServer, diagnosis, own_socket
+from autotune.services.app_server import AppServer, diagnosis
 from autotune.services.base import (
     Argv,
     Needs,
@@ -104,7 +104,7 @@ class Gunicorn(AppServer):
         words = (AS_UNIT, "|".join(sorted(NAMES)), self.unit(site) or UNIT)
         return (
             Readback(("sh", "-c", _SHOWN, "sh", *words), in_effect),
-            backlog_in_force(site, socket=own_socket(site)),
+            backlog_in_force(site, socket=site.own_place),
         )
 
 

@@ -24,8 +24,7 @@ _VALUES = {"nbthread": r"(?m)^Nbthread: ([0-9]{1,15})$", "maxconn": r"(?m)^Maxco
 
 def socket_of(site: Site) -> str:
     """The path of its stats socket, or the name of the one in the site's directory."""
-    own = site.own.listen if site.own else ""
-    return own or site.place("haproxy.sock", "/run/haproxy/admin.sock")
+    return site.own_place or site.place("haproxy.sock", "/run/haproxy/admin.sock")
 
 
 def asking(site: Site) -> Argv:

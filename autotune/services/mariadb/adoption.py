@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from autotune.services.adoption import Adoption, Layout, Layouts, RunningHost, RunningService
 from autotune.services.base import Parameter, Value
-from autotune.services.config_files import Config, PlacedDirective, Tree, gather
+from autotune.services.config_files import Config, Tree, gather
 from autotune.services.directives import (
     ON_OFF,
     Absent,
@@ -17,7 +17,6 @@ from autotune.services.directives import (
     Notation,
     Tunable,
     below,
-    joined,
     map_directives,
     size,
 )
@@ -29,7 +28,6 @@ LAYOUTS = Layouts((
     Layout("Debian, Ubuntu", "mariadb.service", MAIN),
     Layout("Fedora, RHEL, SUSE", "mariadb.service", OTHER),
 ))  # fmt: skip
-SOCKET = "/run/mysqld/mysqld.sock"
 # What the server reads; the last that says something counts, where no version is named.
 _GROUP = re.compile(r"(?:mysqld|mariadbd?|server|client-server|galera)(?P<version>-[0-9.]+)?")
 _PLAIN = ("[mysqld]", "[mariadb]", "[mariadbd]", "[server]")
@@ -43,10 +41,8 @@ _ON = {"1": True, "on": True, "true": True, "0": False, "off": False, "false": F
 def read(tree: Tree, main: str = MAIN) -> Config:
     """What of these files the server reads."""
     config = gather(tree, main, syntax.read, syntax.included)
-    counting: dict[tuple[str, str], PlacedDirective] = {}
-    for placed in config.directives:
-        if group := _GROUP.fullmatch(placed.block):
-            counting[placed.name, group["version"] or ""] = placed
+    counting = {(placed.name, group["version"] or ""): placed for placed in config.directives
+                if (group := _GROUP.fullmatch(placed.block))}  # fmt: skip
     return replace(config, directives=tuple(counting.values()))
 
 
@@ -57,10 +53,9 @@ def find(host: RunningHost) -> Iterator[RunningService | str]:
         yield f"MariaDB reads {OTHER} too, where nothing is edited: move its options to /etc/mysql"
         return
     config = read(host.tree, layout.main)
-    yield RunningService(host=host, key="mariadb", config=config, kind="db",
+    yield RunningService(host=host, key="mariadb", config=config, kind="db", unit=layout.own_unit,
                          port=config.number("port", 3306),
-                         listen=config.last("socket", SOCKET),
-                         unit=layout.own_unit)  # fmt: skip
+                         listen=config.last("socket", "/run/mysqld/mysqld.sock"))  # fmt: skip
 
 
 def tune(service: RunningService, accepts: Accepts) -> Adopted:
@@ -76,10 +71,8 @@ def tune(service: RunningService, accepts: Accepts) -> Adopted:
     }
     left = {name: f"`{option}` says it in another way: `{name} = …` has it tuned"
             for name, option in _otherwise(service.config)}  # fmt: skip
-    tunables = [
-        _tunable(p, worked_out.get(p.name, p.stock)) for p in PARAMETERS if p.name not in left
-    ]
-    return joined(Adopted(left=left), map_directives(service.config, tunables, accepts))
+    tunables = (_tunable(p, worked_out.get(p.name, p.stock)) for p in PARAMETERS)
+    return map_directives(service.config, tunables, accepts, left)
 
 
 def _otherwise(config: Config) -> Iterator[tuple[str, str]]:
@@ -100,10 +93,10 @@ def _tunable(parameter: Parameter, default: Value) -> Tunable:
 def _notation(parameter: Parameter) -> Notation:
     if isinstance(parameter.stock, bool):
         return Notation(lambda text: _ON.get(text.lower()), ON_OFF.write)
-    if parameter.unit:
-        return size(parameter.unit)
-    words = {str(choice).lower(): choice for choice in parameter.choices if isinstance(choice, str)}
-    return Notation(lambda text: words.get(text.lower())) if words else _COUNT
+    words = {word.lower(): word for word in parameter.choices if isinstance(word, str)}
+    if words:
+        return Notation(lambda text: words.get(text.lower()))
+    return size(parameter.unit) if parameter.unit else _COUNT
 
 
 ADOPTION = Adoption(

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import partial
 
-from autotune.services.base import Needs, guided, on_restart
+from autotune.services.base import Needs, Settings, Value, guided, on_restart
 
 SYSTEM = "mariadb.com, Server System Variables"
 INNODB = "mariadb.com, InnoDB System Variables"
@@ -99,3 +100,47 @@ NEEDS = Needs(
     # What the server itself asks the system for at start.
     descriptors="max_connections + 2 * table_open_cache + 10",
 )
+
+MOST_MEMORY = 0.85  # of the host's, in all that the settings allow
+MANY = 512  # connections from which it advises a pool of threads
+# MB that MariaDB has by itself: its caches of keys and of Aria's pages; a thread's stack and binary log.
+SHARED, THREAD = 128 + 128, (292 + 32) / 1024
+
+
+def advice(facts: Mapping[str, float], running: Settings) -> dict[str, Value]:
+    """MySQLTuner's rules, as published in its source (github.com/major/MySQLTuner-perl 2.8.8,
+    mysqltuner.pl: `mysql_stats`, `mysql_innodb`, `mariadb_threadpool`), as far as they follow from a host
+    and the settings. The rest of what it says follows from counters of a server that has run for a day.
+
+    InnoDB's pool is to hold all data, within the memory there is: how much data is not known here,
+    so it is all that memory allows, and never less than today."""
+
+    pool = int(running["innodb_buffer_pool_size"])
+    memory = MOST_MEMORY * facts["memory"] / 2**20
+    pool = max(int(memory - possible_memory(running) + pool), pool)
+    values: dict[str, Value] = {
+        "innodb_buffer_pool_size": pool,
+        "innodb_log_file_size": pool // 4,
+        "query_cache_size": 0,
+        # It counts with the smaller one, and says to keep them alike.
+        "tmp_table_size": min(int(running["tmp_table_size"]), int(running["max_heap_table_size"])),
+    }
+    if not int(running["thread_cache_size"]):
+        values["thread_cache_size"] = 4
+    if int(running["max_connections"]) >= MANY:
+        values |= {"thread_handling": "pool-of-threads", "thread_pool_size": int(facts["cpus"])}
+    return values
+
+
+def possible_memory(running: Settings) -> float:
+    """What it calls the maximum possible memory usage, in MB."""
+
+    def total(*names: str) -> float:
+        return sum(float(running[name]) for name in names)
+
+    shared = SHARED + min(total("tmp_table_size"), total("max_heap_table_size"))
+    shared += total("innodb_buffer_pool_size", "innodb_log_buffer_size", "query_cache_size")
+    buffers = total(
+        "read_buffer_size", "read_rnd_buffer_size", "sort_buffer_size", "join_buffer_size"
+    )
+    return shared + (THREAD + buffers / 1024) * total("max_connections")

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from typing import ClassVar
 
 from autotune.services.base import Argv, Endpoint, Programs, Readback, Role, Service, Settings, Site
-from autotune.services.mariadb.advice import advice
-from autotune.services.mariadb.parameters import NEEDS, PARAMETERS
-from autotune.services.readback import backlog_in_force, number
-from autotune.target.units import SIZE
+from autotune.services.diagnosis import ClientLimit, Diagnosis, Resource, by_command, frequent
+from autotune.services.mariadb.parameters import NEEDS, PARAMETERS, advice
+from autotune.services.readback import backlog_in_force, in_unit
+from autotune.strict import is_whole
 
 # program pattern [file]: what a start with that file, read after the host's own, would refuse or
 # change. An engine's options it refuses in words alone, and what is out of range it replaces.
@@ -59,7 +59,7 @@ class Mariadb(Service):
         return ("sh", "-c", _CHECK, "sh", site.programs["mariadbd"], _WRONG, *new)
 
     def socket(self, site: Site) -> str | Endpoint:
-        return (site.own and site.own.listen) or site.listen
+        return site.own_place or site.listen
 
     def advice(self, facts: Mapping[str, float], running: Settings) -> Settings:
         return advice(facts, running)
@@ -73,13 +73,10 @@ SERVICES = (Mariadb(),)
 
 
 def ask(site: Site, statement: str) -> Argv:
-    """The command that prints names and values, at its unix socket: root needs no password there.
-
-    Neither variables nor counters take any privilege beyond an account.
-    """
-    own = site.own.listen if site.own else ""
-    place = (f"--socket={own}",) if own else ("--protocol=socket",)
-    return (site.programs["mariadb"], *place, "--batch", "--skip-column-names", "-e", statement)
+    """The command that prints names and values, at its unix socket: root needs no password there, and
+    neither variables nor counters take any privilege beyond an account."""
+    place = f"--socket={site.own_place}" if site.own_place else "--protocol=socket"
+    return (site.programs["mariadb"], place, "--batch", "--skip-column-names", "-e", statement)
 
 
 def rows(text: str) -> dict[str, str]:
@@ -92,11 +89,53 @@ def in_effect(text: str) -> Settings:
     printed = rows(text)
     if printed.get("query_cache_type") == "OFF":
         printed["query_cache_size"] = "0"
-    values = {p.name: number(printed[p.name]) for p in PARAMETERS if p.name in printed}
-    for parameter in PARAMETERS:
-        value = values.get(parameter.name)
-        if isinstance(parameter.stock, bool) and value is not None:
-            values[parameter.name] = value == "ON"
-        elif parameter.unit and isinstance(value, int):
-            values[parameter.name] = number(f"{value / SIZE[parameter.unit]:.10g}")
-    return values
+    return {p.name: in_unit(p, printed[p.name]) for p in PARAMETERS if p.name in printed}
+
+
+# What is counted, beside what, which share of it and how many are too many, what that is and what helps.
+FREQUENT = (
+    ("Innodb_row_lock_waits", "Questions", 0.05, 10, Resource.LOCKS,
+     "times a statement waited for a row that another had locked",
+     "shorten its transactions, or let fewer of them in (max_connections, thread_pool_size)"),
+    ("Innodb_log_waits", "Questions", 0.01, 1, Resource.DISK,
+     "times a statement waited for room in the log's buffer", "raise innodb_log_buffer_size"),
+    ("Innodb_buffer_pool_reads", "Innodb_buffer_pool_read_requests", 0.01, 1000, Resource.DISK,
+     "pages asked for were read from disk", "raise innodb_buffer_pool_size"),
+    # MySQLTuner's share.
+    ("Created_tmp_disk_tables", "Created_tmp_tables", 0.25, 100, Resource.DISK,
+     "temporary tables went to disk",
+     "raise tmp_table_size and max_heap_table_size, unless they have columns of text"),
+    ("Table_open_cache_overflows", "Questions", 0.1, 100, Resource.CACHE,
+     "times a table was closed to open another", "raise table_open_cache"),
+    ("Threads_created", "Connections", 0.5, 100, Resource.WORKERS,
+     "connections got a new thread", "raise thread_cache_size, or keep connections open"),
+)  # fmt: skip
+LEVELS = frozenset(("Threads_connected", "Threads_running", "Max_used_connections"))
+COUNTS = {name for row in FREQUENT for name in row[:2]}
+REFUSED = "Connection_errors_max_connections"
+
+
+def counters(text: str) -> Mapping[str, float]:
+    """Those of its status variables that are looked at."""
+    return {name: float(value) for name, value in rows(text).items()
+            if name in {*LEVELS, *COUNTS, REFUSED} and is_whole(value)}  # fmt: skip
+
+
+DIAGNOSIS = Diagnosis(
+    # It greets with a binary handshake: only its own client is asked.
+    counters=by_command(
+        command=lambda site: ask(site, "SHOW GLOBAL STATUS"), levels=LEVELS, more=counters
+    ),
+    log=lambda _: Mariadb.unit_name,
+    moves={
+        Resource.CONNECTIONS: ("max_connections+", "back_log+"),
+        Resource.WORKERS: ("thread_handling=pool-of-threads", "thread_cache_size+"),
+        Resource.STORE: ("innodb_buffer_pool_size+", "innodb_log_file_size+", "table_open_cache+"),
+        Resource.DISK: ("innodb_buffer_pool_size+", "innodb_log_file_size+", "tmp_table_size+"),
+        Resource.LOCKS: ("thread_handling=pool-of-threads", "max_connections-"),
+        Resource.CACHE: ("table_open_cache+", "table_definition_cache+"),
+        Resource.MEMORY: ("max_connections-", "innodb_buffer_pool_size-", "sort_buffer_size-"),
+    },
+    clients=ClientLimit("max_connections", REFUSED),
+    worker_rules=tuple(frequent(*row) for row in FREQUENT),
+)  # fmt: skip

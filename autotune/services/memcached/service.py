@@ -165,7 +165,7 @@ SERVICES = (Memcached(),)
 
 def ask(site: Site, what: str) -> Argv:
     """The command that prints ``stats`` or ``settings``."""
-    address = (site.own and site.own.listen) or site.listen.host
+    address = site.own_place or site.listen.host
     return (site.programs["memcached-tool"], f"{address}:{site.listen.port}", what)
 
 

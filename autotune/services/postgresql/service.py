@@ -81,9 +81,8 @@ class Cluster:
 
 def asking(site: Site, sql: str) -> Argv:
     """A command that prints the rows of ``sql``, to be run on the host: columns are split by `|`."""
-    sockets = (site.own and site.own.listen) or SOCKETS
-    psql = (Cluster.of(site).program("psql"), "-XAtqw", "-h", sockets, "-p", str(site.listen.port),
-            "-d", "postgres", "-c", sql)  # fmt: skip
+    psql = (Cluster.of(site).program("psql"), "-XAtqw", "-h", site.own_place or SOCKETS,
+            "-p", str(site.listen.port), "-d", "postgres", "-c", sql)  # fmt: skip
     return ("sh", "-c", _AS_OWNER, "sh", *psql)
 
 

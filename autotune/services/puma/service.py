@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from autotune.services import unit_environment
-from autotune.services.app_server import AppServer, diagnosis, own_socket
+from autotune.services.app_server import AppServer, diagnosis
 from autotune.services.base import (
     Argv,
     Needs,
@@ -162,7 +162,7 @@ class Puma(AppServer):
         return (
             Readback(words, in_effect),
             Readback(asking(site), of_stats),
-            backlog_in_force(site, socket=own_socket(site)),
+            backlog_in_force(site, socket=site.own_place),
         )
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from posixpath import basename
 from typing import Any, ClassVar
 
-from autotune.services.app_server import AppServer, diagnosis, own_socket
+from autotune.services.app_server import AppServer, diagnosis
 from autotune.services.base import (
     Argv,
     Needs,
@@ -112,7 +112,7 @@ class Uwsgi(AppServer):
     def effective(self, site: Site) -> tuple[Readback, ...]:
         return (
             Readback(asking(site), in_effect),
-            backlog_in_force(site, "listen", own_socket(site)),
+            backlog_in_force(site, "listen", site.own_place),
         )
 
 

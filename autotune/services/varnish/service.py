@@ -74,7 +74,7 @@ SERVICES = (Varnish(),)
 
 def instance(site: Site) -> Argv:
     """Which of the Varnishes of a host is asked: of several each has a name."""
-    return ("-n", site.own.listen) if site.own and site.own.listen else ()
+    return ("-n", site.own_place) if site.own_place else ()
 
 
 def counting(site: Site) -> Argv:
