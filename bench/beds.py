@@ -9,6 +9,7 @@ believed, offsets, the claim across beds. Beds are unequal (±20 %), slower and 
 from __future__ import annotations
 
 import heapq
+from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from math import exp, log
@@ -20,17 +21,20 @@ import optuna
 
 from autotune.optimize.beds import offsets
 from autotune.optimize.searcher import Searcher
-from autotune.optimize.simplify import simplified
 from autotune.study.loop import STOP_BELOW, tell
 from autotune.study.ranking import Verdict, bed_readings, conclude, drifted
 from autotune.study.records import COUNTED, Phase, State, Trial, after
 from autotune.study.schedule import Ask, Conclude, Measure, Rank, Simplify, Step, Wait, next_step
+from autotune.study.simplifying import next_block
 from autotune.target.model import Budget
 from bench.claims import without_effect
 from bench.stacks import Stack, best, random_stack
 from bench.studies import SAID_SD, SECONDS
 
 TRIALS = 40
+# Several beds may try more: what is compared is how soon they have tried what is as good.
+MORE = 1.25
+DRAWS = 200
 COUNTS = (2, 8, 32)
 UNEQUAL = 0.2
 
@@ -117,11 +121,8 @@ class Simulation:
             self._record("standings", peaks=peaks, noise=found.noise)
         elif isinstance(step, Simplify):
             surrogate = self.searcher.surrogate(drifted(self.state))
-            winner = self.state.by_number(step.trial).settings
-            simple = simplified(surrogate, self.stack.space, winner)
-            self._record(
-                "simplified", of=step.trial, settings=simple.settings, reverted=simple.reverted
-            )
+            record = next_block(self.state, surrogate, self.stack.space, step.trial)
+            self._record("simplified", **record)
         elif isinstance(step, Ask):
             return self._asked()
         return None
@@ -195,25 +196,49 @@ def unequal(count: int, seed: int, *, failing: float = 0.0) -> list[Bed]:
     ]
 
 
-def reached(one: Study, peak: float) -> float | None:
-    """The virtual time after which something as good had been tried."""
-    return next((at for at, highest in one.curve if highest >= peak), None)
+def tried(studies: Sequence[Study], seconds: float) -> float:
+    """The mean log of the best true peak that was tried after so many seconds; before anything was, of
+    what was tried first."""
+    bests = [[peak for at, peak in one.curve if at <= seconds] or [one.curve[0][1]]
+             for one in studies]  # fmt: skip
+    return float(np.mean([log(peaks[-1]) for peaks in bests]))
 
 
-def efficiency(alone: Sequence[Study], several: Sequence[Study], count: int) -> float:
-    """How much sooner ``count`` beds have tried what is as good as what one bed ends with, as a part of
-    ``count``; studies that never do count with their whole time."""
-    ratios = []
-    for single, together in zip(alone, several, strict=True):
-        goal = single.curve[-1][1]
-        before = reached(single, goal) or single.curve[-1][0]
-        ratios.append((reached(together, goal) or together.curve[-1][0], before))
-    times = np.array(ratios)
-    return float(times[:, 1].sum() / times[:, 0].sum() / count)
+def time_of_one(alone: Sequence[Study]) -> float:
+    """Seconds that one bed searches, on average."""
+    return float(np.mean([one.curve[-1][0] for one in alone]))
 
 
-def regret(stack: Stack, one: Study) -> float:
-    return 100 * (1 - one.curve[-1][1] / best(stack)[0])
+def efficiency(alone: Sequence[Study], several: Sequence[Study], count: int) -> float | None:
+    """How much sooner ``count`` beds have tried what is as good as what one bed has when its search is
+    over, as a part of ``count``; ``None`` where they never do.
+
+    Good on average over the studies: one study need not find what another one was lucky to, and to take
+    it for found when it ends would be in favour of those that end soon.
+    """
+    seconds = time_of_one(alone)
+    goal = tried(alone, seconds)
+    times = sorted(at for one in several for at, _ in one.curve)
+    first = bisect_left(times, goal, key=lambda at: tried(several, at))
+    return seconds / times[first] / count if first < len(times) else None
+
+
+def between(alone: Sequence[Study], several: Sequence[Study], count: int) -> str:
+    """The efficiency in words, with the middle 80 % of what it is over studies drawn from these."""
+    rng, drawn = np.random.default_rng(1), []
+    for _ in range(DRAWS):
+        rows = rng.integers(len(alone), size=len(alone))
+        ratio = efficiency([alone[r] for r in rows], [several[r] for r in rows], count)
+        drawn.append(ratio or 0.0)
+    low, high = np.quantile(drawn, (0.1, 0.9))
+    found = efficiency(alone, several, count)
+    return f"{'none' if found is None else f'{found:.2f}'} [{low:.2f}, {high:.2f}]"
+
+
+def regret(stacks: Sequence[Stack], studies: Sequence[Study], seconds: float) -> float:
+    """In percent, after so many seconds."""
+    highest = np.mean([log(best(stack)[0]) for stack in stacks])
+    return float(100 * (1 - exp(tried(studies, seconds) - highest)))
 
 
 def main(arguments: Sequence[str] = ()) -> None:
@@ -221,6 +246,7 @@ def main(arguments: Sequence[str] = ()) -> None:
     counts = [int(word) for word in arguments[1:]] or list(COUNTS)
     stacks = [random_stack(seed) for seed in range(count)]
     alone = [study(stack, alike(1), seed=seed) for seed, stack in enumerate(stacks)]
+    most = round(MORE * TRIALS)
     _row("1 bed", stacks, alone, alone, 1)
     for beds in counts:
         kinds: Mapping[str, Any] = {
@@ -229,7 +255,9 @@ def main(arguments: Sequence[str] = ()) -> None:
             "failing": lambda seed, beds=beds: unequal(beds, seed, failing=0.25),
         }
         for kind, made in kinds.items() if beds > 1 else ():
-            several = [study(s, made(seed), seed=seed) for seed, s in enumerate(stacks)]
+            several = [
+                study(s, made(seed), trials=most, seed=seed) for seed, s in enumerate(stacks)
+            ]
             _row(f"{beds} {kind}", stacks, alone, several, beds)
     _claims(50 * count)
 
@@ -237,13 +265,13 @@ def main(arguments: Sequence[str] = ()) -> None:
 def _row(
     title: str, stacks: Sequence[Stack], alone: Sequence[Study], several: Sequence[Study], beds: int
 ) -> None:
-    hours = np.mean([one.state.elapsed for one in several]) / 60
-    tried = np.mean([len(one.state.counted()) / one.curve[-1][0] for one in several])
+    seconds = time_of_one(alone) / beds
+    pace = np.mean([len(one.state.counted()) / one.curve[-1][0] for one in several])
     single = np.mean([len(one.state.counted()) / one.curve[-1][0] for one in alone])
-    missed = np.mean([regret(s, one) for s, one in zip(stacks, several, strict=True)])
     print(
-        f"{title:14} {hours:6.1f} min  configurations {tried / single / beds:5.2f}  as good "
-        f"{efficiency(alone, several, beds):5.2f} of {beds} ×  regret {missed:4.1f} %  "
+        f"{title:14} configurations {pace / single / beds:5.2f}  as good "
+        f"{between(alone, several, beds)} of {beds} ×  regret {regret(stacks, several, seconds):4.1f} % "
+        f"after {seconds / 60:.0f} min  "
         f"{1000 * np.mean([one.asking for one in several]):4.0f} ms a suggestion",
         flush=True,
     )

@@ -2,30 +2,38 @@
 
 python -m bench workers [STUDIES [BEDS]]
 
-All is what `autotune worker` runs, its model included; the beds are models of a stack, in virtual time.
-Unequal ones carry up to a fifth more or less. Good is what the stack carries without noise.
+All is what `autotune worker` runs, its model included; the beds are models of a stack, in a virtual time
+that all processes share: nothing is decided or recorded before its time has come, whichever process the
+machine lets run. Unequal beds carry up to a fifth more or less. Good is what the stack carries without
+noise.
 """
 
 from __future__ import annotations
 
 import multiprocessing
+import shutil
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing
 from itertools import accumulate
 from math import exp, log
+from multiprocessing.connection import wait
+from multiprocessing.managers import BaseManager
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from autotune.environments import beds, simulated
+from autotune.environments.clock import Clock
 from autotune.simulate.chain import chain
 from autotune.study.joining import begin, join, joining
 from autotune.study.ranking import conclude
 from autotune.study.records import COUNTED, State, after
 from autotune.study.storage import SharedStudy, Storage
+from autotune.study.turns import Turns
 from autotune.target.read import TargetFile, read
-from bench.beds import TRIALS, UNEQUAL, Study, efficiency
+from bench.beds import MORE, TRIALS, UNEQUAL, Study, between, time_of_one, tried
 from bench.shared import opened
 from tests.modelled import noisy
 from tests.study.simulated import Silent
@@ -34,45 +42,117 @@ STUDIES, BEDS = 20, 8
 BARS = {"equal": 0.9, "unequal": 0.8}
 
 
+class Order:
+    """The turns of the beds of all processes, kept in one of them; times are what its clocks say."""
+
+    def __init__(self, beds: Sequence[str]) -> None:
+        self._turns = Turns(beds)
+
+    def turn(self, bed: str, now: float) -> None:
+        self._turns.turn(bed, _clock([now]))
+
+    def wait(self, bed: str, now: float) -> float:
+        at = [now]
+        self._turns.wait(bed, _clock(at))
+        return at[0]
+
+    def over(self, bed: str, now: float) -> None:
+        self._turns.over(bed, _clock([now]))
+
+    def leave(self, bed: str) -> None:
+        self._turns.leave(bed)
+
+
+def _clock(at: list[float]) -> Clock:
+    """One that says ``at`` until it is set on."""
+
+    def skip(seconds: float) -> None:
+        at[0] += seconds
+
+    return Clock(lambda: at[0], skip)
+
+
+class Ordering(BaseManager):
+    """The process that keeps the order."""
+
+
+Ordering.register("order", Order)
+
+
+class SharedTurns(Turns):
+    """The turns of a worker, which asks the process that keeps the order."""
+
+    def __init__(self, order: Any) -> None:
+        super().__init__(())
+        self._order = order
+
+    def turn(self, bed: str, clock: Clock) -> None:
+        self._order.turn(bed, clock.now())
+
+    def wait(self, bed: str, clock: Clock) -> None:
+        assert clock.skip is not None
+        clock.skip(self._order.wait(bed, clock.now()) - clock.now())
+
+    def over(self, bed: str, clock: Clock) -> None:
+        self._order.over(bed, clock.now())
+
+    def leave(self, bed: str) -> None:
+        self._order.leave(bed)
+
+
 def target(directory: Path, levels: Sequence[float], seed: int) -> TargetFile:
     """A model of a stack with a bed for each level of what it carries."""
     directory.mkdir()
     lines = [f"  b{n}: {{simulated: {{seed: {1000 * seed + n}, capacity: {level:.4f}}}}}"
              for n, level in enumerate(levels)]  # fmt: skip
-    budget = f"budget: {{trials: {TRIALS}, time: 10h}}\nsearch: {{sampler: gp, seed: {seed}}}\n"
+    trials = TRIALS if len(levels) == 1 else round(MORE * TRIALS)
+    budget = f"budget: {{trials: {trials}, time: 10h}}\nsearch: {{sampler: gp, seed: {seed}}}\n"
     path = directory / "modelled.yaml"
     path.write_text(noisy(budget + "\n".join(["beds:", *lines, ""])))
     return read(path)
 
 
-def work(url: str, study: SharedStudy, target: Path, bed: str) -> None:
+def work(url: str, study: SharedStudy, target: Path, bed: str, order: Any) -> None:
     """What `autotune worker` does."""
     silent: Any = Silent()
     with closing(Storage(url)) as storage:
         environment = joining(study, storage, read(target), bed)
-        join(environment, target.parent / bed / study.name, silent, study=study, storage=storage)
+        join(environment, target.parent / bed / study.name, silent, study=study, storage=storage,
+             turns=SharedTurns(order))  # fmt: skip
 
 
 def measured(url: str, storage: Storage, place: Path, levels: Sequence[float], seed: int) -> Study:
-    """A study with a process for each bed."""
+    """A study with a process for each bed; its files are gone when it is over."""
     file = target(place, levels, seed)
     study = begin(beds.prepare(file, tuple(file.target.beds)), storage, place / "none")
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["bench.workers"])
-    processes = [context.Process(target=work, args=(url, study, file.path, bed), daemon=True)
-                 for bed in file.target.beds]  # fmt: skip
+    with Ordering(ctx=context) as ordering:
+        order = ordering.order(tuple(file.target.beds))  # type: ignore[attr-defined]  # registered
+        processes = [
+            context.Process(target=work, args=(url, study, file.path, bed, order), daemon=True)
+            for bed in file.target.beds
+        ]
+        ended(processes, study.name)
+    shutil.rmtree(place)
+    return found(storage.records(study), simulated.prepare(file))
+
+
+def ended(processes: Sequence[BaseProcess], name: str) -> None:
+    """Return when all have. Raises RuntimeError for one that failed: others would wait for its turn."""
     try:
         for process in processes:
             process.start()
-        for process in processes:
-            process.join()
+        running = list(processes)
+        while running:
+            wait([process.sentinel for process in running])
+            running = [process for process in running if process.is_alive()]
+            if any(process.exitcode for process in processes):
+                raise RuntimeError(f"a worker of {name} ended with an error")
     finally:
         for process in processes:
             process.terminate()
             process.join()
-    if any(process.exitcode for process in processes):
-        raise RuntimeError(f"workers of {study.name} ended with an error")
-    return found(storage.records(study), simulated.prepare(file))
 
 
 def found(records: Iterable[Mapping[str, Any]], model: simulated.SimulatedEnvironment) -> Study:
@@ -115,11 +195,11 @@ def main(arguments: Sequence[str] = ()) -> None:
 
 def _print(kind: str, alone: Sequence[Study], several: Sequence[Study], count: int) -> None:
     """Of the studies so far."""
-    gains = [exp(np.mean([log(s.curve[-1][1]) for s in some])) for some in (alone, several)]
-    seconds = [np.mean([s.curve[-1][0] for s in some]) for some in (alone, several)]
+    seconds = time_of_one(alone)
+    share = exp(tried(several, seconds / count) - tried(alone, seconds))
     print(
-        f"{count} beds, {kind:7} {len(several)} studies: efficiency "
-        f"{efficiency(alone, several, count):.2f} (bar: {BARS[kind]}); the best tried carries "
-        f"{gains[1] / gains[0]:.3f} of one bed's; {seconds[1]:.0f} s of the search for {seconds[0]:.0f}",
+        f"{count} beds, {kind:7} {len(several)} studies: efficiency {between(alone, several, count)} "
+        f"(bar: {BARS[kind]}); after {seconds / count:.0f} s for {seconds:.0f} the best tried carries "
+        f"{share:.3f} of one bed's",
         flush=True,
     )

@@ -47,12 +47,16 @@ def tune(
     searcher: Searcher,
     budget: Budget,
     progress: ProgressReporter,
+    turns: Turns | None = None,
 ) -> None:
     """Run the study to its end, from wherever it stands, on every bed that can be used.
 
-    Raises AutotuneError where none is left, with what each said.
+    ``turns``: those of beds of other processes too. Raises AutotuneError where no bed is left, with what
+    each said.
     """
-    Crew(environment.environments, store, searcher, budget, progress).run()
+    news = NEWS if store.shared else None
+    turns = turns or Turns(tuple(environment.environments), news)
+    Crew(environment.environments, store, searcher, budget, progress, turns).run()
 
 
 @dataclass
@@ -65,10 +69,10 @@ class Crew:
     searcher: Searcher
     budget: Budget
     progress: ProgressReporter
+    turns: Turns
     errors: dict[str, BaseException] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.turns = Turns(tuple(self.environments), NEWS if self.store.shared else None)
         self._caught_up = False
         self._searching = threading.Lock()
         self._ahead = ThreadPoolExecutor(1, thread_name_prefix="asked ahead")

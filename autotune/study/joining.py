@@ -23,6 +23,7 @@ from autotune.study.records import replay
 from autotune.study.shared import Pulse, SharedStore, check_same
 from autotune.study.storage import SharedStudy, Storage
 from autotune.study.store import first_record_of, now
+from autotune.study.turns import Turns
 from autotune.target.beds import chosen
 from autotune.target.read import TargetFile, read
 from autotune.target.write import differences
@@ -52,6 +53,7 @@ def join(
     study: SharedStudy,
     storage: Storage,
     pulse: Pulse | None = None,
+    turns: Turns | None = None,
 ) -> None:
     """Measure for a study with the beds of ``environment`` until it ends; what is kept of it here is in
     ``directory``.
@@ -72,7 +74,7 @@ def join(
         progress.note(f"sampler {search.chosen.name}: {search.chosen.why}")
         in_tables = partial(start.search, environment, study.name, condensed=True)
         with storage.errors(), copying(storage, study, in_tables):
-            tune(environment, store, search, environment.file.target.budget, progress)
+            tune(environment, store, search, environment.file.target.budget, progress, turns)
         store.refresh()
         storage.copy_files(study, journal.read(directory / EVENTS), directory)
 

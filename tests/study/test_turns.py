@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import pytest
 
 from autotune.environments.clock import Clock
 from autotune.study.turns import Turns
+from bench.workers import Order, SharedTurns
 
 
 class Virtual:
@@ -31,9 +32,14 @@ def together(*works: Callable[[], None]) -> None:
         assert not thread.is_alive()
 
 
-def test_events_come_in_the_order_of_their_times() -> None:
+def shared(beds: Sequence[str]) -> Turns:
+    return SharedTurns(Order(beds))
+
+
+@pytest.mark.parametrize("made", [Turns, shared])
+def test_events_come_in_the_order_of_their_times(made: Callable[[Sequence[str]], Turns]) -> None:
     beds = {"slow": 7.0, "fast": 3.0}
-    turns, events = Turns(tuple(beds)), list[tuple[float, str]]()
+    turns, events = made(tuple(beds)), list[tuple[float, str]]()
 
     def work(bed: str) -> Callable[[], None]:
         time = Virtual()
