@@ -2,12 +2,13 @@
 
 A log peak is what the configuration has, the bed's offset, and noise:
 
-    y = f_c + o_b + e,    o_b ~ N(0, SPREAD²),    e ~ N(0, sd² + s_b²)
+    y = f_c + o_b + e,    o_b ~ N(0, τ²),    e ~ N(0, sd² + s_b²)
 
-with nothing assumed of the configurations. Only what was measured at least twice says anything: the
-baseline, which every bed begins with, the reference, finalists and the proof. The noise s_b of a bed
-is that of its own residuals, with ``PRIOR_WEIGHT`` readings' worth of what noise usually is. Offsets
-are relative to the mean of all beds, and so are their sds.
+with nothing assumed of the configurations. How far beds differ (τ) is learned first: each of ``SPREADS``
+is weighed by how well it explains the readings, so that beds that are alike get no offset from noise.
+Only what was measured at least twice says anything: the baseline of every bed, the reference, finalists
+and the proof. The noise s_b of a bed is that of its own residuals, with ``PRIOR_WEIGHT`` readings' worth
+of what noise usually is. Offsets are relative to the mean of all beds, and so are their sds.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from math import hypot, sqrt
+from math import hypot, log, sqrt
 from typing import Any
 
 import numpy as np
@@ -26,7 +27,7 @@ from autotune.optimize.bed_offset import BedOffset
 
 Array = npt.NDArray[np.float64]
 
-SPREAD = 0.3  # sd of the offsets, before anything is known of a bed
+SPREADS = (0.03, 0.1, 0.3, 1.0)  # sds of the offsets, each as likely as another beforehand
 PRIOR_WEIGHT = 2.0
 PASSES = 3  # offsets and noises in turn
 
@@ -50,9 +51,10 @@ def offsets(readings: Sequence[BedReading], beds: Sequence[str]) -> dict[str, Be
     owners = np.array([beds.index(reading.bed) for reading in repeated])
     own = np.array([reading.peak.sd**2 for reading in repeated])
     noises = np.full(len(beds), NOISE**2)
+    spread = _spread(design, log_peaks, own + noises[owners], len(beds))
     for _ in range(PASSES):
         mean, covariance, residuals, freedom = _solve(
-            design, log_peaks, own + noises[owners], len(beds)
+            design, log_peaks, own + noises[owners], len(beds), spread
         )
         noises = _noises(residuals, freedom, own, owners, len(beds))
     counts = Counter(owners.tolist())
@@ -75,14 +77,32 @@ def _design(readings: Sequence[BedReading], beds: Sequence[str]) -> tuple[Array,
     return design, log_peaks - log_peaks.mean()
 
 
+def _spread(design: Array, log_peaks: Array, variances: Array, beds: int) -> float:
+    """The sd of the offsets: the root of its mean square, by the evidence for each of ``SPREADS``."""
+    weighted = design / variances[:, None]
+    evidence = []
+    for spread in SPREADS:
+        precision = design.T @ weighted + np.diag(_prior(design, beds, spread))
+        explained = log_peaks @ weighted @ np.linalg.solve(precision, weighted.T @ log_peaks)
+        size = np.linalg.slogdet(precision)[1] + 2 * beds * log(spread)
+        evidence.append(0.5 * (explained - size))
+    weights = np.exp(np.array(evidence) - max(evidence))
+    return float(sqrt(weights @ np.square(SPREADS) / weights.sum()))
+
+
+def _prior(design: Array, beds: int, spread: float) -> Array:
+    """The precision of each offset and each configuration before they are measured."""
+    prior = np.full(design.shape[1], 1e-6)
+    prior[:beds] = spread**-2
+    return prior
+
+
 def _solve(
-    design: Array, log_peaks: Array, variances: Array, beds: int
+    design: Array, log_peaks: Array, variances: Array, beds: int, spread: float
 ) -> tuple[Array, npt.NDArray[Any], Array, Array]:
     """Mean and covariance of the offsets, the residuals, and the freedom left in each of them."""
-    prior = np.full(design.shape[1], 1e-6)
-    prior[:beds] = SPREAD**-2
     weighted = design / variances[:, None]
-    covariance = np.linalg.inv(design.T @ weighted + np.diag(prior))
+    covariance = np.linalg.inv(design.T @ weighted + np.diag(_prior(design, beds, spread)))
     mean = covariance @ (weighted.T @ log_peaks)
     leverage = (design @ covariance * weighted).sum(axis=1)
     return (

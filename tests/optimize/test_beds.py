@@ -36,6 +36,14 @@ def test_offsets_are_relative_to_an_average_bed_and_as_sure_as_they_say() -> Non
     assert 0.84 <= inside / 300 <= 0.99
 
 
+def test_beds_that_are_alike_get_no_offset_from_noise() -> None:
+    rng, beds = np.random.default_rng(5), [f"bed{n}" for n in range(8)]
+    baselines = [BedReading(0, bed, Estimate(7.0 + 0.03 * rng.normal(), 0.02)) for bed in beds]
+    for offset in offsets(baselines, beds).values():
+        assert abs(offset.log) < 0.015
+        assert offset.sd < 0.03
+
+
 def test_a_bed_that_scatters_more_counts_less() -> None:
     learned = offsets(readings(np.random.default_rng(2), 8), list(TRUE))
     assert learned["c"].noise > 2 * learned["a"].noise
