@@ -20,6 +20,7 @@ from autotune.lab.lifecycle import down
 from autotune.services import registry
 from tests import leftovers, soak, stolen
 from tests.lab.shared import SharedLab
+from tests.report.browser import Browser, started
 
 HAVE_HOSTS = {"test_ssh_lab", "test_adopting_lab", "test_readings_over_ssh"}
 LEFT = pytest.StashKey[list[str]]()
@@ -120,6 +121,13 @@ def shared_lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SharedLab]:
         yield SharedLab.made(directory)
     finally:
         down(directory)
+
+
+@pytest.fixture(scope="session")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+    """One Chromium for every test of this worker; each page is a profile of its own."""
+    with started(tmp_path_factory.mktemp("browser")) as browser:
+        yield browser
 
 
 def pytest_report_header() -> str:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import re
-import shutil
-import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
@@ -15,6 +13,7 @@ from autotune.report.page import write_page
 from autotune.report.studies import Study, open_study
 from autotune.report.view import study_view
 from autotune.study.directory import Lock
+from tests.report.browser import Browser
 from tests.report.recorded_lab import grown, lab_study, shop_study
 
 pytestmark = pytest.mark.browser
@@ -23,26 +22,6 @@ SECTIONS = {
     "latency", "progress", "readings", "importance", "slices", "hosts",
 }  # fmt: skip
 MOST_BYTES = {None: 2_000_000, 500: 3_000_000}  # by trials; 1.84 MB of it are Plotly
-# The virtual time is less than a page of a running study takes to renew itself.
-FLAGS = (
-    "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
-    "--disable-background-networking", "--disable-component-update", "--disable-sync",
-    "--enable-logging=stderr", "--virtual-time-budget=8000", "--dump-dom",
-)  # fmt: skip
-
-
-def drawn(page: Path, profile: Path, fragment: str = "all") -> tuple[str, list[str]]:
-    """The document after its script ran, and what the console said."""
-    browser = shutil.which("chromium")
-    assert browser, "chromium is not installed: make setup installs it"
-    done = subprocess.run(
-        [browser, *FLAGS, f"--user-data-dir={profile}", f"{page.as_uri()}#{fragment}"],
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=True,
-    )
-    return done.stdout, [line for line in done.stderr.splitlines() if "CONSOLE" in line]
 
 
 def sections(document: str) -> dict[str, bool]:
@@ -56,10 +35,10 @@ def sections(document: str) -> dict[str, bool]:
 
 
 @pytest.mark.parametrize("name", [*sorted(path.name for path in STUDIES.iterdir()), "shop"])
-def test_every_plot_is_drawn(name: str, tmp_path: Path) -> None:
+def test_every_plot_is_drawn(name: str, browser: Browser, tmp_path: Path) -> None:
     study = open_study(shop_study(tmp_path) if name == "shop" else STUDIES / name)
     page = write_page(study, tmp_path / "report.html")
-    document, console = drawn(page, tmp_path / "profile", "all&rate=800")
+    document, console = browser.drawn(page, "all&rate=800")
     assert console == []
     assert 'data-drawn="yes"' in document
     found = sections(document)
@@ -77,17 +56,17 @@ def test_every_plot_is_drawn(name: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("act", "renewed"), [("", True), ('by("renewal").click();', False)])
 def test_a_page_under_way_renews_itself_until_that_is_paused(
-    act: str, renewed: bool, copied: Callable[[str], Path], tmp_path: Path
+    act: str, renewed: bool, copied: Callable[[str], Path], browser: Browser, tmp_path: Path
 ) -> None:
     directory = copied("killed")
     with Lock(directory / "lock"):
         page = write_page(open_study(directory), tmp_path / "report.html")
     text = page.read_text().replace("</body>", f"<script>{act}</script></body>")
-    # A browser that is asked for the document waits for ever where that is loaded again.
+    # Loaded again, the page would begin anew, with its clock at zero.
     assert text.count("location.reload()") == 1
     text = text.replace("location.reload()", 'document.title = "renewed"')
     page.write_text(text.replace('data-seconds="20"', 'data-seconds="2"'))
-    document, _ = drawn(page, tmp_path / "profile")
+    document, _ = browser.drawn(page)
     assert ("<title>renewed</title>" in document) is renewed
     assert ("renew again</button>" in document) is not renewed
 
@@ -104,22 +83,24 @@ PRINT = """<script>const asked = setInterval(() => {
 }, 20)</script>"""
 
 
-def test_all_of_it_is_printed(tmp_path: Path) -> None:
+def test_all_of_it_is_printed(browser: Browser, tmp_path: Path) -> None:
     page = write_page(open_study(lab_study(tmp_path)), tmp_path / "report.html")
     page.write_text(page.read_text().replace("</body>", f"{PRINT}</body>"))
-    document, _ = drawn(page, tmp_path / "profile", "")
+    document, _ = browser.drawn(page, "")
     assert f"<title>{len(SECTIONS)} charts, 0 empty, 0 folded</title>" in document
 
 
 @pytest.mark.parametrize("trials", [None, 500])
-def test_a_study_of_the_lab_has_every_chart(trials: int | None, tmp_path: Path) -> None:
+def test_a_study_of_the_lab_has_every_chart(
+    trials: int | None, browser: Browser, tmp_path: Path
+) -> None:
     directory = lab_study(tmp_path)
     if trials:
         directory = grown(directory, tmp_path / "grown", trials)
     study = open_study(directory)
     page = write_page(study, tmp_path / "report.html")
     assert page.stat().st_size <= MOST_BYTES[trials]
-    document, console = drawn(page, tmp_path / "profile")
+    document, console = browser.drawn(page)
     assert console == []
     assert 'data-drawn="yes"' in document
     assert sections(document) == dict.fromkeys(SECTIONS, True)
@@ -139,9 +120,9 @@ def labels(document: str, section: str, axis: str) -> list[float]:
     return [float(tick.replace(",", "")) for tick in ticks]
 
 
-def test_nothing_is_drawn_over_anything_else(tmp_path: Path) -> None:
+def test_nothing_is_drawn_over_anything_else(browser: Browser, tmp_path: Path) -> None:
     study = open_study(lab_study(tmp_path))
-    document, _ = drawn(write_page(study, tmp_path / "report.html"), tmp_path / "profile")
+    document, _ = browser.drawn(write_page(study, tmp_path / "report.html"))
     for section, axis, room in (("latency", "y", 20), ("readings", "y2", 8)):
         numbers = labels(document, section, axis)
         assert 0 < len(numbers) <= room
@@ -153,10 +134,12 @@ def test_nothing_is_drawn_over_anything_else(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("rate", [250, 330, 800])
-def test_the_page_answers_for_a_rate_what_the_terminal_does(rate: int, tmp_path: Path) -> None:
+def test_the_page_answers_for_a_rate_what_the_terminal_does(
+    rate: int, browser: Browser, tmp_path: Path
+) -> None:
     study = open_study(lab_study(tmp_path))
     page = write_page(study, tmp_path / "report.html")
-    document, _ = drawn(page, tmp_path / "profile", f"rate={rate}")
+    document, _ = browser.drawn(page, f"rate={rate}")
     assert_answered(document, study, rate)
 
 
@@ -178,7 +161,7 @@ def rounded(answer: str) -> list[str]:
             for word in re.findall(r"[\d.]+|[^\d\s\[\](),]+", answer.replace(",", ""))]  # fmt: skip
 
 
-def test_what_was_not_recorded_of_hosts_has_no_panel(tmp_path: Path) -> None:
+def test_what_was_not_recorded_of_hosts_has_no_panel(browser: Browser, tmp_path: Path) -> None:
     directory = lab_study(tmp_path)
     readings = directory / "readings.jsonl"
     for recorded in (True, False):
@@ -186,6 +169,6 @@ def test_what_was_not_recorded_of_hosts_has_no_panel(tmp_path: Path) -> None:
             text = readings.read_text(encoding="utf-8")
             readings.write_text(re.sub(r'"memory": ?[\d.e-]+', '"memory": 0', text), "utf-8")
         page = write_page(open_study(directory), tmp_path / f"{recorded}.html")
-        hosts = chart(drawn(page, tmp_path / "profile")[0], "hosts")
+        hosts = chart(browser.drawn(page)[0], "hosts")
         assert ("memory in use" in hosts) is recorded
         assert "load average" in hosts

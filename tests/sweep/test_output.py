@@ -18,7 +18,7 @@ from autotune.sweep.output import page, panel_data, write_page
 from autotune.sweep.plan import Axis, Choice, Plan
 from autotune.sweep.results import Mean, Result, SweepResults
 from autotune.target.read import read
-from tests.report.test_browser import drawn
+from tests.report.browser import Browser
 
 NASTY = "<img src=x onerror=alert(1)> & <b>bold</b>"
 PAPER = Path(__file__).parents[2] / "targets" / "paper.yaml"
@@ -109,10 +109,14 @@ def test_what_is_embedded_is_what_the_panels_hold() -> None:
     ],
 )  # fmt: skip
 def test_a_browser_draws_it(
-    values: tuple[Any, ...], responses: list[float], shown: set[str], tmp_path: Path
+    values: tuple[Any, ...],
+    responses: list[float],
+    shown: set[str],
+    browser: Browser,
+    tmp_path: Path,
 ) -> None:
     path = write_page(found(values, "nginx", NASTY, responses=responses), tmp_path / "sweep.html")
-    document, console = drawn(path, tmp_path / "profile")
+    document, console = browser.drawn(path)
     assert console == []
     assert 'data-drawn="yes"' in document
     assert document.count('class="point"') == 4
