@@ -10,6 +10,7 @@ import math
 import re
 from collections import Counter
 from collections.abc import Iterator
+from functools import lru_cache
 
 from autotune.errors import AutotuneError
 
@@ -110,6 +111,7 @@ def placeholders(text: str) -> tuple[tuple[int, int, str], ...]:
                  for number, place in enumerate(places, 1))  # fmt: skip
 
 
+@lru_cache(maxsize=1024)  # most files are the same in every trial
 def masked(text: str) -> str:
     """The text with a placeholder for each secret; what is masked already stays as it is."""
     pieces, last = [], 0

@@ -44,4 +44,4 @@ class ParameterName:
 def own_settings(settings: Mapping[str, V], owner: str) -> dict[str, V]:
     """Those of one service, ``tier.service``, by their bare names."""
     prefix = f"{owner}."
-    return {k.removeprefix(prefix): v for k, v in settings.items() if k.startswith(prefix)}
+    return {k[len(prefix) :]: v for k, v in settings.items() if k.startswith(prefix)}

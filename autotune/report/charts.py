@@ -13,7 +13,7 @@ from autotune.report.diff import rendered
 from autotune.report.latency import LatencyCurve, latency_curves
 from autotune.report.load_curve import PERCENTILES, hosts_at_capacity, load_curve
 from autotune.report.objective import Requests
-from autotune.report.parameters import Declared, active, changes, declared, described
+from autotune.report.parameters import Declared, active, acts, changes, declared, described
 from autotune.report.studies import Study
 from autotune.report.trials import VERDICTS, describe_finding, outcome
 from autotune.report.view import StudyView, capacity_of
@@ -150,8 +150,8 @@ def _columns(view: StudyView) -> dict[str, Any]:
     capacities = [capacity_of(trial, view.units) for trial in trials]
     varied = []
     for name in names:
-        values = [t.settings.get(name) if name in acts else None
-                  for t, acts in zip(trials, acting, strict=True)]  # fmt: skip
+        values = [trial.settings.get(name) if name in names_acting else None
+                  for trial, names_acting in zip(trials, acting, strict=True)]  # fmt: skip
         if len({value for value in values if value is not None}) > 1:
             varied.append(_column(name, values, own))
     place = _places(view)
@@ -228,8 +228,11 @@ def _limit(finding: Mapping[str, Any]) -> str:
 
 
 def _values(trial: Trial, columns: Sequence[str], own: Declared) -> list[Value | None]:
-    acting = active(trial.settings, own)
-    values = [trial.settings.get(name) if name in acting else None for name in columns]
+    in_place = trial.settings
+    values = [
+        in_place[name] if name in in_place and acts(name, in_place, own) else None
+        for name in columns
+    ]
     return [fmt.setting(value) if isinstance(value, bool) else value for value in values]
 
 

@@ -215,8 +215,10 @@ def described(name: str, settings: Settings = NOTHING, own: Declared = NONE) -> 
     kinds = _kinds(tuple(ALL)).get(full.within_tier)
     if not kinds:
         return None
-    siblings = own_settings(settings, full.owner)
-    kind = max(kinds, key=lambda kind: sum(p.name in siblings for p in kind.parameters))
+    kind = kinds[0]
+    if len(kinds) > 1:
+        siblings = own_settings(settings, full.owner)
+        kind = max(kinds, key=lambda kind: sum(p.name in siblings for p in kind.parameters))
     return next(p for p in kind.parameters if p.name == full.parameter)
 
 
@@ -233,9 +235,12 @@ def _kinds(services: tuple[Service, ...]) -> dict[str, tuple[Service, ...]]:
 
 def active(settings: Settings, own: Declared = NONE) -> frozenset[str]:
     """Names of the parameters that have any effect under ``settings``."""
-    if own:
-        return frozenset(name for name in settings if _acts_by_rule(name, settings, own))
-    return frozenset(name for name in settings if _acts(name, settings))
+    return frozenset(name for name in settings if acts(name, settings, own))
+
+
+def acts(name: str, settings: Settings, own: Declared = NONE) -> bool:
+    """Whether a parameter of these settings has any effect under them."""
+    return _acts_by_rule(name, settings, own) if own else _acts(name, settings)
 
 
 def _acts_by_rule(name: str, settings: Settings, own: Declared) -> bool:
@@ -252,8 +257,7 @@ def _acts(name: str, settings: Settings) -> bool:
     if parameter is None or is_choice(name):
         return True
     full = ParameterName.parse(name)
-    siblings = own_settings(settings, full.owner)
-    if any(siblings.get(other) not in values for other, values in parameter.when):
+    if any(settings.get(f"{full.owner}.{other}") not in values for other, values in parameter.when):
         return False
     roles = _roles(full.service).get(str(settings.get(choice_of(full.tier))))
     if roles is None:
@@ -273,9 +277,8 @@ def _roles(service: str) -> dict[str, set[Role]]:
 
 def changes(before: Settings, after: Settings, own: Declared = NONE) -> tuple[Change, ...]:
     """What to change to get from one to the other, leaving out what has no effect afterwards."""
-    acting = active(after, own)
     return tuple(
         Change(name, before.get(name), value, described(name, after, own))
         for name, value in after.items()
-        if name in acting and not same(before.get(name), value)
+        if not same(before.get(name), value) and acts(name, after, own)
     )
