@@ -13,7 +13,7 @@ from urllib.parse import SplitResult, urlsplit
 from autotune.deploy import manifest
 from autotune.discovery import adoption
 from autotune.discovery.adoption import AdoptedTier
-from autotune.discovery.host_reading import DiscoveredHost, read_host
+from autotune.discovery.host_reading import DiscoveredHost, read_host, with_versions
 from autotune.discovery.tiers import DiscoveredTier, Instance, instances, listening, tiers
 from autotune.errors import AutotuneError
 from autotune.masking import is_masked, masked
@@ -148,10 +148,12 @@ def _hosts(logins: Sequence[str], ssh_config: Path | None) -> list[DiscoveredHos
 
     by_name = {login.strip(): _login(login, ssh_config) for login in logins}
     transports: dict[str, Transport] = {name: SshTransport(h) for name, h in by_name.items()}
+
+    def described(transport: Transport) -> DiscoveredHost:
+        return with_versions(read_host(transport, by_name[transport.name]), transport)
+
     try:
-        hosts = run_on_all(
-            transports.values(), lambda transport: read_host(transport, by_name[transport.name])
-        ).unwrap()
+        hosts = run_on_all(transports.values(), described).unwrap()
     finally:
         for transport in transports.values():
             transport.close()
