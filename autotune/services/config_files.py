@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import io
 import tarfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from functools import cached_property
@@ -182,6 +182,16 @@ class Config:
         """What `last` says, where that is a whole number."""
         word = self.last(name)
         return int(word) if is_whole(word) else default
+
+
+def together(main: str, parts: Sequence[Config]) -> Config:
+    """What a program reads one after the other as one."""
+    return Config(
+        main,
+        {path: text for part in parts for path, text in part.texts.items()},
+        tuple(placed for part in parts for placed in part.directives),
+        {path: why for part in parts for path, why in part.unread.items()},
+    )
 
 
 def included(directive: Directive) -> str | None:

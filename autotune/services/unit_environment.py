@@ -29,6 +29,7 @@ FILES = ("etc/default/*", "etc/*.env", "etc/*/*.env", *(f"{place}/{name}" for pl
     "srv/*", "srv/*/*", "opt/*", "opt/*/*", "var/www/*", "var/www/*/*", "home/*/*", "home/*/*/*",
 ) for name in (".env", "*.env")))  # fmt: skip
 _LINE = re.compile(r"(?m)^[ \t]*(?:export[ \t]+)?(?P<name>\w+)[ \t]*=[ \t]*(?P<value>[^\n]*)$")
+_VARIABLE = re.compile(r"\$\{?(\w+)\}?")
 _PLAIN = re.compile(r"""[^"'\\%\n]*""")  # what means itself, in quotes too
 
 
@@ -97,6 +98,15 @@ def read(tree: Tree, unit: str) -> Environment:
                       for line in _LINE.finditer(content)}  # fmt: skip
     unread = tuple(path for path in named if tree.real(path) not in tree.files)
     return Environment(unit, texts, variables, unread)
+
+
+def words(tree: Tree, unit: str) -> tuple[str, ...]:
+    """Those of a unit's command, with the values of its variables; none where it was not read."""
+    starting = unit_files.starting(tree, unit)
+    written = " ".join(word.text for word in starting[1].arguments) if starting else ""
+    environment = read(tree, unit)
+    values = _VARIABLE.sub(lambda name: environment.value(name[1]), written)
+    return tuple(word.strip("\"'") for word in values.split())
 
 
 def _assigned(path: str, words: Iterable[Word]) -> Iterator[tuple[str, Variable]]:

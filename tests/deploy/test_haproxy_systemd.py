@@ -34,10 +34,13 @@ cat >>/etc/haproxy/haproxy.cfg <<END
 frontend http
 	bind :80
 	default_backend site
-
+END
+mkdir /etc/haproxy/conf.d
+cat >/etc/haproxy/conf.d/site.cfg <<END
 backend site
 	server site1 {NETWORK}.22:80 maxconn 40
 END
+echo 'EXTRAOPTS="-f /etc/haproxy/conf.d"' >>/etc/default/haproxy
 systemctl start haproxy
 """
 
@@ -113,6 +116,7 @@ def test_debian_s_own_is_adopted_and_given_back(ground: Ground) -> None:
         assert acted(deployed.actions) == {LB: Action.RELOAD}
         assert {d.parameter for d in deployed.differences} <= worked_out
         assert deployed.effective["lb.haproxy.balance"] == "leastconn"
+        assert ground.sh("fllb", "cat /etc/haproxy/conf.d/site.cfg").endswith(" maxconn 7")
     finally:
         fleet.restore()
         for transport in environment.transports.values():

@@ -38,7 +38,8 @@ def test_what_counts_is_adopted_and_one_line_edited(service: str, case: dict[str
         for why in [case["refused"]] if isinstance(case["refused"], str) else case["refused"]:
             assert [note for note in notes if why in note], notes
         return
-    (tier,) = (t for t in adopted(found).values() if t.discovered.deployment == service)
+    deployment = case.get("deployment", service)
+    (tier,) = (t for t in adopted(found).values() if t.discovered.deployment == deployment)
     check(tier)
     values = {name.partition(".")[2]: value for name, value in tier.values.items()}
     assert {name: values.get(name) for name in case["values"]} == case["values"]

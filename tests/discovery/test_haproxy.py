@@ -117,7 +117,6 @@ def test_a_password_stays_on_its_host(secret: str) -> None:
     ("text", "files", "why"),
     [
         (DEBIAN, {}, "listens nowhere"),
-        (DEBIAN + FRONT, {"haproxy": 'CONFIG="/etc/other.cfg"\n'}, "reads other files"),
     ],
 )
 def test_what_is_not_tuned_is_told(text: str, files: dict[str, str], why: str) -> None:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
+from itertools import pairwise
 
 from autotune.services import unit_environment, unit_files
 from autotune.services.adoption import Adoption, RunningHost, RunningService
 from autotune.services.base import Value
-from autotune.services.config_files import Config, Tree, gather
+from autotune.services.config_files import Config, Tree, gather, together
 from autotune.services.directives import (
     MILLISECONDS,
     NUMBER,
@@ -25,11 +25,10 @@ from autotune.services.directives import (
 from autotune.services.haproxy import syntax
 from autotune.strict import is_whole
 
-UNIT, MAIN = "haproxy.service", "/etc/haproxy/haproxy.cfg"
+UNIT, HOME = "haproxy.service", "/etc/haproxy"
+MAIN = f"{HOME}/haproxy.cfg"
 PROXIES = ("defaults", "frontend", "backend", "listen")
 FLAG = Notation(lambda _: None, str)  # it is there or not: where it is, it stays
-_ELSEWHERE = re.compile(rb"(?m)^\s*(CONFIG=|(EXTRAOPTS|OPTIONS)=.*[\s\"']-f)")
-_VARIABLES = ("etc/default/haproxy", "etc/sysconfig/haproxy")
 # What takes effect where a file does not name a timeout, in the order of the manual.
 _TIMEOUTS = {"client": "", "server": "", "connect": "", "queue": "connect", "http-request": "client",
              "http-keep-alive": "http-request"}  # fmt: skip
@@ -38,12 +37,10 @@ _TIMEOUTS = {"client": "", "server": "", "connect": "", "queue": "connect", "htt
 def find(host: RunningHost) -> Iterator[RunningService | str]:
     if not host.runs(UNIT):
         return
-    config = gather(host.tree, MAIN, syntax.read, lambda _: None)
+    config = _read(host.tree)
     plain = _ports(config)
     ports = plain or _ports(config, tls=True)
-    if others := _others(host.tree):
-        yield f"HAProxy reads other files than {MAIN}: {others[0]}"
-    elif config.unread:
+    if config.unread:
         yield "; ".join(f"{p}: {why}: HAProxy is not tuned" for p, why in config.unread.items())
     elif not ports:
         yield "HAProxy listens nowhere: not adopted, `load: {url: …}` by hand"
@@ -54,15 +51,18 @@ def find(host: RunningHost) -> Iterator[RunningService | str]:
             host=host, key="haproxy", config=config, kind="lb", port=ports[0],
             listen=next((path for path in sockets if path.startswith("/")), ""),
             behind=tuple(dict.fromkeys(servers)), tls=not plain,
+            unit="" if config.main == MAIN else UNIT,
         )  # fmt: skip
 
 
-def _others(tree: Tree) -> Sequence[str]:
-    """Where its unit says that it reads others, or those that it reads."""
-    elsewhere = [f"see /{path}" for path in _VARIABLES
-            if _ELSEWHERE.search(tree.files.get(tree.real(f"/{path}"), b""))]  # fmt: skip
-    directory = unit_environment.read(tree, UNIT).value("CFGDIR")
-    return elsewhere or (tree.matching(f"{directory}/*.cfg") if directory else ())
+def _read(tree: Tree) -> Config:
+    """All that its unit's command names as one: of a directory the files that end in ``.cfg``."""
+    words = unit_environment.words(tree, UNIT)
+    named = [path for option, path in pairwise(words) if option == "-f"] or [MAIN]
+    paths = (path for place in named for path in tree.matching(f"{place}/*.cfg") or [place]
+             # All of its own directory was read: what is no file there is a directory without any.
+             if path == MAIN or tree.real(path) in tree.files or not path.startswith(HOME))  # fmt: skip
+    return together(" ".join(named), [gather(tree, p, syntax.read, lambda _: None) for p in paths])
 
 
 def _ports(config: Config, *, tls: bool = False) -> list[int]:
@@ -119,7 +119,7 @@ def _timeouts(config: Config) -> Iterator[tuple[str, str, str, Notation, Value |
 ADOPTION = Adoption(
     known_as="HAProxy",
     units=(UNIT,),
-    paths=("etc/haproxy/haproxy.cfg", "etc/haproxy/conf.d", *_VARIABLES, *unit_files.paths(UNIT)),
+    paths=(HOME[1:], "etc/default/haproxy", "etc/sysconfig/haproxy", *unit_files.paths(UNIT)),
     version="runs haproxy.service && haproxy -v | sed -n 's,^HAProxy version ,HAProxy ,p'",
     find=find,
     tune=tune,

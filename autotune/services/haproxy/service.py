@@ -35,10 +35,14 @@ class Haproxy(Service):
         return site.place((), ("/var/lib/haproxy/dev/log",))
 
     def validate(self, site: Site, files: Mapping[str, bytes]) -> Argv:
-        return (site.programs["haproxy"], "-c", "-f", self.config_path(site))
+        return (site.programs["haproxy"], "-c", *self._named(site))
 
     def start(self, site: Site, files: Mapping[str, bytes]) -> Argv:
-        return (site.programs["haproxy"], "-W", "-f", self.config_path(site))
+        return (site.programs["haproxy"], "-W", *self._named(site))
+
+    def _named(self, site: Site) -> Argv:
+        """A host's own unit may name several files and directories."""
+        return tuple(word for path in self.config_path(site).split() for word in ("-f", path))
 
     def effective(self, site: Site) -> tuple[Readback, ...]:
         return (Readback(asking(site), in_effect), backlog_in_force(site))
