@@ -38,6 +38,9 @@ class Notation:
     def expression(self, variable: str, written: str, value: Value) -> tuple[int, str]:
         """How many characters of ``written`` to replace by what, so that at ``value`` the result is
         as it was written."""
+        if _quoted(written) and not isinstance(value, str):
+            length, text = self.expression(variable, written[1:-1], value)
+            return 1 + length, written[0] + text
         digits = _DIGITS.match(written)
         # 0 is 0 in any unit: that of another number has to be written.
         bare = value != 0 or self.write(variable) == variable
@@ -48,6 +51,10 @@ class Notation:
             return len(written), f"{before}{{{{ {variable} }}}}{after}"
         now = f'"{written}" if {variable} == {literal(value)}'
         return len(written), f"{{{{ {now} else {self.write(variable)} }}}}"
+
+
+def _quoted(written: str) -> bool:
+    return len(written) > 1 and written[0] == written[-1] and written[0] in "\"'"
 
 
 def literal(value: Value) -> str:
@@ -221,6 +228,8 @@ def _present(tunable: Tunable, places: list[PlacedDirective], accepts: Accepts) 
         return Adopted(left={name: f"`{tunable.directive}` is there with several values"})
     written = words.pop()
     value = tunable.notation.read(written)
+    if value is None and _quoted(written):
+        value = tunable.notation.read(written[1:-1])
     if value is None or not accepts(name, value):
         why = f"`{tunable.directive} {written}` is no value to start from"
         return Adopted(left={name: why})

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from itertools import pairwise
 
+from autotune.services import unit_environment
 from autotune.services.adoption import Adoption, Layout, Layouts, RunningHost, RunningService
 from autotune.services.base import Service, Settings, Value
 from autotune.services.config_files import Config, Directive, Includes, Word, gather, included
@@ -16,17 +19,23 @@ from autotune.services.directives import (
     Adopted,
     Notation,
     Tunable,
+    joined,
     last_line,
     map_directives,
 )
 from autotune.services.readback import Parser, number
+from autotune.strict import is_whole
 
 _NOTATIONS: dict[type[Value], Notation] = {bool: YES_NO, int: NUMBER, float: REAL}
+_JOINED = re.compile(r"(?P<name>--[\w-]+(?==)|-[a-zA-Z](?=\d))=?(?P<value>.+)")
 _WORD = re.compile(r""""(?:\\.|[^"\\\n])*"|'[^'\n]*'|[^\s]+""")
 
 
-def read(text: str) -> tuple[Directive, ...]:
-    """Every option; a comment takes a whole line, or the rest of one behind a space."""
+def read(text: str, called: Mapping[str, str] | None = None) -> tuple[Directive, ...]:
+    """Every option; a comment takes a whole line, or the rest of one behind a space.
+
+    Names count in any case, but those of a command's options; ``called`` are others of the same option.
+    """
     directives: list[Directive] = []
     for line in re.finditer(r"[^\n]+", text):
         words: list[Word] = []
@@ -35,8 +44,19 @@ def read(text: str) -> tuple[Directive, ...]:
                 break
             words.append(Word(match[0], match.start()))
         if words:
-            directives.append(Directive(words[0], tuple(words[1:])))
+            name, *values = _apart(words[0])
+            plain = name.text if name.text.startswith("-") else name.text.lower()
+            name = Word((called or {}).get(plain, plain), name.start)
+            directives.append(Directive(name, (*values, *words[1:])))
     return tuple(directives)
+
+
+def _apart(word: Word) -> list[Word]:
+    """A command's option and its value: `--threads=4` and `-t4` are one word."""
+    pair = _JOINED.fullmatch(word.text)
+    if pair is None:
+        return [word]
+    return [Word(pair["name"], word.start), Word(pair["value"], word.start + pair.start("value"))]
 
 
 def words(names: Mapping[str, str]) -> Parser:
@@ -63,19 +83,25 @@ def adoption(
     includes: Includes = included,
     loses: Callable[[Config], str] = lambda _: "",
     others: tuple[Layout, ...] = (),
+    called: Mapping[str, str] | None = None,
 ) -> Adoption:
     """That of a service with one file of such lines: its ``options``, the parameter of each.
 
     ``port`` and ``address`` are the options that say where it listens, ``version`` a command that
     prints it. ``loses`` says what it would lose by a restart, ``others`` where distributions beside
-    Debian have it.
+    Debian have it, ``called`` what else options are called.
     """
     layouts = Layouts((Layout("Debian, Ubuntu", service.unit_name, service.config[1]), *others))
 
-    def find(host: RunningHost) -> Iterator[RunningService]:
+    def find(host: RunningHost) -> Iterator[RunningService | str]:
         if layout := layouts.of(host):
-            config = gather(host.tree, layout.main, read, includes)
-            listens = config.number(port, service.port)
+            command = unit_environment.words(host.tree, layout.unit)
+            if command and layout.main not in command:
+                yield f"{layout.unit} does not read {layout.main}: {service.title} is not tuned"
+                return
+            config = gather(host.tree, layout.main, partial(read, called=called), includes)
+            by_command = dict(pairwise(command)).get(f"--{port}", "")
+            listens = int(by_command) if is_whole(by_command) else config.number(port, service.port)
             yield RunningService(
                 host=host, key=service.key, config=config, kind=service.role, port=listens,
                 listen=_address(config, address), loses=loses(config),
@@ -83,7 +109,13 @@ def adoption(
             )  # fmt: skip
 
     def tune(running: RunningService, accepts: Accepts) -> Adopted:
-        return map_directives(running.config, _tunables(service, options, running.config), accepts)
+        unit = running.unit or service.unit_name
+        command = unit_environment.words(running.host.tree, unit)
+        left = {name: f"the command of {unit} says `--{option}`" for option, name in options.items()
+                if f"--{option}" in command}  # fmt: skip
+        in_file = {option: name for option, name in options.items() if name not in left}
+        tunables = _tunables(service, in_file, running.config)
+        return joined(map_directives(running.config, tunables, accepts), Adopted(left=left))
 
     return Adoption(
         known_as=service.title,
@@ -102,7 +134,7 @@ def _tunables(service: Service, options: Mapping[str, str], config: Config) -> I
     for option, name in options.items():
         notation = _NOTATIONS[type(stock[name])]
         absent = last_line(config, stock[name], f"{option} ", notation.write(name))
-        yield Tunable(name, option, notation, absent=absent)
+        yield Tunable(name, option, notation, absent=absent, last=True)
 
 
 def _address(config: Config, option: str) -> str:

@@ -256,4 +256,15 @@ ADOPTION = option_lines.adoption(
     version="memcached -V",
     includes=lambda _: None,
     loses=lambda _: "memcached keeps its items in memory alone",
+    called={
+        "--threads": "-t",
+        "--conn-limit": "-c",
+        "--max-reqs-per-event": "-R",
+        "--memory-limit": "-m",
+        "--listen-backlog": "-b",
+        "--slab-growth-factor": "-f",
+        "--slab-min-size": "-n",
+        "--port": "-p",
+        "--listen": "-l",
+    },
 )
