@@ -38,9 +38,6 @@ class Notation:
     def expression(self, variable: str, written: str, value: Value) -> tuple[int, str]:
         """How many characters of ``written`` to replace by what, so that at ``value`` the result is
         as it was written."""
-        if _quoted(written) and not isinstance(value, str):
-            length, text = self.expression(variable, written[1:-1], value)
-            return 1 + length, written[0] + text
         digits = _DIGITS.match(written)
         # 0 is 0 in any unit: that of another number has to be written.
         bare = value != 0 or self.write(variable) == variable
@@ -51,10 +48,6 @@ class Notation:
             return len(written), f"{before}{{{{ {variable} }}}}{after}"
         now = f'"{written}" if {variable} == {literal(value)}'
         return len(written), f"{{{{ {now} else {self.write(variable)} }}}}"
-
-
-def _quoted(written: str) -> bool:
-    return len(written) > 1 and written[0] == written[-1] and written[0] in "\"'"
 
 
 def literal(value: Value) -> str:
@@ -223,20 +216,31 @@ def joined(*parts: Adopted) -> Adopted:
 
 def _present(tunable: Tunable, places: list[PlacedDirective], accepts: Accepts) -> Adopted:
     name = tunable.parameter
-    words = {placed.words[0] if placed.words else "" for placed in places}
-    if len(words) > 1:
+    values = {
+        _meaning(tunable.notation, placed.words[0] if placed.words else "") for placed in places
+    }
+    if len(values) > 1:
         return Adopted(left={name: f"`{tunable.directive}` is there with several values"})
-    written = words.pop()
-    value = tunable.notation.read(written)
-    if value is None and _quoted(written):
-        value = tunable.notation.read(written[1:-1])
+    value = values.pop()
     if value is None or not accepts(name, value):
+        written = " ".join(places[0].words[:1])
         why = f"`{tunable.directive} {written}` is no value to start from"
         return Adopted(left={name: why})
-    length, text = tunable.notation.expression(name, written, value)
-    starts = [(placed.path, placed.directive.arguments[0].start) for placed in places]
-    edits = tuple(Edit(path, start, start + length, text) for path, start in starts)
-    return Adopted(edits, {name: value})
+    return Adopted(tuple(_exchange(tunable, placed, value) for placed in places), {name: value})
+
+
+def _meaning(notation: Notation, written: str) -> Value | None:
+    value = notation.read(written)
+    quoted = len(written) > 1 and written[0] == written[-1] and written[0] in "\"'"
+    return notation.read(written[1:-1]) if value is None and quoted else value
+
+
+def _exchange(tunable: Tunable, placed: PlacedDirective, value: Value) -> Edit:
+    word, notation = placed.directive.arguments[0], tunable.notation
+    inside_quotes = notation.read(word.text) is None
+    written, start = (word.text[1:-1], word.start + 1) if inside_quotes else (word.text, word.start)
+    length, text = notation.expression(tunable.parameter, written, value)
+    return Edit(placed.path, start, start + length, text)
 
 
 def _absent(config: Config, tunable: Tunable, accepts: Accepts) -> Adopted:

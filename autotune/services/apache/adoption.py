@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from posixpath import join
 
@@ -15,7 +15,15 @@ from autotune.services.adoption import (
     RunningService,
     site_name,
 )
-from autotune.services.config_files import Config, Directive, Tree, Word, gather, unreadable
+from autotune.services.config_files import (
+    Config,
+    Directive,
+    PlacedDirective,
+    Tree,
+    Word,
+    gather,
+    unreadable,
+)
 from autotune.services.directives import (
     CAPITAL_ON_OFF,
     NUMBER,
@@ -27,7 +35,6 @@ from autotune.services.directives import (
     Position,
     Tunable,
     at_end,
-    behind,
     joined,
     map_directives,
 )
@@ -47,7 +54,13 @@ _NAMES = {name.lower(): name for name in (
     "ProxyPassMatch",
 )}  # fmt: skip
 _ROOT = re.compile(r"""(?mi)^[ \t]*ServerRoot[ \t]+["']?([^"'\s]+)""")
-_MPM = re.compile(r"(?P<no>!?)(?:mpm_)?(?P<mpm>event|worker|prefork)(?:_module|\.c)")
+_MPM = re.compile(r"^(?:mpm_)?(event|worker|prefork)(?:_module|\.c)$")
+_EXPORTED = re.compile(r"""(?m)^\s*export\s+(\w+)=["']?([^"'\s$]*)""")
+_VARIABLE = re.compile(r"\$\{(\w+)\}")
+_SWITCHES = re.compile(r"-D\s*(\w+)")
+CONDITIONS = ("ifmodule", "ifdefine", "ifversion", "iffile")
+BUILT_IN = tuple(f"{name}_module" for name in ("core", "so", "http", "log_config", "logio", "unixd",
+                                               "version", "watchdog"))  # fmt: skip
 UNSAID = ("ServerLimit", "ThreadLimit", "ThreadsPerChild", "MaxRequestWorkers")
 SERVERS = {"event": 16, "worker": 16, "prefork": 256}  # ServerLimit unless it is set
 
@@ -60,11 +73,12 @@ _WORD = re.compile(r""""(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])*'|(?:(?!\\\r?\n)\S)+"""
 def read(tree: Tree, main: str = LAYOUTS[0].main) -> Config:
     root = next((match[1] for match in [_ROOT.search(tree.files.get(tree.real(main), b"").decode(
         errors="replace"))] if match), "")  # fmt: skip
-    config = gather(tree, main, _read, lambda directive: _included(directive, root))
-    module = mpm(config)
-    return replace(
-        config, directives=tuple(p for p in config.directives if _applies(p.directive, module))
-    )
+    environment = tree.files.get(f"{main.rpartition('/')[0]}/envvars", b"").decode(errors="replace")
+    variables = dict(_EXPORTED.findall(environment))
+    config = gather(tree, main, _read, lambda directive: _included(directive, root, variables))
+    return replace(config, directives=tuple(
+        placed for placed in config.directives
+        if all(_holds(block, config, variables) for block in placed.directive.within)))  # fmt: skip
 
 
 def _read(text: str) -> tuple[Directive, ...]:
@@ -76,21 +90,44 @@ def _read(text: str) -> tuple[Directive, ...]:
     )
 
 
-def _applies(directive: Directive, module: str) -> bool:
-    """Not for another multi-processing module than the one that is loaded."""
-    for block in directive.within:
-        if block[0].lower() == "ifmodule" and len(block) > 1:
-            other = _MPM.fullmatch(block[1])
-            if other and (other["mpm"] == module) == bool(other["no"]):
-                return False
-    return True
+def _holds(block: tuple[str, ...], config: Config, variables: Mapping[str, str]) -> bool:
+    """Whether a section counts: not for a module that is not loaded, or a variable that is not there."""
+    kind, name = block[0].lower(), block[1] if block[1:] else ""
+    bare = name.removeprefix("!")
+    if kind == "ifdefine":
+        there = bare in variables or bare in _SWITCHES.findall(
+            variables.get("APACHE_ARGUMENTS", "")
+        )
+    elif kind == "ifmodule" and config.called("LoadModule"):
+        module = re.sub(r"^(?:mod_)?(\w+)\.c$", r"\1_module", _MPM.sub(r"mpm_\1_module", bare))
+        there = module in BUILT_IN or loads(config, module)
+    else:
+        return True
+    return there != name.startswith("!")
 
 
-def _included(directive: Directive, root: str = "") -> str | None:
-    named = directive.name.text.lower() in ("include", "includeoptional")
-    if not named or len(directive.arguments) != 1:
-        return None
-    return join(root, directive.arguments[0].text.strip("\"'"))
+def _bare(config: Config) -> Config:
+    """With what is in sections that hold as if it were outside: there, too, the last counts."""
+
+    def outside(placed: PlacedDirective) -> PlacedDirective:
+        blocks = placed.directive.within
+        within = tuple(block for block in blocks if block[0].lower() not in CONDITIONS)
+        return replace(placed, directive=replace(placed.directive, within=within))
+
+    return replace(config, directives=tuple(map(outside, config.directives)))
+
+
+def _included(directive: Directive, root: str, variables: dict[str, str]) -> str | None:
+    """Keeps in ``variables`` what files define on the way."""
+    words = [word.text.strip("\"'") for word in directive.arguments]
+    if directive.name.text.lower() == "define" and words:
+        variables[words[0]] = " ".join(words[1:])
+    named = directive.name.text.lower() in ("include", "includeoptional") and len(words) == 1
+    return (
+        join(root, _VARIABLE.sub(lambda it: variables.get(it[1], it[0]), words[0]))
+        if named
+        else None
+    )
 
 
 def mpm(config: Config) -> str:
@@ -118,7 +155,7 @@ def find(host: RunningHost) -> Iterator[RunningService | str]:
         yield RunningService(
             host=host,
             key="apache-mod-php" if runs_php else "apache",
-            config=config,
+            config=_bare(config),
             kind="lb" if to_proxy and not runs_php else "web",
             port=listening[0],
             behind=to_proxy,
@@ -139,18 +176,19 @@ def tune(service: RunningService, accepts: Accepts) -> Adopted:
     config = service.config
     prefork = mpm(config) == "prefork"
     tunables = [
-        Tunable("KeepAlive", "KeepAlive", CAPITAL_ON_OFF, absent=Absent(
+        Tunable("KeepAlive", "KeepAlive", CAPITAL_ON_OFF, last=True, absent=Absent(
             default=True, position=at_end,
             text=r'"KeepAlive " ~ ("On" if KeepAlive else "Off") ~ "\n"')),
-        Tunable("KeepAliveTimeout", "KeepAliveTimeout", SECONDS, absent=Absent(
+        Tunable("KeepAliveTimeout", "KeepAliveTimeout", SECONDS, last=True, absent=Absent(
             5, at_end, r'"KeepAliveTimeout " ~ KeepAliveTimeout ~ "\n"')),
-        *(Tunable(name, name, NUMBER) for name in (*COMMON, *(PREFORK if prefork else EVENT))),
-        Tunable("ListenBacklog", "ListenBacklog", NUMBER, absent=Absent(
+        *(Tunable(name, name, NUMBER, last=True)
+          for name in (*COMMON, *(PREFORK if prefork else EVENT))),
+        Tunable("ListenBacklog", "ListenBacklog", NUMBER, last=True, absent=Absent(
             511, _first_listen, r'"\nListenBacklog " ~ ListenBacklog')),
     ]  # fmt: skip
     if prefork:
         # Workers are processes; the limit goes up with them.
-        tunables.append(Tunable("MaxRequestWorkers", "MaxRequestWorkers", NUMBER))
+        tunables.append(Tunable("MaxRequestWorkers", "MaxRequestWorkers", NUMBER, last=True))
     adopted = map_directives(config, tunables, accepts)
     if prefork:
         return joined(adopted, _limit(config, "ServerLimit", "MaxRequestWorkers", adopted))
@@ -168,7 +206,7 @@ def _threads(config: Config, adopted: Adopted, accepts: Accepts) -> Adopted:
     if not any(config.called(name) for name in UNSAID) and accepts("ServerLimit", 16):
         adopted.left.pop("ThreadsPerChild", None)
         return _unsaid(config)
-    workers = _one_number(config, "MaxRequestWorkers")
+    workers = config.number("MaxRequestWorkers", 0)
     threads = adopted.values.get("ThreadsPerChild")
     if not workers or not isinstance(threads, int) or workers % threads:
         why = "MaxRequestWorkers is no multiple of ThreadsPerChild, or is not there"
@@ -198,7 +236,7 @@ def _unsaid(config: Config) -> Adopted:
 
 
 def _exchange(config: Config, name: str, text: str) -> Edit:
-    placed = config.called(name)[0]
+    placed = config.called(name)[-1]
     word = placed.directive.arguments[0]
     return Edit(placed.path, word.start, word.end, text)
 
@@ -207,9 +245,9 @@ def _limit(config: Config, name: str, variable: str, adopted: Adopted) -> Adopte
     """A limit that goes up, where it has to, and never down."""
     if variable not in adopted.values:
         return Adopted()
-    if now := _one_number(config, name):
+    if now := config.number(name, 0):
         return Adopted((_exchange(config, name, f"{{{{ [{now}, {variable}] | max }}}}"),))
-    position = behind("MaxRequestWorkers")(config)
+    position = next((p.end for p in reversed(config.called("MaxRequestWorkers")) if p.words), None)
     default = 64 if name == "ThreadLimit" else SERVERS.get(mpm(config), 16)
     if position is None or config.called(name):
         return Adopted()
@@ -219,13 +257,6 @@ def _limit(config: Config, name: str, variable: str, adopted: Adopted) -> Adopte
         f'if {variable} > {default} and {variable} != {adopted.values[variable]} else "" }}}}'
     )
     return Adopted((Edit.insertion(position, text),))
-
-
-def _one_number(config: Config, name: str) -> int:
-    """The value of a directive that is there once; 0 without."""
-    directives = config.called(name)
-    words = directives[0].words if len(directives) == 1 else ()
-    return int(words[0]) if len(words) == 1 and is_whole(words[0]) else 0
 
 
 # -- the stack around it --------------------------------------------------------------------------

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from itertools import pairwise
 
+from autotune.services import unit_environment, unit_files
 from autotune.services.adoption import Adoption, RunningHost, RunningService, site_name
 from autotune.services.base import Role, Value
 from autotune.services.config_files import Config, Tree, gather, included
@@ -30,7 +32,7 @@ from autotune.services.directives import (
 from autotune.services.nginx import optional, syntax, upstreams
 from autotune.strict import is_whole
 
-MAIN = "/etc/nginx/nginx.conf"
+UNIT, MAIN = "nginx.service", "/etc/nginx/nginx.conf"
 OF_CLIENTS = ("http", "server", "location")
 _FORWARDS = re.compile(r"(?:proxy|grpc|scgi|\w?wsgi)_pass")
 BACKLOG, BUFFER = 511, 0  # nginx' own on Linux
@@ -41,13 +43,18 @@ def read(tree: Tree) -> Config:
 
 
 def find(host: RunningHost) -> Iterator[RunningService | str]:
-    if not host.runs("nginx.service"):
+    if not host.runs(UNIT):
+        return
+    command = unit_environment.words(host.tree, UNIT)
+    if {path for option, path in pairwise(command) if option == "-c"} - {MAIN}:
+        yield f"{UNIT} does not read {MAIN}: nginx is not tuned"
         return
     config = read(host.tree)
     plain = ports(config)
     listening = plain or ports(config, tls=True)
     if not listening:
-        yield "nginx listens at no TCP port: not adopted, `load: {url: …}` by hand"
+        unread = "".join(f" ({path}: {why})" for path, why in config.unread.items())
+        yield f"nginx listens at no TCP port{unread}: not adopted, `load: {{url: …}}` by hand"
         return
     forwards = sorted({p.name for p in config.directives if _FORWARDS.fullmatch(p.name)})
     to_proxy = tuple(place for name in forwards for place in passes(config, name))
@@ -69,7 +76,11 @@ def tune(service: RunningService, accepts: Accepts) -> Adopted:
     config = service.config
     tunables = (*_tunables(service.role, service.host.processors),
                 *optional.tunables(config, service.role))  # fmt: skip
-    adopted = map_directives(config, tunables, accepts)
+    command = unit_environment.words(service.host.tree, UNIT)  # `-g` has directives
+    in_files = [tunable for tunable in tunables if tunable.directive not in command]
+    left = {tunable.parameter: f"the command of {UNIT} says it" for tunable in tunables
+            if tunable.directive in command}  # fmt: skip
+    adopted = joined(map_directives(config, in_files, accepts), Adopted(left=left))
     connections = adopted.values.get("worker_connections")
     return joined(
         adopted,
@@ -230,8 +241,8 @@ def passes(config: Config, directive: str) -> tuple[str, ...]:
 
 ADOPTION = Adoption(
     known_as="nginx",
-    units=("nginx.service",),
-    paths=("etc/nginx",),
+    units=(UNIT,),
+    paths=("etc/nginx", *unit_files.paths(UNIT)),
     version="runs nginx.service && nginx -v 2>&1 | sed -n 's,^nginx version: nginx/,nginx ,p'",
     find=find,
     tune=tune,

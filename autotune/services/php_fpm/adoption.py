@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import replace
+from itertools import pairwise
 
+from autotune.services import unit_environment
 from autotune.services.adoption import Adoption, Layout, Layouts, RunningHost, RunningService
 from autotune.services.config_files import Config, Tree, gather, included
 from autotune.services.directives import (
@@ -32,7 +35,10 @@ OTHER_WAYS = ("static", "ondemand")
 
 
 def read(tree: Tree, main: str) -> Config:
-    return gather(tree, main, syntax.read, included)
+    """Of each pool what is said of it last, in whatever file."""
+    config = gather(tree, main, syntax.read, included)
+    last = {(placed.directive.within, placed.name): placed for placed in config.directives}
+    return replace(config, directives=tuple(last.values()))
 
 
 def find(host: RunningHost) -> Iterator[RunningService | str]:
@@ -41,13 +47,19 @@ def find(host: RunningHost) -> Iterator[RunningService | str]:
     layout = LAYOUTS.of(host)
     if running:
         newest = max(running, key=lambda version: [int(part) for part in version.split(".")])
-        main, unit = f"/etc/php/{newest}/fpm/php-fpm.conf", ""
+        main, unit = f"/etc/php/{newest}/fpm/php-fpm.conf", f"php{newest}-fpm.service"
     elif layout:
         main, unit = layout.main, layout.unit
     else:
         return
-    config = read(host.tree, main)
-    yield RunningService(host=host, key="php-fpm", config=config, listen=listens(config), unit=unit)
+    words = unit_environment.words(host.tree, unit)
+    if {path for name, path in pairwise(words) if name in ("-y", "--fpm-config")} - {main}:
+        yield f"{unit} does not read {main}: PHP-FPM is not tuned"
+        return
+    config, own_unit = read(host.tree, main), "" if running else unit
+    yield RunningService(
+        host=host, key="php-fpm", config=config, listen=listens(config), unit=own_unit
+    )
 
 
 def tune(service: RunningService, accepts: Accepts) -> Adopted:

@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import partial
+from posixpath import basename, dirname
 
 from autotune.services.adoption import Adoption, RunningHost, RunningService
 from autotune.services.base import Parameter
@@ -66,8 +67,14 @@ def tune(service: RunningService, accepts: Accepts) -> Adopted:
     before, unread = _before(service.host.tree, service.config.main)
     if unread:
         return Adopted(left=dict.fromkeys((p.name for p in PARAMETERS), unread))
+    tree, own = service.host.tree, service.config.main
+    later = [path for path in tree.matching(f"{dirname(own)}/zz*.ini") if basename(path) > FILE]
+    last = {placed.name: path for path in later for placed in _read(tree, path).directives}
     pools = {m[1] for placed in service.config.directives if (m := _OF_POOL.match(placed.name))}
-    left = {p.name: "a pool sets it itself" for p in PARAMETERS if directive(p) in pools}
+    left = {
+        p.name: f"{last[name]} says it last" for p in PARAMETERS if (name := directive(p)) in last
+    }
+    left |= {p.name: "a pool sets it itself" for p in PARAMETERS if directive(p) in pools}
     if "opcache" not in before.get("zend_extension", ""):
         left |= {p.name: "OPcache is not loaded" for p in PARAMETERS if "opcache_" in p.name}
     tunables = []
