@@ -101,6 +101,7 @@ def measure(
 ) -> None:
     """The capacity of the stack as it is, or of an exported configuration, with its interval."""
     from autotune.report import measured
+    from autotune.report.ceilings import ceiling_lines, ceilings_json
     from autotune.report.studies import open_study
     from autotune.study import ceilings, measuring
     from autotune.study.directory import new_directory
@@ -116,8 +117,8 @@ def measure(
     with reporting(environment, directory, Detail(verbose)) as progress:
         if bounds is not None:
             record = ceilings.measure(environment, bounds, directory, progress).record()
-            text = "\n".join(measured.ceiling_lines(record))
-            print_json(measured.ceilings_json(record)) if json_ else echo(text)
+            text = "\n".join(ceiling_lines(record))
+            print_json(ceilings_json(record)) if json_ else echo(text)
             return
         measurement = measuring.measure(environment, request, directory, progress)
     study = open_study(directory)

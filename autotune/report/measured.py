@@ -1,13 +1,12 @@
-"""What `autotune measure` has measured, as one JSON object and in words: capacities and ceilings."""
+"""What `autotune measure` has measured, as one JSON object and in words: capacities."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict
 from typing import Any
 
 from autotune.environments.peak import Peak
-from autotune.loads.closed import LABEL
 from autotune.report import format as fmt
 from autotune.report.load_curve import PERCENTILES, LoadStep, hosts_at_capacity, load_curve
 from autotune.report.objective import Requests, Units, units_of
@@ -16,10 +15,9 @@ from autotune.report.trials import VERDICTS, describe_finding
 from autotune.report.view import capacity
 from autotune.space.dimension import BASELINE
 from autotune.study.measuring import Measurement
-from autotune.study.records import CACHES, Trial
+from autotune.study.records import Trial
 
 SCHEMA = 1
-Record = Mapping[str, Any]
 
 
 def measurement_json(
@@ -179,91 +177,3 @@ def _peaks(trials: Iterable[Trial]) -> list[Peak]:
 def _seconds(step: LoadStep, percent: float) -> float | None:
     milliseconds = step.percentile(percent)
     return None if milliseconds is None else round(milliseconds / 1000, 6)
-
-
-def ceilings_json(record: Record) -> dict[str, Any]:
-    """``ceilings``, one for each number of clients or object size, as `study.ceilings` records them."""
-    return {"schema": SCHEMA, **record}
-
-
-def ceiling_lines(record: Record) -> Iterator[str]:
-    """The same for a person: who measured them, then a line each."""
-    yield _title(record)
-    of_caches = record["of"] == CACHES
-    for ceiling in record["ceilings"]:
-        name = (
-            f"{ceiling['objects']:>16}" if of_caches else f"{ceiling['concurrency']:>4} at a time"
-        )
-        if ceiling["failed"]:
-            yield f"{name}  {ceiling['failed']}"
-        elif of_caches:
-            yield (
-                f"{name}  {fmt.rate(ceiling['rate']):>9} ops/s  {ceiling['gigabits']:.2f} Gb/s  "
-                f"{100 * ceiling['hits']:.1f} % of gets hit  ({ceiling['how']})"
-            )
-        else:
-            rate, errors = f"{fmt.rate(ceiling['rate']):>7}/s", _error_counts(ceiling)
-            yield "  ".join([name, rate, _latencies(ceiling), *errors])
-    if note := _note(record):
-        yield note
-
-
-def ceilings_table(record: Record) -> dict[str, Any]:
-    """The same for a page: ``title``, ``heads``, ``rows`` of text and what to make of them."""
-    if record["of"] == CACHES:
-        heads = ["objects", "ceiling", "traffic", "gets that hit", "how"]
-        rows = [
-            [
-                ceiling["objects"],
-                ceiling["failed"] or f"{fmt.rate(ceiling['rate'])} ops/s",
-                f"{ceiling['gigabits']:.2f} Gb/s",
-                f"{100 * ceiling['hits']:.1f} %",
-                ceiling["how"],
-            ]
-            for ceiling in record["ceilings"]
-        ]
-    else:
-        heads = ["clients at a time", "ceiling", "latency", "errors"]
-        rows = [
-            [
-                str(ceiling["concurrency"]),
-                ceiling["failed"] or f"{fmt.rate(ceiling['rate'])} requests/s",
-                _latencies(ceiling),
-                ", ".join(_error_counts(ceiling)),
-            ]
-            for ceiling in record["ceilings"]
-        ]
-    return {"title": _title(record), "heads": heads, "rows": rows, "note": _note(record)}
-
-
-def _title(record: Record) -> str:
-    if record["of"] == CACHES:
-        return f"{', '.join(record['servers'])} alone"
-    return f"{record['generator']}, {LABEL}"
-
-
-def _note(record: Record) -> str:
-    """What the whole stack asks of its caches, beside the ceiling that was asked in the same way.
-
-    The last ceiling is the one with as many keys at once as the application asks for, if any is.
-    """
-    if record["of"] != CACHES:
-        return ""
-    asked, ceiling = "when asked as it asks", record["ceilings"][-1]
-    if ceiling["together"] == 1:
-        asked, ceiling = "when asked for one key at a time", record["ceilings"][0]
-    if not ceiling["rate"]:
-        return ""
-    return (
-        f"the whole stack asks {fmt.rate(record['chain'])} keys/s of them at its capacity: "
-        f"{fmt.share(record['chain'], ceiling['rate'])} of what they answer by themselves {asked}"
-    )
-
-
-def _latencies(ceiling: Record) -> str:
-    percentiles = ceiling["percentiles"]
-    return ", ".join(f"{name} {fmt.latency(value)}" for name, value in percentiles.items())
-
-
-def _error_counts(ceiling: Record) -> list[str]:
-    return [f"{count} {kind}" for kind, count in ceiling["errors"].items()]

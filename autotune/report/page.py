@@ -18,10 +18,10 @@ from markupsafe import Markup, escape
 from autotune import durable
 from autotune.report import text
 from autotune.report.beds import bed_rows
+from autotune.report.ceilings import ceilings_table
 from autotune.report.charts import data
 from autotune.report.front import apply_commands, cards, change_groups, provenance
 from autotune.report.load_curve import hosts_watched
-from autotune.report.measured import ceilings_table
 from autotune.report.studies import Study
 from autotune.report.trials import describe_finding
 from autotune.report.view import StudyView, study_view

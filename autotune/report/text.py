@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from autotune.optimize.confirmation import CLAIM_COVERAGE, LEAST_PAIRS
 from autotune.report import format as fmt
 from autotune.report.beds import bed_lines, of_beds
+from autotune.report.ceilings import ceiling_lines
 from autotune.report.latency import latency_at
-from autotune.report.measured import ceiling_lines
 from autotune.report.objective import Requests, Values
 from autotune.report.parameters import Change, active
 from autotune.report.trials import (
