@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
 from fnmatch import fnmatchcase
+from typing import ClassVar
 
+from autotune.services import unit_environment, unit_files
 from autotune.services.adoption import RunningHost, RunningService
 from autotune.services.base import Argv, Endpoint, Role, Service, Site
-from autotune.services.config_files import Config
-from autotune.services.diagnosis import CounterQuery, Diagnosis, Resource, counted, too_few
+from autotune.services.config_files import Config, Directive, PlacedDirective, Word
+from autotune.services.diagnosis import WORKING, Diagnosis, Resource, by_command, counted, too_few
+from autotune.services.directives import NUMBER, Accepts, Adopted, Tunable, joined, map_directives
+from autotune.services.unit_environment import Environment, Setting
 from autotune.strict import is_whole
 
-# What ``find``, in Perl, left in $place and $request: a socket or host:port, and what is asked there.
+# What ``find_stats`` left in $place and $request: a socket or host:port, and what is asked there.
 _ASKED = r"""
 exit if !$place;
 my $socket = $place =~ m{^/} ? IO::Socket::UNIX->new($place) : IO::Socket::INET->new($place) or exit;
@@ -20,6 +25,8 @@ print $socket $request || '';
 print while defined($_ = <$socket>)
 """
 Candidate = tuple[str, Config, str]  # a unit, how it is configured, and its port or socket
+# Where a parameter is: a number in a file, one of the environment, a directive; or why it stays.
+Place = Word | Setting | Tunable | str
 
 
 _TEMPLATE = "it is a template of units: one that has a unit of its own is tuned"
@@ -35,37 +42,49 @@ def conditional(file: str) -> str:
     return f"{file} says it under a condition: a line of its own has it tuned"
 
 
+def by_socket_unit(host: RunningHost, unit: str) -> str:
+    """Why the queue of connections is left; empty where the server opens its socket itself."""
+    return "it is the `Backlog=` of its socket unit" if unit_files.opened(host.tree, unit) else ""
+
+
 class AppServer(Service):
-    """A request keeps one of its workers, processes or threads, until it is answered."""
+    """A request keeps one of its workers, processes or threads, until it is answered.
+
+    ``find_stats``, in Perl, reads in its file where it tells its stats.
+    """
 
     role = Role.APP
     runs_application = True
+    find_stats: ClassVar[str] = ""
 
     def socket(self, site: Site) -> str | Endpoint:
         return site.own_place or site.listen
 
-    def asking(self, site: Site, find: str) -> Argv:
-        """The command that prints its stats, to be run on its host: ``find`` reads in its file where they
-        are."""
+    def asking(self, site: Site) -> Argv:
+        """The command that prints its stats, to be run on its host."""
         modules = ("-MIO::Socket::UNIX", "-MIO::Socket::INET")
-        return ("perl", *modules, "-e", find + _ASKED, self.config_path(site))
+        return ("perl", *modules, "-e", self.find_stats + _ASKED, self.config_path(site))
 
 
 def diagnosis(
-    service: Service,
+    service: AppServer,
     processes: str,
     threads: str = "threads",
     *,
     ended: tuple[str, str, str],
     waiting: tuple[str, ...] = ("backlog+",),
-    counters: CounterQuery | None = None,
+    counters: Callable[[str], Mapping[str, float]] | None = None,
     busy: tuple[str, ...] = (),
 ) -> Diagnosis:
     """That of a server with ``threads`` in each of its ``processes``, as its parameters are called.
-    ``ended``: what is counted or complained of where they were ended, in which lines, and why."""
+    ``ended``: what is counted or complained of where they were ended, in which lines, and why.
+    ``counters`` reads its stats."""
     kind, line, why = ended
+    query = counters and by_command(
+        command=service.asking, levels=frozenset({WORKING}), more=counters, every=2.0
+    )
     return Diagnosis(
-        counters=counters,
+        counters=query,
         log=service.unit,
         complaints={kind: re.compile(line)},
         threads=processes,  # one interpreter runs one thread at a time
@@ -108,3 +127,28 @@ def running(
         port = service.port if socket else int(place)
         yield RunningService(host=host, key=service.name, config=config, kind="app", port=port,
                              listen=socket, unit=unit)  # fmt: skip
+
+
+def tune(
+    config: Config, environment: Environment, places: Mapping[str, Place], accepts: Accepts
+) -> Adopted:
+    """Every parameter in its place; what is one number for several is the first one's."""
+    parts, settings = [Adopted()], list[Setting]()
+    owners: dict[Word | tuple[str, str], str] = {}
+    for name, place in places.items():
+        owner = name
+        if isinstance(place, Word | Setting):
+            number = (place.variable, place.option) if isinstance(place, Setting) else place
+            owner = owners.setdefault(number, name)
+        if isinstance(place, str) or owner != name:
+            same = f"it is the same number as {owner}"
+            parts[0].left[name] = place if isinstance(place, str) else same
+        elif isinstance(place, Setting):
+            settings.append(place)
+        elif isinstance(place, Word):
+            directive = PlacedDirective(config.main, Directive(Word(name, 0), (place,)))
+            alone = replace(config, directives=(directive,))
+            parts.append(map_directives(alone, [Tunable(name, name, NUMBER)], accepts))
+        else:
+            parts.append(map_directives(config, [place], accepts))
+    return joined(*parts, unit_environment.tune(environment, settings, accepts))

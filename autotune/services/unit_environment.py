@@ -24,10 +24,11 @@ from autotune.services.directives import (
 )
 from autotune.strict import is_whole
 
-# Where files of variables are, mostly.
-FILES = ("etc/default/*", "etc/*.env", "etc/*/*.env", *(f"{place}/{name}" for place in (
-    "srv/*", "srv/*/*", "opt/*", "opt/*/*", "var/www/*", "var/www/*/*", "home/*/*", "home/*/*/*",
-) for name in (".env", "*.env")))  # fmt: skip
+# Where applications are, and files of variables, mostly.
+PLACES = ("srv/*", "srv/*/*", "opt/*", "opt/*/*", "var/www/*",
+          "var/www/*/*", "home/*/*", "home/*/*/*")  # fmt: skip
+FILES = ("etc/default/*", "etc/*.env", "etc/*/*.env",
+         *(f"{place}/{name}" for place in PLACES for name in (".env", "*.env")))  # fmt: skip
 _LINE = re.compile(r"(?m)^[ \t]*(?:export[ \t]+)?(?P<name>\w+)[ \t]*=[ \t]*(?P<value>[^\n]*)$")
 _VARIABLE = re.compile(r"\$\{?(\w+)\}?")
 _PLAIN = re.compile(r"""[^"'\\%\n]*""")  # what means itself, in quotes too

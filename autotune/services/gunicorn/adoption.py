@@ -77,8 +77,8 @@ def tune(service: RunningService, accepts: Accepts) -> Adopted:
     config, tree, unit = service.config, service.host.tree, service.unit
     kind = config.last("--worker-class") or _written(tree, config, unit, "worker_class") or "sync"
     left = {} if kind in _THREADED else {"threads": f"a worker of class {kind} has none"}
-    if unit_files.opened(tree, unit):
-        left["backlog"] = "it is the `Backlog=` of its socket unit"
+    if why := app_server.by_socket_unit(service.host, unit):
+        left["backlog"] = why
     tunables = []
     for parameter in PARAMETERS:
         default = _written(tree, config, unit, parameter.name, service.host.processors)

@@ -8,8 +8,8 @@ from posixpath import basename
 
 from autotune.services import app_server, unit_environment, unit_files
 from autotune.services.adoption import Adoption, RunningHost, RunningService
-from autotune.services.app_server import Candidate
-from autotune.services.directives import Accepts, Adopted, joined
+from autotune.services.app_server import Candidate, Place
+from autotune.services.directives import Accepts, Adopted
 from autotune.services.nodejs.service import FLAGS, OPTIONS, POOL, UNIT, Nodejs
 from autotune.services.unit_environment import Environment, Setting
 
@@ -18,6 +18,8 @@ _PROGRAMS = re.compile(r"node(js)?(-?[0-9]+)?|npm|yarn|pnpm")
 # Which an application reads is its own affair: one that its unit has is taken for it.
 _WORKERS = ("WEB_CONCURRENCY", "CLUSTER_WORKERS", "NODE_WORKERS", "NUM_WORKERS", "WORKERS",
             "NODE_CLUSTER_WORKERS", "CLUSTER_SIZE", "INSTANCES")  # fmt: skip
+_UNSAID = ("nothing in its environment says how many: `Environment=WEB_CONCURRENCY=1` in the unit has it"
+           " tuned, where the application reads that")  # fmt: skip
 _OWN = {"max_semi_space_size": 16}  # without the option; of the other it depends on the host
 
 
@@ -60,19 +62,15 @@ def tune(service: RunningService, accepts: Accepts) -> Adopted:
     """In the unit's environment, where its command does not say it: that counts more."""
     environment = unit_environment.read(service.host.tree, service.unit)
     words = [word.replace("_", "-") for word in _words(service.host, service.unit)]
-    left: dict[str, str] = {}
-    settings = [Setting("uv_threadpool_size", POOL, 4)]
+    places: dict[str, Place] = {"uv_threadpool_size": Setting("uv_threadpool_size", POOL, 4)}
     for name, option in OPTIONS.items():
+        places[name] = Setting(name, FLAGS, _OWN.get(name), option)
         if any(f"--{word}".startswith(option) for word in words):
-            left[name] = app_server.said_by_command(option, FLAGS)
-        else:
-            settings.append(Setting(name, FLAGS, _OWN.get(name), option))
-    if variables := [name for name in _WORKERS if environment.value(name)]:
-        settings.append(Setting("workers", variables[0], None))
-    else:
-        left["workers"] = ("nothing in its environment says how many: `Environment=WEB_CONCURRENCY=1` in"
-                           " the unit has it tuned, where the application reads that")  # fmt: skip
-    return joined(Adopted(left=left), unit_environment.tune(environment, settings, accepts))
+            places[name] = app_server.said_by_command(option, FLAGS)
+    places["workers"] = _UNSAID
+    for variable in filter(environment.value, reversed(_WORKERS)):
+        places["workers"] = Setting("workers", variable, None)
+    return app_server.tune(service.config, environment, places, accepts)
 
 
 ADOPTION = Adoption(

@@ -86,8 +86,7 @@ def tune(service: RunningService, accepts: Accepts) -> Adopted:
             continue
         absent = Absent(default, at_end, f'"{name} = " ~ {notation.write(parameter.name)} ~ "\\n"')
         tunables.append(Tunable(parameter.name, name, notation, absent=absent))
-    adopted = map_directives(service.config, tunables, accepts)
-    return replace(adopted, left={**left, **adopted.left})
+    return map_directives(service.config, tunables, accepts, left)
 
 
 def _before(tree: Tree, place: str) -> tuple[Mapping[str, str], str]:

@@ -10,7 +10,7 @@ from posixpath import join
 
 from autotune.services import app_server, command_line, unit_environment, unit_files
 from autotune.services.adoption import Adoption, RunningHost, RunningService
-from autotune.services.app_server import Candidate
+from autotune.services.app_server import Candidate, Place
 from autotune.services.base import Parameter
 from autotune.services.command_line import Words
 from autotune.services.config_files import Config, Directive, PlacedDirective, Word
@@ -22,17 +22,13 @@ from autotune.services.directives import (
     Notation,
     Position,
     Tunable,
-    joined,
     last_line,
-    map_directives,
 )
 from autotune.services.puma import syntax
 from autotune.services.puma.service import PARAMETERS, UNIT, Puma
 from autotune.services.unit_environment import Environment, Setting
 from autotune.strict import is_whole
 
-_PLACES = ("srv/*", "srv/*/*", "opt/*", "opt/*/*", "var/www/*",
-           "var/www/*/*", "home/*/*", "home/*/*/*")  # fmt: skip
 _SHORT = {"-b": "--bind", "-C": "--config", "-e": "--environment", "-p": "--port", "-t": "--threads",
           "-w": "--workers"}  # fmt: skip
 _FLAGS = frozenset(("-q", "-v", "-s", "-V", "-h")) | {f"--{name}" for name in (
@@ -73,8 +69,8 @@ def _candidates(host: RunningHost) -> Iterator[Candidate | str]:
         text = host.tree.files[path].decode(errors="replace")
         directives = (*(PlacedDirective(path, directive) for directive in syntax.read(text)),
                       *command.directives)  # fmt: skip
-        config = unit_environment.config(environment, path, {path: text})
-        config = replace(config, directives=directives)
+        texts = unit_environment.config(environment, path, {path: text})
+        config = replace(texts, directives=directives)
         yield unit, config, _listens(host, config, environment)
 
 
@@ -84,10 +80,9 @@ def _path(host: RunningHost, command: Config, environment: Environment) -> str:
     directory = command.last("--dir") or unit_files.option(host.tree, unit, "WorkingDirectory")
     names = (environment.value(name) for name in ("APP_ENV", "RACK_ENV", "RAILS_ENV"))
     name = command.last("--environment") or next(filter(None, names), "development")
+    own = command.last("--config")
     paths = [join(directory.lstrip("-") or "/", path)
-             for path in (f"config/puma/{name}.rb", "config/puma.rb")]  # fmt: skip
-    if own := command.last("--config"):
-        return join(directory.lstrip("-") or "/", own)
+             for path in ([own] if own else [f"config/puma/{name}.rb", "config/puma.rb"])]  # fmt: skip
     return next((path for path in paths if host.tree.real(path) in host.tree.files), paths[-1])
 
 
@@ -121,38 +116,23 @@ def _pattern(config: Config, environment: Environment, address: str) -> str:
 def tune(service: RunningService, accepts: Accepts) -> Adopted:
     """In its file where that says it, in the unit's environment where it is from there, and else at the
     end of the file."""
-    config = service.config
     environment = unit_environment.read(service.host.tree, service.unit)
-    parts, settings = [Adopted()], list[Setting]()
-    owners: dict[Word | str, str] = {}  # of a number that several parameters may be
-    for parameter in PARAMETERS:
-        name, place = parameter.name, _place(service, environment, parameter)
-        if isinstance(place, Word | Setting):
-            number = place.variable if isinstance(place, Setting) else place
-            if (owner := owners.setdefault(number, name)) != name:
-                place = f"it is the same number as {owner}"
-        if isinstance(place, str):
-            parts[0].left[name] = place
-        elif isinstance(place, Setting):
-            settings.append(place)
-        elif isinstance(place, Word):
-            directive = PlacedDirective(config.main, Directive(Word(name, 0), (place,)))
-            alone = replace(config, directives=(directive,))
-            parts.append(map_directives(alone, [Tunable(name, name, NUMBER)], accepts))
-        else:
-            parts.append(map_directives(config, [place], accepts))
-    return joined(*parts, unit_environment.tune(environment, settings, accepts))
+    places = {parameter.name: _place(service, environment, parameter) for parameter in PARAMETERS}
+    return app_server.tune(service.config, environment, places, accepts)
 
 
-def _place(
-    service: RunningService, environment: Environment, parameter: Parameter
-) -> Word | Setting | Tunable | str:
-    """The number it is in the file or in the environment, how it is written, or why it stays."""
+def _place(service: RunningService, environment: Environment, parameter: Parameter) -> Place:
     config, name = service.config, parameter.name
-    if why := _left(service, name):
+    calls = config.called(_PRELOAD if name == "preload_app" else name)
+    if option := next(filter(config.called, _OPTIONS.get(name, ())), ""):
+        return app_server.said_by_command(option, config.main)
+    conditional = any(call.directive.within for call in calls)
+    why = app_server.conditional(config.main) if conditional else ""
+    if name == "backlog":
+        why = app_server.by_socket_unit(service.host, service.unit) or why
+    if why:
         return why
-    calls = config.called(name)
-    if not calls:
+    if not calls or name == "preload_app":
         return _absent(config, environment, parameter)
     if len({call.words[0] for call in calls}) > 1:
         return f"{config.main} has several values of it"
@@ -186,25 +166,11 @@ def _end_of_address(config: Config) -> Position | None:
     return None
 
 
-def _left(service: RunningService, name: str) -> str:
-    """Why a parameter stays as it is; empty where nothing speaks against it."""
-    config = service.config
-    for option in _OPTIONS.get(name, ()):
-        if config.called(option):
-            return app_server.said_by_command(option, config.main)
-    if name == "backlog" and unit_files.opened(service.host.tree, service.unit):
-        return "it is the `Backlog=` of its socket unit"
-    calls = config.called(_PRELOAD if name == "preload_app" else name)
-    if any(call.directive.within for call in calls):
-        return app_server.conditional(config.main)
-    return ""
-
-
 ADOPTION = Adoption(
     known_as="Puma",
     units=(UNIT,),
     paths=(*unit_files.ANY, *unit_environment.FILES, "etc/puma",
-           *(f"{place}/{path}" for place in _PLACES
+           *(f"{place}/{path}" for place in unit_environment.PLACES
              for path in ("config/puma*.rb", "config/puma/*.rb", "puma*.rb"))),
     version="command -v puma >/dev/null && puma --version",
     find=find,

@@ -19,7 +19,7 @@ from autotune.services.base import (
     guided,
     on_restart,
 )
-from autotune.services.diagnosis import WORKING, by_command
+from autotune.services.diagnosis import WORKING
 from autotune.services.readback import backlog_in_force
 from autotune.services.unit_files import AS_UNIT, UNIT_WORDS, drop_in
 from autotune.strict import parse_json
@@ -140,6 +140,7 @@ class Puma(AppServer):
     programs: ClassVar[Programs] = {"puma": ("puma", "bundle", "ruby", "true")}
     packages = ("puma",)
     parameters = PARAMETERS
+    find_stats = _STATS
     needs = Needs(
         workers="max(workers, 1) * max_threads",
         processes="workers + 1",
@@ -161,16 +162,12 @@ class Puma(AppServer):
         words = ("sh", "-c", _SHOWN, "sh", _ANSWER, AS_UNIT, self.unit(site) or UNIT)
         return (
             Readback(words, in_effect),
-            Readback(asking(site), of_stats),
+            Readback(self.asking(site), of_stats),
             backlog_in_force(site, socket=site.own_place),
         )
 
 
 SERVICES = (Puma(),)
-
-
-def asking(site: Site) -> Argv:
-    return Puma().asking(site, _STATS)
 
 
 def in_effect(text: str) -> Settings:
@@ -211,5 +208,5 @@ DIAGNOSIS = diagnosis(
     Puma(), "workers", "max_threads", busy=("max_threads",),
     ended=("timeout", r"Terminating timed out worker",
            "workers did not report within `worker_timeout`, and were ended: raise worker_timeout"),
-    counters=by_command(command=asking, levels=frozenset({WORKING}), more=counters, every=2.0),
+    counters=counters,
 )  # fmt: skip

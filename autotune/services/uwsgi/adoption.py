@@ -17,7 +17,6 @@ from autotune.services.directives import (
     Adopted,
     Tunable,
     below,
-    joined,
     map_directives,
 )
 from autotune.services.uwsgi import syntax
@@ -113,7 +112,7 @@ def tune(service: RunningService, accepts: Accepts) -> Adopted:
         else:
             absent = Absent(default, below(syntax.SECTION), line)
             tunables.append(Tunable(name, option, NUMBER, absent=absent, last=True))
-    return joined(Adopted(left=left), map_directives(config, tunables, accepts))
+    return map_directives(config, tunables, accepts, left)
 
 
 ADOPTION = Adoption(

@@ -17,7 +17,7 @@ from autotune.services.base import (
     guided,
     on_restart,
 )
-from autotune.services.diagnosis import WORKING, by_command
+from autotune.services.diagnosis import WORKING
 from autotune.services.readback import backlog_in_force
 from autotune.services.unit_files import AS_UNIT, UNIT_WORDS, drop_in
 from autotune.strict import parse_json
@@ -94,6 +94,7 @@ class Uwsgi(AppServer):
     programs: ClassVar[Programs] = {"uwsgi": ("uwsgi", "uwsgi-core", "uwsgi_python3", "true")}
     packages = ("uwsgi", "uwsgi-plugin-python3")
     parameters = PARAMETERS
+    find_stats = _STATS
     needs = Needs(
         workers="processes * threads",
         processes="processes + 1",
@@ -111,16 +112,12 @@ class Uwsgi(AppServer):
 
     def effective(self, site: Site) -> tuple[Readback, ...]:
         return (
-            Readback(asking(site), in_effect),
+            Readback(self.asking(site), in_effect),
             backlog_in_force(site, "listen", site.own_place),
         )
 
 
 SERVICES = (Uwsgi(),)
-
-
-def asking(site: Site) -> Argv:
-    return Uwsgi().asking(site, _STATS)
 
 
 def _workers(text: str) -> list[Mapping[str, Any]]:
@@ -154,5 +151,5 @@ DIAGNOSIS = diagnosis(
     Uwsgi(), "processes", waiting=("listen+",),
     ended=("harakiri", r"HARAKIRI ON WORKER",
            "processes were ended in the middle of a request that took too long: raise harakiri"),
-    counters=by_command(command=asking, levels=frozenset({WORKING}), more=counters, every=2.0),
+    counters=counters,
 )  # fmt: skip
