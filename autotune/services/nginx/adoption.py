@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import pairwise
 
 from autotune.services import unit_environment, unit_files
@@ -33,7 +33,6 @@ from autotune.services.nginx import optional, syntax, upstreams
 from autotune.strict import is_whole
 
 UNIT, MAIN = "nginx.service", "/etc/nginx/nginx.conf"
-OF_CLIENTS = ("http", "server", "location")
 _FORWARDS = re.compile(r"(?:proxy|grpc|scgi|\w?wsgi)_pass")
 BACKLOG, BUFFER = 511, 0  # nginx' own on Linux
 
@@ -74,13 +73,11 @@ def find(host: RunningHost) -> Iterator[RunningService | str]:
 def tune(service: RunningService, accepts: Accepts) -> Adopted:
     """Every parameter of nginx in these files; its `auto` comes to the host's processors."""
     config = service.config
-    tunables = (*_tunables(service.role, service.host.processors),
-                *optional.tunables(config, service.role))  # fmt: skip
+    tunables = (*_tunables(service),)
     command = unit_environment.words(service.host.tree, UNIT)  # `-g` has directives
-    in_files = [tunable for tunable in tunables if tunable.directive not in command]
     left = {tunable.parameter: f"the command of {UNIT} says it" for tunable in tunables
             if tunable.directive in command}  # fmt: skip
-    adopted = joined(map_directives(config, in_files, accepts), Adopted(left=left))
+    adopted = map_directives(config, tunables, accepts, left)
     connections = adopted.values.get("worker_connections")
     return joined(
         adopted,
@@ -91,15 +88,14 @@ def tune(service: RunningService, accepts: Accepts) -> Adopted:
     )
 
 
-# Directives that go to the first of their blocks where they are missing, and nginx' own value.
-_PLAIN: tuple[tuple[str, Notation, tuple[str, ...], Value], ...] = (
-    ("worker_connections", NUMBER, ("events",), 512),
-    ("multi_accept", ON_OFF, ("events",), False),
-    ("accept_mutex", ON_OFF, ("events",), False),
-    ("use", WORD, ("events",), "epoll"),
-    ("keepalive_timeout", SECONDS, OF_CLIENTS, 75),
-    ("keepalive_requests", NUMBER, OF_CLIENTS, 1000),
+# How directives of connections are written, and nginx' own value.
+_OF_EVENTS: tuple[tuple[str, Notation, Value], ...] = (
+    ("worker_connections", NUMBER, 512),
+    ("multi_accept", ON_OFF, False),
+    ("accept_mutex", ON_OFF, False),
+    ("use", WORD, "epoll"),
 )
+_OF_CLIENTS = (("keepalive_timeout", SECONDS, 75), ("keepalive_requests", NUMBER, 1000))
 # nginx refuses less for busy buffers than the first one, and nearly all that there are.
 _BUFFER_SIZE = (
     r'"\n    fastcgi_buffer_size " ~ fastcgi_buffer_size ~ "k;\n    fastcgi_busy_buffers_size " ~ '
@@ -109,20 +105,28 @@ _BUFFERS = r'"\n    fastcgi_buffers " ~ fastcgi_buffers ~ " 4k;"'
 _WORKERS = r'"worker_processes " ~ worker_processes ~ ";\n"'
 
 
-def _tunables(role: Role, processors: int) -> Iterator[Tunable]:
+def _tunables(service: RunningService) -> Iterator[Tunable]:
+    processors = service.host.processors
     yield Tunable("worker_processes", "worker_processes", automatic(processors), ("",),
                   absent=Absent(1, before("events"), _WORKERS))  # fmt: skip
-    for name, notation, blocks, default in _PLAIN:
+    yield from _in_blocks(_OF_EVENTS, "events")
+    yield from _in_blocks(_OF_CLIENTS, "http", "server", "location")
+    if service.role is not Role.PROXY:
+        yield Tunable("fastcgi_buffer_size", "fastcgi_buffer_size", KILOBYTES,
+                      absent=Absent(4, _without_buffers, _BUFFER_SIZE))  # fmt: skip
+        yield Tunable("fastcgi_buffers", "fastcgi_buffers", NUMBER,
+                      counts=lambda placed: placed.words[1:] == ("4k",),
+                      absent=Absent(8, _without_buffers, _BUFFERS))  # fmt: skip
+    own = optional.rows(service.config, service.role)
+    yield from _in_blocks(own, "http", "server", "location")
+
+
+def _in_blocks(rows: Iterable[tuple[str, Notation, Value]], *blocks: str) -> Iterator[Tunable]:
+    """Directives that go to the first of their blocks where they are missing."""
+    for name, notation, default in rows:
         line = rf'"\n    {name} " ~ {notation.write(name)} ~ ";"'
         absent = Absent(default, inside(blocks[0]), line)
         yield Tunable(name, name, notation, blocks, absent=absent)
-    if role is Role.PROXY:
-        return
-    yield Tunable("fastcgi_buffer_size", "fastcgi_buffer_size", KILOBYTES,
-                  absent=Absent(4, _without_buffers, _BUFFER_SIZE))  # fmt: skip
-    yield Tunable("fastcgi_buffers", "fastcgi_buffers", NUMBER,
-                  counts=lambda placed: placed.words[1:] == ("4k",),
-                  absent=Absent(8, _without_buffers, _BUFFERS))  # fmt: skip
 
 
 def _without_buffers(config: Config) -> Position | None:
@@ -160,13 +164,9 @@ def _listening(config: Config, accepts: Accepts) -> Adopted:
             if "ssl" in placed.words:
                 tls.setdefault(_address(placed.words[0]), placed.end)
     adopted = Adopted()
+    backlog = f'{{{{ " backlog=" ~ backlog if backlog != {BACKLOG} else "" }}}}'
     for name, default, text, first in (
-        (
-            "backlog",
-            BACKLOG,
-            f'{{{{ " backlog=" ~ backlog if backlog != {BACKLOG} else "" }}}}',
-            every,
-        ),
+        ("backlog", BACKLOG, backlog, every),
         ("reuseport", False, '{{ " reuseport" if reuseport else "" }}', every),
         ("http2", False, '{{ " http2" if http2 else "" }}', tls),
     ):

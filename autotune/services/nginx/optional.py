@@ -6,21 +6,9 @@ and used. What is cached, and for how long, is the owner's.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from autotune.services.base import Role, Settings, Value
 from autotune.services.config_files import Config
-from autotune.services.directives import (
-    KILOBYTES,
-    NUMBER,
-    ON_OFF,
-    SECONDS,
-    Absent,
-    Notation,
-    Tunable,
-    inside,
-    size,
-)
+from autotune.services.directives import KILOBYTES, NUMBER, ON_OFF, SECONDS, Notation, size
 from autotune.services.nginx import syntax
 
 _MEGABYTES = size("MB")
@@ -59,17 +47,15 @@ ANY: tuple[tuple[str, Notation, Value], ...] = (
 LOCKS = {Role.PROXY: "proxy_cache", Role.WEB: "fastcgi_cache"}
 
 
-def tunables(config: Config, role: Role) -> Iterator[Tunable]:
+def rows(config: Config, role: Role) -> list[tuple[str, Notation, Value]]:
+    """Those that these files have a place for."""
     rows = [*ANY]
     if any("ssl" in placed.words for placed in config.called("listen")):
         rows += TLS
     cache = LOCKS[role]
     if config.called(cache) and config.called(f"{cache}_path"):
         rows.append((f"{cache}_lock", ON_OFF, False))
-    for name, notation, default in rows:
-        line = rf'"\n    {name} " ~ {notation.write(name)} ~ ";"'
-        absent = Absent(default, inside("http"), line)
-        yield Tunable(name, name, notation, ("http", "server", "location"), absent=absent)
+    return rows
 
 
 def in_effect(text: str) -> Settings:

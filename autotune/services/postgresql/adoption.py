@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from posixpath import dirname
 
 from autotune.services.adoption import Adoption, RunningHost, RunningService
 from autotune.services.base import Parameter
-from autotune.services.config_files import Config, PlacedDirective, Tree, gather
+from autotune.services.config_files import Config, Tree, gather
 from autotune.services.directives import (
     Accepts,
     Adopted,
     Notation,
     Tunable,
-    joined,
     last_line,
     map_directives,
 )
@@ -30,7 +29,6 @@ _BARE = {"shared_buffers": "8kB", "effective_cache_size": "8kB", "wal_buffers": 
 _BY_SQL = "postgresql.auto.conf has it and counts more: `ALTER SYSTEM RESET {}` has it tuned"
 _BY_COMMAND = "pg_ctl.conf has it and counts more: in postgresql.conf it is tuned"
 _COMMAND = re.compile(r"(?:-c\s*|--)([A-Za-z][\w-]*)=")
-Last = Mapping[str, PlacedDirective]  # of a name that is there several times the last counts
 
 
 def find(host: RunningHost) -> Iterator[RunningService | str]:
@@ -44,9 +42,8 @@ def find(host: RunningHost) -> Iterator[RunningService | str]:
                 yield f"PostgreSQL runs as {cluster.unit}, and there is no {main}: it is not tuned"
             continue
         config = gather(host.tree, main, syntax.read, syntax.includes, beside=True)
-        last = _last(config)
-        port = _value(last, "port", str(Postgresql.port))
-        sockets = _value(last, "unix_socket_directories", SOCKETS).partition(",")[0].strip()
+        port = _value(config, "port", str(Postgresql.port))
+        sockets = _value(config, "unix_socket_directories", SOCKETS).partition(",")[0].strip()
         if is_whole(port) and sockets.startswith("/"):
             yield RunningService(host=host, key=Postgresql.deployment, config=config, kind="db",
                                  port=int(port), listen=sockets,
@@ -57,15 +54,16 @@ def find(host: RunningHost) -> Iterator[RunningService | str]:
 
 def tune(service: RunningService, accepts: Accepts) -> Adopted:
     """Every parameter but those that the command or `ALTER SYSTEM` have set."""
-    config, tree, last = service.config, service.host.tree, _last(service.config)
-    main = f"{_value(last, 'data_directory', dirname(config.main))}/postgresql.auto.conf"
-    by_sql = _last(gather(tree, main, syntax.read, syntax.includes))
-    left = {name: _BY_SQL.format(name) for name in by_sql} | _by_command(tree, config)
-    tunables = [_tunable(config, p) for p in PARAMETERS if p.name not in left]
-    adopted = map_directives(config, tunables, accepts)
-    return joined(
-        adopted, Adopted(left={p.name: left[p.name] for p in PARAMETERS if p.name in left})
+    config, tree = service.config, service.host.tree
+    main = f"{_value(config, 'data_directory', dirname(config.main))}/postgresql.auto.conf"
+    by_sql = gather(tree, main, syntax.read, syntax.includes).directives
+    left = {placed.name: _BY_SQL.format(placed.name) for placed in by_sql} | _by_command(
+        tree, config
     )
+    own = {
+        parameter.name: left[parameter.name] for parameter in PARAMETERS if parameter.name in left
+    }
+    return map_directives(config, (_tunable(config, p) for p in PARAMETERS), accepts, own)
 
 
 def _by_command(tree: Tree, config: Config) -> dict[str, str]:
@@ -76,12 +74,8 @@ def _by_command(tree: Tree, config: Config) -> dict[str, str]:
             for name in _COMMAND.findall(line)}  # fmt: skip
 
 
-def _last(config: Config) -> Last:
-    return {placed.name: placed for placed in config.directives}
-
-
-def _value(last: Last, name: str, default: str) -> str:
-    return syntax.plain(last[name].words[0]) if name in last else default
+def _value(config: Config, name: str, default: str) -> str:
+    return syntax.plain(config.last(name, default))
 
 
 def _tunable(config: Config, parameter: Parameter) -> Tunable:

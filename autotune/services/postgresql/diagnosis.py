@@ -9,11 +9,11 @@ from autotune.services.diagnosis import (
     INFERRED,
     MEASURED,
     TOLD,
-    CounterQuery,
     Diagnosis,
     Finding,
     PartReading,
     Resource,
+    by_command,
 )
 from autotune.services.postgresql.service import Cluster, asking
 
@@ -86,13 +86,11 @@ def _pages(part: PartReading) -> Finding | None:
 
 
 DIAGNOSIS = Diagnosis(
-    counters=CounterQuery(
-        question=b"",
-        complete=lambda _: True,  # its port takes no questions without an account
+    # Its port takes no questions without an account.
+    counters=by_command(
         command=_asking,
         names=frozenset((*SUMS, *LEVELS, "checkpoints_req")),
         levels=frozenset(LEVELS),
-        at_home=True,
         every=2.0,
     ),
     log=_log,
