@@ -139,6 +139,12 @@ class Edit:
     text: str
 
     @classmethod
+    def exchange(cls, placed: PlacedDirective, text: str) -> Edit:
+        """``text`` in place of a directive's value."""
+        word = placed.directive.arguments[0]
+        return cls(placed.path, word.start, word.end, text)
+
+    @classmethod
     def insertion(cls, position: Position, text: str) -> Edit:
         """``text`` beside what is there."""
         return cls(*position, position[1], text)

@@ -71,8 +71,8 @@ _WORD = re.compile(r""""(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])*'|(?:(?!\\\r?\n)\S)+"""
 
 
 def read(tree: Tree, main: str = LAYOUTS[0].main) -> Config:
-    root = next((match[1] for match in [_ROOT.search(tree.files.get(tree.real(main), b"").decode(
-        errors="replace"))] if match), "")  # fmt: skip
+    match = _ROOT.search(tree.files.get(tree.real(main), b"").decode(errors="replace"))
+    root = match[1] if match else ""
     environment = tree.files.get(f"{main.rpartition('/')[0]}/envvars", b"").decode(errors="replace")
     variables = dict(_EXPORTED.findall(environment))
     config = gather(tree, main, _read, lambda directive: _included(directive, root, variables))
@@ -132,10 +132,7 @@ def _included(directive: Directive, root: str, variables: dict[str, str]) -> str
 
 def mpm(config: Config) -> str:
     """`event`, `worker` or `prefork`, by the module that is loaded."""
-    for name in SERVERS:
-        if loads(config, f"mpm_{name}_module"):
-            return name
-    return ""
+    return next((name for name in SERVERS if loads(config, f"mpm_{name}_module")), "")
 
 
 def loads(config: Config, module: str) -> bool:
@@ -152,6 +149,7 @@ def find(host: RunningHost) -> Iterator[RunningService | str]:
     if not listening:
         yield "Apache listens at no TCP port: not adopted, `load: {url: …}` by hand"
     elif runs_php or module == "event":
+        names = (word.partition(":")[0] for p in config.called("ServerName") for word in p.words)
         yield RunningService(
             host=host,
             key="apache-mod-php" if runs_php else "apache",
@@ -161,11 +159,7 @@ def find(host: RunningHost) -> Iterator[RunningService | str]:
             behind=to_proxy,
             tls=not plain,
             unit=layout.own_unit,
-            site=site_name(
-                word.partition(":")[0]
-                for placed in config.called("ServerName")
-                for word in placed.words
-            ),
+            site=site_name(names),
         )
     else:
         yield f"Apache with mpm_{module or 'unknown'} as it is used here is not tuned"
@@ -214,7 +208,7 @@ def _threads(config: Config, adopted: Adopted, accepts: Accepts) -> Adopted:
     processes = workers // threads
     if not accepts("ServerLimit", processes):
         return Adopted(left={"ServerLimit": f"{processes} processes are out of the catalogue"})
-    edit = _exchange(config, "MaxRequestWorkers", "{{ MaxRequestWorkers }}")
+    edit = Edit.exchange(config.called("MaxRequestWorkers")[-1], "{{ MaxRequestWorkers }}")
     sized = Adopted((edit,), {"ServerLimit": processes})
     return joined(
         sized,
@@ -235,18 +229,13 @@ def _unsaid(config: Config) -> Adopted:
     return Adopted(edits, {"ServerLimit": 16, "ThreadsPerChild": 25} if edits else {})
 
 
-def _exchange(config: Config, name: str, text: str) -> Edit:
-    placed = config.called(name)[-1]
-    word = placed.directive.arguments[0]
-    return Edit(placed.path, word.start, word.end, text)
-
-
 def _limit(config: Config, name: str, variable: str, adopted: Adopted) -> Adopted:
     """A limit that goes up, where it has to, and never down."""
     if variable not in adopted.values:
         return Adopted()
     if now := config.number(name, 0):
-        return Adopted((_exchange(config, name, f"{{{{ [{now}, {variable}] | max }}}}"),))
+        text = f"{{{{ [{now}, {variable}] | max }}}}"
+        return Adopted((Edit.exchange(config.called(name)[-1], text),))
     position = next((p.end for p in reversed(config.called("MaxRequestWorkers")) if p.words), None)
     default = 64 if name == "ThreadLimit" else SERVERS.get(mpm(config), 16)
     if position is None or config.called(name):

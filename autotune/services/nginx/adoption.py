@@ -141,9 +141,8 @@ def _descriptors(config: Config, connections: Value) -> Adopted:
     needed, more = "2 * worker_connections + 64", f"worker_connections > {connections}"
     limits, position = config.called("worker_rlimit_nofile"), before("events")(config)
     if len(limits) == 1 and limits[0].words and is_whole(now := limits[0].words[0]):
-        start, end = limits[0].directive.arguments[0].start, limits[0].end[1]
         text = f'{{{{ [{int(now)}, {needed}] | max if {more} else "{now}" }}}}'
-        return Adopted((Edit(limits[0].path, start, end, text),))
+        return Adopted((Edit.exchange(limits[0], text),))
     if limits or position is None:
         return Adopted()
     text = f'{{{{ "worker_rlimit_nofile " ~ ({needed}) ~ ";\\n" if {more} else "" }}}}'
