@@ -106,7 +106,7 @@ def _pattern(config: Config, environment: Environment, address: str) -> str:
 
     def number(match: re.Match[str]) -> str:
         source = syntax.source(config, Word(match[1], 0), environment.values)
-        return str(source.value) if source else "*"
+        return str(source[0]) if source else "*"
 
     text = _INTERPOLATED.sub(number, address.strip("\"'"))
     place = re.sub(r"^unix://|\?.*$", "", text)
@@ -139,7 +139,8 @@ def _place(service: RunningService, environment: Environment, parameter: Paramet
     source = syntax.source(config, calls[0].directive.arguments[0], environment.values)
     if source is None:
         return f"{config.main} works it out: a number has it tuned"
-    return source.word or Setting(name, source.variable, source.value)
+    value, place = source
+    return place if isinstance(place, Word) else Setting(name, place, value)
 
 
 def _absent(config: Config, environment: Environment, parameter: Parameter) -> Setting | Tunable:

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 
 from autotune.services.config_files import Config, Directive, Word
 from autotune.strict import is_whole
@@ -31,15 +30,6 @@ _VARIABLE = re.compile(
 )
 _BACKLOG = re.compile(r"[?&]backlog=(\d+)")
 _DEEPEST = 4  # of variables that are others
-
-
-@dataclass(frozen=True)
-class Source:
-    """Where a number is from: a ``word`` of the file, or a ``variable`` of the environment."""
-
-    value: int
-    word: Word | None = None
-    variable: str = ""
 
 
 def read(text: str) -> tuple[Directive, ...]:
@@ -108,11 +98,11 @@ def _split(text: str, start: int) -> Iterator[Word]:
 
 def source(
     config: Config, word: Word, variables: Mapping[str, str], depth: int = _DEEPEST
-) -> Source | None:
-    """Where the number is from that ``word`` stands for, with these ``variables`` of the environment;
-    ``None`` where it is worked out in another way."""
+) -> tuple[int, Word | str] | None:
+    """The number that ``word`` stands for, and the word of the file or the one of these ``variables`` of
+    the environment that it is from; ``None`` where it is worked out in another way."""
     if is_whole(word.text):
-        return Source(int(word.text), word)
+        return int(word.text), word
     assigned = [placed.directive for placed in config.called(f"{word.text}=")]
     if len(assigned) == 1 and not assigned[0].within and depth:
         return source(config, assigned[0].arguments[0], variables, depth - 1)
@@ -121,5 +111,5 @@ def source(
         default = match["or"] or match["block"] or match["else"] or ""
         text = variables.get(name) or default.strip("\"'")
         value = source(config, Word(text, word.start), variables, depth - 1) if depth else None
-        return Source(value.value, variable=name) if value else None
+        return (value[0], name) if value else None
     return None
