@@ -88,10 +88,7 @@ ask() {{
 # … variables file: the last of several files counts.
 _CHECK = f"""{_ASK}
 variables=$4
-case $5 in
-    "") answer=$(ask -q 2>&1) && exit ;;
-    *) answer=$(ask "$5" -C 2>&1) && exit ;;
-esac
+answer=$(ask "${{5:--q}}" ${{5:+-C}} 2>&1) && exit
 printf '%s\\n' "$answer" | grep . | grep -v warning: | head -n 1
 exit 1
 """
@@ -99,14 +96,10 @@ exit 1
 _SHOWN = rf"""{_ASK}
 ask -q 2>/dev/null
 pid=$(systemctl show -P MainPID -- "$unit")
-named() {{ case $(tr '\0' ' ' <"/proc/$1/cmdline") in puma*) ;; *) return 1 ;; esac; }}
-named "$pid" || exit 0
-workers=0
+grep -qsa ^puma "/proc/$pid/cmdline" || exit 0
 set +f
-for child in $(cat "/proc/$pid"/task/*/children); do
-    if named "$child"; then workers=$((workers + 1)); fi
-done
-echo "workers = $workers"
+echo "workers = $(cat "/proc/$pid"/task/*/children | xargs -r printf '/proc/%s/cmdline\n' |
+    xargs -r grep -lsa ^puma | wc -l)"
 """
 # file: where it says that its stats are, or that the state is which says so; nothing where it does not.
 _STATS = r"""
