@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Iterator
 from itertools import pairwise
 
-from autotune.services import unit_environment, unit_files
+from autotune.services import unit_environment
 from autotune.services.adoption import Adoption, RunningHost, RunningService, site_name
 from autotune.services.base import Role, Value
 from autotune.services.config_files import Config, Tree, gather, included
@@ -241,7 +241,7 @@ def passes(config: Config, directive: str) -> tuple[str, ...]:
 ADOPTION = Adoption(
     known_as="nginx",
     units=(UNIT,),
-    paths=("etc/nginx", *unit_files.paths(UNIT)),
+    paths=("etc/nginx",),
     version="runs nginx.service && nginx -v 2>&1 | sed -n 's,^nginx version: nginx/,nginx ,p'",
     find=find,
     tune=tune,
