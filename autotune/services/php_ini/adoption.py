@@ -16,12 +16,11 @@ from autotune.services.adoption import Adoption, RunningHost, RunningService
 from autotune.services.base import Parameter
 from autotune.services.config_files import Config, Tree, gather
 from autotune.services.directives import (
-    Absent,
     Accepts,
     Adopted,
     Notation,
     Tunable,
-    at_end,
+    last_line,
     map_directives,
 )
 from autotune.services.php_fpm import adoption as fpm
@@ -72,7 +71,7 @@ def tune(service: RunningService, accepts: Accepts) -> Adopted:
     last = {placed.name: path for path in later for placed in _read(tree, path).directives}
     pools = {m[1] for placed in service.config.directives if (m := _OF_POOL.match(placed.name))}
     left = {
-        p.name: f"{last[name]} says it last" for p in PARAMETERS if (name := directive(p)) in last
+        p.name: f"{last[directive(p)]} says it last" for p in PARAMETERS if directive(p) in last
     }
     left |= {p.name: "a pool sets it itself" for p in PARAMETERS if directive(p) in pools}
     if "opcache" not in before.get("zend_extension", ""):
@@ -84,7 +83,7 @@ def tune(service: RunningService, accepts: Accepts) -> Adopted:
         if default is None:
             left[parameter.name] = f"`{name} = {before[name]}` is no value to start from"
             continue
-        absent = Absent(default, at_end, f'"{name} = " ~ {notation.write(parameter.name)} ~ "\\n"')
+        absent = last_line(service.config, default, f"{name} = ", notation.write(parameter.name))
         tunables.append(Tunable(parameter.name, name, notation, absent=absent))
     return map_directives(service.config, tunables, accepts, left)
 

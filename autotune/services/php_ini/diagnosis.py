@@ -5,11 +5,11 @@ from __future__ import annotations
 from autotune.services.diagnosis import (
     INFERRED,
     TOLD,
-    CounterQuery,
     Diagnosis,
     Finding,
     PartReading,
     Resource,
+    by_command,
 )
 from autotune.services.php_ini.service import asking
 
@@ -53,13 +53,8 @@ def _strings(part: PartReading) -> Finding | None:
 
 
 DIAGNOSIS = Diagnosis(
-    counters=CounterQuery(
-        question=b"",
-        complete=lambda _: True,  # there is nobody at its port but the web server
-        command=asking,
-        names=frozenset((*SUMS, *LEVELS)),
-        levels=frozenset(LEVELS),
-        at_home=True,
+    counters=by_command(
+        command=asking, names=frozenset((*SUMS, *LEVELS)), levels=frozenset(LEVELS)
     ),
     log=None,
     moves={
