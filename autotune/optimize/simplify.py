@@ -58,13 +58,12 @@ def simplified(
     chosen, probability, value = frozenset(accepted), 1.0, (False, 0.0)
     first = chosen | _unimportant(space, winner, changed)
     weights = {name: _weight(space, name) for name in changed}
-    broken, effective = _broken(space, winner) or frozenset(), space.active(winner)
+    effective = space.active(winner)
     sets = [
         names for names in dict.fromkeys(_blocks(surrogate, space, winner, changed, chosen))
         if names > chosen and effective & set(changed) - names
         and not any(names >= set(block) for block in refused)
-        and (breaks := _broken(space, reverted(space, winner, names))) is not None
-        and breaks <= broken
+        and _keeps_rules(space, winner, names)
     ]  # fmt: skip
     for names, chance in zip(sets, chances(surrogate, space, winner, sets), strict=True):
         weight = sum(weights[name] for name in names - frozenset(accepted))
@@ -123,8 +122,12 @@ def _blocks(
     log_peaks = _draws(surrogate, [reverted(space, winner, accepted), *without])
     losses = log_peaks[:, :1] - log_peaks[:, 1:]
     order = np.argsort(losses.mean(axis=0) + losses.std(axis=0), kind="stable")
-    for count in range(1, len(left) + 1):
-        yield accepted | {left[index] for index in order[:count]}
+    names = accepted
+    for index in order:
+        more = names | {left[index]}
+        if _keeps_rules(space, winner, more):
+            names = more
+            yield names
 
 
 def _draws(surrogate: Surrogate, settings: Sequence[Settings]) -> Array:
@@ -139,6 +142,12 @@ def _draws(surrogate: Surrogate, settings: Sequence[Settings]) -> Array:
 def _weight(space: Space, name: str) -> float:
     action = next(d.parameter.action for d in space.tunable if d.name == name)
     return RESTART_WEIGHT if action is Action.RESTART else 1.0
+
+
+def _keeps_rules(space: Space, winner: Settings, names: Collection[str]) -> bool:
+    """Whether no rule is broken without these changes that ``winner`` keeps."""
+    breaks = _broken(space, reverted(space, winner, names))
+    return breaks is not None and breaks <= (_broken(space, winner) or frozenset())
 
 
 def _broken(space: Space, settings: Settings) -> frozenset[str] | None:

@@ -109,6 +109,17 @@ def test_a_rule_that_needs_a_change_keeps_it() -> None:
     assert "cache.y.p8" not in simplified(search.surrogate(), ruled, winner).reverted
 
 
+def test_one_change_that_a_rule_keeps_does_not_keep_the_others() -> None:
+    search, winner = searched()
+    surrogate = search.surrogate()
+    for name in NAMES[1:8]:
+        text = f"{name} >= {MATTERS}"
+        rule = Rule(text, parse_comparison(text))
+        found = simplified(surrogate, replace(SPACE, constraints=(rule,)), winner).reverted
+        assert name not in found
+        assert len(found) >= 7, name
+
+
 def test_a_rule_that_the_winner_breaks_itself_is_no_reason_to_keep_its_changes() -> None:
     """Of processes' memory more is known now than when it was tried."""
     rule = Rule("web.x.p0 <= 0.8", parse_comparison("web.x.p0 <= 0.8"))
