@@ -57,6 +57,15 @@ MASKED = (
     "systemd-resolved.service", "systemd-timesyncd.service", "systemd-tmpfiles-clean.timer",
     "systemd-udevd.service", "systemd-update-utmp.service", "tmp.mount",
 )  # fmt: skip
+#: What makes units of disks, consoles and the kernel's command line; none is a host's own. Each starts
+#: at every boot and every `systemctl daemon-reload`, and a link masks it (systemd.generator(7)).
+GENERATORS = (
+    "systemd-bless-boot-generator", "systemd-cryptsetup-generator", "systemd-debug-generator",
+    "systemd-fstab-generator", "systemd-getty-generator", "systemd-gpt-auto-generator",
+    "systemd-hibernate-resume-generator", "systemd-integritysetup-generator",
+    "systemd-rc-local-generator", "systemd-run-generator", "systemd-ssh-generator",
+    "systemd-system-update-generator", "systemd-tpm2-generator", "systemd-veritysetup-generator",
+)  # fmt: skip
 _SSHD = """\
 HostKey /etc/ssh/ssh_host_ed25519_key
 PermitRootLogin prohibit-password
@@ -244,6 +253,9 @@ def _boot(lower: Path) -> Iterator[Entry]:
     yield Link(f"{etc}/multi-user.target.wants/{sshd}.service", str(units / f"{sshd}.service"))
     for unit in MASKED:
         yield Link(f"{etc}/{unit}", "/dev/null")
+    yield Directory("etc/systemd/system-generators", 0o755)
+    for generator in GENERATORS:
+        yield Link(f"etc/systemd/system-generators/{generator}", "/dev/null")
 
 
 def without_logind(pam: str) -> str:

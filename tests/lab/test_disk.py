@@ -72,6 +72,12 @@ def test_a_host_boots_sshd_and_nothing_of_the_machines(laid: dict[str, Entry]) -
     assert laid[f"{units}/systemd-logind.service"] == Link(
         f"{units}/systemd-logind.service", "/dev/null"
     )
+    generators = "etc/systemd/system-generators"
+    assert isinstance(laid[generators], Directory)
+    assert laid[f"{generators}/systemd-fstab-generator"] == Link(
+        f"{generators}/systemd-fstab-generator", "/dev/null"
+    )
+    assert f"{generators}/systemd-sysv-generator" not in laid  # init scripts of packages are units
 
 
 def test_a_host_has_the_keys_and_names_of_the_lab(laid: dict[str, Entry]) -> None:
