@@ -25,15 +25,19 @@ READING = 60.0  # s
 
 _UNITS = """
 command -v systemctl >/dev/null || exit 1
-for name in "$@"; do
+set -- $(for name in "$@"; do
     case $name in
         *\\**) systemctl list-unit-files --no-legend --no-pager "$name"
             systemctl list-units --plain --no-legend --no-pager "$name" ;;
         *) echo "$name" ;;
     esac
-done | sed -e 's/ .*//' -e '/@\\./d' | sort -u | while read -r unit; do
-    case $(systemctl show -P LoadState -- "$unit") in
-        loaded) echo "$unit $(systemctl show -P ActiveState -- "$unit")" ;;
+done | sed -e 's/ .*//' -e '/@\\./d' | sort -u)
+{ systemctl show -p LoadState -p ActiveState -- "$@"; echo; } | while IFS== read -r property value; do
+    case $property in
+        LoadState) loaded=$value ;;
+        ActiveState) active=$value ;;
+        '') [ "$loaded" != loaded ] || echo "$1 $active"
+            shift ;;
     esac
 done
 """

@@ -128,16 +128,23 @@ class Stubbed(Here):
         return super().run(argv, **options)  # type: ignore[arg-type]  # as they came
 
 
-SYSTEMCTL = """
+SYSTEMCTL = r"""
 case "$*" in
     list-unit-files*fpm*) echo php8.2-fpm.service enabled ;;
     list-unit-files*postgresql*) echo 'postgresql@.service disabled disabled' ;;
     list-units*postgresql*) echo 'postgresql@15-main.service loaded active running Cluster 15-main' ;;
-    *LoadState*nginx.service | *LoadState*php8.2-fpm.service | *LoadState*postgresql@15-main.service)
-        echo loaded ;;
-    *LoadState*) echo not-found ;;
-    *ActiveState*nginx.service | *ActiveState*postgresql@15-main.service) echo active ;;
-    *ActiveState*) echo inactive ;;
+    show*LoadState*ActiveState*)
+        while [ "$1" != -- ]; do shift; done
+        for unit in "$@"; do
+            case $unit in
+                --) continue ;;
+                nginx.service | postgresql@15-main.service)
+                    printf 'ActiveState=%s\nLoadState=%s\n' active loaded ;;
+                php8.2-fpm.service) printf 'LoadState=%s\nActiveState=%s\n' loaded inactive ;;
+                *) printf 'LoadState=%s\nActiveState=%s\n' not-found inactive ;;
+            esac
+            echo
+        done | sed '$d' ;;
     *) exit 3 ;;
 esac
 """
