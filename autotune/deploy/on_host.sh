@@ -3,6 +3,8 @@
 PATH=$PATH:/usr/local/sbin:/usr/sbin:/sbin
 home=/var/lib/autotune
 mutex= # where it is, once `alone` has it
+newline='
+'
 
 # -- the lock: a record of its holder, and the uptime at which it was last renewed --------------
 lock_state() {
@@ -106,9 +108,22 @@ contents() { # path…: each file's bytes, a line of base64
         echo
     done
 }
-kernel() { # path below /proc/sys…: its value, "-" for one that is not there
+# path below /proc/sys…: its value, "-" for one that is not there. One program reads them all: a shell's
+# own `read` asks for a byte at a time, and after the first one there is no more of a number.
+kernel() {
     for path; do
-        value=$(cat "/proc/sys/$path" 2>/dev/null) && printf '=%s\n' "$value" || echo -
+        set -- "$@" "/proc/sys/$path"
+        shift
+    done
+    said=$newline$(grep -s '' -- "$@" /dev/null)$newline
+    for path; do
+        case $said in
+            *"$newline$path:"*)
+                value=${said#*"$newline$path:"}
+                printf '=%s\n' "${value%%"$newline"*}"
+                ;;
+            *) echo - ;;
+        esac
     done
 }
 
@@ -241,13 +256,14 @@ old_left() { # pid child…: those that are still its children
 children_gone() { # unit process child…: none of these is its child any more, within 10 s
     unit=$1 pid=$2
     shift 2
-    tries=500
+    tries=100 pause=0.02
     while left=$(old_left "$pid" "$@") && [ -n "$left" ]; do
         tries=$((tries - 1))
+        [ "$tries" -gt 75 ] || pause=0.12 # what takes longer may take seconds, and each look has its price
         if [ "$tries" = 0 ]; then
             echo "$unit was told to reload, and 10 s later still has processes of before: $left"
             return 1
         fi
-        sleep 0.02
+        sleep "$pause"
     done
 }

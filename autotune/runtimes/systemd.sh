@@ -35,14 +35,15 @@ reload() { # unit [rereading]: until the processes of before have gone, where th
 }
 # unit port-or-socket: it runs and listens, within 15 s.
 up() {
-    tries=400
+    tries=150 pause=0.02
     while [ "$tries" -gt 0 ]; do
-        case $(systemctl show -P ActiveState -P SubState -- "$1" | tr '\n' ' ') in
-            'active '*) ! listens "$2" || return 0 ;;
+        case $(systemctl show -P ActiveState -P SubState -- "$1") in
+            "active$newline"*) ! listens "$2" || return 0 ;;
             *auto-restart* | failed* | inactive* | deactivating*) break ;;
         esac
         tries=$((tries - 1))
-        sleep 0.02
+        [ "$tries" -gt 125 ] || pause=0.1 # what is not up at once takes a while, and each look has its price
+        sleep "$pause"
     done
     echo "$1 does not listen at $2: it is $(systemctl is-active -- "$1")"
     words "$1"

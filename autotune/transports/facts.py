@@ -120,18 +120,23 @@ def _positive(word: str) -> bool:
     return is_whole(word) and int(word) > 0
 
 
-# A line for each key: its state, its name, its value. Keys are arguments, each of them quoted. The
-# shell reads all this from its input: an account need be allowed to run nothing but `sh` as root.
+# A line for each file of a key: its state, its path, its value. Paths are arguments, each of them quoted.
+# The shell reads all this from its input: an account need be allowed to run nothing but `sh` as root.
 _ASK_KERNEL = r"""
-for key; do
-    path=/proc/sys/$(printf %s "$key" | tr . /)
-    if [ ! -e "$path" ]; then echo "absent $key"
-    elif [ ! -r "$path" ]; then echo "hidden $key"
-    elif [ -w "$path" ]; then echo "writable $key $(cat "$path")"
-    else echo "fixed $key $(cat "$path")"
+newline='
+'
+said=$newline$(grep -s '' -- "$@" /dev/null)$newline
+for path; do
+    value=${said#*"$newline$path:"}
+    value=${value%%"$newline"*}
+    if [ ! -e "$path" ]; then echo "absent $path"
+    elif [ ! -r "$path" ]; then echo "hidden $path"
+    elif [ -w "$path" ]; then echo "writable $path $value"
+    else echo "fixed $path $value"
     fi
 done
 """
+_SYS = "/proc/sys/"
 _WHY = {
     "absent": "this kernel does not have it",
     "hidden": "it cannot be read here",
@@ -149,7 +154,8 @@ class Kernel:
 
 def kernel(transport: Transport, keys: Iterable[str]) -> Kernel:
     """Ask for these keys, with the rights that setting them would take."""
-    script = f"set -- {shlex.join(keys)}\n{_ASK_KERNEL}".encode()
+    paths = (f"{_SYS}{key.replace('.', '/')}" for key in keys)
+    script = f"set -- {shlex.join(paths)}\n{_ASK_KERNEL}".encode()
     asked = transport.run(["sh"], input=script, sudo=True)
     answer = asked if asked.ok else transport.run(["sh"], input=script)
     return parse_kernel(answer.stdout)
@@ -160,7 +166,8 @@ def parse_kernel(output: str) -> Kernel:
     settings = Kernel()
     for line in output.splitlines():
         state, _, rest = line.partition(" ")
-        key, _, value = rest.partition(" ")
+        path, _, value = rest.partition(" ")
+        key = path.removeprefix(_SYS).replace("/", ".")
         if state in ("writable", "fixed"):
             settings.values[key] = " ".join(value.split())
         if state in _WHY:

@@ -108,7 +108,10 @@ UNITS = (
     "MainPID=812\nNRestarts=0\nId=nginx.service\n"
 )
 FILES = f"file 644 0:0 1700000000.5 {64 * 'a'}\nabsent\nlink 777 0:0 1700000000 /etc/x y\n"
-KERNEL = "writable net.core.somaxconn 4096\nfixed fs.file-max 2465610\nabsent a.b\nhidden c.d\n"
+KERNEL = (
+    "writable /proc/sys/net/core/somaxconn 4096\nfixed /proc/sys/fs/file-max 2465610\n"
+    "absent /proc/sys/a/b\nhidden /proc/sys/c/d\n"
+)
 LOOKED = "3f-boot\n1000.25\n990.5\n"
 HOLDER = json.dumps(
     {

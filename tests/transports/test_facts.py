@@ -116,12 +116,12 @@ def test_every_host_that_does_not_say_is_named() -> None:
 
 
 KERNEL_SAID = """\
-writable net.core.somaxconn 4096
-writable net.ipv4.ip_local_port_range 32768\t60999
-absent net.ipv4.tcp_tw_recycle
-fixed fs.file-max 2465610
-hidden net.ipv4.tcp_fastopen_key
-sh: 1: cat: /proc/sys/x: Permission denied
+writable /proc/sys/net/core/somaxconn 4096
+writable /proc/sys/net/ipv4/ip_local_port_range 32768\t60999
+absent /proc/sys/net/ipv4/tcp_tw_recycle
+fixed /proc/sys/fs/file-max 2465610
+hidden /proc/sys/net/ipv4/tcp_fastopen_key
+grep: /proc/sys/x: Permission denied
 """
 
 
