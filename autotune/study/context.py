@@ -86,8 +86,9 @@ def held(
 ) -> Iterator[Store]:
     """The study's lock held and its store open. Raises LockedError when another tuner has it.
 
-    A session that fails with nothing to be gone on with, or restored, leaves no directory.
+    A session that fails with nothing to resume or restore removes the directory if it made it.
     """
+    new = not directory.exists()
     for line in environment.dropped:
         progress.note(line)
     for server in clear_left_behind(directory.parent):
@@ -97,7 +98,7 @@ def held(
             yield store
         except Exception:
             unused = store.state.started is None or store.state.purpose == APPLIED
-            if unused and not store.shared and not BackupStore(directory).hosts():
+            if new and unused and not store.shared and not BackupStore(directory).hosts():
                 shutil.rmtree(directory)
             raise
 

@@ -82,10 +82,14 @@ def test_one_that_failed_leaves_a_study_only_for_hosts_to_be_restored(
     assert directory.exists() == bool(left)
 
 
-def test_nor_does_a_session_that_never_began(tmp_path: Path) -> None:
+@pytest.mark.parametrize("before", [False, True], ids=["made by it", "there before"])
+def test_nor_does_a_session_that_never_began(tmp_path: Path, before: bool) -> None:
     (target := tmp_path / "modelled.yaml").write_text(noisy("budget: {trials: 5, time: 30m}\n"))
     directory = tmp_path / "studies" / "shop"
+    if before:
+        directory.mkdir(parents=True)
+        (directory / "notes.txt").write_text("an SRE's own")
     locked = AutotuneError("the hosts of this study are another's")
     with pytest.raises(AutotuneError), held(prepare(read(target)), directory, Silent()):
         raise locked
-    assert not directory.exists()
+    assert directory.exists() == (directory / "notes.txt").exists() == before
