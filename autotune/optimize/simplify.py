@@ -10,8 +10,9 @@ tried again as a part of a larger one. What is proven is the result.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
 import numpy.typing as npt
@@ -58,12 +59,13 @@ def simplified(
     chosen, probability, value = frozenset(accepted), 1.0, (False, 0.0)
     first = chosen | _unimportant(space, winner, changed)
     weights = {name: _weight(space, name) for name in changed}
-    effective = space.active(winner)
+    effective, keeps_rules = space.active(winner), _rules_kept(space, winner)
+    blocks = _blocks(surrogate, space, winner, changed, chosen, keeps_rules)
     sets = [
-        names for names in dict.fromkeys(_blocks(surrogate, space, winner, changed, chosen))
+        names for names in dict.fromkeys(blocks)
         if names > chosen and effective & set(changed) - names
         and not any(names >= set(block) for block in refused)
-        and _keeps_rules(space, winner, names)
+        and keeps_rules(names)
     ]  # fmt: skip
     for names, chance in zip(sets, chances(surrogate, space, winner, sets), strict=True):
         weight = sum(weights[name] for name in names - frozenset(accepted))
@@ -105,6 +107,7 @@ def _blocks(
     winner: Settings,
     changed: Sequence[str],
     accepted: frozenset[str],
+    keeps_rules: Callable[[frozenset[str]], bool],
 ) -> Iterator[frozenset[str]]:
     """Sets of changes to revert, what was accepted included."""
     dimensions = {d.name: d for d in space.tunable}
@@ -125,7 +128,7 @@ def _blocks(
     names = accepted
     for index in order:
         more = names | {left[index]}
-        if _keeps_rules(space, winner, more):
+        if keeps_rules(more):
             names = more
             yield names
 
@@ -144,10 +147,16 @@ def _weight(space: Space, name: str) -> float:
     return RESTART_WEIGHT if action is Action.RESTART else 1.0
 
 
-def _keeps_rules(space: Space, winner: Settings, names: Collection[str]) -> bool:
-    """Whether no rule is broken without these changes that ``winner`` keeps."""
-    breaks = _broken(space, reverted(space, winner, names))
-    return breaks is not None and breaks <= (_broken(space, winner) or frozenset())
+def _rules_kept(space: Space, winner: Settings) -> Callable[[frozenset[str]], bool]:
+    """Whether without a set of changes no rule is broken that ``winner`` keeps."""
+    broken = _broken(space, winner) or frozenset()
+
+    @cache
+    def kept(names: frozenset[str]) -> bool:
+        breaks = _broken(space, reverted(space, winner, names))
+        return breaks is not None and breaks <= broken
+
+    return kept
 
 
 def _broken(space: Space, settings: Settings) -> frozenset[str] | None:
