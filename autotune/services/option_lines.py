@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
-from itertools import pairwise
 
 from autotune.services import unit_environment
 from autotune.services.adoption import Adoption, Layout, Layouts, RunningHost, RunningService
@@ -100,7 +99,7 @@ def adoption(
                 yield f"{layout.unit} does not read {layout.main}: {service.title} is not tuned"
                 return
             config = gather(host.tree, layout.main, partial(read, called=called), includes)
-            by_command = dict(pairwise(command)).get(f"--{port}", "")
+            by_command = ["", *unit_environment.values_of(command, f"--{port}")][-1]
             listens = int(by_command) if is_whole(by_command) else config.number(port, service.port)
             yield RunningService(
                 host=host, key=service.key, config=config, kind=service.role, port=listens,

@@ -4,9 +4,9 @@ drop-in."""
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import groupby
+from itertools import groupby, pairwise
 
 from autotune.services import unit_files
 from autotune.services.base import Value
@@ -108,6 +108,11 @@ def words(tree: Tree, unit: str) -> tuple[str, ...]:
     environment = read(tree, unit)
     values = _VARIABLE.sub(lambda name: environment.value(name[1]), written)
     return tuple(word.strip("\"'") for word in values.split())
+
+
+def values_of(words: Sequence[str], *options: str) -> list[str]:
+    """What follows any of these options in a command."""
+    return [value for option, value in pairwise(words) if option in options]
 
 
 def _assigned(path: str, words: Iterable[Word]) -> Iterator[tuple[str, Variable]]:

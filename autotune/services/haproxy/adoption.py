@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import pairwise
 
 from autotune.services import unit_environment, unit_files
 from autotune.services.adoption import Adoption, RunningHost, RunningService
@@ -58,7 +57,7 @@ def find(host: RunningHost) -> Iterator[RunningService | str]:
 def _read(tree: Tree) -> Config:
     """All that its unit's command names as one: of a directory the files that end in ``.cfg``."""
     words = unit_environment.words(tree, UNIT)
-    named = [path for option, path in pairwise(words) if option == "-f"] or [MAIN]
+    named = unit_environment.values_of(words, "-f") or [MAIN]
     paths = (path for place in named for path in tree.matching(f"{place}/*.cfg") or [place]
              # All of its own directory was read: what is no file there is a directory without any.
              if path == MAIN or tree.real(path) in tree.files or not path.startswith(HOME))  # fmt: skip

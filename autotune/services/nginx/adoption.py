@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
-from itertools import pairwise
 
 from autotune.services import unit_environment
 from autotune.services.adoption import Adoption, RunningHost, RunningService, site_name
@@ -45,7 +44,7 @@ def find(host: RunningHost) -> Iterator[RunningService | str]:
     if not host.runs(UNIT):
         return
     command = unit_environment.words(host.tree, UNIT)
-    if {path for option, path in pairwise(command) if option == "-c"} - {MAIN}:
+    if {*unit_environment.values_of(command, "-c")} - {MAIN}:
         yield f"{UNIT} does not read {MAIN}: nginx is not tuned"
         return
     config = read(host.tree)

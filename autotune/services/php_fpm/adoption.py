@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import replace
-from itertools import pairwise
 
 from autotune.services import unit_environment
 from autotune.services.adoption import Adoption, Layout, Layouts, RunningHost, RunningService
@@ -53,7 +52,7 @@ def find(host: RunningHost) -> Iterator[RunningService | str]:
     else:
         return
     words = unit_environment.words(host.tree, unit)
-    if {path for name, path in pairwise(words) if name in ("-y", "--fpm-config")} - {main}:
+    if {*unit_environment.values_of(words, "-y", "--fpm-config")} - {main}:
         yield f"{unit} does not read {main}: PHP-FPM is not tuned"
         return
     config, own_unit = read(host.tree, main), "" if running else unit

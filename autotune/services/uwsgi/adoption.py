@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import pairwise
 from posixpath import basename, join
 
 from autotune.services import app_server, unit_environment, unit_files
@@ -54,7 +53,7 @@ def _units(host: RunningHost) -> Iterator[tuple[str, tuple[str, ...]]]:
         if any(basename(word.lstrip("-@:+!")).startswith("uwsgi") for word in words):
             files = [path for word in words if word.partition(":")[0].endswith(".ini")
                      for path in host.tree.matching(word.partition(":")[0])]  # fmt: skip
-            vassals = [after for before, after in pairwise(words) if before == "--emperor"]
+            vassals = unit_environment.values_of(words, "--emperor")
             named = (
                 placed for path in files for placed in _read(host.tree, path).called("emperor")
             )
