@@ -4,14 +4,16 @@
 
 Studies of the shipped targets with all their parameters (`bench.catalogue`), as long as so many
 measurements: presets, search, finals, the simplified winner and the proof. A change is truly effective
-if reverting it alone costs the confirmed configuration a thousandth of its capacity. ``kept`` is the
-confirmed configuration's part of the gain that the winner had with all of its changes.
+if reverting it alone costs the confirmed configuration a thousandth of its capacity. ``needed`` are those
+left when each that then costs less is reverted, one after the other: of two that stand in for each other,
+of which neither alone is effective, one is needed. ``kept`` is the confirmed configuration's part of the
+gain that the winner had with all of its changes.
 """
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from itertools import product
@@ -19,6 +21,7 @@ from math import expm1, log
 
 import numpy as np
 
+from autotune.optimize.simplify import reverted
 from autotune.services.base import Settings
 from autotune.study.ranking import leader
 from bench.search import HARDWARE, SEEN, Case, Probes
@@ -31,12 +34,13 @@ KEPT, PRECISION = 0.97, 0.9  # the bars
 
 @dataclass(frozen=True)
 class Confirmed:
-    """Changes of the winner and of what was confirmed, those that are effective, the part of the
-    winner's gain that is left, and the log gain that was confirmed."""
+    """Changes of the winner and of what was confirmed, those that are effective and those that are
+    needed, the part of the winner's gain that is left, and the log gain that was confirmed."""
 
     before: int
     changes: int
     effective: int
+    needed: int
     kept: float
     gain: float
 
@@ -53,13 +57,24 @@ def confirmed(case: Case, measurements: int) -> Confirmed | None:
         return None
     winner, final = (done.state.by_number(n).settings for n in (first, number))
     stock, height = _log(stack, stack.space.baseline), _log(stack, final)
-    names = changes(stack, final)
-    reverted = [_log(stack, {**final, n: stack.space.baseline[n]}) for n in names]
+    losses = {name: height - _log(stack, reverted(stack.space, final, [name]))
+              for name in changes(stack, final)}  # fmt: skip
     return Confirmed(
-        len(changes(stack, winner)), len(names),
-        sum(height - each >= EFFECTIVE for each in reverted),
+        len(changes(stack, winner)), len(losses),
+        sum(loss >= EFFECTIVE for loss in losses.values()), needed(stack, final, losses),
         expm1(height - stock) / max(expm1(_log(stack, winner) - stock), 1e-9), height - stock,
     )  # fmt: skip
+
+
+def needed(stack: Stack, settings: Settings, losses: Mapping[str, float]) -> int:
+    """How many of these changes are left when each that costs next to nothing is reverted, what costs the
+    least by itself first."""
+    left, height = len(losses), _log(stack, settings)
+    for name in sorted(losses, key=lambda name: losses[name]):
+        without = reverted(stack.space, settings, [name])
+        if height - (lower := _log(stack, without)) < EFFECTIVE:
+            left, height, settings = left - 1, lower, without
+    return left
 
 
 def changes(stack: Stack, settings: Settings) -> list[str]:
@@ -94,13 +109,15 @@ def main(arguments: Sequence[str] = ()) -> None:
 
 
 def _line(name: str, studies: Sequence[Confirmed]) -> None:
-    before, after, effective = (
-        np.array([getattr(s, n) for s in studies]) for n in ("before", "changes", "effective")
+    before, after, *which = (
+        np.array([getattr(s, n) for s in studies])
+        for n in ("before", "changes", "effective", "needed")
     )
+    effective, necessary = (each.sum() / max(after.sum(), 1) for each in which)
     kept, gains = np.array([s.kept for s in studies]), np.array([s.gain for s in studies])
     print(
         f"{name:24} changes {np.median(before):4.0f} → {np.median(after):4.0f} (most {after.max()}), "
-        f"effective {effective.sum() / max(after.sum(), 1):.0%} (bar {PRECISION:.0%}); gain "
+        f"effective {effective:.0%} (bar {PRECISION:.0%}), needed {necessary:.0%}; gain "
         f"{100 * np.expm1(np.median(gains)):+.0f} %, kept {kept.mean():.1%} on average, at least "
         f"{KEPT:.0%} in {(kept >= KEPT).mean():.0%} of {len(studies)} studies",
         flush=True,

@@ -6,10 +6,12 @@ python -m bench claims [STUDIES]
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from math import exp, log
 
 import numpy as np
 
+from autotune.report.view import pooled, repeats
 from autotune.services.base import Settings
 from autotune.space.space import Space
 from bench.stacks import NOISE, Stack, best, number, random_stack
@@ -99,7 +101,7 @@ def _drift(count: int) -> None:
 
 
 def _coverage(found: Sequence[tuple[Stack, Study]]) -> None:
-    covered, errors = [], []
+    covered, errors, shown = [], [], []
     for stack, one in found:
         gain, number_ = one.verdict.gain, one.verdict.best
         if gain is None or number_ is None:
@@ -107,11 +109,22 @@ def _coverage(found: Sequence[tuple[Stack, Study]]) -> None:
         true = _true_gain(stack, one, number_)
         covered.append(gain.low <= true <= gain.high)
         errors.append(log(gain.ratio / true))
+        shown.append(_shown(stack, one, number_))
     print(
         f"effect, {len(covered)} studies: the interval holds the true gain in {np.mean(covered):.1%}"
         f" (bar: 86–94 %); bias {100 * np.mean(errors):+.2f} ± "
-        f"{165 * np.std(errors) / len(errors) ** 0.5:.2f} % (bar: 0.5 %)"
+        f"{165 * np.std(errors) / len(errors) ** 0.5:.2f} % (bar: 0.5 %); the peak shown is off by "
+        f"{100 * np.median(shown):+.1f} % median, {100 * np.mean(shown):+.1f} % mean (bar: 1 point)",
+        flush=True,
     )
+
+
+def _shown(stack: Stack, one: Study, winner: int) -> float:
+    """By how much the logarithm of the winner's peak that reports show is too high."""
+    state = replace(one.state, verdict=one.verdict.record)
+    peak = pooled([trial.peak for trial in repeats(state, winner) if trial.peak])
+    true = stack.peak(state.by_number(winner).settings)
+    return log(peak.peak / true) if peak and true else 0.0
 
 
 def _true_gain(stack: Stack, one: Study, winner: int) -> float:

@@ -60,12 +60,14 @@ def simplified(
     first = chosen | _unimportant(space, winner, changed)
     weights = {name: _weight(space, name) for name in changed}
     effective, keeps_rules = space.active(winner), _rules_kept(space, winner)
-    blocks = _blocks(surrogate, space, winner, changed, chosen, keeps_rules)
+
+    def allowed(names: frozenset[str]) -> bool:
+        return keeps_rules(names) and not any(names >= set(block) for block in refused)
+
+    blocks = _blocks(surrogate, space, winner, changed, chosen, allowed)
     sets = [
         names for names in dict.fromkeys(blocks)
-        if names > chosen and effective & set(changed) - names
-        and not any(names >= set(block) for block in refused)
-        and keeps_rules(names)
+        if names > chosen and effective & set(changed) - names and allowed(names)
     ]  # fmt: skip
     for names, chance in zip(sets, chances(surrogate, space, winner, sets), strict=True):
         weight = sum(weights[name] for name in names - frozenset(accepted))
@@ -107,9 +109,10 @@ def _blocks(
     winner: Settings,
     changed: Sequence[str],
     accepted: frozenset[str],
-    keeps_rules: Callable[[frozenset[str]], bool],
+    allowed: Callable[[frozenset[str]], bool],
 ) -> Iterator[frozenset[str]]:
-    """Sets of changes to revert, what was accepted included."""
+    """Sets of changes to revert, what was accepted included. The last are of more and more changes, those
+    that hardly matter first; one that is not ``allowed`` beside them is passed over."""
     dimensions = {d.name: d for d in space.tunable}
     left = [name for name in changed if name not in accepted]
     if not left:
@@ -128,7 +131,7 @@ def _blocks(
     names = accepted
     for index in order:
         more = names | {left[index]}
-        if keeps_rules(more):
+        if allowed(more):
             names = more
             yield names
 

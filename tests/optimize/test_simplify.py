@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import pairwise
 from math import exp
 
 import numpy as np
@@ -93,6 +94,15 @@ def test_what_was_accepted_stays_reverted_and_what_was_refused_is_no_part_of_mor
     assert set(accepted) < set(found.reverted)
     assert not refused <= set(found.reverted)
     assert MATTERS not in found.reverted
+
+
+def test_a_block_that_was_refused_does_not_keep_the_other_changes() -> None:
+    search, winner = searched()
+    surrogate = search.surrogate()
+    for refused in pairwise(NAMES[1:8]):
+        found = simplified(surrogate, SPACE, winner, refused=[refused]).reverted
+        assert not set(refused) <= set(found)
+        assert len(found) >= 7, refused
 
 
 def test_what_carries_the_gain_is_hardly_free() -> None:
