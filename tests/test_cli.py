@@ -17,19 +17,35 @@ from autotune.cli import app
 from autotune.errors import AutotuneError, LockedError, TargetError
 from tests.printed import printed
 
+ROOT = Path(__file__).parents[1]
 HEAVY = ("optuna", "fabric", "scipy", "sklearn", "skopt", "numpy", "pydantic", "jinja2")
 
 
-def test_help_loads_nothing_heavy() -> None:
+@pytest.mark.parametrize(
+    ("words", "says", "heavy"),
+    [
+        (["--help"], "Usage: autotune", HEAVY),
+        (
+            ["plan", "targets/paper.yaml"],
+            "The stack is a model",
+            ("optuna", "scipy", "sklearn", "skopt"),
+        ),
+    ],
+)
+def test_nothing_heavy_is_loaded_for_nothing(
+    words: list[str], says: str, heavy: tuple[str, ...]
+) -> None:
     code = (
-        "import sys; sys.argv = ['autotune', '--help']\n"
+        f"import sys; sys.argv = ['autotune', *{words!r}]\n"
         "from autotune.cli import main\n"
         "try: main()\n"
         "except SystemExit: pass\n"
-        f"print([name for name in {HEAVY!r} if name in sys.modules], file=sys.stderr)"
+        f"print([name for name in {heavy!r} if name in sys.modules], file=sys.stderr)"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert "Usage: autotune" in done.stdout
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    assert says in done.stdout
     assert done.stderr.strip() == "[]"
 
 

@@ -18,7 +18,6 @@ from math import log
 from typing import Final
 
 import numpy as np
-from scipy.special import log_ndtr, ndtr
 
 from autotune.measure.noise import REACH, STEP, Array
 
@@ -176,6 +175,8 @@ def _late(utilisation: Array, decay: float, limit: float, lead: float, seconds: 
 
     In the long run a wait exceeds ``limit`` with chance ``exp(-decay * spare utilisation)``.
     """
+    from scipy.special import log_ndtr, ndtr  # not loaded by what measures nothing: `check`, `plan`
+
     drift = (utilisation - 1.0)[:, None]
     t = lead + seconds * (np.arange(_MOMENTS) + 0.5) / _MOMENTS
     spread = np.sqrt(2.0 * limit / decay * t)

@@ -13,7 +13,6 @@ from math import exp, floor, log
 from typing import TYPE_CHECKING
 
 import numpy as np
-from scipy.special import betainc, betaln, gammaln
 
 from autotune.estimate import WITHIN_90, Estimate
 from autotune.measure import onset
@@ -57,6 +56,8 @@ def at_least(violations: float, intended: float, fraction: Array) -> Array:
 
 def _beyond(share: float, expected: onset.Onset) -> Array:
     """Chance that a reading of each shape violates more than this share: bursts do now and then."""
+    from scipy.special import betainc
+
     fraction = np.clip(expected.fraction, _LEAST, 1.0 - _LEAST)
     weight = 1.0 / np.clip(expected.likeness, _LEAST, 1.0 - _LEAST) - 1.0
     within = betainc(weight * fraction, weight * (1.0 - fraction), share)
@@ -65,6 +66,8 @@ def _beyond(share: float, expected: onset.Onset) -> Array:
 
 def _counted(violations: float, intended: float, fraction: Array, likeness: Array) -> Array:
     """Beta-binomial chance of the counts."""
+    from scipy.special import betaln, gammaln
+
     fraction = np.clip(fraction, _LEAST, 1.0 - _LEAST)
     weight = 1.0 / np.clip(likeness, _LEAST, 1.0 - _LEAST) - 1.0
     bad, good = weight * fraction, weight * (1.0 - fraction)

@@ -15,8 +15,6 @@ from dataclasses import dataclass
 from math import exp, sqrt
 from statistics import fmean
 
-from scipy.special import chdtrc, stdtrit  # not scipy.stats: it takes a second to import
-
 from autotune.estimate import LEAST_SD, Estimate
 
 PRIOR_WEIGHT = 2.0
@@ -63,6 +61,8 @@ def gain(measured: Sequence[Measured], coverage: float = COVERAGE) -> Gain | Non
 
 
 def _interval(ratios: Sequence[Estimate], pairs: int, coverage: float) -> Gain:
+    from scipy.special import stdtrit  # not scipy.stats: it takes a second to import
+
     count = len(ratios)
     mean = sum(ratio.log_mean for ratio in ratios) / count
     scatter = sum((ratio.log_mean - mean) ** 2 for ratio in ratios)
@@ -111,6 +111,8 @@ class BedProof:
 
     @property
     def disagree(self) -> bool:
+        from scipy.special import chdtrc
+
         means = self._means()
         if len(means) < 2:
             return False

@@ -8,7 +8,6 @@ from math import exp, log, sqrt
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import gammaincc
 
 from autotune.diagnose.context import Bottleneck
 from autotune.measure.reading import Reading
@@ -73,19 +72,18 @@ class Chain:
         shape, scale = spent.mean**2 / spent.variance, spent.variance / spent.mean
         excess = self.slowest.use(rate) - 1.0
         if excess <= 0.0:
-            return np.asarray(gammaincc(shape, limits / scale))
+            return _later(shape, limits / scale)
         grown = excess * seconds * (np.arange(MOMENTS) + 0.5) / MOMENTS
         left = np.maximum(limits[None, :] - grown[:, None], 0.0)
-        return np.asarray(gammaincc(shape, left / scale).mean(axis=0))
+        return np.asarray(_later(shape, left / scale).mean(axis=0))
 
     def violated(self, rate: float, slo: Slo) -> float:
         """The long-run fraction of violations at ``rate``."""
         if self.slowest.use(rate) >= 1.0:
             return 1.0
         spent = self.time(rate)
-        late = float(
-            gammaincc(spent.mean**2 / spent.variance, slo.limit * spent.mean / spent.variance)
-        )
+        limit = np.array(slo.limit * spent.mean / spent.variance)
+        late = float(_later(spent.mean**2 / spent.variance, limit))
         failed = min(1.0, sum(self.errors(rate).values()))
         return failed + (1.0 - failed) * late
 
@@ -103,6 +101,13 @@ class Chain:
         failed = sum(self.errors(rate).values())
         violated = log(max(self.violated(rate, slo), 1e-12) / slo.allowed)
         return max(violated, log(max(failed, 1e-12) / max(slo.errors, 1e-11)))
+
+
+def _later(shape: float, limits: Array) -> Array:
+    """Chance that a gamma variable of this shape, and scale 1, is above each of ``limits``."""
+    from scipy.special import gammaincc
+
+    return np.asarray(gammaincc(shape, limits))
 
 
 def _root(f: Callable[[float], float], low: float, high: float) -> float:
