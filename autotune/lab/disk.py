@@ -241,9 +241,9 @@ def _identity(plan: LabPlan, host: LabHost, keys: HostKeys) -> Iterator[Entry]:
 
 
 def _boot(lower: Path) -> Iterator[Entry]:
-    sessions = lower / "etc/pam.d/common-session"
-    if sessions.exists():
-        yield File("etc/pam.d/common-session", without_logind(sessions.read_text("utf-8")))
+    for pam in ("etc/pam.d/common-session", "etc/pam.d/sshd"):
+        if (lower / pam).exists():
+            yield File(pam, for_lab((lower / pam).read_text("utf-8")))
     units = Path("/usr/lib/systemd/system")
     etc = "etc/systemd/system"
     sshd = "ssh" if (lower / units.relative_to("/") / "ssh.service").exists() else "sshd"
@@ -258,9 +258,13 @@ def _boot(lower: Path) -> Iterator[Entry]:
         yield Link(f"etc/systemd/system-generators/{generator}", "/dev/null")
 
 
-def without_logind(pam: str) -> str:
-    """A PAM service without the module that asks logind, masked here, for a session."""
-    return "".join(line for line in pam.splitlines(keepends=True) if "pam_systemd.so" not in line)
+def for_lab(pam: str) -> str:
+    """A PAM service without the module that asks logind, masked here, for a session, and without the
+    one that runs the scripts of the message of the day at each login."""
+    lines = pam.splitlines(keepends=True)
+    return "".join(
+        line for line in lines if "pam_systemd.so" not in line and "pam_motd.so" not in line
+    )
 
 
 def hosts_file(plan: LabPlan) -> str:

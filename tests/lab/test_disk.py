@@ -108,9 +108,10 @@ def test_parents_come_before_children(lower: Path) -> None:
         assert str(Path(path).parent) not in later
 
 
-def test_the_session_module_of_logind_is_left_out() -> None:
-    pam = "session required pam_unix.so\nsession optional\tpam_systemd.so\nsession optional x.so\n"
-    assert disk.without_logind(pam) == "session required pam_unix.so\nsession optional x.so\n"
+@pytest.mark.parametrize("module", ["pam_systemd.so", "pam_motd.so  motd=/run/motd.dynamic"])
+def test_modules_that_a_lab_has_no_use_for_are_left_out(module: str) -> None:
+    pam = f"session required pam_unix.so\nsession optional\t{module}\nsession optional x.so\n"
+    assert disk.for_lab(pam) == "session required pam_unix.so\nsession optional x.so\n"
 
 
 @pytest.mark.parametrize(
