@@ -22,7 +22,6 @@ from tests import leftovers, soak, stolen
 from tests.lab.shared import SharedLab
 from tests.report.browser import Browser, started
 
-HAVE_HOSTS = {"test_ssh_lab", "test_adopting_lab", "test_readings_over_ssh"}
 LEFT = pytest.StashKey[list[str]]()
 CATALOGUE = (registry.SERVICES, registry.APPS, registry.DEPLOYMENTS, registry.PORTS)
 SHIPPED = (list(registry.ALL), [dict(part) for part in CATALOGUE])
@@ -49,7 +48,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
     Those that may take the longest come first: at the end no worker waits for another.
     """
-    items.sort(key=_most_seconds, reverse=True)
+    items.sort(key=lambda item: (_most_seconds(item), _shares(item.path)), reverse=True)
     marked = [item for item in items if item.get_closest_marker("lab")]
     if marked and (reasons := prerequisites.obstacles(prerequisites.missing_packages())):
         for item in marked:
@@ -72,11 +71,17 @@ def _most_seconds(item: pytest.Item) -> float:
 
 
 class Grouped(LoadScopeScheduling):
-    """Tests of a module that has hosts of its own go to one worker, in order; others to any."""
+    """Tests that share what their module makes, hosts or whole studies, go to one worker, in order:
+    each worker would make it again. Others go to any."""
 
     def _split_scope(self, nodeid: str) -> str:
         file = nodeid.partition("::")[0]
-        return file if Path(file).stem in HAVE_HOSTS else nodeid
+        return file if _shares(self.config.rootpath / file) else nodeid
+
+
+@functools.cache
+def _shares(module: Path) -> bool:
+    return 'scope="module"' in module.read_text(encoding="utf-8")
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -65,7 +66,18 @@ def reason(command: str) -> str | None:
     return next((NOT_RUN[part] for part in NOT_RUN if part in command), None)
 
 
-RUN = {page: [c for c in dict.fromkeys(commands(page)) if reason(c) is None] for page in PAGES}
+def opening(typed: tuple[str, ...]) -> tuple[str, ...]:
+    """Up to the first study: pages that begin alike go on from the same one."""
+    studies = [
+        number for number, command in enumerate(typed) if command.startswith("autotune run ")
+    ]
+    return typed[: studies[0] + 1] if studies else ()
+
+
+RUN = {page: tuple(c for c in dict.fromkeys(commands(page)) if reason(c) is None) for page in PAGES}
+TYPED = {page: (*BEFORE.get(page.stem, ()), *RUN[page]) for page in PAGES if RUN[page]}
+ALIKE = [[page for page in TYPED if opening(TYPED[page]) == begun]
+         for begun in dict.fromkeys(map(opening, TYPED.values()))]  # fmt: skip
 
 
 def test_each_reason_is_that_of_a_command_and_names_a_file_that_is_there() -> None:
@@ -83,16 +95,22 @@ def test_blocks_with_commands_are_blocks_of_shell() -> None:
 
 @pytest.mark.long
 @pytest.mark.timeout(3600)  # a page has up to four studies; neighbours may have the CPUs
-@pytest.mark.parametrize("page", [p for p in PAGES if RUN[p]], ids=lambda page: page.stem)
-def test_what_a_page_says_to_type_works(page: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("pages", ALIKE, ids=lambda pages: "+".join(page.stem for page in pages))
+def test_what_pages_say_to_type_works(pages: list[Path], tmp_path: Path) -> None:
     programs = tmp_path / "bin"
     programs.mkdir()
     run = f'#!/bin/sh\nexec {sys.executable} -m autotune "$@"\n'
     for name, text in (("autotune", run), ("sudo", '#!/bin/sh\nexec "$@"\n')):
         (programs / name).write_text(text)
         (programs / name).chmod(0o755)
-    for command in (*BEFORE.get(page.stem, ()), *RUN[page]):
-        type_in(command, tmp_path, programs)
+    begun, place = opening(TYPED[pages[0]]), tmp_path / "begun"
+    place.mkdir()
+    for command in begun:
+        type_in(command, place, programs)
+    for page in pages:
+        directory = shutil.copytree(place, tmp_path / page.stem)
+        for command in TYPED[page][len(begun) :]:
+            type_in(command, directory, programs)
 
 
 def type_in(command: str, directory: Path, programs: Path) -> None:

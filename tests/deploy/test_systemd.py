@@ -468,7 +468,7 @@ def _restore_and_compare(
     assert found == [], asked
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def tuners() -> Iterator[subprocess.Popen[str]]:
     """Starts tuners, each a process of its own."""
     argv = [sys.executable, "-m", "tests.deploy.tuner", "serve"]
