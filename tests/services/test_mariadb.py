@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 from dataclasses import replace
 from pathlib import Path
@@ -174,3 +175,22 @@ def test_every_counter_is_in_what_it_prints() -> None:
     assert DIAGNOSIS.clients is not None
     assert DIAGNOSIS.clients.refused in printed
     assert not any(rule(reading(**printed)) for rule in DIAGNOSIS.worker_rules)
+
+
+@pytest.mark.stack
+@pytest.mark.parametrize("end", ["low", "high"])
+def test_both_ends_of_a_range_are_taken_as_they_are(end: str) -> None:
+    """The server adjusts what it has no room for, and only says so."""
+    units = {"MB": "M", "KB": "K"}
+    options = [
+        f"--{parameter.name.replace('_', '-')}={value}{units.get(parameter.unit, '')}"
+        for parameter in mariadb.PARAMETERS
+        if isinstance(value := getattr(parameter, end), int)
+    ]
+    assert len(options) > 10
+    done = subprocess.run(
+        ["mariadbd", "--no-defaults", "--help", "--verbose", *options],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert not re.findall(rf".*(?:{mariadb._WRONG}).*", done.stderr)

@@ -33,7 +33,7 @@ PARAMETERS = guided((
     innodb("innodb_io_capacity_max", "Likewise, where the redo log is about to be full.",
         low=100, high=40_000, log=True, stock=2000),
     innodb("innodb_read_io_threads", "Threads that read pages ahead.", low=1, high=64, stock=4),
-    innodb("innodb_write_io_threads", "Threads that write pages back.", low=1, high=64, stock=4),
+    innodb("innodb_write_io_threads", "Threads that write pages back.", low=2, high=64, stock=4),
     innodb("innodb_adaptive_hash_index",
         "Whether pages that are asked for often get a hash index, whose locks cost as well.",
         choices=(False, True), stock=False),
