@@ -10,6 +10,7 @@ from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import pytest
+import typer.main
 import typer.testing
 from hypothesis import HealthCheck, settings
 from xdist.remote import Producer
@@ -36,7 +37,8 @@ settings.load_profile("same")
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # as the command line does, before it is read
 
 # The commands are put together from their signatures once a worker, not once a call.
-typer.testing._get_command = functools.cache(typer.testing._get_command)  # type: ignore[attr-defined]
+typer.main.get_command = functools.cache(typer.main.get_command)
+typer.testing._get_command = typer.main.get_command  # type: ignore[attr-defined]
 
 # Started in the background, a shell's children ignore Ctrl-C, and so would every program under test.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
