@@ -28,10 +28,10 @@ Array = npt.NDArray[np.float64]
 # Of the gain, what may be lost by all that is reverted; and of the logarithm of the capacity, no less
 # than this may.
 LOSS, LEAST = 0.03, 0.003
-# Probability of losing no more, by the model, at which a block is worth a measurement; and at which it is
-# reverted after that, if it did not clearly carry less. Far below a half: one reading tells a few percent
-# and hardly less, and most changes do nothing.
-PROMISING = 0.2
+# Probability of losing no more, by the model, at which a block is worth one of the measurements that time
+# is kept for; and at which it is reverted after that, if it did not clearly carry less. Far below a half:
+# one reading tells a few percent and hardly less, and most changes do nothing.
+PROMISING, ACCEPTED = 0.05, 0.2
 RESTART_WEIGHT = 2.0  # of a change that needs a restart, in changes that need none
 DRAWS = 400
 

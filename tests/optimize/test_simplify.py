@@ -15,7 +15,7 @@ from autotune.environments.peak import Peak
 from autotune.estimate import NOISE, Estimate
 from autotune.optimize.ranking import PosteriorPeaks
 from autotune.optimize.searcher import Outcome, Searcher
-from autotune.optimize.simplify import chances, simplified
+from autotune.optimize.simplify import ACCEPTED, PROMISING, chances, simplified
 from autotune.services.base import Action, Effect, Settings
 from autotune.space.expression import parse_comparison
 from autotune.space.rules import Rule
@@ -103,6 +103,15 @@ def test_a_block_that_was_refused_does_not_keep_the_other_changes() -> None:
         found = simplified(surrogate, SPACE, winner, refused=[refused]).reverted
         assert not set(refused) <= set(found)
         assert len(found) >= 7, refused
+
+
+def test_what_the_model_doubts_is_measured_and_not_reverted_for_that() -> None:
+    """Time is kept for it, and the model takes more changes to matter than do."""
+    search, _ = searched(8)
+    winner = {**SPACE.baseline, MATTERS: 0.25, "web.x.p1": 0.9}
+    doubted = simplified(search.surrogate(), SPACE, winner, refused=[["web.x.p1"]])
+    assert doubted.reverted == (MATTERS,)
+    assert PROMISING <= doubted.probability < ACCEPTED
 
 
 def test_what_carries_the_gain_is_hardly_free() -> None:
