@@ -6,18 +6,24 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from fnmatch import fnmatchcase
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from autotune.services import unit_environment, unit_files
-from autotune.services.adoption import RunningHost, RunningService
-from autotune.services.base import Argv, Endpoint, Role, Service, Site
+from autotune.services.adoption import Adoption, RunningHost, RunningService
+from autotune.services.base import Argv, Endpoint, Needs, Role, Service, Site
 from autotune.services.config_files import Config, Directive, PlacedDirective, Word
 from autotune.services.diagnosis import WORKING, Diagnosis, Resource, by_command, counted, too_few
 from autotune.services.directives import NUMBER, Accepts, Adopted, Tunable, joined, map_directives
 from autotune.services.unit_environment import Environment, Setting
-from autotune.strict import is_whole
+from autotune.strict import is_whole, parse_json
 
-# What ``find_stats`` left in $place and $request: a socket or host:port, and what is asked there.
+# Around ``find_stats``: $text is its file without comments; at $place, a socket or host:port, $request is
+# asked.
+_READ = r"""
+open my $file, '<', my $path = shift or exit;
+my $text = join '', grep { !/^\s*#/ } <$file>;
+my ($place, $request);
+"""
 _ASKED = r"""
 exit if !$place;
 my $socket = $place =~ m{^/} ? IO::Socket::UNIX->new($place) : IO::Socket::INET->new($place) or exit;
@@ -50,7 +56,7 @@ def by_socket_unit(host: RunningHost, unit: str) -> str:
 class AppServer(Service):
     """A request keeps one of its workers, processes or threads, until it is answered.
 
-    ``find_stats``, in Perl, reads in its file where it tells its stats.
+    ``find_stats``, in Perl, finds in its file where it tells its stats.
     """
 
     role = Role.APP
@@ -63,7 +69,34 @@ class AppServer(Service):
     def asking(self, site: Site) -> Argv:
         """The command that prints its stats, to be run on its host."""
         modules = ("-MIO::Socket::UNIX", "-MIO::Socket::INET")
-        return ("perl", *modules, "-e", self.find_stats + _ASKED, self.config_path(site))
+        return ("perl", *modules, "-e", _READ + self.find_stats + _ASKED, self.config_path(site))
+
+
+def needs_of(processes: str, at_work: str, source: str) -> Needs:
+    """Those of a server with ``processes`` beside the one that manages them, and ``at_work`` threads in
+    all of them."""
+    return Needs(
+        workers=at_work,
+        processes=f"{processes} + 1",
+        rss=45 * 2**20,
+        memory=f"{at_work} * 1 MB",
+        source=source,
+    )
+
+
+def stats(text: str) -> Mapping[str, Any]:
+    """What a server says of itself in JSON, behind a protocol's lines; nothing where it is none."""
+    try:
+        answer = parse_json(text[text.find("{") :])
+    except ValueError:
+        return {}
+    return answer if isinstance(answer, dict) else {}
+
+
+def each(of: Mapping[str, Any], name: str) -> list[Mapping[str, Any]]:
+    """The objects in a list of this name; none where there is no such list."""
+    listed = of.get(name)
+    return [item for item in listed if isinstance(item, dict)] if isinstance(listed, list) else []
 
 
 def diagnosis(
@@ -99,7 +132,32 @@ def diagnosis(
     )
 
 
-def running(
+def adoption(
+    service: type[Service],
+    candidates: Callable[[RunningHost], Iterable[Candidate | str]],
+    tune: Callable[[RunningService, Accepts], Adopted],
+    *,
+    paths: Iterable[str] = (),
+    version: str,
+) -> Adoption:
+    """That of a server in units of the user's: ``paths`` are where its own files may be."""
+    return Adoption(
+        known_as=service.title,
+        units=(service.unit_name,),
+        paths=(*unit_files.ANY, *unit_environment.FILES, *paths),
+        version=version,
+        find=lambda host: _running(host, service, candidates(host)),
+        tune=tune,
+    )
+
+
+def place_of(address: str) -> str:
+    """The TCP port or the path of a unix socket that an address names."""
+    place = re.sub(r"^unix:(//)?|\?.*$", "", address)
+    return place if "/" in place and "://" not in place else place.rpartition(":")[2]
+
+
+def _running(
     host: RunningHost, service: type[Service], candidates: Iterable[Candidate | str]
 ) -> Iterator[RunningService | str]:
     """Of the ``candidates`` those that listen: each at a TCP port, and the first at a unix socket.

@@ -59,6 +59,10 @@ class Tree:
             raise Unreadable("its name has control characters")
         return self.files[path].decode()
 
+    def content(self, path: str) -> str:
+        """What is in a file, links followed and what is no text replaced; empty where it is not there."""
+        return self.files.get(self.real(path), b"").decode(errors="replace")
+
     def matching(self, pattern: str) -> tuple[str, ...]:
         """Files that a shell's pattern names, in the order of their names, by their real paths."""
         paths = list(self._matching("/", [word for word in normpath(pattern).split("/") if word]))
@@ -106,6 +110,11 @@ class Word:
     @property
     def end(self) -> int:
         return self.start + len(self.text)
+
+
+def stripped(text: str, start: int) -> Word:
+    """The word in ``text``, which begins at ``start``."""
+    return Word(text.strip(), start + len(text) - len(text.lstrip()))
 
 
 @dataclass(frozen=True)
@@ -201,9 +210,14 @@ def included(directive: Directive) -> str | None:
 
 
 def gather(
-    tree: Tree, main: str, read: Reader, includes: Includes, *, beside: bool = False
+    tree: Tree,
+    main: str,
+    read: Reader,
+    includes: Includes = lambda _: None,
+    *,
+    beside: bool = False,
 ) -> Config:
-    """Follow the includes of ``main``. What cannot be read is in `unread`.
+    """Follow the ``includes`` of ``main``, if it may have any. What cannot be read is in `unread`.
 
     They are relative to the directory of ``main`` or, ``beside``, of the file that includes.
     """

@@ -94,7 +94,7 @@ def read(tree: Tree, unit: str) -> Environment:
             elif line.name.text == "EnvironmentFile":
                 named = [*named, *(word.text.lstrip("-") for word in words)] if words else []
     for path in named:
-        content = tree.files.get(tree.real(path), b"").decode(errors="replace")
+        content = tree.content(path)
         variables |= {line["name"]: Variable(line["value"].strip(" \t\r\"'"), path, line.start("value"))
                       for line in _LINE.finditer(content)}  # fmt: skip
     unread = tuple(path for path in named if tree.real(path) not in tree.files)
@@ -132,9 +132,9 @@ def assignments(files: Mapping[str, bytes], pattern: str) -> tuple[str, ...]:
     return tuple(word for word in words if re.fullmatch(pattern, word))
 
 
-def config(environment: Environment, main: str, texts: Mapping[str, str] | None = None) -> Config:
+def config(environment: Environment, main: str) -> Config:
     """The files of a unit as a configuration, the drop-in that may come among them."""
-    return Config(main, {environment.drop_in: "", **environment.texts, **(texts or {})})
+    return Config(main, {environment.drop_in: "", **environment.texts})
 
 
 def tune(environment: Environment, settings: Iterable[Setting], accepts: Accepts) -> Adopted:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from posixpath import basename, dirname
 
-from autotune.services.config_files import Directive, Tree, Word
+from autotune.services.config_files import Directive, Tree, Word, stripped
 
 # What counts more comes first.
 PLACES = ("/etc/systemd/system", "/usr/lib/systemd/system", "/lib/systemd/system")
@@ -115,7 +115,7 @@ def read(text: str) -> tuple[Directive, ...]:
             continue
         if not goes_on:
             name, sign, _ = line[0].partition("=")
-            words = [Word(name.strip(), start + len(name) - len(name.lstrip()))]
+            words = [stripped(name, start)]
             start += len(name) + len(sign)
         goes_on = line[0].endswith("\\")
         words += [Word(word[0], word.start())

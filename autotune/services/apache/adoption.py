@@ -71,9 +71,9 @@ _WORD = re.compile(r""""(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])*'|(?:(?!\\\r?\n)\S)+"""
 
 
 def read(tree: Tree, main: str = LAYOUTS[0].main) -> Config:
-    match = _ROOT.search(tree.files.get(tree.real(main), b"").decode(errors="replace"))
+    match = _ROOT.search(tree.content(main))
     root = match[1] if match else ""
-    environment = tree.files.get(f"{main.rpartition('/')[0]}/envvars", b"").decode(errors="replace")
+    environment = tree.content(f"{main.rpartition('/')[0]}/envvars")
     variables = dict(_EXPORTED.findall(environment))
     config = gather(tree, main, _read, lambda directive: _included(directive, root, variables))
     return replace(config, directives=tuple(

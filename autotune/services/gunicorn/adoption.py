@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import ast
 import operator
-import re
 import shlex
 from collections.abc import Iterable, Iterator
+from functools import partial
 from posixpath import join
 from typing import Any
 
 from autotune.services import app_server, command_line, unit_environment, unit_files
-from autotune.services.adoption import Adoption, RunningHost, RunningService
+from autotune.services.adoption import RunningHost, RunningService
 from autotune.services.app_server import Candidate
 from autotune.services.base import Parameter
-from autotune.services.command_line import Words
 from autotune.services.config_files import Config, Directive, Tree, Word
 from autotune.services.directives import NUMBER, Absent, Accepts, Adopted, Tunable, joined
-from autotune.services.gunicorn.service import NAMES, PARAMETERS, UNIT, Gunicorn
+from autotune.services.gunicorn.service import NAMES, PARAMETERS, Gunicorn
 from autotune.services.unit_environment import Environment
 from autotune.strict import LARGEST, is_whole
 
@@ -29,8 +28,6 @@ _PROGRAMS = (
     *(f"gunicorn-3.{minor}" for minor in range(6, 20)),
 )
 _FILE = "gunicorn.conf.py"  # read where it is started, unless the command names another
-_PLACES = ("etc", "etc/*", "srv/*", "srv/*/*", "opt/*", "opt/*/*", "var/www/*", "var/www/*/*",
-           "home/*/*")  # fmt: skip
 _SHORT = {"-b": "--bind", "-c": "--config", "-e": "--env", "-k": "--worker-class", "-t": "--timeout",
           "-w": "--workers"}  # fmt: skip
 _FLAGS = frozenset(f"--{name}" for name in (
@@ -41,19 +38,12 @@ _FLAGS = frozenset(f"--{name}" for name in (
 )) | {"-D", "-R"}  # fmt: skip
 _THREADED = ("sync", "gthread")  # with threads the first is the second
 _SUMS = {ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul}
-
-
-def options(words: Words) -> Iterator[Directive]:
-    return command_line.options(words, _PROGRAMS, _SHORT, _FLAGS)
-
-
-def find(host: RunningHost) -> Iterator[RunningService | str]:
-    return app_server.running(host, Gunicorn, _candidates(host))
+_options = partial(command_line.options, programs=_PROGRAMS, short=_SHORT, flags=_FLAGS)
 
 
 def _candidates(host: RunningHost) -> Iterator[Candidate | str]:
     for unit in unit_files.naming(host.tree, "gunicorn"):
-        config = command_line.gather(host.tree, unit, options)
+        config = command_line.gather(host.tree, unit, _options)
         place = _listens(host.tree, config, unit)
         variables = [placed.name for placed in config.directives if placed.name.startswith("$")]
         if config.called("--env") and place in host.backlogs:
@@ -67,9 +57,7 @@ def _candidates(host: RunningHost) -> Iterator[Candidate | str]:
 def _listens(tree: Tree, config: Config, unit: str) -> str:
     """A TCP port, or the name of a unix socket. What systemd opens for it counts more than its own."""
     bind = config.last("--bind") or _written(tree, config, unit, "bind") or "127.0.0.1:8000"
-    place = unit_files.opened(tree, unit) or str(bind)
-    is_socket = place.startswith(("unix:", "/"))
-    return re.sub("^unix:(//)?", "", place) if is_socket else place.rpartition(":")[2]
+    return app_server.place_of(unit_files.opened(tree, unit) or str(bind))
 
 
 def tune(service: RunningService, accepts: Accepts) -> Adopted:
@@ -143,7 +131,7 @@ def _arguments(environment: Environment) -> Iterable[Directive]:
         words = shlex.split(environment.value("GUNICORN_CMD_ARGS"))
     except ValueError:
         return ()
-    return options(tuple(Word(word, 0) for word in (_PROGRAMS[0], *words)))
+    return _options(tuple(Word(word, 0) for word in (_PROGRAMS[0], *words)))
 
 
 def _assigned(statements: Iterable[ast.stmt]) -> dict[str, ast.expr | ast.stmt]:
@@ -187,12 +175,8 @@ def _value(node: ast.expr | ast.stmt, processors: int) -> int | str:
     return ast.unparse(node)
 
 
-ADOPTION = Adoption(
-    known_as="gunicorn",
-    units=(UNIT,),
-    paths=(*unit_files.ANY, *unit_environment.FILES,
-           *(f"{place}/*gunicorn*.py" for place in _PLACES)),
+ADOPTION = app_server.adoption(
+    Gunicorn, _candidates, tune,
+    paths=(f"{place}/*gunicorn*.py" for place in ("etc", "etc/*", *unit_environment.PLACES)),
     version="command -v gunicorn >/dev/null && gunicorn --version | sed 's,(version \\(.*\\)),\\1,'",
-    find=find,
-    tune=tune,
 )  # fmt: skip

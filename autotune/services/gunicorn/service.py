@@ -9,17 +9,8 @@ import re
 from collections.abc import Mapping
 from typing import ClassVar
 
-from autotune.services.app_server import AppServer, diagnosis
-from autotune.services.base import (
-    Argv,
-    Needs,
-    Programs,
-    Readback,
-    Settings,
-    Site,
-    guided,
-    on_restart,
-)
+from autotune.services.app_server import AppServer, diagnosis, needs_of
+from autotune.services.base import Argv, Programs, Readback, Settings, Site, guided, on_restart
 from autotune.services.command_line import started
 from autotune.services.readback import backlog_in_force, number
 from autotune.services.unit_files import AS_UNIT, MAIN_WORDS, drop_in
@@ -85,13 +76,8 @@ class Gunicorn(AppServer):
     programs: ClassVar[Programs] = {"gunicorn": ("gunicorn", "gunicorn3", "true")}
     packages = ("gunicorn",)
     parameters = PARAMETERS
-    needs = Needs(
-        workers="workers * threads",
-        processes="workers + 1",
-        rss=45 * 2**20,
-        memory="workers * threads * 1 MB",
-        source="resident size of a worker with Django 3.2 and a client of its database",
-    )
+    needs = needs_of("workers", "workers * threads",
+        source="resident size of a worker with Django 3.2 and a client of its database")  # fmt: skip
     at_most = (("threads", "worker_connections"),)
 
     def validate(self, site: Site, files: Mapping[str, bytes]) -> Argv | None:

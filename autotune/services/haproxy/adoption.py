@@ -61,7 +61,7 @@ def _read(tree: Tree) -> Config:
     paths = (path for place in named for path in tree.matching(f"{place}/*.cfg") or [place]
              # All of its own directory was read: what is no file there is a directory without any.
              if path == MAIN or tree.real(path) in tree.files or not path.startswith(HOME))  # fmt: skip
-    return together(" ".join(named), [gather(tree, p, syntax.read, lambda _: None) for p in paths])
+    return together(" ".join(named), [gather(tree, p, syntax.read) for p in paths])
 
 
 def _ports(config: Config, *, tls: bool = False) -> list[int]:

@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from posixpath import basename
 
 from autotune.services import app_server, unit_environment, unit_files
-from autotune.services.adoption import Adoption, RunningHost, RunningService
+from autotune.services.adoption import RunningHost, RunningService
 from autotune.services.app_server import Candidate, Place
 from autotune.services.directives import Accepts, Adopted
-from autotune.services.nodejs.service import FLAGS, OPTIONS, POOL, UNIT, Nodejs
+from autotune.services.nodejs.service import FLAGS, OPTIONS, POOL, Nodejs
 from autotune.services.unit_environment import Environment, Setting
 
 # Fedora and SUSE call it by its version too.
@@ -21,10 +21,6 @@ _WORKERS = ("WEB_CONCURRENCY", "CLUSTER_WORKERS", "NODE_WORKERS", "NUM_WORKERS",
 _UNSAID = ("nothing in its environment says how many: `Environment=WEB_CONCURRENCY=1` in the unit has it"
            " tuned, where the application reads that")  # fmt: skip
 _OWN = {"max_semi_space_size": 16}  # without the option; of the other it depends on the host
-
-
-def find(host: RunningHost) -> Iterator[RunningService | str]:
-    return app_server.running(host, Nodejs, _candidates(host))
 
 
 def _candidates(host: RunningHost) -> Iterator[Candidate | str]:
@@ -73,11 +69,7 @@ def tune(service: RunningService, accepts: Accepts) -> Adopted:
     return app_server.tune(service.config, environment, places, accepts)
 
 
-ADOPTION = Adoption(
-    known_as="Node.js",
-    units=(UNIT,),
-    paths=(*unit_files.ANY, *unit_environment.FILES),
+ADOPTION = app_server.adoption(
+    Nodejs, _candidates, tune,
     version="command -v node >/dev/null && echo Node.js $(node --version)",
-    find=find,
-    tune=tune,
-)
+)  # fmt: skip

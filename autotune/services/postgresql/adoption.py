@@ -68,7 +68,7 @@ def tune(service: RunningService, accepts: Accepts) -> Adopted:
 
 def _by_command(tree: Tree, config: Config) -> dict[str, str]:
     """What the options that Debian starts a cluster with say, which count more than any file."""
-    options = tree.files.get(f"{dirname(config.main)}/pg_ctl.conf", b"").decode(errors="replace")
+    options = tree.content(f"{dirname(config.main)}/pg_ctl.conf")
     return {name.replace("-", "_").lower(): _BY_COMMAND
             for line in options.splitlines() if not line.lstrip().startswith("#")
             for name in _COMMAND.findall(line)}  # fmt: skip

@@ -4,28 +4,26 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import replace
 from fnmatch import fnmatchcase
+from functools import partial
 from posixpath import join
 
 from autotune.services import app_server, command_line, unit_environment, unit_files
-from autotune.services.adoption import Adoption, RunningHost, RunningService
+from autotune.services.adoption import RunningHost, RunningService
 from autotune.services.app_server import Candidate, Place
-from autotune.services.base import Parameter
-from autotune.services.command_line import Words
-from autotune.services.config_files import Config, Directive, PlacedDirective, Word
+from autotune.services.base import Parameter, Value
+from autotune.services.config_files import Config, Word, gather, together
 from autotune.services.directives import (
     NUMBER,
     Absent,
     Accepts,
     Adopted,
     Notation,
-    Position,
     Tunable,
     last_line,
 )
 from autotune.services.puma import syntax
-from autotune.services.puma.service import PARAMETERS, UNIT, Puma
+from autotune.services.puma.service import PARAMETERS, Puma
 from autotune.services.unit_environment import Environment, Setting
 from autotune.strict import is_whole
 
@@ -46,19 +44,12 @@ _INTERPOLATED = re.compile(r"#\{((?:[^{}]|\{[^{}]*\})*)\}")
 _PRELOAD = "preload_app!"  # whether it is so without a word differs by version
 _SWITCH = Notation({"": True, "true": True, "false": False}.get,
                    lambda name: f'(" true" if {name} else " false")')  # fmt: skip
-
-
-def options(words: Words) -> Iterator[Directive]:
-    return command_line.options(words, ("puma",), _SHORT, _FLAGS)
-
-
-def find(host: RunningHost) -> Iterator[RunningService | str]:
-    return app_server.running(host, Puma, _candidates(host))
+_options = partial(command_line.options, programs=("puma",), short=_SHORT, flags=_FLAGS)
 
 
 def _candidates(host: RunningHost) -> Iterator[Candidate | str]:
     for unit in unit_files.naming(host.tree, "puma"):
-        command = command_line.gather(host.tree, unit, options)
+        command = command_line.gather(host.tree, unit, _options)
         if not command.called("puma"):
             continue
         environment = unit_environment.read(host.tree, unit)
@@ -66,18 +57,15 @@ def _candidates(host: RunningHost) -> Iterator[Candidate | str]:
         if path not in host.tree.files:
             yield f"{unit}: there is no {path}: with a configuration file there, Puma is tuned"
             continue
-        text = host.tree.files[path].decode(errors="replace")
-        directives = (*(PlacedDirective(path, directive) for directive in syntax.read(text)),
-                      *command.directives)  # fmt: skip
-        texts = unit_environment.config(environment, path, {path: text})
-        config = replace(texts, directives=directives)
+        own = gather(host.tree, path, syntax.read)
+        config = together(path, (command, unit_environment.config(environment, path), own))
         yield unit, config, _listens(host, config, environment)
 
 
 def _path(host: RunningHost, command: Config, environment: Environment) -> str:
     """The configuration file that it reads."""
-    unit = environment.unit
-    directory = command.last("--dir") or unit_files.option(host.tree, unit, "WorkingDirectory")
+    in_unit = unit_files.option(host.tree, environment.unit, "WorkingDirectory")
+    directory = command.last("--dir") or in_unit
     names = (environment.value(name) for name in ("APP_ENV", "RACK_ENV", "RAILS_ENV"))
     name = command.last("--environment") or next(filter(None, names), "development")
     own = command.last("--config")
@@ -90,11 +78,9 @@ def _listens(host: RunningHost, config: Config, environment: Environment) -> str
     """A TCP port, or the path of a unix socket: of several the first that something listens at. What
     systemd opens for it counts more than its own."""
     opened = unit_files.opened(host.tree, environment.unit)
-    addresses = [f"{before}{placed.words[0]}{after}" for name, before, after in _ADDRESSES
-                 for placed in config.called(name)]  # fmt: skip
-    patterns = [
-        _pattern(config, environment, address) for address in ([opened] if opened else addresses)
-    ]
+    own = [f"{before}{placed.words[0]}{after}" for name, before, after in _ADDRESSES
+           for placed in config.called(name)]  # fmt: skip
+    patterns = [_pattern(config, environment, place) for place in ([opened] if opened else own)]
     matching = ([listens for listens in host.backlogs if fnmatchcase(listens, pattern)]
                 for pattern in patterns if "/" in pattern or is_whole(pattern))  # fmt: skip
     alone = (listening[0] for listening in matching if len(listening) == 1)
@@ -108,14 +94,11 @@ def _pattern(config: Config, environment: Environment, address: str) -> str:
         source = syntax.source(config, Word(match[1], 0), environment.values)
         return str(source[0]) if source else "*"
 
-    text = _INTERPOLATED.sub(number, address.strip("\"'"))
-    place = re.sub(r"^unix://|\?.*$", "", text)
-    return place if "/" in place and "://" not in place else place.rpartition(":")[2]
+    return app_server.place_of(_INTERPOLATED.sub(number, address.strip("\"'")))
 
 
 def tune(service: RunningService, accepts: Accepts) -> Adopted:
-    """In its file where that says it, in the unit's environment where it is from there, and else at the
-    end of the file."""
+    """Where its file or its unit's environment says it, and else at the end of the file."""
     environment = unit_environment.read(service.host.tree, service.unit)
     places = {parameter.name: _place(service, environment, parameter) for parameter in PARAMETERS}
     return app_server.tune(service.config, environment, places, accepts)
@@ -144,36 +127,31 @@ def _place(service: RunningService, environment: Environment, parameter: Paramet
 
 
 def _absent(config: Config, environment: Environment, parameter: Parameter) -> Setting | Tunable:
-    name, notation, absent = parameter.name, NUMBER, None
+    name, absent = parameter.name, None
     if variables := _VARIABLES.get(name):
-        set_now = (variable for variable in variables if environment.value(variable))
-        return Setting(name, next(set_now, variables[0]), parameter.stock)
+        variable = next(filter(environment.value, variables), variables[0])
+        return Setting(name, variable, parameter.stock)
     if name == "preload_app":
         return Tunable(name, _PRELOAD, _SWITCH)
     if name == "backlog":
-        binds = [bind.words[0] for bind in config.called("bind")]
-        sign = "&" if any("?" in bind for bind in binds) else "?"
-        absent = Absent(parameter.stock, _end_of_address, f'"{sign}backlog=" ~ backlog')
+        absent = _in_address(config, parameter.stock)
     elif name != "max_fast_inline":  # not every version has it
         absent = last_line(config, parameter.stock, f"{name} ", name)
-    return Tunable(name, name, notation, absent=absent)
+    return Tunable(name, name, NUMBER, absent=absent)
 
 
-def _end_of_address(config: Config) -> Position | None:
+def _in_address(config: Config, default: Value) -> Absent | None:
     """Before the quote behind the only address that it listens at."""
     match config.called("bind"):
         case [bind] if bind.words[0].endswith(("'", '"')) and not bind.directive.within:
-            return bind.path, bind.directive.arguments[0].end - 1
+            sign, (path, end) = "&" if "?" in bind.words[0] else "?", bind.end
+            return Absent(default, lambda _: (path, end - 1), f'"{sign}backlog=" ~ backlog')
     return None
 
 
-ADOPTION = Adoption(
-    known_as="Puma",
-    units=(UNIT,),
-    paths=(*unit_files.ANY, *unit_environment.FILES, "etc/puma",
-           *(f"{place}/{path}" for place in unit_environment.PLACES
-             for path in ("config/puma*.rb", "config/puma/*.rb", "puma*.rb"))),
+ADOPTION = app_server.adoption(
+    Puma, _candidates, tune,
+    paths=("etc/puma", *(f"{place}/{path}" for place in unit_environment.PLACES
+                         for path in ("config/puma*.rb", "config/puma/*.rb", "puma*.rb"))),
     version="command -v puma >/dev/null && puma --version",
-    find=find,
-    tune=tune,
 )  # fmt: skip

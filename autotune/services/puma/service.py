@@ -8,21 +8,11 @@ from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from autotune.services import unit_environment
-from autotune.services.app_server import AppServer, diagnosis
-from autotune.services.base import (
-    Argv,
-    Needs,
-    Programs,
-    Readback,
-    Settings,
-    Site,
-    guided,
-    on_restart,
-)
+from autotune.services.app_server import AppServer, diagnosis, each, needs_of, stats
+from autotune.services.base import Argv, Programs, Readback, Settings, Site, guided, on_restart
 from autotune.services.diagnosis import WORKING
 from autotune.services.readback import backlog_in_force
 from autotune.services.unit_files import AS_UNIT, UNIT_WORDS, drop_in
-from autotune.strict import parse_json
 
 UNIT = "puma.service"
 DOCS = "puma.io, Puma::DSL"
@@ -101,11 +91,8 @@ set +f
 echo "workers = $(cat "/proc/$pid"/task/*/children | xargs -r printf '/proc/%s/cmdline\n' |
     xargs -r grep -lsa ^puma | wc -l)"
 """
-# file: where it says that its stats are, or that the state is which says so; nothing where it does not.
+# Where a file says that its stats are, or that the state is which says so; nothing where it does not.
 _STATS = r"""
-my $path = shift;
-open my $file, '<', $path or exit;
-my $text = join '', grep { !/^\s*#/ } <$file>;
 chdir $1 if $path =~ m{(.*)/config/};
 my ($url) = $text =~ /^\s*activate_control_app[ (]+["']([^"'#]+)["']/m;
 my ($token) = $text =~ /auth_token:\s*["']([^"'#]+)["']/;
@@ -114,8 +101,8 @@ if ($text =~ /^\s*state_path[ (]+["']([^"'#]+)["']/m && open my $state, '<', $1)
     ($url) = $text =~ /^control_url: "?([^"\n]+)/m;
     ($token) = $text =~ /^control_auth_token: "?([^"\n]+)/m;
 }
-my ($place) = ($url || '') =~ m{^(?:unix|tcp)://(.+)};
-my $request = "GET /stats?token=" . ($token || '') . " HTTP/1.0\r\n\r\n";
+($place) = ($url || '') =~ m{^(?:unix|tcp)://(.+)};
+$request = "GET /stats?token=" . ($token || '') . " HTTP/1.0\r\n\r\n";
 """
 
 
@@ -134,13 +121,8 @@ class Puma(AppServer):
     packages = ("puma",)
     parameters = PARAMETERS
     find_stats = _STATS
-    needs = Needs(
-        workers="max(workers, 1) * max_threads",
-        processes="workers + 1",
-        rss=45 * 2**20,
-        memory="max(workers, 1) * max_threads * 1 MB",
-        source="a worker of Puma 5.6 is 20 MB without an application; the first trial measures it",
-    )
+    needs = needs_of("workers", "max(workers, 1) * max_threads",
+        source="Puma 5.6: 20 MB a worker, no application; the first trial measures it")  # fmt: skip
     at_most = (("min_threads", "max_threads"),)
 
     def validate(self, site: Site, files: Mapping[str, bytes]) -> Argv | None:
@@ -171,14 +153,11 @@ def in_effect(text: str) -> Settings:
 
 def _pools(text: str) -> tuple[int, list[Mapping[str, Any]]]:
     """Workers, and what each process said last of its threads."""
-    try:
-        stats = parse_json(text[text.find("{") :])
-        if "worker_status" not in stats:
-            return 0, [stats]
-        last = [worker["last_status"] for worker in stats["worker_status"]]
-        return len(last), [status for status in last if status and isinstance(status, dict)]
-    except (ValueError, KeyError, TypeError):
-        return 0, []
+    answer = stats(text)
+    if "worker_status" not in answer:
+        return 0, [answer]
+    last = [worker.get("last_status") for worker in each(answer, "worker_status")]
+    return len(last), [status for status in last if isinstance(status, dict)]
 
 
 def of_stats(text: str) -> Settings:
@@ -189,12 +168,10 @@ def of_stats(text: str) -> Settings:
 
 def counters(text: str) -> Mapping[str, float]:
     """Requests in hand. Workers report theirs every few seconds: that is too late to say."""
-    workers, pools = _pools(text)
-    limit, free = (pools[0].get(name) if pools and not workers else None
-                   for name in ("max_threads", "pool_capacity"))  # fmt: skip
-    return (
-        {WORKING: float(limit - free)} if isinstance(limit, int) and isinstance(free, int) else {}
-    )
+    match _pools(text):
+        case 0, [{"max_threads": int(limit), "pool_capacity": int(free)}]:
+            return {WORKING: float(limit - free)}
+    return {}
 
 
 DIAGNOSIS = diagnosis(

@@ -6,7 +6,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 
-from autotune.services.config_files import Config, Directive, Word
+from autotune.services.config_files import Config, Directive, Word, stripped
 from autotune.strict import is_whole
 
 _QUOTED = r""""(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])*'"""
@@ -64,7 +64,7 @@ def _directives(
     if condition := _CONDITION.search(f" {rest}"):
         rest, within = rest[: max(condition.start() - 1, 0)], (*within, ("if",))
     if statement["sign"]:
-        yield Directive(Word(f"{name.text}=", name.start), (_stripped(rest, place),), within)
+        yield Directive(Word(f"{name.text}=", name.start), (stripped(rest, place),), within)
         return
     words = [] if rest.endswith(",") else [*_split(rest, place)]
     if name.text == "threads":
@@ -73,12 +73,7 @@ def _directives(
     elif name.text == "bind" and words and (size := _BACKLOG.search(words[0].text)):
         backlog = Word(size[1], words[0].start + size.start(1))
         yield Directive(Word("backlog", name.start), (backlog,), within)
-    end = Word("", name.end)
-    yield Directive(name, tuple(words) or (end,), within)
-
-
-def _stripped(text: str, start: int) -> Word:
-    return Word(text.strip(), start + len(text) - len(text.lstrip()))
+    yield Directive(name, tuple(words) or (Word("", name.end),), within)
 
 
 def _split(text: str, start: int) -> Iterator[Word]:
@@ -90,10 +85,10 @@ def _split(text: str, start: int) -> Iterator[Word]:
             end = token.start()
             break
         if token[0] == "," and depth == 0:
-            yield _stripped(text[begin : token.start()], start + begin)
+            yield stripped(text[begin : token.start()], start + begin)
             begin = token.end()
     if text[begin:end].strip():
-        yield _stripped(text[begin:end], start + begin)
+        yield stripped(text[begin:end], start + begin)
 
 
 def source(

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from posixpath import basename, join
 
 from autotune.services import app_server, unit_environment, unit_files
-from autotune.services.adoption import Adoption, RunningHost, RunningService
+from autotune.services.adoption import RunningHost, RunningService
 from autotune.services.app_server import Candidate
 from autotune.services.config_files import Config, Tree, gather
 from autotune.services.directives import (
@@ -22,13 +22,8 @@ from autotune.services.uwsgi import syntax
 from autotune.services.uwsgi.service import INHERITED, PARAMETERS, UNIT, Uwsgi
 from autotune.strict import is_whole
 
-_PLACES = ("srv/*", "srv/*/*", "opt/*", "opt/*/*", "var/www/*", "var/www/*/*", "home/*", "home/*/*")
 _WITH_A_FILE = "with an .ini file that has a section [uwsgi], uWSGI is tuned"
 _APPLICATIONS = "/etc/uwsgi/apps-enabled"
-
-
-def find(host: RunningHost) -> Iterator[RunningService | str]:
-    return app_server.running(host, Uwsgi, _candidates(host))
 
 
 def _candidates(host: RunningHost) -> Iterator[Candidate | str]:
@@ -81,8 +76,7 @@ def _listens(config: Config) -> str:
     """A TCP port, or the path of a unix socket; where Debian puts it if the file does not say."""
     name = basename(config.main).removesuffix(".ini")
     values = [placed.words[0] for placed in config.called("socket") if placed.words]
-    place = (values or [f"/run/uwsgi/app/{name}/socket"])[0].replace("%n", name)
-    return place if "/" in place else place.rpartition(":")[2]
+    return app_server.place_of((values or [f"/run/uwsgi/app/{name}/socket"])[0].replace("%n", name))
 
 
 def tune(service: RunningService, accepts: Accepts) -> Adopted:
@@ -93,9 +87,7 @@ def tune(service: RunningService, accepts: Accepts) -> Adopted:
     by_command = {syntax.called(word.lstrip("-")): word for word in _words(tree, service.unit)
                   if word.startswith("-")}  # fmt: skip
     left: dict[str, str] = {}
-    inherited = (
-        tree.files.get(INHERITED, b"").decode(errors="replace") if service.unit == UNIT else ""
-    )
+    inherited = tree.content(INHERITED) if service.unit == UNIT else ""
     values = {line.name.text: line.arguments[0].text
               for line in syntax.read(inherited) if line.arguments}  # fmt: skip
     tunables = []
@@ -114,19 +106,9 @@ def tune(service: RunningService, accepts: Accepts) -> Adopted:
     return map_directives(config, tunables, accepts, left)
 
 
-ADOPTION = Adoption(
-    known_as="uWSGI",
-    units=(UNIT,),
-    paths=(
-        *unit_files.ANY,
-        *unit_environment.FILES,
-        "etc/uwsgi",
-        "etc/uwsgi.ini",
-        "etc/uwsgi.d",
-        INHERITED[1:],
-        *(f"{place}/*.ini" for place in _PLACES),
-    ),
+ADOPTION = app_server.adoption(
+    Uwsgi, _candidates, tune,
+    paths=("etc/uwsgi", "etc/uwsgi.ini", "etc/uwsgi.d", INHERITED[1:],
+           *(f"{place}/*.ini" for place in ("home/*", *unit_environment.PLACES))),
     version="command -v uwsgi >/dev/null && echo uWSGI $(uwsgi --version)",
-    find=find,
-    tune=tune,
-)
+)  # fmt: skip

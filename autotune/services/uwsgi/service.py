@@ -4,23 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from posixpath import basename
-from typing import Any, ClassVar
+from typing import ClassVar
 
-from autotune.services.app_server import AppServer, diagnosis
-from autotune.services.base import (
-    Argv,
-    Needs,
-    Programs,
-    Readback,
-    Settings,
-    Site,
-    guided,
-    on_restart,
-)
+from autotune.services.app_server import AppServer, diagnosis, each, needs_of, stats
+from autotune.services.base import Argv, Programs, Readback, Settings, Site, guided, on_restart
 from autotune.services.diagnosis import WORKING
 from autotune.services.readback import backlog_in_force
 from autotune.services.unit_files import AS_UNIT, UNIT_WORDS, drop_in
-from autotune.strict import parse_json
 
 UNIT = "uwsgi.service"
 INHERITED = "/usr/share/uwsgi/conf/default.ini"  # of Debian, for the applications in its own unit
@@ -71,12 +61,10 @@ answer=$(sed -E -e "/^[ \t]*($without)[ \t]*=/d; /%\(deb-/d" \
 printf '%s\n' "$answer" | grep . | tail -n 2
 exit 1
 """
-# file: where it says that the stats are; nothing where it does not.
+# Where a file says that the stats are; nothing where it does not.
 _STATS = r"""
-open my $file, '<', shift or exit;
-my ($place) = map { /^[ \t]*stats(?:-server)?[ \t]*=[ \t]*(\S+)/ ? $1 : () } <$file>;
+($place) = $text =~ /^[ \t]*stats(?:-server)?[ \t]*=[ \t]*(\S+)/m;
 $place =~ s/^:/127.0.0.1:/ if $place;
-my $request;
 """
 
 
@@ -95,13 +83,8 @@ class Uwsgi(AppServer):
     packages = ("uwsgi", "uwsgi-plugin-python3")
     parameters = PARAMETERS
     find_stats = _STATS
-    needs = Needs(
-        workers="processes * threads",
-        processes="processes + 1",
-        rss=45 * 2**20,
-        memory="processes * threads * 1 MB",
-        source="resident size of a worker with Django 3.2 and a client of its database",
-    )
+    needs = needs_of("processes", "processes * threads",
+        source="resident size of a worker with Django 3.2 and a client of its database")  # fmt: skip
     at_most = (("cheaper + 1", "processes"),)
 
     def validate(self, site: Site, files: Mapping[str, bytes]) -> Argv | None:
@@ -120,28 +103,20 @@ class Uwsgi(AppServer):
 SERVICES = (Uwsgi(),)
 
 
-def _workers(text: str) -> list[Mapping[str, Any]]:
-    try:
-        stats = parse_json(text[text.find("{") :])
-        return [{**worker, "cores": [core for core in worker["cores"] if isinstance(core, dict)]}
-                for worker in stats["workers"]]  # fmt: skip
-    except (ValueError, KeyError, TypeError):
-        return []
-
-
 def in_effect(text: str) -> Settings:
     """What the stats show of processes and threads; the queue is asked of the kernel."""
-    workers = _workers(text)
-    threads = min((len(worker["cores"]) for worker in workers), default=0)
+    workers = each(stats(text), "workers")
+    threads = min((len(each(worker, "cores")) for worker in workers), default=0)
     return {"processes": len(workers), "threads": threads} if threads else {}
 
 
 def counters(text: str) -> Mapping[str, float]:
     """Requests in hand, and processes that were ended with theirs."""
-    workers = _workers(text)
-    if not workers:
+    workers = each(stats(text), "workers")
+    cores = [core for worker in workers for core in each(worker, "cores")]
+    if not cores:
         return {}
-    in_hand = sum(bool(core.get("in_request")) for w in workers for core in w["cores"])
+    in_hand = sum(bool(core.get("in_request")) for core in cores)
     ended = [w.get("harakiri_count") for w in workers]
     return {WORKING: float(in_hand),
             "harakiri": float(sum(count for count in ended if isinstance(count, int)))}  # fmt: skip
