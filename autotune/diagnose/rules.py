@@ -64,19 +64,20 @@ def clients_refused(context: ReadingContext) -> Bottleneck | None:
         limit = diagnosis(part.service).clients
         if limit is None:
             continue
-        refused, closed = part.counters.get(limit.refused, 0), part.counters.get(limit.closed, 0)
+        counts = {**part.complaints, **part.counters}
+        refused, closed = counts.get(limit.refused, 0), counts.get(limit.closed, 0)
         if not (refused or closed or part.refused):
             continue
-        queued = part.waiting_max if limit.queues else 0
         clients = sum(pool.workers for pool in context.pools)
-        refusal = (
-            part.refused or f"it turned away {refused:g} and stopped accepting {closed:g} times"
-        )
+        wanting = f", {clients} processes want a connection each" if clients else ""
+        queued = f", {part.waiting_max} stood at its socket" if limit.queues else ""
+        stopped = f" and stopped accepting {closed:g} times" if limit.closed else ""
+        refusal = part.refused or f"it turned away {refused:g}{stopped}"
         return _at(
             part,
             Resource.CONNECTIONS,
-            f"{context.setting(part, limit.parameter)} clients are its limit, {clients} processes want a"
-            f" connection each, {queued} stood at its socket ({refusal}): raise {limit.parameter}",
+            f"{context.setting(part, limit.parameter)} clients are its limit{wanting}{queued}"
+            f" ({refusal}): raise {limit.parameter}{limit.instead}",
             TOLD,
         )
     return None

@@ -7,6 +7,7 @@ exchanged and no more. Whatever is between them (spaces, comments, line ends) st
 from __future__ import annotations
 
 import io
+import re
 import tarfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -135,6 +136,17 @@ Reader = Callable[[str], tuple[Directive, ...]]
 
 def unreadable(text: str, place: int, what: str) -> Unreadable:
     return Unreadable(f"line {text.count(chr(10), 0, place) + 1}: {what}")
+
+
+def tokens(text: str, pattern: re.Pattern[str], what: str) -> Iterator[re.Match[str]]:
+    """What a text is made of, by ``pattern``. Raises Unreadable with ``what`` for anything else."""
+    place = 0
+    while place < len(text):
+        token = pattern.match(text, place)
+        if token is None:
+            raise unreadable(text, place, what)
+        yield token
+        place = token.end()
 
 
 _OPTIONAL = ("include_if_exists", "includeoptional")  # what they name need not be there

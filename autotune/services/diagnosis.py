@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import enum
 import re
+from collections import defaultdict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
@@ -139,13 +140,15 @@ by_command = partial(
 
 @dataclass(frozen=True)
 class ClientLimit:
-    """The parameter that limits a server's clients; ``refused`` and ``closed`` are its counters of
-    connections turned away and of times it stopped accepting. ``queues``: clients beyond it wait."""
+    """The parameter that limits a server's clients; ``refused`` and ``closed`` are its counters, or kinds
+    of complaints, of connections turned away and of times it stopped accepting. ``queues``: clients
+    beyond it wait. ``instead`` is what else helps, behind what to raise."""
 
     parameter: str
     refused: str
     closed: str = ""
     queues: bool = False
+    instead: str = ""
 
 
 @dataclass(frozen=True)
@@ -196,18 +199,35 @@ def counted(kind: str, why: str, resource: Resource = Resource.WORKERS) -> Rule:
     return rule
 
 
+Counts = Mapping[str, float]  # counters, and settings that are numbers; what is not there is 0
+
+
+def evident(
+    resource: Resource,
+    confidence: float,
+    holds: Callable[[Counts], object],
+    evidence: Callable[[Counts], str],
+) -> Rule:
+    """Of counters that say what ran out where this ``holds`` of them."""
+
+    def rule(part: PartReading) -> Finding | None:
+        numbers = {k: v for k, v in part.settings.items() if isinstance(v, int | float)}
+        counts = defaultdict(float, {**numbers, **part.activity.counters})
+        return Finding(resource, evidence(counts), confidence) if holds(counts) else None
+
+    return rule
+
+
 def frequent(
     counter: str, of: str, share: float, least: int, resource: Resource, what: str, move: str
 ) -> Rule:
     """Of a counter that says what lacks where it is ``share`` of another, and ``least``, or more."""
-
-    def rule(part: PartReading) -> Finding | None:
-        times, total = (part.activity.counters.get(name, 0.0) for name in (counter, of))
-        if times < least or times < share * total:
-            return None
-        return Finding(resource, f"{times:.0f} {what}, {of} {total:.0f}: {move}", INFERRED)
-
-    return rule
+    return evident(
+        resource,
+        INFERRED,
+        lambda c: c[counter] >= max(least, share * c[of]),
+        lambda c: f"{c[counter]:.0f} {what}, {of} {c[of]:.0f}: {move}",
+    )
 
 
 def too_few(workers: str, threads: str = "threads") -> Rule:

@@ -176,7 +176,8 @@ def starved(ground: Ground, environment: StackEnvironment, fleet: Deployment) ->
         lambda: meter.diagnose(fleet.in_place, [meter.take(4.0, 5.0)]), "db", Resource.CONNECTIONS
     )
     assert bottleneck.service == "postgresql"
-    assert "20 are its limit: raise max_connections" in bottleneck.evidence
+    assert "20 clients are its limit (it turned away " in bottleneck.evidence
+    assert "): raise max_connections" in bottleneck.evidence
 
 
 def test_a_file_of_its_own_comes_and_goes(ground: Ground) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from autotune.services.mariadb import parameters as mysqltuner
-from autotune.services.postgresql import advice as pgtune
+from autotune.services.postgresql import parameters as pgtune
 from autotune.services.registry import DEPLOYMENTS, parts
 from autotune.space.dimension import PRESETS
 from autotune.space.facts import HostFacts

@@ -98,7 +98,6 @@ def reading(settings: dict[str, Any], **values: Any) -> PartReading:
 @pytest.mark.parametrize(
     ("values", "resource", "move"),
     [
-        ({"complaints": {"too_many_clients": 9}}, Resource.CONNECTIONS, "raise max_connections"),
         ({"counters": {"active": 8, "lock_waits": 6}}, Resource.LOCKS, "6 of 8 sessions"),
         ({"counters": {"active": 8, "lock_waits": 1}}, None, ""),
         (

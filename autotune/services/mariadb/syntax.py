@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from autotune.services.command_line import unquoted
-from autotune.services.config_files import Directive, Word, unreadable
+from autotune.services.config_files import Directive, Word, tokens
 
 # Groups are not repeated possessively: Python before 3.11.5, Debian 12's, gets that wrong (gh-106052).
 # A comment begins with a `#` wherever it is not quoted, with a `;` where a line does.
@@ -21,11 +21,7 @@ def read(text: str) -> tuple[Directive, ...]:
     """Every group, include and option, by names with ``_``. Raises Unreadable."""
     directives: list[Directive] = []
     within: tuple[tuple[str, ...], ...] = ()
-    place = 0
-    while place < len(text):
-        line = _LINE.match(text, place)
-        if line is None:
-            raise unreadable(text, place, "this is no option")
+    for line in tokens(text, _LINE, "this is no option"):
         if line["group"] is not None:
             within = ((line["group"].strip(),),)
             header = Word(f"[{within[0][0]}]", line.start("group") - 1)
@@ -38,7 +34,6 @@ def read(text: str) -> tuple[Directive, ...]:
             value = unquoted(Word((line["value"] or "").rstrip(), line.start("value")))
             arguments = (value,) if value.text else ()
             directives.append(Directive(Word(name, line.start("name")), arguments, within))
-        place = line.end()
     return tuple(directives)
 
 

@@ -10,6 +10,7 @@ from autotune.services.diagnosis import (
     PartReading,
     Resource,
     by_command,
+    evident,
 )
 from autotune.services.php_ini.service import asking
 
@@ -43,14 +44,11 @@ def _full(part: PartReading) -> Finding | None:
     return Finding(Resource.CACHE, f"{share}: {why}", TOLD)
 
 
-def _strings(part: PartReading) -> Finding | None:
-    """Each process keeps the strings itself that do not fit in."""
-    counted = part.activity.counters
-    size, free = counted.get("strings_buffer_size", 0.0), counted.get("strings_free_memory", 0.0)
-    full = f"its {size / 2**20:.0f} MB for strings of scripts are full"
-    why = f"{full}: raise opcache_interned_strings_buffer"
-    return Finding(Resource.CACHE, why, INFERRED) if size and free < 0.01 * size else None
-
+# Each process keeps the strings itself that do not fit in.
+STRINGS = evident(Resource.CACHE, INFERRED,
+    lambda c: c["strings_free_memory"] < 0.01 * c["strings_buffer_size"],
+    lambda c: f"its {c['strings_buffer_size'] / 2**20:.0f} MB for strings of scripts are full:"
+              " raise opcache_interned_strings_buffer")  # fmt: skip
 
 DIAGNOSIS = Diagnosis(
     counters=by_command(
@@ -64,5 +62,5 @@ DIAGNOSIS = Diagnosis(
     },
     # Full, it turns scripts away: before the processors that compile them are called full.
     refusal_rules=(_full,),
-    cache_rules=(_strings,),
+    cache_rules=(STRINGS,),
 )  # fmt: skip

@@ -8,7 +8,7 @@ from posixpath import dirname
 
 from autotune.services.adoption import Adoption, RunningHost, RunningService
 from autotune.services.base import Parameter
-from autotune.services.config_files import Config, Tree, gather
+from autotune.services.config_files import Config, gather
 from autotune.services.directives import (
     Accepts,
     Adopted,
@@ -56,22 +56,14 @@ def tune(service: RunningService, accepts: Accepts) -> Adopted:
     """Every parameter but those that the command or `ALTER SYSTEM` have set."""
     config, tree = service.config, service.host.tree
     main = f"{_value(config, 'data_directory', dirname(config.main))}/postgresql.auto.conf"
-    by_sql = gather(tree, main, syntax.read, syntax.includes).directives
-    left = {placed.name: _BY_SQL.format(placed.name) for placed in by_sql} | _by_command(
-        tree, config
-    )
-    own = {
-        parameter.name: left[parameter.name] for parameter in PARAMETERS if parameter.name in left
-    }
-    return map_directives(config, (_tunable(config, p) for p in PARAMETERS), accepts, own)
-
-
-def _by_command(tree: Tree, config: Config) -> dict[str, str]:
-    """What the options that Debian starts a cluster with say, which count more than any file."""
+    by_sql = {line.name for line in gather(tree, main, syntax.read, syntax.includes).directives}
+    left = {p.name: _BY_SQL.format(p.name) for p in PARAMETERS if p.name in by_sql}
+    # Options that Debian starts a cluster with count more than any file.
     options = tree.content(f"{dirname(config.main)}/pg_ctl.conf")
-    return {name.replace("-", "_").lower(): _BY_COMMAND
-            for line in options.splitlines() if not line.lstrip().startswith("#")
-            for name in _COMMAND.findall(line)}  # fmt: skip
+    by_command = {name.replace("-", "_").lower() for line in options.splitlines()
+                  if not line.lstrip().startswith("#") for name in _COMMAND.findall(line)}  # fmt: skip
+    left |= {p.name: _BY_COMMAND for p in PARAMETERS if p.name in by_command}
+    return map_directives(config, (_tunable(config, p) for p in PARAMETERS), accepts, left)
 
 
 def _value(config: Config, name: str, default: str) -> str:

@@ -8,12 +8,12 @@ from autotune.services.base import Argv, Site
 from autotune.services.diagnosis import (
     INFERRED,
     MEASURED,
-    TOLD,
+    ClientLimit,
+    Counts,
     Diagnosis,
-    Finding,
-    PartReading,
     Resource,
     by_command,
+    evident,
 )
 from autotune.services.postgresql.service import Cluster, asking
 
@@ -38,51 +38,34 @@ def _asking(site: Site) -> Argv:
     return asking(site, _COUNT.replace("@", _CHECKPOINTS[Cluster.of(site).major >= 17]))
 
 
+def _hits(counts: Counts) -> float:
+    return counts["blks_hit"] / (counts["blks_hit"] + counts["blks_read"])
+
+
 def _log(site: Site) -> str:
     cluster = Cluster.of(site)
     own = f"/var/log/postgresql/postgresql-{cluster.version}-{cluster.name}.log"
     return own if cluster.name else cluster.unit
 
 
-def _turned_away(part: PartReading) -> Finding | None:
-    """It says so in its log alone."""
-    refused = part.activity.complaints.get("too_many_clients", 0)
-    why = (
-        f"it turned {refused} connections away (“too many clients”), {part.setting('max_connections')}"
-        " are its limit: raise max_connections, or have workers share connections (a pool)"
-    )
-    return Finding(Resource.CONNECTIONS, why, TOLD) if refused else None
-
-
-def _locks(part: PartReading) -> Finding | None:
-    """Half of the sessions that work wait for each other."""
-    counted = part.activity.counters
-    waiting, active = counted.get("lock_waits", 0.0), counted.get("active", 0.0)
-    why = (
-        f"{waiting:.0f} of {active:.0f} sessions at work waited for locks of others, with"
-        f" {counted.get('deadlocks', 0):.0f} deadlocks: shorten transactions that change the same rows"
-    )
-    return Finding(Resource.LOCKS, why, MEASURED) if waiting >= max(2, 0.5 * active) else None
-
-
-def _pages(part: PartReading) -> Finding | None:
-    """Tables that do not fit into memory, sorts that go to files, WAL that fills up early."""
-    counted = part.activity.counters
-    hits, reads = counted.get("blks_hit", 0.0), counted.get("blks_read", 0.0)
-    files, early = counted.get("temp_files", 0.0), counted.get("checkpoints_req", 0.0)
-    if files and (size := counted["temp_bytes"] / 2**20) >= 1:
-        why = f"its queries wrote {files:.0f} temporary files, {size:.0f} MB: raise work_mem"
-        return Finding(Resource.DISK, why, INFERRED)
-    if reads >= PAGES and hits < HITS * (hits + reads):
-        why = (
-            f"{hits / (hits + reads):.0%} of the pages it needed were in its buffers, {reads:.0f} were"
-            " read: raise shared_buffers"
-        )
-        return Finding(Resource.CACHE, why, INFERRED)
-    why = (
-        f"its WAL was full {early:.0f} times, with a checkpoint before its time: raise max_wal_size"
-    )
-    return Finding(Resource.DISK, why, INFERRED) if early else None
+# What it runs out of, the first of these.
+RULES = (
+    # Half of the sessions that work wait for each other.
+    evident(Resource.LOCKS, MEASURED, lambda c: c["lock_waits"] >= max(2, 0.5 * c["active"]), lambda c: (
+        f"{c['lock_waits']:.0f} of {c['active']:.0f} sessions at work waited for locks of others, with"
+        f" {c['deadlocks']:.0f} deadlocks: shorten transactions that change the same rows")),
+    # Sorts go to files.
+    evident(Resource.DISK, INFERRED, lambda c: c["temp_files"] and c["temp_bytes"] >= 2**20, lambda c: (
+        f"its queries wrote {c['temp_files']:.0f} temporary files, {c['temp_bytes'] / 2**20:.0f} MB:"
+        " raise work_mem")),
+    # Tables do not fit into memory.
+    evident(Resource.CACHE, INFERRED, lambda c: c["blks_read"] >= PAGES and _hits(c) < HITS, lambda c: (
+        f"{_hits(c):.0%} of the pages it needed were in its buffers, {c['blks_read']:.0f} were read:"
+        " raise shared_buffers")),
+    evident(Resource.DISK, INFERRED, lambda c: c["checkpoints_req"] > 0, lambda c: (
+        f"its WAL was full {c['checkpoints_req']:.0f} times, with a checkpoint before its time:"
+        " raise max_wal_size")),
+)  # fmt: skip
 
 
 DIAGNOSIS = Diagnosis(
@@ -104,6 +87,9 @@ DIAGNOSIS = Diagnosis(
         Resource.STORE: ("shared_buffers+", "work_mem+"),
         Resource.MEMORY: ("max_connections-", "work_mem-", "shared_buffers-"),
     },
-    refusal_rules=(_turned_away,),
-    worker_rules=(_locks, _pages),
+    # It says so in its log alone.
+    clients=ClientLimit(
+        "max_connections", "too_many_clients", instead=", or let workers share some (a pool)"
+    ),
+    worker_rules=RULES,
 )

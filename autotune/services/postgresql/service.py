@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from autotune.services.base import Argv, Programs, Readback, Role, Service, Settings, Site, Value
-from autotune.services.postgresql.advice import advice
-from autotune.services.postgresql.parameters import NEEDS, PARAMETERS
+from autotune.services.postgresql.parameters import NEEDS, PARAMETERS, advice
 from autotune.services.postgresql.syntax import UNITS, meaning
 
 VERSIONS = ("18", "17", "16", "15", "14")
@@ -56,27 +55,27 @@ class Cluster:
         return int(self.version.partition(".")[0] or 0)
 
     @property
-    def etc(self) -> str:
-        return (
-            f"/etc/postgresql/{self}"
-            if self.name
-            else f"/var/lib/pgsql/{self}/data".replace("//", "/")
-        )
+    def _place(self) -> tuple[str, str, str]:
+        """Its unit, the directory of its files, and that of the programs of its version."""
+        version, name = self.version, self.name
+        if name:
+            return (f"postgresql@{version}-{name}.service", f"/etc/postgresql/{version}/{name}",
+                    f"/usr/lib/postgresql/{version}/bin")  # fmt: skip
+        if version:
+            return (f"postgresql-{version}.service", f"/var/lib/pgsql/{version}/data",
+                    f"/usr/pgsql-{version}/bin")  # fmt: skip
+        return "postgresql.service", "/var/lib/pgsql/data", "/usr/bin"
 
     @property
     def unit(self) -> str:
-        if self.name:
-            return f"postgresql@{self.version}-{self.name}.service"
-        return f"postgresql{self.version and '-'}{self.version}.service"
+        return self._place[0]
+
+    @property
+    def etc(self) -> str:
+        return self._place[1]
 
     def program(self, name: str) -> str:
-        """The one of its version: several may be there."""
-        if self.name:
-            return f"/usr/lib/postgresql/{self.version}/bin/{name}"
-        return f"/usr/pgsql-{self.version}/bin/{name}" if self.version else f"/usr/bin/{name}"
-
-    def __str__(self) -> str:
-        return f"{self.version}/{self.name}".strip("/")
+        return f"{self._place[2]}/{name}"
 
 
 def asking(site: Site, sql: str) -> Argv:

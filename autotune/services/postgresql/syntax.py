@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from autotune.services.base import Parameter, Value
-from autotune.services.config_files import Directive, Word, unreadable
+from autotune.services.config_files import Directive, Word, tokens
 
 # A quote inside of a value is written twice, or behind a backslash.
 _LINE = re.compile(
@@ -27,17 +27,11 @@ _WORDS = {word: "on" if on else "off" for word, on in _SWITCHES.items()} | {"pgl
 
 def read(text: str) -> tuple[Directive, ...]:
     """Every assignment, names in small letters as the server has them. Raises Unreadable."""
-    directives: list[Directive] = []
-    place = 0
-    while place < len(text):
-        line = _LINE.match(text, place)
-        if line is None:
-            raise unreadable(text, place, "it is no `name = value`")
-        if line["name"]:
-            value = Word(line["value"], line.start("value"))
-            directives.append(Directive(Word(line["name"].lower(), line.start("name")), (value,)))
-        place = line.end()
-    return tuple(directives)
+    return tuple(
+        Directive(Word(line["name"].lower(), line.start("name")),
+                  (Word(line["value"], line.start("value")),))
+        for line in tokens(text, _LINE, "it is no `name = value`") if line["name"]
+    )  # fmt: skip
 
 
 def plain(value: str) -> str:

@@ -13,6 +13,7 @@ from autotune.services.diagnosis import (
     PartReading,
     Resource,
     by_command,
+    counted,
 )
 from autotune.services.varnish.service import UNIT, counters, counting
 
@@ -48,20 +49,11 @@ def _threads(part: PartReading) -> Finding | None:
     return Finding(Resource.WORKERS, evidence, TOLD if lost else MEASURED)
 
 
-def _backends(part: PartReading) -> Finding | None:
-    """VCL gives a backend a limit of connections: what is beyond it fails."""
-    refused = part.activity.counters.get("MAIN.backend_busy", 0)
-    if not refused:
-        return None
-    why = f"{refused:.0f} fetches met the limit of a backend: raise `.max_connections` in its VCL"
-    return Finding(Resource.CONNECTIONS, why, TOLD)
-
-
 def _nuked(part: PartReading) -> Finding | None:
     """It drops answers to make room, and is asked for what it has not got."""
-    counted = part.activity.counters
-    dropped, misses = counted.get("MAIN.n_lru_nuked", 0), counted.get("MAIN.cache_miss", 0)
-    asked = misses + counted.get("MAIN.cache_hit", 0)
+    counts = part.activity.counters
+    dropped, misses = counts.get("MAIN.n_lru_nuked", 0), counts.get("MAIN.cache_miss", 0)
+    asked = misses + counts.get("MAIN.cache_hit", 0)
     if not dropped or misses <= 0.1 * asked:
         return None
     evidence = (
@@ -80,7 +72,9 @@ DIAGNOSIS = Diagnosis(
         Resource.CACHE: ("storage+",),
         Resource.MEMORY: ("storage-", "thread_pool_max-", "workspace_client-", "workspace_backend-"),
     },
-    refusal_rules=(_threads, _backends),
+    # VCL gives a backend a limit of connections: what is beyond it fails.
+    refusal_rules=(_threads, counted("MAIN.backend_busy",
+        "fetches met the limit of a backend: raise `.max_connections` in its VCL", Resource.CONNECTIONS)),
     worker_rules=(_threads,),
     cache_rules=(_nuked,),
 )  # fmt: skip
