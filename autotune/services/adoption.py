@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from autotune.services.base import Role
 from autotune.services.config_files import Config, Tree
 from autotune.services.directives import Accepts, Adopted
+from autotune.strict import is_whole
 
 _SITE = re.compile(r"[A-Za-z0-9][A-Za-z0-9-]*(\.[A-Za-z0-9][A-Za-z0-9-]*)+")
 
@@ -122,6 +123,14 @@ class Adoption:
     version: str
     find: Callable[[RunningHost], Iterator[RunningService | str]]
     tune: Callable[[RunningService, Accepts], Adopted]
+
+
+def http_port(listening: Iterable[tuple[str, bool]]) -> tuple[int, bool] | None:
+    """Of addresses where HTTP is spoken, each with whether over TLS, the first TCP port and whether that
+    one is: without TLS before with it."""
+    ports = [(int(port), tls) for address, tls in listening
+             if is_whole(port := address.rpartition(":")[2])]  # fmt: skip
+    return min(ports, key=lambda place: place[1], default=None)
 
 
 def site_name(words: Iterable[str]) -> str:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
-from autotune.services.base import Value
+from autotune.services.base import Parameter, Value
 from autotune.services.config_files import Config, PlacedDirective
 from autotune.target.units import SIZE
 
@@ -117,6 +117,17 @@ QUOTED_WORD = Notation(lambda text: text[1:-1] if text[:1] + text[-1:] in ('""',
 ON_OFF = switch("on", "off")
 CAPITAL_ON_OFF = Notation(ON_OFF.read, lambda name: f'("On" if {name} else "Off")')
 YES_NO = switch("yes", "no")
+
+
+def notation_of(parameter: Parameter, switch: Notation, **units: Notation) -> Notation:
+    """How a parameter is written by the kind of its values: ``switch`` for yes and no, and numbers as the
+    language writes those of a unit."""
+    if isinstance(parameter.stock, bool):
+        return switch
+    if isinstance(parameter.stock, float):
+        return REAL
+    words = any(isinstance(choice, str) for choice in parameter.choices)
+    return WORD if words else units.get(parameter.unit, NUMBER)
 
 
 def automatic(value: int) -> Notation:

@@ -8,24 +8,21 @@ from functools import partial
 
 from autotune.services import unit_environment
 from autotune.services.adoption import Adoption, Layout, Layouts, RunningHost, RunningService
-from autotune.services.base import Service, Settings, Value
+from autotune.services.base import Service, Settings
 from autotune.services.config_files import Config, Directive, Includes, Word, gather, included
 from autotune.services.directives import (
-    NUMBER,
-    REAL,
     YES_NO,
     Accepts,
     Adopted,
-    Notation,
     Tunable,
     joined,
     last_line,
     map_directives,
+    notation_of,
 )
 from autotune.services.readback import Parser, number
 from autotune.strict import is_whole
 
-_NOTATIONS: dict[type[Value], Notation] = {bool: YES_NO, int: NUMBER, float: REAL}
 _JOINED = re.compile(r"(?P<name>--[\w-]+(?==)|-[a-zA-Z](?=\d))=?(?P<value>.+)")
 _WORD = re.compile(r""""(?:\\.|[^"\\\n])*"|'[^'\n]*'|[^\s]+""")
 
@@ -129,10 +126,10 @@ def adoption(
 
 def _tunables(service: Service, options: Mapping[str, str], config: Config) -> Iterator[Tunable]:
     """What the main file does not have goes to its end; the stock value is what it is then."""
-    stock = {parameter.name: parameter.stock for parameter in service.parameters}
+    parameters = {parameter.name: parameter for parameter in service.parameters}
     for option, name in options.items():
-        notation = _NOTATIONS[type(stock[name])]
-        absent = last_line(config, stock[name], f"{option} ", notation.write(name))
+        notation = notation_of(parameters[name], YES_NO)
+        absent = last_line(config, parameters[name].stock, f"{option} ", notation.write(name))
         yield Tunable(name, option, notation, absent=absent, last=True)
 
 

@@ -12,7 +12,6 @@ from autotune.discovery.adopting import instances
 from autotune.discovery.adoption import AdoptedTier, adopt
 from autotune.discovery.tiers import DiscoveredTier
 from autotune.services.base import Value
-from autotune.services.nginx import optional
 from autotune.services.nginx.service import in_effect
 from tests.discovery.places import host
 from tests.discovery.test_adoption import given_back, rendered
@@ -80,7 +79,7 @@ def test_what_is_in_effect_is_in_our_units() -> None:
         "events { } http { ssl_session_cache shared:SSL:10m; ssl_buffer_size 8k; gzip on;"
         " ssl_session_timeout 10m; open_file_cache max=1000 inactive=20s; proxy_cache_lock on; }"
     )
-    assert optional.in_effect(text) == {
+    assert in_effect(text) == {
         "ssl_session_cache": 10, "ssl_buffer_size": 8, "gzip": True, "ssl_session_timeout": 600,
         "open_file_cache": 1000, "proxy_cache_lock": True,
     }  # fmt: skip

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from autotune.services.base import Settings
-from autotune.services.nginx.syntax import directives
+from autotune.services.nginx.syntax import outermost
 from autotune.services.option_lines import words
 from autotune.services.php_fpm.syntax import assignments
 from autotune.services.readback import Parser, listen_backlog, number
@@ -25,6 +25,15 @@ def same(*names: str) -> dict[str, str]:
 
 NGINX = same("worker_processes", "worker_connections", "multi_accept", "accept_mutex", "use",
              "keepalive", "keepalive_timeout", "keepalive_requests", "fastcgi_keep_conn")  # fmt: skip
+
+
+def directives(names: dict[str, str]) -> Parser:
+    """Of nginx, as values."""
+    switches = {"on": True, "off": False}
+    return lambda text: {name: switches.get(word, number(word))
+                         for name, word in outermost(text, names).items()}  # fmt: skip
+
+
 POOL = same("pm", "pm.max_children", "pm.start_servers", "pm.process_idle_timeout")
 
 

@@ -1,4 +1,4 @@
-"""Apache's files: their syntax, which directives are parameters, and the stack around it."""
+"""Which directives of Apache are parameters, and what its files say of the stack."""
 
 from __future__ import annotations
 
@@ -13,17 +13,11 @@ from autotune.services.adoption import (
     Layouts,
     RunningHost,
     RunningService,
+    http_port,
     site_name,
 )
-from autotune.services.config_files import (
-    Config,
-    Directive,
-    PlacedDirective,
-    Tree,
-    Word,
-    gather,
-    unreadable,
-)
+from autotune.services.apache import syntax
+from autotune.services.config_files import Config, Directive, PlacedDirective, Tree, gather
 from autotune.services.directives import (
     CAPITAL_ON_OFF,
     NUMBER,
@@ -38,7 +32,6 @@ from autotune.services.directives import (
     joined,
     map_directives,
 )
-from autotune.strict import is_whole
 
 LAYOUTS = Layouts((
     Layout("Debian, Ubuntu", "apache2.service", "/etc/apache2/apache2.conf"),
@@ -65,11 +58,6 @@ UNSAID = ("ServerLimit", "ThreadLimit", "ThreadsPerChild", "MaxRequestWorkers")
 SERVERS = {"event": 16, "worker": 16, "prefork": 256}  # ServerLimit unless it is set
 
 
-# A line goes on where a backslash ends it, in a comment too.
-_LINE = re.compile(r"(?:\\\r?\n|[^\n])*(?:\n|$)")
-_WORD = re.compile(r""""(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])*'|(?:(?!\\\r?\n)\S)+""", re.DOTALL)
-
-
 def read(tree: Tree, main: str = LAYOUTS[0].main) -> Config:
     match = _ROOT.search(tree.content(main))
     root = match[1] if match else ""
@@ -85,7 +73,7 @@ def _read(text: str) -> tuple[Directive, ...]:
     """Directives by the names that the documentation has: Apache takes them in any case."""
     return tuple(
         replace(directive, name=replace(name, text=_NAMES.get(name.text.lower(), name.text)))
-        for directive in directives(text)
+        for directive in syntax.read(text)
         for name in [directive.name]
     )
 
@@ -143,10 +131,9 @@ def find(host: RunningHost) -> Iterator[RunningService | str]:
     if not (layout := LAYOUTS.of(host)):
         return
     config = read(host.tree, layout.main)
-    plain, module, to_proxy = ports(config), mpm(config), passes(config)
-    listening = plain or ports(config, tls=True)
+    place, module, to_proxy = http_port(_listens(config)), mpm(config), passes(config)
     runs_php = module == "prefork" and loads(config, "php_module")
-    if not listening:
+    if place is None:
         yield "Apache listens at no TCP port: not adopted, `load: {url: …}` by hand"
     elif runs_php or module == "event":
         names = (word.partition(":")[0] for p in config.called("ServerName") for word in p.words)
@@ -155,9 +142,9 @@ def find(host: RunningHost) -> Iterator[RunningService | str]:
             key="apache-mod-php" if runs_php else "apache",
             config=_bare(config),
             kind="lb" if to_proxy and not runs_php else "web",
-            port=listening[0],
+            port=place[0],
             behind=to_proxy,
-            tls=not plain,
+            tls=place[1],
             unit=layout.own_unit,
             site=site_name(names),
         )
@@ -251,17 +238,12 @@ def _limit(config: Config, name: str, variable: str, adopted: Adopted) -> Adopte
 # -- the stack around it --------------------------------------------------------------------------
 
 
-def ports(config: Config, *, tls: bool = False) -> tuple[int, ...]:
-    """Where plain HTTP is spoken, or HTTPS."""
-    ports: dict[int, None] = {}
+def _listens(config: Config) -> Iterator[tuple[str, bool]]:
+    """Where HTTP is spoken, and whether over TLS."""
     for placed in config.called("Listen"):
-        encrypted = "https" in placed.words or any(
-            block[1:] and "ssl" in " ".join(block).lower() for block in placed.directive.within
-        )
-        port = (placed.words or ("",))[0].rpartition(":")[2]
-        if is_whole(port) and encrypted is tls:
-            ports[int(port)] = None
-    return tuple(ports)
+        sections = (" ".join(block).lower() for block in placed.directive.within if block[1:])
+        encrypted = "https" in placed.words or any("ssl" in section for section in sections)
+        yield (placed.words or ("",))[0], encrypted
 
 
 def passes(config: Config) -> tuple[str, ...]:
@@ -271,48 +253,6 @@ def passes(config: Config) -> tuple[str, ...]:
     urls = (word.strip("\"'").partition("://") for word in words)
     schemes = ("http", "https")
     return tuple(dict.fromkeys(p.partition("/")[0] for s, mark, p in urls if mark and s in schemes))
-
-
-# -- the syntax of its files: a directive a line, sections in angle brackets ----------------------
-
-
-def directives(text: str) -> tuple[Directive, ...]:
-    """Every directive, a section's own before what is in it. Raises Unreadable."""
-    parsed: list[Directive] = []
-    sections: list[tuple[str, ...]] = []
-    place = 0
-    while place < len(text):
-        line = _LINE.match(text, place)
-        assert line is not None
-        words = [Word(word[0], word.start()) for word in _WORD.finditer(text, place, line.end())]
-        place = line.end()
-        if not words or words[0].text.startswith("#"):
-            continue
-        if not words[0].text.startswith("<"):
-            parsed.append(Directive(words[0], tuple(words[1:]), tuple(sections)))
-            continue
-        words = _without_brackets(text, words)
-        if not words[0].text.startswith("/"):
-            parsed.append(Directive(words[0], tuple(words[1:]), tuple(sections)))
-            sections.append(tuple(word.text for word in words))
-        elif not sections or sections.pop()[0].lower() != words[0].text[1:].lower():
-            raise unreadable(text, words[0].start, f"<{words[0].text}> closes nothing")
-    if sections:
-        raise unreadable(text, place, f"<{sections[-1][0]}> is not closed")
-    return tuple(parsed)
-
-
-def _without_brackets(text: str, words: list[Word]) -> list[Word]:
-    """The words between ``<`` and the ``>`` that ends the line."""
-    first, last = words[0], words[-1]
-    if not last.text.endswith(">"):
-        raise unreadable(text, first.start, f"{first.text} lacks its `>`")
-    words[-1] = Word(last.text[:-1], last.start)
-    words[0] = Word(words[0].text[1:], first.start + 1)
-    inner = [word for word in words if word.text]
-    if not inner:
-        raise unreadable(text, first.start, "a section without a name")
-    return inner
 
 
 ADOPTION = Adoption(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from autotune.services import unit_environment, unit_files
-from autotune.services.adoption import Adoption, RunningHost, RunningService
+from autotune.services.adoption import Adoption, RunningHost, RunningService, http_port
 from autotune.services.base import Value
 from autotune.services.config_files import Config, Tree, gather, together
 from autotune.services.directives import (
@@ -22,7 +22,6 @@ from autotune.services.directives import (
     map_directives,
 )
 from autotune.services.haproxy import syntax
-from autotune.strict import is_whole
 
 UNIT, HOME = "haproxy.service", "/etc/haproxy"
 MAIN = f"{HOME}/haproxy.cfg"
@@ -37,19 +36,18 @@ def find(host: RunningHost) -> Iterator[RunningService | str]:
     if not host.runs(UNIT):
         return
     config = _read(host.tree)
-    plain = _ports(config)
-    ports = plain or _ports(config, tls=True)
+    place = http_port(_listens(config))
     if config.unread:
         yield "; ".join(f"{p}: {why}: HAProxy is not tuned" for p, why in config.unread.items())
-    elif not ports:
+    elif place is None:
         yield "HAProxy listens nowhere: not adopted, `load: {url: …}` by hand"
     else:
         sockets = (line.words[0].removeprefix("unix@") for line in config.called("stats socket"))
         servers = (line.words[1] for line in config.called("server") if line.words[1:])
         yield RunningService(
-            host=host, key="haproxy", config=config, kind="lb", port=ports[0],
+            host=host, key="haproxy", config=config, kind="lb", port=place[0],
             listen=next((path for path in sockets if path.startswith("/")), ""),
-            behind=tuple(dict.fromkeys(servers)), tls=not plain,
+            behind=tuple(dict.fromkeys(servers)), tls=place[1],
             unit="" if config.main == MAIN else UNIT,
         )  # fmt: skip
 
@@ -64,13 +62,13 @@ def _read(tree: Tree) -> Config:
     return together(" ".join(named), [gather(tree, p, syntax.read) for p in paths])
 
 
-def _ports(config: Config, *, tls: bool = False) -> list[int]:
-    """Where HTTP, or HTTPS, is spoken and sent on to other hosts."""
+def _listens(config: Config) -> Iterator[tuple[str, bool]]:
+    """Where HTTP is spoken, and whether over TLS, and sent on to other hosts."""
     forwards = {line.directive.within for name in ("server", "default_backend", "use_backend")
                 for line in config.called(name)}  # fmt: skip
-    words = [line.words for line in config.called("bind") if line.directive.within in forwards]
-    ports = [place[0].rpartition(":")[2] for place in words if place and ("ssl" in place) is tls]
-    return [int(port) for port in ports if is_whole(port)]
+    for line in config.called("bind"):
+        if line.directive.within in forwards and line.words:
+            yield line.words[0], "ssl" in line.words
 
 
 def tune(service: RunningService, accepts: Accepts) -> Adopted:

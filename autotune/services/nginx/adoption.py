@@ -6,20 +6,22 @@ import re
 from collections.abc import Iterable, Iterator
 
 from autotune.services import unit_environment
-from autotune.services.adoption import Adoption, RunningHost, RunningService, site_name
+from autotune.services.adoption import (
+    Adoption,
+    RunningHost,
+    RunningService,
+    http_port,
+    site_name,
+)
 from autotune.services.base import Role, Value
 from autotune.services.config_files import Config, Tree, gather, included
 from autotune.services.directives import (
     KILOBYTES,
     NUMBER,
-    ON_OFF,
-    SECONDS,
-    WORD,
     Absent,
     Accepts,
     Adopted,
     Edit,
-    Notation,
     Position,
     Tunable,
     automatic,
@@ -28,7 +30,9 @@ from autotune.services.directives import (
     joined,
     map_directives,
 )
-from autotune.services.nginx import optional, syntax, upstreams
+from autotune.services.nginx import syntax, upstreams
+from autotune.services.nginx.directives import CACHES, CLIENTS, EVENTS, FILES, TLS, notation
+from autotune.services.nginx.service import PARAMETERS
 from autotune.strict import is_whole
 
 UNIT, MAIN = "nginx.service", "/etc/nginx/nginx.conf"
@@ -48,9 +52,8 @@ def find(host: RunningHost) -> Iterator[RunningService | str]:
         yield f"{UNIT} does not read {MAIN}: nginx is not tuned"
         return
     config = read(host.tree)
-    plain = ports(config)
-    listening = plain or ports(config, tls=True)
-    if not listening:
+    place = http_port(_listens(config))
+    if place is None:
         unread = "".join(f" ({path}: {why})" for path, why in config.unread.items())
         yield f"nginx listens at no TCP port{unread}: not adopted, `load: {{url: …}}` by hand"
         return
@@ -61,10 +64,10 @@ def find(host: RunningHost) -> Iterator[RunningService | str]:
         key="nginx",
         config=config,
         kind="lb" if to_proxy else "web",
-        port=listening[0],
+        port=place[0],
         behind=to_proxy,
         gateway="fastcgi" if passes(config, "fastcgi_pass") else "",
-        tls=not plain,
+        tls=place[1],
         site=site_name(word for placed in config.called("server_name") for word in placed.words),
     )
 
@@ -87,14 +90,8 @@ def tune(service: RunningService, accepts: Accepts) -> Adopted:
     )
 
 
-# How directives of connections are written, and nginx' own value.
-_OF_EVENTS: tuple[tuple[str, Notation, Value], ...] = (
-    ("worker_connections", NUMBER, 512),
-    ("multi_accept", ON_OFF, False),
-    ("accept_mutex", ON_OFF, False),
-    ("use", WORD, "epoll"),
-)
-_OF_CLIENTS = (("keepalive_timeout", SECONDS, 75), ("keepalive_requests", NUMBER, 1000))
+_NAMED = {parameter.name: parameter for parameter in PARAMETERS}
+_OWN = {"worker_connections": 512}  # nginx' own value, where Debian's file has another
 # nginx refuses less for busy buffers than the first one, and nearly all that there are.
 _BUFFER_SIZE = (
     r'"\n    fastcgi_buffer_size " ~ fastcgi_buffer_size ~ "k;\n    fastcgi_busy_buffers_size " ~ '
@@ -105,27 +102,31 @@ _WORKERS = r'"worker_processes " ~ worker_processes ~ ";\n"'
 
 
 def _tunables(service: RunningService) -> Iterator[Tunable]:
-    processors = service.host.processors
+    config, processors = service.config, service.host.processors
     yield Tunable("worker_processes", "worker_processes", automatic(processors), ("",),
                   absent=Absent(1, before("events"), _WORKERS))  # fmt: skip
-    yield from _in_blocks(_OF_EVENTS, "events")
-    yield from _in_blocks(_OF_CLIENTS, "http", "server", "location")
+    yield from _in_blocks(EVENTS, "events")
+    yield from _in_blocks(CLIENTS, "http", "server", "location")
     if service.role is not Role.PROXY:
         yield Tunable("fastcgi_buffer_size", "fastcgi_buffer_size", KILOBYTES,
                       absent=Absent(4, _without_buffers, _BUFFER_SIZE))  # fmt: skip
         yield Tunable("fastcgi_buffers", "fastcgi_buffers", NUMBER,
                       counts=lambda placed: placed.words[1:] == ("4k",),
                       absent=Absent(8, _without_buffers, _BUFFERS))  # fmt: skip
-    own = optional.rows(service.config, service.role)
+    spoken = any("ssl" in placed.words for placed in config.called("listen"))
+    cache = CACHES[service.role]
+    cached = config.called(cache) and config.called(f"{cache}_path")
+    own = (*FILES, *(TLS if spoken else ()), *((f"{cache}_lock",) if cached else ()))
     yield from _in_blocks(own, "http", "server", "location")
 
 
-def _in_blocks(rows: Iterable[tuple[str, Notation, Value]], *blocks: str) -> Iterator[Tunable]:
+def _in_blocks(names: Iterable[str], *blocks: str) -> Iterator[Tunable]:
     """Directives that go to the first of their blocks where they are missing."""
-    for name, notation, default in rows:
-        line = rf'"\n    {name} " ~ {notation.write(name)} ~ ";"'
-        absent = Absent(default, inside(blocks[0]), line)
-        yield Tunable(name, name, notation, blocks, absent=absent)
+    for name in names:
+        how = notation(_NAMED[name])
+        line = rf'"\n    {name} " ~ {how.write(name)} ~ ";"'
+        absent = Absent(_OWN.get(name, _NAMED[name].stock), inside(blocks[0]), line)
+        yield Tunable(name, name, how, blocks, absent=absent)
 
 
 def _without_buffers(config: Config) -> Position | None:
@@ -208,17 +209,14 @@ def _access_log(config: Config, accepts: Accepts) -> Adopted:
 # -- the stack around it --------------------------------------------------------------------------
 
 
-def ports(config: Config, *, tls: bool = False) -> tuple[int, ...]:
-    """Where plain HTTP is spoken, or HTTPS, the port of a default server first."""
+def _listens(config: Config) -> Iterator[tuple[str, bool]]:
+    """Where HTTP is spoken, and whether over TLS, at a default server first."""
     if config.called("server") and not config.called("listen"):
-        return () if tls else (80,)  # nginx' own, as root
-    numbers: dict[int, None] = {}
-    listens = [p for p in config.called("listen") if p.words and ("ssl" in p.words) is tls]
-    for placed in sorted(listens, key=lambda placed: "default_server" not in placed.words):
-        port = _address(placed.words[0]).rpartition(":")[2]
-        if is_whole(port) and not placed.words[0].startswith("unix:"):
-            numbers[int(port)] = None
-    return tuple(numbers)
+        yield "80", False  # nginx' own, as root
+    listens = [placed.words for placed in config.called("listen") if placed.words]
+    for words in sorted(listens, key=lambda words: "default_server" not in words):
+        if not words[0].startswith("unix:"):
+            yield _address(words[0]), "ssl" in words
 
 
 def passes(config: Config, directive: str) -> tuple[str, ...]:

@@ -22,8 +22,8 @@ from autotune.services.base import (
     on_restart,
 )
 from autotune.services.diagnosis import TOLD, Diagnosis, Finding, PartReading, Resource
-from autotune.services.nginx import optional
-from autotune.services.nginx.syntax import directives
+from autotune.services.nginx.directives import CLIENTS, EVENTS, FILES, LOCKS, TLS, notation
+from autotune.services.nginx.syntax import outermost
 from autotune.services.readback import backlog_in_force
 
 CORE = "nginx.org, ngx_core_module"
@@ -122,9 +122,8 @@ PARAMETERS = guided((
           "upstream_keepalive_requests": (100, 100_000), "keepalive_timeout": (5, 120)},
 )  # fmt: skip
 
-IN_EFFECT = {name: name for name in (
-    "worker_processes", "worker_connections", "multi_accept", "accept_mutex", "use",
-    "keepalive_timeout", "keepalive_requests", "fastcgi_keep_conn",
+IN_EFFECT = {p.name: notation(p) for p in PARAMETERS if p.name in (
+    "worker_processes", "fastcgi_keep_conn", *EVENTS, *CLIENTS, *FILES, *TLS, *LOCKS,
 )}  # fmt: skip
 
 
@@ -174,8 +173,9 @@ SERVICES = (Nginx(),)
 
 def in_effect(text: str) -> Settings:
     """What ``nginx -T`` prints; a number of workers that it finds itself is not among it."""
-    values = {**directives(IN_EFFECT)(text), **optional.in_effect(text)}
-    return {name: value for name, value in values.items() if value != "auto"}
+    words = outermost(text, IN_EFFECT)
+    values = {name: IN_EFFECT[name].read(word) for name, word in words.items()}
+    return {name: value for name, value in values.items() if value is not None}
 
 
 def _connections(part: PartReading) -> Finding | None:

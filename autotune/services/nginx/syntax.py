@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Collection, Iterator
 
-from autotune.services.base import Settings, Value
-from autotune.services.config_files import Directive, Unreadable, Word, unreadable
-from autotune.services.readback import Parser, number
+from autotune.services.config_files import Directive, Unreadable, Word, tokens, unreadable
 
 # nginx's own lexis: a comment begins where a word could, and within a word `#`, `}` and quotes are
 # letters like any other, as is the brace of `${`; other braces that are no block's have to be quoted.
@@ -29,11 +27,8 @@ def read(text: str) -> tuple[Directive, ...]:
 def _read(text: str) -> Iterator[Directive]:
     blocks: list[tuple[str, ...]] = []
     words: list[Word] = []
-    place = 0
-    while place < len(text) and len(blocks) <= DEEPEST:
-        token = _TOKEN.match(text, place)
-        if token is None:
-            raise unreadable(text, place, "a quote or an escape has no end")
+    for token in tokens(text, _TOKEN, "a quote or an escape has no end"):
+        place = token.start()
         if token["word"]:
             words.append(Word(token["word"], place))
         elif token["mark"] == "}":
@@ -47,36 +42,19 @@ def _read(text: str) -> Iterator[Directive]:
             if token["mark"] == "{":
                 blocks.append(tuple(word.text for word in words))
             words = []
-        place = token.end()
+            if len(blocks) > DEEPEST:
+                raise unreadable(text, place, f"more than {DEEPEST} blocks within each other")
     if words or blocks:
-        deep = f"more than {DEEPEST} blocks within each other"
-        ends = "the file ends within a directive or a block"
-        raise unreadable(text, place, deep if len(blocks) > DEEPEST else ends)
+        raise unreadable(text, len(text), "the file ends within a directive or a block")
 
 
-def _value(word: str) -> Value:
-    return {"on": True, "off": False}.get(word, number(word))
-
-
-def directives(names: Mapping[str, str], meant: Callable[[str], Value] = _value) -> Parser:
-    """Parser of ``nginx -T``: of a directive that is there more than once, the outermost."""
-
-    def parse(text: str) -> Settings:
-        values: dict[str, Value] = {}
-        depths: dict[str, int] = {}
-        for directive in _printed(text):
-            name = names.get(directive.name.text)
-            if not name or not directive.arguments:
-                continue
-            if directive.depth < depths.get(name, directive.depth + 1):
-                depths[name] = directive.depth
-                values[name] = meant(directive.arguments[0].text.strip("\"'"))
-        return values
-
-    return parse
-
-
-def _printed(text: str) -> Iterator[Directive]:
-    """Up to what nginx says of the configuration behind it, which is none."""
-    with contextlib.suppress(Unreadable):
-        yield from _read(text)
+def outermost(text: str, names: Collection[str]) -> dict[str, str]:
+    """What ``nginx -T`` prints of these directives, without quotes: of one that is there more than once,
+    the outermost."""
+    printed: dict[str, tuple[int, str]] = {}
+    with contextlib.suppress(Unreadable):  # what it says behind the configuration is none
+        for directive in _read(text):
+            name, depth = directive.name.text, directive.depth
+            if name in names and directive.arguments and depth < printed.get(name, (depth + 1,))[0]:
+                printed[name] = depth, directive.arguments[0].text.strip("\"'")
+    return {name: word for name, (_, word) in printed.items()}
