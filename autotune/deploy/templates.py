@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 
-from jinja2 import FileSystemLoader, StrictUndefined, TemplateError
+from jinja2 import FileSystemLoader, StrictUndefined, Template, TemplateError
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 from pydantic import BaseModel
 
@@ -38,6 +38,11 @@ def _environment(directories: tuple[Path, ...]) -> _Sandbox:
     return environment
 
 
+@lru_cache(maxsize=128)  # a host's own files, which each trial fills in again
+def _compiled(directories: tuple[Path, ...], text: str) -> Template:
+    return _environment(directories).from_string(text)
+
+
 def of_file(
     directories: tuple[Path, ...], name: str, values: Mapping[str, object], text: str | None = None
 ) -> bytes:
@@ -47,8 +52,11 @@ def of_file(
     Raises RenderError.
     """
     try:
-        environment = _environment(directories)
-        template = environment.get_template(name) if text is None else environment.from_string(text)
+        template = (
+            _environment(directories).get_template(name)
+            if text is None
+            else _compiled(directories, text)
+        )
         return template.render(values).encode()
     except TemplateError as error:
         line = getattr(error, "lineno", None)
@@ -58,4 +66,4 @@ def of_file(
 
 def of_text(template: str, values: Mapping[str, object]) -> str:
     """What a template comes to, as deployments read it: for one that is not in a file yet."""
-    return _environment(()).from_string(template).render(values)
+    return _compiled((), template).render(values)
