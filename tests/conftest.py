@@ -23,6 +23,10 @@ from tests import leftovers, soak, stolen
 from tests.lab.shared import SharedLab
 from tests.report.browser import Browser, started
 
+NEEDS_PACKAGES = ("stack", "lab", "browser", "built", "containers", "long", "soak", "quiet")
+# Beside those of the services: generators, what hosts are reached with, and what labs are made of.
+INSTALLED = {"httperf", "wrk", "oha", "k6", "memcaslap", "mutilate", "ss", "ip", "ssh", "ssh-keygen",
+             "sshd", "sudo", "chromium", "systemd-nspawn", "curl", "openssl"}  # fmt: skip
 LEFT = pytest.StashKey[list[str]]()
 CATALOGUE = (registry.SERVICES, registry.APPS, registry.DEPLOYMENTS, registry.PORTS)
 SHIPPED = (list(registry.ALL), [dict(part) for part in CATALOGUE])
@@ -118,6 +122,31 @@ def _patience(request: pytest.FixtureRequest) -> None:
         monkeypatch.setattr("autotune.deploy.deployment.READY_SECONDS", 60.0)
         monkeypatch.setattr("autotune.runtimes.embedded.UP_SECONDS", 60.0)
         monkeypatch.setattr("autotune.monitor.watch.LAST_SAMPLE", 60.0)
+
+
+@pytest.fixture(scope="session")
+def without_packages(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A ``PATH`` with all of this machine's programs but those that set-up installs packages for."""
+    directory = tmp_path_factory.mktemp("programs")
+    programs = {
+        name for service in SHIPPED[0] for names in service.programs.values() for name in names
+    }
+    packaged = INSTALLED | programs - {"true"}  # which stands for software that may be anywhere
+    found: dict[str, Path] = {}
+    for place in filter(Path.is_dir, map(Path, os.environ["PATH"].split(os.pathsep))):
+        found = {program.name: program for program in place.iterdir()} | found
+    for name, program in found.items():
+        if name not in packaged and not name.startswith("php"):
+            (directory / name).symlink_to(program)
+    return str(directory)
+
+
+@pytest.fixture(autouse=True)
+def _needs_no_package(request: pytest.FixtureRequest) -> None:
+    """A test finds only what is there before set-up, unless a mark says that it needs more."""
+    if not any(request.node.get_closest_marker(mark) for mark in NEEDS_PACKAGES):
+        monkeypatch = request.getfixturevalue("monkeypatch")
+        monkeypatch.setenv("PATH", request.getfixturevalue("without_packages"))
 
 
 @pytest.fixture(scope="session")

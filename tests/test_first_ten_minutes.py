@@ -151,6 +151,7 @@ def _files(home: Path) -> None:
         (home / "damaged" / name / "events.jsonl").write_text(text)
 
 
+@pytest.mark.stack
 @pytest.mark.parametrize("mistake", MISTAKES, ids=lambda mistake: mistake.name)
 def test_the_message_says_what_to_do(
     mistake: Mistake,

@@ -117,6 +117,7 @@ def test_ss_without_listeners(text: str) -> None:
     assert list(parse_ss(text)) == []
 
 
+@pytest.mark.stack
 def test_this_kernel_shows_what_waits_at_a_tcp_port() -> None:
     with socket.create_server(("127.0.0.1", 0), backlog=8) as server:
         port = server.getsockname()[1]

@@ -26,6 +26,7 @@ def _shell(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> N
         monkeypatch.setattr(stream, "_START", 'exec nice -n 19 sh -c "$@"')
 
 
+@pytest.mark.stack
 def test_processes_of_the_stack_are_seen_with_their_descriptors() -> None:
     samples = Stream(LocalTransport(), OWNERS, 1).run().samples
     assert len(samples) == 2

@@ -82,6 +82,7 @@ def accepted(text: str, directory: Path) -> None:
     assert (done.returncode, done.stderr) == (0, "")
 
 
+@pytest.mark.stack
 def test_a_balancer_that_keeps_none_gets_some_behind_its_method(tmp_path: Path) -> None:
     tier, site = lb(BALANCER)
     given_back(tier, site)
@@ -115,6 +116,7 @@ def test_a_server_without_an_upstream_keeps_none() -> None:
     assert "no `upstream`" in tier.left["nginx.upstream_keepalive"]
 
 
+@pytest.mark.stack
 def test_none_is_no_directive(tmp_path: Path) -> None:
     tier, site = lb(BALANCER.replace("82;", "82; keepalive  32 ; keepalive_requests 50;"))
     given_back(tier, site)
@@ -125,6 +127,7 @@ def test_none_is_no_directive(tmp_path: Path) -> None:
     accepted(without, tmp_path)
 
 
+@pytest.mark.stack
 @pytest.mark.parametrize("said", ["", "fastcgi_keep_conn off;"])
 def test_connections_to_a_pool_are_kept_on_both_sides(tmp_path: Path, said: str) -> None:
     tier, site = web(PHP.replace("fastcgi_pass", f"{said} fastcgi_pass"))

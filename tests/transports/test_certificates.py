@@ -18,6 +18,7 @@ from autotune.transports.hostkeys import Certificate, HostKey, certificate_of, k
 from autotune.transports.ssh import SshTransport
 from tests.ports import free_port
 
+pytestmark = pytest.mark.stack
 VALID, PAST, FUTURE = "-5m:+1h", "20200101:20200102", "20990101:20990102"
 
 
@@ -179,7 +180,6 @@ def line(key: HostKey, names: str, marker: str = "") -> str:
     return f"{marker} {names} {key.kind} {key.data}\n".lstrip()
 
 
-@pytest.mark.stack
 def test_a_host_is_reached_by_its_authority_alone(server: SshHost, tmp_path: Path) -> None:
     authority, host, other = (public(tmp_path / name) for name in ("ca", "host", "login"))
     here = f"[localhost]:{server.port}"

@@ -52,6 +52,7 @@ def test_a_line_speaks_of_the_hosts_it_names(
     assert [(entry.key, entry.line) for entry in found] == ([(ONE, 3)] if speaks else [])
 
 
+@pytest.mark.stack
 @pytest.mark.parametrize("address", ["web1", "[web1]:2222"])
 def test_a_name_hashed_by_openssh_is_recognised(known_hosts: Path, address: str) -> None:
     private = known_hosts.with_name("key")
@@ -99,6 +100,7 @@ def test_an_unknown_key_is_refused_with_fingerprint_and_remedy(known_hosts: Path
     hostkeys.check("web1", "[10.0.0.1]:2222", ONE, known, known_hosts)
 
 
+@pytest.mark.stack
 def test_a_changed_key_is_refused_with_both_fingerprints_and_remedy(known_hosts: Path) -> None:
     known_hosts.write_text(f"other {RSA.kind} {RSA.data}\nweb1 {TWO.kind} {TWO.data}\n")
     with pytest.raises(HostKeyRefused, match="has changed") as refused:
