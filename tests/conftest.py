@@ -18,15 +18,16 @@ from xdist.scheduler import LoadScopeScheduling
 
 from autotune.lab import prerequisites
 from autotune.lab.lifecycle import down
+from autotune.loads.registry import LOADS
 from autotune.services import registry
 from tests import leftovers, soak, stolen
 from tests.lab.shared import SharedLab
 from tests.report.browser import Browser, started
 
 NEEDS_PACKAGES = ("stack", "lab", "browser", "built", "containers", "long", "soak", "quiet")
-# Beside those of the services: generators, what hosts are reached with, and what labs are made of.
-INSTALLED = {"httperf", "wrk", "oha", "k6", "memcaslap", "mutilate", "ss", "ip", "ssh", "ssh-keygen",
-             "sshd", "sudo", "chromium", "systemd-nspawn", "curl", "openssl"}  # fmt: skip
+# Beside those of services and generators: ceilings, what hosts are reached with, what labs are made of.
+INSTALLED = {"wrk", "memcaslap", "mutilate", "ss", "ip", "ssh", "ssh-keygen", "sshd", "sudo", "chromium",
+             "systemd-nspawn", "curl", "openssl"}  # fmt: skip
 LEFT = pytest.StashKey[list[str]]()
 CATALOGUE = (registry.SERVICES, registry.APPS, registry.DEPLOYMENTS, registry.PORTS)
 SHIPPED = (list(registry.ALL), [dict(part) for part in CATALOGUE])
@@ -128,9 +129,8 @@ def _patience(request: pytest.FixtureRequest) -> None:
 def without_packages(tmp_path_factory: pytest.TempPathFactory) -> str:
     """A ``PATH`` with all of this machine's programs but those that set-up installs packages for."""
     directory = tmp_path_factory.mktemp("programs")
-    programs = {
-        name for service in SHIPPED[0] for names in service.programs.values() for name in names
-    }
+    needing = (*SHIPPED[0], *LOADS.values())
+    programs = {name for user in needing for names in user.programs.values() for name in names}
     packaged = INSTALLED | programs - {"true"}  # which stands for software that may be anywhere
     found: dict[str, Path] = {}
     for place in filter(Path.is_dir, map(Path, os.environ["PATH"].split(os.pathsep))):

@@ -7,16 +7,17 @@ import time
 from collections.abc import Iterator
 from itertools import combinations
 from pathlib import Path
-from shutil import which
 
 import pytest
 
+from autotune.deploy.programs import local_programs
 from autotune.environments.load_meter import reading
 from autotune.loads.base import LoadSpec
 from autotune.loads.registry import LOADS
 from autotune.loads.take import take
 from autotune.measure import Capacity, Limits, Noise, Reading, Slo, search
 from autotune.measure.warmup import drain
+from autotune.services.php_fpm.service import PhpFpm
 from autotune.transports import curl
 from autotune.transports.local import LocalTransport
 from tests.loads.tls import Site, serving
@@ -60,7 +61,7 @@ http {{
 def site(tmp_path: Path) -> Iterator[Site]:
     (tmp_path / "page.php").write_text(PAGE)
     (tmp_path / "fpm.conf").write_text(POOL.format(directory=tmp_path))
-    program = next(filter(None, map(which, ("php-fpm", "php-fpm8.2", "php-fpm8.3", "php-fpm8.4"))))
+    program = local_programs([PhpFpm()])["php-fpm"]
     pool = subprocess.Popen(["timeout", "1200", program, "-R", "-y", str(tmp_path / "fpm.conf")])
     try:
         while not (tmp_path / "fpm.sock").exists():

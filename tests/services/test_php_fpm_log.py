@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from pathlib import Path
-from shutil import which
 
 import pytest
 
+from autotune.deploy.programs import local_programs
 from autotune.services.base import Endpoint, Role, Site
 from autotune.services.php_fpm.service import PhpFpm
 from autotune.transports.local import LocalTransport
@@ -26,7 +26,7 @@ php_admin_value[session.save_path] = "tcp://cache?auth=hunter2"
 def test_what_is_in_effect_is_shown_without_secrets_and_logged_nowhere(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    program = next(filter(None, map(which, ("php-fpm", "php-fpm8.2", "php-fpm8.3", "php-fpm8.4"))))
+    program = local_programs([PhpFpm()])["php-fpm"]
     conf, log, pool = tmp_path / "php-fpm.conf", tmp_path / "fpm.log", tmp_path / "www.conf"
     pool.write_text(POOL.replace("HERE", str(tmp_path)))
     conf.write_text(f"[global]\nerror_log = {log}\ninclude={pool}\n")
