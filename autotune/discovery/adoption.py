@@ -128,7 +128,7 @@ def _of_hosts(
     services: Sequence[RunningService], dimensions: Mapping[str, Dimension]
 ) -> list[Adopted]:
     """What is tuned on each host; hosts of a tier share their settings, so they must agree now."""
-    tune = adoptions()[services[0].key].tune
+    tune = adoptions()[services[0].key].adopted
 
     def accepts(name: str, value: Value) -> bool:
         return name in dimensions and _can_start_at(dimensions[name], value)

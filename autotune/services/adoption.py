@@ -5,10 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from posixpath import dirname
 
 from autotune.services.base import Role
 from autotune.services.config_files import Config, Tree
-from autotune.services.directives import Accepts, Adopted
+from autotune.services.directives import Accepts, Adopted, Tunable, map_directives
 from autotune.strict import is_whole
 
 _SITE = re.compile(r"[A-Za-z0-9][A-Za-z0-9-]*(\.[A-Za-z0-9][A-Za-z0-9-]*)+")
@@ -70,11 +71,30 @@ class RunningService:
 
 @dataclass(frozen=True)
 class Layout:
-    """Where ``distributions`` have a service: its unit, and the file it reads first."""
+    """Where ``distributions`` have a service: its unit, the file it reads first, the directory of its
+    programs. Where there may be several of it, these have ``{version}`` and ``{name}`` of each."""
 
     distributions: str
     unit: str
     main: str
+    programs: str = ""
+    version: str = ""
+    name: str = ""
+
+    def of(self, version: str = "", name: str = "") -> Layout:
+        """That of one of several."""
+        unit, main, programs = (place.format(version=version, name=name)
+                                for place in (self.unit, self.main, self.programs))  # fmt: skip
+        return Layout(self.distributions, unit, main, programs, version, name)
+
+    def having(self, text: str) -> Layout | None:
+        """That of the one whose unit this is, or in whose directory; ``None`` for anything else."""
+        for pattern in (re.escape(self.unit), f"{re.escape(dirname(self.main))}/.*"):
+            fields = pattern.replace(r"\{version\}", "(?P<version>[0-9.]+)")
+            match = re.fullmatch(fields.replace(r"\{name\}", "(?P<name>[^/]+)"), text)
+            if match:
+                return self.of(**match.groupdict())
+        return None
 
     @property
     def own_unit(self) -> str:
@@ -86,6 +106,10 @@ class Layouts(tuple[Layout, ...]):
     """Every layout of a service."""
 
     __slots__ = ()
+
+    def having(self, text: str) -> Layout | None:
+        """The first that a unit or a file is of."""
+        return next(filter(None, (layout.having(text) for layout in self)), None)
 
     def of(self, host: RunningHost) -> Layout | None:
         """The first whose unit runs on a host and whose file is there; or else Debian's, if that runs."""
@@ -105,6 +129,10 @@ class Layouts(tuple[Layout, ...]):
         return "{ " + " || ".join(f"runs {layout.unit}" for layout in self) + "; }"
 
 
+Tune = Callable[[RunningService, Accepts], Adopted]
+Tunables = Callable[[RunningService], Iterable[Tunable]]
+
+
 @dataclass(frozen=True)
 class Adoption:
     """How a service is recognised on a host and its own files made tunable.
@@ -112,8 +140,8 @@ class Adoption:
     ``known_as`` is for people. ``units`` are systemd's, patterns too, and ``elsewhere`` those of other
     distributions alone; ``paths`` the files and directories below ``/`` it is configured in, patterns of
     a shell too; ``version`` a line of sh that prints name and version, run where ``runs UNIT`` holds.
-    ``find`` yields what runs, or a reason why that is not tuned. ``tune``
-    maps the directives of such a service.
+    ``find`` yields what runs, or a reason why that is not tuned. ``tunables`` are the parameters of that,
+    where each is a directive of its own; otherwise ``tune`` maps them.
     """
 
     known_as: str
@@ -122,7 +150,14 @@ class Adoption:
     paths: tuple[str, ...]
     version: str
     find: Callable[[RunningHost], Iterator[RunningService | str]]
-    tune: Callable[[RunningService, Accepts], Adopted]
+    tune: Tune | None = None
+    tunables: Tunables = lambda _: ()
+
+    def adopted(self, running: RunningService, accepts: Accepts) -> Adopted:
+        """What of a service that ``find`` has found is tuned, from which values on, and how."""
+        if self.tune is not None:
+            return self.tune(running, accepts)
+        return map_directives(running.config, self.tunables(running), accepts)
 
 
 def http_port(listening: Iterable[tuple[str, bool]]) -> tuple[int, bool] | None:

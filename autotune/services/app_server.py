@@ -9,7 +9,7 @@ from fnmatch import fnmatchcase
 from typing import Any, ClassVar
 
 from autotune.services import unit_environment, unit_files
-from autotune.services.adoption import Adoption, RunningHost, RunningService
+from autotune.services.adoption import Adoption, RunningHost, RunningService, Tunables, Tune
 from autotune.services.base import Argv, Endpoint, Needs, Role, Service, Site
 from autotune.services.config_files import Config, Directive, PlacedDirective, Word
 from autotune.services.diagnosis import WORKING, Diagnosis, Resource, by_command, counted, too_few
@@ -135,8 +135,9 @@ def diagnosis(
 def adoption(
     service: type[Service],
     candidates: Callable[[RunningHost], Iterable[Candidate | str]],
-    tune: Callable[[RunningService, Accepts], Adopted],
+    tune: Tune | None = None,
     *,
+    tunables: Tunables = lambda _: (),
     paths: Iterable[str] = (),
     version: str,
 ) -> Adoption:
@@ -148,6 +149,7 @@ def adoption(
         version=version,
         find=lambda host: _running(host, service, candidates(host)),
         tune=tune,
+        tunables=tunables,
     )
 
 

@@ -55,9 +55,9 @@ class Role(enum.StrEnum):
 class Parameter:
     """One setting of a service, spelt as the software spells it.
 
-    A number has ``low`` and ``high`` (inclusive), anything else ``choices``. ``stock`` is the
-    distribution's default, ``recommended`` what its documentation or common guides advise,
-    ``published`` what the reference measurements of a multi-tier stack found best. ``when`` names
+    A number has ``low`` and ``high`` (inclusive), a switch both values, anything else ``choices``.
+    ``stock`` is the distribution's default, ``recommended`` what its documentation or common guides
+    advise, ``published`` what the reference measurements of a multi-tier stack found best. ``when`` names
     the sibling values under which the parameter has any effect. ``built_in`` marks choices that
     depend on how the program was built: each is shown to the program before the search.
     ``derive`` is an expression over siblings that the value follows; such a parameter is not
@@ -92,11 +92,17 @@ class Parameter:
     direction: str = ""
     safe: tuple[Bound, Bound] | None = None
 
+    def __post_init__(self) -> None:
+        if isinstance(self.stock, bool) and not self.choices:
+            object.__setattr__(self, "choices", (self.stock, not self.stock))
+
 
 # A parameter by what a change of it costs.
 at_once = partial(Parameter, action=Action.NONE)
 on_reload = partial(Parameter, action=Action.RELOAD)
 on_restart = partial(Parameter, action=Action.RESTART)
+accept_queue = partial(on_restart, low=64, high=65_535, log=True, recommended=4096,
+    meaning="Connections that may wait to be accepted; the kernel caps it at somaxconn.")  # fmt: skip
 
 
 def guided(
@@ -303,7 +309,8 @@ class Service:
     are values of its own parameters, by their bare names, under which it runs.
 
     ``config`` is where its configuration file is, for private processes and in the distribution,
-    ``template`` what it is made from, ``unit_name`` the distribution's systemd unit.
+    ``template`` what it is made from, by its ``{role}`` where that differs, ``unit_name`` the
+    distribution's systemd unit.
 
     ``deployment`` is what a tier's ``service:`` says for it alone, ``role`` what it does there,
     ``port`` where it listens under the distribution's unit, unless the tier says otherwise. An
@@ -378,7 +385,8 @@ class Service:
         return (site.own and site.own.main) or site.place(*self.config)
 
     def files(self, site: Site) -> tuple[ConfigFile, ...]:
-        return (ConfigFile(self.config_path(site), self.template),) if self.template else ()
+        template = self.template.format(role=site.role)
+        return (ConfigFile(self.config_path(site), template),) if template else ()
 
     def leaves(self, site: Site) -> tuple[str, ...]:
         """Files that the server itself makes, to be removed when the host is restored."""

@@ -10,16 +10,10 @@ from autotune.services.base import Parameter, Value
 from autotune.services.config_files import Config, PlacedDirective
 from autotune.target.units import SIZE
 
-_SECONDS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400}
-_MILLISECONDS = {
-    "us": 0.001,
-    "": 1,
-    "ms": 1,
-    "s": 1000,
-    "m": 60_000,
-    "h": 3_600_000,
-    "d": 86_400_000,
-}
+_SECONDS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86_400}
+_MICROSECONDS = {"us": 1, "": 1000, "ms": 1000,
+                 **{unit: seconds * 10**6 for unit, seconds in _SECONDS.items() if unit}}  # fmt: skip
+_BYTES = {"": 1, **dict.fromkeys("kK", 2**10), **dict.fromkeys("mM", 2**20)}
 # What a template would read as its own, and the carriage returns that it would drop.
 _OURS = re.compile(r"\{*\r|\{+[{%#]")
 _DIGITS = re.compile(r"[0-9]{1,15}")
@@ -61,39 +55,23 @@ def _number(text: str) -> Value | None:
     return int(text) if _DIGITS.fullmatch(text) else None
 
 
-def _seconds(text: str) -> Value | None:
-    amount = _AMOUNT.fullmatch(text)
-    return int(amount[1]) * _SECONDS[amount[2]] if amount and amount[2] in _SECONDS else None
+def _amount(units: Mapping[str, int], counted: int = 1) -> Callable[[str], Value | None]:
+    """Reader of whole numbers of so many of the base unit, written in any of ``units``."""
 
+    def read(text: str) -> Value | None:
+        amount = _AMOUNT.fullmatch(text)
+        if amount is None or amount[2] not in units:
+            return None
+        number, rest = divmod(int(amount[1]) * units[amount[2]], counted)
+        return None if rest else number
 
-def _milliseconds(text: str) -> Value | None:
-    """Milliseconds, unless it says another unit."""
-    amount = _AMOUNT.fullmatch(text)
-    if amount is None or amount[2] not in _MILLISECONDS:
-        return None
-    value = int(amount[1]) * _MILLISECONDS[amount[2]]
-    return int(value) if value == int(value) else None
-
-
-def _kilobytes(text: str) -> Value | None:
-    amount = _AMOUNT.fullmatch(text)
-    if amount is None or amount[2].lower() not in ("k", "m", ""):
-        return None
-    size = int(amount[1]) * {"": 1, "k": 1024, "m": 1024**2}[amount[2].lower()]
-    return size // 1024 if size % 1024 == 0 else None
+    return read
 
 
 def size(unit: str) -> Notation:
     """Whole numbers of ``KB`` or ``MB``, written with K, M or G, or in bytes."""
-
-    def read(text: str) -> Value | None:
-        amount = _AMOUNT.fullmatch(text)
-        if amount is None or amount[2].upper() not in ("", "K", "M", "G"):
-            return None
-        number, rest = divmod(int(amount[1]) * SIZE.get(amount[2].upper(), 1), SIZE[unit])
-        return None if rest else number
-
-    return Notation(read, lambda name: f'{name} ~ "{unit[0]}"')
+    units = {**_BYTES, **dict.fromkeys("gG", 2**30)}
+    return Notation(_amount(units, SIZE[unit]), lambda name: f'{name} ~ "{unit[0]}"')
 
 
 def switch(on: str, off: str) -> Notation:
@@ -108,10 +86,10 @@ def switch(on: str, off: str) -> Notation:
 NUMBER = Notation(_number)
 SIGNED = Notation(lambda text: int(text) if re.fullmatch(r"-?[0-9]{1,15}", text) else None)
 REAL = Notation(lambda text: float(text) if re.fullmatch(r"[0-9]{1,15}(\.[0-9]+)?", text) else None)
-SECONDS = Notation(_seconds)
-SECONDS_S = Notation(_seconds, lambda name: f'{name} ~ "s"')
-MILLISECONDS = Notation(_milliseconds, lambda name: f'{name} ~ "ms"')
-KILOBYTES = Notation(_kilobytes, lambda name: f'{name} ~ "k"')
+SECONDS = Notation(_amount(_SECONDS))
+SECONDS_S = Notation(SECONDS.read, lambda name: f'{name} ~ "s"')
+MILLISECONDS = Notation(_amount(_MICROSECONDS, 1000), lambda name: f'{name} ~ "ms"')
+KILOBYTES = Notation(_amount(_BYTES, 2**10), lambda name: f'{name} ~ "k"')
 WORD = Notation(str)
 QUOTED_WORD = Notation(lambda text: text[1:-1] if text[:1] + text[-1:] in ('""', "''") else text)
 ON_OFF = switch("on", "off")
@@ -178,7 +156,8 @@ class Absent:
 
 @dataclass(frozen=True)
 class Tunable:
-    """``blocks``: those it counts in, by name, if not in all. ``last``: of several the last counts."""
+    """``blocks``: those it counts in, by name, if not in all. ``last``: of several the last counts.
+    ``left``: why it stays as it is."""
 
     parameter: str
     directive: str
@@ -187,6 +166,7 @@ class Tunable:
     absent: Absent | None = None
     counts: Callable[[PlacedDirective], bool] = lambda _: True
     last: bool = False
+    left: str = ""
 
 
 @dataclass(frozen=True)
@@ -198,28 +178,25 @@ class Adopted:
     left: dict[str, str] = field(default_factory=dict)
 
 
-def map_directives(
-    config: Config,
-    tunables: Iterable[Tunable],
-    accepts: Accepts,
-    left: Mapping[str, str] | None = None,
-) -> Adopted:
+def map_directives(config: Config, tunables: Iterable[Tunable], accepts: Accepts) -> Adopted:
     """Of a directive that is there more than once the outermost counts, if it says one thing or the last
-    is said to count. Parameters in ``left`` stay as they are, for the reason given there."""
-    parts = [Adopted(left={**(left or {})})]
-    for tunable in (tunable for tunable in tunables if tunable.parameter not in parts[0].left):
-        counting = [
-            placed
-            for placed in config.called(tunable.directive)
-            if (tunable.blocks is None or placed.block in tunable.blocks) and tunable.counts(placed)
-        ]
-        depth = min((placed.directive.depth for placed in counting), default=0)
-        outermost = [placed for placed in counting if placed.directive.depth == depth]
-        if outermost:
-            parts.append(_present(tunable, outermost[-1:] if tunable.last else outermost, accepts))
-        else:
-            parts.append(_absent(config, tunable, accepts))
-    return joined(*parts)
+    is said to count."""
+    return joined(*(_map(config, tunable, accepts) for tunable in tunables))
+
+
+def _map(config: Config, tunable: Tunable, accepts: Accepts) -> Adopted:
+    if tunable.left:
+        return Adopted(left={tunable.parameter: tunable.left})
+    counting = [
+        placed
+        for placed in config.called(tunable.directive)
+        if (tunable.blocks is None or placed.block in tunable.blocks) and tunable.counts(placed)
+    ]
+    depth = min((placed.directive.depth for placed in counting), default=0)
+    outermost = [placed for placed in counting if placed.directive.depth == depth]
+    if outermost:
+        return _present(tunable, outermost[-1:] if tunable.last else outermost, accepts)
+    return _absent(config, tunable, accepts)
 
 
 def joined(*parts: Adopted) -> Adopted:
@@ -265,12 +242,25 @@ def _absent(config: Config, tunable: Tunable, accepts: Accepts) -> Adopted:
     position = absent.position(config) if absent else None
     if absent is None or position is None:
         return Adopted(left={name: f"there is no `{tunable.directive}`"})
-    if not accepts(name, absent.default):
-        why = f"the default of `{tunable.directive}` is out of the catalogue"
-        return Adopted(left={name: why})
     condition = absent.condition or f"{name} != {literal(absent.default)}"
-    edit = Edit.insertion(position, f'{{{{ {absent.text} if {condition} else "" }}}}')
-    return Adopted((edit,), {name: absent.default})
+    why = f"the default of `{tunable.directive}` is out of the catalogue"
+    return added([(position, absent.text)], condition, {name: absent.default}, accepts, why)
+
+
+def added(
+    places: Iterable[tuple[Position, str]],
+    condition: str,
+    values: Mapping[str, Value],
+    accepts: Accepts,
+    why: str,
+) -> Adopted:
+    """What the files do not say yet: expressions at ``places``, written under a ``condition`` that does
+    not hold at ``values`` of parameters; ``why`` these stay as they are where there is no place."""
+    edits = tuple(Edit.insertion(position, f'{{{{ {text} if {condition} else "" }}}}')
+                  for position, text in places)  # fmt: skip
+    if not edits or not all(accepts(name, value) for name, value in values.items()):
+        return Adopted(left=dict.fromkeys(values, why))
+    return Adopted(edits, dict(values))
 
 
 def new_file(path: str, text: str, values: Mapping[str, Value], place: int = 0) -> Adopted:

@@ -10,16 +10,7 @@ from autotune.services import unit_environment
 from autotune.services.adoption import Adoption, Layout, Layouts, RunningHost, RunningService
 from autotune.services.base import Service, Settings
 from autotune.services.config_files import Config, Directive, Includes, Word, gather, included
-from autotune.services.directives import (
-    YES_NO,
-    Accepts,
-    Adopted,
-    Tunable,
-    joined,
-    last_line,
-    map_directives,
-    notation_of,
-)
+from autotune.services.directives import YES_NO, Tunable, last_line, notation_of
 from autotune.services.readback import Parser, number
 from autotune.strict import is_whole
 
@@ -104,14 +95,16 @@ def adoption(
                 unit=layout.own_unit,
             )  # fmt: skip
 
-    def tune(running: RunningService, accepts: Accepts) -> Adopted:
+    def tunables(running: RunningService) -> Iterator[Tunable]:
+        """What the main file does not have goes to its end; the stock value is what it is then."""
         unit = running.unit or service.unit_name
         command = unit_environment.words(running.host.tree, unit)
-        left = {name: f"the command of {unit} says `--{option}`" for option, name in options.items()
-                if f"--{option}" in command}  # fmt: skip
-        in_file = {option: name for option, name in options.items() if name not in left}
-        tunables = _tunables(service, in_file, running.config)
-        return joined(map_directives(running.config, tunables, accepts), Adopted(left=left))
+        parameters = {parameter.name: parameter for parameter in service.parameters}
+        for option, name in options.items():
+            stock, notation = parameters[name].stock, notation_of(parameters[name], YES_NO)
+            absent = last_line(running.config, stock, f"{option} ", notation.write(name))
+            left = f"the command of {unit} says `--{option}`" if f"--{option}" in command else ""
+            yield Tunable(name, option, notation, absent=absent, last=True, left=left)
 
     return Adoption(
         known_as=service.title,
@@ -120,17 +113,8 @@ def adoption(
         paths=paths,
         version=f"{layouts.running} && {version}",
         find=find,
-        tune=tune,
+        tunables=tunables,
     )
-
-
-def _tunables(service: Service, options: Mapping[str, str], config: Config) -> Iterator[Tunable]:
-    """What the main file does not have goes to its end; the stock value is what it is then."""
-    parameters = {parameter.name: parameter for parameter in service.parameters}
-    for option, name in options.items():
-        notation = notation_of(parameters[name], YES_NO)
-        absent = last_line(config, parameters[name].stock, f"{option} ", notation.write(name))
-        yield Tunable(name, option, notation, absent=absent, last=True)
 
 
 def _address(config: Config, option: str) -> str:

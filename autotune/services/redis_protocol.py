@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Mapping
+from functools import partial
 from typing import ClassVar
 
 from autotune.services.base import (
     REPLACED_WHOLE,
     Argv,
     Loader,
-    Parameter,
     Readback,
     Role,
     Service,
     Settings,
     Site,
+    accept_queue,
     on_restart,
 )
 from autotune.services.diagnosis import ClientLimit, CounterQuery
@@ -111,17 +112,10 @@ COUNTERS = CounterQuery(
 CLIENT_LIMIT = ClientLimit("maxclients", "rejected_connections")
 
 
-def clients(source: str) -> Parameter:
-    """``maxclients``, as the server documents it in ``source``."""
-    return on_restart("maxclients", "Clients at one time; more are refused.",
-        low=128, high="min(65536, nofile - 100)", log=True, stock=10_000, source=source)  # fmt: skip
-
-
-def backlog(source: str) -> Parameter:
-    """``tcp-backlog``, likewise."""
-    return on_restart("tcp_backlog",
-        "Connections that may wait to be accepted; the kernel caps it at somaxconn.",
-        low=64, high=65535, log=True, stock=511, recommended=4096, source=source)  # fmt: skip
+# Both with the `source` in which a server documents them.
+backlog = partial(accept_queue, "tcp_backlog", stock=511)
+clients = partial(on_restart, "maxclients", "Clients at one time; more are refused.",
+    low=128, high="min(65536, nofile - 100)", log=True, stock=10_000)  # fmt: skip
 
 
 class RedisProtocolServer(Service):

@@ -63,7 +63,7 @@ from autotune.services.nginx.service import in_effect as nginx_in_effect
 from autotune.services.nodejs import service as nodejs
 from autotune.services.option_lines import read as option_lines
 from autotune.services.php_fpm import syntax as ini
-from autotune.services.postgresql import syntax as postgresql_files
+from autotune.services.postgresql.adoption import read as postgresql_directives
 from autotune.services.postgresql.service import in_effect as postgresql_in_effect
 from autotune.services.puma import service as puma
 from autotune.services.readback import listen_backlog
@@ -525,7 +525,7 @@ def _services() -> Iterator[Entry]:
     )
     yield Entry("apache files", own["apache"], apache_directives, **unreadable)
     yield Entry("php files", (places.FPM, places.POOL, *own["ini"]), ini.read, **unreadable)
-    yield Entry("postgresql files", own["postgresql"], postgresql_files.read, **unreadable)
+    yield Entry("postgresql files", own["postgresql"], postgresql_directives, **unreadable)
     yield Entry("mariadb files", own["mariadb"], mariadb_files.read, **unreadable)
     yield Entry("haproxy files", own["haproxy"], haproxy_files.read, **unreadable)
     yield Entry("units", (test_varnish.DEBIAN, test_varnish.EDITED), unit_files.read, **never)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from autotune.services.mariadb import parameters as mysqltuner
-from autotune.services.postgresql import parameters as pgtune
+from autotune.services.postgresql.service import Postgresql
 from autotune.services.registry import DEPLOYMENTS, parts
 from autotune.space.dimension import PRESETS
 from autotune.space.facts import HostFacts
@@ -41,7 +41,7 @@ def test_pgtune_s_own_examples(
     memory: float, cpus: int, connections: int | None, expected: dict[str, Any]
 ) -> None:
     running = {"max_connections": connections or 100}
-    advised = pgtune.advice({"memory": memory * GB, "cpus": cpus}, running)
+    advised = Postgresql().advice({"memory": memory * GB, "cpus": cpus}, running)
     assert {name: advised.get(name) for name in expected} == expected
 
 

@@ -5,7 +5,20 @@ from __future__ import annotations
 import pytest
 
 from autotune.services.base import Value
-from autotune.services.directives import MILLISECONDS, SIGNED, Notation
+from autotune.services.config_files import Config
+from autotune.services.directives import (
+    KILOBYTES,
+    MILLISECONDS,
+    NUMBER,
+    SECONDS,
+    SIGNED,
+    Notation,
+    Tunable,
+    at_end,
+    last_line,
+    map_directives,
+    size,
+)
 
 
 @pytest.mark.parametrize(
@@ -19,6 +32,15 @@ from autotune.services.directives import MILLISECONDS, SIGNED, Notation
         (MILLISECONDS, "4 s", None),
         (MILLISECONDS, "4y", None),
         (MILLISECONDS, "$LONG", None),
+        (SECONDS, "2m", 120),
+        (SECONDS, "2ms", None),
+        (KILOBYTES, "4096", 4),
+        (KILOBYTES, "4K", 4),
+        (KILOBYTES, "1m", 1024),
+        (KILOBYTES, "1g", None),
+        (KILOBYTES, "4095", None),
+        (size("MB"), "1g", 1024),
+        (size("MB"), "512k", None),
         (SIGNED, "-1", -1),
         (SIGNED, "17", 17),
         (SIGNED, "--1", None),
@@ -27,3 +49,17 @@ from autotune.services.directives import MILLISECONDS, SIGNED, Notation
 )
 def test_what_is_written_means(notation: Notation, text: str, value: Value | None) -> None:
     assert notation.read(text) == value
+
+
+def test_what_is_left_stays_for_the_reason_given() -> None:
+    config = Config("/etc/a.conf", {"/etc/a.conf": "b = 1\n"})
+    absent = last_line(config, 8, "a = ", "a")
+    adopted, left = (
+        map_directives(
+            config, [Tunable("a", "a", NUMBER, absent=absent, left=why)], lambda *_: True
+        )
+        for why in ("", "the command says it")
+    )
+    assert [(edit.path, edit.start) for edit in adopted.edits] == [at_end(config)]
+    assert (adopted.values, adopted.left) == ({"a": 8}, {})
+    assert (left.edits, left.values, left.left) == ((), {}, {"a": "the command says it"})

@@ -85,7 +85,7 @@ def test_reads_back(
 
 @pytest.mark.parametrize(
     ("service", "table"),
-    [("nginx", {name: name for name in nginx.IN_EFFECT}), ("php-fpm", php_fpm.IN_EFFECT),
+    [("nginx", {name: name for name in nginx.DIRECTIVES}), ("php-fpm", php_fpm.IN_EFFECT),
      ("memcached", memcached.IN_EFFECT), ("redis", redis.OPTIONS)],
 )  # fmt: skip
 def test_what_is_read_back_is_a_parameter(service: str, table: dict[str, str]) -> None:

@@ -11,9 +11,9 @@ from autotune.errors import TargetError
 from autotune.services.base import Endpoint, Role, Site
 from autotune.services.config_files import Unreadable
 from autotune.services.diagnosis import PartActivity, PartReading, Resource
-from autotune.services.postgresql import syntax
-from autotune.services.postgresql.diagnosis import DIAGNOSIS
-from autotune.services.postgresql.service import Postgresql, in_effect
+from autotune.services.postgresql.adoption import read as directives
+from autotune.services.postgresql.parameters import plain
+from autotune.services.postgresql.service import DIAGNOSIS, Postgresql, in_effect
 from autotune.space.facts import HostFacts
 from autotune.space.space import build, of_tier
 from autotune.target.model import Tier
@@ -35,14 +35,14 @@ GIB = 2**30
 )
 def test_a_line(line: str, name: str, value: str) -> None:
     for end in ("", "\n", "\r\n"):
-        (directive,) = syntax.read(f"# work_mem = 1MB\n\n{line}{end}")
-        assert (directive.name.text, syntax.plain(directive.arguments[0].text)) == (name, value)
+        (directive,) = directives(f"# work_mem = 1MB\n\n{line}{end}")
+        assert (directive.name.text, plain(directive.arguments[0].text)) == (name, value)
 
 
 @pytest.mark.parametrize("text", ["work_mem = 'open\n", "work_mem\n", "= 3", "work_mem = 4 MB\n"])
 def test_what_it_would_not_read_is_not_read(text: str) -> None:
     with pytest.raises(Unreadable, match="line 2"):
-        syntax.read(f"jit = on\n{text}")
+        directives(f"jit = on\n{text}")
 
 
 def test_what_is_in_effect_is_in_our_units() -> None:

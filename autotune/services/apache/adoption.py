@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from posixpath import join
 
@@ -40,11 +40,11 @@ LAYOUTS = Layouts((
 ))  # fmt: skip
 COMMON = ("MaxKeepAliveRequests", "MaxConnectionsPerChild", "StartServers")
 EVENT = ("ThreadsPerChild", "AsyncRequestWorkerFactor", "MinSpareThreads", "MaxSpareThreads")
-PREFORK = ("MinSpareServers", "MaxSpareServers")
+# Workers of prefork are processes.
+PREFORK = ("MinSpareServers", "MaxSpareServers", "MaxRequestWorkers")
 _NAMES = {name.lower(): name for name in (
     *COMMON, *EVENT, *PREFORK, "KeepAlive", "KeepAliveTimeout", "ListenBacklog", "Listen",
-    "ServerLimit", "ThreadLimit", "MaxRequestWorkers", "LoadModule", "ProxyPass", "BalancerMember",
-    "ProxyPassMatch",
+    "ServerLimit", "ThreadLimit", "LoadModule", "ProxyPass", "BalancerMember", "ProxyPassMatch",
 )}  # fmt: skip
 _ROOT = re.compile(r"""(?mi)^[ \t]*ServerRoot[ \t]+["']?([^"'\s]+)""")
 _MPM = re.compile(r"^(?:mpm_)?(event|worker|prefork)(?:_module|\.c)$")
@@ -156,24 +156,23 @@ def tune(service: RunningService, accepts: Accepts) -> Adopted:
     """Every parameter of Apache in these files, of the multi-processing module that is in use."""
     config = service.config
     prefork = mpm(config) == "prefork"
-    tunables = [
-        Tunable("KeepAlive", "KeepAlive", CAPITAL_ON_OFF, last=True, absent=Absent(
-            default=True, position=at_end,
-            text=r'"KeepAlive " ~ ("On" if KeepAlive else "Off") ~ "\n"')),
-        Tunable("KeepAliveTimeout", "KeepAliveTimeout", SECONDS, last=True, absent=Absent(
-            5, at_end, r'"KeepAliveTimeout " ~ KeepAliveTimeout ~ "\n"')),
-        *(Tunable(name, name, NUMBER, last=True)
-          for name in (*COMMON, *(PREFORK if prefork else EVENT))),
-        Tunable("ListenBacklog", "ListenBacklog", NUMBER, last=True, absent=Absent(
-            511, _first_listen, r'"\nListenBacklog " ~ ListenBacklog')),
-    ]  # fmt: skip
-    if prefork:
-        # Workers are processes; the limit goes up with them.
-        tunables.append(Tunable("MaxRequestWorkers", "MaxRequestWorkers", NUMBER, last=True))
+    tunables = _tunables((*COMMON, *(PREFORK if prefork else EVENT)))
     adopted = map_directives(config, tunables, accepts)
     if prefork:
         return joined(adopted, _limit(config, "ServerLimit", "MaxRequestWorkers", adopted))
     return joined(adopted, _threads(config, adopted, accepts))
+
+
+def _tunables(numbers: Iterable[str]) -> Iterator[Tunable]:
+    for name, notation, default in (
+        ("KeepAlive", CAPITAL_ON_OFF, True),
+        ("KeepAliveTimeout", SECONDS, 5),
+    ):
+        absent = Absent(default, at_end, rf'"{name} " ~ {notation.write(name)} ~ "\n"')
+        yield Tunable(name, name, notation, last=True, absent=absent)
+    yield from (Tunable(name, name, NUMBER, last=True) for name in numbers)
+    absent = Absent(511, _first_listen, r'"\nListenBacklog " ~ ListenBacklog')
+    yield Tunable("ListenBacklog", "ListenBacklog", NUMBER, last=True, absent=absent)
 
 
 def _first_listen(config: Config) -> Position | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from autotune.services.base import Bound, Needs, Role, guided, on_reload, on_restart
+from autotune.services.base import Bound, Needs, Role, accept_queue, guided, on_reload, on_restart
 
 CORE = "httpd.apache.org, core"
 MPM = "httpd.apache.org, mpm_common"
@@ -16,9 +16,7 @@ mpm = partial(on_reload, source=MPM)
 proxied = partial(on_reload, source=PROXY)
 
 COMMON = (
-    on_restart("ListenBacklog",
-        "Connections that may wait to be accepted; the kernel caps it at somaxconn.",
-        low=64, high=65535, log=True, stock=511, recommended=4096, source=MPM),
+    accept_queue("ListenBacklog", stock=511, source=MPM),
     on_reload("KeepAlive", "Whether a connection may carry more than one request.",
         choices=(False, True), stock=True, recommended=True, source=CORE),
     on_reload("KeepAliveTimeout", "How long an idle client connection stays open.",
@@ -30,8 +28,7 @@ COMMON = (
         choices=(0, 1000, 10_000, 100_000), stock=0, recommended=0),
     on_reload("BufferedLogs",
         "Whether the access log is written in blocks instead of a line per request.",
-        choices=(False, True), stock=False, recommended=True,
-        source="httpd.apache.org, mod_log_config"),
+        stock=False, recommended=True, source="httpd.apache.org, mod_log_config"),
 )  # fmt: skip
 
 SAFE: dict[str, tuple[Bound, Bound]] = {
@@ -62,7 +59,7 @@ PROXY_PARAMETERS = guided((
         choices=("byrequests", "bytraffic", "bybusyness"), stock="byrequests", recommended="bybusyness",
         built_in=True, source="httpd.apache.org, mod_proxy_balancer"),
     proxied("proxy_disablereuse", "Whether a connection to the web tier is closed after each request.",
-        choices=(False, True), stock=False, recommended=False),
+        stock=False, recommended=False),
     proxied("proxy_max", "Connections of a process to a web host, at most one for each thread.",
         low=1, high=64, log=True, stock=64, when=REUSED),
     proxied("proxy_smax", "Connections of a process to a web host that are kept beyond proxy_ttl.",
@@ -72,7 +69,7 @@ PROXY_PARAMETERS = guided((
     proxied("proxy_ttl", "Idle time after which a kept connection is not used again; 0 is no limit.",
         choices=(0, 2, 4, 30), stock=0, unit="s", when=REUSED),
     proxied("proxy_keepalive", "Whether the kernel probes idle connections to the web tier.",
-        choices=(False, True), stock=False, when=REUSED),
+        stock=False, when=REUSED),
     proxied("proxy_retry", "How long a web host that refused a connection is left alone.",
         low=0, high=60, stock=60, recommended=1, unit="s"),
 ),

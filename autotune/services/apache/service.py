@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import html
 import re
+from collections import defaultdict
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import ClassVar
 
 from autotune.services.apache.parameters import (
@@ -28,19 +28,6 @@ _TAG = re.compile(r"<[^<>]*>")
 # mod_info: `<dd><tt>&nbsp;18:&nbsp;ServerLimit <i>10</i></tt></dd>`
 _DIRECTIVE = re.compile(r"(?<!\d)\d+:\s*(\w+)\s+(\S[^\n]*)")
 _SWITCHES = {"on": True, "off": False}
-
-
-@dataclass(frozen=True)
-class Running:
-    """``directives`` as the server read them; ``slots`` the workers it may have."""
-
-    directives: Mapping[str, Value]
-    slots: int
-
-    def number(self, name: str) -> int:
-        """A directive's value; 0 where it is not there or no whole number."""
-        value = self.directives.get(name)
-        return value if isinstance(value, int) else 0
 
 
 class ApacheServer(Service):
@@ -61,8 +48,9 @@ class ApacheServer(Service):
         "curl": ("curl",),
     }
 
-    def limits(self, running: Running) -> Settings:
-        """What Apache made of its settings, by its multi-processing module."""
+    def limits(self, asked: Mapping[str, int], slots: int) -> Settings:
+        """What Apache, which may have so many workers, made of numbers in its directives, 0 where there
+        are none, by its multi-processing module."""
         raise NotImplementedError
 
     def validate(self, site: Site, files: Mapping[str, bytes]) -> Argv:
@@ -84,7 +72,8 @@ class ApacheServer(Service):
             return {}
         names = {parameter.name for parameter in self.parameters} - {"ListenBacklog"}
         values = {name: value for name, value in directives.items() if name in names}
-        return {**values, **self.limits(Running(directives, len(scoreboard[1])))}
+        numbers = {name: value for name, value in directives.items() if isinstance(value, int)}
+        return {**values, **self.limits(defaultdict(int, numbers), len(scoreboard[1]))}
 
     def _command(self, site: Site) -> Argv:
         program = site.programs[site.place("apache2", "apache2ctl")]
@@ -108,15 +97,14 @@ class Apache(ApacheServer):
         ("proxy_min", "proxy_smax"),
     )
 
-    def limits(self, running: Running) -> Settings:
+    def limits(self, asked: Mapping[str, int], slots: int) -> Settings:
         """Whole processes, no more than ServerLimit of them, of ThreadLimit threads at most."""
-        per_child = min(running.number("ThreadsPerChild"), running.number("ThreadLimit"))
+        per_child = min(asked["ThreadsPerChild"], asked["ThreadLimit"])
         if not per_child:
             return {}
-        asked = running.number("MaxRequestWorkers") // per_child * per_child
-        values = {"ThreadsPerChild": per_child, "MaxRequestWorkers": running.slots}
-        lowered = running.slots < asked
-        return values | ({"ServerLimit": running.slots // per_child} if lowered else {})
+        lowered = slots < asked["MaxRequestWorkers"] // per_child * per_child
+        values = {"ThreadsPerChild": per_child, "MaxRequestWorkers": slots}
+        return values | ({"ServerLimit": slots // per_child} if lowered else {})
 
 
 class ApacheModPhp(ApacheServer):
@@ -138,11 +126,10 @@ class ApacheModPhp(ApacheServer):
         ("MinSpareServers", "MaxSpareServers - 1"),
     )
 
-    def limits(self, running: Running) -> Settings:
+    def limits(self, asked: Mapping[str, int], slots: int) -> Settings:
         """No more than ServerLimit processes."""
-        lowered = running.slots < running.number("MaxRequestWorkers")
-        values = {"MaxRequestWorkers": running.slots}
-        return values | ({"ServerLimit": running.slots} if lowered else {})
+        lowered = slots < asked["MaxRequestWorkers"]
+        return {"MaxRequestWorkers": slots} | ({"ServerLimit": slots} if lowered else {})
 
 
 SERVICES = (Apache(), ApacheModPhp())

@@ -8,14 +8,12 @@ import shlex
 from collections.abc import Iterable, Iterator
 from functools import partial
 from posixpath import join
-from typing import Any
 
 from autotune.services import app_server, command_line, unit_environment, unit_files
 from autotune.services.adoption import RunningHost, RunningService
 from autotune.services.app_server import Candidate
-from autotune.services.base import Parameter
 from autotune.services.config_files import Config, Directive, Tree, Word
-from autotune.services.directives import NUMBER, Absent, Accepts, Adopted, Tunable, joined
+from autotune.services.directives import NUMBER, Absent, Accepts, Adopted, Tunable
 from autotune.services.gunicorn.service import NAMES, PARAMETERS, Gunicorn
 from autotune.services.unit_environment import Environment
 from autotune.strict import LARGEST, is_whole
@@ -64,27 +62,19 @@ def tune(service: RunningService, accepts: Accepts) -> Adopted:
     """Every parameter that is no expression in the configuration file; the command counts more."""
     config, tree, unit = service.config, service.host.tree, service.unit
     kind = config.last("--worker-class") or _written(tree, config, unit, "worker_class") or "sync"
-    left = {} if kind in _THREADED else {"threads": f"a worker of class {kind} has none"}
-    if why := app_server.by_socket_unit(service.host, unit):
-        left["backlog"] = why
+    left = {"backlog": app_server.by_socket_unit(service.host, unit)}
+    if kind not in _THREADED:
+        left["threads"] = f"a worker of class {kind} has none"
     tunables = []
-    for parameter in PARAMETERS:
-        default = _written(tree, config, unit, parameter.name, service.host.processors)
+    for name, stock in ((parameter.name, parameter.stock) for parameter in PARAMETERS):
+        default = _written(tree, config, unit, name, service.host.processors)
         if isinstance(default, str):
-            left[parameter.name] = (
-                f"{_path(tree, config, unit)} works it out: a number has it tuned"
-            )
-        if parameter.name not in left:
-            value = parameter.stock if default is None else default
-            tunables.append(_tunable(parameter, value))
-    drop_in = unit_files.drop_in(unit)
-    return joined(Adopted(left=left), command_line.tune(config, tunables, accepts, drop_in))
-
-
-def _tunable(parameter: Parameter, default: Any) -> Tunable:
-    name = parameter.name
-    absent = Absent(default, command_line.end, f'" {option(name)}=" ~ {name}')
-    return Tunable(name, option(name), NUMBER, absent=absent, last=True)
+            left[name] = f"{_path(tree, config, unit)} works it out: a number has it tuned"
+        line = f'" {option(name)}=" ~ {name}'
+        absent = Absent(stock if default is None else default, command_line.end, line)
+        tunables.append(Tunable(name, option(name), NUMBER, absent=absent, last=True,
+                                left=left.get(name, "")))  # fmt: skip
+    return command_line.tune(config, tunables, accepts, unit_files.drop_in(unit))
 
 
 def option(name: str) -> str:

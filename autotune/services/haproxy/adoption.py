@@ -14,12 +14,9 @@ from autotune.services.directives import (
     SIGNED,
     WORD,
     Absent,
-    Accepts,
-    Adopted,
     Notation,
     Tunable,
     below,
-    map_directives,
 )
 from autotune.services.haproxy import syntax
 
@@ -71,12 +68,8 @@ def _listens(config: Config) -> Iterator[tuple[str, bool]]:
             yield line.words[0], "ssl" in line.words
 
 
-def tune(service: RunningService, accepts: Accepts) -> Adopted:
-    """Every parameter that is in the file, or can be set by one line of `global` or `defaults`."""
-    return map_directives(service.config, _tunables(service), accepts)
-
-
 def _tunables(service: RunningService) -> Iterator[Tunable]:
+    """Every parameter that is in the file, or can be set by one line of `global` or `defaults`."""
     config, host = service.config, service.host
     backlog = "bind backlog" if config.called("bind backlog") else "backlog"
     for section, name, directive, notation, default in (
@@ -119,5 +112,5 @@ ADOPTION = Adoption(
     paths=(HOME[1:], "etc/default/haproxy", "etc/sysconfig/haproxy", *unit_files.paths(UNIT)),
     version="runs haproxy.service && haproxy -v | sed -n 's,^HAProxy version ,HAProxy ,p'",
     find=find,
-    tune=tune,
+    tunables=_tunables,
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from autotune.services.base import Needs, guided, on_reload, on_restart
+from autotune.services.base import Needs, accept_queue, guided, on_reload
 
 MANUAL = "HAProxy 2.6 configuration manual"
 CHOICE = "haproxy.com blog, Test Driving “Power of Two Random Choices” Load Balancing"
@@ -23,8 +23,7 @@ PARAMETERS = guided((
         low=0, high=1024, stock=0, recommended=100,
         source=f"{MANUAL}; its examples/basic-config-edge.cfg"),
     # It asks for as many as maxconn; somaxconn, 4096, is what it gets. A reload keeps the socket.
-    on_restart("backlog", "Connections that may wait to be accepted; the kernel caps it at somaxconn.",
-        low=64, high=65535, log=True, stock=4096, recommended=4096, source=MANUAL),
+    accept_queue("backlog", stock=4096, source=MANUAL),
     reload("shards", "Listening sockets, each with some of the threads.",
         low=1, high="2 * cpus", stock=1),
     on_reload("balance", "By what a web host is chosen: turns, connections, the better of two.",
@@ -33,7 +32,7 @@ PARAMETERS = guided((
     reload("http_reuse", "Which requests may go over a connection that another client's went over.",
         choices=("never", "safe", "aggressive", "always"), stock="safe", recommended="safe"),
     reload("http_server_close", "Whether a connection to the web tier is closed after each request.",
-        choices=(False, True), stock=False),
+        stock=False),
     reload("pool_max_conn", "Idle connections kept to each web host; -1 is no limit.",
         choices=(-1, 0, 16, 64, 256), stock=-1),
     reload("pool_purge_delay", "Time in which half of the idle connections are closed.",
@@ -42,9 +41,8 @@ PARAMETERS = guided((
     reload("tune_bufsize", "Buffer of each direction of a connection; a request's headers have to fit.",
         choices=(8192, 16384, 32768, 65536), stock=16384, recommended=16384, unit="B"),
     reload("busy_polling", "Whether threads never sleep: less latency, all CPUs always taken.",
-        choices=(False, True), stock=False, on_demand=True),
-    reload("dontlog_normal", "Whether only what went wrong is logged.",
-        choices=(False, True), stock=False, on_demand=True),
+        stock=False, on_demand=True),
+    reload("dontlog_normal", "Whether only what went wrong is logged.", stock=False, on_demand=True),
     timeout("timeout_queue", "How long a request waits for a web host before it fails.",
         low=100, high=60_000, stock=5000),
     timeout("timeout_http_keep_alive", "How long an idle client connection stays open.",

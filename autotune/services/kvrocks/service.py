@@ -23,8 +23,8 @@ rocksdb = partial(on_restart, source="kvrocks.conf; RocksDB wiki, Tuning Guide")
 PARAMETERS = guided((
     on_restart("workers", "Threads that serve clients; each connection stays with one of them.",
         low=1, high="4 * cpus", log=True, stock=8, recommended="cpus", source=SOURCE),
-    clients(SOURCE),
-    backlog(SOURCE),
+    clients(source=SOURCE),
+    backlog(source=SOURCE),
     rocksdb("block_cache_size",
         "Memory for blocks read from disk; a third of the host's is the usual advice.",
         low=16, high="memory / 2 / 1048576", log=True, stock=4096,

@@ -33,7 +33,7 @@ option = partial(on_restart, source=SOURCE)
 
 PARAMETERS = guided((
     option("enabled", "Whether each host has a cache of its own in front of the remote one.",
-        choices=(False, True), stock=False),
+        stock=False),
     option("memory", "Its memory for items.",
         low=1, high="memory / 8 / 1048576", log=True, stock=8, unit="MB", when=PRESENT),
     at_once("ttl", "How long what it holds may be answered before it is asked for again.",

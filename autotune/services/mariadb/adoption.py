@@ -7,19 +7,9 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from autotune.services.adoption import Adoption, Layout, Layouts, RunningHost, RunningService
-from autotune.services.base import Parameter, Value
+from autotune.services.base import Parameter
 from autotune.services.config_files import Config, Tree, gather
-from autotune.services.directives import (
-    ON_OFF,
-    Absent,
-    Accepts,
-    Adopted,
-    Notation,
-    Tunable,
-    below,
-    map_directives,
-    size,
-)
+from autotune.services.directives import ON_OFF, Absent, Notation, Tunable, below, size
 from autotune.services.mariadb import syntax
 from autotune.services.mariadb.parameters import PARAMETERS
 
@@ -58,7 +48,7 @@ def find(host: RunningHost) -> Iterator[RunningService | str]:
                          listen=config.last("socket", "/run/mysqld/mysqld.sock"))  # fmt: skip
 
 
-def tune(service: RunningService, accepts: Accepts) -> Adopted:
+def _tunables(service: RunningService) -> Iterator[Tunable]:
     """Every parameter: what no file says can be set below the last group of the server's."""
     clients = service.config.number("max_connections", 151)
     # What it works out itself where no file says it, as the manual has it.
@@ -71,8 +61,11 @@ def tune(service: RunningService, accepts: Accepts) -> Adopted:
     }
     left = {name: f"`{option}` says it in another way: `{name} = …` has it tuned"
             for name, option in _otherwise(service.config)}  # fmt: skip
-    tunables = (_tunable(p, worked_out.get(p.name, p.stock)) for p in PARAMETERS)
-    return map_directives(service.config, tunables, accepts, left)
+    for parameter in PARAMETERS:
+        name, notation = parameter.name, _notation(parameter)
+        default = worked_out.get(name, parameter.stock)
+        absent = Absent(default, below(*_PLAIN), rf'"\n{name} = " ~ {notation.write(name)}')
+        yield Tunable(name, name, notation, absent=absent, left=left.get(name, ""))
 
 
 def _otherwise(config: Config) -> Iterator[tuple[str, str]]:
@@ -82,12 +75,6 @@ def _otherwise(config: Config) -> Iterator[tuple[str, str]]:
         meant = [name for name in _NAMES if len(option) >= _SHORTEST and name.startswith(option)]
         name = meant[0] if len(meant) == 1 else bare
         yield from [(name, option)] if name in _NAMES else ()
-
-
-def _tunable(parameter: Parameter, default: Value) -> Tunable:
-    name, notation = parameter.name, _notation(parameter)
-    line = rf'"\n{name} = " ~ {notation.write(name)}'
-    return Tunable(name, name, notation, absent=Absent(default, below(*_PLAIN), line))
 
 
 def _notation(parameter: Parameter) -> Notation:
@@ -109,5 +96,5 @@ ADOPTION = Adoption(
            "etc/mysql/mariadb.cnf", "etc/mysql/conf.d", "etc/mysql/mariadb.conf.d"),
     version="runs mariadb.service && mariadbd --version | sed -n 's,.*Ver \\([^ ]*\\).*,MariaDB \\1,p'",
     find=find,
-    tune=tune,
+    tunables=_tunables,
 )  # fmt: skip

@@ -9,7 +9,6 @@ from typing import ClassVar
 
 from autotune.services.base import (
     Argv,
-    ConfigFile,
     Needs,
     Programs,
     Readback,
@@ -17,12 +16,22 @@ from autotune.services.base import (
     Service,
     Settings,
     Site,
+    Value,
+    accept_queue,
     guided,
     on_reload,
     on_restart,
 )
 from autotune.services.diagnosis import TOLD, Diagnosis, Finding, PartReading, Resource
-from autotune.services.nginx.directives import CLIENTS, EVENTS, FILES, LOCKS, TLS, notation
+from autotune.services.directives import (
+    KILOBYTES,
+    NUMBER,
+    ON_OFF,
+    SECONDS,
+    Notation,
+    notation_of,
+    size,
+)
 from autotune.services.nginx.syntax import outermost
 from autotune.services.readback import backlog_in_force
 
@@ -47,16 +56,15 @@ PARAMETERS = guided((
         low=64, high="min(16384, nofile / 2 - 64)", log=True, stock=768, recommended=4096,
         published={Role.PROXY: 1500, Role.WEB: 1800}),
     core("multi_accept", "Whether a worker accepts all waiting connections at once or one at a time.",
-        choices=(False, True), stock=False, recommended=True),
+        stock=False, recommended=True),
     core("accept_mutex", "Whether workers take turns to accept, instead of all waking up.",
-        choices=(False, True), stock=False, recommended=False),
+        stock=False, recommended=False),
     on_restart("use", "How workers wait for events.",
         choices=("epoll", "poll", "select"), stock="epoll", recommended="epoll",
         published={Role.PROXY: "epoll", Role.WEB: "epoll"}, built_in=True, source=CORE),
-    on_restart("backlog", "Connections that may wait to be accepted; the kernel caps it at somaxconn.",
-        low=64, high=65535, log=True, stock=511, recommended=4096, source=HTTP),
+    accept_queue("backlog", stock=511, source=HTTP),
     on_restart("reuseport", "One listening socket per worker, so that the kernel spreads connections.",
-        choices=(False, True), stock=False, recommended=True, source=HTTP),
+        stock=False, recommended=True, source=HTTP),
     on_reload("keepalive_timeout", "How long an idle client connection stays open; 0 closes at once.",
         low=0, high=120, stock=75, unit="s", source=HTTP),
     on_reload("keepalive_requests", "Requests a client may send over one connection.",
@@ -71,7 +79,7 @@ PARAMETERS = guided((
     on_reload("upstream_keepalive_requests", "Requests sent over one kept upstream connection.",
         low=10, high=100_000, log=True, stock=1000, roles=PROXY, source=UPSTREAM),
     on_reload("fastcgi_keep_conn", "Whether connections to PHP-FPM are kept; each one occupies a child.",
-        choices=(False, True), stock=False, roles=WEB, source=FASTCGI),
+        stock=False, roles=WEB, source=FASTCGI),
     on_reload("fastcgi_keepalive", "Idle connections to PHP-FPM each worker keeps.",
         low=1, high=64, log=True, stock=8, when=(("fastcgi_keep_conn", (True,)),), roles=WEB,
         source=UPSTREAM),
@@ -85,14 +93,14 @@ PARAMETERS = guided((
         low=60, high=86_400, log=True, stock=300, recommended=600, unit="s"),
     # Whoever switched them off wants forward secrecy.
     tls("ssl_session_tickets", "Whether clients keep sessions themselves, under a key of the server's.",
-        choices=(True, False), stock=True, on_demand=True),
+        stock=True, on_demand=True),
     tls("ssl_buffer_size",
         "Most of an answer in one TLS record: small ones come early, large ones cost less.",
         choices=(4, 8, 16), stock=16, recommended=4, unit="KB"),
     own("http2", "Whether HTTP/2 is offered where TLS is spoken.",
-        choices=(False, True), stock=False, on_demand=True, source="nginx.org, ngx_http_v2_module"),
+        stock=False, on_demand=True, source="nginx.org, ngx_http_v2_module"),
     gzip("gzip", "Whether answers are compressed for clients that take that: bytes for CPU time.",
-        choices=(False, True), stock=False),
+        stock=False),
     gzip("gzip_comp_level", "How hard an answer is compressed; beyond 5 it costs more than it saves.",
         low=1, high=9, stock=1, when=COMPRESSED),
     gzip("gzip_min_length", "Shortest answer that is compressed, in bytes.",
@@ -105,11 +113,10 @@ PARAMETERS = guided((
     own("open_file_cache_min_uses", "Requests for a file, of late, from which it is kept open.",
         low=1, high=10, stock=1, when=KEPT_OPEN, source=HTTP),
     own("proxy_cache_lock", "Whether one request alone fetches what the site's cache does not have yet.",
-        choices=(False, True), stock=False, recommended=True, roles=PROXY,
-        source="nginx.org, ngx_http_proxy_module"),
+        stock=False, recommended=True, roles=PROXY, source="nginx.org, ngx_http_proxy_module"),
     own("fastcgi_cache_lock",
         "Whether one request alone fetches what the site's cache does not have yet.",
-        choices=(False, True), stock=False, recommended=True, roles=WEB, source=FASTCGI),
+        stock=False, recommended=True, roles=WEB, source=FASTCGI),
 ),
     capacity="worker_processes worker_connections+ backlog+ upstream_keepalive+",
     small="multi_accept accept_mutex- use reuseport+ keepalive_requests+ access_log_buffer+"
@@ -122,9 +129,46 @@ PARAMETERS = guided((
           "upstream_keepalive_requests": (100, 100_000), "keepalive_timeout": (5, 120)},
 )  # fmt: skip
 
-IN_EFFECT = {p.name: notation(p) for p in PARAMETERS if p.name in (
-    "worker_processes", "fastcgi_keep_conn", *EVENTS, *CLIENTS, *FILES, *TLS, *LOCKS,
-)}  # fmt: skip
+# Directives that have the name of their parameter. What nginx does for some sites alone is tuned where
+# their own files have it: TLS where it is spoken, a lock where a cache is declared and used. What is
+# cached, and for how long, is the owner's.
+EVENTS = ("worker_connections", "multi_accept", "accept_mutex", "use")
+CLIENTS = ("keepalive_timeout", "keepalive_requests")
+FILES = ("gzip", "gzip_comp_level", "gzip_min_length", "open_file_cache", "open_file_cache_valid",
+         "open_file_cache_min_uses")  # fmt: skip
+TLS = ("ssl_session_cache", "ssl_session_timeout", "ssl_session_tickets", "ssl_buffer_size")
+CACHES = {Role.PROXY: "proxy_cache", Role.WEB: "fastcgi_cache"}
+LOCKS = tuple(f"{cache}_lock" for cache in CACHES.values())
+_MEGABYTES = size("MB")
+
+
+def _sessions(word: str) -> Value | None:
+    kind, _, rest = word.partition(":")
+    if word in ("none", "off"):
+        return 0
+    return _MEGABYTES.read(rest.partition(":")[2]) if kind == "shared" else None
+
+
+def _files(word: str) -> Value | None:
+    return 0 if word == "off" else NUMBER.read(word.removeprefix("max="))
+
+
+_OWN = {
+    # A zone of that name is nowhere else, so that no other block can ask for another size of it.
+    "ssl_session_cache": Notation(
+        _sessions, lambda v: f'("shared:autotune:" ~ {v} ~ "m" if {v} else "none")'
+    ),
+    # Where it has a second word it cannot be `off`: one file is as good as none.
+    "open_file_cache": Notation(_files, lambda v: f'"max=" ~ ([{v}, 1] | max)'),
+}
+
+
+# The stock value of each, and how it is written.
+DIRECTIVES = {
+    p.name: (p.stock, _OWN.get(p.name) or notation_of(p, ON_OFF, s=SECONDS, KB=KILOBYTES))
+    for p in PARAMETERS
+    if p.name in ("worker_processes", "fastcgi_keep_conn", *EVENTS, *CLIENTS, *FILES, *TLS, *LOCKS)
+}
 
 
 class Nginx(Service):
@@ -136,6 +180,7 @@ class Nginx(Service):
     role = Role.PROXY
     port = 80
     config = ("nginx.conf", "/etc/nginx/nginx.conf")
+    template = "nginx/{role}.conf.j2"
     unit_name = "nginx.service"
     gateways = frozenset({"fastcgi"})
     packages = ("nginx",)
@@ -149,9 +194,6 @@ class Nginx(Service):
         # One for the client and one for the upstream.
         descriptors="worker_connections * 2",
     )
-
-    def files(self, site: Site) -> tuple[ConfigFile, ...]:
-        return (ConfigFile(self.config_path(site), f"nginx/{site.role}.conf.j2"),)
 
     def validate(self, site: Site, files: Mapping[str, bytes]) -> Argv:
         return (*self._command(site), "-t", "-q")
@@ -173,8 +215,8 @@ SERVICES = (Nginx(),)
 
 def in_effect(text: str) -> Settings:
     """What ``nginx -T`` prints; a number of workers that it finds itself is not among it."""
-    words = outermost(text, IN_EFFECT)
-    values = {name: IN_EFFECT[name].read(word) for name, word in words.items()}
+    words = outermost(text, DIRECTIVES)
+    values = {name: DIRECTIVES[name][1].read(word) for name, word in words.items()}
     return {name: value for name, value in values.items() if value is not None}
 
 

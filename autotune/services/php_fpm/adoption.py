@@ -2,30 +2,19 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from dataclasses import replace
 
 from autotune.services import unit_environment
 from autotune.services.adoption import Adoption, Layout, Layouts, RunningHost, RunningService
 from autotune.services.config_files import Config, Tree, gather, included
-from autotune.services.directives import (
-    NUMBER,
-    QUOTED_WORD,
-    SECONDS_S,
-    Absent,
-    Accepts,
-    Adopted,
-    Tunable,
-    behind,
-    map_directives,
-)
+from autotune.services.directives import NUMBER, QUOTED_WORD, SECONDS_S, Absent, Tunable, behind
 from autotune.services.php_fpm import syntax
 
 BACKLOG = 511  # before PHP 8.2; since then as much as the kernel allows
 SPARE = {"start_servers": 2, "min_spare_servers": 1, "max_spare_servers": 3}
-_UNIT = re.compile(r"php([0-9.]+)-fpm\.service")
 LAYOUTS = Layouts((
+    Layout("Debian, Ubuntu", "php{version}-fpm.service", "/etc/php/{version}/fpm/php-fpm.conf"),
     Layout("Fedora, RHEL", "php-fpm.service", "/etc/php-fpm.conf"),
     *(Layout("SUSE", "php-fpm.service", f"/etc/php{version}/fpm/php-fpm.conf") for version in (8, 7)),
 ))  # fmt: skip
@@ -42,53 +31,41 @@ def read(tree: Tree, main: str) -> Config:
 
 def find(host: RunningHost) -> Iterator[RunningService | str]:
     """The newest version that runs."""
-    running = [m[1] for unit in host.units if (m := _UNIT.fullmatch(unit)) and host.runs(unit)]
-    layout = LAYOUTS.of(host)
-    if running:
-        newest = max(running, key=lambda version: [int(part) for part in version.split(".")])
-        main, unit = f"/etc/php/{newest}/fpm/php-fpm.conf", f"php{newest}-fpm.service"
-    elif layout:
-        main, unit = layout.main, layout.unit
-    else:
+    running = filter(None, (LAYOUTS[0].having(unit) for unit in host.units if host.runs(unit)))
+    newest = max(
+        running, key=lambda of: [int(part) for part in of.version.split(".")], default=None
+    )
+    if not (layout := newest or LAYOUTS.of(host)):
         return
-    words = unit_environment.words(host.tree, unit)
-    if {*unit_environment.values_of(words, "-y", "--fpm-config")} - {main}:
-        yield f"{unit} does not read {main}: PHP-FPM is not tuned"
+    words = unit_environment.words(host.tree, layout.unit)
+    if {*unit_environment.values_of(words, "-y", "--fpm-config")} - {layout.main}:
+        yield f"{layout.unit} does not read {layout.main}: PHP-FPM is not tuned"
         return
-    config, own_unit = read(host.tree, main), "" if running else unit
+    config = read(host.tree, layout.main)
     yield RunningService(
-        host=host, key="php-fpm", config=config, listen=listens(config), unit=own_unit
+        host=host, key="php-fpm", config=config, listen=listens(config), unit=layout.own_unit
     )
 
 
-def tune(service: RunningService, accepts: Accepts) -> Adopted:
+def _tunables(service: RunningService) -> Iterator[Tunable]:
     """Every parameter in these files; with pools of different sizes, those they agree in."""
     config = service.config
     # What the socket has now: without the directive that depends on PHP's version.
     backlog = service.host.backlogs.get(service.listen, BACKLOG)
     pm = next((placed.words[0] for placed in config.called("pm") if placed.words), "")
-    tunables = [
-        Tunable("pm", "pm", QUOTED_WORD),
-        Tunable("max_children", "pm.max_children", NUMBER),
-        Tunable("process_idle_timeout", "pm.process_idle_timeout", SECONDS_S, absent=Absent(
-            10, _AFTER, r'"\npm.process_idle_timeout = " ~ process_idle_timeout ~ "s"')),
-        Tunable("max_requests", "pm.max_requests", NUMBER, absent=Absent(
-            0, _AFTER, r'"\npm.max_requests = " ~ max_requests')),
-        Tunable("listen_backlog", "listen.backlog", NUMBER, absent=Absent(
-            backlog, behind("listen"), r'"\nlisten.backlog = " ~ listen_backlog')),
-    ]  # fmt: skip
+    yield Tunable("pm", "pm", QUOTED_WORD)
+    yield Tunable("max_children", "pm.max_children", NUMBER)
+    yield Tunable("process_idle_timeout", "pm.process_idle_timeout", SECONDS_S, absent=Absent(
+        10, _AFTER, r'"\npm.process_idle_timeout = " ~ process_idle_timeout ~ "s"'))  # fmt: skip
+    yield Tunable("max_requests", "pm.max_requests", NUMBER, absent=Absent(
+        0, _AFTER, r'"\npm.max_requests = " ~ max_requests'))  # fmt: skip
+    yield Tunable("listen_backlog", "listen.backlog", NUMBER, absent=Absent(
+        backlog, behind("listen"), r'"\nlisten.backlog = " ~ listen_backlog'))  # fmt: skip
     for name, default in SPARE.items():
         # FPM wants these with `dynamic`: they come with it where `pm` is another way of FPM's today.
         absent = Absent(default, _AFTER, rf'"\npm.{name} = " ~ {name}', 'pm == "dynamic"')
-        tunables.append(
-            Tunable(
-                name,
-                f"pm.{name}",
-                NUMBER,
-                absent=absent if QUOTED_WORD.read(pm) in OTHER_WAYS else None,
-            )
-        )
-    return map_directives(config, tunables, accepts)
+        otherwise = QUOTED_WORD.read(pm) in OTHER_WAYS
+        yield Tunable(name, f"pm.{name}", NUMBER, absent=absent if otherwise else None)
 
 
 def listens(config: Config) -> str:
@@ -108,5 +85,5 @@ ADOPTION = Adoption(
     "$fpm" -v | sed -n 's,^PHP \\([^ ]*\\).*,PHP-FPM \\1,p'
 done""",
     find=find,
-    tune=tune,
+    tunables=_tunables,
 )

@@ -15,14 +15,7 @@ from posixpath import basename, dirname
 from autotune.services.adoption import Adoption, RunningHost, RunningService
 from autotune.services.base import Parameter
 from autotune.services.config_files import Config, Tree, gather
-from autotune.services.directives import (
-    Accepts,
-    Adopted,
-    Notation,
-    Tunable,
-    last_line,
-    map_directives,
-)
+from autotune.services.directives import Notation, Tunable, last_line
 from autotune.services.php_fpm import adoption as fpm
 from autotune.services.php_fpm.syntax import read
 from autotune.services.php_ini.parameters import BARE, PARAMETERS, directive
@@ -61,31 +54,28 @@ def _read(tree: Tree, path: str) -> Config:
     return gather(tree, path, read) if path in tree.files else empty
 
 
-def tune(service: RunningService, accepts: Accepts) -> Adopted:
+def _tunables(service: RunningService) -> Iterator[Tunable]:
     """Every parameter but those that a pool sets itself, and those of an extension that is not there."""
-    before, unread = _before(service.host.tree, service.config.main)
-    if unread:
-        return Adopted(left=dict.fromkeys((p.name for p in PARAMETERS), unread))
     tree, own = service.host.tree, service.config.main
+    before, unread = _before(tree, own)
     later = [path for path in tree.matching(f"{dirname(own)}/zz*.ini") if basename(path) > FILE]
     last = {placed.name: path for path in later for placed in _read(tree, path).directives}
     pools = {m[1] for placed in service.config.directives if (m := _OF_POOL.match(placed.name))}
-    left = {
-        p.name: f"{last[directive(p)]} says it last" for p in PARAMETERS if directive(p) in last
-    }
-    left |= {p.name: "a pool sets it itself" for p in PARAMETERS if directive(p) in pools}
-    if "opcache" not in before.get("zend_extension", ""):
-        left |= {p.name: "OPcache is not loaded" for p in PARAMETERS if "opcache_" in p.name}
-    tunables = []
-    for parameter in (p for p in PARAMETERS if p.name not in left):
+    lacks = () if "opcache" in before.get("zend_extension", "") else ("opcache.",)
+    for parameter in PARAMETERS:
         name, notation = directive(parameter), _notation(parameter)
         default = meaning(parameter, before[name]) if name in before else parameter.stock
-        if default is None:
-            left[parameter.name] = f"`{name} = {before[name]}` is no value to start from"
-            continue
-        absent = last_line(service.config, default, f"{name} = ", notation.write(parameter.name))
-        tunables.append(Tunable(parameter.name, name, notation, absent=absent))
-    return map_directives(service.config, tunables, accepts, left)
+        reasons = (
+            unread,
+            "OPcache is not loaded" if name.startswith(lacks) else "",
+            "a pool sets it itself" if name in pools else "",
+            f"{last[name]} says it last" if name in last else "",
+            f"`{name} = {before[name]}` is no value to start from" if default is None else "",
+        )
+        line = f"{name} = ", notation.write(parameter.name)
+        absent = last_line(service.config, parameter.stock if default is None else default, *line)
+        left = next(filter(None, reasons), "")
+        yield Tunable(parameter.name, name, notation, absent=absent, left=left)
 
 
 def _before(tree: Tree, place: str) -> tuple[Mapping[str, str], str]:
@@ -119,5 +109,5 @@ ADOPTION = Adoption(
     paths=("etc/php", "etc/apache2/mods-enabled"),
     version="",
     find=find,
-    tune=tune,
+    tunables=_tunables,
 )

@@ -17,7 +17,7 @@ COMPILING = (*ENABLED, ("opcache_jit", ("function", "tracing")))
 
 PARAMETERS = guided((
     manual("opcache_enable", "Whether scripts stay compiled in memory between requests.",
-        choices=(True, False), stock=True, recommended=True),
+        stock=True, recommended=True),
     symfony("opcache_memory_consumption",
         "Memory that all processes share for compiled scripts; full, it caches no more of them.",
         low=8, high="memory / 8 / 1048576", log=True, stock=128, unit="MB", recommended=256,
@@ -27,7 +27,7 @@ PARAMETERS = guided((
     symfony("opcache_max_accelerated_files", "Scripts it has room to list; PHP takes the next prime.",
         low=200, high=200_000, log=True, stock=10_000, recommended=20_000, when=ENABLED),
     on_reload("opcache_validate_timestamps", "Whether it looks at all whether files have changed.",
-        choices=(True, False), stock=True, on_demand=True, when=ENABLED, source=f"{SYMFONY}; {LATE}"),
+        stock=True, on_demand=True, when=ENABLED, source=f"{SYMFONY}; {LATE}"),
     on_reload("opcache_revalidate_freq", "Time for which it does not look again.",
         low=0, high=3600, stock=2, unit="s", on_demand=True, source=f"{MANUAL}; {LATE}",
         when=(*ENABLED, ("opcache_validate_timestamps", (True,)))),

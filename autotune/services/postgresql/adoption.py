@@ -1,4 +1,4 @@
-"""Which lines of PostgreSQL's files are parameters, and what else they say of a host."""
+"""The files of PostgreSQL, a name and its value a line: which are parameters, what else they say."""
 
 from __future__ import annotations
 
@@ -7,95 +7,88 @@ from collections.abc import Iterator
 from posixpath import dirname
 
 from autotune.services.adoption import Adoption, RunningHost, RunningService
-from autotune.services.base import Parameter
-from autotune.services.config_files import Config, gather
-from autotune.services.directives import (
-    Accepts,
-    Adopted,
-    Notation,
-    Tunable,
-    last_line,
-    map_directives,
-)
-from autotune.services.postgresql import syntax
-from autotune.services.postgresql.parameters import PARAMETERS
-from autotune.services.postgresql.service import SOCKETS, Cluster, Postgresql
+from autotune.services.config_files import Config, Directive, Word, gather, tokens
+from autotune.services.directives import Tunable, last_line
+from autotune.services.postgresql.parameters import PARAMETERS, notation, plain
+from autotune.services.postgresql.service import LAYOUTS, SOCKETS, Postgresql
 from autotune.strict import is_whole
 
-_UNIT = re.compile(r"postgresql(?:@([0-9.]+)-(.+)|(?:-([0-9]+))?)\.service")
-# What a number without a unit counts, where that is not the parameter's.
-_BARE = {"shared_buffers": "8kB", "effective_cache_size": "8kB", "wal_buffers": "8kB",
-         "maintenance_work_mem": "kB"}  # fmt: skip
+# A quote inside of a value is written twice, or behind a backslash.
+_LINE = re.compile(
+    r"""[^\S\n]*(?:(?P<name>[A-Za-z_][\w.$]*)[^\S\n]*(?:=[^\S\n]*|(?<=[^\S\n]))"""
+    r"""(?P<value>'(?:[^'\\\n]|\\.|'')*'|[^\s#']+)[^\S\n]*)?(?:\#[^\n]*)?(?:\n|$)"""
+)
+_INCLUDES = {"include": "{}", "include_if_exists": "{}", "include_dir": "{}/*.conf"}
 _BY_SQL = "postgresql.auto.conf has it and counts more: `ALTER SYSTEM RESET {}` has it tuned"
 _BY_COMMAND = "pg_ctl.conf has it and counts more: in postgresql.conf it is tuned"
 _COMMAND = re.compile(r"(?:-c\s*|--)([A-Za-z][\w-]*)=")
 
 
+def read(text: str) -> tuple[Directive, ...]:
+    """Every assignment, names in small letters as the server has them. Raises Unreadable."""
+    return tuple(
+        Directive(Word(line["name"].lower(), line.start("name")),
+                  (Word(line["value"], line.start("value")),))
+        for line in tokens(text, _LINE, "it is no `name = value`") if line["name"]
+    )  # fmt: skip
+
+
+def includes(directive: Directive) -> str | None:
+    """The files that a line includes, as a pattern."""
+    pattern = _INCLUDES.get(directive.name.text)
+    return pattern.format(plain(directive.arguments[0].text)) if pattern else None
+
+
 def find(host: RunningHost) -> Iterator[RunningService | str]:
     """Every cluster that runs."""
-    clusters = [Cluster(m[1] or m[3] or "", m[2] or "") for unit in host.units
-                if (m := _UNIT.fullmatch(unit)) and host.runs(unit)]  # fmt: skip
-    for cluster in clusters:
-        main = f"{cluster.etc}/postgresql.conf"
-        if not cluster.name and host.tree.real(main) not in host.tree.files:
-            if cluster.version:  # Debian's unit of all clusters has none
-                yield f"PostgreSQL runs as {cluster.unit}, and there is no {main}: it is not tuned"
+    running = (LAYOUTS.having(unit) for unit in host.units if host.runs(unit))
+    for place in filter(None, running):
+        if not place.name and host.tree.real(place.main) not in host.tree.files:
+            if place.version:  # Debian's unit of all clusters has none
+                yield f"PostgreSQL runs as {place.unit}, and there is no {place.main}: it is not tuned"
             continue
-        config = gather(host.tree, main, syntax.read, syntax.includes, beside=True)
+        config = gather(host.tree, place.main, read, includes, beside=True)
         port = _value(config, "port", str(Postgresql.port))
         sockets = _value(config, "unix_socket_directories", SOCKETS).partition(",")[0].strip()
         if is_whole(port) and sockets.startswith("/"):
             yield RunningService(host=host, key=Postgresql.deployment, config=config, kind="db",
-                                 port=int(port), listen=sockets,
-                                 unit="" if cluster.name else cluster.unit)  # fmt: skip
+                                 port=int(port), listen=sockets, unit=place.own_unit)  # fmt: skip
         else:
-            yield f"PostgreSQL of {cluster.unit} has no unix socket to be asked at"
+            yield f"PostgreSQL of {place.unit} has no unix socket to be asked at"
 
 
-def tune(service: RunningService, accepts: Accepts) -> Adopted:
-    """Every parameter but those that the command or `ALTER SYSTEM` have set."""
+def _value(config: Config, name: str, default: str) -> str:
+    return plain(config.last(name, default))
+
+
+def _tunables(service: RunningService) -> Iterator[Tunable]:
+    """What the files do not have goes to the end of the main one; what the command or `ALTER SYSTEM` have
+    set stays."""
     config, tree = service.config, service.host.tree
     main = f"{_value(config, 'data_directory', dirname(config.main))}/postgresql.auto.conf"
-    by_sql = {line.name for line in gather(tree, main, syntax.read, syntax.includes).directives}
-    left = {p.name: _BY_SQL.format(p.name) for p in PARAMETERS if p.name in by_sql}
+    by_sql = {line.name for line in gather(tree, main, read, includes).directives}
     # Options that Debian starts a cluster with count more than any file.
     options = tree.content(f"{dirname(config.main)}/pg_ctl.conf")
     by_command = {name.replace("-", "_").lower() for line in options.splitlines()
                   if not line.lstrip().startswith("#") for name in _COMMAND.findall(line)}  # fmt: skip
-    left |= {p.name: _BY_COMMAND for p in PARAMETERS if p.name in by_command}
-    return map_directives(config, (_tunable(config, p) for p in PARAMETERS), accepts, left)
-
-
-def _value(config: Config, name: str, default: str) -> str:
-    return syntax.plain(config.last(name, default))
-
-
-def _tunable(config: Config, parameter: Parameter) -> Tunable:
-    """What the files do not have goes to the end of the main one."""
-    name, expression = parameter.name, syntax.written(parameter)
-    absent = last_line(config, parameter.stock, f"{name} = ", expression)
-    bare = _BARE.get(name, parameter.unit)
-    notation = Notation(lambda text: syntax.meaning(parameter, text, bare), lambda _: expression)
-    return Tunable(name, name, notation, absent=absent, last=True)
+    for parameter in PARAMETERS:
+        name, how = parameter.name, notation(parameter)
+        left = _BY_COMMAND if name in by_command else _BY_SQL.format(name) if name in by_sql else ""
+        absent = last_line(config, parameter.stock, f"{name} = ", how.write(name))
+        yield Tunable(name, name, how, absent=absent, last=True, left=left)
 
 
 ADOPTION = Adoption(
     known_as=Postgresql.title,
     units=("postgresql@*.service", "postgresql-*.service", "postgresql.service"),
-    paths=(
-        "etc/postgresql",
-        "var/lib/postgresql/*/*/postgresql.auto.conf",
-        "var/lib/pgsql/data/postgresql*.conf",
-        "var/lib/pgsql/*/data/postgresql*.conf",
-    ),
-    version="""for postgres in /usr/lib/postgresql/*/bin/postgres; do
-    version=${postgres#/usr/lib/postgresql/} version=${version%%/*}
-    [ -d "/etc/postgresql/$version" ] || continue
-    "$postgres" -V | sed 's,^postgres (PostgreSQL) \\([^ ]*\\).*,PostgreSQL \\1,'
-done
-for postgres in /usr/pgsql-*/bin/postgres /usr/bin/postgres; do
-    [ ! -x "$postgres" ] || [ ! -e /var/lib/pgsql ] || "$postgres" -V | sed 's,^postgres (,,; s,),,'
+    paths=("etc/postgresql", "var/lib/postgresql/*/*/postgresql.auto.conf",
+           "var/lib/pgsql/data/postgresql*.conf", "var/lib/pgsql/*/data/postgresql*.conf"),
+    version="""for directory in /usr/lib/postgresql/*/bin /usr/pgsql-*/bin /usr/bin; do
+    version=${directory#/usr/lib/postgresql/} place=/var/lib/pgsql
+    [ "$version" = "$directory" ] || place=/etc/postgresql/${version%%/*}
+    [ ! -x "$directory/postgres" ] || [ ! -d "$place" ] ||
+        "$directory/postgres" -V | sed 's,^postgres (PostgreSQL) \\([^ ]*\\).*,PostgreSQL \\1,'
 done""",
     find=find,
-    tune=tune,
-)
+    tunables=_tunables,
+)  # fmt: skip

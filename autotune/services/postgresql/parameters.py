@@ -1,17 +1,19 @@
-"""Parameters of PostgreSQL, what it takes of its host, and what PGTune advises."""
+"""Parameters of PostgreSQL, what it takes of its host, and what values mean."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
 from functools import partial
 
-from autotune.services.base import Needs, Settings, Value, guided, on_reload, on_restart
+from autotune.services.base import Needs, Parameter, Value, guided, on_reload, on_restart
+from autotune.services.directives import ON_OFF, Notation
 
 MANUAL = "PostgreSQL 15 documentation, Server Configuration"
 # What it says for a web application on SSDs: https://github.com/le0pard/pgtune
 PGTUNE = f"{MANUAL}; PGTune, type web"
 RISK = "asked for by name alone: a loss of power can lose or damage what was committed"
 restart, reload = partial(on_restart, source=MANUAL), partial(on_reload, source=MANUAL)
+risky = partial(on_reload, on_demand=True, source=f"{MANUAL}; {RISK}")
 advised, advised_restart = partial(on_reload, source=PGTUNE), partial(on_restart, source=PGTUNE)
 
 PARAMETERS = guided((
@@ -51,20 +53,17 @@ PARAMETERS = guided((
         low=0, high="max(16, 4 * cpus)", stock=8, recommended="max(2, cpus)"),
     advised("max_parallel_workers_per_gather", "Of these, those that help one query; 0: each runs alone.",
         low=0, high="max(4, cpus)", stock=2, recommended="min(4, max(1, cpus / 2))"),
-    reload("jit", "Whether costly queries are compiled; short ones only wait for it.",
-        choices=(True, False), stock=True),
+    reload("jit", "Whether costly queries are compiled; short ones only wait for it.", stock=True),
     # Autovacuum is never switched off: tables without it grow until they are no longer written to.
     restart("autovacuum_max_workers", "Tables that are vacuumed at one time.", low=1, high=10, stock=3),
     reload("autovacuum_vacuum_scale_factor", "Part of a table that is dead when it is vacuumed.",
         low=0.01, high=0.4, log=True, stock=0.2),
     reload("autovacuum_vacuum_cost_limit", "Work after which a vacuum rests; -1 is 200.",
         choices=(-1, 400, 1000, 2000), stock=-1),
-    on_reload("synchronous_commit", "Whether a commit waits until it is on disk.",
-        choices=("on", "local", "off"), stock="on", on_demand=True, source=f"{MANUAL}; {RISK}"),
-    on_reload("full_page_writes", "Whether WAL has whole pages after a checkpoint.",
-        choices=(True, False), stock=True, on_demand=True, source=f"{MANUAL}; {RISK}"),
-    on_reload("fsync", "Whether anything at all waits until it is on disk.",
-        choices=(True, False), stock=True, on_demand=True, source=f"{MANUAL}; {RISK}"),
+    risky("synchronous_commit", "Whether a commit waits until it is on disk.",
+        choices=("on", "local", "off"), stock="on"),
+    risky("full_page_writes", "Whether WAL has whole pages after a checkpoint.", stock=True),
+    risky("fsync", "Whether anything at all waits until it is on disk.", stock=True),
 ),
     capacity="shared_buffers+ max_connections work_mem+ effective_cache_size+ max_wal_size+"
     " checkpoint_timeout+ random_page_cost- effective_io_concurrency+ jit"
@@ -85,41 +84,55 @@ NEEDS = Needs(
     connections="max_connections - 3",  # superuser_reserved_connections
 )
 
-MB = 1024  # PGTune counts in kB
-WEB_CONNECTIONS, STOCK_CONNECTIONS = 200, 100
-STOCK_WORKERS = 8  # max_worker_processes where it says nothing of them
+# What begins with another 0 is octal.
+_AMOUNT = re.compile(
+    r"(-?(?!0[0-9])(?:[0-9]{1,15}(?:\.[0-9]{0,9})?|\.[0-9]{1,9})(?:[eE][+-]?[0-9])?)\s*([A-Za-z]*)"
+)
+# By what PostgreSQL calls them; KB is what we do.
+UNITS = {"": 1, "B": 1, "kB": 2**10, "KB": 2**10, "8kB": 2**13, "MB": 2**20, "GB": 2**30, "TB": 2**40,
+         "us": 1e-6, "ms": 1e-3, "s": 1, "min": 60, "h": 3600, "d": 86_400}  # fmt: skip
+# What a number without a unit counts, where that is not the parameter's.
+_BARE = {"shared_buffers": "8kB", "effective_cache_size": "8kB", "wal_buffers": "8kB",
+         "maintenance_work_mem": "kB"}  # fmt: skip
+_SWITCHES = {"on": True, "true": True, "yes": True, "1": True,
+             "off": False, "false": False, "no": False, "0": False}  # fmt: skip
+_WORDS = {word: "on" if on else "off" for word, on in _SWITCHES.items()} | {"pglz": "on"}
 
 
-def advice(facts: Mapping[str, float], running: Settings) -> dict[str, Value]:
-    """PGTune's rules for a web application on SSDs and Linux, as published in its source
-    (src/features/configuration/configurationSlice.js), for version 15 and later. ``max_connections`` that
-    the user has set is what it would be told."""
-    total, cpus = int(facts["memory"]) // 1024, int(facts["cpus"])
-    shared = total // 4
-    connections = int(running.get("max_connections", STOCK_CONNECTIONS))
-    if connections == STOCK_CONNECTIONS:
-        connections = WEB_CONNECTIONS
-    workers = cpus if cpus >= 4 else STOCK_WORKERS
-    work_mem = (total - shared) // ((connections + workers) * 3)
-    values: dict[str, Value] = {
-        "max_connections": connections,
-        "shared_buffers": shared // MB,
-        "effective_cache_size": total * 3 // 4 // MB,
-        "maintenance_work_mem": min(total // 16, 8192 * MB) // MB,
-        "checkpoint_completion_target": 0.9,
-        # 3 % of shared_buffers, 16 MB at most and from 14 MB on; less is what -1 comes to, 1/32.
-        "wal_buffers": 16 if 3 * shared // 100 > 14 * MB else -1,
-        "random_page_cost": 1.1,
-        "effective_io_concurrency": 200,
-        "work_mem": max(work_mem, 4 * MB),
-        "min_wal_size": 1024,
-        "max_wal_size": 4096,
-        "wal_compression": "lz4",
-        "jit": False,
-    }
-    if cpus >= 4:
-        values |= {"max_worker_processes": cpus, "max_parallel_workers": cpus,
-                   "max_parallel_workers_per_gather": min(4, -(-cpus // 2))}  # fmt: skip
-    if cpus >= 16:
-        values["autovacuum_max_workers"] = 5 if cpus >= 32 else 4
-    return values
+def plain(value: str) -> str:
+    """A value without its quotes."""
+    if not value.startswith("'"):
+        return value
+    return re.sub(r"''|\\(.)", lambda quoted: quoted[1] or "'", value[1:-1])
+
+
+def meaning(parameter: Parameter, text: str, bare: str) -> Value | None:
+    """What a value says, in the parameter's unit, a number without one in the unit ``bare``; ``None`` for
+    what is no whole number of them."""
+    text = plain(text).strip()
+    if isinstance(parameter.stock, bool):  # any beginning that no other has will do
+        meant = {on for word, on in _SWITCHES.items() if word.startswith(text.lower())}
+        return meant.pop() if len(meant) == 1 else None
+    if isinstance(parameter.stock, str):
+        return _WORDS.get(text.lower(), text.lower())
+    amount = _AMOUNT.fullmatch(text)
+    if amount is None or amount[2] not in UNITS:
+        return None
+    if text == "-1":
+        return -1
+    number = float(amount[1]) * UNITS[amount[2] or bare] / UNITS[parameter.unit]
+    if isinstance(parameter.stock, float):
+        return number
+    return round(number) if abs(number - round(number)) < 1e-9 else None
+
+
+def notation(parameter: Parameter) -> Notation:
+    """How files have its values."""
+    unit = {"KB": "kB"}.get(parameter.unit, parameter.unit)
+    bare = _BARE.get(parameter.name, parameter.unit)
+
+    def amount(name: str) -> str:
+        return f'({name} ~ "{unit}" if {name} > 0 else {name})' if unit else name
+
+    write = ON_OFF.write if isinstance(parameter.stock, bool) else amount
+    return Notation(lambda text: meaning(parameter, text, bare), write)

@@ -33,7 +33,7 @@ PARAMETERS = guided((
     on_restart("max_fast_inline", "Requests of one connection in a row before others have their turn.",
         low=1, high=100, log=True, stock=10, adopted=True, source=DOCS),
     on_restart("preload_app", "Whether the application is loaded before workers are forked, and shared.",
-        choices=(False, True), stock=False, adopted=True, source=DOCS),
+        stock=False, adopted=True, source=DOCS),
     # Short ones end what slow pages and slow clients have begun.
     on_restart("worker_timeout", "How long a silent worker may be at work before it is ended.",
         low=6, high=600, log=True, stock=60, unit="s", adopted=True, on_demand=True, source=DOCS),

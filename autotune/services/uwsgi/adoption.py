@@ -9,15 +9,7 @@ from autotune.services import app_server, unit_environment, unit_files
 from autotune.services.adoption import RunningHost, RunningService
 from autotune.services.app_server import Candidate
 from autotune.services.config_files import Config, Tree, gather
-from autotune.services.directives import (
-    NUMBER,
-    Absent,
-    Accepts,
-    Adopted,
-    Tunable,
-    below,
-    map_directives,
-)
+from autotune.services.directives import NUMBER, Absent, Tunable, below
 from autotune.services.uwsgi import syntax
 from autotune.services.uwsgi.service import INHERITED, PARAMETERS, UNIT, Uwsgi
 from autotune.strict import is_whole
@@ -79,35 +71,31 @@ def _listens(config: Config) -> str:
     return app_server.place_of((values or [f"/run/uwsgi/app/{name}/socket"])[0].replace("%n", name))
 
 
-def tune(service: RunningService, accepts: Accepts) -> Adopted:
+def _tunables(service: RunningService) -> Iterator[Tunable]:
     """Where a file says it last, or below the head of the section; what its environment says counts less,
     and what its command says may count more."""
     tree, config = service.host.tree, service.config
     environment = unit_environment.read(tree, service.unit)
     by_command = {syntax.called(word.lstrip("-")): word for word in _words(tree, service.unit)
                   if word.startswith("-")}  # fmt: skip
-    left: dict[str, str] = {}
     inherited = tree.content(INHERITED) if service.unit == UNIT else ""
     values = {line.name.text: line.arguments[0].text
               for line in syntax.read(inherited) if line.arguments}  # fmt: skip
-    tunables = []
     for parameter in PARAMETERS:
         name, option = parameter.name, parameter.name.replace("_", "-")
         value = values.get(option, environment.value(f"UWSGI_{name.upper()}"))
         default = int(value) if is_whole(value) else parameter.stock
-        line = rf'"\n{option} = " ~ {name}'
+        left = ""
         if option in by_command:
-            left[name] = app_server.said_by_command(by_command[option], config.main)
+            left = app_server.said_by_command(by_command[option], config.main)
         elif any(placed.directive.within for placed in config.called(option)):
-            left[name] = app_server.conditional(config.main)
-        else:
-            absent = Absent(default, below(syntax.SECTION), line)
-            tunables.append(Tunable(name, option, NUMBER, absent=absent, last=True))
-    return map_directives(config, tunables, accepts, left)
+            left = app_server.conditional(config.main)
+        absent = Absent(default, below(syntax.SECTION), rf'"\n{option} = " ~ {name}')
+        yield Tunable(name, option, NUMBER, absent=absent, last=True, left=left)
 
 
 ADOPTION = app_server.adoption(
-    Uwsgi, _candidates, tune,
+    Uwsgi, _candidates, tunables=_tunables,
     paths=("etc/uwsgi", "etc/uwsgi.ini", "etc/uwsgi.d", INHERITED[1:],
            *(f"{place}/*.ini" for place in ("home/*", *unit_environment.PLACES))),
     version="command -v uwsgi >/dev/null && echo uWSGI $(uwsgi --version)",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from autotune.services.base import Needs, guided, on_restart
+from autotune.services.base import Needs, accept_queue, guided, on_restart
 
 MANUAL = "varnish-cache.org, varnishd(1) 7.1"
 GUIDE = "varnish-cache.org, Users Guide"
@@ -27,8 +27,7 @@ PARAMETERS = guided((
         low=0, high=2000, stock=20),
     seconds("thread_pool_timeout", "Idle time after which a thread above the least number ends.",
         low=10, high=3600, stock=300),
-    option("listen_depth", "Connections that may wait to be accepted; the kernel caps it at somaxconn.",
-        low=64, high=65535, log=True, stock=1024, recommended=4096),
+    accept_queue("listen_depth", stock=1024, source=MANUAL),
     option("workspace_client", "Memory for the headers and VCL of a request.",
         low=9, high=512, log=True, stock=96, unit="KB"),
     option("workspace_backend", "Memory for the headers and VCL of a fetch.",
