@@ -142,9 +142,6 @@ def make_disk(plan: LabPlan, host: LabHost) -> None:
         private.read_text(encoding="ascii"), keys.public(private), keys.public(plan.names.key)
     )
     lay(directory / "upper", root(plan, host, texts, _LOWER), _LOWER)
-    inside = plan.names.directory.relative_to("/")
-    if inside.parts[0] in SHARED:  # a lab's hosts must not see one another
-        lay(directory / "upper", [Directory(str(inside), 0o700)], _LOWER)
     done.write_text(booted, encoding="ascii")
 
 
@@ -198,7 +195,14 @@ def _parents(upper: Path, directory: Path, lower: Path) -> None:
 
 def root(plan: LabPlan, host: LabHost, keys: HostKeys, lower: Path) -> list[Entry]:
     """What is laid over ``lower`` to make the root of ``host``, parents before children."""
-    return [*_hidden(lower), *_identity(plan, host, keys), *_boot(lower)]
+    return [*_hidden(lower), *_lab(plan), *_identity(plan, host, keys), *_boot(lower)]
+
+
+def _lab(plan: LabPlan) -> Iterator[Entry]:
+    """A lab's hosts must not see one another, wherever the lab is kept."""
+    inside = plan.names.directory.relative_to("/")
+    if inside.parts[0] in SHARED and not inside.is_relative_to(HIDDEN):
+        yield Directory(str(inside), 0o700)
 
 
 def _hidden(lower: Path) -> Iterator[Entry]:

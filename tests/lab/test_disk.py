@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -106,6 +107,28 @@ def test_parents_come_before_children(lower: Path) -> None:
     for path in paths:
         later = paths[paths.index(path) :]
         assert str(Path(path).parent) not in later
+
+
+@pytest.mark.parametrize(
+    ("directory", "seen"),
+    [
+        ("/var/lib/autotune/labs/shop", False),
+        ("/var/lib/lab", True),
+        ("/var/tmp/lab", True),
+        ("/work/lab", False),
+    ],
+)
+def test_a_lab_is_hidden_from_its_hosts_wherever_it_is(
+    lower: Path, tmp_path_factory: pytest.TempPathFactory, directory: str, seen: bool
+) -> None:
+    upper = tmp_path_factory.mktemp("upper")
+    lab = plan([WEB1], Path(directory))
+    disk.lay(upper, disk.root(lab, WEB1, KEYS, lower), lower)
+    inside = upper / directory[1:]
+    assert inside.is_dir() == seen
+    if seen:
+        assert not [*inside.iterdir()]
+        assert os.getxattr(inside, "trusted.overlay.opaque") == b"y"
 
 
 @pytest.mark.parametrize("module", ["pam_systemd.so", "pam_motd.so  motd=/run/motd.dynamic"])
