@@ -112,7 +112,7 @@ def measure(
         raise AutotuneError("--exit-code needs a capacity", hint="--at-least 1200/s --exit-code")
     request = measuring.requested(environment, config, against, repeat)
     bounds = ceilings.requested(environment, request, tier, concurrency) if closed or tier else None
-    confirm(environment.announce(), yes=yes)
+    confirm(environment.announce(study=False), yes=yes)
     directory = new_directory(studies, f"{environment.file.target.name}-measured")
     with reporting(environment, directory, Detail(verbose)) as progress:
         if bounds is not None:
@@ -150,6 +150,6 @@ def sweep(
     file, requested = request.from_options(target, over, hosts, with_, rate, repeat, peak=peak)
     environment = prepare(file)
     plan = request.plan_of_request(file, requested, environment.space)
-    confirm(f"{environment.announce()}\n{request.size_text(plan)}", yes=yes)
+    confirm(f"{environment.announce(study=False)}\n{request.size_text(plan)}", yes=yes)
     directory = new_directory(studies, request.directory_name(target, file))
     run_sweep_session(environment, plan, directory, html, json_=json_, detail=Detail(verbose))

@@ -196,7 +196,7 @@ def explain(
             explaining.check_measurable(directory)
         environment = start.finished(directory)
         if measure:
-            confirm(environment.announce(), yes=yes)
+            confirm(environment.announce(study=False), yes=yes)
             with reporting(environment, directory, Detail(verbose)) as progress:
                 explaining.reduce(environment, directory, progress, most)
         explanation = explaining.explain(environment, directory)

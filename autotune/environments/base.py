@@ -109,8 +109,9 @@ class Environment(Protocol):
         """What was taken out of the space because these hosts cannot do it, a line each."""
         ...
 
-    def announce(self) -> str:
-        """One sentence before the first request: where load goes, how much of it, for how long."""
+    def announce(self, *, study: bool = True) -> str:
+        """One sentence before the first request: where load goes, how much of it, and, of a
+        ``study``, for how long: what only measures does not take its time."""
         ...
 
     def software(self) -> Mapping[str, Mapping[str, str]]:

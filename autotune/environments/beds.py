@@ -51,8 +51,8 @@ class Beds:
     def dropped(self) -> tuple[str, ...]:
         return (*self.first.dropped, *self.differing)
 
-    def announce(self) -> str:
-        lines = dict.fromkeys(each.announce() for each in self.environments.values())
+    def announce(self, *, study: bool = True) -> str:
+        lines = dict.fromkeys(each.announce(study=study) for each in self.environments.values())
         return "\n".join([f"Test beds, all at once: {', '.join(self.environments)}.", *lines])
 
     def software(self) -> Mapping[str, Mapping[str, str]]:

@@ -53,12 +53,15 @@ class CommandEnvironment:
     argv: tuple[str, ...]
     dropped: tuple[str, ...] = ()
 
-    def announce(self) -> str:
+    def announce(self, *, study: bool = True) -> str:
         budget = self.file.target.budget
+        called = f"{shlex.join(self.argv)} is called in {self.directory}"
+        if not study:
+            return f"{called}."
         return (
-            f"{shlex.join(self.argv)} is called in {self.directory}, for up to "
-            f"{plural(budget.trials, 'configuration')} and about {plural(budget.time / 60, 'minute')}; "
-            "proving the best of them takes more calls, in that time."
+            f"{called}, for up to {plural(budget.trials, 'configuration')} and about "
+            f"{plural(budget.time / 60, 'minute')}; proving the best of them takes more calls, in that "
+            "time."
         )
 
     def software(self) -> dict[str, dict[str, str]]:

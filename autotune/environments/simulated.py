@@ -63,12 +63,12 @@ class SimulatedEnvironment:
     noise: NoiseModel
     dropped: tuple[str, ...] = ()
 
-    def announce(self) -> str:
+    def announce(self, *, study: bool = True) -> str:
         target = self.file.target
+        lasting = f", {plural(target.budget.time / 60, 'minute')}," if study else ""
         return (
             f"No host is touched and no load is sent: {target.name} is a model of a stack, its "
-            f"readings are the model's, and its time, {plural(target.budget.time / 60, 'minute')}, is "
-            "virtual."
+            f"readings are the model's, and its time{lasting} is virtual."
         )
 
     def software(self) -> dict[str, dict[str, str]]:

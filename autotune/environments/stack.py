@@ -81,14 +81,15 @@ class StackEnvironment:
     own: Mapping[str, Own]
     dropped: tuple[str, ...] = ()
 
-    def announce(self) -> str:
+    def announce(self, *, study: bool = True) -> str:
         target = self.file.target
         load, entry = target.load, entry_tiers(target)[0]
         of_target.request(self.file, self.lay_out("<study>/run"))  # fails now, or not in the study
         asked = f"for {load.url}" if load.url else f"path {load.path}"
+        lasting = f" for about {plural(target.budget.time / 60, 'minute')}" if study else ""
         announced = (
             f"Load goes to tier {entry} on {', '.join(addresses(target))}, {asked}, and nowhere else: up "
-            f"to {load.max_rate:g} requests/s for about {plural(target.budget.time / 60, 'minute')}."
+            f"to {load.max_rate:g} requests/s{lasting}."
         )
         if load.insecure:
             announced += f"\n{INSECURE}."

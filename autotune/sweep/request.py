@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from autotune.errors import AutotuneError
+from autotune.report import format as fmt
 from autotune.services.base import Value
 from autotune.space.dimension import Dimension
 from autotune.space.space import Space
@@ -283,6 +284,8 @@ def size_text(plan: Plan) -> str:
     """The size of it, before it begins."""
     readings = f"{plural(len(plan.rates), 'reading')} of {plan.seconds:g} s"
     kind = readings if plan.rates else "a search for its capacity"
+    seconds = len(plan.points) * plan.repeat * len(plan.rates) * plan.seconds
     measurements = f"{len(plan.points) * plan.repeat} × {kind}"
     points = plural(len(plan.points), "point")
-    return f"{points}, each measured {plural(plan.repeat, 'time')}: {measurements}."
+    load = f", {fmt.duration(seconds)} under load" if seconds else ""
+    return f"{points}, each measured {plural(plan.repeat, 'time')}: {measurements}{load}."

@@ -13,6 +13,7 @@ from autotune.environments.base import prepare
 from autotune.environments.load_session import LoadSession
 from autotune.measure.reading import Reading
 from autotune.measure.warmup import warm_up
+from autotune.report.format import share
 from autotune.space.space import Infeasible
 from autotune.study import trial as trials
 from autotune.study.context import ProgressReporter, TrialContext, open_study, opened
@@ -56,24 +57,32 @@ def narrowed(file: TargetFile, hosts: Hosts) -> TargetFile:
 
 
 def _measure(context: TrialContext, plan: Plan, point: Point, measurement: Measurement) -> None:
+    outcome = ""
     if plan.rates:
-        trial = _offer_rates(context, plan, point, measurement)
+        trial, outcome = _offer_rates(context, plan, point, measurement)
     else:
         trial = trials.run(Measure(Phase.MEASURE, {**context.space.baseline, **point.settings}),
                            context, None, None)  # fmt: skip
     context.store.swept(trial, measurement.point, measurement.repeat)
     labels = [f"{name} {label}" for name, label in point.labels.items()]
     labels += [f"{count} {tier}" for tier, count in point.hosts.items()]
-    failure = f": {trial.failure}" if trial.failure else ""
-    repeat = f"repeat {measurement.repeat + 1}/{plan.repeat}"
-    context.progress.note(f"[{repeat}] {', '.join(labels)}{failure}")
+    order = [planned for _, block in blocks(plan) for planned in block]
+    place = f"[{order.index(measurement) + 1}/{len(order)}]"
+    context.progress.note(f"{place} {', '.join(labels)}: {_outcome(trial) or outcome}")
     context.spent()
+
+
+def _outcome(trial: Trial) -> str:
+    """A capacity, or why there is none; nothing for a point that was offered set rates."""
+    if trial.peak is not None and trial.peak.feasible:
+        return f"capacity {trial.peak.peak:.0f}/s"
+    return trial.failure or (trial.peak.verdict if trial.peak else "")
 
 
 def _offer_rates(
     context: TrialContext, plan: Plan, point: Point, measurement: Measurement
-) -> Trial:
-    """Deploy the point and offer it every rate, in an order of its own."""
+) -> tuple[Trial, str]:
+    """Deploy the point and offer it every rate, in an order of its own. With what came of each."""
     store = context.store
     try:
         candidate = context.space.candidate({**context.space.baseline, **point.settings})
@@ -82,13 +91,14 @@ def _offer_rates(
     except Infeasible as error:
         candidate, failure = context.space.candidate({}), f"not possible: {error}"
     trial = store.begin(Phase.MEASURE, candidate)
+    outcome = ""
     if failure is None:
         failure = _deploy(context, trial)
     if failure is not None:
         store.failed(trial, failure)
     else:
-        _load(context, plan, trial, measurement)
-    return store.state.by_number(trial.number)
+        outcome = _load(context, plan, trial, measurement)
+    return store.state.by_number(trial.number), outcome
 
 
 def _deploy(context: TrialContext, trial: Trial) -> str | None:
@@ -103,7 +113,8 @@ def _deploy(context: TrialContext, trial: Trial) -> str | None:
     return None
 
 
-def _load(context: TrialContext, plan: Plan, trial: Trial, measurement: Measurement) -> None:
+def _load(context: TrialContext, plan: Plan, trial: Trial, measurement: Measurement) -> str:
+    """``SLO met at 200/s, 12 % late or failed at 1000/s``."""
     session, recorder = context.session, trials.TrialRecorder(context, trial)
     assert isinstance(session, LoadSession), "only stacks are offered set rates"
 
@@ -113,7 +124,12 @@ def _load(context: TrialContext, plan: Plan, trial: Trial, measurement: Measurem
     warm_up(probe, session.meter.lookups, max(plan.rates), max_rate=session.limits.max_rate)
     session.meter.drain()
     seed = f"{plan.seed} {measurement.point} {measurement.repeat}"
-    met = session.slo.met
+    outcome: dict[float, str] = {}
     for rate in random.Random(seed).sample(plan.rates, len(plan.rates)):  # noqa: S311  # an order
-        if not met(session.read(rate, plan.seconds, recorder, PURPOSE).reading):
+        reading = session.read(rate, plan.seconds, recorder, PURPOSE).reading
+        if session.slo.met(reading):
+            outcome[rate] = f"SLO met at {rate:g}/s"
+        else:
+            outcome[rate] = f"{share(reading.fraction, 1)} late or failed at {rate:g}/s"
             session.meter.drain()
+    return ", ".join(outcome[rate] for rate in plan.rates)

@@ -37,7 +37,11 @@ def test_a_grid_is_measured_drawn_and_told(tmp_path: Path) -> None:
         "sweep", target, *OVER, "--hosts", "web=1,2", "--rate", 800, "--rate", 1500,
         "--repeat", 2, "--yes", "--json", "--studies", studies,
     )  # fmt: skip
-    assert "8 points, each measured 2 times" in done.stderr
+    size = "8 points, each measured 2 times: 16 × 2 readings of 5 s, 2 min 40 s under load."
+    assert size in done.stderr
+    assert "its time is virtual." in done.stderr
+    places = re.findall(r"^\[(\d+)/16\] .* at 800/s, .* at 1500/s$", done.stderr, re.M)
+    assert [*map(int, places)] == [*range(1, 17)]
     found = printed("sweep", done.stdout)
     assert found["left"] == 0
     assert len(found["points"]) == 16
@@ -66,6 +70,7 @@ def test_peaks_of_deployments(tmp_path: Path) -> None:
         "--repeat", 1, "--yes", "--json", "--studies", tmp_path / "studies",
     )  # fmt: skip
     found = printed("sweep", done.stdout)
+    assert re.search(r"^\[2/2\] service .*: capacity \d+/s$", done.stderr, re.M)
     peaks = {point["at"]["service"]: point["peak"]["value"] for point in found["points"]}
     assert set(peaks) == {"nginx, nginx+php-fpm", "apache, nginx+php-fpm"}
     assert found["best"]["at"]["service"] == max(peaks, key=lambda name: peaks[name])
