@@ -11,10 +11,11 @@ from typer.main import get_command
 
 from autotune.cli import app
 from autotune.cli.help import GROUPS
-from scripts import parameter_reference
+from scripts import parameter_reference, reference_results
 from scripts.cli_reference import FILE, MANUAL, REPOSITORY, commands, manual, text
 
 DOCS = FILE.parent
+SWEEPS = REPOSITORY / "targets" / "sweeps"
 REFERENCE = text()
 
 
@@ -31,6 +32,13 @@ def test_the_man_page_is_what_help_says() -> None:
 def test_the_page_of_parameters_is_the_catalogue() -> None:
     page = parameter_reference.FILE.read_text()
     assert page == parameter_reference.text(), "run python -m scripts.parameter_reference"
+
+
+def test_the_page_of_reference_figures_is_what_was_recorded() -> None:
+    page = reference_results.FILE.read_text()
+    assert page == reference_results.text(), "run python -m scripts.reference_results"
+    for name in reference_results.notes()["figures"]:
+        assert (SWEEPS / f"lab-{name}.yaml").exists()
 
 
 def test_help_has_every_command_in_one_group() -> None:
