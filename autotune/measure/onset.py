@@ -14,11 +14,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from math import log
-from typing import Final
+from math import exp, inf, log
+from typing import Final, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
+from autotune.measure import logit_normal
 from autotune.measure.noise import REACH, STEP, Array
 
 OFFSETS: Final[Array] = np.arange(-REACH, REACH + 1, dtype=np.float64) * STEP
@@ -33,16 +35,17 @@ class Shape:
     is there at any load. ``lead``: seconds of load before a reading counts (its warm-up), or
     ``None`` for a server whose overload is no growing backlog but the failure of most requests.
     ``grades``: 1 / variance of a reading's log fraction beyond that of counting, unless violations
-    come in ``bursts``, those of a queue's busy periods, which take their time to appear; without them
-    a reading shows the long run's fraction at once. The number says how fast far below saturation
-    requests come to be late each by its own service: 0 where services are short beside the limit.
+    come in ``bursts``, those of a queue's busy periods, which take their time to appear; without
+    them a reading shows the long run's fraction at once. The ``floor`` of bursts is what services
+    make late by themselves: with one, a request that waited nearly up to the limit may be late by its
+    service, so that violations set in softly; without, services are short beside the limit.
     """
 
     slope: float
     floor: float = 0.0
     lead: float | None = 1.5
     grades: float = 9.0
-    bursts: float | None = None
+    bursts: bool = False
 
 
 SHAPES: Final = (
@@ -68,25 +71,22 @@ SHAPES: Final = (
     Shape(60.0, lead=None),
     Shape(250.0, lead=None),
     *(
-        Shape(slope, floor, lead=1.0, bursts=bursts)
-        for floor, bursts in ((0.0, 0.0), (0.005, 0.2))
+        Shape(slope, floor, lead=1.0, bursts=True)
+        for floor in (0.0, 0.005)
         for slope in (2.5, 5.0, 8.0, 12.5, 20.0, 30.0, 45.0, 70.0, 110.0, 180.0, 300.0)
     ),
 )
 FLAT: Final[Array] = np.array([1.3, 2.0, 4.0, 10.0, 30.0, 100.0])
 """Servers that never meet the objective: their fraction over the allowed one, at any load."""
 
-_UNQUEUED, _ODD = (
-    0.1,
-    0.3,
-)  # weights of failing at once in overload; of a floor, of short busy periods
+# How common a shape is among servers of its slope, to a queue with services that matter.
+_SHORT, _UNQUEUED, _ODD = 0.1, 0.3, 0.1  # one with short services; what is no queue; with a floor
 
 
 def _common(shape: Shape) -> float:
-    """How common a shape is among servers of its slope, to one that shows the long run at once."""
-    if shape.lead is None or shape.bursts == 0.0:
-        return _UNQUEUED
-    return _ODD if shape.floor else 1.0
+    if shape.bursts:
+        return 1.0 if shape.floor else _SHORT
+    return _ODD if shape.floor else _UNQUEUED
 
 
 _COMMON: Final[Array] = np.array([_common(shape) for shape in SHAPES])
@@ -100,7 +100,14 @@ _ROUGH = 3.0  # grades of good answers in overload
 # Fitted to counts of queues with 1 to 8 servers, simulated request by request at 0.7 to 1.6 of the peak
 # for limits of 50 to 200 ms.
 _AT_LEAST, _BELOW, _OVERLOADED = 0.8, 0.5, 0.2
+# Sd of the logit of a reading's fraction where services make violations set in softly, for a reading of
+# 60 limits' lengths at the peak; how it falls with the length and with spare utilisation, and grows with
+# the requests in a limit's length. Fitted by likelihood to counts of queues with 1 to 8 servers and
+# services of a tenth of the limit, simulated request by request at 0.9 to 1.1 of the peak.
+_SPREAD_OUT, _AVERAGED, _SLOWER, _SPARED = 2.0, 0.34, 0.14, 0.03
+_LEVELS = 5  # points of the services' distribution
 _BURSTY = 5.0  # variance of the log fraction that readings show where busy periods are few
+_NONE: Final[Array] = np.full(OFFSETS.size, np.nan)
 _MOMENTS = 16  # points of a reading at which its fraction is averaged
 
 
@@ -125,19 +132,36 @@ class Onset:
     """What readings of some length show of each shape, ``[shape, offset]``.
 
     ``fraction``: expected fraction of violations; NaN in abrupt overload, which leaves it open.
-    ``likeness``: correlation of any two requests of a reading.
+    ``likeness``: correlation of any two requests of a reading, which the shapes in ``soft`` leave out.
     """
 
     fraction: Array
     likeness: Array
+    soft: Soft | None = None
+
+
+@dataclass(frozen=True)
+class Soft:
+    """Where violations set in softly the logit of a reading's fraction is normal, ``[shape, offset]`` of
+    the ``shapes`` that are marked: with mean ``centre`` and sd ``spread``."""
+
+    shapes: NDArray[np.bool_]
+    centre: Array
+    spread: Array
 
 
 @lru_cache(maxsize=64)
 def onset(allowed: float, limit: float, seconds: float, *, waits: bool = True) -> Onset:
     """What readings of ``seconds`` show; errors, which are no ``waits``, do not share busy periods."""
-    shapes = SHAPES if waits else [replace(shape, bursts=None) for shape in SHAPES]
+    shapes = SHAPES if waits else [replace(shape, bursts=False) for shape in SHAPES]
     rows = [_row(shape, allowed, limit, seconds) for shape in shapes]
-    return Onset(*(np.asarray(table) for table in zip(*rows, strict=True)))
+    fraction, likeness, spread = (np.asarray(table) for table in zip(*rows, strict=True))
+    soft = ~np.isnan(spread[:, 0])
+    if not soft.any():
+        return Onset(fraction, likeness)
+    inside = np.clip(fraction[soft], 1e-9, 1.0 - 1e-9)
+    centre = logit_normal.centre(inside, spread[soft])
+    return Onset(fraction, likeness, Soft(soft, centre, spread[soft]))
 
 
 def grain(violations: float) -> Array:
@@ -145,13 +169,21 @@ def grain(violations: float) -> Array:
     capacity does not vary, where ``violations`` are expected.
     """
     slopes = np.array([shape.slope for shape in SHAPES])
-    rough = np.array(
-        [_BURSTY if shape.bursts is not None else 1.0 / shape.grades for shape in SHAPES]
-    )
+    rough = np.array([_BURSTY if shape.bursts else 1.0 / shape.grades for shape in SHAPES])
     return np.asarray(np.sqrt(1.0 / max(violations, 0.1) + rough) / slopes)
 
 
-def _row(shape: Shape, allowed: float, limit: float, seconds: float) -> tuple[Array, Array]:
+class _Row(NamedTuple):
+    """Of one shape: what `Onset` has, and the spread of `Soft`."""
+
+    fraction: Array
+    likeness: Array = _NONE
+    spread: Array = _NONE
+
+
+def _row(shape: Shape, allowed: float, limit: float, seconds: float) -> _Row:
+    if shape.bursts:
+        return _queued(shape, allowed, limit, seconds)
     floor = shape.floor * allowed
     height = log(1.0 / (allowed - floor))
     decay = shape.slope / (1.0 - shape.floor) + height
@@ -161,27 +193,67 @@ def _row(shape: Shape, allowed: float, limit: float, seconds: float) -> tuple[Ar
         fraction = np.where(utilisation < 1.0, steady, np.nan)
     else:
         late = _late(utilisation, decay, limit, shape.lead, seconds)
-        if shape.bursts is None:
-            late = np.maximum(late, _settled(utilisation, decay, limit, seconds))
+        late = np.maximum(late, _settled(utilisation, decay, limit, seconds))
         fraction = floor + (1.0 - floor) * late
-    if shape.bursts is not None:
-        return fraction, _shared(utilisation, decay, limit, shape.bursts, seconds)
     few, many = fraction / (fraction + shape.grades), (1.0 - fraction) / (1.0 - fraction + _ROUGH)
-    return fraction, np.where(fraction < 0.5, few, many)
+    return _Row(fraction, np.where(fraction < 0.5, few, many))
 
 
-def _late(utilisation: Array, decay: float, limit: float, lead: float, seconds: float) -> Array:
-    """Mean chance of a wait above ``limit`` in ``seconds`` of load that follow ``lead`` seconds.
+def _queued(shape: Shape, allowed: float, limit: float, seconds: float) -> _Row:
+    """A queue's row: a request is late if its wait and its service, exponential, exceed the limit."""
+    assert shape.lead is not None
+    services = log(1.0 / (shape.floor * allowed)) if shape.floor else inf
+    spare, steepness = _at_peak(allowed, services)
+    decay = shape.slope / steepness + spare
+    utilisation = (1.0 - spare / decay) * np.exp(OFFSETS)
+    if services == inf:
+        fraction = _late(utilisation, decay, limit, shape.lead, seconds)
+        return _Row(fraction, _shared(utilisation, decay, limit, seconds))
+    nodes, weights = np.polynomial.legendre.leggauss(_LEVELS)
+    served = (nodes + 1.0) / 2.0  # of the limit
+    weights = weights / 2.0 * services * np.exp(-services * served)
+    waits = [_late(utilisation, decay, limit, shape.lead, seconds, 1.0 - part) for part in served]
+    fraction = np.minimum(np.exp(-services) + weights @ np.array(waits), 1.0)
+    below = np.clip(decay * (1.0 - utilisation), 0.0, 14.0)
+    spread = _SPREAD_OUT * (60.0 * limit / seconds) ** _AVERAGED * (decay / 30.0) ** _SLOWER
+    spread = np.minimum(spread * np.exp(-_SPARED * (below - spare)), logit_normal.WIDEST)
+    return _Row(fraction, spread=spread)
 
-    In the long run a wait exceeds ``limit`` with chance ``exp(-decay * spare utilisation)``.
+
+def _at_peak(allowed: float, services: float) -> tuple[float, float]:
+    """Spare utilisation at the peak, times the decay of waits, and d log fraction over it.
+
+    Waits decay at ``spare`` and services at ``services`` for each limit's length: their sum exceeds
+    the limit with chance ``(services exp(-spare) - spare exp(-services)) / (services - spare)``.
+    """
+    if services == inf:
+        return log(1.0 / allowed), 1.0
+    own = exp(-services)
+
+    def late(spare: float) -> float:
+        return (services * exp(-spare) - spare * own) / (services - spare)
+
+    low, high = 0.0, services * (1.0 - 1e-6)
+    for _ in range(60):
+        spare = (low + high) / 2.0
+        low, high = (spare, high) if late(spare) > allowed else (low, spare)
+    growth = (-services * exp(-spare) - own) / (services - spare) + allowed / (services - spare)
+    return spare, -growth / allowed
+
+
+def _late(
+    utilisation: Array, decay: float, limit: float, lead: float, seconds: float, part: float = 1.0
+) -> Array:
+    """Mean chance of a wait above ``part`` of ``limit`` in ``seconds`` of load that follow ``lead``
+    seconds. In the long run a wait exceeds ``limit`` with chance ``exp(-decay * spare utilisation)``.
     """
     from scipy.special import log_ndtr, ndtr  # not loaded by what measures nothing: `check`, `plan`
 
     drift = (utilisation - 1.0)[:, None]
     t = lead + seconds * (np.arange(_MOMENTS) + 0.5) / _MOMENTS
     spread = np.sqrt(2.0 * limit / decay * t)
-    free = ndtr((drift * t - limit) / spread)
-    image = drift * decay + log_ndtr(-(limit + drift * t) / spread)
+    free = ndtr((drift * t - part * limit) / spread)
+    image = part * drift * decay + log_ndtr(-(part * limit + drift * t) / spread)
     return np.asarray(np.minimum(free + np.exp(np.minimum(image, 0.0)), 1.0).mean(axis=1))
 
 
@@ -193,13 +265,12 @@ def _settled(utilisation: Array, decay: float, limit: float, seconds: float) -> 
     return np.asarray(np.exp(-decay * spare))
 
 
-def _shared(utilisation: Array, decay: float, limit: float, bursts: float, seconds: float) -> Array:
-    """Likeness of the requests of a reading of a queue.
+def _shared(utilisation: Array, decay: float, limit: float, seconds: float) -> Array:
+    """Likeness of the requests of a reading of a queue whose services are short.
 
     It falls with the number of relaxation times that the reading lasts: those of the reflected
     Brownian motion, its variance over the square of its drift (Harrison 1985).
     """
     times = (utilisation - 1.0) ** 2 * decay / 2.0 / limit * seconds
-    below = times * (_BELOW + bursts * times)
-    renewed = np.where(utilisation < 1.0, below, _OVERLOADED * times)
+    renewed = np.where(utilisation < 1.0, _BELOW * times, _OVERLOADED * times)
     return np.asarray(1.0 / (1.0 + _AT_LEAST + renewed))

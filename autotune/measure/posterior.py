@@ -3,7 +3,7 @@
 Requests of one reading share its fate: a busy period makes many of them late together. Counts are
 beta-binomial, with the fraction that a server is expected to violate and the ``likeness``, the
 correlation of any two requests of the reading: 0 for requests independent of each other, 1 for all
-or nothing.
+or nothing. Where services make violations set in softly, they are binomial with a logit-normal fraction.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from autotune.estimate import WITHIN_90, Estimate
-from autotune.measure import onset
+from autotune.measure import logit_normal, onset
 from autotune.measure.noise import EFFECTS, REACH, STEP, Array, Noise, blur
 
 if TYPE_CHECKING:
@@ -36,6 +36,8 @@ def chance(violations: float, intended: float, expected: onset.Onset) -> Array:
     open_ended = np.where(left_open, 1.0, _LOOSE * expected.fraction)
     fraction = np.where(left_open, 0.5, expected.fraction)
     fitted = _counted(violations, intended, fraction, np.where(left_open, 0.5, expected.likeness))
+    if (soft := expected.soft) is not None:
+        fitted[soft.shapes] = logit_normal.chance(violations, intended, soft.centre, soft.spread)
     fitted = (1.0 - open_ended) * fitted + open_ended * failing
     return np.asarray((1.0 - _LAPSE) * fitted + _LAPSE * anything)
 
@@ -61,7 +63,10 @@ def _beyond(share: float, expected: onset.Onset) -> Array:
     fraction = np.clip(expected.fraction, _LEAST, 1.0 - _LEAST)
     weight = 1.0 / np.clip(expected.likeness, _LEAST, 1.0 - _LEAST) - 1.0
     within = betainc(weight * fraction, weight * (1.0 - fraction), share)
-    return np.asarray(np.where(np.isnan(within), 0.0, 1.0 - within))
+    beyond = np.where(np.isnan(within), 0.0, 1.0 - within)
+    if (soft := expected.soft) is not None:
+        beyond[soft.shapes] = logit_normal.beyond(share, soft.centre, soft.spread)
+    return np.asarray(beyond)
 
 
 def _counted(violations: float, intended: float, fraction: Array, likeness: Array) -> Array:

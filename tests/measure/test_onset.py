@@ -1,14 +1,17 @@
 from __future__ import annotations
 
-from math import log
+from math import exp, log
 
 import numpy as np
 import pytest
 
-from autotune.measure import onset
+from autotune.measure import Slo, logit_normal, onset
 from autotune.measure.noise import REACH, STEP
+from bench.queues import LiveBench
+from bench.servers import Server
 
 ALLOWED, LIMIT = 0.01, 0.05
+SOFT_SLOPE = 0.8  # of the rate that the limit's length holds: its decay, soft as services make it
 
 
 @pytest.mark.parametrize("seconds", [0.5, 2.0, 10.0])
@@ -28,7 +31,8 @@ def test_the_slope_at_the_peak_is_the_shapes_own() -> None:
     table = np.log(onset.onset(ALLOWED, LIMIT, 5000.0).fraction[:, REACH - 1 : REACH + 1])
     slopes = np.diff(table, axis=1)[:, 0] / 0.005
     wanted = [shape.slope for shape in onset.SHAPES]
-    plain = [not shape.floor for shape in onset.SHAPES]  # a floor's slope changes within a step
+    # A floor's slope changes within a step.
+    plain = [not shape.floor or (shape.bursts and shape.slope < 20.0) for shape in onset.SHAPES]
     assert slopes[plain] == pytest.approx(np.array(wanted)[plain], rel=0.01)
 
 
@@ -38,9 +42,8 @@ def test_overload_seen_for_longer_is_seen_more() -> None:
     assert np.all(long > short)
 
 
-@pytest.mark.parametrize("kind", sorted({s.bursts for s in onset.SHAPES if s.bursts is not None}))
-def test_a_reading_shares_its_fate_the_more_the_longer_busy_periods_last(kind: float) -> None:
-    bursts = [i for i, shape in enumerate(onset.SHAPES) if shape.bursts == kind]
+def test_a_reading_shares_its_fate_the_more_the_longer_busy_periods_last() -> None:
+    bursts = [i for i, shape in enumerate(onset.SHAPES) if shape.bursts and not shape.floor]
     shown = onset.onset(ALLOWED, LIMIT, 2.0)
     at_peak = shown.likeness[bursts, REACH]
     assert len(bursts) > 4
@@ -48,6 +51,17 @@ def test_a_reading_shares_its_fate_the_more_the_longer_busy_periods_last(kind: f
     assert np.all((shown.likeness[bursts] >= 0.0) & (shown.likeness[bursts] <= 1.0))
     longer = onset.onset(ALLOWED, LIMIT, 20.0).likeness[bursts, REACH]
     assert np.all(longer < at_peak)
+
+
+@pytest.mark.parametrize("allowed", [0.3, 0.05, 0.01, 0.0001])
+def test_a_soft_onset_scatters_less_the_longer_a_reading_is(allowed: float) -> None:
+    short, long = (onset.onset(allowed, LIMIT, seconds).soft for seconds in (2.0, 20.0))
+    assert short
+    assert long
+    assert np.all(np.diff(short.spread[:, REACH]) > 0.0)
+    assert np.all(long.spread < short.spread)
+    assert np.all((long.spread > 0.3) & (short.spread < logit_normal.WIDEST))
+    assert onset.onset(allowed, LIMIT, 2.0, waits=False).soft is None
 
 
 def test_likeness_is_that_of_a_queue_simulated_request_by_request() -> None:
@@ -65,12 +79,33 @@ def test_likeness_is_that_of_a_queue_simulated_request_by_request() -> None:
     mean = float(np.mean(shares))
     counting = mean * (1.0 - mean) / (1.2 * peak * seconds)
     likeness = (float(np.var(shares)) - counting) / (mean * (1.0 - mean))
-    shape = [i for i, s in enumerate(onset.SHAPES) if s.bursts == 0.0 and s.slope == 5.0]
+    shape = [i for i, s in enumerate(onset.SHAPES) if s.bursts and not s.floor and s.slope == 5.0]
     assert len(shape) == 1
     shown = onset.onset(ALLOWED, LIMIT, seconds)
     at = REACH + round(log(1.2) / STEP)
     assert shown.fraction[shape, at] == pytest.approx(mean, rel=0.2)
     assert shown.likeness[shape, at] == pytest.approx(likeness, rel=0.35)
+
+
+@pytest.mark.parametrize("offset", [-0.06, 0.0])
+def test_counts_are_those_of_a_queue_whose_services_matter(offset: float) -> None:
+    """Four workers, services of 5 ms, simulated request by request: how often nothing is late, and
+    how often more than the allowed fraction."""
+    server, slo = Server(workers=4), Slo(quantile=0.99, limit=LIMIT, errors=0.001)
+    bench = LiveBench(server, slo, np.random.default_rng(3), noise=0.0, disturbed=0.0)
+    peak, seconds = server.peak(slo), 2.0
+    readings = [bench(peak * exp(offset), seconds) for _ in range(250)]
+    least = np.mean([reading.violations == 0 for reading in readings])
+    most = np.mean([reading.fraction > ALLOWED for reading in readings])
+    slope = SOFT_SLOPE * LIMIT * peak
+    slopes = [shape.slope for shape in onset.SHAPES if shape.bursts and shape.floor]
+    shape = min(range(len(slopes)), key=lambda i: abs(log(slopes[i] / slope)))
+    soft, at = onset.onset(ALLOWED, LIMIT, seconds).soft, REACH + round(offset / STEP)
+    assert soft
+    counts = soft.centre[shape, at], soft.spread[shape, at]
+    requests = peak * exp(offset) * seconds
+    assert logit_normal.chance(0.0, requests, *counts) == pytest.approx(least, abs=0.1)
+    assert logit_normal.beyond(ALLOWED, *counts) == pytest.approx(most, abs=0.05)
 
 
 def test_before_any_reading_a_faster_server_is_expected_to_be_steeper() -> None:

@@ -1,0 +1,71 @@
+"""Counts whose fraction varies over orders of magnitude: binomial, with a logit-normal fraction.
+
+A queue's wait crosses the limit for a moment or for seconds, and requests that waited nearly that long
+are late now and then: most readings near the peak hold fewer violations than the mean, a few hold many
+times as many. A beta distribution of the same mean has a shorter tail and takes the many readings that
+hold few for a higher peak.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from math import log, pi
+
+import numpy as np
+
+from autotune.measure.noise import Array
+
+WIDEST = 5.0  # sd of a logit; beyond it all look alike
+_SPREADS = np.linspace(0.2, WIDEST, 17)
+_CENTRES = np.linspace(-45.0, 30.0, 751)
+_EULER = 0.5772156649015329
+_GUMBEL = pi**2 / 6.0
+
+
+def centre(fraction: Array, spread: Array) -> Array:
+    """Mean of the logit such that the fraction's own mean is ``fraction``; ``spread``: its sd."""
+    logits = np.log(fraction) - np.log1p(-fraction)
+    at_spreads = np.array([np.interp(logits, means, _CENTRES) for means in _means()])
+    place = (np.clip(spread, _SPREADS[0], _SPREADS[-1]) - _SPREADS[0]) / (_SPREADS[1] - _SPREADS[0])
+    low = np.minimum(place.astype(int), _SPREADS.size - 2)
+    part = place - low
+    below, above = (np.take_along_axis(at_spreads, row[None], axis=0)[0] for row in (low, low + 1))
+    return np.asarray((1.0 - part) * below + part * above)
+
+
+def chance(violations: float, intended: float, centre: Array, spread: Array) -> Array:
+    """Likelihood of the mean logit ``centre`` and its sd ``spread`` given the counts.
+
+    As a function of the logit, a binomial likelihood has the mean and variance of the logarithm of a
+    ratio of gamma variables, or where there are none (or nothing else) of a Gumbel variable: what comes
+    of averaging it over a normal logit is close to the normal density, or distribution, of both.
+    """
+    from scipy.special import ndtr, polygamma, psi
+
+    some = min(violations, intended - violations)
+    if some < 0.5:  # sign: towards the end that all requests are at
+        sign = 1.0 if violations < 0.5 else -1.0
+        score = -sign * centre - log(intended) - _EULER
+        return np.asarray(ndtr(score / np.sqrt(spread**2 + _GUMBEL)))
+    bad, good = max(violations, 1.0), max(intended - violations, 1.0)
+    variance = spread**2 + polygamma(1, bad) + polygamma(1, good)
+    score = psi(bad) - psi(good) - centre
+    density = np.exp(-0.5 * score**2 / variance) / np.sqrt(2.0 * pi * variance)
+    return np.asarray(intended / (bad * good) * density)
+
+
+def beyond(share: float, centre: Array, spread: Array) -> Array:
+    """Chance that the fraction exceeds ``share``."""
+    from scipy.special import ndtr
+
+    return np.asarray(ndtr((centre - log(share / (1.0 - share))) / spread))
+
+
+@cache
+def _means() -> Array:
+    """``[spread, centre]``: logit of the mean fraction, by Gauss-Hermite quadrature."""
+    nodes, weights = np.polynomial.hermite_e.hermegauss(40)
+    logits = _CENTRES[None, :, None] + _SPREADS[:, None, None] * nodes
+    weights = weights / weights.sum()
+    bad, good = (weights @ (1.0 / (1.0 + np.exp(s * logits)))[..., None] for s in (-1.0, 1.0))
+    return np.asarray(np.log(bad[..., 0]) - np.log(good[..., 0]))
