@@ -62,8 +62,8 @@ def _shown(sweep: Sweep) -> str:
     if sweep["repeat"] > 2:
         return f"{shown}. Means of {sweep['repeat']} measurements:"
     differences = [_difference(point["response"]) for point in sweep["points"] if point["response"]]
-    half = f"{100 * median(differences):.0f} %"
-    return f"{shown}. Two measurements of a point differ by a median of {half}:"
+    typical = f"{100 * median(differences):.0f} %"
+    return f"{shown}. Two measurements of a point differ by a median of {typical}:"
 
 
 def _difference(response: Point) -> float:

@@ -26,7 +26,7 @@ def centre(fraction: Array, spread: Array) -> Array:
     """Mean of the logit such that the fraction's own mean is ``fraction``; ``spread``: its sd."""
     logits = np.log(fraction) - np.log1p(-fraction)
     at_spreads = np.array([np.interp(logits, means, _CENTRES) for means in _means()])
-    place = (np.clip(spread, _SPREADS[0], _SPREADS[-1]) - _SPREADS[0]) / (_SPREADS[1] - _SPREADS[0])
+    place = np.interp(spread, _SPREADS, np.arange(_SPREADS.size))
     low = np.minimum(place.astype(int), _SPREADS.size - 2)
     part = place - low
     below, above = (np.take_along_axis(at_spreads, row[None], axis=0)[0] for row in (low, low + 1))
@@ -42,12 +42,12 @@ def chance(violations: float, intended: float, centre: Array, spread: Array) -> 
     """
     from scipy.special import ndtr, polygamma, psi
 
-    some = min(violations, intended - violations)
-    if some < 0.5:  # sign: towards the end that all requests are at
-        sign = 1.0 if violations < 0.5 else -1.0
-        score = -sign * centre - log(intended) - _EULER
+    bad, good = violations, intended - violations
+    if min(bad, good) < 0.5:
+        against = centre if bad < 0.5 else -centre
+        score = -against - log(intended) - _EULER
         return np.asarray(ndtr(score / np.sqrt(spread**2 + _GUMBEL)))
-    bad, good = max(violations, 1.0), max(intended - violations, 1.0)
+    bad, good = max(bad, 1.0), max(good, 1.0)
     variance = spread**2 + polygamma(1, bad) + polygamma(1, good)
     score = psi(bad) - psi(good) - centre
     density = np.exp(-0.5 * score**2 / variance) / np.sqrt(2.0 * pi * variance)
@@ -66,6 +66,5 @@ def _means() -> Array:
     """``[spread, centre]``: logit of the mean fraction, by Gauss-Hermite quadrature."""
     nodes, weights = np.polynomial.hermite_e.hermegauss(40)
     logits = _CENTRES[None, :, None] + _SPREADS[:, None, None] * nodes
-    weights = weights / weights.sum()
-    bad, good = (weights @ (1.0 / (1.0 + np.exp(s * logits)))[..., None] for s in (-1.0, 1.0))
-    return np.asarray(np.log(bad[..., 0]) - np.log(good[..., 0]))
+    bad, good = ((1.0 / (1.0 + np.exp(sign * logits))) @ weights for sign in (-1.0, 1.0))
+    return np.asarray(np.log(bad) - np.log(good))

@@ -2,12 +2,12 @@
 
 The wait in a queue near saturation is, whatever its arrivals and services, close to a reflected
 Brownian motion with drift ``u - 1`` at utilisation ``u`` (Kingman 1962; Harrison 1985, §1.8). Its
-chance to exceed the limit has a closed form that also holds for the first seconds from an empty
-queue and in overload, where a backlog grows. One number is left, how steeply the fraction rises at
-the peak, and the length of the bursts in which violations come follows from it. Some servers do not
-make bursts, but show the long run's fraction at once; some add a floor of violations that no load
-explains (services with a long tail), and some do not queue in overload but fail at once. Which of
-these a server is, the readings tell.
+chance to exceed the limit, or what a request's service leaves of it, has a closed form that also
+holds for the first seconds from an empty queue and in overload, where a backlog grows. One number is
+left, how steeply the fraction rises at the peak, and the length of the bursts in which violations
+come follows from it. Some servers do not make bursts, but show the long run's fraction at once; some
+add a floor of violations that no load explains (services with a long tail), and some do not queue in
+overload but fail at once. Which of these a server is, the readings tell.
 """
 
 from __future__ import annotations
@@ -101,8 +101,8 @@ _ROUGH = 3.0  # grades of good answers in overload
 # for limits of 50 to 200 ms.
 _AT_LEAST, _BELOW, _OVERLOADED = 0.8, 0.5, 0.2
 # Sd of the logit of a reading's fraction where services make violations set in softly, for a reading of
-# 60 limits' lengths at the peak; how it falls with the length and with spare utilisation, and grows with
-# the requests in a limit's length. Fitted by likelihood to counts of queues with 1 to 8 servers and
+# 60 limits' lengths at the peak and a decay of 30; how it falls with the length and with spare
+# utilisation, and grows with the decay. Fitted by likelihood to counts of queues with 1 to 8 servers and
 # services of a tenth of the limit, simulated request by request at 0.9 to 1.1 of the peak.
 _SPREAD_OUT, _AVERAGED, _SLOWER, _SPARED = 2.0, 0.34, 0.14, 0.03
 _LEVELS = 5  # points of the services' distribution

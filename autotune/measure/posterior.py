@@ -35,8 +35,12 @@ def chance(violations: float, intended: float, expected: onset.Onset) -> Array:
     left_open = np.isnan(expected.fraction)
     open_ended = np.where(left_open, 1.0, _LOOSE * expected.fraction)
     fraction = np.where(left_open, 0.5, expected.fraction)
-    fitted = _counted(violations, intended, fraction, np.where(left_open, 0.5, expected.likeness))
-    if (soft := expected.soft) is not None:
+    likeness = np.where(left_open, 0.5, expected.likeness)
+    if (soft := expected.soft) is None:
+        fitted = _counted(violations, intended, fraction, likeness)
+    else:
+        fitted, rest = np.empty_like(fraction), ~soft.shapes
+        fitted[rest] = _counted(violations, intended, fraction[rest], likeness[rest])
         fitted[soft.shapes] = logit_normal.chance(violations, intended, soft.centre, soft.spread)
     fitted = (1.0 - open_ended) * fitted + open_ended * failing
     return np.asarray((1.0 - _LAPSE) * fitted + _LAPSE * anything)

@@ -284,8 +284,8 @@ def size_text(plan: Plan) -> str:
     """The size of it, before it begins."""
     readings = f"{plural(len(plan.rates), 'reading')} of {plan.seconds:g} s"
     kind = readings if plan.rates else "a search for its capacity"
-    seconds = len(plan.points) * plan.repeat * len(plan.rates) * plan.seconds
-    measurements = f"{len(plan.points) * plan.repeat} × {kind}"
+    measurements = len(plan.points) * plan.repeat
+    seconds = measurements * len(plan.rates) * plan.seconds
     points = plural(len(plan.points), "point")
     load = f", {fmt.duration(seconds)} under load" if seconds else ""
-    return f"{points}, each measured {plural(plan.repeat, 'time')}: {measurements}{load}."
+    return f"{points}, each measured {plural(plan.repeat, 'time')}: {measurements} × {kind}{load}."
