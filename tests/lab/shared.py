@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv4Network
 from pathlib import Path
@@ -48,9 +49,8 @@ class SharedLab:
     @classmethod
     def made(cls, directory: Path) -> SharedLab:
         up(HOSTS, directory)
-        lab = cls(directory, {})
-        lab._settle([host.name for host in HOSTS])
-        return cls(directory, lab.pictures())
+        settled(directory, [host.name for host in HOSTS])
+        return cls(directory, cls(directory, {}).pictures())
 
     def pictures(self) -> dict[str, list[str]]:
         return {host.name: picture(names(self.directory), host.name) for host in HOSTS}
@@ -62,12 +62,13 @@ class SharedLab:
             halt(self.directory, name)
             (names(self.directory).machine(name) / "made").unlink()
         up(HOSTS, self.directory)
-        self._settle(changed)
+        settled(self.directory, changed)
         self.new.update({name: picture(names(self.directory), name) for name in changed})
 
-    def _settle(self, hosts: list[str]) -> None:
-        """Booted to the end: nothing is written any more by what runs once."""
-        transports = [SshTransport(access(self.directory, name)) for name in hosts]
-        for transport in transports:
-            transport.run(["systemctl", "is-system-running", "--wait"], timeout=300.0)
-            transport.close()
+
+def settled(directory: Path, hosts: Iterable[str]) -> None:
+    """These hosts of a lab are booted to the end: nothing is written any more by what runs once."""
+    transports = [SshTransport(access(directory, name)) for name in hosts]
+    for transport in transports:
+        transport.run(["systemctl", "is-system-running", "--wait"], timeout=300.0)
+        transport.close()
