@@ -104,6 +104,7 @@ def spans(text: str) -> tuple[tuple[int, int], ...]:
     return tuple(secrets)
 
 
+@lru_cache(maxsize=1024)  # most files are the same in every trial
 def placeholders(text: str) -> tuple[tuple[int, int, str], ...]:
     """Where each secret is, and what stands for it."""
     places = spans(text)
@@ -111,7 +112,7 @@ def placeholders(text: str) -> tuple[tuple[int, int, str], ...]:
                  for number, place in enumerate(places, 1))  # fmt: skip
 
 
-@lru_cache(maxsize=1024)  # most files are the same in every trial
+@lru_cache(maxsize=1024)
 def masked(text: str) -> str:
     """The text with a placeholder for each secret; what is masked already stays as it is."""
     pieces, last = [], 0
@@ -140,9 +141,7 @@ def unmasked(content: bytes, original: bytes | None, where: str) -> bytes:
         return content
     text, own = content.decode(), (original or b"").decode("utf-8", "surrogateescape")
     hidden = masked(own)
-    if not {m[0] for m in _IN_CONTEXT.finditer(text)} <= {
-        m[0] for m in _IN_CONTEXT.finditer(hidden)
-    }:
+    if not _in_context(text) <= _in_context(hidden):
         raise AutotuneError(
             f"{where} has other secrets than the file that its template was made from",
             hint="`autotune init --from` reads the host again",
@@ -152,11 +151,31 @@ def unmasked(content: bytes, original: bytes | None, where: str) -> bytes:
     return whole.encode("utf-8", "surrogateescape")
 
 
+def _in_context(text: str) -> set[str]:
+    return {match[0] for match in around(_PLACEHOLDER, _IN_CONTEXT, text)}
+
+
+def around(what: re.Pattern[str], pattern: re.Pattern[str], text: str) -> Iterator[re.Match[str]]:
+    """As ``pattern.finditer(text)``, of a pattern that has ``what`` in it and no line break.
+
+    It may begin at any letter, so on lines without ``what``, which are nearly all, it is not tried.
+    """
+    end = -1
+    for occurrence in what.finditer(text):
+        if occurrence.start() > end:
+            start, end = (
+                text.rfind("\n", 0, occurrence.start()) + 1,
+                text.find("\n", occurrence.end()),
+            )
+            end = len(text) if end < 0 else end
+            yield from pattern.finditer(text, start, end)
+
+
 def _candidates(text: str) -> Iterator[tuple[int, int]]:
     for pattern in _ANYWHERE:
         yield from (match.span(1) for match in pattern.finditer(text)
                     if _is_secret(match[1]))  # fmt: skip
-    for match in _ASSIGNED.finditer(text):
+    for match in around(_SECRET_NAME, _ASSIGNED, text):
         group = "in" if match["in"] is not None else "bare"
         prose = match["sign"] == ":" and _COMMENT.match(
             text, text.rfind("\n", 0, match.start()) + 1

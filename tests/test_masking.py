@@ -341,6 +341,19 @@ def test_an_ordinary_line_is_as_it_was() -> None:
     assert [text for text in texts if masking.masked(text) != text] == []
 
 
+def test_lines_without_a_telling_name_need_not_be_searched() -> None:
+    lines = [line for (secret, _), other in zip(SECRETS, ORDINARY, strict=False)
+             for line in (secret, other)]  # fmt: skip
+    for text in ("\n".join(lines), "\n\n".join([*reversed(lines), ""]), "", "\n", *lines):
+        for what, pattern in (
+            (masking._SECRET_NAME, masking._ASSIGNED),
+            (masking._PLACEHOLDER, masking._IN_CONTEXT),
+        ):
+            found = [match.span() for match in masking.around(what, pattern, text)]
+            assert found == [match.span() for match in pattern.finditer(text)]
+    assert len(list(masking.around(masking._SECRET_NAME, masking._ASSIGNED, "\n".join(lines)))) > 20
+
+
 OF_A_HOST = b"requirepass hunter2\nhz 10\n# masterauth hunter3\n"
 
 
