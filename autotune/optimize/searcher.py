@@ -6,7 +6,9 @@ All of it is in Optuna's storage, so that a killed tuner loses nothing.
 from __future__ import annotations
 
 import errno
+import importlib
 import os
+import sys
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -47,6 +49,22 @@ from autotune.space.space import Space
 # Where an infeasible trial is placed, relative to the worst feasible one: a trial reported
 # as failed would teach the sampler nothing, and it would suggest the same place again.
 INFEASIBLE_SHARE = 0.8
+
+
+def _load_importance() -> None:
+    """Optuna's module of importances. It would also load scikit-learn where that is installed, for
+    evaluators that are not asked here, which takes more than a second."""
+    unseen = "sklearn" not in sys.modules
+    if unseen:
+        sys.modules["sklearn"] = None  # type: ignore[assignment]  # to `import`: it is not installed
+    try:
+        importlib.import_module("optuna.importance")
+    finally:
+        if unseen:
+            del sys.modules["sklearn"]
+
+
+_load_importance()  # now, before there are threads that may want scikit-learn themselves
 
 
 @dataclass(frozen=True)
