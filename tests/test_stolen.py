@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -22,15 +23,25 @@ def pytest_runtest_setup(item):
 stolen.PAUSE = 0
 stolen.spent = lambda: stolen.counted(pathlib.Path("stat").read_text())
 """
-TEST = """\
-import pathlib
+# Of each case, what is stolen while it runs and the attempt that passes, what comes of its attempts.
+CASES = {
+    (400, 0): ["PASSED"],
+    (400, 1): ["RERUN", "PASSED"],
+    (400, 2): ["RERUN", "RERUN", "PASSED"],
+    (400, 9): ["RERUN", "RERUN", "FAILED"],
+    (0, 1): ["FAILED"],
+}
+TEST = f"""\
+import pathlib, pytest
 
-def test_one():
-    stat, tried = pathlib.Path("stat"), pathlib.Path("tried")
+@pytest.mark.parametrize(("ticks", "passes"), {[*CASES]})
+def test_one(ticks, passes):
+    stolen, tried = pathlib.Path("stolen"), pathlib.Path(f"tried-{{ticks}}-{{passes}}")
     before = len(tried.read_text()) if tried.exists() else 0
     tried.write_text("x" * (before + 1))
-    stat.write_text({stat!r}.format(stolen={stolen} * (before + 1)))
-    assert before == {passes}
+    stolen.write_text(str(int(stolen.read_text()) + ticks))
+    pathlib.Path("stat").write_text({STAT!r}.format(stolen=stolen.read_text()))
+    assert before == passes
 """
 
 
@@ -43,24 +54,15 @@ def test_a_tenth_was_stolen() -> None:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize(
-    ("ticks", "passes", "outcome"),
-    [
-        (400, 0, {"passed": 1}),
-        (400, 1, {"passed": 1, "rerun": 1}),
-        (400, 2, {"passed": 1, "rerun": 2}),
-        (400, 9, {"failed": 1, "rerun": 2}),
-        (0, 1, {"failed": 1}),
-    ],
-)
-def test_only_a_test_that_lacked_cpu_time_is_taken_again(
-    pytester: pytest.Pytester, ticks: int, passes: int, outcome: dict[str, int]
-) -> None:
-    pytester.makeini("[pytest]\naddopts = -p no:xdist\ntimeout = 60\n")
+def test_only_a_test_that_lacked_cpu_time_is_taken_again(pytester: pytest.Pytester) -> None:
+    pytester.makeini("[pytest]\naddopts = -p no:xdist -v\ntimeout = 60\n")
     root = Path(__file__).parent.parent
     pytester.syspathinsert(root)
     pytester.makeconftest(CONFTEST)
-    pytester.makepyfile(TEST.format(stat=STAT, stolen=ticks, passes=passes))
+    pytester.makepyfile(TEST)
     pytester.path.joinpath("stat").write_text(STAT.format(stolen=0))
-    ran = pytester.runpytest_subprocess()
-    assert ran.parseoutcomes() == outcome
+    pytester.path.joinpath("stolen").write_text("0")
+    said = pytester.runpytest_subprocess().stdout.str()
+    came = re.findall(r"::test_one\[(\d+)-(\d+)\] ([A-Z]+)", said.partition("= FAILURES =")[0])
+    found = {case: [of for *at, of in came if tuple(map(int, at)) == case] for case in CASES}
+    assert found == CASES, said
