@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
@@ -13,7 +14,7 @@ from autotune.report.page import write_page
 from autotune.report.studies import Study, open_study
 from autotune.report.view import study_view
 from autotune.study.directory import Lock
-from tests.report.browser import Browser
+from tests.report.browser import Browser, Drawn
 from tests.report.recorded_lab import grown, lab_study, shop_study
 
 pytestmark = pytest.mark.browser
@@ -21,7 +22,8 @@ STUDIES = Path(__file__).with_name("studies")
 SECTIONS = {
     "latency", "progress", "readings", "importance", "slices", "hosts",
 }  # fmt: skip
-MOST_BYTES = {None: 2_000_000, 500: 3_000_000}  # by trials; 1.84 MB of it are Plotly
+MANY = 500  # trials
+MOST_BYTES, MOST_BYTES_OF_MANY = 2_000_000, 3_000_000  # 1.84 MB of it are Plotly
 
 
 def sections(document: str) -> dict[str, bool]:
@@ -71,6 +73,22 @@ def test_a_page_under_way_renews_itself_until_that_is_paused(
     assert ("renew again</button>" in document) is not renewed
 
 
+class OfLab(NamedTuple):
+    """The study of the lab, its page, and that with all of its charts drawn."""
+
+    study: Study
+    page: Path
+    drawn: Drawn
+
+
+@pytest.fixture(scope="module")
+def lab(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> OfLab:
+    directory = tmp_path_factory.mktemp("lab")
+    study = open_study(lab_study(directory))
+    page = write_page(study, directory / "report.html")
+    return OfLab(study, page, browser.drawn(page))
+
+
 # A printer does not wait: all of it is there when the browser has said that it is about to print.
 PRINT = """<script>const asked = setInterval(() => {
   if (!document.documentElement.dataset.drawn) return;
@@ -83,28 +101,30 @@ PRINT = """<script>const asked = setInterval(() => {
 }, 20)</script>"""
 
 
-def test_all_of_it_is_printed(browser: Browser, tmp_path: Path) -> None:
-    page = write_page(open_study(lab_study(tmp_path)), tmp_path / "report.html")
-    page.write_text(page.read_text().replace("</body>", f"{PRINT}</body>"))
+def test_all_of_it_is_printed(lab: OfLab, browser: Browser, tmp_path: Path) -> None:
+    page = tmp_path / "report.html"
+    page.write_text(lab.page.read_text().replace("</body>", f"{PRINT}</body>"))
     document, _ = browser.drawn(page, "")
     assert f"<title>{len(SECTIONS)} charts, 0 empty, 0 folded</title>" in document
 
 
-@pytest.mark.parametrize("trials", [None, 500])
-def test_a_study_of_the_lab_has_every_chart(
-    trials: int | None, browser: Browser, tmp_path: Path
-) -> None:
-    directory = lab_study(tmp_path)
-    if trials:
-        directory = grown(directory, tmp_path / "grown", trials)
-    study = open_study(directory)
+def test_a_study_of_the_lab_has_every_chart(lab: OfLab) -> None:
+    assert_whole(lab, 1, MOST_BYTES)
+
+
+def test_a_study_of_many_trials_has_every_chart(browser: Browser, tmp_path: Path) -> None:
+    study = open_study(grown(lab_study(tmp_path), tmp_path / "grown", MANY))
     page = write_page(study, tmp_path / "report.html")
-    assert page.stat().st_size <= MOST_BYTES[trials]
-    document, console = browser.drawn(page)
+    assert_whole(OfLab(study, page, browser.drawn(page)), MANY, MOST_BYTES_OF_MANY)
+
+
+def assert_whole(lab: OfLab, trials: int, most_bytes: int) -> None:
+    assert lab.page.stat().st_size <= most_bytes
+    document, console = lab.drawn
     assert console == []
     assert 'data-drawn="yes"' in document
     assert sections(document) == dict.fromkeys(SECTIONS, True)
-    assert document.count('<tr class="trial') == len(study.state.trials) >= (trials or 1)
+    assert document.count('<tr class="trial') == len(lab.study.state.trials) >= trials
     assert "+148 % [104, 201]" in document
 
 
@@ -120,9 +140,8 @@ def labels(document: str, section: str, axis: str) -> list[float]:
     return [float(tick.replace(",", "")) for tick in ticks]
 
 
-def test_nothing_is_drawn_over_anything_else(browser: Browser, tmp_path: Path) -> None:
-    study = open_study(lab_study(tmp_path))
-    document, _ = browser.drawn(write_page(study, tmp_path / "report.html"))
+def test_nothing_is_drawn_over_anything_else(lab: OfLab) -> None:
+    document, _ = lab.drawn
     for section, axis, room in (("latency", "y", 20), ("readings", "y2", 8)):
         numbers = labels(document, section, axis)
         assert 0 < len(numbers) <= room
@@ -135,12 +154,10 @@ def test_nothing_is_drawn_over_anything_else(browser: Browser, tmp_path: Path) -
 
 @pytest.mark.parametrize("rate", [250, 330, 800])
 def test_the_page_answers_for_a_rate_what_the_terminal_does(
-    rate: int, browser: Browser, tmp_path: Path
+    rate: int, lab: OfLab, browser: Browser
 ) -> None:
-    study = open_study(lab_study(tmp_path))
-    page = write_page(study, tmp_path / "report.html")
-    document, _ = browser.drawn(page, f"rate={rate}")
-    assert_answered(document, study, rate)
+    document, _ = browser.drawn(lab.page, f"rate={rate}")
+    assert_answered(document, lab.study, rate)
 
 
 def assert_answered(document: str, study: Study, rate: float) -> None:
@@ -161,14 +178,15 @@ def rounded(answer: str) -> list[str]:
             for word in re.findall(r"[\d.]+|[^\d\s\[\](),]+", answer.replace(",", ""))]  # fmt: skip
 
 
-def test_what_was_not_recorded_of_hosts_has_no_panel(browser: Browser, tmp_path: Path) -> None:
+def test_what_was_not_recorded_of_hosts_has_no_panel(
+    lab: OfLab, browser: Browser, tmp_path: Path
+) -> None:
     directory = lab_study(tmp_path)
     readings = directory / "readings.jsonl"
-    for recorded in (True, False):
-        if not recorded:
-            text = readings.read_text(encoding="utf-8")
-            readings.write_text(re.sub(r'"memory": ?[\d.e-]+', '"memory": 0', text), "utf-8")
-        page = write_page(open_study(directory), tmp_path / f"{recorded}.html")
-        hosts = chart(browser.drawn(page)[0], "hosts")
+    text = readings.read_text(encoding="utf-8")
+    readings.write_text(re.sub(r'"memory": ?[\d.e-]+', '"memory": 0', text), "utf-8")
+    page = write_page(open_study(directory), tmp_path / "report.html")
+    for drawn, recorded in ((lab.drawn, True), (browser.drawn(page), False)):
+        hosts = chart(drawn.document, "hosts")
         assert ("memory in use" in hosts) is recorded
         assert "load average" in hosts
