@@ -16,7 +16,7 @@ from autotune.services.base import Action, Settings
 from autotune.study.context import TrialContext, clear_left_behind
 from autotune.transports.local import LocalTransport
 from tests.answers import fetched
-from tests.deploy.conftest import Opened, processes_below
+from tests.deploy.conftest import ALL, SOME, Opened, processes_below
 from tests.deploy.lab import give_up_soon
 
 pytestmark = pytest.mark.stack
@@ -167,7 +167,7 @@ def test_servers_of_a_killed_tuner_are_recognised_and_ended(opened: Opened, tmp_
 
 @pytest.mark.quiet
 def test_nine_of_ten_gets_hit_at_the_defaults(opened: Opened) -> None:
-    with opened() as bench:
+    with opened((SOME, ALL)) as bench:
         # The rate does not matter, so it is one that any machine carries with enough children.
         fleet(bench).deploy(settings(bench, web__php_fpm__max_children=20))
         shares = [0.0]
@@ -186,7 +186,7 @@ def test_nine_of_ten_gets_hit_at_the_defaults(opened: Opened) -> None:
 
 
 def test_a_cache_that_was_restarted_is_filled_again(opened: Opened) -> None:
-    with opened() as bench:
+    with opened((SOME, ALL)) as bench:
         fleet(bench).deploy(settings(bench))
         deployed = fleet(bench).deploy(settings(bench, cache__memcached__threads=2))
         assert deployed.prefilled
@@ -201,7 +201,7 @@ def test_a_cache_that_was_restarted_is_filled_again(opened: Opened) -> None:
 
 
 def test_the_data_set_is_loaded_once_and_is_what_it_should_be(opened: Opened) -> None:
-    with opened() as bench:
+    with opened((SOME, ALL)) as bench:
         fleet(bench).deploy(settings(bench))
         part = next(p for p in fleet(bench).stack.parts if p.service.name == "redis")
         site = part.site
