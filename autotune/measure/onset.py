@@ -108,6 +108,7 @@ _SPREAD_OUT, _AVERAGED, _SLOWER, _SPARED = 2.0, 0.34, 0.14, 0.03
 _LEVELS = 5  # points of the services' distribution
 _BURSTY = 5.0  # variance of the log fraction that readings show where busy periods are few
 _NONE: Final[Array] = np.full(OFFSETS.size, np.nan)
+_NEVER, _ALWAYS = 36.0, 8.5  # of an exponential's logarithm, and of a normal distribution's sds
 _MOMENTS = 16  # points of a reading at which its fraction is averaged
 
 
@@ -127,7 +128,7 @@ def expected(log_peaks: Array, limit: float) -> Array:
     return np.asarray(weights / weights.sum(axis=0))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)  # told apart as objects, by what is kept of each
 class Onset:
     """What readings of some length show of each shape, ``[shape, offset]``.
 
@@ -249,12 +250,17 @@ def _late(
     """
     from scipy.special import log_ndtr, ndtr  # not loaded by what measures nothing: `check`, `plan`
 
-    drift = (utilisation - 1.0)[:, None]
     t = lead + seconds * (np.arange(_MOMENTS) + 0.5) / _MOMENTS
     spread = np.sqrt(2.0 * limit / decay * t)
+    from_start = ((utilisation - 1.0) * t[0] - part * limit) / spread[0]
+    # Elsewhere it is 0 or 1 to fifteen digits, which are not worked out at ten thousands of points.
+    between = (part * decay * (utilisation - 1.0) > -_NEVER) & (from_start < _ALWAYS)
+    drift = (utilisation[between] - 1.0)[:, None]
     free = ndtr((drift * t - part * limit) / spread)
     image = part * drift * decay + log_ndtr(-(part * limit + drift * t) / spread)
-    return np.asarray(np.minimum(free + np.exp(np.minimum(image, 0.0)), 1.0).mean(axis=1))
+    late = np.where(utilisation < 1.0, 0.0, 1.0)
+    late[between] = np.minimum(free + np.exp(np.minimum(image, 0.0)), 1.0).mean(axis=1)
+    return late
 
 
 def _settled(utilisation: Array, decay: float, limit: float, seconds: float) -> Array:

@@ -8,9 +8,11 @@ or nothing. Where services make violations set in softly, they are binomial with
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from math import exp, floor, log
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -32,15 +34,12 @@ def chance(violations: float, intended: float, expected: onset.Onset) -> Array:
     """``[shape, offset]``: likelihood of what each shape shows given the counts."""
     anything = 1.0 / (intended + 1.0)
     failing = 2.5 * anything * ((violations + 0.5) * anything) ** 1.5  # density 2.5 f**1.5
-    left_open = np.isnan(expected.fraction)
-    open_ended = np.where(left_open, 1.0, _LOOSE * expected.fraction)
-    fraction = np.where(left_open, 0.5, expected.fraction)
-    likeness = np.where(left_open, 0.5, expected.likeness)
+    open_ended, beta = _before_counts(expected)
     if (soft := expected.soft) is None:
-        fitted = _counted(violations, intended, fraction, likeness)
+        fitted = _counted(violations, intended, beta)
     else:
-        fitted, rest = np.empty_like(fraction), ~soft.shapes
-        fitted[rest] = _counted(violations, intended, fraction[rest], likeness[rest])
+        fitted = np.empty_like(open_ended)
+        fitted[~soft.shapes] = _counted(violations, intended, beta)
         fitted[soft.shapes] = logit_normal.chance(violations, intended, soft.centre, soft.spread)
     fitted = (1.0 - open_ended) * fitted + open_ended * failing
     return np.asarray((1.0 - _LAPSE) * fitted + _LAPSE * anything)
@@ -49,7 +48,7 @@ def chance(violations: float, intended: float, expected: onset.Onset) -> Array:
 def flat_chance(violations: float, intended: float, allowed: float) -> Array:
     """Likelihood of the servers ``onset.FLAT`` given the counts."""
     share = np.minimum(onset.FLAT * allowed, 1.0 - 1e-4)
-    return _counted(violations, intended, share, share / (share + _ROUGH))
+    return _counted(violations, intended, _beta(share, share / (share + _ROUGH)))
 
 
 def at_least(violations: float, intended: float, fraction: Array) -> Array:
@@ -73,17 +72,44 @@ def _beyond(share: float, expected: onset.Onset) -> Array:
     return np.asarray(beyond)
 
 
-def _counted(violations: float, intended: float, fraction: Array, likeness: Array) -> Array:
-    """Beta-binomial chance of the counts."""
-    from scipy.special import betaln, gammaln
+class _Beta(NamedTuple):
+    """Beta distributions of fractions: their parameters, and the logarithms of the beta function."""
+
+    bad: Array
+    good: Array
+    log_beta: Array
+
+
+def _beta(fraction: Array, likeness: Array) -> _Beta:
+    from scipy.special import betaln
 
     fraction = np.clip(fraction, _LEAST, 1.0 - _LEAST)
     weight = 1.0 / np.clip(likeness, _LEAST, 1.0 - _LEAST) - 1.0
     bad, good = weight * fraction, weight * (1.0 - fraction)
+    return _Beta(bad, good, betaln(bad, good))
+
+
+@lru_cache(maxsize=32)  # a search's readings have few lengths
+def _before_counts(expected: onset.Onset) -> tuple[Array, _Beta]:
+    """What no counts change: how far each shape leaves open what overload shows, and the distributions
+    of fractions of those that are not soft."""
+    left_open = np.isnan(expected.fraction)
+    open_ended = np.where(left_open, 1.0, _LOOSE * expected.fraction)
+    fraction = np.where(left_open, 0.5, expected.fraction)
+    likeness = np.where(left_open, 0.5, expected.likeness)
+    if expected.soft is not None:
+        fraction, likeness = fraction[~expected.soft.shapes], likeness[~expected.soft.shapes]
+    return open_ended, _beta(fraction, likeness)
+
+
+def _counted(violations: float, intended: float, beta: _Beta) -> Array:
+    """Beta-binomial chance of the counts."""
+    from scipy.special import betaln, gammaln
+
     orders = (
         gammaln(intended + 1.0) - gammaln(violations + 1.0) - gammaln(intended - violations + 1)
     )
-    chances = betaln(violations + bad, intended - violations + good) - betaln(bad, good)
+    chances = betaln(violations + beta.bad, intended - violations + beta.good) - beta.log_beta
     return np.asarray(np.exp(np.maximum(orders + chances, -600.0)))
 
 
@@ -189,8 +215,8 @@ class Posterior:
             flat = flat_chance(counts.violations, counts.intended, counts.allowed)
             fits = chance(counts.violations, counts.intended, expected)
         flat = self.flat + np.log(flat)
-        table = np.log(np.maximum(blur(fits), 1e-300))  # noise averaged out
-        live = self._with_losses(table, log(reading.rate) - self.origin, reading.stolen)
+        # Noise is averaged out.
+        live = self._with_losses(blur(fits), log(reading.rate) - self.origin, reading.stolen)
         best = live.max(axis=(0, 1, 2))
         top = max(float(best.max()), float(flat.max()))
         likely = np.flatnonzero(best > top - _NEGLIGIBLE)
@@ -204,6 +230,7 @@ class Posterior:
         losses = [-log(max(1.0 - effect * stolen, _LEAST_LEFT)) for effect in EFFECTS]
         offsets = [round(rate / STEP) + round(loss / STEP) for loss in losses]
         live = self.live
+        table = _logarithms(table, live.shape[3], offsets)
         if len(live) == 1 and len(set(offsets)) == 1:
             return _added(live[0], table, offsets[0])[None]
         if len(live) == 1:
@@ -257,6 +284,15 @@ class Summary:
     def sd(self) -> float:
         """Standard deviation of log peak, from its 90 % interval."""
         return (self.quantile(0.95) - self.quantile(0.05)) / (2 * WITHIN_90)
+
+
+def _logarithms(table: Array, size: int, offsets: Sequence[int]) -> Array:
+    """Those of the columns that ``_added`` takes for ``size`` peaks: few, once few peaks are left."""
+    logarithms = np.empty_like(table)
+    first, last = min(offsets) + REACH - size + 1, max(offsets) + REACH + 1
+    for columns in (slice(1), slice(max(first, 0), max(last, 0)), slice(-1, None)):
+        logarithms[..., columns] = np.log(np.maximum(table[..., columns], 1e-300))
+    return logarithms
 
 
 def _added(live: Array, table: Array, offset: int) -> Array:
