@@ -12,7 +12,14 @@ from autotune.services import unit_environment, unit_files
 from autotune.services.adoption import Adoption, RunningHost, RunningService, Tunables, Tune
 from autotune.services.base import Argv, Endpoint, Needs, Role, Service, Site
 from autotune.services.config_files import Config, Directive, PlacedDirective, Word
-from autotune.services.diagnosis import WORKING, Diagnosis, Resource, by_command, counted, too_few
+from autotune.services.diagnosis import (
+    WORKING,
+    Diagnosis,
+    Resource,
+    WorkerPool,
+    by_command,
+    counted,
+)
 from autotune.services.directives import NUMBER, Accepts, Adopted, Tunable, joined, map_directives
 from autotune.services.unit_environment import Environment, Setting
 from autotune.strict import is_whole, parse_json
@@ -107,12 +114,12 @@ def diagnosis(
     ended: tuple[str, str, str],
     waiting: tuple[str, ...] = ("backlog+",),
     counters: Callable[[str], Mapping[str, float]] | None = None,
-    busy: tuple[str, ...] = (),
 ) -> Diagnosis:
     """That of a server with ``threads`` in each of its ``processes``, as its parameters are called.
     ``ended``: what is counted or complained of where they were ended, in which lines, and why.
     ``counters`` reads its stats."""
     kind, line, why = ended
+    pool = WorkerPool(processes=processes, threads=threads, more=f"raise {processes}, or {threads}")
     query = counters and by_command(
         command=service.asking, levels=frozenset({WORKING}), more=counters, every=2.0
     )
@@ -128,7 +135,7 @@ def diagnosis(
             Resource.MEMORY: (f"{processes}-", f"{threads}+"),
         },
         refusal_rules=(counted(kind, why),),
-        worker_rules=(too_few(processes, *busy),),
+        worker_rules=(pool.taken,),
     )
 
 

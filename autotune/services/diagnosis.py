@@ -15,6 +15,11 @@ from autotune.services.base import Argv, Role, Settings, Site
 TOLD, MEASURED, INFERRED = 0.95, 0.85, 0.7
 QUEUED = 0.25  # of the looks at a socket found connections waiting: less is a burst
 FULL = 0.90  # of a CPU, a link, a pool: what is left over is lost to bursts
+BUSY = 0.75  # of the workers of a pool, which are looked at once a second
+AROUND = 2  # times a server is asked in any reading: before there is load and after
+# Waiting connections per worker: they add less than a tenth of a request's time (Little's law).
+FLEETING = 0.1
+CROWDED = 1.25  # requests accepted per worker: those with threads accept what waits for one
 # Names of counters for servers that say what their workers do: with a request in hand, or kept for
 # the next one of a connection.
 WORKING, KEPT = "working", "kept"
@@ -96,6 +101,11 @@ class PartReading:
         """The value tuned or in place, where it is a whole number."""
         value = self.settings.get(name)
         return int(value) if isinstance(value, int | float) else None
+
+    @property
+    def meanwhile(self) -> str:
+        """What of the CPU was idle, to be put behind what was busy."""
+        return "" if self.idle is None else f" while {self.idle:.0%} of the CPU was idle"
 
 
 @dataclass(frozen=True)
@@ -230,26 +240,57 @@ def frequent(
     )
 
 
-def too_few(workers: str, threads: str = "threads") -> Rule:
-    """Of a server with ``threads`` in each of its ``workers``, as its parameters are called: all have a
-    request in hand, and more wait, at the socket or accepted by workers with threads."""
+@dataclass(frozen=True, kw_only=True)
+class WorkerPool:
+    """Workers with a request in hand each: ``processes``, or ``threads`` in each of them, as the
+    parameters are called that say how many there may be. ``more`` is what helps where all are there,
+    ``sooner`` where they are started as they are needed, and too slowly, ``let_go`` where kept
+    connections hold them. ``asked``: one of them answers for the server's state. ``logged``: the kind
+    of complaint that none was left, and its words."""
 
-    def rule(part: PartReading) -> Finding | None:
-        activity, each = part.activity, part.setting(threads) or 1
-        limit = (part.setting(workers) or activity.workers) * each
-        # At a TCP port it is not seen what was accepted: nothing waits there while a worker is free.
-        busy = not activity.occupied or activity.occupied >= 0.75 * limit
-        waits = activity.queued >= QUEUED and busy
-        accepted = each > 1 and activity.accepted >= 1.25 * limit
-        if not activity.workers or not (waits or accepted):
+    processes: str
+    threads: str = ""
+    called: str = "workers"
+    more: str
+    sooner: str = ""
+    let_go: str = ""
+    asked: bool = False
+    logged: tuple[str, str] = ("", "")
+
+    def taken(self, part: PartReading) -> Finding | None:
+        """All are busy and more requests wait, at the socket or accepted by workers with threads."""
+        activity, each = part.activity, part.setting(self.threads) or 1
+        most = (part.setting(self.processes) or activity.workers) * each
+        there = min(activity.workers * each, most) if self.sooner else most
+        busy, confidence = self._busy(activity, there, most)
+        if not confidence and each > 1 and activity.accepted >= CROWDED * most:
+            busy, confidence = f"{activity.accepted:.1f} requests for all", INFERRED
+        if not (activity.workers and confidence):
             return None
-        held = f" with {activity.accepted:.1f} requests" if activity.accepted else ""
-        meanwhile = f" while {part.idle:.0%} of the CPU was idle" if part.idle is not None else ""
+        move = self.let_go if activity.counters.get(KEPT, 0.0) > 0.5 * there else self.more
+        if there < FULL * most:
+            move = f"they are started too slowly: {self.sooner}"
         evidence = (
-            f"{activity.workers} workers of {each} threads{held}, {activity.waiting:.0f} more"
-            f" waiting at its socket (up to {activity.waiting_max}){meanwhile}:"
-            f" raise {workers}, or {threads}"
+            f"{busy} of {there} {self.called}, {most} allowed; {activity.waiting:.0f} connections waited"
+            f" at its socket (up to {activity.waiting_max}){part.meanwhile}: {move}"
         )
-        return Finding(Resource.WORKERS, evidence, MEASURED if waits else INFERRED)
+        return Finding(Resource.WORKERS, evidence, confidence)
 
-    return rule
+    def _busy(self, activity: PartActivity, there: int, most: int) -> tuple[str, float]:
+        """How it is seen that none is free for those that wait, and how directly; 0 where one may be."""
+        kept = activity.counters.get(KEPT, 0.0)
+        if activity.queued < QUEUED:
+            return "", 0.0
+        if self.logged[0] in activity.complaints:
+            return f"“{self.logged[1]}” in its log", TOLD
+        if self.asked and activity.unanswered:
+            return f"none free to tell of its state, {activity.unanswered} times,", MEASURED
+        if activity.occupied + kept >= BUSY * there:
+            held = f" and {kept:.0f} held by kept connections" if kept else ""
+            return f"{round(activity.occupied, 1):g} busy{held}", MEASURED
+        # At a TCP port it is not seen what was accepted, and a reading cut short ends before it was
+        # asked; but whoever is free accepts at once, unless the machine keeps it from running.
+        unseen = activity.answers <= AROUND if activity.answers else not activity.occupied
+        if unseen and there >= FULL * most and activity.waiting >= FLEETING * there:
+            return "not one free", INFERRED
+        return "", 0.0

@@ -48,7 +48,7 @@ def test_workers_that_are_too_few(
 ) -> None:
     activity = PartActivity(
         "app.h.gunicorn", "app", "h", "gunicorn", Role.APP, workers=2, queued=queued,
-        occupied=occupied, accepted=accepted,
+        waiting=queued, occupied=occupied, accepted=accepted,
     )  # fmt: skip
     part = PartReading(
         activity, {"workers": 2, "threads": threads}, 0, mostly_errors=False, idle=0.6

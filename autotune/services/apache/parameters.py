@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from autotune.services.base import Bound, Needs, Role, accept_queue, guided, on_reload, on_restart
+from autotune.services.base import Needs, Role, accept_queue, guided, on_reload, on_restart
 
 CORE = "httpd.apache.org, core"
 MPM = "httpd.apache.org, mpm_common"
@@ -15,7 +15,7 @@ REUSED = (("proxy_disablereuse", (False,)),)
 mpm = partial(on_reload, source=MPM)
 proxied = partial(on_reload, source=PROXY)
 
-COMMON = (
+COMMON = guided((
     accept_queue("ListenBacklog", stock=511, source=MPM),
     on_reload("KeepAlive", "Whether a connection may carry more than one request.",
         choices=(False, True), stock=True, recommended=True, source=CORE),
@@ -29,14 +29,13 @@ COMMON = (
     on_reload("BufferedLogs",
         "Whether the access log is written in blocks instead of a line per request.",
         stock=False, recommended=True, source="httpd.apache.org, mod_log_config"),
+),
+    capacity="KeepAlive ListenBacklog+",
+    small="MaxKeepAliveRequests+ BufferedLogs KeepAliveTimeout- MaxConnectionsPerChild",
+    safe={"ListenBacklog": (256, 65_535), "MaxKeepAliveRequests": (100, 100_000)},
 )  # fmt: skip
 
-SAFE: dict[str, tuple[Bound, Bound]] = {
-    "ListenBacklog": (256, 65_535), "MaxKeepAliveRequests": (100, 100_000),
-}  # fmt: skip
-
-PROXY_PARAMETERS = guided((
-    *COMMON,
+PROXY_PARAMETERS = (*COMMON, *guided((
     # Debian lets 150 workers run, which are 6 processes of 25; the limit itself is left at 16.
     on_restart("ServerLimit", "Processes there may be at one time.",
         low=1, high=500, log=True, stock=6, recommended=16, published={Role.PROXY: 240}, source=MPM),
@@ -73,12 +72,10 @@ PROXY_PARAMETERS = guided((
     proxied("proxy_retry", "How long a web host that refused a connection is left alone.",
         low=0, high=60, stock=60, recommended=1, unit="s"),
 ),
-    capacity="KeepAlive ServerLimit+ ThreadsPerChild ListenBacklog+",
-    small="MaxKeepAliveRequests+ BufferedLogs KeepAliveTimeout- AsyncRequestWorkerFactor+ StartServers+"
-    " MinSpareThreads+ MaxSpareThreads+ lbmethod proxy_disablereuse proxy_max+ proxy_smax+ proxy_ttl"
-    " proxy_retry- MaxConnectionsPerChild ThreadLimit MaxRequestWorkers+",
-    safe=SAFE,
-)  # fmt: skip
+    capacity="ServerLimit+ ThreadsPerChild",
+    small="AsyncRequestWorkerFactor+ StartServers+ MinSpareThreads+ MaxSpareThreads+ lbmethod"
+    " proxy_disablereuse proxy_max+ proxy_smax+ proxy_ttl proxy_retry- ThreadLimit MaxRequestWorkers+",
+))  # fmt: skip
 
 PROXY_NEEDS = Needs(
     processes="ServerLimit + 1",
@@ -88,8 +85,7 @@ PROXY_NEEDS = Needs(
     source="resident size of a process of 25 threads of Apache 2.4 under load, doubled",
 )
 
-PHP_PARAMETERS = guided((
-    *COMMON,
+PHP_PARAMETERS = (*COMMON, *guided((
     mpm("MaxRequestWorkers", "Processes, and so requests worked on, at one time.",
         low=2, high=1024, log=True, stock=150, recommended=256, published={Role.WEB: 500}),
     on_restart("ServerLimit", "What MaxRequestWorkers can be raised to without a restart.",
@@ -102,11 +98,9 @@ PHP_PARAMETERS = guided((
     on_reload("MaxSpareServers", "Idle processes above which some are ended.",
         low=2, high=1024, log=True, stock=10, recommended="16 * cpus", source=PREFORK),
 ),
-    capacity="KeepAlive MaxRequestWorkers+ ListenBacklog+",
-    small="MaxKeepAliveRequests+ BufferedLogs KeepAliveTimeout- StartServers+ MinSpareServers+"
-    " MaxSpareServers+ MaxConnectionsPerChild ServerLimit+",
-    safe=SAFE,
-)  # fmt: skip
+    capacity="MaxRequestWorkers+",
+    small="StartServers+ MinSpareServers+ MaxSpareServers+ ServerLimit+",
+))  # fmt: skip
 
 PHP_NEEDS = Needs(
     workers="MaxRequestWorkers",

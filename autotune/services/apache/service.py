@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import html
 import re
-from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from typing import ClassVar
 
@@ -19,19 +18,20 @@ from autotune.services.apache.parameters import (
     PROXY_NEEDS,
     PROXY_PARAMETERS,
 )
-from autotune.services.base import Argv, Programs, Readback, Role, Service, Settings, Site, Value
-from autotune.services.readback import backlog_in_force, number
+from autotune.services.base import Argv, Programs, Readback, Role, Service, Settings, Site
+from autotune.services.directives import ON_OFF, notation_of
+from autotune.services.readback import backlog_in_force
 
 # The name under which a server shows its state (templates/apache/status.conf.j2).
 STATUS_HOST = "status.autotune.internal"
 _TAG = re.compile(r"<[^<>]*>")
 # mod_info: `<dd><tt>&nbsp;18:&nbsp;ServerLimit <i>10</i></tt></dd>`
 _DIRECTIVE = re.compile(r"(?<!\d)\d+:\s*(\w+)\s+(\S[^\n]*)")
-_SWITCHES = {"on": True, "off": False}
 
 
 class ApacheServer(Service):
-    """A role is one template, its parameters, and the limits of its multi-processing module."""
+    """A role is one template and the parameters of its multi-processing module, which is ``threaded`` or
+    has a process for each request."""
 
     name = "apache"
     title = "Apache"
@@ -40,6 +40,7 @@ class ApacheServer(Service):
     unit_name = "apache2.service"
     limits_template = "limits/apache2.conf.j2"
     reload_signal = "USR1"
+    threaded: ClassVar[bool] = False
     # It shows its state over HTTP alone: curl asks it on its own host. Under systemd its
     # environment is Debian's, which apache2ctl knows.
     programs: ClassVar[Programs] = {
@@ -47,11 +48,6 @@ class ApacheServer(Service):
         "apache2ctl": ("apache2ctl", "httpd"),
         "curl": ("curl",),
     }
-
-    def limits(self, asked: Mapping[str, int], slots: int) -> Settings:
-        """What Apache, which may have so many workers, made of numbers in its directives, 0 where there
-        are none, by its multi-processing module."""
-        raise NotImplementedError
 
     def validate(self, site: Site, files: Mapping[str, bytes]) -> Argv:
         return (*self._command(site), "-t")
@@ -67,13 +63,28 @@ class ApacheServer(Service):
         """From both pages, one after the other: parameters, with what Apache made of them. Nothing
         unless both are there."""
         scoreboard = re.search(r"(?m)^Scoreboard: (\S+)$", text)
-        directives = dict(_directives(text))
-        if not scoreboard or not directives:
+        words = dict(_directives(text))
+        if not scoreboard or not words:
             return {}
-        names = {parameter.name for parameter in self.parameters} - {"ListenBacklog"}
-        values = {name: value for name, value in directives.items() if name in names}
-        numbers = {name: value for name, value in directives.items() if isinstance(value, int)}
-        return {**values, **self.limits(defaultdict(int, numbers), len(scoreboard[1]))}
+        values = {p.name: value for p in self.parameters if p.name in words and p.name != "ListenBacklog"
+                  and (value := notation_of(p, ON_OFF).read(words[p.name])) is not None}  # fmt: skip
+        return {**values, **self._workers(values, len(scoreboard[1]))}
+
+    def _workers(self, asked: Settings, slots: int) -> Settings:
+        """Whole processes, of ThreadLimit threads at most, and no more of them than ServerLimit."""
+
+        def number(name: str) -> int:
+            return int(asked.get(name, 0))
+
+        threads = min(number("ThreadsPerChild"), number("ThreadLimit")) if self.threaded else 1
+        if not threads:
+            return {}
+        lowered = slots < number("MaxRequestWorkers") // threads * threads
+        return {
+            "MaxRequestWorkers": slots,
+            **({"ThreadsPerChild": threads} if self.threaded else {}),
+            **({"ServerLimit": slots // threads} if lowered else {}),
+        }
 
     def _command(self, site: Site) -> Argv:
         program = site.programs[site.place("apache2", "apache2ctl")]
@@ -89,6 +100,7 @@ class Apache(ApacheServer):
     packages = ("apache2", "curl")
     parameters = PROXY_PARAMETERS
     needs = PROXY_NEEDS
+    threaded = True
     # Apache itself raises MaxSpareThreads where it leaves less than a process of room.
     at_most = (
         ("StartServers", "ServerLimit"),
@@ -96,15 +108,6 @@ class Apache(ApacheServer):
         ("proxy_smax", "proxy_max"),
         ("proxy_min", "proxy_smax"),
     )
-
-    def limits(self, asked: Mapping[str, int], slots: int) -> Settings:
-        """Whole processes, no more than ServerLimit of them, of ThreadLimit threads at most."""
-        per_child = min(asked["ThreadsPerChild"], asked["ThreadLimit"])
-        if not per_child:
-            return {}
-        lowered = slots < asked["MaxRequestWorkers"] // per_child * per_child
-        values = {"ThreadsPerChild": per_child, "MaxRequestWorkers": slots}
-        return values | ({"ServerLimit": slots // per_child} if lowered else {})
 
 
 class ApacheModPhp(ApacheServer):
@@ -126,11 +129,6 @@ class ApacheModPhp(ApacheServer):
         ("MinSpareServers", "MaxSpareServers - 1"),
     )
 
-    def limits(self, asked: Mapping[str, int], slots: int) -> Settings:
-        """No more than ServerLimit processes."""
-        lowered = slots < asked["MaxRequestWorkers"]
-        return {"MaxRequestWorkers": slots} | ({"ServerLimit": slots} if lowered else {})
-
 
 SERVICES = (Apache(), ApacheModPhp())
 
@@ -141,16 +139,12 @@ def asking(site: Site, *pages: str) -> Argv:
     return (site.programs["curl"], "-sS", "--max-time", "5", "-H", f"Host: {STATUS_HOST}", *urls)
 
 
-def _directives(page: str) -> Iterator[tuple[str, Value]]:
-    """Directives and their values; what is said of the members of a balancer as ``proxy_<key>``."""
+def _directives(page: str) -> Iterator[tuple[str, str]]:
+    """Directives and their values; what is printed of the members of a balancer as ``proxy_<key>``."""
     for name, argument in _DIRECTIVE.findall(html.unescape(_TAG.sub("", page))):
         if name not in ("BalancerMember", "ProxySet"):
-            yield name, _value(argument.strip())
+            yield name, argument.strip()
             continue
         for key, equals, value in (word.partition("=") for word in argument.split()):
             if equals:
-                yield ("" if key == "lbmethod" else "proxy_") + key, _value(value)
-
-
-def _value(text: str) -> Value:
-    return _SWITCHES.get(text.lower(), number(text))
+                yield ("" if key == "lbmethod" else "proxy_") + key, value

@@ -148,10 +148,10 @@ def _one_core(part: PartReading) -> Finding | None:
     ready = activity.cpu + (activity.delay or 0.0)
     if not activity.workers or ready < FULL * activity.workers:
         return None
-    meanwhile = f", while {part.idle:.0%} of the CPU was idle" if part.idle is not None else ""
     evidence = (
         f"{activity.workers} event loops ran for {activity.cpu:.2f} s a second and were ready to for"
-        f" {ready:.2f} s, all they can{meanwhile}: raise workers, or have the application fork a cluster"
+        f" {ready:.2f} s, all they can{part.meanwhile}: raise workers, or have the application fork"
+        " a cluster"
     )
     return Finding(Resource.WORKERS, evidence, MEASURED)
 

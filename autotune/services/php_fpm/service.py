@@ -19,15 +19,7 @@ from autotune.services.base import (
     Site,
     guided,
 )
-from autotune.services.diagnosis import (
-    FULL,
-    MEASURED,
-    QUEUED,
-    Diagnosis,
-    Finding,
-    PartReading,
-    Resource,
-)
+from autotune.services.diagnosis import Diagnosis, Resource, WorkerPool
 from autotune.services.php_fpm.syntax import assignments
 from autotune.services.readback import listen_backlog
 
@@ -156,25 +148,12 @@ def _version(site: Site) -> str:
     return site.programs["php-fpm"].rpartition("php-fpm")[2]
 
 
-def _children(part: PartReading) -> Finding | None:
-    """All children have a request in hand and more requests wait at the socket."""
-    pool = part.activity
-    limit = part.setting("max_children") or pool.workers
-    if not pool.workers or pool.queued < QUEUED or pool.occupied < 0.75 * pool.workers:
-        return None
-    meanwhile = f" while {part.idle:.0%} of the CPU was idle" if part.idle is not None else ""
-    move = "raise max_children"
-    if pool.workers < FULL * limit:
-        move = "children are forked too slowly: raise start_servers, or pm = static"
-    return Finding(
-        Resource.WORKERS,
-        f"{pool.occupied:.1f} of {pool.workers} children busy, {limit} allowed,"
-        f" {pool.waiting:.0f} requests waiting at its socket (up to {pool.waiting_max})"
-        f"{meanwhile}: {move}",
-        MEASURED,
-    )
-
-
+CHILDREN = WorkerPool(
+    processes="max_children",
+    called="children",
+    more="raise max_children",
+    sooner="raise start_servers, or pm = static",
+)
 DIAGNOSIS = Diagnosis(
     counters=None,
     log=lambda site: site.place(f"{site.directory}/php-fpm.log", PhpFpm().unit(site)),
@@ -184,5 +163,5 @@ DIAGNOSIS = Diagnosis(
         Resource.CONNECTIONS: ("listen_backlog+",),
         Resource.MEMORY: ("max_children-",),
     },
-    worker_rules=(_children,),
+    worker_rules=(CHILDREN.taken,),
 )

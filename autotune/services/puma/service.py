@@ -175,7 +175,7 @@ def counters(text: str) -> Mapping[str, float]:
 
 
 DIAGNOSIS = diagnosis(
-    Puma(), "workers", "max_threads", busy=("max_threads",),
+    Puma(), "workers", "max_threads",
     ended=("timeout", r"Terminating timed out worker",
            "workers did not report within `worker_timeout`, and were ended: raise worker_timeout"),
     counters=counters,
