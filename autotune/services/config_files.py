@@ -184,15 +184,18 @@ class PlacedDirective:
 
 @dataclass(frozen=True)
 class Config:
-    """``unread`` says of files why they are left as they are."""
+    """``unread`` says of files why they are left as they are. ``any_case``: names count in capitals
+    or not."""
 
     main: str
     texts: Mapping[str, str] = field(default_factory=dict)
     directives: tuple[PlacedDirective, ...] = ()
     unread: Mapping[str, str] = field(default_factory=dict)
+    any_case: bool = False
 
     def called(self, name: str) -> tuple[PlacedDirective, ...]:
-        return tuple(placed for placed in self.directives if placed.name == name)
+        alike: Callable[[str], str] = str.lower if self.any_case else str
+        return tuple(placed for placed in self.directives if alike(placed.name) == alike(name))
 
     def last(self, name: str, default: str = "") -> str:
         """The first word of the last directive of that name that has any."""

@@ -132,7 +132,7 @@ def test_what_apache_serves_and_forwards_to_is_read_from_its_root() -> None:
     tier = adopted(on(HTTPD, "httpd.service"))["lb"]
     (text,) = (t for path, t in rendered(tier, {"ServerLimit": 20}).items() if "httpd.conf" in path)
     assert text == HTTPD["/etc/httpd/conf/httpd.conf"] + (
-        "<IfModule mpm_event_module>\nServerLimit 20\nThreadLimit 64\nThreadsPerChild 25\n"
+        "\n<IfModule mpm_event_module>\nServerLimit 20\nThreadLimit 64\nThreadsPerChild 25\n"
         "MaxRequestWorkers 500\n</IfModule>\n"
     )
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterator
 from dataclasses import replace
-from posixpath import join
+from posixpath import dirname, join
 
 from autotune.services.adoption import (
     Adoption,
@@ -26,12 +26,14 @@ from autotune.services.directives import (
     Accepts,
     Adopted,
     Edit,
-    Position,
     Tunable,
-    at_end,
+    below,
     joined,
+    last_line,
     map_directives,
+    new_file,
 )
+from autotune.strict import is_whole
 
 LAYOUTS = Layouts((
     Layout("Debian, Ubuntu", "apache2.service", "/etc/apache2/apache2.conf"),
@@ -42,56 +44,42 @@ COMMON = ("MaxKeepAliveRequests", "MaxConnectionsPerChild", "StartServers")
 EVENT = ("ThreadsPerChild", "AsyncRequestWorkerFactor", "MinSpareThreads", "MaxSpareThreads")
 # Workers of prefork are processes.
 PREFORK = ("MinSpareServers", "MaxSpareServers", "MaxRequestWorkers")
-_NAMES = {name.lower(): name for name in (
-    *COMMON, *EVENT, *PREFORK, "KeepAlive", "KeepAliveTimeout", "ListenBacklog", "Listen",
-    "ServerLimit", "ThreadLimit", "LoadModule", "ProxyPass", "BalancerMember", "ProxyPassMatch",
-)}  # fmt: skip
 _ROOT = re.compile(r"""(?mi)^[ \t]*ServerRoot[ \t]+["']?([^"'\s]+)""")
-_MPM = re.compile(r"^(?:mpm_)?(event|worker|prefork)(?:_module|\.c)$")
+_MODULE = re.compile(r"(?:mod_)?(?:mpm_)?(\w+?)(?:_module|\.c)?")
 _EXPORTED = re.compile(r"""(?m)^\s*export\s+(\w+)=["']?([^"'\s$]*)""")
 _VARIABLE = re.compile(r"\$\{(\w+)\}")
 _SWITCHES = re.compile(r"-D\s*(\w+)")
 CONDITIONS = ("ifmodule", "ifdefine", "ifversion", "iffile")
-BUILT_IN = tuple(f"{name}_module" for name in ("core", "so", "http", "log_config", "logio", "unixd",
-                                               "version", "watchdog"))  # fmt: skip
+BUILT_IN = ("core", "so", "http", "log_config", "logio", "unixd", "version", "watchdog")
 UNSAID = ("ServerLimit", "ThreadLimit", "ThreadsPerChild", "MaxRequestWorkers")
 SERVERS = {"event": 16, "worker": 16, "prefork": 256}  # ServerLimit unless it is set
 
 
 def read(tree: Tree, main: str = LAYOUTS[0].main) -> Config:
+    """Of these files what counts with the modules and variables that are there."""
     match = _ROOT.search(tree.content(main))
     root = match[1] if match else ""
-    environment = tree.content(f"{main.rpartition('/')[0]}/envvars")
-    variables = dict(_EXPORTED.findall(environment))
-    config = gather(tree, main, _read, lambda directive: _included(directive, root, variables))
+    variables = dict(_EXPORTED.findall(tree.content(f"{dirname(main)}/envvars")))
+    config = gather(
+        tree, main, syntax.read, lambda directive: _included(directive, root, variables)
+    )
+    config = replace(config, any_case=True)
+    defined = {*variables, *_SWITCHES.findall(variables.get("APACHE_ARGUMENTS", ""))}
+    modules = loaded(config)
     return replace(config, directives=tuple(
         placed for placed in config.directives
-        if all(_holds(block, config, variables) for block in placed.directive.within)))  # fmt: skip
+        if all(_holds(section, defined, modules) for section in placed.directive.within)))  # fmt: skip
 
 
-def _read(text: str) -> tuple[Directive, ...]:
-    """Directives by the names that the documentation has: Apache takes them in any case."""
-    return tuple(
-        replace(directive, name=replace(name, text=_NAMES.get(name.text.lower(), name.text)))
-        for directive in syntax.read(text)
-        for name in [directive.name]
-    )
-
-
-def _holds(block: tuple[str, ...], config: Config, variables: Mapping[str, str]) -> bool:
+def _holds(section: tuple[str, ...], defined: Collection[str], modules: Collection[str]) -> bool:
     """Whether a section counts: not for a module that is not loaded, or a variable that is not there."""
-    kind, name = block[0].lower(), block[1] if block[1:] else ""
+    kind, name = section[0].lower(), "".join(section[1:2])
     bare = name.removeprefix("!")
     if kind == "ifdefine":
-        there = bare in variables or bare in _SWITCHES.findall(
-            variables.get("APACHE_ARGUMENTS", "")
-        )
-    elif kind == "ifmodule" and config.called("LoadModule"):
-        module = re.sub(r"^(?:mod_)?(\w+)\.c$", r"\1_module", _MPM.sub(r"mpm_\1_module", bare))
-        there = module in BUILT_IN or loads(config, module)
-    else:
-        return True
-    return there != name.startswith("!")
+        return (bare in defined) != name.startswith("!")
+    if kind == "ifmodule" and modules:
+        return (_module(bare) in {*modules, *BUILT_IN}) != name.startswith("!")
+    return True
 
 
 def _bare(config: Config) -> Config:
@@ -107,24 +95,29 @@ def _bare(config: Config) -> Config:
 
 def _included(directive: Directive, root: str, variables: dict[str, str]) -> str | None:
     """Keeps in ``variables`` what files define on the way."""
+    name = directive.name.text.lower()
     words = [word.text.strip("\"'") for word in directive.arguments]
-    if directive.name.text.lower() == "define" and words:
+    if name == "define" and words:
         variables[words[0]] = " ".join(words[1:])
-    named = directive.name.text.lower() in ("include", "includeoptional") and len(words) == 1
-    return (
-        join(root, _VARIABLE.sub(lambda it: variables.get(it[1], it[0]), words[0]))
-        if named
-        else None
-    )
+    if name not in ("include", "includeoptional") or len(words) != 1:
+        return None
+    return join(root, _VARIABLE.sub(lambda it: variables.get(it[1], it[0]), words[0]))
+
+
+def loaded(config: Config) -> set[str]:
+    """The modules, by what is the same in all their names."""
+    return {_module(placed.words[0]) for placed in config.called("LoadModule") if placed.words}
+
+
+def _module(name: str) -> str:
+    """`event` for `mpm_event_module` and `event.c`, `proxy` for `proxy_module` and `mod_proxy.c`."""
+    match = _MODULE.fullmatch(name)
+    return match[1] if match else name
 
 
 def mpm(config: Config) -> str:
     """`event`, `worker` or `prefork`, by the module that is loaded."""
-    return next((name for name in SERVERS if loads(config, f"mpm_{name}_module")), "")
-
-
-def loads(config: Config, module: str) -> bool:
-    return any(placed.words[:1] == (module,) for placed in config.called("LoadModule"))
+    return next((name for name in SERVERS if name in loaded(config)), "")
 
 
 def find(host: RunningHost) -> Iterator[RunningService | str]:
@@ -132,7 +125,7 @@ def find(host: RunningHost) -> Iterator[RunningService | str]:
         return
     config = read(host.tree, layout.main)
     place, module, to_proxy = http_port(_listens(config)), mpm(config), passes(config)
-    runs_php = module == "prefork" and loads(config, "php_module")
+    runs_php = module == "prefork" and "php" in loaded(config)
     if place is None:
         yield "Apache listens at no TCP port: not adopted, `load: {url: …}` by hand"
     elif runs_php or module == "event":
@@ -156,36 +149,42 @@ def tune(service: RunningService, accepts: Accepts) -> Adopted:
     """Every parameter of Apache in these files, of the multi-processing module that is in use."""
     config = service.config
     prefork = mpm(config) == "prefork"
-    tunables = _tunables((*COMMON, *(PREFORK if prefork else EVENT)))
-    adopted = map_directives(config, tunables, accepts)
+    numbers = (*COMMON, *(PREFORK if prefork else EVENT))
+    adopted = map_directives(config, _tunables(config, numbers), accepts)
     if prefork:
         return joined(adopted, _limit(config, "ServerLimit", "MaxRequestWorkers", adopted))
-    return joined(adopted, _threads(config, adopted, accepts))
+    return joined(adopted, _processes(config, adopted, accepts))
 
 
-def _tunables(numbers: Iterable[str]) -> Iterator[Tunable]:
+def _tunables(config: Config, numbers: tuple[str, ...]) -> Iterator[Tunable]:
     for name, notation, default in (
         ("KeepAlive", CAPITAL_ON_OFF, True),
         ("KeepAliveTimeout", SECONDS, 5),
     ):
-        absent = Absent(default, at_end, rf'"{name} " ~ {notation.write(name)} ~ "\n"')
+        absent = last_line(config, default, f"{name} ", notation.write(name))
         yield Tunable(name, name, notation, last=True, absent=absent)
-    yield from (Tunable(name, name, NUMBER, last=True) for name in numbers)
-    absent = Absent(511, _first_listen, r'"\nListenBacklog " ~ ListenBacklog')
+    absent = Absent(511, below("Listen"), r'"\nListenBacklog " ~ ListenBacklog')
     yield Tunable("ListenBacklog", "ListenBacklog", NUMBER, last=True, absent=absent)
+    yield from (Tunable(name, name, NUMBER, last=True) for name in numbers)
 
 
-def _first_listen(config: Config) -> Position | None:
-    """Behind the first `Listen` that is outside of any section."""
-    listens = (p for p in config.called("Listen") if not p.block and p.words)
-    return next((placed.end for placed in listens), None)
+# Where no file says anything of their number, as most distributions have it: Apache's own.
+_UNSAID = """
+<IfModule mpm_event_module>
+ServerLimit {{ [16, ServerLimit] | max }}
+ThreadLimit {{ [64, ThreadsPerChild] | max }}
+ThreadsPerChild {{ ThreadsPerChild }}
+MaxRequestWorkers {{ MaxRequestWorkers }}
+</IfModule>
+"""
 
 
-def _threads(config: Config, adopted: Adopted, accepts: Accepts) -> Adopted:
+def _processes(config: Config, adopted: Adopted, accepts: Accepts) -> Adopted:
     """event: workers are whole processes of threads, so that their number says how many."""
     if not any(config.called(name) for name in UNSAID) and accepts("ServerLimit", 16):
         adopted.left.pop("ThreadsPerChild", None)
-        return _unsaid(config)
+        end = len(config.texts[config.main])
+        return new_file(config.main, _UNSAID, {"ServerLimit": 16, "ThreadsPerChild": 25}, end)
     workers = config.number("MaxRequestWorkers", 0)
     threads = adopted.values.get("ThreadsPerChild")
     if not workers or not isinstance(threads, int) or workers % threads:
@@ -203,35 +202,20 @@ def _threads(config: Config, adopted: Adopted, accepts: Accepts) -> Adopted:
     )
 
 
-def _unsaid(config: Config) -> Adopted:
-    """Where no file says anything of their number, as most distributions have it: Apache's own."""
-    text = (
-        "{% if ServerLimit != 16 or ThreadsPerChild != 25 %}<IfModule mpm_event_module>\n"
-        "ServerLimit {{ [16, ServerLimit] | max }}\nThreadLimit {{ [64, ThreadsPerChild] | max }}\n"
-        "ThreadsPerChild {{ ThreadsPerChild }}\nMaxRequestWorkers {{ MaxRequestWorkers }}\n"
-        "</IfModule>\n{% endif %}"
-    )
-    edits = (Edit.insertion(position, text),) if (position := at_end(config)) else ()
-    return Adopted(edits, {"ServerLimit": 16, "ThreadsPerChild": 25} if edits else {})
-
-
 def _limit(config: Config, name: str, variable: str, adopted: Adopted) -> Adopted:
-    """A limit that goes up, where it has to, and never down."""
-    if variable not in adopted.values:
+    """A limit that goes up, where it has to, and never down. What is more than it today is cut by it: as
+    that is, it stays."""
+    limits, workers = ([placed for placed in config.called(it) if placed.words]
+                     for it in (name, "MaxRequestWorkers"))  # fmt: skip
+    default = 64 if name == "ThreadLimit" else SERVERS[mpm(config)]
+    now, today = config.last(name, str(default)), adopted.values.get(variable)
+    if today is None or not is_whole(now):
         return Adopted()
-    if now := config.number(name, 0):
-        text = f"{{{{ [{now}, {variable}] | max }}}}"
-        return Adopted((Edit.exchange(config.called(name)[-1], text),))
-    position = next((p.end for p in reversed(config.called("MaxRequestWorkers")) if p.words), None)
-    default = 64 if name == "ThreadLimit" else SERVERS.get(mpm(config), 16)
-    if position is None or config.called(name):
-        return Adopted()
-    # What was more than the default today is cut by it: as it is, it stays.
-    text = (
-        f'{{{{ "\\n{name} " ~ {variable} '
-        f'if {variable} > {default} and {variable} != {adopted.values[variable]} else "" }}}}'
-    )
-    return Adopted((Edit.insertion(position, text),))
+    more = f"{variable} > {int(now)} and {variable} != {today}"
+    if limits:
+        return Adopted((Edit.exchange(limits[-1], f'{{{{ {variable} if {more} else "{now}" }}}}'),))
+    text = rf'{{{{ "\n{name} " ~ {variable} if {more} else "" }}}}'
+    return Adopted((Edit.insertion(workers[-1].end, text),))
 
 
 # -- the stack around it --------------------------------------------------------------------------
