@@ -9,7 +9,7 @@ from __future__ import annotations
 import io
 import re
 import tarfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from functools import cached_property
@@ -131,7 +131,7 @@ class Directive:
         return len(self.within)
 
 
-Reader = Callable[[str], tuple[Directive, ...]]
+Reader = Callable[[str], Iterable[Directive]]
 
 
 def unreadable(text: str, place: int, what: str) -> Unreadable:
@@ -249,7 +249,7 @@ def gather(
             return
         try:
             text = tree.text(path)
-            parsed = read(text)
+            parsed = tuple(read(text))
         except (UnicodeDecodeError, Unreadable) as error:
             unread[path] = str(error)
             return

@@ -8,10 +8,9 @@ from functools import partial
 
 from autotune.services import unit_environment
 from autotune.services.adoption import Adoption, Layout, Layouts, RunningHost, RunningService
-from autotune.services.base import Service, Settings
+from autotune.services.base import Service
 from autotune.services.config_files import Config, Directive, Includes, Word, gather, included
 from autotune.services.directives import YES_NO, Tunable, last_line, notation_of
-from autotune.services.readback import Parser, number
 from autotune.strict import is_whole
 
 _JOINED = re.compile(r"(?P<name>--[\w-]+(?==)|-[a-zA-Z](?=\d))=?(?P<value>.+)")
@@ -44,19 +43,6 @@ def _apart(word: Word) -> list[Word]:
     if pair is None:
         return [word]
     return [Word(pair["name"], word.start), Word(pair["value"], word.start + pair.start("value"))]
-
-
-def words(names: Mapping[str, str]) -> Parser:
-    """Parser of ``name value`` lines that a program prints: their names → ours."""
-
-    def parse(text: str) -> Settings:
-        return {
-            names[line.name.text]: number(line.arguments[0].text)
-            for line in read(text)
-            if line.arguments and line.name.text in names
-        }
-
-    return parse
 
 
 def adoption(

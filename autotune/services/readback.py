@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from autotune.services.base import Parameter, Readback, Settings, Site, Value
+from autotune.services.config_files import Directive, Reader, Unreadable
 from autotune.target.units import SIZE
 
 Parser = Callable[[str], Settings]
@@ -18,6 +20,30 @@ def number(text: str) -> Value:
     if not _NUMBER.fullmatch(text):
         return text
     return float(text) if "." in text else int(text)
+
+
+def configuration(
+    read: Reader,
+    names: Mapping[str, str],
+    meaning: Callable[[str, str], Value | None] = lambda _, word: number(word),
+) -> Parser:
+    """Parser of a configuration that a program prints, by its syntax: directives' names → ours. Of one
+    that is there more than once the first of the outermost counts; ``meaning`` is what its word, without
+    quotes, means as the value of one of ours, if that can be told."""
+
+    def parse(text: str) -> Settings:
+        outermost: dict[str, Directive] = {}
+        with contextlib.suppress(Unreadable):  # what is said behind the configuration is none
+            for directive in read(text):
+                name = names.get(directive.name.text, "")
+                inner = name in outermost and directive.depth >= outermost[name].depth
+                if name and directive.arguments and not inner:
+                    outermost[name] = directive
+        words = {name: d.arguments[0].text.strip("\"'") for name, d in outermost.items()}
+        values = {name: meaning(name, word) for name, word in words.items()}
+        return {name: value for name, value in values.items() if value is not None}
+
+    return parse
 
 
 def in_unit(parameter: Parameter, printed: str) -> Value:

@@ -66,7 +66,7 @@ from autotune.services.php_fpm import syntax as ini
 from autotune.services.postgresql.adoption import read as postgresql_directives
 from autotune.services.postgresql.service import in_effect as postgresql_in_effect
 from autotune.services.puma import service as puma
-from autotune.services.readback import listen_backlog
+from autotune.services.readback import configuration, listen_backlog
 from autotune.services.redis_protocol import _whole_bulk, alternating
 from autotune.services.registry import diagnosis
 from autotune.services.sysctl.service import in_effect as sysctl_in_effect
@@ -520,7 +520,7 @@ def _services() -> Iterator[Entry]:
     yield Entry(
         "nginx files",
         (places.NGINX, places.SITE, places.LB, *own["nginx"]),
-        nginx.read,
+        lambda t: list(nginx.read(t)),
         **unreadable,
     )
     yield Entry("apache files", own["apache"], apache_directives, **unreadable)
@@ -537,7 +537,9 @@ def _services() -> Iterator[Entry]:
         recorded(printed, "php-fpm*"),
         weight=0.5,
         **never,
-        parse=ini.assignments({n: n for n in ("pm", "pm.max_children", "pm.start_servers")}),
+        parse=configuration(
+            ini.read_log, {n: n for n in ("pm", "pm.max_children", "pm.start_servers")}
+        ),
     )
     yield Entry(
         "apache's pages",

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
+from autotune.services import option_lines
 from autotune.services.base import Settings
-from autotune.services.nginx.syntax import outermost
-from autotune.services.option_lines import words
-from autotune.services.php_fpm.syntax import assignments
-from autotune.services.readback import Parser, listen_backlog, number
+from autotune.services.nginx.syntax import read
+from autotune.services.php_fpm.syntax import read_log
+from autotune.services.readback import Parser, configuration, listen_backlog, number
 from autotune.services.redis_protocol import alternating
 
 FIXTURES = Path(__file__).parent / "fixtures"
@@ -30,8 +30,17 @@ NGINX = same("worker_processes", "worker_connections", "multi_accept", "accept_m
 def directives(names: dict[str, str]) -> Parser:
     """Of nginx, as values."""
     switches = {"on": True, "off": False}
-    return lambda text: {name: switches.get(word, number(word))
-                         for name, word in outermost(text, names).items()}  # fmt: skip
+    return configuration(read, names, lambda _, word: switches.get(word, number(word)))
+
+
+def assignments(names: dict[str, str]) -> Parser:
+    """Of PHP-FPM."""
+    return configuration(read_log, names)
+
+
+def lines(names: dict[str, str]) -> Parser:
+    """Of memcached."""
+    return configuration(option_lines.read, names)
 
 
 POOL = same("pm", "pm.max_children", "pm.start_servers", "pm.process_idle_timeout")
@@ -78,7 +87,7 @@ POOL = same("pm", "pm.max_children", "pm.start_servers", "pm.process_idle_timeou
         ),
         (
             "memcached-tool",
-            words(same("maxbytes", "num_threads", "growth_factor", "inter", "cas_enabled")),
+            lines(same("maxbytes", "num_threads", "growth_factor", "inter", "cas_enabled")),
             {"maxbytes": 48 * 2**20, "num_threads": 3, "growth_factor": 1.07,
              "inter": "127.0.0.1", "cas_enabled": "yes"},
         ),
@@ -102,7 +111,7 @@ def test_recorded(fixture: str, parse: Parser, settings: Settings) -> None:
 
 @pytest.mark.parametrize(
     "parse",
-    [words(NGINX), alternating(NGINX), directives(NGINX), assignments(NGINX), listen_backlog()],
+    [lines(NGINX), alternating(NGINX), directives(NGINX), assignments(NGINX), listen_backlog()],
 )
 @pytest.mark.parametrize("text", ["", "\n", "no such file or directory\n", "use", "LISTEN", "a = "])
 def test_what_was_not_printed_is_not_found(parse: Parser, text: str) -> None:

@@ -16,9 +16,9 @@ from autotune.services.base import (
     Readback,
     Role,
     Service,
-    Settings,
     Site,
     TrialStart,
+    Value,
     accept_queue,
     guided,
     on_restart,
@@ -33,8 +33,7 @@ from autotune.services.diagnosis import (
     PartReading,
     Resource,
 )
-from autotune.services.option_lines import words
-from autotune.services.readback import Parser, backlog_in_force
+from autotune.services.readback import Parser, backlog_in_force, configuration, number
 
 SOURCE = "memcached(1)"
 EXTSTORE = "memcached.org, extstore; memcached -h"
@@ -171,17 +170,15 @@ def ask(site: Site, what: str) -> Argv:
 
 def settings_in_effect(names: Collection[str] = frozenset(IN_EFFECT.values())) -> Parser:
     """Parser of `memcached-tool … settings`, for those of our names in ``names``."""
-    theirs = words({name: ours for name, ours in IN_EFFECT.items() if ours in names})
+    called = {theirs: ours for theirs, ours in IN_EFFECT.items() if ours in names}
 
-    def parse(text: str) -> Settings:
-        values = dict(theirs(text))
-        sizes = {name: values.pop(name) for name in BYTES if name in values}
-        values |= {n: size // 2**20 for n, size in sizes.items() if isinstance(size, int)}
-        if "udp" in values:
-            values["udp"] = values["udp"] != 0
-        return values
+    def meaning(name: str, word: str) -> Value | None:
+        value = number(word)
+        if name in BYTES:
+            return value // 2**20 if isinstance(value, int) else None
+        return value != 0 if name == "udp" else value
 
-    return parse
+    return configuration(option_lines.read, called, meaning)
 
 
 def options(content: bytes) -> Argv:

@@ -14,7 +14,6 @@ from autotune.services.base import (
     Readback,
     Role,
     Service,
-    Settings,
     Site,
     Value,
     accept_queue,
@@ -32,8 +31,8 @@ from autotune.services.directives import (
     notation_of,
     size,
 )
-from autotune.services.nginx.syntax import outermost
-from autotune.services.readback import backlog_in_force
+from autotune.services.nginx.syntax import read
+from autotune.services.readback import backlog_in_force, configuration
 
 CORE = "nginx.org, ngx_core_module"
 HTTP = "nginx.org, ngx_http_core_module"
@@ -169,6 +168,10 @@ DIRECTIVES = {
     for p in PARAMETERS
     if p.name in ("worker_processes", "fastcgi_keep_conn", *EVENTS, *CLIENTS, *FILES, *TLS, *LOCKS)
 }
+# What ``nginx -T`` prints; a number of workers that it finds itself is not among it.
+in_effect = configuration(
+    read, {name: name for name in DIRECTIVES}, lambda name, word: DIRECTIVES[name][1].read(word)
+)
 
 
 class Nginx(Service):
@@ -211,13 +214,6 @@ class Nginx(Service):
 
 
 SERVICES = (Nginx(),)
-
-
-def in_effect(text: str) -> Settings:
-    """What ``nginx -T`` prints; a number of workers that it finds itself is not among it."""
-    words = outermost(text, DIRECTIVES)
-    values = {name: DIRECTIVES[name][1].read(word) for name, word in words.items()}
-    return {name: value for name, value in values.items() if value is not None}
 
 
 def _connections(part: PartReading) -> Finding | None:

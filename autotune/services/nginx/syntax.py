@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 
-from autotune.services.config_files import Directive, Unreadable, Word, tokens, unreadable
+from autotune.services.config_files import Directive, Word, tokens, unreadable
 
 # nginx's own lexis: a comment begins where a word could, and within a word `#`, `}` and quotes are
 # letters like any other, as is the brace of `${`; other braces that are no block's have to be quoted.
@@ -19,12 +18,8 @@ _TOKEN = re.compile(
 DEEPEST = 100  # blocks: each directive has all it is in
 
 
-def read(text: str) -> tuple[Directive, ...]:
+def read(text: str) -> Iterator[Directive]:
     """Every directive, those with a block before what is in it. Raises Unreadable."""
-    return tuple(_read(text))
-
-
-def _read(text: str) -> Iterator[Directive]:
     blocks: list[tuple[str, ...]] = []
     words: list[Word] = []
     for token in tokens(text, _TOKEN, "a quote or an escape has no end"):
@@ -46,15 +41,3 @@ def _read(text: str) -> Iterator[Directive]:
                 raise unreadable(text, place, f"more than {DEEPEST} blocks within each other")
     if words or blocks:
         raise unreadable(text, len(text), "the file ends within a directive or a block")
-
-
-def outermost(text: str, names: Collection[str]) -> dict[str, str]:
-    """What ``nginx -T`` prints of these directives, without quotes: of one that is there more than once,
-    the outermost."""
-    printed: dict[str, tuple[int, str]] = {}
-    with contextlib.suppress(Unreadable):  # what it says behind the configuration is none
-        for directive in _read(text):
-            name, depth = directive.name.text, directive.depth
-            if name in names and directive.arguments and depth < printed.get(name, (depth + 1,))[0]:
-                printed[name] = depth, directive.arguments[0].text.strip("\"'")
-    return {name: word for name, (_, word) in printed.items()}

@@ -20,8 +20,8 @@ from autotune.services.base import (
     guided,
 )
 from autotune.services.diagnosis import Diagnosis, Resource, WorkerPool
-from autotune.services.php_fpm.syntax import assignments
-from autotune.services.readback import listen_backlog
+from autotune.services.php_fpm.syntax import read_log
+from autotune.services.readback import configuration, listen_backlog
 
 SOURCE = "php.net, FPM configuration"
 on_reload = partial(base.on_reload, source=SOURCE)
@@ -126,7 +126,7 @@ class PhpFpm(Service):
             return listen_backlog("listen_backlog")("\n".join(lines))
 
         return (
-            Readback(self._shown(site), assignments(IN_EFFECT)),
+            Readback(self._shown(site), configuration(read_log, IN_EFFECT)),
             Readback(("ss", "-lxH"), own_backlog),
         )
 

@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 
-from autotune.services.base import Settings, Value
-from autotune.services.config_files import Directive, Unreadable, Word, unreadable
-from autotune.services.readback import Parser, number
+from autotune.services.config_files import Directive, Word, unreadable
 
 _STAMP = re.compile(r"(?m)^\[[^\]]*\] NOTICE: ")
 _LINE = re.compile(r"[^\n]*(?:\n|$)")
@@ -42,19 +39,6 @@ def read(text: str) -> tuple[Directive, ...]:
     return tuple(assignments)
 
 
-def assignments(names: Mapping[str, str]) -> Parser:
-    """Parser of ``php-fpm -tt``, which logs the configuration: the first value of each name."""
-
-    def parse(text: str) -> Settings:
-        values: dict[str, Value] = {}
-        try:
-            logged = read(_STAMP.sub("", text))
-        except Unreadable:
-            return values
-        for assignment in logged:
-            name = names.get(assignment.name.text)
-            if name and assignment.arguments:
-                values.setdefault(name, number(assignment.arguments[0].text))
-        return values
-
-    return parse
+def read_log(text: str) -> tuple[Directive, ...]:
+    """What ``php-fpm -tt`` logs of the configuration."""
+    return read(_STAMP.sub("", text))

@@ -16,7 +16,8 @@ from autotune.services.base import (
     on_restart,
 )
 from autotune.services.diagnosis import Diagnosis, Resource
-from autotune.services.option_lines import words
+from autotune.services.option_lines import read
+from autotune.services.readback import configuration
 
 CONTRACT = 1
 _CHECK = "import sys; sys.exit(not open(sys.argv[1]).read().startswith('threads '))"
@@ -48,7 +49,8 @@ class Pages(Service):
 
     def effective(self, site: Site) -> tuple[Readback, ...]:
         path = site.place(f"{site.directory}/pages.conf", self.config[1])
-        return (Readback((site.programs["cat"], path), words({"threads": "threads"})),)
+        shown = (site.programs["cat"], path)
+        return (Readback(shown, configuration(read, {"threads": "threads"})),)
 
 
 SERVICES = (Pages(),)
