@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from posixpath import dirname
 
 from autotune.services.base import Role
@@ -160,12 +160,18 @@ class Adoption:
         return map_directives(running.config, self.tunables(running), accepts)
 
 
-def http_port(listening: Iterable[tuple[str, bool]]) -> tuple[int, bool] | None:
-    """Of addresses where HTTP is spoken, each with whether over TLS, the first TCP port and whether that
-    one is: without TLS before with it."""
+def at_http_port(
+    running: RunningService, title: str, listening: Iterable[tuple[str, bool]]
+) -> RunningService | str:
+    """With the first TCP port of the addresses where HTTP is spoken, each with whether over TLS: without
+    TLS before with it. Why it is not adopted where there is none."""
     ports = [(int(port), tls) for address, tls in listening
              if is_whole(port := address.rpartition(":")[2])]  # fmt: skip
-    return min(ports, key=lambda place: place[1], default=None)
+    if not ports:
+        unread = "".join(f" ({path}: {why})" for path, why in running.config.unread.items())
+        return f"{title} listens at no TCP port{unread}: not adopted, `load: {{url: …}}` by hand"
+    first = min(ports, key=lambda place: place[1])
+    return replace(running, port=first[0], tls=first[1])
 
 
 def site_name(words: Iterable[str]) -> str:

@@ -58,9 +58,9 @@ def gather(tree: Tree, unit: str, options: Options) -> Config:
                   tuple(PlacedDirective(path, directive) for directive in directives))  # fmt: skip
 
 
-def end(config: Config) -> Position:
+def end(config: Config) -> list[Position]:
     """Behind the last word of the command."""
-    return config.called(COMMAND)[-1].end
+    return [placed.end for placed in config.called(COMMAND)[-1:]]
 
 
 def tune(config: Config, tunables: Iterable[Tunable], accepts: Accepts, drop_in: str) -> Adopted:

@@ -283,8 +283,7 @@ def _tunable(name: str, parameter: ServiceParameter, path: str, text: str | None
         if not parameter.section and text and not text.endswith("\n"):
             first, last = "\n", ""
         ending = _ENDING.sub("", after, count=1) + last
-        line = f"{json.dumps(first + before)} ~ {notation.write(name)} ~ {json.dumps(ending)}"
-        absent = Absent(default, lambda _: (path, position), line)
+        absent = Absent(default, [(path, position)], first + before, ending)
     return Tunable(name, _label(parameter), notation, absent=absent)
 
 

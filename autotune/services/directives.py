@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from autotune.services.base import Parameter, Value
@@ -48,7 +49,7 @@ def literal(value: Value) -> str:
     """A value in an expression of a template."""
     if isinstance(value, bool):
         return str(value).lower()
-    return f'"{value}"' if isinstance(value, str) else str(value)
+    return json.dumps(value, ensure_ascii=False) if isinstance(value, str) else str(value)
 
 
 def _number(text: str) -> Value | None:
@@ -93,6 +94,7 @@ KILOBYTES = Notation(_amount(_BYTES, 2**10), lambda name: f'{name} ~ "k"')
 WORD = Notation(str)
 QUOTED_WORD = Notation(lambda text: text[1:-1] if text[:1] + text[-1:] in ('""', "''") else text)
 ON_OFF = switch("on", "off")
+FLAG = Notation(lambda _: None, lambda _: "")  # it is there or not: where it is, it stays
 CAPITAL_ON_OFF = Notation(ON_OFF.read, lambda name: f'("On" if {name} else "Off")')
 YES_NO = switch("yes", "no")
 
@@ -141,23 +143,24 @@ class Edit:
 
 @dataclass(frozen=True)
 class Absent:
-    """What to do where there is no such directive: ``text``, an expression, at ``position``.
+    """What to do where there is no such directive: its value between these texts, at each of ``places``.
 
     ``default`` is what the software takes without it; at that value nothing is written. Without
-    a position in these files the parameter is not tuned. ``condition`` replaces the comparison with the
-    default as the condition of writing it.
+    a place in these files the parameter is not tuned. ``condition``, which begins with another parameter,
+    replaces the comparison with the default as the condition of writing it.
     """
 
     default: Value
-    position: Callable[[Config], Position | None]
-    text: str
+    places: Sequence[Position]
+    before: str
+    after: str = ""
     condition: str = ""
 
 
 @dataclass(frozen=True)
 class Tunable:
     """``blocks``: those it counts in, by name, if not in all. ``last``: of several the last counts.
-    ``left``: why it stays as it is."""
+    ``left``: why it stays as it is. ``also``: edits that go with it, by its value now."""
 
     parameter: str
     directive: str
@@ -167,6 +170,7 @@ class Tunable:
     counts: Callable[[PlacedDirective], bool] = lambda _: True
     last: bool = False
     left: str = ""
+    also: Callable[[Config, Value], Iterable[Edit]] = lambda *_: ()
 
 
 @dataclass(frozen=True)
@@ -181,10 +185,17 @@ class Adopted:
 def map_directives(config: Config, tunables: Iterable[Tunable], accepts: Accepts) -> Adopted:
     """Of a directive that is there more than once the outermost counts, if it says one thing or the last
     is said to count."""
-    return joined(*(_map(config, tunable, accepts) for tunable in tunables))
+    adopted = Adopted()
+    for tunable in tunables:
+        own = _map(config, tunable, accepts, adopted.values)
+        also = tuple(e for value in own.values.values() for e in tunable.also(config, value))
+        adopted = joined(adopted, Adopted(also), own)
+    return adopted
 
 
-def _map(config: Config, tunable: Tunable, accepts: Accepts) -> Adopted:
+def _map(
+    config: Config, tunable: Tunable, accepts: Accepts, others: Mapping[str, Value]
+) -> Adopted:
     if tunable.left:
         return Adopted(left={tunable.parameter: tunable.left})
     counting = [
@@ -196,7 +207,7 @@ def _map(config: Config, tunable: Tunable, accepts: Accepts) -> Adopted:
     outermost = [placed for placed in counting if placed.directive.depth == depth]
     if outermost:
         return _present(tunable, outermost[-1:] if tunable.last else outermost, accepts)
-    return _absent(config, tunable, accepts)
+    return _absent(tunable, accepts, others)
 
 
 def joined(*parts: Adopted) -> Adopted:
@@ -237,30 +248,25 @@ def _exchange(tunable: Tunable, placed: PlacedDirective, value: Value) -> Edit:
     return Edit(placed.path, start, start + length, text)
 
 
-def _absent(config: Config, tunable: Tunable, accepts: Accepts) -> Adopted:
+def _absent(tunable: Tunable, accepts: Accepts, others: Mapping[str, Value]) -> Adopted:
     absent, name = tunable.absent, tunable.parameter
-    position = absent.position(config) if absent else None
-    if absent is None or position is None:
+    if absent is None or not absent.places:
         return Adopted(left={name: f"there is no `{tunable.directive}`"})
+    other = absent.condition.partition(" ")[0]
+    if other and other not in others:
+        return Adopted(left={name: f"it would depend on `{other}`, which stays as it is"})
+    if not accepts(name, absent.default):
+        return Adopted(left={name: f"the default of `{tunable.directive}` is out of the catalogue"})
+    end = absent.after and literal(absent.after)
+    parts = filter(None, (literal(absent.before), tunable.notation.write(name), end))
     condition = absent.condition or f"{name} != {literal(absent.default)}"
-    why = f"the default of `{tunable.directive}` is out of the catalogue"
-    return added([(position, absent.text)], condition, {name: absent.default}, accepts, why)
+    return Adopted(inserted(absent.places, " ~ ".join(parts), condition), {name: absent.default})
 
 
-def added(
-    places: Iterable[tuple[Position, str]],
-    condition: str,
-    values: Mapping[str, Value],
-    accepts: Accepts,
-    why: str,
-) -> Adopted:
-    """What the files do not say yet: expressions at ``places``, written under a ``condition`` that does
-    not hold at ``values`` of parameters; ``why`` these stay as they are where there is no place."""
-    edits = tuple(Edit.insertion(position, f'{{{{ {text} if {condition} else "" }}}}')
-                  for position, text in places)  # fmt: skip
-    if not edits or not all(accepts(name, value) for name, value in values.items()):
-        return Adopted(left=dict.fromkeys(values, why))
-    return Adopted(edits, dict(values))
+def inserted(places: Iterable[Position], text: str, condition: str) -> tuple[Edit, ...]:
+    """What an expression, ``text``, comes to at ``places`` where ``condition`` holds."""
+    line = f'{{{{ {text} if {condition} else "" }}}}'
+    return tuple(Edit.insertion(position, line) for position in places)
 
 
 def new_file(path: str, text: str, values: Mapping[str, Value], place: int = 0) -> Adopted:
@@ -296,65 +302,49 @@ def _verbatim(text: str) -> str:
 # -- natural places ------------------------------------------------------------------------------
 
 
-def inside(block: str) -> Callable[[Config], Position | None]:
+def inside(config: Config, block: str) -> list[Position]:
     """Right after the brace that opens the first block of that name."""
-
-    def position(config: Config) -> Position | None:
-        for placed in config.called(block):
-            path, end = placed.end
-            brace = config.texts[path].find("{", end)
-            if brace >= 0 and not config.texts[path][end:brace].strip():
-                return path, brace + 1
-        return None
-
-    return position
+    for placed in config.called(block):
+        path, end = placed.end
+        brace = config.texts[path].find("{", end)
+        if brace >= 0 and not config.texts[path][end:brace].strip():
+            return [(path, brace + 1)]
+    return []
 
 
-def behind(name: str) -> Callable[[Config], Position | None]:
+def behind(config: Config, name: str) -> list[Position]:
     """Right after the value of the only directive of that name."""
-
-    def position(config: Config) -> Position | None:
-        match config.called(name):
-            case [placed] if placed.words:
-                return placed.path, placed.directive.arguments[0].end
-        return None
-
-    return position
+    match config.called(name):
+        case [placed] if placed.words:
+            return [(placed.path, placed.directive.arguments[0].end)]
+    return []
 
 
-def before(name: str) -> Callable[[Config], Position | None]:
+def before(config: Config, name: str) -> list[Position]:
     """Right before the only directive of that name."""
-
-    def position(config: Config) -> Position | None:
-        match config.called(name):
-            case [placed]:
-                return placed.path, placed.directive.name.start
-        return None
-
-    return position
+    match config.called(name):
+        case [placed]:
+            return [(placed.path, placed.directive.name.start)]
+    return []
 
 
-def below(*names: str, only: bool = False) -> Callable[[Config], Position | None]:
+def below(config: Config, *names: str, only: bool = False) -> list[Position]:
     """The end of the line of the first directive of these names, or of the ``only`` one there is."""
-
-    def position(config: Config) -> Position | None:
-        heads = [placed for name in names for placed in config.called(name)]
-        if not heads or (only and len(heads) > 1):
-            return None
-        path, place = heads[0].end
-        return path, place + len(config.texts[path][place:].partition("\n")[0])
-
-    return position
+    heads = [placed for name in names for placed in config.called(name)]
+    if not heads or (only and len(heads) > 1):
+        return []
+    path, place = heads[0].end
+    return [(path, place + len(config.texts[path][place:].partition("\n")[0]))]
 
 
-def at_end(config: Config) -> Position | None:
+def at_end(config: Config) -> list[Position]:
     """Behind everything in the main file."""
     text = config.texts.get(config.main)
-    return (config.main, len(text)) if text is not None else None
+    return [] if text is None else [(config.main, len(text))]
 
 
-def last_line(config: Config, default: Value, before: str, value: str) -> Absent:
-    """A line of its own behind everything in the main file: ``before``, and an expression's ``value``."""
+def last_line(config: Config, default: Value, before: str) -> Absent:
+    """A line of its own behind everything in the main file."""
     text = config.texts.get(config.main, "")
-    first, end = ("", r"\n") if text.endswith("\n") or not text else (r"\n", "")
-    return Absent(default, at_end, f'"{first}{before}" ~ {value} ~ "{end}"')
+    first, end = ("", "\n") if text.endswith("\n") or not text else ("\n", "")
+    return Absent(default, at_end(config), first + before, end)

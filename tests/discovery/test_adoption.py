@@ -201,6 +201,17 @@ def test_hosts_of_a_tier_must_agree() -> None:
     assert "nginx.backlog" in tier.values
 
 
+def test_what_depends_on_a_value_that_differs_stays_too() -> None:
+    pools = (f"[www]\nlisten = /run/s\npm = {way}\npm.max_children = 5\n"
+             for way in ("static", "ondemand"))  # fmt: skip
+    one, other = web(pool=next(pools)), web("web2", "10.0.0.2", pool=next(pools))
+    tier = adopted(one, other)["web"]
+    given_back(tier, one, other)
+    assert tier.left["php_fpm.pm"] == "the hosts have different values"
+    assert "`pm`" in tier.left["php_fpm.start_servers"]
+    assert tier.values["php_fpm.max_children"] == 5
+
+
 def test_a_cache_and_a_store() -> None:
     found = adopted(web(), cache(), store())
     given_back(found["cache"], cache())

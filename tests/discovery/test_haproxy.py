@@ -116,7 +116,7 @@ def test_a_password_stays_on_its_host(secret: str) -> None:
 @pytest.mark.parametrize(
     ("text", "files", "why"),
     [
-        (DEBIAN, {}, "listens nowhere"),
+        (DEBIAN, {}, "HAProxy listens at no TCP port: not adopted"),
     ],
 )
 def test_what_is_not_tuned_is_told(text: str, files: dict[str, str], why: str) -> None:

@@ -12,9 +12,11 @@ from autotune.services.directives import (
     NUMBER,
     SECONDS,
     SIGNED,
+    Absent,
     Notation,
     Tunable,
     at_end,
+    inserted,
     last_line,
     map_directives,
     size,
@@ -53,13 +55,29 @@ def test_what_is_written_means(notation: Notation, text: str, value: Value | Non
 
 def test_what_is_left_stays_for_the_reason_given() -> None:
     config = Config("/etc/a.conf", {"/etc/a.conf": "b = 1\n"})
-    absent = last_line(config, 8, "a = ", "a")
+    absent = last_line(config, 8, "a = ")
     adopted, left = (
         map_directives(
             config, [Tunable("a", "a", NUMBER, absent=absent, left=why)], lambda *_: True
         )
         for why in ("", "the command says it")
     )
-    assert [(edit.path, edit.start) for edit in adopted.edits] == [at_end(config)]
+    assert [(edit.path, edit.start) for edit in adopted.edits] == at_end(config)
     assert (adopted.values, adopted.left) == ({"a": 8}, {})
     assert (left.edits, left.values, left.left) == ((), {}, {"a": "the command says it"})
+
+
+@pytest.mark.parametrize("left", ["", "the command says it"])
+def test_what_goes_with_another_is_there_with_it_alone(left: str) -> None:
+    config, end = Config("/etc/a.conf", {"/etc/a.conf": "x"}), ("/etc/a.conf", 1)
+    a = Tunable("a", "a", NUMBER, absent=Absent(8, [("/etc/a.conf", 0), end], "a ", ";"), left=left,
+                also=lambda _, now: inserted([end], '"c"', f"a > {now}"))  # fmt: skip
+    b = Tunable("b", "b", NUMBER, absent=Absent(9, [end], "\n", condition="a > 5"))
+    adopted = map_directives(config, [a, b], lambda *_: True)
+    assert adopted.values == ({} if left else {"a": 8, "b": 9})
+    assert [(edit.start, edit.text) for edit in adopted.edits] == ([] if left else [
+        (1, '{{ "c" if a > 8 else "" }}'),
+        (0, '{{ "a " ~ a ~ ";" if a != 8 else "" }}'),
+        (1, '{{ "a " ~ a ~ ";" if a != 8 else "" }}'),
+        (1, '{{ "\\n" ~ b if a > 5 else "" }}'),
+    ])  # fmt: skip

@@ -117,11 +117,13 @@ def test_a_server_without_an_upstream_keeps_none() -> None:
 
 
 @pytest.mark.stack
-def test_none_is_no_directive(tmp_path: Path) -> None:
-    tier, site = lb(BALANCER.replace("82;", "82; keepalive  32 ; keepalive_requests 50;"))
+@pytest.mark.parametrize("written", ["32 ", '"32"'])
+def test_none_is_no_directive(tmp_path: Path, written: str) -> None:
+    kept = f"82; keepalive  {written}; keepalive_requests 50;"
+    tier, site = lb(BALANCER.replace("82;", kept))
     given_back(tier, site)
     assert tier.values["nginx.upstream_keepalive"] == 32
-    assert "keepalive  8 ; keepalive_requests 50;" in with_changes(tier, {"upstream_keepalive": 8})
+    assert kept.replace("32", "8") in with_changes(tier, {"upstream_keepalive": 8})
     without = with_changes(tier, {"upstream_keepalive": 0, "upstream_keepalive_requests": 60})
     assert "82;  keepalive_requests 60;" in without
     accepted(without, tmp_path)

@@ -13,7 +13,7 @@ from autotune.services.adoption import (
     Layouts,
     RunningHost,
     RunningService,
-    http_port,
+    at_http_port,
     site_name,
 )
 from autotune.services.apache import syntax
@@ -124,25 +124,22 @@ def find(host: RunningHost) -> Iterator[RunningService | str]:
     if not (layout := LAYOUTS.of(host)):
         return
     config = read(host.tree, layout.main)
-    place, module, to_proxy = http_port(_listens(config)), mpm(config), passes(config)
+    module, to_proxy = mpm(config), passes(config)
     runs_php = module == "prefork" and "php" in loaded(config)
-    if place is None:
-        yield "Apache listens at no TCP port: not adopted, `load: {url: …}` by hand"
-    elif runs_php or module == "event":
-        names = (word.partition(":")[0] for p in config.called("ServerName") for word in p.words)
-        yield RunningService(
-            host=host,
-            key="apache-mod-php" if runs_php else "apache",
-            config=_bare(config),
-            kind="lb" if to_proxy and not runs_php else "web",
-            port=place[0],
-            behind=to_proxy,
-            tls=place[1],
-            unit=layout.own_unit,
-            site=site_name(names),
-        )
-    else:
+    if not runs_php and module != "event":
         yield f"Apache with mpm_{module or 'unknown'} as it is used here is not tuned"
+        return
+    names = (word.partition(":")[0] for p in config.called("ServerName") for word in p.words)
+    running = RunningService(
+        host=host,
+        key="apache-mod-php" if runs_php else "apache",
+        config=_bare(config),
+        kind="lb" if to_proxy and not runs_php else "web",
+        behind=to_proxy,
+        unit=layout.own_unit,
+        site=site_name(names),
+    )
+    yield at_http_port(running, "Apache", _listens(config))
 
 
 def tune(service: RunningService, accepts: Accepts) -> Adopted:
@@ -161,9 +158,9 @@ def _tunables(config: Config, numbers: tuple[str, ...]) -> Iterator[Tunable]:
         ("KeepAlive", CAPITAL_ON_OFF, True),
         ("KeepAliveTimeout", SECONDS, 5),
     ):
-        absent = last_line(config, default, f"{name} ", notation.write(name))
+        absent = last_line(config, default, f"{name} ")
         yield Tunable(name, name, notation, last=True, absent=absent)
-    absent = Absent(511, below("Listen"), r'"\nListenBacklog " ~ ListenBacklog')
+    absent = Absent(511, below(config, "Listen"), "\nListenBacklog ")
     yield Tunable("ListenBacklog", "ListenBacklog", NUMBER, last=True, absent=absent)
     yield from (Tunable(name, name, NUMBER, last=True) for name in numbers)
 

@@ -70,8 +70,8 @@ def tune(service: RunningService, accepts: Accepts) -> Adopted:
         default = _written(tree, config, unit, name, service.host.processors)
         if isinstance(default, str):
             left[name] = f"{_path(tree, config, unit)} works it out: a number has it tuned"
-        line = f'" {option(name)}=" ~ {name}'
-        absent = Absent(stock if default is None else default, command_line.end, line)
+        value = stock if default is None else default
+        absent = Absent(value, command_line.end(config), f" {option(name)}=")
         tunables.append(Tunable(name, option(name), NUMBER, absent=absent, last=True,
                                 left=left.get(name, "")))  # fmt: skip
     return command_line.tune(config, tunables, accepts, unit_files.drop_in(unit))

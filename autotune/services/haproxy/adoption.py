@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from autotune.services import unit_environment, unit_files
-from autotune.services.adoption import Adoption, RunningHost, RunningService, http_port
+from autotune.services.adoption import Adoption, RunningHost, RunningService, at_http_port
 from autotune.services.base import Value
 from autotune.services.config_files import Config, Tree, gather, together
 from autotune.services.directives import (
+    FLAG,
     MILLISECONDS,
     NUMBER,
     SIGNED,
@@ -23,7 +24,6 @@ from autotune.services.haproxy import syntax
 UNIT, HOME = "haproxy.service", "/etc/haproxy"
 MAIN = f"{HOME}/haproxy.cfg"
 PROXIES = ("defaults", "frontend", "backend", "listen")
-FLAG = Notation(lambda _: None, str)  # it is there or not: where it is, it stays
 # What takes effect where a file does not name a timeout, in the order of the manual.
 _TIMEOUTS = {"client": "", "server": "", "connect": "", "queue": "connect", "http-request": "client",
              "http-keep-alive": "http-request"}  # fmt: skip
@@ -33,20 +33,17 @@ def find(host: RunningHost) -> Iterator[RunningService | str]:
     if not host.runs(UNIT):
         return
     config = _read(host.tree)
-    place = http_port(_listens(config))
     if config.unread:
         yield "; ".join(f"{p}: {why}: HAProxy is not tuned" for p, why in config.unread.items())
-    elif place is None:
-        yield "HAProxy listens nowhere: not adopted, `load: {url: …}` by hand"
-    else:
-        sockets = (line.words[0].removeprefix("unix@") for line in config.called("stats socket"))
-        servers = (line.words[1] for line in config.called("server") if line.words[1:])
-        yield RunningService(
-            host=host, key="haproxy", config=config, kind="lb", port=place[0],
-            listen=next((path for path in sockets if path.startswith("/")), ""),
-            behind=tuple(dict.fromkeys(servers)), tls=place[1],
-            unit="" if config.main == MAIN else UNIT,
-        )  # fmt: skip
+        return
+    sockets = (line.words[0].removeprefix("unix@") for line in config.called("stats socket"))
+    servers = (line.words[1] for line in config.called("server") if line.words[1:])
+    running = RunningService(
+        host=host, key="haproxy", config=config, kind="lb", behind=tuple(dict.fromkeys(servers)),
+        listen=next((path for path in sockets if path.startswith("/")), ""),
+        unit="" if config.main == MAIN else UNIT,
+    )  # fmt: skip
+    yield at_http_port(running, "HAProxy", _listens(config))
 
 
 def _read(tree: Tree) -> Config:
@@ -91,8 +88,9 @@ def _tunables(service: RunningService) -> Iterator[Tunable]:
     ):
         blocks = ("global",) if section == "global" else PROXIES
         written = directive.replace("server ", "default-server ")
-        line = rf'"\n    {written}' + ('"' if notation is FLAG else f' " ~ {notation.write(name)}')
-        absent = Absent(default, below(section, only=True), line) if default is not None else None
+        line, places = f"\n    {written}", below(config, section, only=True)
+        before = line if notation is FLAG else f"{line} "
+        absent = None if default is None else Absent(default, places, before)
         yield Tunable(name, directive, notation, blocks, absent=absent)
 
 

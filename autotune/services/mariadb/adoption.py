@@ -64,7 +64,7 @@ def _tunables(service: RunningService) -> Iterator[Tunable]:
     for parameter in PARAMETERS:
         name, notation = parameter.name, _notation(parameter)
         default = worked_out.get(name, parameter.stock)
-        absent = Absent(default, below(*_PLAIN), rf'"\n{name} = " ~ {notation.write(name)}')
+        absent = Absent(default, below(service.config, *_PLAIN), f"\n{name} = ")
         yield Tunable(name, name, notation, absent=absent, left=left.get(name, ""))
 
 

@@ -131,7 +131,8 @@ PARAMETERS = guided((
 # Directives that have the name of their parameter. What nginx does for some sites alone is tuned where
 # their own files have it: TLS where it is spoken, a lock where a cache is declared and used. What is
 # cached, and for how long, is the owner's.
-EVENTS = ("worker_connections", "multi_accept", "accept_mutex", "use")
+OTHERS = ("worker_processes", "worker_connections", "fastcgi_keep_conn")
+EVENTS = ("multi_accept", "accept_mutex", "use")
 CLIENTS = ("keepalive_timeout", "keepalive_requests")
 FILES = ("gzip", "gzip_comp_level", "gzip_min_length", "open_file_cache", "open_file_cache_valid",
          "open_file_cache_min_uses")  # fmt: skip
@@ -166,7 +167,7 @@ _OWN = {
 DIRECTIVES = {
     p.name: (p.stock, _OWN.get(p.name) or notation_of(p, ON_OFF, s=SECONDS, KB=KILOBYTES))
     for p in PARAMETERS
-    if p.name in ("worker_processes", "fastcgi_keep_conn", *EVENTS, *CLIENTS, *FILES, *TLS, *LOCKS)
+    if p.name in (*OTHERS, *EVENTS, *CLIENTS, *FILES, *TLS, *LOCKS)
 }
 # What ``nginx -T`` prints; a number of workers that it finds itself is not among it.
 in_effect = configuration(

@@ -18,7 +18,6 @@ LAYOUTS = Layouts((
     Layout("Fedora, RHEL", "php-fpm.service", "/etc/php-fpm.conf"),
     *(Layout("SUSE", "php-fpm.service", f"/etc/php{version}/fpm/php-fpm.conf") for version in (8, 7)),
 ))  # fmt: skip
-_AFTER = behind("pm.max_children")
 OTHER_WAYS = ("static", "ondemand")
 
 
@@ -55,15 +54,17 @@ def _tunables(service: RunningService) -> Iterator[Tunable]:
     pm = next((placed.words[0] for placed in config.called("pm") if placed.words), "")
     yield Tunable("pm", "pm", QUOTED_WORD)
     yield Tunable("max_children", "pm.max_children", NUMBER)
-    yield Tunable("process_idle_timeout", "pm.process_idle_timeout", SECONDS_S, absent=Absent(
-        10, _AFTER, r'"\npm.process_idle_timeout = " ~ process_idle_timeout ~ "s"'))  # fmt: skip
-    yield Tunable("max_requests", "pm.max_requests", NUMBER, absent=Absent(
-        0, _AFTER, r'"\npm.max_requests = " ~ max_requests'))  # fmt: skip
-    yield Tunable("listen_backlog", "listen.backlog", NUMBER, absent=Absent(
-        backlog, behind("listen"), r'"\nlisten.backlog = " ~ listen_backlog'))  # fmt: skip
+    after = behind(config, "pm.max_children")
+    for name, directive, notation, default, places in (
+        ("process_idle_timeout", "pm.process_idle_timeout", SECONDS_S, 10, after),
+        ("max_requests", "pm.max_requests", NUMBER, 0, after),
+        ("listen_backlog", "listen.backlog", NUMBER, backlog, behind(config, "listen")),
+    ):
+        absent = Absent(default, places, f"\n{directive} = ")
+        yield Tunable(name, directive, notation, absent=absent)
     for name, default in SPARE.items():
         # FPM wants these with `dynamic`: they come with it where `pm` is another way of FPM's today.
-        absent = Absent(default, _AFTER, rf'"\npm.{name} = " ~ {name}', 'pm == "dynamic"')
+        absent = Absent(default, after, f"\npm.{name} = ", condition='pm == "dynamic"')
         otherwise = QUOTED_WORD.read(pm) in OTHER_WAYS
         yield Tunable(name, f"pm.{name}", NUMBER, absent=absent if otherwise else None)
 

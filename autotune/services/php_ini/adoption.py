@@ -72,8 +72,8 @@ def _tunables(service: RunningService) -> Iterator[Tunable]:
             f"{last[name]} says it last" if name in last else "",
             f"`{name} = {before[name]}` is no value to start from" if default is None else "",
         )
-        line = f"{name} = ", notation.write(parameter.name)
-        absent = last_line(service.config, parameter.stock if default is None else default, *line)
+        value = parameter.stock if default is None else default
+        absent = last_line(service.config, value, f"{name} = ")
         left = next(filter(None, reasons), "")
         yield Tunable(parameter.name, name, notation, absent=absent, left=left)
 

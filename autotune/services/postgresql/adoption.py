@@ -74,7 +74,7 @@ def _tunables(service: RunningService) -> Iterator[Tunable]:
     for parameter in PARAMETERS:
         name, how = parameter.name, notation(parameter)
         left = _BY_COMMAND if name in by_command else _BY_SQL.format(name) if name in by_sql else ""
-        absent = last_line(config, parameter.stock, f"{name} = ", how.write(name))
+        absent = last_line(config, parameter.stock, f"{name} = ")
         yield Tunable(name, name, how, absent=absent, last=True, left=left)
 
 

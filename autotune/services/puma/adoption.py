@@ -136,7 +136,7 @@ def _absent(config: Config, environment: Environment, parameter: Parameter) -> S
     if name == "backlog":
         absent = _in_address(config, parameter.stock)
     elif name != "max_fast_inline":  # not every version has it
-        absent = last_line(config, parameter.stock, f"{name} ", name)
+        absent = last_line(config, parameter.stock, f"{name} ")
     return Tunable(name, name, NUMBER, absent=absent)
 
 
@@ -145,7 +145,7 @@ def _in_address(config: Config, default: Value) -> Absent | None:
     match config.called("bind"):
         case [bind] if bind.words[0].endswith(("'", '"')) and not bind.directive.within:
             sign, (path, end) = "&" if "?" in bind.words[0] else "?", bind.end
-            return Absent(default, lambda _: (path, end - 1), f'"{sign}backlog=" ~ backlog')
+            return Absent(default, [(path, end - 1)], f"{sign}backlog=")
     return None
 
 

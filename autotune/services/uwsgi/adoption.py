@@ -90,7 +90,7 @@ def _tunables(service: RunningService) -> Iterator[Tunable]:
             left = app_server.said_by_command(by_command[option], config.main)
         elif any(placed.directive.within for placed in config.called(option)):
             left = app_server.conditional(config.main)
-        absent = Absent(default, below(syntax.SECTION), rf'"\n{option} = " ~ {name}')
+        absent = Absent(default, below(config, syntax.SECTION), f"\n{option} = ")
         yield Tunable(name, option, NUMBER, absent=absent, last=True, left=left)
 
 

@@ -74,7 +74,7 @@ def _tunable(config: Config, parameter: Parameter) -> Tunable:
         directive, default, before = (*stores, "-s malloc")[0], _WITHOUT_STORAGE, " -s malloc,"
         if len(stores) != 1 and any(placed.name.startswith("-s ") for placed in config.directives):
             return Tunable(name, directive, notation, blocks=("none",))
-    absent = Absent(default, command_line.end, f'"{before}" ~ {notation.write(name)}')
+    absent = Absent(default, command_line.end(config), before)
     return Tunable(name, directive, notation, absent=absent, last=True)
 
 
