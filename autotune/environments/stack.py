@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 import tempfile
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -126,8 +126,7 @@ class StackEnvironment:
         with _thrown_away() as directory:
             laid = self.lay_out(directory)
             of_target.request(self.file, laid)  # every file and variable that it needs is there
-            for settings in self._presets():
-                self._validate(laid, settings)
+            self._validate(self._desired(laid, settings) for settings in self._presets())
         programs = {Path(path).name for paths in self.programs.values() for path in paths.values()}
         return Checked(
             held=(
@@ -333,20 +332,25 @@ class StackEnvironment:
 
         return desired_state(settings, laid, files, self.runtime.layout)
 
-    def _validate(self, laid: Stack, settings: Settings) -> None:
-        """Raises Invalid with the parts whose software refuses their files, and its words."""
-        desired = self._desired(laid, settings)
+    def _validate(self, states: Iterable[DesiredState]) -> None:
+        """What several states have alike is validated once, all of a host in one exchange.
+
+        Raises Invalid with a part whose software refuses its files, and its words.
+        """
+        cases: dict[str, dict[object, tuple[Part, Mapping[str, bytes]]]] = {}
+        for part, files in ((p, state.rendered[p.name]) for state in states for p in state.parts):
+            if files:
+                case = (part.name, *sorted(files.items()))
+                cases.setdefault(part.site.host, {})[case] = (part, files)
 
         def validate(host: Transport) -> None:
-            cases = [(part, files) for part in desired.parts_on(host.name)
-                     if (files := desired.rendered[part.name])]  # fmt: skip
-            refusals = self.runtime.refusals(host, cases)
-            for (part, _), message in zip(cases, refusals, strict=True):
+            of_host = [*cases[host.name].values()]
+            refusals = self.runtime.refusals(host, of_host)
+            for (part, _), message in zip(of_host, refusals, strict=True):
                 if message is not None:
                     raise Invalid(f"{part.name}: {message}")
 
-        used = dict.fromkeys(part.site.host for part in desired.parts)
-        run_on_all([self.transports[host] for host in used], validate).unwrap()
+        run_on_all([self.transports[host] for host in cases], validate).unwrap()
 
     def refusals(self, part: Part, tried: Sequence[Settings]) -> list[str | None]:
         """What the program on the part's host says against each of these settings: see `Refusals`."""
