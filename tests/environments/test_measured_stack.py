@@ -1,8 +1,7 @@
-"""`autotune measure` of the real local stack: what it says, and what stays on record."""
+"""`autotune measure` of the real local stack: ceilings, what it says and what stays on record."""
 
 from __future__ import annotations
 
-import os
 import shutil
 import subprocess
 import sys
@@ -12,16 +11,14 @@ import pytest
 
 from autotune.environments.stack import prepare
 from autotune.report.studies import open_study
-from autotune.study import journal
 from autotune.target.read import read
 from tests.printed import printed
 
 pytestmark = pytest.mark.stack
-FIGURES = {"p50", "p90", "p95", "p99", "p99.9", "goodput", "errors", "violations"}
 LOCAL = Path(__file__).parents[2] / "targets" / "local.yaml"
 
 
-def measure(*words: str, cwd: Path, path: str = "") -> dict[str, object]:
+def measure(*words: str, cwd: Path) -> dict[str, object]:
     # An objective that any machine meets at some load: what is said is tested, not how fast it is.
     patient = cwd / "local.yaml"
     text = LOCAL.read_text().replace("p99: 50ms", "p50: 100ms")
@@ -31,36 +28,14 @@ def measure(*words: str, cwd: Path, path: str = "") -> dict[str, object]:
     done = subprocess.run(
         [sys.executable, "-m", "autotune", "measure", str(patient), "--yes", "--json", *words],
         cwd=cwd,
-        env={**os.environ, **({"PATH": path} if path else {})},
         capture_output=True,
         text=True,
         timeout=600,
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    found: dict[str, object] = printed(
-        "ceilings" if {"--closed", "--tier"} & {*words} else "measurement", done.stdout
-    )
+    found: dict[str, object] = printed("ceilings", done.stdout)
     return found
-
-
-@pytest.mark.timeout(900)
-def test_a_measurement_tells_its_ladder_hosts_and_bottleneck(tmp_path: Path) -> None:
-    found = measure(cwd=tmp_path)
-    (peak,) = found["peaks"]  # type: ignore[misc]  # JSON
-    assert isinstance(peak, dict)
-    assert len(peak["ladder"]) > 1
-    for rung in peak["ladder"]:
-        if not rung["cut_short"] and not rung["limited"]:
-            assert rung["intended"] > 0
-            assert rung.keys() >= FIGURES
-    # A machine whose CPUs are taken away may be too busy to be watched as well.
-    readings = journal.read(tmp_path / "studies" / "local-measured" / "readings.jsonl")
-    if all(reading.get("hosts") for reading in readings) and any(
-        one["met"] for one in peak["ladder"]
-    ):
-        assert {"cpu", "load"} <= peak["hosts"]["here"].keys()
-    assert "bottleneck" in peak
 
 
 @pytest.mark.timeout(900)

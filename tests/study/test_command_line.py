@@ -20,6 +20,7 @@ from tests.printed import printed
 pytestmark = pytest.mark.stack
 ROOT = Path(__file__).parents[2]
 LOCAL = (ROOT / "targets" / "local.yaml").read_text()
+FIGURES = {"p50", "p90", "p95", "p99", "p99.9", "goodput", "errors", "violations"}
 CONTRACT = {
     "schema", "study", "verdict", "slo", "baseline", "best", "gain", "trials", "seconds",
     "bottleneck", "warnings",
@@ -215,16 +216,25 @@ def test_a_stopped_study_puts_everything_back_and_says_how_to_go_on(tmp_path: Pa
     assert "slo" in refused.stderr
 
 
-def test_a_server_that_answers_502_fast_carries_nothing(tmp_path: Path) -> None:
+def test_a_measurement_tells_its_ladder_and_502_that_are_fast_carry_nothing(tmp_path: Path) -> None:
     target = shedding(tmp_path, rate=40)
     done = autotune("measure", str(target), "--yes", "--json", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
-    peak = printed("measurement", done.stdout)["peaks"][0]
+    (peak,) = printed("measurement", done.stdout)["peaks"]
     assert peak["peak"] < 100
+    assert "bottleneck" in peak
+    assert len(peak["ladder"]) > 1
+    for rung in peak["ladder"]:
+        if not rung["cut_short"] and not rung["limited"]:
+            assert rung["intended"] > 0
+            assert rung.keys() >= FIGURES
     taken = list(journal.read(tmp_path / "studies" / "short-measured" / "readings.jsonl"))
     assert any(reading["errors"].get("5xx", 0) > 0 for reading in taken)
     for reading in taken:
         assert reading["violations"] >= reading["errors"].get("5xx", 0)
+    # A machine whose CPUs are taken away may be too busy to be watched as well.
+    if all(reading.get("hosts") for reading in taken) and any(r["met"] for r in peak["ladder"]):
+        assert {"cpu", "load"} <= peak["hosts"]["here"].keys()
 
 
 @pytest.mark.parametrize(
