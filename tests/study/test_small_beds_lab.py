@@ -1,7 +1,7 @@
 """One study on two beds of three small hosts each, beside one on one of them in as many minutes.
 
 How many configurations each measures, and what the CPUs allowed, is printed and not asserted:
-``AUTOTUNE_MINUTES=10 pytest -m quiet -s tests/study/test_small_beds_lab.py`` (of each study; 5 at least).
+``AUTOTUNE_MINUTES=15 pytest -m quiet -s tests/study/test_small_beds_lab.py`` (of each; 10 at least).
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from tests.lab.pictures import picture
 from tests.lab.shared import settled
 
 pytestmark = [pytest.mark.lab, pytest.mark.quiet, pytest.mark.timeout(7200)]
-MINUTES = int(os.environ.get("AUTOTUNE_MINUTES", "5"))
+MINUTES = int(os.environ.get("AUTOTUNE_MINUTES", "10"))
 # CPUs and memory of a bed's three hosts and of the one that makes its load: both beds fit in two CPUs.
 HOSTS = {
     "load": (0.2, "192MB"),
