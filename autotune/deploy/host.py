@@ -208,8 +208,9 @@ class ManagedHost:
         commands += [("swap", path, staged(path), desired.files[path].time or "", *ours(path))
                      for path in plan.write]  # fmt: skip
         commands += [("remove", path, *ours(path)) for path in plan.remove]
-        commands += [("sysctl", "-q", "-w", f"{name}={value}")
-                     for name, value in plan.sysctls.items()]  # fmt: skip
+        if plan.sysctls:
+            values = (f"{name}={value}" for name, value in plan.sysctls.items())
+            commands.append(("sysctl", "-q", "-w", *values))
         if self._manager and any(path.startswith(self._manager.directory) for path in plan.unread):
             commands.append(("reread",))
         for unit, action in plan.act.items():

@@ -24,7 +24,7 @@ alone() {
     while home_made; do
         if { [ -e "$mutex" ] || (umask 077 && : >>"$mutex"); } && command exec 8<"$mutex"; then
             flock -w 100 8 || return 4
-            [ "$(stat -Lc %d:%i /proc/self/fd/8)" != "$(stat -c %d:%i -- "$mutex" 2>&1)" ] || return 0
+            [ ! /proc/self/fd/8 -ef "$mutex" ] || return 0
         else
             tries=$((tries - 1))
             [ "$tries" -gt 0 ] || return 4
@@ -50,7 +50,8 @@ claim() {
     sync -- "$home/.lock" && renew && mv -f -- "$home/.lock" "$home/lock"
 }
 renew() {
-    cut -d ' ' -f 1 /proc/uptime >"$home/.lease.$$" && mv -f -- "$home/.lease.$$" "$home/lease"
+    read -r uptime idle </proc/uptime || return
+    echo "$uptime" >"$home/.lease.$$" && mv -f -- "$home/.lease.$$" "$home/lease"
 }
 # own: the lock is still ours, and is renewed by that.
 fence() {
@@ -69,26 +70,50 @@ unlock() {
 }
 
 # -- looking -------------------------------------------------------------------------------------
-# path…: kind, bits, owner and time of each; what a link points to, or a file's digest, after it.
+# path…: kind, bits, owner and time of each; what a link points to, or a file's digest, after it. There
+# are dozens of them, several times a deployment, so that a program is asked about all of them at once.
 look() {
+    kinds=
     for path; do
-        if [ -L "$path" ]; then
-            printf 'link %s %s\n' "$(stat -c '%a %u:%g %.9Y' -- "$path")" "$(readlink -- "$path")"
-        elif [ -f "$path" ] && [ "$(stat -c %h -- "$path")" -gt 1 ]; then
-            echo hard-linked
-        elif [ -f "$path" ]; then
-            sum=$(sha256sum <"$path") || return
-            printf 'file %s %s%s\n' "$(stat -c '%a %u:%g %.9Y' -- "$path")" "${sum%% *}" \
-                "$(access_list "$path")"
-        elif [ -d "$path" ]; then
-            printf 'directory %s -\n' "$(stat -c '%a %u:%g %.9Y' -- "$path")"
-        elif [ -e "$path" ]; then
-            echo other
-        else
-            echo absent
+        if [ -L "$path" ]; then kinds=${kinds}l
+        elif [ -f "$path" ]; then kinds=${kinds}f
+        elif [ -e "$path" ]; then kinds=${kinds}o
+        else kinds=$kinds-
         fi
     done
+    stats=$(only '[!-]*' stats_of "$@") && sums=$(only 'f*' sums_of "$@") || return
+    case $sums in *'+ '*) lists=yes ;; *) lists= ;; esac
+    for path; do
+        kind=${kinds%"${kinds#?}"} kinds=${kinds#?}
+        [ "$kind" != - ] || { echo absent; continue; }
+        type=${stats%% *} stats=${stats#* }
+        links=${stats%% *} stats=${stats#* }
+        said=${stats%%"$newline"*} stats=${stats#*"$newline"}
+        case $kind$type in
+            l*) printf 'link %s %s\n' "$said" "$(readlink -- "$path")" ;;
+            f-*)
+                sum=${sums%% *} sums=${sums#*"$newline"}
+                if [ "$links" -gt 1 ]; then echo hard-linked; continue; fi
+                printf 'file %s %s%s\n' "$said" "${sum#\\}" "${lists:+$(access_list "$path")}"
+                ;;
+            od*) printf 'directory %s -\n' "$said" ;;
+            o*) echo other ;;
+            *) echo "$path is something else by now"; return 1 ;;
+        esac
+    done
 }
+only() { # pattern function path…: the function, of those paths whose letters in $kinds are such
+    pattern=$1 run=$2 left=$kinds
+    shift 2
+    for path; do
+        case $left in $pattern) set -- "$@" "$path" ;; esac
+        shift
+        left=${left#?}
+    done
+    [ $# -eq 0 ] || "$run" "$@"
+}
+stats_of() { stat -c '%A %h %a %u:%g %.9Y' -- "$@"; }
+sums_of() { sha256sum -- "$@" && ls -ld -- "$@"; } # a "+" says that there are access lists
 # path: its access list behind a blank; nothing where its bits say all. Every Debian has tar, which
 # writes the list, in lines up to an empty one, before the content.
 access_list() {
@@ -136,7 +161,7 @@ made() { # directory: it is there, and on disk are the names that lead to it
 # attributes, unless another list is asked for, and for owner "-" with its owner and bits too.
 stage() {
     (umask 022 && made "${2%/*}") || return
-    rm -f -- "$2"
+    if [ -e "$2" ] || [ -L "$2" ]; then rm -f -- "$2"; fi
     (umask 077 && printf %s "$5" | base64 -d >"$2") || return
     if [ -f "$1" ]; then
         cp --attributes-only --preserve=all -- "$1" "$2" && touch -- "$2" || return
