@@ -52,6 +52,9 @@ def ground(shared_lab: SharedLab, tmp_path: Path) -> Iterator[Ground]:
         ground.sh("fllb", "systemctl start nginx")
         ground.sh("flstore", "systemctl start redis-server && redis-cli set mine 1")
         yield ground
+        # What is as it was booted need not be booted for the next test.
+        ground.sh("fllb", "systemctl stop nginx")
+        ground.sh("flstore", "systemctl stop redis-server; rm -f /var/lib/redis/dump.rdb")
 
 
 def templates(ground: Ground, path: str, line: str) -> tuple[str, str]:
