@@ -8,8 +8,9 @@ import pytest
 
 from autotune.deploy.deployed import DeployFailed
 from autotune.deploy.stack import Part
+from autotune.services import option_lines
 from autotune.services.base import Action
-from autotune.services.option_lines import words
+from autotune.services.readback import configuration
 from autotune.study.context import TrialContext
 from autotune.transports.local import LocalTransport
 from tests.deploy.conftest import Opened, processes_below
@@ -31,7 +32,7 @@ def programs(bench: TrialContext, tier: str) -> set[str]:
 def stats(part: Part) -> dict[str, object]:
     argv = (part.site.programs["memcached-tool"], str(part.site.listen), "stats")
     names = {"get_hits": "hits", "curr_connections": "connections"}
-    return dict(words(names)(LocalTransport().run(argv).stdout))
+    return dict(configuration(option_lines.read, names)(LocalTransport().run(argv).stdout))
 
 
 def test_a_deployment_that_answers_wrong_gives_its_place_back(
