@@ -161,7 +161,7 @@ made() { # directory: it is there, and on disk are the names that lead to it
 # attributes, unless another list is asked for, and for owner "-" with its owner and bits too.
 stage() {
     (umask 022 && made "${2%/*}") || return
-    if [ -e "$2" ] || [ -L "$2" ]; then rm -f -- "$2"; fi
+    rm -f -- "$2"
     (umask 077 && printf %s "$5" | base64 -d >"$2") || return
     if [ -f "$1" ]; then
         cp --attributes-only --preserve=all -- "$1" "$2" && touch -- "$2" || return

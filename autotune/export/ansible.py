@@ -41,9 +41,10 @@ HERE = "{{ inventory_hostname }}"
 FOUND = "autotune_found"  # what there is of the paths that are written
 UNITS = "autotune_units"  # those of the units to stop that the host has
 # `service_facts` knows them, too, but asks for each of a host's hundreds of units: that takes seconds.
+# Where there is no systemd there is nothing to stop. On one line: YAML would break it behind a blank.
 THERE = (
-    'for unit; do [ "$(systemctl show --value --property=LoadState "$unit")" = not-found ]'
-    ' || echo "$unit"; done'
+    'for u; do case $(systemctl show --value -p LoadState "$u") in '
+    'not-found|"") ;; *) echo "$u"; esac; done'
 )
 LOAD_KERNEL = "Load kernel values"
 WIDTH, UNBROKEN = 120, 1 << 16  # characters a line
