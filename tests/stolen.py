@@ -46,10 +46,15 @@ def spent() -> Spent:
 
 
 def counted(stat: str) -> Spent:
+    by_kind = ticks(stat)
+    return by_kind["steal"], sum(by_kind.values())
+
+
+def ticks(stat: str) -> dict[str, int]:
+    """Those of every CPU since boot, by kind, of ``/proc/stat``."""
     of_all = stat.partition("\n")[0].split()[1:]
     # More kinds follow, for guests: that time is in `user` already.
-    ticks = dict(zip(CPU_KINDS, map(int, of_all), strict=False))
-    return ticks["steal"], sum(ticks.values())
+    return dict(zip(CPU_KINDS, map(int, of_all), strict=False))
 
 
 def fraction(began: Spent, ended: Spent) -> float:

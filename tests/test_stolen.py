@@ -62,7 +62,9 @@ def test_only_a_test_that_lacked_cpu_time_is_taken_again(pytester: pytest.Pytest
     pytester.makepyfile(TEST)
     pytester.path.joinpath("stat").write_text(STAT.format(stolen=0))
     pytester.path.joinpath("stolen").write_text("0")
-    said = pytester.runpytest_subprocess().stdout.str()
-    came = re.findall(r"::test_one\[(\d+)-(\d+)\] ([A-Z]+)", said.partition("= FAILURES =")[0])
-    found = {case: [of for *at, of in came if tuple(map(int, at)) == case] for case in CASES}
-    assert found == CASES, said
+    printed = pytester.runpytest_subprocess().stdout.str()
+    attempts = re.findall(
+        r"::test_one\[(\d+)-(\d+)\] ([A-Z]+)", printed.partition("= FAILURES =")[0]
+    )
+    outcomes = {case: [of for *at, of in attempts if tuple(map(int, at)) == case] for case in CASES}
+    assert outcomes == CASES, printed

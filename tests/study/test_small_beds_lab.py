@@ -20,7 +20,7 @@ from autotune.lab import target_labs
 from autotune.lab.cgroups import mountinfo, mounts
 from autotune.lab.lifecycle import down, up
 from autotune.lab.plan import names
-from autotune.monitor.procfs import CPU_KINDS, TICKS
+from autotune.monitor.procfs import TICKS
 from autotune.study.records import Phase, State
 from autotune.study.store import state_of
 from autotune.target.beds import of_bed
@@ -28,6 +28,7 @@ from autotune.target.read import read
 from tests.deploy.lab import autotune, differing
 from tests.lab.pictures import picture
 from tests.lab.shared import settled
+from tests.stolen import ticks
 
 pytestmark = [pytest.mark.lab, pytest.mark.quiet, pytest.mark.timeout(7200)]
 MINUTES = int(os.environ.get("AUTOTUNE_MINUTES", "10"))
@@ -83,10 +84,9 @@ class Spent:
 
     @classmethod
     def now(cls, lab: Path) -> Spent:
-        of_all = Path("/proc/stat").read_text(encoding="ascii").partition("\n")[0].split()[1:]
-        ticks = dict(zip(CPU_KINDS, map(int, of_all), strict=False))
-        idle, stolen = ticks["idle"] + ticks["iowait"], ticks["steal"]
-        used = sum(ticks.values()) - idle - stolen
+        by_kind = ticks(Path("/proc/stat").read_text())
+        idle, stolen = by_kind["idle"] + by_kind["iowait"], by_kind["steal"]
+        used = sum(by_kind.values()) - idle - stolen
         ended = getrusage(RUSAGE_CHILDREN)
         (tree,) = (mount.path for mount in mounts(mountinfo()) if mount.kind == "cgroup2")
         usage = (tree / names(lab).cgroup / "cpu.stat").read_text(encoding="ascii").split()[1]
@@ -137,14 +137,14 @@ def lab(tmp_path: Path) -> Iterator[Lab]:
     path, directory = tmp_path / "small.yaml", tmp_path / "lab"
     path.write_text(TARGET.replace("CONFIG", str(names(directory).ssh_config)))
     target = read(path).target
-    made = [
+    of_beds = [
         replace(host, name=f"{bed}-{host.name}")
         for bed in target.beds
         for host in target_labs.hosts(of_bed(target, bed))
     ]
     try:
-        up(made, directory)
-        lab = Lab(directory, path, tuple(host.name for host in made))
+        up(of_beds, directory)
+        lab = Lab(directory, path, tuple(host.name for host in of_beds))
         settled(directory, lab.hosts)
         yield lab
     finally:
