@@ -1,10 +1,13 @@
 """What a study claims, against what is true: parameters without effect, with effect, under drift.
 
-python -m bench claims [STUDIES]
+python -m bench claims [STUDIES [NOISE …]]
+
+NOISE: `as expected`, `twice`, `storms`, `correlated` or `drift`; without one, all of them in turn.
 """
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from math import exp, log
@@ -55,14 +58,20 @@ def correlated(rng: np.random.Generator) -> Iterator[float]:
         yield level
 
 
+DRIFT = "drift"
 WEATHER = {"as expected": None, "twice": twice, "storms": storms, "correlated": correlated}
 
 
 def main(arguments: Sequence[str] = ()) -> None:
     count = int(arguments[0]) if arguments else 200
-    for name, weather in WEATHER.items():
-        _claims(name, weather, count)
-    _drift(max(count // 20, 4))
+    chosen = arguments[1:] or (*WEATHER, DRIFT)
+    if unknown := sorted({*chosen} - {*WEATHER, DRIFT}):
+        sys.exit(f"there is no noise {unknown[0]!r}; there is: {', '.join((*WEATHER, DRIFT))}")
+    for name in chosen:
+        if name == DRIFT:
+            _drift(max(count // 20, 4))
+        else:
+            _claims(name, WEATHER[name], count)
 
 
 def _claims(name: str, weather: Weather | None, count: int) -> None:

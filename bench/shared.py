@@ -239,8 +239,10 @@ def main(arguments: Sequence[str] = ()) -> None:
     seconds = float(arguments[2]) if len(arguments) > 2 else SECONDS
     with opened(workers) as (place, url, storage):
         storage.create("bench", "name: bench", [FIRST])
-        before = size(storage)
-        fill(storage, trials - workers * TURNS, place / "early")
+        before, begun = size(storage), time.monotonic()
+        early = trials - workers * TURNS
+        fill(storage, early, place / "early")
+        print(f"{early} trials on record after {time.monotonic() - begun:.0f} s", flush=True)
         groups = at_once(url, place, workers, trials, seconds)
         _print(storage, before, groups, workers, trials, seconds)
 

@@ -1,11 +1,12 @@
 """Studies of several processes on one PostgreSQL, each with a test bed, against a bed that is alone.
 
-python -m bench workers [STUDIES [BEDS]]
+python -m bench workers [STUDIES [BEDS [TRIALS]]]
 
 All is what `autotune worker` runs, its model included; the beds are models of a stack, in a virtual time
 that all processes share: nothing is decided or recorded before its time has come, whichever process the
 machine lets run. Unequal beds carry up to a fifth more or less. Good is what the stack carries without
-noise.
+noise. The bed that is alone tries TRIALS configurations; each bed measures the baseline first, so the
+shorter the study, the less several beds can be faster.
 """
 
 from __future__ import annotations
@@ -100,12 +101,12 @@ class SharedTurns(Turns):
         self._order.leave(bed)
 
 
-def target(directory: Path, levels: Sequence[float], seed: int) -> TargetFile:
+def target(directory: Path, levels: Sequence[float], seed: int, trials: int) -> TargetFile:
     """A model of a stack with a bed for each level of what it carries."""
     directory.mkdir()
     lines = [f"  b{n}: {{simulated: {{seed: {1000 * seed + n}, capacity: {level:.4f}}}}}"
              for n, level in enumerate(levels)]  # fmt: skip
-    trials = TRIALS if len(levels) == 1 else round(MORE * TRIALS)
+    trials = trials if len(levels) == 1 else round(MORE * trials)
     budget = f"budget: {{trials: {trials}, time: 10h}}\nsearch: {{sampler: gp, seed: {seed}}}\n"
     path = directory / "modelled.yaml"
     path.write_text(noisy(budget + "\n".join(["beds:", *lines, ""])))
@@ -121,9 +122,11 @@ def work(url: str, study: SharedStudy, target: Path, bed: str, order: Any) -> No
              turns=SharedTurns(order))  # fmt: skip
 
 
-def measured(url: str, storage: Storage, place: Path, levels: Sequence[float], seed: int) -> Study:
+def measured(
+    url: str, storage: Storage, place: Path, levels: Sequence[float], seed: int, trials: int
+) -> Study:
     """A study with a process for each bed; its files are gone when it is over."""
-    file = target(place, levels, seed)
+    file = target(place, levels, seed, trials)
     study = begin(beds.prepare(file, tuple(file.target.beds)), storage, place / "none")
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["bench.workers"])
@@ -177,7 +180,8 @@ def unequal(count: int, seed: int) -> list[float]:
 
 
 def main(arguments: Sequence[str] = ()) -> None:
-    studies, count = (int(a) for a in (*arguments, *(str(STUDIES), str(BEDS))[len(arguments) :]))
+    defaults = (STUDIES, BEDS, TRIALS)
+    studies, count, trials = (*map(int, arguments), *defaults[len(arguments) :])
     kinds: Mapping[str, Callable[[int], list[float]]] = {
         "equal": lambda _: [1.0] * count,
         "unequal": lambda seed: unequal(count, seed),
@@ -186,10 +190,10 @@ def main(arguments: Sequence[str] = ()) -> None:
         alone: list[Study] = []
         several: dict[str, list[Study]] = {kind: [] for kind in kinds}
         for seed in range(studies):
-            alone.append(measured(url, storage, place / f"{seed}-alone", [1.0], seed))
+            alone.append(measured(url, storage, place / f"{seed}-alone", [1.0], seed, trials))
             for kind, levels in kinds.items():
                 at = place / f"{seed}-{kind}"
-                several[kind].append(measured(url, storage, at, levels(seed), seed))
+                several[kind].append(measured(url, storage, at, levels(seed), seed, trials))
                 _print(kind, alone, several[kind], count)
 
 
