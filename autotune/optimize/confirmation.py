@@ -13,11 +13,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import exp, sqrt
-from statistics import fmean
+from statistics import fmean, median
 
 from autotune.estimate import LEAST_SD, Estimate
 
-PRIOR_WEIGHT = 2.0
+PRIOR_WEIGHT = 3.0
 COVERAGE = 0.90
 # Looking after every pair and stopping at the first success would claim too often, and too much: before
 # the last look the evidence must be stronger.
@@ -28,6 +28,7 @@ LEAST_PAIRS = 3
 CLAIM_COVERAGE = 0.95
 DISTURBED = 4.0  # sds below the median of its side
 CLEARLY = 0.15  # and at least so much of its logarithm
+MEDIAN = 0.6745  # of the absolute value of a standard normal variable
 DISAGREE = 0.05  # chance of such differences between test beds that do not differ
 
 
@@ -159,19 +160,27 @@ class BedProof:
 
 def _ratios(measured: Sequence[Measured]) -> list[Estimate]:
     """Winner over baseline, of each pair in which nothing was disturbed."""
-    least = {side: _least([m for m in measured if m.winner is side]) for side in (True, False)}
+    lowest = {side: least([m.peak for m in measured if m.winner is side]) for side in (True, False)}
     ratios = []
     for first, second in zip(measured[::2], measured[1::2], strict=False):
         winner, baseline = (first, second) if first.winner else (second, first)
-        if winner.peak.value >= least[True] and baseline.peak.value >= least[False]:
+        if winner.peak.value >= lowest[True] and baseline.peak.value >= lowest[False]:
             ratios.append(winner.peak.ratio(baseline.peak))
     return ratios
 
 
-def _least(side: Sequence[Measured]) -> float:
-    """Peaks below this were disturbed, by what else was measured on this side."""
-    if len(side) < LEAST_PAIRS:
+def spread(steps: Sequence[float]) -> float:
+    """Sd of one measurement's logarithm, by ``steps``: how repeats of a configuration differ from the
+    measurement before. Steps to or from what was disturbed, as in a pair, are left out."""
+    usual = median(abs(step) for step in steps) / (MEDIAN * sqrt(2))
+    most = max(DISTURBED * sqrt(2) * usual, CLEARLY)
+    return sqrt(fmean(step**2 for step in steps if abs(step) <= most) / 2)
+
+
+def least(peaks: Sequence[Estimate]) -> float:
+    """What is below this, of measurements of one configuration, was disturbed; 0 for too few to tell."""
+    if len(peaks) < LEAST_PAIRS:
         return 0.0
-    ranked = sorted(measured.peak.value for measured in side)
-    sd = sum(measured.peak.sd for measured in side) / len(side)
+    ranked = sorted(peak.value for peak in peaks)
+    sd = sum(peak.sd for peak in peaks) / len(peaks)
     return ranked[len(ranked) // 2] * exp(-max(DISTURBED * sd, CLEARLY))

@@ -10,7 +10,7 @@ from typing import Any
 from autotune.environments.clock import KINDS
 from autotune.environments.peak import Peak
 from autotune.estimate import Estimate
-from autotune.optimize.confirmation import LEAST_PAIRS, Gain
+from autotune.optimize.confirmation import LEAST_PAIRS, Gain, least
 from autotune.report import format as fmt
 from autotune.report.objective import Requests, Units, units_of
 from autotune.report.parameters import Change, changes, declared
@@ -121,10 +121,13 @@ def repeats(state: State, number: int) -> tuple[Trial, ...]:
 
 
 def pooled(peaks: Sequence[Peak]) -> Peak | None:
-    """One peak for several (`Estimate.pool`); a single one keeps its own interval, none is ``None``."""
+    """One peak for several (`Estimate.pool`), without those that were disturbed; a single one keeps its
+    own interval, none is ``None``."""
     if len(peaks) < 2:
         return peaks[0] if peaks else None
-    return Peak.of(Estimate.pool([peak.estimate for peak in peaks]))
+    estimates = [peak.estimate for peak in peaks]
+    lowest = least(estimates)
+    return Peak.of(Estimate.pool([peak for peak in estimates if peak.value >= lowest]))
 
 
 @dataclass(frozen=True)

@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from itertools import pairwise
-from math import hypot, sqrt
-from statistics import fmean
+from math import hypot
 from typing import Any
 
 from autotune.estimate import Estimate
+from autotune.optimize import confirmation
 from autotune.optimize.beds import BedReading
 from autotune.optimize.confirmation import BedProof, Gain, Measured, gain, proven
 from autotune.optimize.drift import Drift, drift
@@ -158,8 +158,9 @@ def _reading_noise(state: State) -> float:
     return state.posterior.reading_noise
 
 
-def _noise(state: State) -> float:
-    """The sd of one more measurement's logarithm: the model's, and no less than what repeats show.
+def _spread(state: State) -> float:
+    """The sd of one more measurement's logarithm as repeats show it, their own imprecision included; 0
+    where there are too few.
 
     Each repeat is compared with the one before it on the same test bed, so that neither drift nor
     what beds differ in is taken for noise. What was selected by its measurement is no repeat.
@@ -169,8 +170,7 @@ def _noise(state: State) -> float:
         of = (trial.bed, configuration(trial))
         repeats.setdefault(of, []).append(state.level(trial).log_mean)
     steps = [b - a for logs in repeats.values() for a, b in pairwise(logs)]
-    spread = sqrt(fmean(step**2 for step in steps) / 2) if len(steps) >= LEAST_REPEATS else 0.0
-    return max(spread, _believed_noise(state))
+    return confirmation.spread(steps) if len(steps) >= LEAST_REPEATS else 0.0
 
 
 def baseline(state: State) -> Trial | None:
@@ -241,8 +241,9 @@ def bed_readings(state: State) -> list[BedReading]:
 def confirmations(
     state: State, challenger: int, phase: Phase = Phase.CONFIRM, bed: str | None = None
 ) -> list[Measured]:
-    """The alternating measurements so far, in the order taken, with the noise of the study; those of
-    a test bed, or of all of them, whole pairs each.
+    """The alternating measurements so far, in the order taken, with the noise of the study: what the
+    model has beside their own sd, and in all no less than what repeats show. Those of a test bed, or of
+    all of them, whole pairs each.
 
     A benchmark command's values have all of their noise in their sd: it was given, or learned from
     repeats (`measure.repeats`).
@@ -251,11 +252,12 @@ def confirmations(
         return [
             m for each in state.beds for m in whole(confirmations(state, challenger, phase, each))
         ]
-    noise = 0.0 if state.values else _noise(state)
+    believed, spread = (0.0, 0.0) if state.values else (_believed_noise(state), _spread(state))
+    noisy = [(trial, _beside(state, trial).noisier(believed))
+             for trial in works(state.finished(phase)) if trial.bed == bed]  # fmt: skip
     return [
-        Measured(configuration(trial) == challenger, _beside(state, trial).noisier(noise))
-        for trial in works(state.finished(phase))
-        if trial.bed == bed
+        Measured(configuration(trial) == challenger, replace(peak, sd=max(peak.sd, spread)))
+        for trial, peak in noisy
     ]
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from autotune.estimate import Estimate
-from autotune.optimize.confirmation import Measured, decided, gain, proven, side
+from autotune.optimize.confirmation import Measured, decided, gain, proven, side, spread
 
 
 def readings(
@@ -97,3 +97,17 @@ def test_a_disturbed_measurement_takes_its_pair_with_it() -> None:
     assert honest is not None
     assert found.pairs == honest.pairs - 1
     assert found.ratio == pytest.approx(honest.ratio, rel=0.03)
+
+
+def test_the_spread_of_repeats_is_that_of_one_measurement() -> None:
+    rng = np.random.default_rng(3)
+    logs = rng.normal(0, 0.05, (400, 8))
+    spreads = [spread(list(np.diff(each))) for each in logs]
+    assert np.mean(spreads) == pytest.approx(0.05, rel=0.1)
+
+
+def test_a_disturbed_repeat_is_no_noise() -> None:
+    steps = [0.03, -0.05, 0.02, 0.04, -0.03]
+    assert spread([*steps, -0.4, 0.38]) == pytest.approx(spread(steps))
+    # Where repeats differ that much all the time, it is.
+    assert spread([0.4, -0.38, 0.35, -0.4]) > 0.25

@@ -91,6 +91,11 @@ def test_the_pooled_peak_lies_among_the_measured(measured: list[tuple[float, flo
     assert found.low <= found.peak <= found.high
 
 
+def test_a_disturbed_repeat_does_not_lower_the_peak_that_is_shown() -> None:
+    found = pooled([peak(1000), peak(700), peak(1010)])
+    assert found == pooled([peak(1000), peak(1010)])
+
+
 def test_the_interval_holds_the_truth_nine_times_in_ten() -> None:
     rng = random.Random(5)
     trials, held = 2000, 0

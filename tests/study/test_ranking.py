@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from math import hypot
 
 import pytest
 
@@ -113,6 +114,19 @@ def test_one_lucky_reading_does_not_take_the_place_of_the_best_preset() -> None:
     assert best(measured_again(state, Phase.RUNNER_UP, (2, 123.0), (1, 114.0), (2, 124.0))) == 2
     # A command says itself how exact its values are.
     assert best(replace(state, values={1: {}})) == 2
+
+
+def test_the_proof_is_as_noisy_as_repeats_are_and_not_noisier() -> None:
+    """The spread of repeats has what each of them says of its own imprecision."""
+    state = believed((STOCK, 90.0), (ADVICE, 115.0), (OTHER, 120.0), sd=0.06)
+    assert state.posterior is not None
+    state = replace(state, posterior=replace(state.posterior, noise=0.01))
+    alike = ((0, 90.0), (2, 120.0), (2, 121.0), (0, 91.0), (0, 90.0), (2, 120.0))
+    apart = ((0, 80.0), (2, 120.0), (2, 145.0), (0, 95.0), (0, 80.0), (2, 121.0))
+    own = hypot(measured_again(state, Phase.CONFIRM, *alike).trials[-1].peak.sd, 0.01)
+    for readings, expected in ((alike, own), (apart, 0.13)):
+        measured = confirmations(measured_again(state, Phase.CONFIRM, *readings), 2)
+        assert [m.peak.sd for m in measured] == pytest.approx([expected] * 6, rel=0.15)
 
 
 def test_without_finals_nobody_is_compared_and_the_leader_is_proven() -> None:
