@@ -5,10 +5,12 @@
 Regret is what the configuration a study would choose lacks to the best there is, in percent: mean,
 median and 90th percentile over stacks and seeds. Everybody has the same calls and the same final choice:
 the leaders of a model of all trials are measured once more, and the best preset is kept unless another
-one is likely to be better. The presets come first, and count, but on `catalogue`, where suggestions are
-counted. ``tried`` is the mean regret of the best configuration that was tried by then: what lies between
-it and the chosen one was lost by choosing, the rest by searching. ``over preset`` is the median gain over
-the best preset, ``worse`` the share of studies that choose something over a point worse than it.
+one is likely to be better. ``with pairs`` is the mean regret where the first two of them are then
+measured in turn, as long as that is undecided, as a study does before it proves anything. The presets
+come first, and count, but on `catalogue`, where suggestions are counted. ``tried`` is the mean regret of
+the best configuration that was tried by then: what lies between it and the chosen one was lost by
+choosing, the rest by searching. ``over preset`` is the median gain over the best preset, ``worse`` the
+share of studies that choose something over a point worse than it.
 
 Families: `web` (formulas), `random` (drawn), `model` (the modelled chain), 16 to 19 parameters each;
 `catalogue` (`bench.catalogue`): the spaces of the shipped targets, 49 and 125. ``--parts`` says what a
@@ -26,7 +28,7 @@ import argparse
 import json
 import time
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass, field, replace
 from functools import cache, partial
@@ -39,11 +41,13 @@ import optuna
 from autotune.diagnose.diagnosis import recommended_moves
 from autotune.estimate import Estimate
 from autotune.optimize.gp.surrogate import CAPACITIES, MOVES
-from autotune.optimize.ranking import PosteriorPeaks, winner
+from autotune.optimize.ranking import PosteriorPeaks, better, pooled, winner
 from autotune.optimize.samplers import SAMPLERS
 from autotune.optimize.searcher import Outcome, Searcher
 from autotune.services.base import Settings, Value
 from autotune.simulate.chain import bottleneck, chain
+from autotune.study.ranking import DECIDED
+from autotune.study.schedule import RUNNER_UP_PAIRS
 from bench import catalogue
 from bench.stacks import Stack, _drawn, _neighbours, best, random_stack, web_stack
 from bench.variants import VARIANTS, Variant
@@ -97,10 +101,11 @@ class Case:
 
 @dataclass(frozen=True)
 class Run:
-    """One study: at each look the regret of the choice and of the best tried; that of the best preset,
-    part that failed, seconds per suggestion."""
+    """One study: at each look the regret of the choice, of the choice with pairs and of the best tried;
+    that of the best preset, part that failed, seconds per suggestion."""
 
     regrets: tuple[float, ...]
+    paired: tuple[float, ...]
     tried: tuple[float, ...]
     preset: float
     failed: float
@@ -188,7 +193,8 @@ def searched(kind: str, case: Case) -> Run:
     searcher = Searcher(storage, "s", space, sampler, case.seed, max(case.at))
     tried: list[Settings] = []
     peaks: list[float | None] = []
-    regrets, lowest, spent = [], [], 0.0
+    choices: list[Choice] = []
+    lowest, spent = [], 0.0
     while len(tried) < max(case.at):
         asked, settings = None, known[len(tried)] if len(tried) < len(known) else None
         if settings is None:
@@ -208,13 +214,13 @@ def searched(kind: str, case: Case) -> Run:
         tried.append(settings)
         peaks.append(peak)
         if len(tried) in case.at:
-            chosen = _chosen(case, searcher.posterior(), tried)
-            regrets.append(_regret(case, chosen))
+            choices.append(_chosen(case, searcher.posterior(), tried))
             lowest.append(min(_regret(case, settings) for settings in tried))
     late = [peak is None for peak in peaks[FREE_FAILURES:]]
     preset = min(_regret(case, settings) for settings in known)
+    regrets, paired = zip(*(map(partial(_regret, case), each) for each in choices), strict=True)
     return Run(
-        tuple(regrets), tuple(lowest), preset, sum(late) / len(late),
+        regrets, paired, tuple(lowest), preset, sum(late) / len(late),
         spent / (len(tried) - len(known)),
     )  # fmt: skip
 
@@ -224,11 +230,15 @@ def _regret(case: Case, settings: Settings) -> float:
     return 100 * (1 - (case.stack.peak(settings) or 0.0) / case.best)
 
 
-def _chosen(case: Case, posterior: PosteriorPeaks, tried: Sequence[Settings]) -> Settings:
+Choice = tuple[Settings, Settings]
+"""What is chosen when the leaders were measured again, and when the first two were in pairs, too."""
+
+
+def _chosen(case: Case, posterior: PosteriorPeaks, tried: Sequence[Settings]) -> Choice:
     """As a study chooses: the leaders and the best preset once more, the preset kept if in doubt."""
     peaks = {number: peak for number, peak in posterior.peaks.items() if number > 0}
     if not peaks:
-        return tried[0]
+        return tried[0], tried[0]
     ranked = sorted(peaks, key=lambda number: -peaks[number].log_mean)
     leads = {number: peaks[ranked[0]].ratio(peaks[number]) for number in ranked}
     plausible = [n for n in ranked if leads[n].log_mean < PLAUSIBLE * leads[n].sd or n == ranked[0]]
@@ -238,11 +248,29 @@ def _chosen(case: Case, posterior: PosteriorPeaks, tried: Sequence[Settings]) ->
     if advised is not None and advised not in finalists:
         finalists[-1] = advised
     rng = np.random.default_rng((case.seed, 5, len(tried)))
-    again: dict[int, list[Estimate]] = {}
-    for number in finalists:
+    again: dict[int, list[Estimate]] = {number: [] for number in finalists}
+
+    def measure(number: int) -> None:
         peak = case.stack.measure(tried[number], rng)
-        again[number] = [Estimate.of(peak, posterior.reading_noise)] if peak else []
-    return tried[winner(peaks, again, presets) or 0]
+        again[number] += [Estimate.of(peak, posterior.reading_noise)] if peak else []
+
+    for number in finalists:
+        measure(number)
+    first = winner(peaks, again, presets) or 0
+    for _ in range(RUNNER_UP_PAIRS):
+        for number in _rivals(pooled(peaks, again), presets):
+            measure(number)
+    return tried[first], tried[winner(peaks, again, presets) or 0]
+
+
+def _rivals(estimates: Mapping[int, Estimate], presets: range) -> tuple[int, ...]:
+    """The leader and what it must beat, while that is undecided (`autotune.study.ranking.rivals`)."""
+    leader, *others = estimates
+    if leader in presets or not others:
+        return ()
+    other = next((number for number in others if number in presets), others[0])
+    sure = better(estimates[leader], estimates[other])
+    return (leader, other) if 1 - DECIDED < sure < DECIDED else ()
 
 
 # -- what an engineer does, and others ---------------------------------------------------------
@@ -362,11 +390,13 @@ def _line(kind: str, family: str, parts: str, runs: Sequence[Run]) -> None:
         for at, values in zip(AT[family], regrets.T, strict=True)
     )
     tried = "/".join(f"{mean:.1f}" for mean in np.mean([run.tried for run in runs], axis=0))
+    paired = "/".join(f"{mean:.1f}" for mean in np.mean([run.paired for run in runs], axis=0))
     gained = 100 * np.median((100 - regrets[:, -1]) / np.maximum(100 - preset, 1.0) - 1)
     worse = (regrets[:, -1] > preset + 1).mean()
     failed, seconds = (np.mean([getattr(run, n) for run in runs]) for n in ("failed", "seconds"))
     print(
-        f"{kind:9} {family:10} {parts:7} {preset.mean():7.1f}  {cells}  tried {tried}  "
+        f"{kind:9} {family:10} {parts:7} {preset.mean():7.1f}  {cells}  with pairs {paired}  "
+        f"tried {tried}  "
         f"over preset {gained:+5.1f} % worse {worse:3.0%} failed {failed:3.0%} "
         f"{seconds:.3f} s a suggestion, {len(runs)} studies",
         flush=True,
