@@ -28,7 +28,7 @@ import argparse
 import json
 import time
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass, field, replace
 from functools import cache, partial
@@ -41,12 +41,11 @@ import optuna
 from autotune.diagnose.diagnosis import recommended_moves
 from autotune.estimate import Estimate
 from autotune.optimize.gp.surrogate import CAPACITIES, MOVES
-from autotune.optimize.ranking import PosteriorPeaks, better, pooled, winner
+from autotune.optimize.ranking import PosteriorPeaks, pooled, rivals, undecided, winner
 from autotune.optimize.samplers import SAMPLERS
 from autotune.optimize.searcher import Outcome, Searcher
 from autotune.services.base import Settings, Value
 from autotune.simulate.chain import bottleneck, chain
-from autotune.study.ranking import DECIDED
 from autotune.study.schedule import RUNNER_UP_PAIRS
 from bench import catalogue
 from bench.stacks import Stack, _drawn, _neighbours, best, random_stack, web_stack
@@ -257,20 +256,14 @@ def _chosen(case: Case, posterior: PosteriorPeaks, tried: Sequence[Settings]) ->
     for number in finalists:
         measure(number)
     first = winner(peaks, again, presets) or 0
-    for _ in range(RUNNER_UP_PAIRS):
-        for number in _rivals(pooled(peaks, again), presets):
+    pair = rivals(pooled(peaks, again), presets) or ()
+    for _ in range(RUNNER_UP_PAIRS if pair else 0):
+        estimates = pooled(peaks, again)
+        if not undecided(*(estimates[number] for number in pair)):
+            break
+        for number in pair:
             measure(number)
     return tried[first], tried[winner(peaks, again, presets) or 0]
-
-
-def _rivals(estimates: Mapping[int, Estimate], presets: range) -> tuple[int, ...]:
-    """The leader and what it must beat, while that is undecided (`autotune.study.ranking.rivals`)."""
-    leader, *others = estimates
-    if leader in presets or not others:
-        return ()
-    other = next((number for number in others if number in presets), others[0])
-    sure = better(estimates[leader], estimates[other])
-    return (leader, other) if 1 - DECIDED < sure < DECIDED else ()
 
 
 # -- what an engineer does, and others ---------------------------------------------------------

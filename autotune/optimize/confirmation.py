@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from math import exp, sqrt
 from statistics import fmean, median
 
-from autotune.estimate import LEAST_SD, Estimate
+from autotune.estimate import LEAST_SD, Estimate, deviations
 
 PRIOR_WEIGHT = 3.0
 COVERAGE = 0.90
@@ -26,9 +26,8 @@ LEAST_PAIRS = 3
 # An improvement is claimed when even this interval lies above 1: where the noise is what it is taken
 # for, wrongly in one study of forty, and in somewhat more with looks before the last one.
 CLAIM_COVERAGE = 0.95
-DISTURBED = 4.0  # sds below the median of its side
+DISTURBED = 4.0  # sds below the median of its side, or from one repeat to the next
 CLEARLY = 0.15  # and at least so much of its logarithm
-MEDIAN = 0.6745  # of the absolute value of a standard normal variable
 DISAGREE = 0.05  # chance of such differences between test beds that do not differ
 
 
@@ -172,8 +171,8 @@ def _ratios(measured: Sequence[Measured]) -> list[Estimate]:
 def spread(steps: Sequence[float]) -> float:
     """Sd of one measurement's logarithm, by ``steps``: how repeats of a configuration differ from the
     measurement before. Steps to or from what was disturbed, as in a pair, are left out."""
-    usual = median(abs(step) for step in steps) / (MEDIAN * sqrt(2))
-    most = max(DISTURBED * sqrt(2) * usual, CLEARLY)
+    # Half of the steps are within so many sds of a step.
+    most = _disturbance(median(abs(step) for step in steps) / deviations(0.5))
     return sqrt(fmean(step**2 for step in steps if abs(step) <= most) / 2)
 
 
@@ -183,4 +182,9 @@ def least(peaks: Sequence[Estimate]) -> float:
         return 0.0
     ranked = sorted(peak.value for peak in peaks)
     sd = sum(peak.sd for peak in peaks) / len(peaks)
-    return ranked[len(ranked) // 2] * exp(-max(DISTURBED * sd, CLEARLY))
+    return ranked[len(ranked) // 2] * exp(-_disturbance(sd))
+
+
+def _disturbance(sd: float) -> float:
+    """A difference of logarithms beyond which it is no noise of this sd."""
+    return max(DISTURBED * sd, CLEARLY)

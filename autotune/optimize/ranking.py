@@ -16,6 +16,7 @@ from autotune.services.base import Settings, Value
 from autotune.space.space import Space
 
 SURE = 0.8  # probability at which another configuration takes the place of the best preset
+DECIDED = 0.95  # probability at which two configurations need no further comparison
 
 
 def pooled(
@@ -42,6 +43,20 @@ def winner(
     if leader is None or preset is None:
         return leader
     return leader if better(estimates[leader], estimates[preset]) >= SURE else preset
+
+
+def rivals(estimates: Mapping[int, Estimate], presets: Container[int]) -> tuple[int, int] | None:
+    """Of estimates, the best first: the trial that leads, and the one it must beat: the best of
+    ``presets``, or the second best. ``None`` where a preset leads: it needs no proof to stay."""
+    leader, *others = estimates or (None,)
+    if leader is None or not others or leader in presets:
+        return None
+    return leader, next((trial for trial in others if trial in presets), others[0])
+
+
+def undecided(first: Estimate, second: Estimate) -> bool:
+    """Whether it may still turn out which of the two carries more."""
+    return 1 - DECIDED < better(first, second) < DECIDED
 
 
 def better(challenger: Estimate, preset: Estimate) -> float:

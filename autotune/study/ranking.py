@@ -14,18 +14,17 @@ from math import hypot
 from typing import Any
 
 from autotune.estimate import Estimate
-from autotune.optimize import confirmation
+from autotune.optimize import ranking
 from autotune.optimize.beds import BedReading
-from autotune.optimize.confirmation import BedProof, Gain, Measured, gain, proven
+from autotune.optimize.confirmation import BedProof, Gain, Measured, gain, proven, spread
 from autotune.optimize.drift import Drift, drift
-from autotune.optimize.ranking import better, pooled, winner
+from autotune.optimize.ranking import DECIDED, better, pooled, winner
 from autotune.study.records import COUNTED, OPENING, Phase, State, Trial
 
 LEAST_MEASURED = 10  # configurations from which a model tells apart what mattered
 # A finalist must stand within so many sds of the leader.
 PLAUSIBLE = 2.0
 FINALS = (Phase.FINALIST, Phase.RUNNER_UP)  # measurements after the search, before the claim
-DECIDED = 0.95  # probability at which two finalists need no further comparison
 LEAST_REPEATS = 3  # before their spread says anything
 # Phases that measure a configuration that was not selected by this measurement of it.
 REPEATED = (Phase.BASELINE, Phase.REFERENCE, *FINALS, Phase.CONFIRM)
@@ -102,21 +101,15 @@ def leader(state: State) -> int | None:
 
 
 def rivals(state: State) -> tuple[int, int] | None:
-    """The finalist that leads, and the one it must beat: the best preset, or the second best.
-
-    ``None`` where the preset leads: it needs no proof to stay; or where nothing was measured again.
-    """
+    """`optimize.ranking.rivals` of the finalists; ``None``, too, where nothing was measured again."""
     again = _again(state, Phase.FINALIST)
-    ranked, presets = list(pooled(candidates(state), again)), _presets(state)
-    if not again or len(ranked) < 2 or ranked[0] in presets:
-        return None
-    return ranked[0], next((trial for trial in ranked if trial in presets), ranked[1])
+    return ranking.rivals(pooled(candidates(state), again), _presets(state)) if again else None
 
 
 def undecided(state: State, first: int, second: int) -> bool:
     """Whether it may still turn out which of two finalists is better."""
     estimates = pooled(candidates(state), _again(state, *FINALS))
-    return 1 - DECIDED < better(estimates[first], estimates[second]) < DECIDED
+    return ranking.undecided(estimates[first], estimates[second])
 
 
 def carries_less(state: State, number: int, trial: Trial) -> bool:
@@ -158,7 +151,7 @@ def _reading_noise(state: State) -> float:
     return state.posterior.reading_noise
 
 
-def _spread(state: State) -> float:
+def _noise_of_repeats(state: State) -> float:
     """The sd of one more measurement's logarithm as repeats show it, their own imprecision included; 0
     where there are too few.
 
@@ -170,7 +163,7 @@ def _spread(state: State) -> float:
         of = (trial.bed, configuration(trial))
         repeats.setdefault(of, []).append(state.level(trial).log_mean)
     steps = [b - a for logs in repeats.values() for a, b in pairwise(logs)]
-    return confirmation.spread(steps) if len(steps) >= LEAST_REPEATS else 0.0
+    return spread(steps) if len(steps) >= LEAST_REPEATS else 0.0
 
 
 def baseline(state: State) -> Trial | None:
@@ -252,11 +245,13 @@ def confirmations(
         return [
             m for each in state.beds for m in whole(confirmations(state, challenger, phase, each))
         ]
-    believed, spread = (0.0, 0.0) if state.values else (_believed_noise(state), _spread(state))
+    believed = of_repeats = 0.0
+    if not state.values:
+        believed, of_repeats = _believed_noise(state), _noise_of_repeats(state)
     noisy = [(trial, _beside(state, trial).noisier(believed))
              for trial in works(state.finished(phase)) if trial.bed == bed]  # fmt: skip
     return [
-        Measured(configuration(trial) == challenger, replace(peak, sd=max(peak.sd, spread)))
+        Measured(configuration(trial) == challenger, replace(peak, sd=max(peak.sd, of_repeats)))
         for trial, peak in noisy
     ]
 
