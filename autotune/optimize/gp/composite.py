@@ -3,8 +3,9 @@
 A stack carries what its narrowest part carries. A trial that tells the capacity of every part says
 far more than its peak: what a parameter does to a part shows at once, and not only when that part is
 the narrowest (Bayesian optimisation of composite functions: Astudillo & Frazier, 2019). Each part is
-an additive process over the parameters of its own tiers. What the parts do not explain is a small
-process over all parameters, so that a part that is read wrong costs little.
+an additive process over the parameters of its own tiers. The peak was measured far more precisely than
+any part was read, and tells in turn what the narrowest part carries. What the parts do not explain is a
+small process over all parameters, so that a part that is read wrong costs little.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.special import ndtri
 
-from autotune.estimate import PartCapacity
+from autotune.estimate import NOISE, PartCapacity
 from autotune.optimize.gp.grid import Grid, Points
 from autotune.optimize.gp.model import Beliefs, Process, fit
 from autotune.optimize.gp.scale import compress_loss
@@ -29,9 +30,14 @@ LEAST_PARTS = 2
 SHARPNESS = (2.0, 4.0, 8.0)  # of the soft minimum: queues of several parts add up
 DRAWS = 48
 RESIDUAL = Beliefs(effect=0.06, noise=0.05)
-OF_PART = Beliefs(effect=0.15, noise=0.1)
+# What was tried of a part was mostly tried for another one that was narrower. Learned from that alone the
+# typical effect shrinks, until nothing that was never tried looks worth a trial.
+OF_PART = Beliefs(effect=0.2, noise=0.1, scale_width=1.0)
 WRONG = 3.0  # sds from what the others predict of it: such a capacity was read wrong
 ENOUGH = 6  # to compare one with the others
+# A peak tells of parts that have this share in the soft minimum, where it is so near to the best; by how
+# many sds it may fall short of that minimum before it was disturbed.
+NARROW, NEAR, SHORT = 0.3, 0.7, 3.0
 
 
 Capacities = Sequence[Mapping[str, PartCapacity]]  # by part, for each trial
@@ -52,6 +58,24 @@ class Part:
         mean, _ = self.predict(points)
         mean[rows] = self.process.values + self.process.level - self.process.left_out()[0]
         return mean
+
+
+@dataclass(frozen=True)
+class _Evidence:
+    """What is known of a part's log capacity at the trials ``rows``, with ``variances``; its ``axes``."""
+
+    axes: Points
+    rows: Points
+    logs: Array
+    variances: Array
+
+    def with_peaks(self, logs: Array, variances: Array) -> _Evidence:
+        """With what the peak of each trial says; nothing where the variance is infinite."""
+        precisions, weighted = 1.0 / variances, logs / variances
+        np.add.at(precisions, self.rows, 1.0 / self.variances)
+        np.add.at(weighted, self.rows, self.logs / self.variances)
+        rows = np.flatnonzero(precisions)
+        return _Evidence(self.axes, rows, weighted[rows] / precisions[rows], 1.0 / precisions[rows])
 
 
 @dataclass(frozen=True)
@@ -114,8 +138,11 @@ def compose(
 ) -> Composite | None:
     """``None`` where too few parts were seen. ``sds`` are those of
     the compressed log peaks."""
-    fitted = _parts(grid, tables, points, capacities)
-    left_out = np.array([part.left_out(points, rows) for part, rows in fitted])
+    evidence = _evidence(grid, capacities)
+    fitted = [_part(tables, points, each) for each in evidence]
+    left_out = np.array(
+        [part.left_out(points, each.rows) for part, each in zip(fitted, evidence, strict=True)]
+    )
     top, chosen = float(log_peaks.max()), list(range(len(fitted)))
     if len(chosen) < LEAST_PARTS:
         return None
@@ -127,12 +154,39 @@ def compose(
         if min(tried)[0] > 0.95 * error:
             break
         error, sharpness, chosen = min(tried)
-    parts = tuple(fitted[index][0] for index in chosen)
+    by_peaks = _by_peaks([fitted[index] for index in chosen], sharpness, points, log_peaks, sds)
+    parts = [
+        _part(tables, points, evidence[index].with_peaks(logs, variances))
+        for index, logs, variances in zip(chosen, *by_peaks, strict=True)
+    ]
     soft = soft_minimum(np.array([part.predict(points)[0] for part in parts]), sharpness)
     offset = _offset(soft, log_peaks)
     rest = compressed(log_peaks, top) - compressed(soft + offset, top)
     residual = fit(tables, points, rest, sds**2, RESIDUAL, level=0.0)
-    return Composite(parts, sharpness, offset, top, residual)
+    return Composite(tuple(parts), sharpness, offset, top, residual)
+
+
+def _by_peaks(
+    parts: Sequence[Part], sharpness: float, points: Points, log_peaks: Array, sds: Array
+) -> tuple[Array, Array]:
+    """What the peaks say of the parts that limit them: log capacities and variances, ``[part, trial]``.
+
+    The soft minimum is taken to be linear about what is known of the parts, as an extended Kalman
+    filter takes what it observes (Anderson & Moore, 1979, §8.2): its slope in each part is that part's
+    share in it. What is not known of the others makes a peak say less.
+    """
+    means, own = (np.array(each) for each in zip(*(p.predict(points) for p in parts), strict=True))
+    soft = soft_minimum(means, sharpness)
+    shares = np.exp(sharpness * (means.min(axis=0) - means))
+    shares /= shares.sum(axis=0)
+    beyond = log_peaks - _offset(soft, log_peaks) - soft
+    uncertain, noise = (shares * own) ** 2, sds**2 + NOISE**2
+    usable = (log_peaks > log_peaks.max() - NEAR) & (
+        beyond > -SHORT * np.sqrt(noise + uncertain.sum(axis=0))
+    )
+    slopes = np.maximum(shares, NARROW)
+    variances = (noise + uncertain.sum(axis=0) - uncertain) / slopes**2
+    return means + beyond / slopes, np.where(usable & (shares > NARROW), variances, np.inf)
 
 
 def _best(left_out: Array, log_peaks: Array, top: float) -> tuple[float, float]:
@@ -151,36 +205,29 @@ def _offset(soft: Array, log_peaks: Array) -> float:
     return float(np.median((log_peaks - soft)[best]))
 
 
-def _parts(
-    grid: Grid, tables: tuple[Array, ...], points: Points, capacities: Capacities
-) -> list[tuple[Part, Points]]:
-    """Each part with enough said of it, and the trials that say it."""
+def _evidence(grid: Grid, capacities: Capacities) -> list[_Evidence]:
+    """What the trials say of each part that enough of them tell of."""
     tiers = [ParameterName.parse(axis.dimension.name).tier for axis in grid.axes]
-    parts = []
+    evidence = []
     for name in sorted({name for each in capacities for name in each}):
         rows = np.array([row for row, each in enumerate(capacities) if name in each], np.intp)
-        if len(rows) < LEAST:
-            continue
         own = [capacities[row][name] for row in rows]
         of = {tier for capacity in own for tier in capacity.tiers}
         axes = np.array([d for d, tier in enumerate(tiers) if tier in of], np.intp)
-        if len(axes):
-            process = _process(tuple(tables[d] for d in axes), points[np.ix_(rows, axes)], own)
-            parts.append((Part(axes, process), rows))
-    return parts
+        if len(rows) >= LEAST and len(axes):
+            logs, sds = (np.array([getattr(c, field) for c in own]) for field in ("log", "sd"))
+            evidence.append(_Evidence(axes, rows, logs, sds**2))
+    return evidence
 
 
-def _process(
-    tables: tuple[Array, ...], points: Points, capacities: Sequence[PartCapacity]
-) -> Process:
-    """Fitted to all of them; then again, disregarding those that the others contradict."""
-    logs = np.array([capacity.log for capacity in capacities])
-    variances = np.array([capacity.sd for capacity in capacities]) ** 2
-    process = fit(tables, points, logs, variances, OF_PART)
-    if len(logs) < ENOUGH:
-        return process
-    error, sd = process.left_out()
-    wrong = np.abs(error) > WRONG * sd
-    if not wrong.any():
-        return process
-    return fit(tables, points, logs, variances + np.where(wrong, 4 * error**2, 0.0), OF_PART)
+def _part(tables: tuple[Array, ...], points: Points, evidence: _Evidence) -> Part:
+    """Fitted to all of the evidence; then again, disregarding what the rest of it contradicts."""
+    own, at = tuple(tables[d] for d in evidence.axes), points[np.ix_(evidence.rows, evidence.axes)]
+    process = fit(own, at, evidence.logs, evidence.variances, OF_PART)
+    if len(evidence.rows) >= ENOUGH:
+        error, sd = process.left_out()
+        wrong = np.abs(error) > WRONG * sd
+        if wrong.any():
+            variances = evidence.variances + np.where(wrong, 4 * error**2, 0.0)
+            process = fit(own, at, evidence.logs, variances, OF_PART)
+    return Part(evidence.axes, process)

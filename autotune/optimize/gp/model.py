@@ -74,10 +74,12 @@ def matern(distance: Array) -> Array:
 
 @dataclass(frozen=True)
 class Beliefs:
-    """Priors in the unit of the observations: typical ``effect`` of a parameter, ``noise`` sd."""
+    """Priors in the unit of the observations: typical ``effect`` of a parameter, ``noise`` sd.
+    ``scale_width``: how far the former may be off, the sd of the logarithm of its square."""
 
     effect: float = 0.1
     noise: float = 0.04
+    scale_width: float = 1.5
 
 
 @dataclass(frozen=True)
@@ -221,6 +223,7 @@ class _Problem:
         self.shape = (len(points), len(points))
         # Of the priors on what follows the amplitudes in θ.
         self.middle = np.array([2 * np.log(beliefs.effect), np.log(0.1), 2 * np.log(beliefs.noise)])
+        self.widths = np.array([beliefs.scale_width, 1.5, 1.5])
         self.opening = np.concatenate([np.full(len(tables), -1.0), self.middle])
 
     def bounds(self) -> list[tuple[float, float]]:
@@ -271,6 +274,5 @@ class _Problem:
         relative = theta[:size]
         loss = np.log1p(np.exp(relative)) - 0.5 * relative
         gradient = 1.0 / (1.0 + np.exp(-relative)) - 0.5
-        width = np.array([1.5, 1.5, 1.5])
-        rest = (theta[size:] - self.middle) / width
-        return float(loss.sum() + 0.5 * rest @ rest), np.concatenate([gradient, rest / width])
+        rest = (theta[size:] - self.middle) / self.widths
+        return float(loss.sum() + 0.5 * rest @ rest), np.concatenate([gradient, rest / self.widths])

@@ -5,6 +5,7 @@ import pytest
 from spaces import dimension
 
 from autotune.estimate import PartCapacity
+from autotune.optimize.gp import composite
 from autotune.optimize.gp.composite import SHARPNESS, Composite, compose, soft_minimum
 from autotune.optimize.gp.grid import Grid
 from autotune.optimize.gp.model import table
@@ -72,6 +73,53 @@ def test_parts_that_are_missing_or_read_wrong_cost_little(missing: float, wrong:
     mean, _ = found.predict(new)
     true = soft_minimum(truth(new), 4.0)
     assert np.corrcoef(mean, true)[0, 1] > 0.6
+
+
+def searched(seed: int) -> tuple[np.ndarray, ...]:
+    """Points as a search tries them, eight anywhere and others near the best of these; more near it."""
+    rng = np.random.default_rng(seed)
+    first = (rng.random((8, len(NAMES))) * GRID.sizes).astype(int)
+    leader = first[soft_minimum(truth(first), 4.0).argmax()]
+    changed = rng.random((216, len(NAMES))) < 0.3
+    steps = rng.integers(-25, 26, changed.shape)
+    near = np.clip(leader + steps * changed, 0, 100)
+    return np.vstack([first, near[:16]]), near[16:]
+
+
+def test_peaks_tell_what_the_narrowest_part_carries(monkeypatch: pytest.MonkeyPatch) -> None:
+    errors: dict[float, list[float]] = {}
+    for seed in range(8):
+        points, new = searched(seed)
+        rng, parts = np.random.default_rng(seed), truth(points)
+        log_peaks = soft_minimum(parts, 4.0) + rng.normal(0, 0.03, len(points))
+        told = [
+            {
+                f"{tier}.cpu": PartCapacity(log + rng.normal(0, 0.15), 0.15, (tier,))
+                for tier, log in zip(TIERS, each, strict=True)
+            }
+            for each in parts.T
+        ]
+        for near in (0.0, composite.NEAR):  # without and with what peaks say
+            with monkeypatch.context() as patched:
+                patched.setattr(composite, "NEAR", near)
+                mean, _ = fitted(points, log_peaks, told).predict(new)
+            errors.setdefault(near, []).append(np.std(mean - soft_minimum(truth(new), 4.0)))
+    without, with_peaks = map(np.mean, errors.values())
+    assert with_peaks < 0.9 * without
+
+
+def test_a_disturbed_peak_tells_parts_nothing() -> None:
+    points, log_peaks, told = measured(24)
+    best = int(log_peaks.argmax())
+    disturbed = log_peaks.copy()
+    disturbed[best] -= 0.6
+    parts = [
+        model.predict(points[[best]])[0]
+        for peaks in (log_peaks, disturbed)
+        for model in fitted(points, peaks, told).parts
+    ]
+    as_measured, as_disturbed = np.array(parts).reshape(2, -1)
+    assert as_disturbed == pytest.approx(as_measured, abs=0.1)
 
 
 def test_without_enough_said_of_parts_there_is_none() -> None:
