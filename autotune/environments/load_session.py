@@ -28,10 +28,12 @@ from autotune.services.registry import named
 
 WARM_UP = "warm-up"  # purpose of a reading
 # Seconds of load before a reading counts: pools of processes grow to what the rate needs. Hardly any
-# where a rate that differs by no more than a fifth was carried just before.
+# where no more than a fifth less was offered just before.
 RAMP, SETTLED, SIMILAR = 1.0, 0.25, 0.2
 WARMING = 0.4  # windows for each second that an evaluation may take
-TARGET_SD = 0.03  # of the log of a peak
+# Of the log of a peak: what a claim rests on, and what the search learns from. Measured again, a
+# configuration differs by 5 % or more (`estimate.NOISE`): the search learns more from another one.
+CLAIM_SD, SEARCH_SD = 0.03, 0.05
 # In the search, as many readings may tell nothing new: one configuration differs by more from measurement
 # to measurement than further readings could say, and the leaders are measured again.
 STALLED_AFTER = 5
@@ -99,7 +101,7 @@ class LoadSession:
         self.clock = clock or Clock()
         self.steal = Steal()
         self._told = False  # that CPU time is stolen
-        self._carried = 0.0  # rate of the last reading, where it met the SLO
+        self._offered = 0.0  # rate of the last reading, where it was not cut short
         self._noise = history.noise
         self._windows: list[WatchedReading] = []  # of the last warm-up
         self._warm = False  # whether the caches hold what they can, by what this session saw
@@ -121,7 +123,7 @@ class LoadSession:
             return Failed(error.message)
         record.deployed(deployed)
         self._warm = self._warm and not any(_forgets(name) for name in deployed.restarted)
-        self._carried = 0.0
+        self._offered = 0.0
         ends = began + request.seconds
         warm_up_result = self._warm_up(request, record, prefilled=deployed.prefilled)
         capacity, watched = self._capacity(request, warm_up_result, record, ends)
@@ -196,7 +198,7 @@ class LoadSession:
             probe,
             self.slo,
             expectation(expected, warm_up_result),
-            target_sd=TARGET_SD,
+            target_sd=CLAIM_SD if request.claim else SEARCH_SD,
             incumbent=request.incumbent,
             noise=self._noise,
             limits=limits,
@@ -210,7 +212,7 @@ class LoadSession:
         time than usual was stolen in it."""
         with self.clock.on("load"):
             watched = self.meter.take(rate, seconds, ramp=self._ramp(rate, purpose))
-        self._carried = rate if self.slo.met(watched.reading) else 0.0
+        self._offered = 0.0 if watched.reading.truncated else rate
         stolen = round(self.steal.beyond(watched.hosts), 4)
         watched = replace(watched, reading=replace(watched.reading, stolen=stolen))
         self.steal = self.steal.after(watched.hosts)
@@ -226,11 +228,11 @@ class LoadSession:
 
     def _ramp(self, rate: float, purpose: str) -> float:
         """Seconds of load before a reading counts: none in a warm-up, which counts nothing, and hardly
-        any where about the same rate has just been carried."""
+        any where about as much or more has just been offered, carried or not: what grows with the load
+        has grown. Not after a collapse, which ends a reading early."""
         if purpose == WARM_UP:
             return 0.0
-        similar = self._carried and abs(rate / self._carried - 1) <= SIMILAR
-        return SETTLED if similar else RAMP
+        return SETTLED if rate <= (1 + SIMILAR) * self._offered else RAMP
 
 
 def expectation(expected: Estimate | None, warm_up_result: WarmUpResult) -> Estimate | None:

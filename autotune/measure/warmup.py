@@ -20,17 +20,21 @@ SAME_HITS = 0.01  # consecutive windows agree when their hit rates differ by les
 STEPS = 3  # … and it has not only risen over so many steps …
 PREFILLED_STEPS = 2  # (caches that were filled begin where they end)
 LEAST_RISE = 0.001  # … by more than this in all
+# Windows in a row of which as much failed as before, each at half the load, so that less does not help.
+NO_BETTER, LESS = 3, 2 / 3
 SAME_LATENCY = 0.25  # … and their median latencies by less than a quarter
 
 
 @dataclass(frozen=True)
 class Window:
-    """One stretch of warm-up load. ``hits`` is the cache's hit rate in it, ``None`` without one."""
+    """One stretch of warm-up load. ``hits`` is the cache's hit rate in it, ``None`` without one;
+    ``failed`` the fraction of requests that got no right answer, however late."""
 
     rate: float
     overloaded: bool
     median: float | None
     hits: float | None
+    failed: float = 0.0
 
     @property
     def dead(self) -> bool:
@@ -72,7 +76,8 @@ def warm_up(
     ``expected`` is the peak to expect in requests/s, ``steps`` over how many a hit rate may not only
     have risen, ``most`` how many windows there may be. A stack that does not keep up is given half the
     load, and more again once it does (a cold cache warms faster the more it is asked), but never near
-    again to what was too much. Where its CPU time was stolen, the same load is tried again.
+    again to what was too much. Where its CPU time was stolen, the same load is tried again. Where as many
+    requests fail at a quarter of the load, no warm-up helps: workers are held by something else.
     """
     ceiling = min(max_rate, SHARE * expected if expected else UNKNOWN)
     rate = ceiling if expected else min(ceiling, GENTLE)
@@ -83,7 +88,7 @@ def warm_up(
         windows.append(_window(reading, before, lookups()))
         if len(windows) > 1 and agree(windows[-2], windows[-1]) and not climbing(windows, steps):
             return WarmUpResult(settled=True, windows=tuple(windows))
-        if len(windows) > 1 and windows[-1].dead and windows[-2].dead:
+        if (len(windows) > 1 and windows[-1].dead and windows[-2].dead) or helpless(windows):
             return WarmUpResult(settled=False, windows=tuple(windows))
         if windows[-1].overloaded and reading.stolen <= MUCH:
             rate, ceiling = max(rate / 2, 1.0), SHARE * rate
@@ -100,6 +105,16 @@ def agree(earlier: Window, later: Window) -> bool:
     if earlier.hits is None or later.hits is None:
         return still
     return still and abs(later.hits - earlier.hits) < SAME_HITS
+
+
+def helpless(windows: Sequence[Window]) -> bool:
+    """Whether hardly fewer requests fail at a quarter of the load: they are no matter of load. Requests
+    that are late do not count, for a cold cache makes them late at any load."""
+    last = windows[-NO_BETTER:]
+    if len(last) < NO_BETTER or not all(window.overloaded for window in last):
+        return False
+    halved = all(later.rate <= earlier.rate / 2 for earlier, later in pairwise(last))
+    return halved and last[-1].failed > max(OVERLOADED, LESS * last[0].failed)
 
 
 def climbing(windows: Sequence[Window], steps: int = STEPS) -> bool:
@@ -124,7 +139,8 @@ def _window(
     if before is not None and after is not None:
         gained, lost = after[0] - before[0], after[1] - before[1]
         hits = gained / (gained + lost) if gained + lost > 0 else None
-    return Window(reading.rate, reading.fraction > OVERLOADED, reading.percentile(0.5), hits)
+    overloaded, failed = reading.fraction > OVERLOADED, reading.failed / max(reading.intended, 1)
+    return Window(reading.rate, overloaded, reading.percentile(0.5), hits, failed)
 
 
 IN_A_ROW = 3

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import pytest
 
 from autotune.measure import Reading
-from autotune.measure.warmup import MOST_WINDOWS, Window, climbing, warm_up
+from autotune.measure.warmup import MOST_WINDOWS, NO_BETTER, Window, climbing, warm_up
 
 
 @dataclass
@@ -61,6 +61,34 @@ def test_a_cache_that_fills_at_a_crawl_is_never_called_settled() -> None:
     warm_up_result = warm_up(stack.probe, stack.lookups, 150.0, max_rate=1e6)
     assert not warm_up_result.settled
     assert len(warm_up_result.windows) == MOST_WINDOWS
+
+
+@dataclass
+class Failing:
+    """A stack of whose requests the fraction ``failed(rate)`` time out; those of the others are late."""
+
+    failed: Callable[[float], float]
+
+    def probe(self, rate: float, seconds: float) -> Reading:
+        n = int(rate * seconds)
+        failed = round(n * self.failed(rate))
+        return Reading(rate, seconds, n, n, {"timeout": failed}, histogram={0.2: n - failed})
+
+
+@pytest.mark.parametrize(
+    ("failed", "windows"),
+    [
+        (lambda _: 0.3, NO_BETTER),  # workers that something else holds: no load helps
+        (lambda rate: rate / 2000.0, MOST_WINDOWS),  # less load helps
+        (lambda _: 0.0, MOST_WINDOWS),  # a cold cache: all late, at any load
+    ],
+)
+def test_less_load_is_offered_as_long_as_it_helps(
+    failed: Callable[[float], float], windows: int
+) -> None:
+    stack = Failing(failed)
+    warm_up_result = warm_up(stack.probe, lambda: None, 1000.0, max_rate=1e6)
+    assert (warm_up_result.settled, len(warm_up_result.windows)) == (False, windows)
 
 
 def test_an_overloaded_stack_is_given_less() -> None:
