@@ -200,11 +200,12 @@ def propose(
     grid, observations = surrogate.grid, surrogate.observations
     surrogate = surrogate.with_pending()
     mean, sd = surrogate.measured()
-    leading = plausible(mean, sd)
+    once = distinct(observations.points)
+    leading = once[plausible(mean[once], sd[once])]
     leaders = observations.points[leading]
     tried = frozenset(point.tobytes() for point in grid.canonical(observations.tried))
     acquisition = _Acquisition(
-        surrogate, float(mean.max()), leaders, tried, reach(observations.log_peaks)
+        surrogate, float(mean.max()), leaders, tried, reach(observations.log_peaks[once])
     )
     pool = _evolved(acquisition, leaders, rng, region)
     candidates, scores = _first_new(acquisition, pool, project)
@@ -218,6 +219,12 @@ def propose(
     if current is not None:
         scores = scores - RESTART * restarts(grid, current, candidates)
     return np.asarray(candidates[int(scores.argmax())]), candidates
+
+
+def distinct(points: Points) -> npt.NDArray[np.intp]:
+    """Indices of those that no earlier one equals. What is measured again, as the reference of drift is,
+    was not suggested, and leads no more than once."""
+    return np.sort(np.unique(points, axis=0, return_index=True)[1])
 
 
 def plausible(mean: Array, sd: Array) -> npt.NDArray[np.intp]:

@@ -18,6 +18,7 @@ from autotune.optimize.gp.sampler import (
     STRIDE,
     Region,
     distances,
+    distinct,
     guided_candidates,
     mutations,
     nearby,
@@ -139,6 +140,11 @@ def test_no_number_moves_further_than_a_stride_from_the_leader_it_is_near() -> N
 def test_advice_for_what_is_far_behind_is_left_alone() -> None:
     mean, sd = np.array([-1.2, 0.0, -0.05, -0.4]), np.full(4, 0.04)
     assert list(plausible(mean, sd)) == [1, 2]
+
+
+def test_what_is_measured_again_counts_once() -> None:
+    points = np.array([[3, 1], [0, 2], [3, 1], [3, 1], [0, 0], [0, 2]])
+    assert list(distinct(points)) == [0, 1, 4]
 
 
 def test_failures_narrow_the_search_and_a_success_widens_it() -> None:
