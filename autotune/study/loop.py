@@ -35,8 +35,8 @@ from autotune.target.model import Budget
 KNOWN_SD = 0.10
 # The search ends when the chance of finding anything better by MATTERS is below this.
 STOP_BELOW = 0.05
-# What the model learns from. Measured once, the reference could be explained away; which changes do nothing
-# is asked when the finals are over.
+# What the model learns from. Measured once, the reference could be explained away; which changes do
+# nothing is asked when the finals are over.
 LEARNED = (*COUNTED, Phase.REFERENCE, *FINALS, Phase.SIMPLIFIED)
 
 

@@ -53,7 +53,7 @@ def test_a_study_goes_from_the_baseline_to_a_proven_gain(tmp_path: Path) -> None
 
 
 def test_what_is_measured_again_for_drift_is_learned_from(tmp_path: Path) -> None:
-    _, store = simulated.study(tmp_path, budget=Budget(trials=16, time="30m"))
+    _, store = simulated.study(tmp_path, budget=Budget(trials=24, time="60m"))
     references = {trial.number for trial in store.state.finished(Phase.REFERENCE)}
     told = optuna.load_study(study_name="s", storage=f"sqlite:///{tmp_path}/study.db").trials
     assert references
