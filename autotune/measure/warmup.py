@@ -88,7 +88,9 @@ def warm_up(
         windows.append(_window(reading, before, lookups()))
         if len(windows) > 1 and agree(windows[-2], windows[-1]) and not climbing(windows, steps):
             return WarmUpResult(settled=True, windows=tuple(windows))
-        if (len(windows) > 1 and windows[-1].dead and windows[-2].dead) or helpless(windows):
+        if (len(windows) > 1 and windows[-1].dead and windows[-2].dead) or fails_at_any_load(
+            windows
+        ):
             return WarmUpResult(settled=False, windows=tuple(windows))
         if windows[-1].overloaded and reading.stolen <= MUCH:
             rate, ceiling = max(rate / 2, 1.0), SHARE * rate
@@ -107,7 +109,7 @@ def agree(earlier: Window, later: Window) -> bool:
     return still and abs(later.hits - earlier.hits) < SAME_HITS
 
 
-def helpless(windows: Sequence[Window]) -> bool:
+def fails_at_any_load(windows: Sequence[Window]) -> bool:
     """Whether hardly fewer requests fail at a quarter of the load: they are no matter of load. Requests
     that are late do not count, for a cold cache makes them late at any load."""
     last = windows[-NO_BETTER:]
