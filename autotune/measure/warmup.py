@@ -20,9 +20,9 @@ SAME_HITS = 0.01  # consecutive windows agree when their hit rates differ by les
 STEPS = 3  # … and it has not only risen over so many steps …
 PREFILLED_STEPS = 2  # (caches that were filled begin where they end)
 LEAST_RISE = 0.001  # … by more than this in all
+SAME_LATENCY = 0.25  # … and their median latencies by less than a quarter
 # Windows in a row of which as much failed as before, each at half the load, so that less does not help.
 NO_BETTER, LESS = 3, 2 / 3
-SAME_LATENCY = 0.25  # … and their median latencies by less than a quarter
 
 
 @dataclass(frozen=True)
@@ -88,9 +88,8 @@ def warm_up(
         windows.append(_window(reading, before, lookups()))
         if len(windows) > 1 and agree(windows[-2], windows[-1]) and not climbing(windows, steps):
             return WarmUpResult(settled=True, windows=tuple(windows))
-        if (len(windows) > 1 and windows[-1].dead and windows[-2].dead) or fails_at_any_load(
-            windows
-        ):
+        dead = len(windows) > 1 and windows[-1].dead and windows[-2].dead
+        if dead or fails_at_any_load(windows):
             return WarmUpResult(settled=False, windows=tuple(windows))
         if windows[-1].overloaded and reading.stolen <= MUCH:
             rate, ceiling = max(rate / 2, 1.0), SHARE * rate
