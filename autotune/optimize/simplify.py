@@ -29,9 +29,8 @@ Array = npt.NDArray[np.float64]
 # than this may.
 LOSS, LEAST = 0.03, 0.003
 # Probability of losing no more, by the model, at which a block is worth one of the measurements that time
-# is kept for; and at which it is reverted after that, if it did not clearly carry less. Far below a half:
-# one reading tells a few percent and hardly less, and most changes do nothing.
-PROMISING, ACCEPTED = 0.05, 0.2
+# is kept for; and at which it is reverted once it was measured and did not clearly carry less.
+PROMISING, ACCEPTED = 0.05, 0.5
 RESTART_WEIGHT = 2.0  # of a change that needs a restart, in changes that need none
 DRAWS = 400
 
