@@ -97,10 +97,22 @@ def test_the_hard_limit_stays_what_the_distribution_has(
 def test_limits_are_read_back() -> None:
     text = (FIXTURES / "limits.txt").read_text()
     assert set(limits.open_files(text)) == {"nofile"}
-    assert limits.open_files("Max open files            4096   524288   files\n") == {
-        "nofile": 4096
-    }
     assert limits.open_files("cat: /proc//limits: No such file or directory\n") == {}
+    assert limits.open_files("LimitNOFILESoft=1024\n") == {}
+
+
+@pytest.mark.parametrize(
+    ("process", "unit", "limit"),
+    [
+        ("4096", "4096", 4096),
+        ("19900", "1024", 1024),  # memcached raises its own to what `-c` needs
+        ("1024", "65535", 1024),  # not restarted since
+        ("4096", "infinity", 4096),
+    ],
+)
+def test_a_limit_is_what_the_unit_gave_its_process(process: str, unit: str, limit: int) -> None:
+    text = f"Max open files            {process}   524288   files\nLimitNOFILESoft={unit}\n"
+    assert limits.open_files(text) == {"nofile": limit}
 
 
 def test_choices_that_the_host_has_are_asked_for() -> None:

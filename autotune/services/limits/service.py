@@ -23,9 +23,15 @@ NOFILE = on_restart("nofile", "Descriptors a process of the tier's units has to 
     low=1024, high="nofile", log=True, stock=1024, recommended="min(65535, nofile)",
     source="systemd.exec(5), LimitNOFILE; reference stack", direction="+",
     safe=(1024, "nofile"))  # fmt: skip
-# The limits of a unit's first process; its name is an argument, never part of the script.
-_LIMITS = 'cat "/proc/$(systemctl show --property MainPID --value "$1")/limits"'
-_OPEN_FILES = re.compile(r"^Max open files\s+([0-9]{1,19})\s", re.MULTILINE)
+# The limits of a unit's first process, and what the unit gave it; its name is an argument, never part of
+# the script.
+_LIMITS = """
+cat "/proc/$(systemctl show --property MainPID --value "$1")/limits"
+systemctl show --property LimitNOFILESoft "$1"
+"""
+_OPEN_FILES = re.compile(
+    r"^(?:Max open files\s+|LimitNOFILESoft=)([0-9]{1,19})(?:\s|$)", re.MULTILINE
+)
 
 
 @dataclass(frozen=True)
@@ -74,6 +80,7 @@ DIAGNOSIS = Diagnosis(counters=None, log=None, moves={Resource.DESCRIPTORS: ("no
 
 
 def open_files(text: str) -> dict[str, Value]:
-    """The soft limit out of ``/proc/PID/limits``."""
-    limit = _OPEN_FILES.search(text)
-    return {"nofile": int(limit[1])} if limit else {}
+    """The soft limit out of ``/proc/PID/limits``, or what its unit gave the process where that is less:
+    some software raises its own."""
+    limits = [int(limit) for limit in _OPEN_FILES.findall(text)]
+    return {"nofile": min(limits)} if "Max open files" in text and limits else {}
