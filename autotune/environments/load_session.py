@@ -239,15 +239,15 @@ def expectation(expected: Estimate | None, warm_up_result: WarmUpResult) -> Esti
     """What to expect of the peak now that the stack has been warmed up.
 
     One that nobody has measured, or that did not keep up with what is expected of it, peaks somewhat
-    above what it carried: a search that begins there says how good it is, and not only that it is
-    worse than the best.
+    above what it carried; one that fails at any load, hardly above the least it was offered. A search
+    that begins there says how good it is, and not only that it is worse than the best.
     """
-    rate, most = (
-        warm_up_result.carried,
-        max((window.rate for window in warm_up_result.windows), default=0.0),
-    )
-    if rate is not None and (expected is None or rate < HELD_BACK * most):
-        return Estimate.of(BEYOND * rate, UNKNOWN_SD)
+    if (least := warm_up_result.failed_at) is not None:
+        return Estimate.of(least, UNKNOWN_SD)
+    carried = warm_up_result.carried
+    most = max((window.rate for window in warm_up_result.windows), default=0.0)
+    if carried is not None and (expected is None or carried < HELD_BACK * most):
+        return Estimate.of(BEYOND * carried, UNKNOWN_SD)
     return expected
 
 

@@ -60,6 +60,11 @@ class WarmUpResult:
         rates = [window.rate for window in self.windows if not window.overloaded]
         return rates[-1] if rates else None
 
+    @property
+    def failed_at(self) -> float | None:
+        """The rate in requests/s at which it ended as the stack would fail at any; else ``None``."""
+        return self.windows[-1].rate if futile(self.windows) else None
+
 
 def warm_up(
     probe: Callable[[float, float], Reading],
@@ -88,8 +93,7 @@ def warm_up(
         windows.append(_window(reading, before, lookups()))
         if len(windows) > 1 and agree(windows[-2], windows[-1]) and not climbing(windows, steps):
             return WarmUpResult(settled=True, windows=tuple(windows))
-        dead = len(windows) > 1 and windows[-1].dead and windows[-2].dead
-        if dead or fails_at_any_load(windows):
+        if futile(windows):
             return WarmUpResult(settled=False, windows=tuple(windows))
         if windows[-1].overloaded and reading.stolen <= MUCH:
             rate, ceiling = max(rate / 2, 1.0), SHARE * rate
@@ -106,6 +110,12 @@ def agree(earlier: Window, later: Window) -> bool:
     if earlier.hits is None or later.hits is None:
         return still
     return still and abs(later.hits - earlier.hits) < SAME_HITS
+
+
+def futile(windows: Sequence[Window]) -> bool:
+    """Whether no further window would warm anything: the stack is hardly there, or fails at any load."""
+    dead = len(windows) > 1 and windows[-1].dead and windows[-2].dead
+    return dead or fails_at_any_load(windows)
 
 
 def fails_at_any_load(windows: Sequence[Window]) -> bool:

@@ -130,9 +130,9 @@ def test_a_load_that_cannot_be_made_ends_the_study_with_its_reason(tmp_path: Pat
 EXPECTED = Estimate.of(1000.0, 0.1)
 
 
-def warm_up_result(*windows: tuple[float, bool]) -> WarmUpResult:
-    """Windows by their rate, and whether it was too much."""
-    seen = tuple(Window(rate, overloaded, 0.01, None) for rate, overloaded in windows)
+def warm_up_result(*windows: tuple[float, bool], failed: float = 0.0) -> WarmUpResult:
+    """Windows by their rate, and whether it was too much; ``failed`` of the requests in each."""
+    seen = tuple(Window(rate, overloaded, 0.01, None, failed) for rate, overloaded in windows)
     return WarmUpResult(settled=True, windows=seen)
 
 
@@ -150,6 +150,9 @@ def warm_up_result(*windows: tuple[float, bool]) -> WarmUpResult:
         # … but not by one window that was disturbed.
         (EXPECTED, warm_up_result((600, False), (600, True), (300, False), (580, False)), EXPECTED),
         (EXPECTED, warm_up_result((600, True), (300, True)), EXPECTED),
+        # As much fails at any load: less is expected of it than what it was offered last.
+        (EXPECTED, warm_up_result((600, True), (300, True), (150, True), failed=0.3),
+         Estimate.of(150, UNKNOWN_SD)),
     ],
 )  # fmt: skip
 def test_a_peak_is_guessed_from_what_was_carried(

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import pytest
 
 from autotune.measure import Reading
-from autotune.measure.warmup import MOST_WINDOWS, NO_BETTER, Window, climbing, warm_up
+from autotune.measure.warmup import MOST_WINDOWS, NO_BETTER, SHARE, Window, climbing, warm_up
 
 
 @dataclass
@@ -76,19 +76,22 @@ class Failing:
 
 
 @pytest.mark.parametrize(
-    ("failed", "windows"),
+    ("failed", "windows", "failed_at"),
     [
-        (lambda _: 0.3, NO_BETTER),  # workers that something else holds: no load helps
-        (lambda rate: rate / 2000.0, MOST_WINDOWS),  # less load helps
-        (lambda _: 0.0, MOST_WINDOWS),  # a cold cache: all late, at any load
+        # Workers that something else holds: no load helps.
+        (lambda _: 0.3, NO_BETTER, SHARE * 1000.0 / 4),
+        (lambda _: 1.0, 2, SHARE * 1000.0 / 2),  # nothing answers
+        (lambda rate: rate / 2000.0, MOST_WINDOWS, None),  # less load helps
+        (lambda _: 0.0, MOST_WINDOWS, None),  # a cold cache: all late, at any load
     ],
 )
 def test_less_load_is_offered_as_long_as_it_helps(
-    failed: Callable[[float], float], windows: int
+    failed: Callable[[float], float], windows: int, failed_at: float | None
 ) -> None:
     stack = Failing(failed)
     warm_up_result = warm_up(stack.probe, lambda: None, 1000.0, max_rate=1e6)
     assert (warm_up_result.settled, len(warm_up_result.windows)) == (False, windows)
+    assert warm_up_result.failed_at == failed_at
 
 
 def test_an_overloaded_stack_is_given_less() -> None:
