@@ -36,6 +36,7 @@ from autotune.study.joining import begin, join, joining, own_target
 from autotune.study.loop import LEARNED, Proposal
 from autotune.study.optuna_copy import copying
 from autotune.study.records import Phase, State, replay
+from autotune.study.schedule import OF_THE_BED
 from autotune.study.shared import Pulse, SharedStore
 from autotune.study.storage import LeaseLostError, SharedStudy, Storage
 from autotune.study.store import Store
@@ -126,7 +127,7 @@ def test_a_study_outlives_a_killed_worker_and_a_restarted_database(
     assert lost.bed == "b"
     assert "was not heard of" in state.set_aside["b"]
     again = [t for t in state.trials if t.repeats is not None]
-    if lost.phase is not Phase.BASELINE:
+    if lost.phase not in OF_THE_BED:  # it depends on the machine how far the other one was
         assert [(t.repeats, t.bed, t.settings, t.over) for t in again] == [
             (lost.number, "a", lost.settings, True)
         ]
